@@ -1,0 +1,1 @@
+"""dmods: the debugger-neutral model and the commands. Imports neither gdb nor drgn."""

@@ -1,0 +1,1 @@
+"""The userland commands, one file each; see CONTRIBUTING.md."""

@@ -1,0 +1,57 @@
+"""What a command gives back: values, never text that is already laid out (``dmods.render`` does that)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+Value = Union[int, float, str, None]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: ``kind`` tells the renderer what the integers are.
+
+    kinds: "text", "address" (hex; "0x..." in JSON), "bytes", "count", "percent" (a float, 0..100).
+    ``width`` is a least width, for the layouts that mdb's users know by heart.
+    """
+
+    name: str
+    kind: str = "text"
+    width: int = 0
+    title: str = ""  # what text output shows above it; ``name`` by default
+
+    @property
+    def heading(self) -> str:
+        return self.title or self.name.upper()
+
+
+@dataclass
+class Table:
+    """Rows as tuples in the columns' order. ``rows`` may be any iterable: a walker's is consumed as it is printed.
+
+    style: "grid" (headings and aligned columns), "plain" (no headings: one row a line, cells separated by a space),
+    "record" (one "heading: value" line per cell; for the details of one thing).
+    ``footer`` lines follow the rows in text only (what they say is in the report's totals for JSON).
+    """
+
+    name: str
+    columns: Sequence[Column]
+    rows: Iterable[Sequence[Value]]
+    style: str = "grid"
+    title: str = ""
+    footer: Sequence[str] = ()
+
+
+@dataclass
+class Report:
+    """Tables in order, notes (to stderr, and "notes" in JSON) and totals.
+
+    ``status`` is the exit status of the standalone form: 0 done, 1 cannot, 3 ``findleaks --fail-on-leak``.
+    """
+
+    tables: list[Table] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    totals: dict[str, Value] = field(default_factory=dict)
+    status: int = 0

@@ -1,0 +1,45 @@
+use std::sync::Arc;
+
+use dmods_engine::image as core;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// The memory of a process. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct Image {
+    pub inner: Arc<core::Image>,
+}
+
+#[pymethods]
+impl Image {
+    #[new]
+    fn new(files: Vec<String>, segments: Vec<(u64, u64, usize, u64)>, blobs: Vec<(u64, Bound<'_, PyBytes>)>) -> PyResult<Image> {
+        let mut all = Vec::with_capacity(segments.len() + blobs.len());
+        for (start, size, index, offset) in segments {
+            all.push(core::Segment { start, end: start.saturating_add(size), source: core::Source::File { index, offset } });
+        }
+        for (start, data) in blobs {
+            let data: Arc<[u8]> = data.as_bytes().into();
+            all.push(core::Segment { start, end: start.saturating_add(data.len() as u64), source: core::Source::Bytes(data) });
+        }
+        Ok(Image { inner: Arc::new(core::Image::new(&files, all)?) })
+    }
+
+    fn read<'py>(&self, py: Python<'py>, address: u64, size: usize) -> PyResult<Bound<'py, PyBytes>> {
+        // What is not mapped need not be allocated: a size out of a dump may be anything.
+        let covered = self.inner.covered(address, address.saturating_add(size as u64));
+        let size = match covered.first() {
+            Some(&(start, end)) if start == address => size.min((end - start) as usize),
+            _ => 0,
+        };
+        let mut buf = Vec::new();
+        buf.try_reserve_exact(size).map_err(|_| pyo3::exceptions::PyMemoryError::new_err("read too large"))?;
+        buf.resize(size, 0);
+        let n = self.inner.read(address, &mut buf);
+        Ok(PyBytes::new(py, &buf[..n]))
+    }
+
+    fn covered(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        self.inner.covered(start, end)
+    }
+}
