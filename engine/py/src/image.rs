@@ -13,14 +13,26 @@ pub struct Image {
 #[pymethods]
 impl Image {
     #[new]
-    fn new(files: Vec<String>, segments: Vec<(u64, u64, usize, u64)>, blobs: Vec<(u64, Bound<'_, PyBytes>)>) -> PyResult<Image> {
+    fn new(
+        files: Vec<String>,
+        segments: Vec<(u64, u64, usize, u64)>,
+        blobs: Vec<(u64, Bound<'_, PyBytes>)>,
+    ) -> PyResult<Image> {
         let mut all = Vec::with_capacity(segments.len() + blobs.len());
         for (start, size, index, offset) in segments {
-            all.push(core::Segment { start, end: start.saturating_add(size), source: core::Source::File { index, offset } });
+            all.push(core::Segment {
+                start,
+                end: start.saturating_add(size),
+                source: core::Source::File { index, offset },
+            });
         }
         for (start, data) in blobs {
             let data: Arc<[u8]> = data.as_bytes().into();
-            all.push(core::Segment { start, end: start.saturating_add(data.len() as u64), source: core::Source::Bytes(data) });
+            all.push(core::Segment {
+                start,
+                end: start.saturating_add(data.len() as u64),
+                source: core::Source::Bytes(data),
+            });
         }
         Ok(Image { inner: Arc::new(core::Image::new(&files, all)?) })
     }

@@ -1,0 +1,209 @@
+//! The memory of a process as its dump (and the files behind its mappings) hold it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Where the bytes of a piece of memory are.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// In `files[index]`, from `offset`.
+    File { index: usize, offset: u64 },
+    /// In memory (what a debugger handed over).
+    Bytes(Arc<[u8]>),
+}
+
+/// A piece of memory: `[start, end)`.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    pub start: u64,
+    pub end: u64,
+    pub source: Source,
+}
+
+/// The whole memory. Immutable once made, so that threads may share it.
+#[derive(Debug)]
+pub struct Image {
+    files: Vec<File>,
+    segments: Vec<Segment>,
+}
+
+impl Image {
+    /// Opens the files and sorts the segments. Where two overlap, the one that was given first wins and the other is
+    /// clipped, so that every address has exactly one source.
+    pub fn new(paths: &[String], segments: Vec<Segment>) -> io::Result<Image> {
+        let mut files = Vec::with_capacity(paths.len());
+        for path in paths {
+            files.push(File::open(path).map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?);
+        }
+        for segment in &segments {
+            if let Source::File { index, .. } = segment.source {
+                if index >= files.len() {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidInput,
+                        "a segment names a file that is not there",
+                    ));
+                }
+            }
+        }
+        Ok(Image { files, segments: without_overlaps(segments) })
+    }
+
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Fills `buf` from `address` on and returns how many bytes there were before the first that cannot be read.
+    pub fn read(&self, address: u64, buf: &mut [u8]) -> usize {
+        let mut done = 0;
+        let mut index = self.segments.partition_point(|s| s.end <= address);
+        while done < buf.len() {
+            let Some(at) = address.checked_add(done as u64) else { break };
+            let Some(segment) = self.segments.get(index).filter(|s| s.start <= at) else { break };
+            let want = (buf.len() - done).min(usize::try_from(segment.end - at).unwrap_or(usize::MAX));
+            let got = self.read_segment(segment, at - segment.start, &mut buf[done..done + want]);
+            done += got;
+            if got < want {
+                break;
+            }
+            index += 1;
+        }
+        done
+    }
+
+    fn read_segment(&self, segment: &Segment, skip: u64, buf: &mut [u8]) -> usize {
+        match &segment.source {
+            Source::Bytes(bytes) => {
+                let from = bytes.len().min(usize::try_from(skip).unwrap_or(usize::MAX));
+                let n = buf.len().min(bytes.len() - from);
+                buf[..n].copy_from_slice(&bytes[from..from + n]);
+                n
+            }
+            Source::File { index, offset } => {
+                let Some(from) = offset.checked_add(skip) else { return 0 };
+                let mut done = 0;
+                while done < buf.len() {
+                    let Some(at) = from.checked_add(done as u64) else { break };
+                    match self.files[*index].read_at(&mut buf[done..], at) {
+                        Ok(0) => break,
+                        Ok(n) => done += n,
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(_) => break,
+                    }
+                }
+                done
+            }
+        }
+    }
+
+    /// All of `buf` or nothing.
+    pub fn read_exact(&self, address: u64, buf: &mut [u8]) -> Option<()> {
+        (self.read(address, buf) == buf.len()).then_some(())
+    }
+
+    /// A little-endian word of `word` (4 or 8) bytes.
+    pub fn word(&self, address: u64, word: usize) -> Option<u64> {
+        let mut bytes = [0u8; 8];
+        self.read_exact(address, &mut bytes[..word])?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// The parts of `[start, end)` that have a source, in order.
+    pub fn covered(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut out: Vec<(u64, u64)> = Vec::new();
+        let first = self.segments.partition_point(|s| s.end <= start);
+        for segment in &self.segments[first..] {
+            if segment.start >= end {
+                break;
+            }
+            let (a, b) = (segment.start.max(start), segment.end.min(end));
+            match out.last_mut() {
+                Some(last) if last.1 == a => last.1 = b,
+                _ => out.push((a, b)),
+            }
+        }
+        out
+    }
+}
+
+/// Sorted by address, first given first kept.
+fn without_overlaps(segments: Vec<Segment>) -> Vec<Segment> {
+    let mut order: Vec<(usize, Segment)> = segments.into_iter().enumerate().filter(|(_, s)| s.start < s.end).collect();
+    order.sort_by_key(|(rank, s)| (s.start, *rank));
+    let overlapping = order.windows(2).any(|w| w[1].1.start < w[0].1.end);
+    if !overlapping {
+        return order.into_iter().map(|(_, s)| s).collect();
+    }
+    // Rare (a crafted or merged dump): lay them down in the order given, into the gaps that are left. The map holds
+    // disjoint pieces, so each insertion looks only at its neighbours.
+    order.sort_by_key(|(rank, _)| *rank);
+    let mut kept: std::collections::BTreeMap<u64, Segment> = std::collections::BTreeMap::new();
+    for (_, segment) in order {
+        let mut at = segment.start;
+        if let Some((_, before)) = kept.range(..=at).next_back() {
+            at = at.max(before.end);
+        }
+        let mut pieces = Vec::new();
+        for (_, other) in kept.range(segment.start..segment.end) {
+            if other.start > at {
+                pieces.push(cut(&segment, at, other.start));
+            }
+            at = at.max(other.end);
+        }
+        if at < segment.end {
+            pieces.push(cut(&segment, at, segment.end));
+        }
+        for piece in pieces {
+            kept.insert(piece.start, piece);
+        }
+    }
+    kept.into_values().collect()
+}
+
+fn cut(segment: &Segment, start: u64, end: u64) -> Segment {
+    let skip = start - segment.start;
+    let source = match &segment.source {
+        Source::File { index, offset } => Source::File { index: *index, offset: offset.saturating_add(skip) },
+        Source::Bytes(bytes) => {
+            let from = bytes.len().min(usize::try_from(skip).unwrap_or(usize::MAX));
+            Source::Bytes(bytes[from..].into())
+        }
+    };
+    Segment { start, end, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(start: u64, data: &[u8]) -> Segment {
+        Segment { start, end: start + data.len() as u64, source: Source::Bytes(data.into()) }
+    }
+
+    #[test]
+    fn reads_across_adjacent_segments_and_stops_at_a_gap() {
+        let image = Image::new(&[], vec![bytes(104, b"5678"), bytes(100, b"1234"), bytes(110, b"x")]).unwrap();
+        let mut buf = [0; 16];
+        assert_eq!(image.read(102, &mut buf), 6);
+        assert_eq!(&buf[..6], b"345678");
+        assert_eq!(image.covered(0, 200), vec![(100, 108), (110, 111)]);
+    }
+
+    #[test]
+    fn the_first_of_two_overlapping_segments_wins() {
+        let image = Image::new(&[], vec![bytes(102, b"AB"), bytes(100, b"123456"), bytes(0, b"")]).unwrap();
+        let mut buf = [0; 6];
+        assert_eq!(image.read(100, &mut buf), 6);
+        assert_eq!(&buf, b"12AB56");
+    }
+
+    #[test]
+    fn the_top_of_the_address_space_does_not_wrap() {
+        let top = Segment { start: u64::MAX - 4, end: u64::MAX, source: Source::Bytes((*b"abcd").into()) };
+        let image = Image::new(&[], vec![top]).unwrap();
+        let mut buf = [0; 16];
+        assert_eq!(image.read(u64::MAX - 4, &mut buf), 4);
+        assert_eq!(image.read(u64::MAX, &mut buf), 0);
+    }
+}

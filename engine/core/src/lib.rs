@@ -1,0 +1,6 @@
+//! The engine of dmods: what must be fast and must survive hostile input.
+//!
+//! Every number that comes out of a dump is a lie until checked; nothing here panics, loops or allocates without a
+//! bound because of one. This crate knows nothing of Python.
+
+pub mod image;
