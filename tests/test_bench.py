@@ -1,0 +1,174 @@
+"""The bench: its heaps tell the truth (LeakSanitizer agrees), findleaks finds it, and the goals are judged as meant."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCH = ROOT / "fixtures" / "bench"
+sys.path.insert(0, str(BENCH))
+
+import bench  # noqa: E402
+import goals  # noqa: E402
+import heaps  # noqa: E402
+import measure  # noqa: E402
+
+ANSWER = ("direct_count", "direct_bytes", "indirect_count", "indirect_bytes")
+BLOCKS = 20_000
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> heaps.Cache:
+    return heaps.Cache(tmp_path_factory.mktemp("bench"))
+
+
+@pytest.fixture(scope="module")
+def leak_sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generator with LeakSanitizer, ending with exit() where it aborts, as the sanitizer looks at exit."""
+    folder = tmp_path_factory.mktemp("lsan")
+    (folder / "wrap.c").write_text("#include <stdlib.h>\nvoid __wrap_abort(void) { exit(0); }\n")
+    program = folder / "heapgen"
+    options = ["-O2", "-fsanitize=leak", "-pthread", "-Wl,--wrap=abort"]
+    subprocess.run(["gcc", *options, "-o", program, BENCH / "heapgen.c", folder / "wrap.c"], check=True)
+    return program
+
+
+@pytest.mark.parametrize("shape", heaps.SHAPES)
+def test_leak_sanitizer_agrees_with_the_truth(leak_sanitized: Path, shape: str, tmp_path: Path) -> None:
+    # LeakSanitizer lists 5000 leaks at most: of 8000 blocks half are leaked in `leaky`.
+    done = subprocess.run([leak_sanitized, shape, "8000", tmp_path], capture_output=True, text=True, check=False)
+    truth = json.loads(done.stdout)
+    found = re.findall(r"^(Direct|Indirect) leak of (\d+) byte\(s\) in (\d+) object", done.stderr, re.M)
+    count = sum(int(objects) for _, _, objects in found)
+    size = sum(int(size) for _, size, _ in found)
+    assert count == truth["direct_count"] + truth["indirect_count"] > 0
+    assert size == truth["direct_bytes"] + truth["indirect_bytes"]
+    if shape not in ("mixed", "leaky"):  # these have rings, of which LeakSanitizer calls every block indirect
+        direct = sum(int(objects) for kind, _, objects in found if kind == "Direct")
+        assert direct == truth["direct_count"]
+
+
+@pytest.mark.parametrize("shape", heaps.SHAPES)
+def test_findleaks_finds_the_truth(cache: heaps.Cache, shape: str) -> None:
+    command = [sys.executable, "-m", "dmods", "findleaks"]
+    if not (ROOT / "dmods" / "commands" / "findleaks.py").exists():
+        pytest.skip("findleaks is not there yet")
+    heap = cache.get(shape, BLOCKS)
+    done = subprocess.run([*command, "--json", heap.core], capture_output=True, text=True, check=True, cwd=ROOT)
+    totals = json.loads(done.stdout)["totals"]
+    assert {key: totals[key] for key in ANSWER} == {key: heap.truth[key] for key in ANSWER}
+
+
+def test_singly_and_doubly_are_the_same_heap(cache: heaps.Cache) -> None:
+    singly, doubly = cache.get("singly", BLOCKS).truth, cache.get("doubly", BLOCKS).truth
+    same = ("blocks", "bytes", "freed", "mapped", *ANSWER)
+    assert {key: singly[key] for key in same} == {key: doubly[key] for key in same}
+
+
+def test_every_thread_has_its_own_arena(cache: heaps.Cache) -> None:
+    """Four thread heaps begin with a heap_info whose ar_ptr is just behind it; the fifth arena is the brk heap."""
+    core = cache.get("mixed", BLOCKS).core.read_bytes()
+    headers, entry_size, count = (*struct.unpack_from("<Q", core, 32), *struct.unpack_from("<HH", core, 54))
+    arenas = 0
+    for index in range(count):
+        kind, _, offset, address, _, size = struct.unpack_from("<IIQQQQ", core, headers + index * entry_size)
+        if kind == 1 and size > 4096 and address % (64 << 20) == 0:
+            arenas += 0x20 <= struct.unpack_from("<Q", core, offset)[0] - address <= 0x30
+    assert arenas == 4
+
+
+def test_limit_counts_the_words_in_range(cache: heaps.Cache, tmp_path: Path) -> None:
+    low, high = 1 << 62, (1 << 63) + 3  # across the sign bit, where a signed comparison would err
+    words = [0, low - 1, low, low + 1, high - 1, high, high + 1, 2**64 - 1] * 5 + [low]
+    (tmp_path / "words").write_bytes(struct.pack(f"<{len(words)}Q", *words))
+    done = subprocess.run(
+        [cache.limit, tmp_path / "words", str(low), str(high)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{sum(low <= word < high for word in words)} of {len(words)} words\n"
+
+
+def test_cache_drops_what_another_source_built(tmp_path: Path) -> None:
+    superseded = tmp_path / "heaps-0123456789abcdef"
+    superseded.mkdir()
+    (superseded / "mixed-10000000.core").write_bytes(b"old")
+    fresh = heaps.Cache(tmp_path)
+    assert not superseded.exists()
+    assert fresh.generator.exists()
+    assert fresh.missing_bytes([("mixed", 10_000_000)]) == 2_400_000_000
+
+
+def test_a_full_disk_is_said_before_anything_is_written(cache: heaps.Cache) -> None:
+    with pytest.raises(heaps.CannotBuild, match="make room"):
+        cache.check_space([("mixed", 10**12)])
+
+
+def test_confined_programs_cannot_use_more_memory() -> None:
+    hungry = [sys.executable, "-c", "print(len(bytearray(b'x') * (300 << 20)))"]
+    measure.run(hungry)
+    with measure.confined(150 << 20) as confinement, pytest.raises(measure.Failed):
+        measure.run([*confinement.prefix, *hungry])
+
+
+def test_run_measures_the_child() -> None:
+    sample = measure.run([sys.executable, "-c", "import time; time.sleep(0.3); b = bytearray(b'x') * (100 << 20)"])
+    assert sample.wall >= 0.3
+    assert sample.cpu > 0
+    assert 100 << 20 < sample.rss < 200 << 20
+
+
+def test_scripts_bench_runs(cache: heaps.Cache) -> None:
+    command = [str(ROOT / "scripts" / "bench"), "--size", "100k", "--runs", "1", "--json", "--cache", str(cache.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
+    figures = json.loads(done.stdout)
+    assert figures["failures"] == []
+    assert [row["shape"] for row in figures["rows"]] == list(heaps.SHAPES)
+    assert all(row["limit"] > 0 for row in figures["rows"])
+
+
+def test_quick_is_for_ci() -> None:
+    assert bench.parse(["--quick"]).sizes == [100_000, 1_000_000]
+    assert bench.parse([]).sizes == [100_000, 1_000_000, 10_000_000]
+
+
+def row(shape: str, size: int, **seconds: float) -> goals.Row:
+    """A row in which every program took that long, CPU and wall, with 20.5 bytes a block above 64 MB."""
+    heap = heaps.Heap(shape, size, Path("core"), {"blocks": size})
+    resident = (64 << 20) + size * 41 // 2
+    programs = {name.replace("threads", "threads="): taken for name, taken in seconds.items()}
+    return goals.Row(heap, {name: measure.Sample(taken, taken, resident) for name, taken in programs.items()})
+
+
+def test_goals_are_judged_on_the_largest_heap() -> None:
+    rows = [
+        row("mixed", 1_000_000, limit=0.05, findleaks=0.06, gdb=9.0, threads1=1.0, threads2=9.0),
+        row("mixed", 10_000_000, limit=0.5, findleaks=1.0, gdb=1.2, threads1=1.0, threads2=0.6),
+        row("singly", 10_000_000, limit=0.5, findleaks=1.0),
+        row("doubly", 10_000_000, limit=0.5, findleaks=1.3),
+        row("shuffled", 10_000_000, limit=0.5, findleaks=2.4, threads1=2.4, threads2=2.5),
+    ]
+    judged: list[tuple[Optional[str], Optional[bool], Optional[bool]]] = [
+        (goal.measured, goal.reached, goal.floor_reached) for goal in goals.goals(rows)
+    ]
+    assert judged == [
+        ("2.00x", False, True),
+        ("2.00x", False, True),
+        ("1.30x", False, None),
+        ("240 ns", True, None),
+        ("16.7x", False, None),
+        ("20.5 bytes", False, None),
+        ("0.20 s", True, None),
+        ("1.04x", True, None),
+    ]
+
+
+def test_goals_without_findleaks_are_not_measured() -> None:
+    assert {goal.reached for goal in goals.goals([row("mixed", 1000, limit=0.1)])} == {None}
