@@ -1,0 +1,74 @@
+"""The machines whose dumps are read, with their registers in the order of the kernel's ``elf_gregset_t``."""
+
+from __future__ import annotations
+
+from typing import Union
+
+from dmods.errors import UserError
+from dmods.target import Arch
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# arch/x86/include/asm/user_64.h: struct user_regs_struct. fs_base is the thread pointer (psABI 3.4.2).
+X86_64 = Arch(
+    name="x86_64",
+    word=8,
+    little_endian=True,
+    pc="rip",
+    sp="rsp",
+    thread_pointer="fs_base",
+    registers=_names(
+        "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss "
+        "fs_base gs_base ds es fs gs"
+    ),
+    red_zone=128,
+)
+
+# arch/x86/include/asm/user_32.h. The thread pointer is the base of the segment in gs: it comes from NT_386_TLS.
+I386 = Arch(
+    name="i386",
+    word=4,
+    little_endian=True,
+    pc="eip",
+    sp="esp",
+    thread_pointer="gs_base",
+    registers=_names("ebx ecx edx esi edi ebp eax ds es fs gs orig_eax eip cs eflags esp ss"),
+)
+
+# arch/arm64/include/uapi/asm/ptrace.h: struct user_pt_regs. tpidr comes from NT_ARM_TLS.
+AARCH64 = Arch(
+    name="aarch64",
+    word=8,
+    little_endian=True,
+    pc="pc",
+    sp="sp",
+    thread_pointer="tpidr",
+    registers=(*(f"x{n}" for n in range(31)), "sp", "pc", "pstate"),
+)
+
+_BY_MACHINE = {
+    ("EM_X86_64", 8): X86_64,
+    ("EM_386", 4): I386,
+    ("EM_AARCH64", 8): AARCH64,
+}
+
+
+def of_elf(machine: Union[str, int], word: int, little_endian: bool, where: str) -> Arch:
+    """The Arch for an ELF header's ``e_machine`` (by pyelftools' name, or a number it has no name for).
+
+    Raises UserError, naming ``where``, for any other machine.
+    """
+    arch = _BY_MACHINE.get((str(machine), word))
+    if arch is None or arch.little_endian != little_endian:
+        name = str(machine)
+        if name.startswith("EM_"):
+            name = name[3:].lower()
+        order = "little" if little_endian else "big"
+        raise UserError(
+            f"{where} comes from a machine that dmods does not know: {name}, {word * 8}-bit, {order}-endian",
+            f"dmods reads the dumps of {', '.join(a.name for a in _BY_MACHINE.values())}",
+        )
+    return arch

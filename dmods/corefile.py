@@ -1,0 +1,325 @@
+"""A bare core file as a :class:`dmods.target.Target`: what the kernel or gdb's gcore wrote, with no debugger at
+hand."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Optional
+
+from dmods import arch as arches
+from dmods import coremap, corenotes, elf, modules
+from dmods.corenotes import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
+from dmods.errors import CorruptError, FaultError, TruncatedError, UserError
+from dmods.localfiles import LocalFile, LocalFiles, open_local
+from dmods.modules import Found
+from dmods.target import AddressRange, Module, Symbol, Thread
+
+if TYPE_CHECKING:
+    from dmods._engine import Image
+    from dmods.symbols import ModuleSymbols
+
+_MAX_NOTES = 1 << 28  # bytes of notes that are read: about 500,000 threads
+
+# (magic, what it is, how to unpack it to NAME)
+_PACKED = (
+    (b"\x1f\x8b", "gzip", "gzip -dc"),
+    (b"\xfd7zXZ\0", "xz", "xz -dc"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
+    (b"BZh", "bzip2", "bzip2 -dc"),
+    (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
+)
+
+
+class CoreFile:
+    """Implements Target. Raises UserError for what cannot be read as a core at all; what is merely missing or wrong
+    in it becomes a line in ``notes`` (some only once the modules or the image are asked for)."""
+
+    def __init__(self, path: str, executable: Optional[str] = None, sysroot: Optional[str] = None) -> None:
+        self.path: Optional[str] = path
+        self.notes: list[str] = []
+        self._core = path
+        self._files = LocalFiles(sysroot)
+        self._descriptor, self._size, self._state = _open(path)
+        self._given = _given(executable) if executable is not None else None
+        header = _header(self._pread, path)
+        self.arch = arches.of_elf(header.machine, header.word, header.little_endian, path)
+        self._loads, spoiled = coremap.loads(header.loads(), self._size)
+        self._starts = [load.start for load in self._loads]
+        self._notes = corenotes.parse(self._raw_notes(header), self.arch)
+        self.pid: Optional[int] = self._notes.pid
+        self._note_damage(header, spoiled)
+        self.executable: Optional[str] = self._executable()
+
+    def __del__(self) -> None:
+        descriptor = getattr(self, "_descriptor", None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _pread(self, offset: int, size: int) -> bytes:
+        if offset < 0 or offset >= self._size or size <= 0:
+            return b""
+        return os.pread(self._descriptor, min(size, self._size - offset), offset)
+
+    def _raw_notes(self, header: elf.Elf) -> list[tuple[bytes, int, bytes]]:
+        budget = _MAX_NOTES
+        found: list[tuple[bytes, int, bytes]] = []
+        for segment in header.segments:
+            if segment.type == elf.PT_NOTE and budget > 0:
+                data = self._pread(segment.offset, min(segment.filesz, budget))
+                if len(data) < segment.filesz:
+                    self.notes.append(
+                        f"{segment.filesz - len(data)} of {segment.filesz} bytes of the core's notes are missing: "
+                        "threads or registers may be too"
+                    )
+                budget -= len(data)
+                found.extend(elf.notes(data, header.little_endian))
+        return found
+
+    def _note_damage(self, header: elf.Elf, spoiled: int) -> None:
+        self.notes.extend(dict.fromkeys(self._notes.problems))
+        if len(header.segments) < header.promised:
+            lost = header.promised - len(header.segments)
+            self.notes.append(f"{lost} of {header.promised} program headers of the core are missing")
+        if spoiled:
+            self.notes.append(f"{spoiled} segments of the core overlap others or the end of memory: they are cut")
+        short = [load for load in self._loads if load.dumped < load.promised]
+        if short:
+            missing = sum(load.promised - load.dumped for load in short)
+            self.notes.append(
+                f"the core is truncated: {missing} bytes of {len(short)} of its {len(self._loads)} segments are missing"
+            )
+        if not self._loads:
+            self.notes.append("the core holds no memory at all")
+        if not self._notes.threads:
+            self.notes.append("the core names no thread: its registers and stacks are unknown")
+
+    # -- Target ---------------------------------------------------------------------------------------------------
+
+    def state(self) -> Hashable:
+        return self._state
+
+    def threads(self) -> Sequence[Thread]:
+        return self._notes.threads
+
+    @property
+    def auxv(self) -> dict[int, int]:
+        """The auxiliary vector: a_type -> a_val."""
+        return self._notes.auxv
+
+    def mappings(self) -> Sequence[AddressRange]:
+        return self._mappings
+
+    def modules(self) -> Sequence[Module]:
+        return self._modules
+
+    @cached_property
+    def _pieces(self) -> list[coremap.Piece]:
+        files = self._notes.files
+        if not files:
+            files = self._linked_files()
+        return coremap.join(self._loads, files)
+
+    @cached_property
+    def _mappings(self) -> list[AddressRange]:
+        return [piece.range for piece in self._pieces]
+
+    @cached_property
+    def _found(self) -> list[Found]:
+        auxv = self._notes.auxv
+        override = (auxv.get(AT_PHDR) or auxv.get(AT_ENTRY, -1), self._given) if self._given else None
+        return modules.find(self._mappings, self.dumped, self._files, auxv.get(AT_SYSINFO_EHDR), override)
+
+    @cached_property
+    def _modules(self) -> list[Module]:
+        self.notes.extend(_module_notes(self._found))
+        return [found.module for found in self._found]
+
+    @cached_property
+    def program(self) -> Optional[Module]:
+        """The module that was executed."""
+        for address in (self._notes.auxv.get(AT_PHDR), self._notes.auxv.get(AT_ENTRY)):
+            for module in self.modules():
+                if address is not None and any(address in piece for piece in module.ranges):
+                    return module
+        return None
+
+    def _executable(self) -> Optional[str]:
+        for address in (self._notes.auxv.get(AT_PHDR), self._notes.auxv.get(AT_ENTRY)):
+            for mapping in self._mappings:
+                if mapping.path is not None and address is not None and address in mapping:
+                    return mapping.path
+        return self._execfn()
+
+    def _execfn(self) -> Optional[str]:
+        """What execve() was given: it may be relative to a folder nobody knows."""
+        text = self.dumped(self._notes.auxv.get(AT_EXECFN, 0), 4096).split(b"\0")[0]
+        return text.decode("utf-8", "surrogateescape") or None
+
+    def _linked_files(self) -> list[corenotes.FileMapping]:
+        """For a core without NT_FILE: from the dynamic linker's list."""
+        given = self._given.elf if self._given else None
+        bias, linked = modules.program_link_map(self.dumped, self._notes.auxv, self.arch.word, given)
+        if bias is None:
+            return []
+        return modules.as_mapped_files(linked, (bias, self._execfn() or "", self._given), self.dumped, self._files)
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def dumped(self, address: int, size: int) -> bytes:
+        """Up to ``size`` bytes of the dump itself, not of the files behind it."""
+        parts: list[bytes] = []
+        index = bisect_right(self._starts, address) - 1
+        while size > 0 and 0 <= index < len(self._loads):
+            load = self._loads[index]
+            skip = address - load.start
+            if not 0 <= skip < load.dumped:
+                break
+            part = self._pread(load.offset + skip, min(size, load.dumped - skip))
+            parts.append(part)
+            address += len(part)
+            size -= len(part)
+            if address != load.end or not part:
+                break
+            index += 1
+        return b"".join(parts)
+
+    def image(self) -> Image:
+        return self._image
+
+    @cached_property
+    def _image(self) -> Image:
+        from dmods.coreimage import build
+
+        self.modules()  # its notes come first
+        image, notes = build(self._core, self._pieces, self._found, self._files, self._state[1] / 1e9)
+        self.notes.extend(notes)
+        return image
+
+    def read(self, address: int, size: int) -> bytes:
+        data = self.image().read(address, size) if 0 <= address < 1 << 64 and size > 0 else b""
+        if len(data) != size:
+            raise FaultError(address, size)
+        return data
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _symbols(self) -> ModuleSymbols:
+        from dmods.symbols import ModuleSymbols
+
+        return ModuleSymbols(self.modules(), self.program, self.dumped, self._files.sysroot)
+
+    def symbol_at(self, address: int) -> Optional[Symbol]:
+        return self._symbols.at(address)
+
+    def lookup(self, name: str) -> Optional[Symbol]:
+        return self._symbols.lookup(name)
+
+    def evaluate(self, text: str) -> int:
+        from dmods.names import evaluate
+
+        return evaluate(self, text)
+
+
+def find_executable(path: str, sysroot: Optional[str] = None) -> tuple[Optional[str], str]:
+    """The program that dumped the core ``path``: (its path on this machine, or None; a sentence that says what was
+    found).
+
+    Cheap: reads headers only. Raises UserError where ``path`` is not a core that can be read.
+    """
+    core = CoreFile(path, sysroot=sysroot)
+    program = core.program
+    if program is None:
+        named = core.executable
+        return (
+            None,
+            f"the program {named} cannot be told from the core" if named else "the core does not name its program",
+        )
+    if program.file is None:
+        return None, f"the program {program.path}: {program.problem or modules.NOT_HERE}"
+    proof = next(found.proof for found in core._found if found.module is program)
+    how = {"build-id": "its build-id matches", "header": "its first page matches"}.get(
+        proof, "unproven: the core has no build-id"
+    )
+    return program.file, f"the program is {program.file} ({how})"
+
+
+def _open(path: str) -> tuple[int, int, tuple[str, int, int]]:
+    import stat
+
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise UserError(f"{path} is {kind}", "give the path of a core file")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(f"cannot open {path}: {reason}", "give the path of a core file that you may read") from None
+    return descriptor, status.st_size, (os.path.realpath(path), status.st_mtime_ns, status.st_size)
+
+
+def _given(path: str) -> LocalFile:
+    local = open_local(path)
+    if local is None or local.elf is None:
+        reason = "it cannot be read" if local is None else "it is not an ELF file"
+        raise UserError(f"cannot use {path} as the program: {reason}", "give the program that dumped the core, or none")
+    return local
+
+
+def _header(read: elf.Read, path: str) -> elf.Elf:
+    magic = read(0, 8)
+    if not magic:
+        raise UserError(f"{path} is empty", "was there room on the disk, and did `ulimit -c` allow a core?")
+    for start, kind, unpack in _PACKED:
+        if magic.startswith(start):
+            plain = (
+                os.path.splitext(path)[0] if path.endswith((".gz", ".xz", ".zst", ".bz2", ".lz4")) else f"{path}.plain"
+            )
+            raise UserError(f"{path} is compressed ({kind})", f"unpack it first: {unpack} {path} > {plain}")
+    try:
+        header = elf.parse(read, path)
+    except CorruptError as error:
+        raise UserError(
+            f"{error}: not a core file", "give a core file of Linux (`file` tells what a file is)"
+        ) from None
+    except TruncatedError as error:
+        raise UserError(str(error), "copy or make the core again: nothing in it can be read") from None
+    if header.type != "ET_CORE":
+        what = {"ET_EXEC": "a program", "ET_DYN": "a program or library", "ET_REL": "an object file"}
+        raise UserError(
+            f"{path} is {what.get(str(header.type), 'an ELF file')}, not a core",
+            "give the core first; a program goes after --exe",
+        )
+    return header
+
+
+def _module_notes(found: Sequence[Found]) -> list[str]:
+    """One line for each kind of trouble, however many modules have it."""
+    notes = []
+    gone = [f.module.name for f in found if f.module.problem == modules.NOT_HERE]
+    if gone:
+        notes.append(
+            f"{len(gone)} of {len(found)} mapped ELF files are not on this machine ({_some(gone)}): no symbols and no "
+            "read-only bytes of theirs (--sysroot names another root)"
+        )
+    other = [f.module for f in found if f.module.problem not in (None, modules.NOT_HERE)]
+    notes.extend(f"{module.name} is not used: {module.problem}" for module in other[:3] if module.file is None)
+    notes.extend(f"{module.name}: {module.problem}; its symbols may be wrong" for module in other if module.file)
+    if len(other) > 3:
+        notes.append(
+            f"{len(other) - 3} more mapped ELF files differ from this machine's (--sysroot names another root)"
+        )
+    trusted = [f.module.name for f in found if f.same and not f.proof]
+    if trusted:
+        notes.append(
+            f"the core cannot prove which files these were, those of the same path are believed: {_some(trusted)}"
+        )
+    return notes
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

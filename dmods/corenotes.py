@@ -1,0 +1,195 @@
+"""What a core's notes say: threads, signal, auxiliary vector, mapped files.
+
+Layouts: the kernel's fs/binfmt_elf.c, include/uapi/linux/elfcore.h and elf.h; ``elf_prstatus`` and siginfo_t for 64
+and 32 bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from dmods.target import Arch, Signal, Thread
+
+NT_PRSTATUS, NT_PRPSINFO, NT_AUXV = 1, 3, 6
+NT_386_TLS, NT_ARM_TLS = 0x200, 0x401
+NT_FILE, NT_SIGINFO = 0x46494C45, 0x53494749
+
+AT_PHDR, AT_PHNUM, AT_BASE, AT_ENTRY, AT_EXECFN, AT_SYSINFO_EHDR = 3, 5, 7, 9, 31, 33
+
+_FAULTS = frozenset((4, 5, 7, 8, 11))  # SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV carry si_addr
+_SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the kernel, si_addr unknown (a non-canonical address on x86-64)
+
+# More threads than this are a lie: the kernel's own limit is 4,194,304 pids, a thread's notes take over 500 bytes.
+_MAX_THREADS = 1 << 18
+
+
+class FileMapping(NamedTuple):
+    """An entry of NT_FILE: ``[start, end)`` shows ``path`` from byte ``offset`` on."""
+
+    start: int
+    end: int
+    offset: int
+    path: str
+
+
+class Registers(Mapping[str, int]):
+    """An ``elf_gregset_t``, decoded when first looked at: a core may have tens of thousands of threads."""
+
+    __slots__ = ("_arch", "_extra", "_raw", "_values")
+
+    def __init__(self, arch: Arch, raw: bytes) -> None:
+        self._arch = arch
+        self._raw = raw
+        self._extra: dict[str, int] = {}
+        self._values: Optional[dict[str, int]] = None
+
+    def add(self, name: str, value: int) -> None:
+        self._extra[name] = value
+        self._values = None
+
+    def _decoded(self) -> dict[str, int]:
+        if self._values is None:
+            count = min(len(self._arch.registers), len(self._raw) // self._arch.word)
+            values = struct.unpack_from(f"<{count}{'Q' if self._arch.word == 8 else 'I'}", self._raw)
+            self._values = {**dict(zip(self._arch.registers, values)), **self._extra}
+        return self._values
+
+    def __getitem__(self, name: str) -> int:
+        return self._decoded()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded())
+
+    def __len__(self) -> int:
+        return len(self._decoded())
+
+
+@dataclass
+class CoreNotes:
+    """``auxv`` is a_type -> a_val; ``pid`` and ``program`` (comm) are NT_PRPSINFO's."""
+
+    threads: list[Thread] = field(default_factory=list)
+    auxv: dict[int, int] = field(default_factory=dict)
+    files: list[FileMapping] = field(default_factory=list)
+    has_files: bool = False
+    pid: Optional[int] = None
+    program: Optional[str] = None
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Started:
+    """A thread whose notes are still coming: those after its NT_PRSTATUS and before the next one are its own."""
+
+    tid: int
+    registers: Registers
+    number: int
+    signal: Optional[Signal] = None
+
+
+def parse(notes: Iterable[tuple[bytes, int, bytes]], arch: Arch) -> CoreNotes:
+    """Reads them in order. What cannot be made sense of is a line in ``problems``."""
+    found = CoreNotes()
+    started: list[_Started] = []
+    first_signal: Optional[Signal] = None
+    for _name, kind, desc in (note for note in notes if note[0] in (b"CORE", b"LINUX")):
+        if kind == NT_PRSTATUS:
+            started.extend(_prstatus(desc, arch, found.problems) if len(started) < _MAX_THREADS else ())
+        elif kind == NT_SIGINFO:
+            signal = _siginfo(desc, arch.word)
+            first_signal = first_signal or signal
+            if started:
+                started[-1].signal = signal
+        elif kind == NT_PRPSINFO:
+            _prpsinfo(desc, arch.word, found)
+        elif kind == NT_AUXV:
+            found.auxv.update(_words_in_pairs(desc, arch.word))
+        elif kind == NT_FILE:
+            found.has_files = True
+            _files(desc, arch.word, found)
+        elif kind in (NT_386_TLS, NT_ARM_TLS) and started:
+            _thread_pointer(kind, desc, arch, started[-1].registers)
+    for index, thread in enumerate(started):
+        signal = thread.signal
+        if signal is None and index == 0:  # the kernel gives every thread's pr_cursig the number that killed the first
+            signal = first_signal or (Signal(thread.number) if thread.number else None)
+        name_ = found.program if thread.tid == found.pid else None
+        found.threads.append(Thread(thread.tid, thread.registers, name_, signal))
+    return found
+
+
+def _prstatus(desc: bytes, arch: Arch, problems: list[str]) -> list[_Started]:
+    """struct elf_prstatus: pr_cursig (short) after three ints, pr_pid after two longs more, pr_reg after four
+    pids and four timevals."""
+    pid_at = 16 + 2 * arch.word
+    registers_at = pid_at + 16 + 8 * arch.word
+    size = len(arch.registers) * arch.word
+    if len(desc) < registers_at + size:
+        problems.append("a thread's registers are cut short in the core: that thread is left out")
+        return []
+    number = struct.unpack_from("<h", desc, 12)[0]
+    tid = struct.unpack_from("<i", desc, pid_at)[0]
+    return [_Started(tid, Registers(arch, desc[registers_at : registers_at + size]), max(number, 0))]
+
+
+def _siginfo(desc: bytes, word: int) -> Optional[Signal]:
+    """siginfo_t: si_signo, si_errno, si_code, then the union (aligned to a word)."""
+    union = 16 if word == 8 else 12
+    if len(desc) < union + word:
+        return None
+    number, _errno, code = struct.unpack_from("<iii", desc)
+    if number <= 0:
+        return None
+    if code <= 0:  # SI_USER, SI_QUEUE, SI_TKILL ...: sent by a process
+        return Signal(number, code, sender=struct.unpack_from("<i", desc, union)[0])
+    if number in _FAULTS and code != _SI_KERNEL:
+        return Signal(number, code, address=struct.unpack_from("<Q" if word == 8 else "<I", desc, union)[0])
+    return Signal(number, code)
+
+
+def _prpsinfo(desc: bytes, word: int, found: CoreNotes) -> None:
+    """struct elf_prpsinfo: i386 keeps 16-bit uids (arch/x86/include/asm/compat.h)."""
+    pid_at, name_at = (24, 40) if word == 8 else (12, 28)
+    if len(desc) >= name_at + 16:
+        found.pid = struct.unpack_from("<i", desc, pid_at)[0]
+        found.program = desc[name_at : name_at + 16].split(b"\0")[0].decode("utf-8", "replace") or None
+
+
+def _words_in_pairs(desc: bytes, word: int) -> dict[int, int]:
+    code = "Q" if word == 8 else "I"
+    count = len(desc) // (2 * word)
+    values = struct.unpack_from(f"<{2 * count}{code}", desc)
+    return {kind: value for kind, value in zip(values[::2], values[1::2]) if kind}
+
+
+def _files(desc: bytes, word: int, found: CoreNotes) -> None:
+    """count, page size, then (start, end, offset in pages) of each, then as many NUL-terminated paths."""
+    code = "Q" if word == 8 else "I"
+    if len(desc) < 2 * word:
+        found.problems.append("the core's list of mapped files (NT_FILE) is cut short")
+        return
+    count, page = struct.unpack_from(f"<2{code}", desc)
+    fits = min(count, (len(desc) - 2 * word) // (3 * word))
+    ranges = struct.Struct(f"<3{code}").iter_unpack(desc[2 * word : (2 + 3 * fits) * word])
+    paths = desc[(2 + 3 * count) * word :].split(b"\0")
+    for (start, end, offset), path in zip(ranges, paths):
+        if start < end and path and offset * page < 1 << 63:
+            found.files.append(FileMapping(start, end, offset * page, path.decode("utf-8", "surrogateescape")))
+    if len(found.files) < count:
+        found.problems.append(
+            f"the core's list of mapped files (NT_FILE) is damaged: {len(found.files)} of {count} entries can be used"
+        )
+    found.files.sort()
+
+
+def _thread_pointer(kind: int, desc: bytes, arch: Arch, registers: Registers) -> None:
+    if kind == NT_ARM_TLS and arch.name == "aarch64" and len(desc) >= 8:
+        registers.add(arch.thread_pointer, struct.unpack_from("<Q", desc)[0])
+    elif kind == NT_386_TLS and arch.name == "i386":
+        # An array of struct user_desc {entry_number, base_addr, limit, flags}; gs holds entry_number << 3 | 3.
+        for entry, base, _limit, _flags in struct.iter_unpack("<IIII", desc[: len(desc) // 16 * 16]):
+            if entry == registers["gs"] >> 3:
+                registers.add(arch.thread_pointer, base)

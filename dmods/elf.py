@@ -1,0 +1,168 @@
+"""ELF headers, program headers and notes, read from whatever holds them: a file, or the memory of a dead process.
+
+Nothing here trusts a number: offsets and counts are checked against what is there, and a short read shortens the
+answer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Callable, NamedTuple, Optional, Union
+
+from elftools.common.exceptions import ELFParseError
+from elftools.common.utils import struct_parse
+from elftools.elf.structs import ELFStructs
+
+from dmods.errors import CorruptError, TruncatedError
+
+# Up to ``size`` bytes at ``offset``; fewer (b"" even) where there are no more.
+Read = Callable[[int, int], bytes]
+
+PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 3, 4, 6, 7
+PF_X, PF_W, PF_R = 1, 2, 4
+NT_GNU_BUILD_ID = 3
+PAGE = 4096  # the least page size: what is aligned to a larger one is aligned to it as well
+
+# Linux maps at most vm.max_map_count pieces (65,530 unless raised); beyond this a header is not believed.
+MAX_SEGMENTS = 1 << 20
+_PN_XNUM = 0xFFFF  # the count is in sh_info of section 0 (gABI, "Program Header")
+
+
+class Segment(NamedTuple):
+    """A program header."""
+
+    type: int
+    flags: int
+    offset: int
+    vaddr: int
+    filesz: int
+    memsz: int
+    align: int
+
+
+@dataclass(frozen=True)
+class Elf:
+    """What a loader wants to know of an ELF file. ``type`` and ``machine`` are pyelftools' names ("ET_CORE",
+    "EM_X86_64"), or numbers where it has none. ``promised`` is the count of program headers that the header
+    claims."""
+
+    type: Union[str, int]
+    machine: Union[str, int]
+    word: int
+    little_endian: bool
+    entry: int
+    segments: tuple[Segment, ...]
+    promised: int
+
+    def loads(self) -> list[Segment]:
+        return [segment for segment in self.segments if segment.type == PT_LOAD]
+
+    def extent(self) -> tuple[int, int]:
+        """From the first to past the last byte that its PT_LOADs ask for, as the file's own addresses, in whole
+        pages."""
+        loads = [load for load in self.loads() if load.memsz]
+        if not loads:
+            return 0, 0
+        return page_down(min(s.vaddr for s in loads)), page_up(max(s.vaddr + s.memsz for s in loads))
+
+
+def page_down(value: int) -> int:
+    return value & -PAGE
+
+
+def page_up(value: int) -> int:
+    return -(-value & -PAGE)
+
+
+@cache
+def structs(word: int, little_endian: bool) -> Any:
+    """pyelftools' declarations for one word size and byte order (a core's, which are a superset of a file's)."""
+    made = ELFStructs(little_endian=little_endian, elfclass=word * 8)
+    made.create_basic_structs()
+    made.create_advanced_structs("ET_CORE")
+    return made
+
+
+def parse(read: Read, where: str) -> Elf:
+    """The headers that begin at offset 0 of ``read``. Raises CorruptError (not ELF), TruncatedError (not even a
+    header)."""
+    head = read(0, 64)
+    if head[:4] != b"\x7fELF":
+        raise CorruptError(f"{where} is not ELF")
+    word = {1: 4, 2: 8}.get(head[4] if len(head) > 4 else 0)
+    order = {1: True, 2: False}.get(head[5] if len(head) > 5 else 0)
+    if len(head) >= 6 and (word is None or order is None):
+        raise CorruptError(f"{where}: neither 32-bit nor 64-bit ELF, or of no byte order")
+    try:
+        if word is None or order is None:
+            raise ELFParseError("short")
+        kinds = structs(word, order)
+        header = struct_parse(kinds.Elf_Ehdr, _stream(head))
+    except ELFParseError:
+        raise TruncatedError(f"{where} ends inside its ELF header: {len(head)} bytes") from None
+    count = header.e_phnum
+    if count == _PN_XNUM:
+        try:
+            count = struct_parse(kinds.Elf_Shdr, _stream(read(header.e_shoff, 64))).sh_info
+        except ELFParseError:
+            count = 0
+    segments = read_segments(read, header.e_phoff, count, word, little=order, entry_size=header.e_phentsize)
+    return Elf(header.e_type, header.e_machine, word, order, header.e_entry, segments, count)
+
+
+def _stream(data: bytes) -> Any:
+    import io
+
+    return io.BytesIO(data)
+
+
+def read_segments(
+    read: Read, offset: int, count: int, word: int, *, little: bool = True, entry_size: int = 0
+) -> tuple[Segment, ...]:
+    """Up to ``count`` program headers at ``offset``: as many as there are."""
+    # Not through pyelftools: 8 microseconds a header there, 0.4 here, and a core may have tens of thousands.
+    layout = struct.Struct(("<" if little else ">") + ("IIQQQQQQ" if word == 8 else "IIIIIIII"))
+    entry_size = entry_size or layout.size
+    if entry_size < layout.size:
+        return ()
+    table = read(offset, entry_size * min(count, MAX_SEGMENTS))
+    rows: Iterator[tuple[int, ...]]
+    if entry_size == layout.size:
+        rows = layout.iter_unpack(table[: len(table) // entry_size * entry_size])
+    else:
+        rows = (layout.unpack_from(table, at) for at in range(0, len(table) - layout.size + 1, entry_size))
+    if word == 8:
+        return tuple(Segment(r[0], r[1], r[2], r[3], r[5], r[6], r[7]) for r in rows)
+    return tuple(Segment(r[0], r[6], r[1], r[2], r[4], r[5], r[7]) for r in rows)
+
+
+def notes(data: bytes, little_endian: bool, align: int = 4) -> Iterator[tuple[bytes, int, bytes]]:
+    """(name without its NUL, type, desc) of each note. A note that is cut short ends the list, with what is left of
+    its desc."""
+    head = struct.Struct("<III" if little_endian else ">III")
+    align = 8 if align == 8 else 4  # 8 only for .note.gnu.property (gABI as Linux has it); anything else is 4
+    at = 0
+    while at + head.size <= len(data):
+        name_size, desc_size, kind = head.unpack_from(data, at)
+        desc = at + head.size + (name_size + 3 & -4)
+        desc = desc + align - 1 & -align
+        if desc > len(data):
+            return
+        yield data[at + head.size : at + head.size + name_size].rstrip(b"\0"), kind, data[desc : desc + desc_size]
+        at = desc + (desc_size + align - 1 & -align)
+
+
+def build_id(elf: Elf, read: Read, in_memory: bool = False) -> Optional[str]:
+    """The hex build-id of the ELF file (or, ``in_memory``, of the image that ``read`` sees at the file's own
+    addresses)."""
+    for segment in elf.segments:
+        if segment.type != PT_NOTE:
+            continue
+        data = read(segment.vaddr if in_memory else segment.offset, min(segment.filesz, 1 << 16))
+        for name, kind, desc in notes(data, elf.little_endian, segment.align):
+            if name == b"GNU" and kind == NT_GNU_BUILD_ID and 0 < len(desc) <= 64:
+                return desc.hex()
+    return None

@@ -1,0 +1,215 @@
+"""The ELF files in a dead process, each with its bias, its build-id, and the file on this machine that proves to be
+the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from dmods.corenotes import AT_ENTRY, AT_PHDR, AT_PHNUM, FileMapping
+from dmods.elf import PF_X, PT_LOAD, Elf, Read, build_id, page_down, page_up, parse, read_segments
+from dmods.errors import CorruptError, TruncatedError
+from dmods.linkmap import Linked, bias_of, walk
+from dmods.localfiles import LocalFile, LocalFiles, was_deleted
+from dmods.target import AddressRange, Module
+
+VDSO = "[vdso]"
+NOT_HERE = "not found on this machine"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A module, with what the search learnt of its file.
+
+    ``local`` is set where ``module.file`` is, and ``same`` says that its bytes are those of the process; ``proof``
+    says by what: "build-id", "header" (the first page is equal; there is no build-id), or "" (the core holds nothing
+    to compare with).
+    """
+
+    module: Module
+    local: Optional[LocalFile]
+    same: bool
+    proof: str
+
+
+def find(
+    mappings: Sequence[AddressRange],
+    read: Read,
+    files: LocalFiles,
+    vdso: Optional[int],
+    override: Optional[tuple[int, LocalFile]],
+) -> list[Found]:
+    """Every ELF file that was loaded (not those only mapped as data), by address.
+
+    ``read`` sees the dump's bytes only. ``override`` is the file that the user named, and an address inside the
+    module it is for.
+    """
+    found: list[Found] = []
+    end = 0
+    for index, mapping in enumerate(mappings):
+        if mapping.start == vdso:
+            one = _vdso(mapping, read)
+        elif mapping.path is None or mapping.offset != 0 or mapping.start < end:
+            continue
+        else:
+            one = _module(mappings, index, read, files, override)
+        if one is not None:
+            found.append(one)
+            end = one.module.end
+    return found
+
+
+def _vdso(mapping: AddressRange, read: Read) -> Optional[Found]:
+    elf = _in_memory(mapping.start, read)
+    if elf is None:
+        return None
+    bias = mapping.start - elf.extent()[0]
+    identity = build_id(elf, _shifted(read, bias), in_memory=True)
+    module = Module(VDSO, mapping.start, mapping.end, bias, None, identity, ranges=(mapping,))
+    return Found(module, None, False, "")
+
+
+def _module(
+    mappings: Sequence[AddressRange],
+    index: int,
+    read: Read,
+    files: LocalFiles,
+    override: Optional[tuple[int, LocalFile]],
+) -> Optional[Found]:
+    first = mappings[index]
+    path = first.path or ""
+    local = files.find(path)
+    seen = _in_memory(first.start, read)
+    elf = seen or (local.elf if local else None)
+    if elf is None:
+        if not any(m.path == path and "x" in m.flags for m in mappings[index : index + 16]):
+            return None
+        # Code of a file that is gone, and the core has no header of it: the address is all that is known.
+        ranges = tuple(m for m in mappings[index : index + 16] if m.path == path)
+        module = Module(path, first.start, ranges[-1].end, first.start, problem=NOT_HERE, ranges=ranges)
+        return Found(module, None, False, "")
+    bias = first.start - _first_page(elf)
+    ranges = tuple(_within(mappings, index, path, bias + elf.extent()[1]))
+    if not _loaded(elf, path, ranges):
+        return None
+    named = override is not None and any(override[0] in piece for piece in ranges)
+    if named and override is not None:
+        local = override[1]
+    identity = build_id(seen, _shifted(read, bias), in_memory=True) if seen else None
+    problem, proof = _compare(local, path, identity, read(first.start, 4096) if seen else b"")
+    same = local is not None and problem is None
+    module = Module(
+        path=path,
+        start=first.start,
+        end=ranges[-1].end,
+        bias=bias,
+        file=local.path if local and (same or named) else None,
+        build_id=identity or (local.build_id if local and same else None),
+        problem=problem,
+        ranges=ranges,
+    )
+    return Found(module, local if module.file else None, same, proof)
+
+
+def _compare(local: Optional[LocalFile], path: str, identity: Optional[str], head: bytes) -> tuple[Optional[str], str]:
+    """(what is wrong with taking ``local`` for the file that was mapped, what proves that it is right)."""
+    problem, proof = None, ""
+    if local is None:
+        problem = NOT_HERE
+    elif local.elf is None:
+        problem = f"{local.path} is not an ELF file"
+    elif identity is not None:
+        proof = "build-id"
+        if identity != local.build_id:
+            here = f"has build-id {local.build_id}" if local.build_id else "has no build-id"
+            problem = f"{local.path} {here}, the core was made with {identity}"
+    elif head:
+        proof = "header"
+        if head[: len(local.head)] != local.head[: len(head)]:
+            problem = f"{local.path} is another file than the one that was mapped (its first page differs)"
+    elif was_deleted(path):
+        problem = f"{local.path} was deleted or replaced while the process ran"
+    return problem, proof
+
+
+def _in_memory(address: int, read: Read) -> Optional[Elf]:
+    """The ELF header and program headers that the process had mapped at ``address``, if the dump has them."""
+    if read(address, 4) != b"\x7fELF":
+        return None
+    try:
+        elf = parse(_shifted(read, address), "")
+    except (CorruptError, TruncatedError):
+        return None
+    return elf if elf.loads() and elf.extent()[1] < 1 << 64 else None
+
+
+def _shifted(read: Read, base: int) -> Read:
+    return lambda offset, size: read(base + offset, size)
+
+
+def _first_page(elf: Elf) -> int:
+    """The file's own address of the page at its offset 0."""
+    for load in elf.loads():
+        if page_down(load.offset) == 0:
+            return page_down(load.vaddr)
+    return elf.extent()[0]
+
+
+def _within(mappings: Sequence[AddressRange], index: int, path: str, end: int) -> Iterator[AddressRange]:
+    """The mappings of the module from its first one on: those of its file, and anonymous ones in its extent (.bss;
+    text that was moved to huge pages). The last may reach beyond it (the heap can follow .bss in one mapping): it is
+    cut."""
+    for mapping in mappings[index:]:
+        if mapping.start >= end:
+            return
+        if mapping.path == path or mapping.path is None:
+            if mapping.path is None and mapping.end > end:
+                mapping = AddressRange(  # noqa: PLW2901
+                    mapping.start, end, mapping.flags, dumped=min(mapping.dumped, end - mapping.start)
+                )
+            yield mapping
+
+
+def _loaded(elf: Elf, path: str, ranges: Sequence[AddressRange]) -> bool:
+    """False for a file that was mapped only to be looked at. Not by "x" alone: gdb's gcore writes text that it does
+    not dump as "r--"."""
+    code = any(s.type == PT_LOAD and s.flags & PF_X and s.memsz for s in elf.segments)
+    return not code or any(piece.path == path and ("x" in piece.flags or "w" in piece.flags) for piece in ranges)
+
+
+def program_link_map(
+    read: Read, auxv: Mapping[int, int], word: int, given: Optional[Elf]
+) -> tuple[Optional[int], list[Linked]]:
+    """(the program's bias, what its dynamic linker had loaded), from the program headers that AT_PHDR points to, or
+    those of the file that the user named where the dump does not have them."""
+    address = auxv.get(AT_PHDR, 0)
+    segments = read_segments(_shifted(read, address), 0, min(auxv.get(AT_PHNUM, 0), 1 << 12), word)
+    bias = bias_of(segments, address)
+    if bias is None and given is not None and AT_ENTRY in auxv:
+        segments, bias = given.segments, auxv[AT_ENTRY] - given.entry
+    return (None, []) if bias is None else (bias, walk(read, segments, bias, word))
+
+
+def as_mapped_files(
+    linked: Sequence[Linked],
+    program: tuple[int, str, Optional[LocalFile]],
+    read: Read,
+    files: LocalFiles,
+) -> list[FileMapping]:
+    """What NT_FILE would have said, for a core without it: the PT_LOADs of each linked object, moved by its bias.
+
+    ``program`` is (bias, path, file if the user named one). The headers come from memory where the dump has them,
+    else from the file.
+    """
+    found: list[FileMapping] = []
+    for bias, name, _dynamic in [(program[0], program[1], 0), *(entry for entry in linked if entry.name)]:
+        local = program[2] if name == program[1] else None
+        local = local or files.find(name)
+        elf = (local.elf if local else None) or _in_memory(bias, read)
+        for load in elf.loads() if elf else ():
+            start = page_down(bias + load.vaddr)
+            end = page_up(bias + load.vaddr + load.filesz)
+            if 0 <= start < end < 1 << 64:
+                found.append(FileMapping(start, end, page_down(load.offset), name))
+    return sorted(set(found))

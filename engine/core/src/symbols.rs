@@ -1,0 +1,356 @@
+//! The functions and objects that an ELF file names, by address and by name.
+//!
+//! The tables are read whole and the names left where they are in the string table, so 300,000 symbols cost two sorts of small
+//! records. What a file says is bounded by the file: section data cannot exceed it, and the names together may take only a few times
+//! the size of the string tables (an honest table shares at most the tails of its names).
+
+use std::cmp::Reverse;
+use std::fs::File;
+use std::hash::{Hash, Hasher};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use object::elf;
+use object::read::elf::{FileHeader, SectionHeader, Sym};
+use object::{Endianness, ReadCache, ReadRef};
+
+/// Section data larger than this is not read: the largest symbol tables in use stay under a tenth of it.
+const MAX_SECTION: u64 = 1 << 30;
+const MAX_SYMBOLS: usize = 1 << 24;
+/// How many enclosing symbols are looked at for one address. Real ones nest two or three deep.
+const MAX_NESTING: usize = 64;
+
+/// A symbol as it was read. `end` is where it ends: for a symbol of size 0, its section's end until `at` knows better.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    address: u64,
+    end: u64,
+    size: u64,
+    name: Name,
+    rank: Rank,
+}
+
+/// Where in `Symbols::names`.
+#[derive(Clone, Copy, Debug)]
+struct Name {
+    at: u32,
+    len: u32,
+}
+
+/// Which of several names for one place is shown: the least. As mdb chooses (functions before the rest, global and weak before
+/// local, fewer leading underscores), so that `abort` wins over `__GI_abort` and `puts` over `_IO_puts`; then the shorter name.
+/// A version that is not the default one (`memcpy@GLIBC_2.2.5`) comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    old_version: bool,
+    not_code: bool,
+    local: bool,
+    dollar: bool,
+    underscores: u8,
+    length: u32,
+}
+
+/// A symbol of the answer to `at`: `parent` is the nearest one before it that began earlier and may reach further.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    address: u64,
+    end: u64,
+    size: u64,
+    name: Name,
+    parent: u32,
+}
+
+#[derive(Debug, Default)]
+pub struct Symbols {
+    names: Vec<u8>,
+    entries: Vec<Entry>,
+    tls: Vec<Entry>,
+    places: Vec<Place>,
+    by_name: OnceLock<Vec<(u64, u32)>>,
+}
+
+/// What `at` and `lookup` give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    pub name: &'a [u8],
+    pub address: u64,
+    pub size: u64,
+}
+
+impl Symbols {
+    /// The symbols of all the files and images together. What cannot be read or parsed adds nothing.
+    pub fn load<P: AsRef<Path>>(files: &[P], images: &[&[u8]]) -> Symbols {
+        let mut symbols = Symbols::default();
+        for path in files {
+            if let Ok(file) = File::open(path) {
+                let cache = ReadCache::new(file);
+                let _ = symbols.add(&cache);
+            }
+        }
+        for image in images {
+            let _ = symbols.add(*image);
+        }
+        symbols.arrange();
+        symbols
+    }
+
+    /// How many places have a name.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The symbol whose extent holds the address.
+    pub fn at(&self, address: u64) -> Option<Symbol<'_>> {
+        let mut index = self.places.partition_point(|p| p.address <= address).checked_sub(1)?;
+        for _ in 0..MAX_NESTING {
+            let place = self.places.get(index)?;
+            if address < place.end {
+                return Some(Symbol { name: self.text(place.name), address: place.address, size: place.size });
+            }
+            index = place.parent as usize;
+        }
+        None
+    }
+
+    /// The function or object of that name; of several, the one that would be shown first.
+    pub fn lookup(&self, name: &[u8]) -> Option<Symbol<'_>> {
+        let index = self.by_name.get_or_init(|| {
+            let mut index: Vec<(u64, u32)> =
+                self.entries.iter().zip(0u32..).map(|(e, i)| (hash(self.text(e.name)), i)).collect();
+            index.sort_unstable();
+            index
+        });
+        let wanted = hash(name);
+        let from = index.partition_point(|&(h, _)| h < wanted);
+        index[from..]
+            .iter()
+            .take_while(|&&(h, _)| h == wanted)
+            .map(|&(_, i)| &self.entries[i as usize])
+            .filter(|e| self.text(e.name) == name)
+            .min_by_key(|e| (e.rank, e.size == 0, e.address))
+            .map(|e| Symbol { name: self.text(e.name), address: e.address, size: e.size })
+    }
+
+    /// A thread-local variable: its address is the offset in the module's TLS block.
+    pub fn tls(&self, name: &[u8]) -> Option<Symbol<'_>> {
+        let entry = self.tls.iter().filter(|e| self.text(e.name) == name).min_by_key(|e| (e.rank, e.address))?;
+        Some(Symbol { name: self.text(entry.name), address: entry.address, size: entry.size })
+    }
+
+    fn text(&self, name: Name) -> &[u8] {
+        &self.names[name.at as usize..][..name.len as usize]
+    }
+
+    fn add<'data, R: ReadRef<'data>>(&mut self, data: R) -> object::Result<()> {
+        match object::FileKind::parse(data)? {
+            object::FileKind::Elf32 => self.add_elf::<elf::FileHeader32<Endianness>, R>(data),
+            object::FileKind::Elf64 => self.add_elf::<elf::FileHeader64<Endianness>, R>(data),
+            _ => Ok(()),
+        }
+    }
+
+    fn add_elf<'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
+        &mut self,
+        data: R,
+    ) -> object::Result<()> {
+        let header = Elf::parse(data)?;
+        let endian = header.endian()?;
+        let sections = header.sections(endian, data)?;
+        let mut extents: Vec<(u64, u64, u64)> = Vec::with_capacity(sections.len());
+        for section in sections.iter() {
+            let start: u64 = section.sh_addr(endian).into();
+            let size: u64 = section.sh_size(endian).into();
+            extents.push((start, start.saturating_add(size), section.sh_flags(endian).into()));
+        }
+        for (index, section) in sections.enumerate() {
+            let kind = section.sh_type(endian);
+            let too_large = Into::<u64>::into(section.sh_size(endian)) > MAX_SECTION;
+            if !matches!(kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM) || too_large {
+                continue;
+            }
+            let Ok(table) = section.data_as_array::<Elf::Sym, R>(endian, data) else { continue };
+            let Ok(strings) = sections.section(object::SectionIndex(section.sh_link(endian) as usize)) else {
+                continue;
+            };
+            if Into::<u64>::into(strings.sh_size(endian)) > MAX_SECTION {
+                continue;
+            }
+            let Ok(strings) = strings.data(endian, data) else { continue };
+            let versions = match sections.gnu_versym(endian, data) {
+                Ok(Some((versions, of))) if of == index => versions,
+                _ => &[],
+            };
+            self.add_table::<Elf>(endian, table, strings, &extents, versions);
+        }
+        Ok(())
+    }
+
+    fn add_table<Elf: FileHeader<Endian = Endianness>>(
+        &mut self,
+        endian: Endianness,
+        table: &[Elf::Sym],
+        strings: &[u8],
+        sections: &[(u64, u64, u64)],
+        versions: &[elf::Versym<Endianness>],
+    ) {
+        let base = self.names.len();
+        if base + strings.len() > u32::MAX as usize {
+            return;
+        }
+        self.names.extend_from_slice(strings);
+        let mut budget = strings.len().saturating_mul(4) + (1 << 16);
+        for (index, symbol) in table.iter().enumerate() {
+            let section = sections.get(usize::from(symbol.st_shndx(endian)));
+            let kind = symbol.st_type();
+            let (Some(&(start, end, flags)), true) = (section, is_named_place(kind)) else { continue };
+            let Some(name) = name_of(strings, symbol.st_name(endian)) else { continue };
+            if symbol.st_shndx(endian) == elf::SHN_UNDEF || flags & u64::from(elf::SHF_ALLOC) == 0 || is_mapping(name) {
+                continue;
+            }
+            let Some(left) = budget.checked_sub(name.len()) else { break };
+            budget = left;
+            let address: u64 = symbol.st_value(endian).into();
+            let size: u64 = symbol.st_size(endian).into();
+            let thread_local = kind == elf::STT_TLS;
+            if !thread_local && !(start..=end).contains(&address) || self.entries.len() >= MAX_SYMBOLS {
+                continue;
+            }
+            let entry = Entry {
+                address,
+                end: if size == 0 { end } else { address.saturating_add(size).min(end) },
+                size,
+                name: Name { at: (base + symbol.st_name(endian) as usize) as u32, len: name.len() as u32 },
+                rank: Rank {
+                    old_version: versions.get(index).is_some_and(|v| v.0.get(endian) & elf::VERSYM_HIDDEN != 0),
+                    not_code: !matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC),
+                    local: symbol.st_bind() == elf::STB_LOCAL,
+                    dollar: name[0] == b'$',
+                    underscores: name.iter().take(255).take_while(|&&c| c == b'_').count() as u8,
+                    length: name.len() as u32,
+                },
+            };
+            if thread_local {
+                self.tls.push(entry);
+            } else {
+                self.entries.push(entry);
+            }
+        }
+    }
+
+    /// Makes `places` of `entries`: outer before inner, one name for each extent, and no symbol of size 0 inside one that
+    /// has a size (a label in assembler code; gdb hides them too).
+    fn arrange(&mut self) {
+        let mut order: Vec<u32> = (0..self.entries.len() as u32).collect();
+        let names = &self.names;
+        let entries = &self.entries;
+        order.sort_unstable_by_key(|&i| {
+            let e = &entries[i as usize];
+            (e.address, e.size == 0, Reverse(e.end), e.rank, &names[e.name.at as usize..][..e.name.len as usize])
+        });
+        let mut open: Vec<u32> = Vec::new();
+        for index in order {
+            let entry = self.entries[index as usize];
+            while open.last().is_some_and(|&i| self.places[i as usize].end <= entry.address) {
+                open.pop();
+            }
+            let last = self.places.last_mut();
+            if entry.end <= entry.address || entry.size == 0 && !open.is_empty() {
+                continue;
+            }
+            if let Some(last) = last {
+                if last.address == entry.address && (last.end == entry.end || entry.size == 0) {
+                    continue;
+                }
+                if last.size == 0 {
+                    last.end = last.end.min(entry.address);
+                }
+            }
+            let place = Place {
+                address: entry.address,
+                end: entry.end,
+                size: entry.size,
+                name: entry.name,
+                parent: open.last().copied().unwrap_or(u32::MAX),
+            };
+            if entry.size != 0 {
+                open.push(self.places.len() as u32);
+            }
+            self.places.push(place);
+        }
+    }
+}
+
+fn is_named_place(kind: u8) -> bool {
+    matches!(kind, elf::STT_NOTYPE | elf::STT_OBJECT | elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_TLS)
+}
+
+/// `$x`, `$d`, `$a`, `$t` and `$x.foo`: they mark code and data for disassemblers (ELF for the Arm Architecture, 5.5.5).
+fn is_mapping(name: &[u8]) -> bool {
+    matches!(name, [b'$', b'a' | b'd' | b't' | b'x'] | [b'$', b'a' | b'd' | b't' | b'x', b'.', ..])
+}
+
+/// The name at `at`, without the version that a linker writes behind it in .symtab (`stdout@GLIBC_2.2.5`).
+fn name_of(strings: &[u8], at: u32) -> Option<&[u8]> {
+    let from = strings.get(at as usize..)?;
+    let name = &from[..from.iter().position(|&c| c == 0)?];
+    let name = match name.iter().skip(1).position(|&c| c == b'@') {
+        Some(position) => &name[..position + 1],
+        None => name,
+    };
+    (!name.is_empty()).then_some(name)
+}
+
+fn hash(name: &[u8]) -> u64 {
+    let mut hasher = std::collections::hash_map::DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The bytes of a section; None where there is none or it is larger than 64 MiB.
+pub fn section<P: AsRef<Path>>(path: P, name: &[u8]) -> Option<Vec<u8>> {
+    use object::{Object, ObjectSection};
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let file = object::File::parse(&cache).ok()?;
+    let section = file.section_by_name_bytes(name)?;
+    (section.size() <= 1 << 26).then(|| section.data().ok().map(<[u8]>::to_vec)).flatten()
+}
+
+/// A C++ or Rust name as written, without parameters or hash; None for any other, or one that is too complex.
+pub fn demangle(name: &str) -> Option<String> {
+    const MOST: usize = 1 << 14;
+    if name.len() > MOST {
+        return None;
+    }
+    if let Ok(name) = rustc_demangle::try_demangle(name) {
+        let mut out = Bounded { text: String::new(), most: MOST };
+        return std::fmt::write(&mut out, format_args!("{name:#}")).ok().map(|()| out.text);
+    }
+    if !name.starts_with("_Z") {
+        return None;
+    }
+    let parse = cpp_demangle::ParseOptions::default().recursion_limit(96);
+    let symbol = cpp_demangle::Symbol::new_with_options(name, &parse).ok()?;
+    let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type().recursion_limit(96);
+    let mut out = Bounded { text: String::new(), most: MOST };
+    symbol.structured_demangle(&mut out, &options).ok().map(|()| out.text)
+}
+
+/// Stops a name that grows without end: substitutions can double it at every step.
+struct Bounded {
+    text: String,
+    most: usize,
+}
+
+impl std::fmt::Write for Bounded {
+    fn write_str(&mut self, s: &str) -> std::fmt::Result {
+        if self.text.len() + s.len() > self.most {
+            return Err(std::fmt::Error);
+        }
+        self.text.push_str(s);
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+use dmods_engine::symbols as core;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// The functions and objects of one ELF file. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct Symbols {
+    inner: core::Symbols,
+}
+
+#[pymethods]
+impl Symbols {
+    #[new]
+    #[pyo3(signature = (files, blobs = Vec::new()))]
+    fn new(py: Python<'_>, files: Vec<std::path::PathBuf>, blobs: Vec<Bound<'_, PyBytes>>) -> Symbols {
+        let blobs: Vec<&[u8]> = blobs.iter().map(|b| b.as_bytes()).collect();
+        Symbols { inner: py.detach(|| core::Symbols::load(&files, &blobs)) }
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn at(&self, address: i128) -> Option<(String, u64, u64)> {
+        let symbol = self.inner.at(u64::try_from(address).ok()?)?;
+        Some((String::from_utf8_lossy(symbol.name).into_owned(), symbol.address, symbol.size))
+    }
+
+    fn lookup(&self, name: &str) -> Option<(u64, u64)> {
+        self.inner.lookup(name.as_bytes()).map(|s| (s.address, s.size))
+    }
+
+    fn tls(&self, name: &str) -> Option<(u64, u64)> {
+        self.inner.tls(name.as_bytes()).map(|s| (s.address, s.size))
+    }
+}
+
+#[pyfunction]
+pub fn demangle(name: &str) -> String {
+    core::demangle(name).unwrap_or_else(|| name.to_owned())
+}
+
+#[pyfunction]
+pub fn elf_section<'py>(py: Python<'py>, path: std::path::PathBuf, name: &str) -> Option<Bound<'py, PyBytes>> {
+    core::section(path, name.as_bytes()).map(|data| PyBytes::new(py, &data))
+}
