@@ -50,3 +50,100 @@ def demangle(name: str) -> str:
 
 def elf_section(path: str, name: str) -> bytes | None:
     """The bytes of a section of at most 64 MiB; None where there is none, or the file cannot be read or parsed."""
+
+from typing import Callable, Optional, TypedDict
+
+Progress = Optional[Callable[[int], object]]
+
+class RunReport(TypedDict):
+    """What the pass says of one run of chunks. Ranges are (start, end); chunk addresses are those of headers."""
+
+    chunks: int  # free ones too
+    free_chunks: int  # of them, free in bins (or a fencepost's neighbour)
+    free_bytes: int  # their chunk sizes
+    used_end: int  # where the last block ends
+    missing: list[tuple[int, int]]  # not in the dump
+    gaps: list[tuple[int, int]]  # between stretches of chunks: somebody else's memory (sbrk)
+    lost: list[tuple[int, int]]  # where no chunk could be made out
+    watched: list[int]  # chunks of a watched size
+    anomaly_count: int
+    anomalies: list[tuple[str, int, int, int, int]]  # (fault, chunk, value, chunk before, where chunks make sense again)
+
+# (address, usable size, state, arena, own mapping, blocks kept alive, bytes kept alive)
+# state: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly
+Block = tuple[int, int, int, int, bool, int, int]
+
+class Heap:
+    """The blocks of glibc heaps. Make it, ``follow`` every free list with set=True, ``mark`` from the roots, ``find_leaks``.
+
+    The three long calls release the GIL, call ``progress(bytes done)`` now and then, and raise what it (or Ctrl-C) raises.
+    """
+
+    dropped: int  # runs left out because they overlap others
+
+    def __init__(
+        self,
+        image: Image,
+        word: int,
+        runs: list[tuple[int, int, int, int, int]],
+        dead: list[tuple[int, int]],
+        watch: list[int],
+        threads: int,
+        progress: Progress = None,
+    ) -> None:
+        """Reads every run once.
+
+        ``runs`` are (start, end, kind, arena number, usable): kind 0 main arena, 1 thread arena (NON_MAIN_ARENA set), 2 one mmapped chunk of
+        ``usable`` bytes. ``start`` is a chunk's address, ``end`` the top chunk's (or where the memory ends).
+        ``dead`` is memory within whose words are no pointers; ``watch`` are chunk sizes to report.
+        Raises MemoryError when the address space for the tables cannot be had.
+        """
+
+    def runs(self) -> list[tuple[int, int, int, int, int]]:
+        """As given, sorted by address; ``reports`` has the same order."""
+
+    def reports(self) -> list[RunReport]: ...
+    def follow(
+        self, head: int, to_user: bool, protected: bool, least: int, most: int, set: bool, collect: bool
+    ) -> tuple[int, int, Optional[tuple[str, int]], list[int]]:
+        """Follows a free list whose chunks have sizes ``least`` to ``most``: (chunks, chunk bytes, problem and where, block addresses).
+
+        ``to_user``: links point to what malloc returned (tcache), else to headers (fastbins). ``protected``: safe-linking.
+        With ``set`` its chunks are free from now on; block addresses are there only with ``collect``.
+        """
+
+    def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
+        """Marks what the words of the ranges, and the values, lead to. Returns (candidate pointers in roots, blocks reached)."""
+
+    def find_leaks(self, progress: Progress = None) -> tuple[int, int, int, int]:
+        """(direct count, usable bytes, indirect count, usable bytes) of what was not reached."""
+
+    def groups(self) -> list[tuple[int, bool, int, int, int, int]]:
+        """Direct leaks by size: (usable size, own mapping, count, lowest address, blocks kept alive, bytes kept alive)."""
+
+    def blocks(self, states: list[int], start: int, most: int) -> list[Block]:
+        """Up to ``most`` blocks in one of the states, in address order, from address ``start`` on."""
+
+    def find(self, address: int) -> Optional[Block]:
+        """The block that the address points into (headers belong to none)."""
+
+    def sizes(self) -> list[tuple[int, int, int, int]]:
+        """(usable size, live blocks, free blocks, leaked blocks), by size."""
+
+def find_bins(image: Image, ranges: list[tuple[int, int]], word: int) -> list[int]:
+    """Where a ``malloc_state.bins`` may begin: candidates, to be validated."""
+
+def find_mmapped(
+    image: Image, ranges: list[tuple[int, int]], word: int, page: int, deep: bool
+) -> list[tuple[int, int, int, int]]:
+    """Mmapped chunks in the ranges: (chunk, start of its mapping, end, usable bytes). ``deep`` tries every page."""
+
+def find_stretches(
+    image: Image, ranges: list[tuple[int, int]], word: int, page: int, top: int
+) -> list[tuple[int, int]]:
+    """Stretches of main-arena chunks that lead to a double fencepost or to ``top``: (first chunk, end)."""
+
+def find_pointers(
+    image: Image, ranges: list[tuple[int, int]], word: int, low: int, high: int, most: int
+) -> list[int]:
+    """Addresses of up to ``most`` aligned words that hold a value in [low, high)."""

@@ -1,0 +1,201 @@
+//! Finding glibc's structures by what they must look like: no symbols, no table of releases.
+
+use super::space::GRANULE;
+use super::window::Window;
+use crate::image::Image;
+
+const PREV_INUSE: u64 = 1;
+const IS_MMAPPED: u64 = 2;
+const FLAGS: u64 = 7;
+/// `NBINS - 1` pairs of links in `malloc_state.bins` (malloc.c, unchanged since ptmalloc2).
+const BIN_PAIRS: u64 = 127;
+/// Bound on what a crafted dump can make us collect.
+const MOST: usize = 1 << 20;
+
+/// Places where `malloc_state.bins` may begin. An empty bin's two links hold the address of the bin seen as a chunk, which is two
+/// words before the links; even a busy arena has dozens of them, and the last bin is always empty.
+pub fn bins(image: &Image, ranges: &[(u64, u64)], word: u64) -> Vec<u64> {
+    let mut pairs: Vec<u64> = Vec::new();
+    each_block(image, ranges, word, |start, bytes| {
+        for (i, pair) in bytes.windows(2 * word as usize).step_by(word as usize).enumerate() {
+            let at = start + i as u64 * word;
+            let (fd, bk) = pair.split_at(word as usize);
+            if fd == bk && at.wrapping_sub(2 * word) == little(fd) && pairs.len() < MOST {
+                pairs.push(at);
+            }
+        }
+    });
+    let mut out = Vec::new();
+    let mut i = 0;
+    while i < pairs.len() {
+        let first = pairs[i];
+        let within = pairs[i..].iter().take_while(|&&p| p - first < BIN_PAIRS * 2 * word).count();
+        let last = pairs[i + within - 1];
+        if within >= 8 {
+            out.extend(last.checked_sub((BIN_PAIRS - 1) * 2 * word));
+            out.push(first);
+        }
+        i += within;
+    }
+    out.dedup();
+    out
+}
+
+/// An mmapped chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    pub chunk: u64,
+    /// The mapping that malloc made for it.
+    pub base: u64,
+    pub end: u64,
+    pub usable: u64,
+}
+
+/// Mmapped chunks that follow each other from the start of each range. With `deep`, every page of the range is tried, not only
+/// the one after the last chunk found (adjacent mappings merge, so other memory may stand before a chunk).
+pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: bool) -> Vec<Mapped> {
+    let mut out = Vec::new();
+    let mut window = Window::new(image);
+    for &(start, end) in ranges {
+        let mut base = start.next_multiple_of(page);
+        while base < end && out.len() < MOST {
+            match mapped_at(&mut window, base, end, word, page) {
+                Some(found) => {
+                    base = found.end;
+                    out.push(found);
+                }
+                None if deep => base += page,
+                None => break,
+            }
+        }
+    }
+    out
+}
+
+fn mapped_at(window: &mut Window, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
+    let header = 2 * word;
+    // The chunk stands at the mapping's start, where its user memory is aligned by itself, or, for memalign, where it was moved to.
+    let plain = (base + header).next_multiple_of(GRANULE) - header;
+    if let Some(found) = mapped_chunk(window, plain, base, end, word, page) {
+        return Some(found);
+    }
+    (5..=40).map(|bits| 1u64 << bits).take_while(|&align| align < end - base).find_map(|align| {
+        let user = (plain + header).checked_next_multiple_of(align)?;
+        [user, user + align].into_iter().find_map(|user| {
+            let chunk = user - header;
+            if chunk >= end {
+                return None;
+            }
+            mapped_chunk(window, chunk, base, end, word, page)
+        })
+    })
+}
+
+fn mapped_chunk(window: &mut Window, chunk: u64, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
+    let field = window.word(chunk + word, word)?;
+    let size = field & !FLAGS;
+    if field & FLAGS != IS_MMAPPED || size < page - GRANULE * 2 && size < GRANULE * 2 {
+        return None;
+    }
+    let lead = window.word(chunk, word)?;
+    // glibc 2.43 keeps "huge page" in the offset's lowest bit.
+    if lead & !1 != chunk - base {
+        return None;
+    }
+    let total = (lead & !1).checked_add(size)?;
+    // Until 2.42 the chunk reaches to the mapping's end; since 2.43 it stops a header short of it, as if another followed.
+    let (total, usable) = if total % page == 0 && lead & 1 == 0 {
+        (total, size.checked_sub(2 * word)?)
+    } else if (total + 2 * word) % page == 0 {
+        (total + 2 * word, size - word)
+    } else {
+        return None;
+    };
+    let stop = base.checked_add(total)?;
+    (stop <= end).then_some(Mapped { chunk, base, end: stop, usable })
+}
+
+/// Stretches of the main arena outside its first one: each begins at a page (moved up to malloc's alignment) and its chunks lead to a
+/// double fencepost that ends a page, or to `top`.
+pub fn stretches(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, top: u64) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    let mut window = Window::new(image);
+    for &(start, end) in ranges {
+        let mut base = start.next_multiple_of(page);
+        while base < end && out.len() < MOST {
+            let first = (base + 2 * word).next_multiple_of(GRANULE) - 2 * word;
+            match stretch(&mut window, first, end, word, page, top) {
+                Some(stop) => {
+                    out.push((first, stop));
+                    base = stop.next_multiple_of(page).max(base + page);
+                }
+                None => base += page,
+            }
+        }
+    }
+    out
+}
+
+/// Where the chunks from `at` on end.
+fn stretch(window: &mut Window, first: u64, end: u64, word: u64, page: u64, top: u64) -> Option<u64> {
+    let mut at = first;
+    let mut size_before = 0;
+    while at < end {
+        if at == top {
+            return (at > first).then_some(at);
+        }
+        let field = window.word(at + word, word)?;
+        let size = field & !FLAGS;
+        if size_before != 0 && field & PREV_INUSE == 0 && window.word(at, word)? != size_before {
+            return None;
+        }
+        if size == 2 * word {
+            let second = window.word(at + 3 * word, word)?;
+            let stop = at + 4 * word;
+            return (at > first && second & !FLAGS == 2 * word && stop.next_multiple_of(page) - stop < GRANULE)
+                .then_some(stop);
+        }
+        let plausible =
+            size >= 4 * word && size % GRANULE == 0 && field & (FLAGS & !PREV_INUSE) == 0 && size <= end - at;
+        if !plausible || (at == first && field & PREV_INUSE == 0) {
+            return None;
+        }
+        size_before = size;
+        at += size;
+    }
+    None
+}
+
+/// Addresses of words whose value lies in `[lo, hi)`: who points there. At most `most` of them.
+pub fn pointers(image: &Image, ranges: &[(u64, u64)], word: u64, lo: u64, hi: u64, most: usize) -> Vec<u64> {
+    let mut out = Vec::new();
+    each_block(image, ranges, 0, |start, bytes| {
+        for (i, value) in bytes.chunks_exact(word as usize).enumerate() {
+            if little(value).wrapping_sub(lo) < hi.saturating_sub(lo) && out.len() < most {
+                out.push(start + i as u64 * word);
+            }
+        }
+    });
+    out
+}
+
+/// Hands out the readable bytes of the ranges, in blocks of 1 MiB, each with the first `overlap` bytes of the next.
+fn each_block(image: &Image, ranges: &[(u64, u64)], overlap: u64, mut each: impl FnMut(u64, &[u8])) {
+    const BLOCK: u64 = 1 << 20;
+    let mut buffer = vec![0u8; (BLOCK + overlap) as usize];
+    for &(start, end) in ranges {
+        for (from, to) in image.covered(start, end) {
+            let mut at = from.next_multiple_of(8);
+            while at < to {
+                let want = (to - at).min(BLOCK + overlap) as usize;
+                let got = image.read(at, &mut buffer[..want]);
+                each(at, &buffer[..got]);
+                at += BLOCK;
+            }
+        }
+    }
+}
+
+fn little(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}

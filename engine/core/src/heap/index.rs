@@ -1,0 +1,296 @@
+//! The tables that the pass fills, and what can be asked of them.
+
+use super::space::{Kind, Space, GRANULE, REGION};
+use super::Index;
+
+/// What is known of 1 KiB of heap (64 granules): 32 bytes where a word has 8 bytes and numbers fit in 32 bits.
+///
+/// `ptr` has one bit a word: the word holds a candidate pointer (its target is in the edges, in order). A chunk's own
+/// size word holds none, so its bit serves as the chunk's *mark*: reachable, or not to be followed (free).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Region<I: Index, const P: usize> {
+    /// Which granules begin a chunk.
+    pub start: u64,
+    pub ptr: [u64; P],
+    /// The number of the first edge at or after this region's first word.
+    pub edge: I,
+    /// The last granule before this region that begins a chunk.
+    pub back: I,
+}
+
+impl<I: Index, const P: usize> Default for Region<I, P> {
+    fn default() -> Self {
+        Region { start: 0, ptr: [0; P], edge: I::default(), back: I::default() }
+    }
+}
+
+impl<I: Index, const P: usize> Region<I, P> {
+    /// The bits of `ptr[i]` that are size words of chunks.
+    #[inline(always)]
+    pub fn size_words(&self, i: usize) -> u64 {
+        if P == 2 {
+            let half = if i == 0 { self.start as u32 } else { (self.start >> 32) as u32 };
+            spread2(half) << 1
+        } else {
+            spread4((self.start >> (i * 16)) as u16) << 1
+        }
+    }
+
+    /// How many candidate pointers this region has before its word `word` (0 ..= 64 * P).
+    #[inline(always)]
+    pub fn rank(&self, word: usize) -> usize {
+        let mut count = 0;
+        for i in 0..P {
+            let from = i * 64;
+            if word <= from {
+                break;
+            }
+            let keep = if word - from >= 64 { u64::MAX } else { (1 << (word - from)) - 1 };
+            count += (self.ptr[i] & !self.size_words(i) & keep).count_ones() as usize;
+        }
+        count
+    }
+
+    #[inline(always)]
+    pub fn marked(&self, granule: usize) -> bool {
+        let bit = granule * P + 1;
+        self.ptr[bit / 64] >> (bit % 64) & 1 != 0
+    }
+
+    #[inline(always)]
+    pub fn mark(&mut self, granule: usize) {
+        let bit = granule * P + 1;
+        self.ptr[bit / 64] |= 1 << (bit % 64);
+    }
+
+    #[inline(always)]
+    pub fn unmark(&mut self, granule: usize) {
+        let bit = granule * P + 1;
+        self.ptr[bit / 64] &= !(1 << (bit % 64));
+    }
+}
+
+/// Bit i of `x` goes to bit 2i.
+#[inline(always)]
+fn spread2(x: u32) -> u64 {
+    let mut x = u64::from(x);
+    x = (x | x << 16) & 0x0000_ffff_0000_ffff;
+    x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
+    x = (x | x << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    x = (x | x << 2) & 0x3333_3333_3333_3333;
+    (x | x << 1) & 0x5555_5555_5555_5555
+}
+
+/// Bit i of `x` goes to bit 4i.
+#[inline(always)]
+fn spread4(x: u16) -> u64 {
+    let mut x = u64::from(x);
+    x = (x | x << 24) & 0x0000_00ff_0000_00ff;
+    x = (x | x << 12) & 0x000f_000f_000f_000f;
+    x = (x | x << 6) & 0x0303_0303_0303_0303;
+    (x | x << 3) & 0x1111_1111_1111_1111
+}
+
+/// A block as the tables know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The granule that begins its chunk: the block's number.
+    pub granule: usize,
+    /// What malloc returned.
+    pub address: u64,
+    /// malloc_usable_size.
+    pub size: u64,
+    /// The number of its run.
+    pub run: usize,
+    pub free: bool,
+}
+
+/// Everything that the pass found out.
+pub struct Tables<I: Index, const P: usize> {
+    pub space: Space<P>,
+    pub regions: Vec<Region<I, P>>,
+    /// The targets of candidate pointers, as word numbers. Sparse: each run has room for an edge a word, untouched beyond what it needs.
+    pub edges: Edges<I>,
+    /// Which granules begin a chunk that is not a live block: free, a fencepost, a hole.
+    pub free: Vec<u64>,
+    /// Granules of pseudo-chunks that are no chunks at all (memory between two stretches of the main arena).
+    pub holes: Vec<usize>,
+    /// Per run: where its last block ends (below `run.end` where fenceposts follow).
+    pub used_end: Vec<u64>,
+}
+
+/// Anonymous memory that costs nothing until written.
+pub struct Edges<I: Index> {
+    map: Option<memmap2::MmapMut>,
+    marker: std::marker::PhantomData<I>,
+}
+
+impl<I: Index> Edges<I> {
+    pub fn new(count: usize) -> std::io::Result<Self> {
+        let bytes = count.checked_mul(std::mem::size_of::<I>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let map = match bytes {
+            0 => None,
+            _ => Some(memmap2::MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?),
+        };
+        Ok(Edges { map, marker: std::marker::PhantomData })
+    }
+    #[inline(always)]
+    pub fn as_slice(&self) -> &[I] {
+        self.map.as_ref().map_or(&[], |map| bytemuck::cast_slice(map))
+    }
+    pub fn as_mut_slice(&mut self) -> &mut [I] {
+        self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(map))
+    }
+}
+
+impl<I: Index, const P: usize> Tables<I, P> {
+    /// The granule of the chunk that holds word `word`, unless the word is that chunk's own size field: that is not
+    /// inside any block. (A block's last word is the prev_size of the chunk after it.)
+    #[inline(always)]
+    pub fn chunk_of_word(&self, word: usize) -> Option<usize> {
+        let region = &self.regions[word / (REGION * P)];
+        let granule = (word - 1) / P;
+        if word % P == 1 && region.start >> (word / P % REGION) & 1 != 0 {
+            return None;
+        }
+        let region = if granule / REGION == word / (REGION * P) { region } else { &self.regions[granule / REGION] };
+        let below = region.start & (u64::MAX >> (REGION - 1 - granule % REGION));
+        if below != 0 {
+            Some(granule / REGION * REGION + (REGION - 1 - below.leading_zeros() as usize))
+        } else {
+            Some(region.back.get())
+        }
+    }
+
+    /// The granule that begins the chunk after `granule`'s.
+    #[inline(always)]
+    pub fn next_start(&self, granule: usize) -> usize {
+        let mut region = granule / REGION;
+        let within = granule % REGION;
+        let above = if within == REGION - 1 { 0 } else { self.regions[region].start >> (within + 1) };
+        if above != 0 {
+            return granule + 1 + above.trailing_zeros() as usize;
+        }
+        loop {
+            region += 1;
+            // A run ends with a sentinel, so this stops before the tables do.
+            let start = self.regions[region].start;
+            if start != 0 {
+                return region * REGION + start.trailing_zeros() as usize;
+            }
+        }
+    }
+
+    /// The range of edges of the block whose chunk begins at `granule`.
+    #[inline(always)]
+    pub fn edges_of(&self, granule: usize) -> (usize, usize) {
+        let end = self.next_start(granule);
+        (self.edge_at(granule * P + 2), self.edge_at(end * P + 1))
+    }
+
+    #[inline(always)]
+    fn edge_at(&self, word: usize) -> usize {
+        let region = &self.regions[word / (REGION * P)];
+        region.edge.get() + region.rank(word % (REGION * P))
+    }
+
+    #[inline(always)]
+    pub fn is_free(&self, granule: usize) -> bool {
+        self.free[granule / REGION] >> (granule % REGION) & 1 != 0
+    }
+
+    pub fn is_start(&self, granule: usize) -> bool {
+        self.regions[granule / REGION].start >> (granule % REGION) & 1 != 0
+    }
+
+    /// Free for good: no walk follows it, no listing calls it live.
+    pub fn set_free(&mut self, granule: usize) {
+        self.free[granule / REGION] |= 1 << (granule % REGION);
+        self.regions[granule / REGION].mark(granule % REGION);
+    }
+
+    pub fn block(&self, run: usize, granule: usize) -> Block {
+        let placed = &self.space.runs[run];
+        let chunk = self.space.address(run, granule);
+        let size = if placed.run.kind == Kind::Mmapped {
+            placed.run.usable
+        } else {
+            let end = self.space.address(run, self.next_start(granule)).min(self.used_end[run]);
+            // A chunk's last word is lent to it by the next one: usable = size - SIZE_SZ.
+            (end - chunk).saturating_sub(Space::<P>::WORD)
+        };
+        Block { granule, address: chunk + Space::<P>::HEADER, size, run, free: self.is_free(granule) }
+    }
+
+    /// The block that `address` points into (its header does not count), free or not.
+    pub fn find(&self, address: u64) -> Option<Block> {
+        let run = self.space.run_of(address)?;
+        let granule = self.chunk_of_word(Space::<P>::word_in(&self.space.runs[run], address))?;
+        let block = self.block(run, granule);
+        (address < block.address + block.size && self.in_use_range(run, granule)).then_some(block)
+    }
+
+    /// The block whose chunk begins exactly at `chunk`.
+    pub fn chunk_at(&self, chunk: u64) -> Option<Block> {
+        let address = chunk.checked_add(Space::<P>::HEADER)?;
+        self.find(address).filter(|block| block.address == address)
+    }
+
+    fn in_use_range(&self, run: usize, granule: usize) -> bool {
+        self.space.address(run, granule) < self.used_end[run] && self.holes.binary_search(&granule).is_err()
+    }
+
+    /// Calls `each` for every block (free ones too) of a run, in address order, from granule `from` on, until it says stop.
+    pub fn each_block(&self, run: usize, from: usize, mut each: impl FnMut(usize) -> bool) {
+        let placed = &self.space.runs[run];
+        let first = placed.region * REGION;
+        let last = if placed.run.kind == Kind::Mmapped {
+            first + 1
+        } else {
+            first + ((self.used_end[run] - placed.run.start) / GRANULE) as usize
+        };
+        let from = from.max(first);
+        let mut region = from / REGION;
+        let mut bits = self.regions.get(region).map_or(0, |r| r.start) & (u64::MAX << (from % REGION));
+        while region * REGION < last {
+            while bits != 0 {
+                let granule = region * REGION + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if granule >= last {
+                    return;
+                }
+                if self.holes.binary_search(&granule).is_err() && !each(granule) {
+                    return;
+                }
+            }
+            region += 1;
+            bits = self.regions.get(region).map_or(0, |r| r.start);
+        }
+    }
+
+    /// Reachable, once [`super::mark`] has run (free blocks count as marked).
+    pub fn is_marked(&self, granule: usize) -> bool {
+        self.regions[granule / REGION].marked(granule % REGION)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreading_is_the_slow_loop() {
+        for x in [0u32, 1, 0x8000_0001, 0xdead_beef, u32::MAX] {
+            let slow = (0..32).filter(|i| x >> i & 1 != 0).fold(0u64, |m, i| m | 1 << (2 * i));
+            assert_eq!(spread2(x), slow);
+            let slow = (0..16).filter(|i| x >> i & 1 != 0).fold(0u64, |m, i| m | 1 << (4 * i));
+            assert_eq!(spread4(x as u16), slow);
+        }
+    }
+
+    #[test]
+    fn a_region_is_half_a_cache_line() {
+        assert_eq!(std::mem::size_of::<Region<u32, 2>>(), 32);
+    }
+}

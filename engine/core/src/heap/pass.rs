@@ -1,0 +1,612 @@
+//! The one pass over the bytes of each run: walk the chunks, and keep which words hold candidate pointers.
+//!
+//! While a block of the file is in the cache the chunk headers are followed and every word is range-tested; after that
+//! only the tables are touched. A run's bytes are read with `pread` into a buffer that is reused: no page-fault storm,
+//! no SIGBUS on a truncated file, and the core need not be resident.
+
+use super::index::{Edges, Region, Tables};
+use super::space::{Kind, Placed, Run, Space, GRANULE, REGION, REGION_BYTES};
+use super::window::Window;
+use super::{Control, Index, Stopped};
+use crate::image::Image;
+use crate::simd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+/// Bytes read at once: a few fit in the second-level cache, and a system call is spread over many.
+const BLOCK: usize = 1 << 20;
+/// Consistent headers in a row before a place is believed to begin a chunk after damage.
+const CHAIN: usize = 16;
+/// Anomalies described in each run; all are counted.
+const DESCRIBED: usize = 100;
+
+const PREV_INUSE: u64 = 1;
+const IS_MMAPPED: u64 = 2;
+const NON_MAIN_ARENA: u64 = 4;
+const FLAGS: u64 = 7;
+
+/// What is wrong with a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The size field is impossible: not a multiple of 16, below MINSIZE, or beyond the run.
+    Size,
+    /// The arena or mmapped bit contradicts the run.
+    Flags,
+    /// PREV_INUSE is clear but prev_size is not the size of the chunk before.
+    PrevSize,
+    /// The header is not in the dump.
+    Missing,
+    /// The size field is possible but leads nowhere: the chunks after it were found again at `resumed`.
+    WrongSize,
+}
+
+/// One bad chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Anomaly {
+    pub fault: Fault,
+    /// The chunk whose header is bad.
+    pub chunk: u64,
+    /// What its size field (or prev_size, for `PrevSize`) holds.
+    pub value: u64,
+    /// The chunk before it: the likely culprit, by writing beyond its end. 0 where there is none.
+    pub before: u64,
+    /// Where chunks make sense again; the run's end when nowhere.
+    pub resumed: u64,
+}
+
+/// What the pass says of one run.
+#[derive(Clone, Debug, Default)]
+pub struct RunReport {
+    pub anomalies: Vec<Anomaly>,
+    pub anomaly_count: u64,
+    /// Chunks (free ones too) and, of them, those that the arena holds free in bins.
+    pub chunks: u64,
+    pub free_chunks: u64,
+    pub free_bytes: u64,
+    /// Parts of the run that are not in the dump.
+    pub missing: Vec<(u64, u64)>,
+    /// Memory between two stretches of chunks (a foreign sbrk): not malloc's, so its pointers count as roots.
+    pub gaps: Vec<(u64, u64)>,
+    /// Stretches where no chunk could be made out after damage: their pointers count as roots, lest a block be called leaked wrongly.
+    pub lost: Vec<(u64, u64)>,
+    /// Chunks of a watched size.
+    pub watched: Vec<u64>,
+    /// Where the last block ends.
+    pub used_end: u64,
+    holes: Vec<u64>,
+}
+
+/// What the pass needs to know beside the runs.
+pub struct Request<'a> {
+    pub image: &'a Image,
+    pub runs: Vec<Run>,
+    /// Memory inside runs that is dead (a stack below its SP): its words are no pointers. Sorted.
+    pub dead: &'a [(u64, u64)],
+    /// Chunk sizes to report (`RunReport::watched`).
+    pub watch: &'a [u64],
+    pub threads: usize,
+}
+
+/// The outcome: the tables, a report per run, and the runs that were left out because they overlap another.
+pub struct Built<T> {
+    pub tables: T,
+    pub reports: Vec<RunReport>,
+    pub dropped: Vec<Run>,
+}
+
+/// The pass over all runs. Runs are dealt out largest first; one thread handles a run.
+pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> Result<Built<Tables<I, P>>, Stopped> {
+    let (space, dropped) = Space::<P>::new(request.runs);
+    let mut regions = vec![Region::<I, P>::default(); space.regions];
+    let mut free = vec![0u64; space.regions];
+    let mut edges = Edges::<I>::new(space.edges).map_err(Stopped::NoMemory)?;
+    let mut reports = vec![RunReport::default(); space.runs.len()];
+    {
+        let mut jobs = Vec::with_capacity(space.runs.len());
+        let (mut regions, mut free, mut edges) = (&mut regions[..], &mut free[..], edges.as_mut_slice());
+        for (index, report) in reports.iter_mut().enumerate() {
+            let (r, rest) = regions.split_at_mut(space.region_end(index) - space.runs[index].region);
+            regions = rest;
+            let (f, rest) = free.split_at_mut(r.len());
+            free = rest;
+            let edge_end = space.runs.get(index + 1).map_or(space.edges, |next| next.edge);
+            let (e, rest) = edges.split_at_mut(edge_end - space.runs[index].edge);
+            edges = rest;
+            jobs.push(Mutex::new(Some(Scan::new(request.image, &space, index, r, f, e, report))));
+        }
+        let mut order: Vec<usize> = (0..jobs.len()).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(space.runs[i].run.end - space.runs[i].run.start));
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut buffer = Vec::new();
+            while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let job = jobs[index].lock().unwrap_or_else(|e| e.into_inner()).take();
+                if let Some(job) = job {
+                    job.run(&mut buffer, request.dead, request.watch, control);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..request.threads.min(jobs.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+    if control.cancelled() {
+        return Err(Stopped::Cancelled);
+    }
+    let mut holes = Vec::new();
+    for (index, report) in reports.iter().enumerate() {
+        let placed = &space.runs[index];
+        holes.extend(
+            report.holes.iter().map(|&at| placed.region * REGION + ((at - placed.run.start) / GRANULE) as usize),
+        );
+    }
+    holes.sort_unstable();
+    let used_end = reports.iter().map(|r| r.used_end).collect();
+    Ok(Built { tables: Tables { space, regions, edges, free, holes, used_end }, reports, dropped })
+}
+
+/// The walk and scan of one run.
+struct Scan<'a, I: Index, const P: usize> {
+    image: &'a Image,
+    space: &'a Space<P>,
+    placed: Placed,
+    regions: &'a mut [Region<I, P>],
+    free: &'a mut [u64],
+    edges: &'a mut [I],
+    report: &'a mut RunReport,
+    /// Edges written.
+    count: usize,
+    /// The next chunk to look at, the one before it, and the one before that (0: none).
+    at: u64,
+    before: u64,
+    before2: u64,
+    /// No more chunks follow.
+    done: bool,
+    /// Chunks were found behind `at`: `Region::back` must be made anew.
+    went_back: bool,
+    /// Whether the chunk at `before` can be free at all (a hole cannot).
+    before_is_chunk: bool,
+}
+
+/// What a header says.
+enum Header {
+    Chunk(u64),
+    /// A fencepost: the old top of a stretch that the arena could not extend.
+    Fence,
+    Bad(Fault),
+}
+
+impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
+    const WORD: u64 = Space::<P>::WORD;
+
+    fn new(
+        image: &'a Image,
+        space: &'a Space<P>,
+        index: usize,
+        regions: &'a mut [Region<I, P>],
+        free: &'a mut [u64],
+        edges: &'a mut [I],
+        report: &'a mut RunReport,
+    ) -> Self {
+        let placed = space.runs[index];
+        Scan {
+            image,
+            space,
+            placed,
+            regions,
+            free,
+            edges,
+            report,
+            count: 0,
+            at: placed.run.start,
+            before: 0,
+            before2: 0,
+            done: false,
+            went_back: false,
+            before_is_chunk: false,
+        }
+    }
+
+    fn run(mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[u64], control: &Control) {
+        buffer.resize(BLOCK, 0);
+        let run = self.placed.run;
+        self.report.used_end = run.end;
+        if run.kind == Kind::Mmapped {
+            self.single(buffer, dead, control);
+            return;
+        }
+        let first = dead.partition_point(|d| d.1 <= run.start);
+        let dead = &dead[first..dead.partition_point(|d| d.0 < run.end).max(first)];
+        let mut window = Window::new(self.image);
+        // Beyond the end lies one header more: its PREV_INUSE speaks of the last chunk, its prev_size belongs to it.
+        let end = run.end + GRANULE;
+        let mut start = run.start;
+        let mut back = self.placed.region * REGION;
+        while start < end && !control.cancelled() {
+            let len = (end - start).min(BLOCK as u64) as usize;
+            self.fill(start, &mut buffer[..len]);
+            buffer[len..len.next_multiple_of(REGION_BYTES as usize)].fill(0);
+            self.walk(start, &buffer[..len], &mut window, watch);
+            for (i, bytes) in
+                buffer[..len.next_multiple_of(REGION_BYTES as usize)].chunks_exact(REGION_BYTES as usize).enumerate()
+            {
+                let at = start + i as u64 * REGION_BYTES;
+                self.keep_candidates(at, bytes, dead, &mut back);
+            }
+            start += len as u64;
+            control.add(len as u64);
+        }
+        self.finish();
+    }
+
+    /// Reads, zero-filling (and noting) what is not in the dump.
+    fn fill(&mut self, start: u64, buffer: &mut [u8]) {
+        let mut done = self.image.read(start, buffer);
+        while done < buffer.len() {
+            let hole = start + done as u64;
+            let end = start + buffer.len() as u64;
+            let resume = self.image.covered(hole, end).iter().map(|c| c.0).find(|&c| c > hole).unwrap_or(end);
+            let run_end = self.placed.run.end;
+            if hole < run_end {
+                match self.report.missing.last_mut() {
+                    Some(last) if last.1 == hole => last.1 = resume.min(run_end),
+                    _ => self.report.missing.push((hole, resume.min(run_end))),
+                }
+            }
+            let from = (resume - start) as usize;
+            buffer[done..from].fill(0);
+            done = from + self.image.read(resume, &mut buffer[from..]);
+        }
+    }
+
+    /// An mmapped chunk: one block, whose candidates are one list.
+    fn single(&mut self, buffer: &mut [u8], dead: &[(u64, u64)], control: &Control) {
+        let run = self.placed.run;
+        self.regions[0].start = 1;
+        self.regions[0].edge = I::new(self.placed.edge);
+        self.report.chunks = 1;
+        let end = (self.placed.lo + run.usable).min(run.end);
+        let mut start = self.placed.lo;
+        while start < end && !control.cancelled() {
+            let len = (end - start).min(BLOCK as u64) as usize;
+            self.fill(start, &mut buffer[..len]);
+            let whole = len.next_multiple_of(REGION_BYTES as usize);
+            buffer[len..whole].fill(0);
+            for (i, bytes) in buffer[..whole].chunks_exact(REGION_BYTES as usize).enumerate() {
+                self.candidates(start + i as u64 * REGION_BYTES, bytes, [u64::MAX; P], dead);
+            }
+            start += len as u64;
+            control.add(len as u64);
+        }
+        self.regions[1].start = 1;
+        self.regions[1].edge = I::new(self.placed.edge + self.count);
+        self.regions[1].back = I::new(self.placed.region * REGION);
+        self.regions[1].mark(0);
+        self.free[1] = 1;
+    }
+
+    /// Range-tests the words of one region; `allowed` masks words that can be pointers at all. Returns which ones were kept.
+    #[inline]
+    fn candidates(&mut self, at: u64, bytes: &[u8], allowed: [u64; P], dead: &[(u64, u64)]) -> [u64; P] {
+        let mut kept = [0u64; P];
+        let stride = 64 * Self::WORD as usize;
+        for i in 0..P {
+            let part = &bytes[i * stride..(i + 1) * stride];
+            let mut mask = in_spans::<P>(part, &self.space.spans) & allowed[i];
+            while mask != 0 {
+                let bit = mask.trailing_zeros() as usize;
+                mask &= mask - 1;
+                let value = word::<P>(part, bit);
+                let own = value.wrapping_sub(self.placed.lo) < self.placed.hi - self.placed.lo;
+                let target =
+                    if own { Some(Space::<P>::word_in(&self.placed, value)) } else { self.space.word_of(value) };
+                let Some(target) = target else { continue };
+                if !dead.is_empty() {
+                    let here = at + (i * stride) as u64 + bit as u64 * Self::WORD;
+                    if dead.iter().any(|d| d.0 <= here && here < d.1) {
+                        continue;
+                    }
+                }
+                kept[i] |= 1 << bit;
+                self.edges[self.count] = I::new(target);
+                self.count += 1;
+            }
+        }
+        kept
+    }
+
+    fn keep_candidates(&mut self, at: u64, bytes: &[u8], dead: &[(u64, u64)], back: &mut usize) {
+        let index = ((at - self.placed.run.start) / REGION_BYTES) as usize;
+        let region = &mut self.regions[index];
+        region.edge = I::new(self.placed.edge + self.count);
+        region.back = I::new(*back);
+        if region.start != 0 {
+            *back = (self.placed.region + index) * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
+        }
+        let region = *region;
+        let allowed = std::array::from_fn(|i| !region.size_words(i));
+        let kept = self.candidates(at, bytes, allowed, dead);
+        for (mine, kept) in self.regions[index].ptr.iter_mut().zip(kept) {
+            *mine |= kept;
+        }
+    }
+
+    /// Follows the chunks whose headers lie in `[start, start + bytes.len())`.
+    fn walk(&mut self, start: u64, bytes: &[u8], window: &mut Window, watch: &[u64]) {
+        let end = start + bytes.len() as u64;
+        while !self.done && self.at < end {
+            let (prev_size, field) = if self.at >= start {
+                let offset = (self.at - start) as usize;
+                (word_at::<P>(bytes, offset), word_at::<P>(bytes, offset + Self::WORD as usize))
+            } else {
+                let read = |w: &mut Window, a| w.word(a, Self::WORD).unwrap_or(0);
+                (read(window, self.at), read(window, self.at + Self::WORD))
+            };
+            if self.at == self.placed.run.end {
+                self.judge_before(prev_size, field);
+                self.done = true;
+                return;
+            }
+            match self.header(self.at, field, self.placed.run.end) {
+                Header::Chunk(size) => {
+                    self.judge_before(prev_size, field);
+                    self.set_start(self.at);
+                    self.report.chunks += 1;
+                    if watch.contains(&size) {
+                        self.report.watched.push(self.at);
+                    }
+                    self.advance(self.at + size, true);
+                }
+                Header::Fence => {
+                    self.judge_before(prev_size, field);
+                    self.fence(window);
+                }
+                Header::Bad(fault) => self.damage(fault, field, window),
+            }
+        }
+    }
+
+    fn advance(&mut self, to: u64, is_chunk: bool) {
+        self.before2 = self.before;
+        self.before = self.at;
+        self.before_is_chunk = is_chunk;
+        self.at = to;
+    }
+
+    /// What the size field at `at` says, in a run (or what is left of it) that ends at `end`.
+    #[inline(always)]
+    fn header(&self, at: u64, field: u64, end: u64) -> Header {
+        let size = field & !FLAGS;
+        let thread = self.placed.run.kind == Kind::Thread;
+        if size < Space::<P>::MIN_CHUNK {
+            // sysmalloc (malloc.c) marks the end of a stretch with an in-use chunk of CHUNK_HDR_SZ; in a thread heap a header
+            // of size 0 follows it.
+            let fence = size == Space::<P>::HEADER || (thread && size == 0 && field & PREV_INUSE != 0);
+            return if fence { Header::Fence } else { Header::Bad(Fault::Size) };
+        }
+        if size % GRANULE != 0 || size > end - at {
+            return Header::Bad(Fault::Size);
+        }
+        if field & IS_MMAPPED != 0 || (field & NON_MAIN_ARENA != 0) != thread {
+            return self.lone_fence(at, size, field, end);
+        }
+        Header::Chunk(size)
+    }
+
+    /// A thread heap's old top too small to be freed stays as one in-use fencepost without NON_MAIN_ARENA, a header of size
+    /// 0 behind it.
+    #[cold]
+    fn lone_fence(&self, at: u64, size: u64, field: u64, end: u64) -> Header {
+        let last = self.placed.run.kind == Kind::Thread
+            && field & (IS_MMAPPED | NON_MAIN_ARENA) == 0
+            && size <= Space::<P>::MIN_CHUNK + GRANULE
+            && end - at <= size + 2 * GRANULE;
+        if last {
+            Header::Fence
+        } else {
+            Header::Bad(Fault::Flags)
+        }
+    }
+
+    /// The chunk before is free when PREV_INUSE is clear, and then prev_size is its size.
+    #[inline(always)]
+    fn judge_before(&mut self, prev_size: u64, field: u64) {
+        if field & PREV_INUSE != 0 || !self.before_is_chunk {
+            return;
+        }
+        let size = self.at - self.before;
+        if prev_size != size {
+            // An overrun that clears the bit (a terminating NUL, say) leaves no true prev_size: the chunk is in use.
+            self.note(Fault::PrevSize, self.at, prev_size, self.at);
+            return;
+        }
+        self.set_free(self.before);
+        self.report.free_chunks += 1;
+        self.report.free_bytes += size;
+    }
+
+    /// A stretch of chunks ends at `at`. In the main arena another may follow, after memory that somebody else took with sbrk.
+    #[cold]
+    fn fence(&mut self, window: &mut Window) {
+        let end = self.placed.run.end;
+        let after = (self.at + 2 * Space::<P>::HEADER).min(end);
+        if self.placed.run.kind == Kind::Main && after < end {
+            let second = window.word(after - Self::WORD, Self::WORD).unwrap_or(0);
+            if second & !FLAGS != Space::<P>::HEADER {
+                self.damage(Fault::Size, Space::<P>::HEADER, window);
+                return;
+            }
+            if let Some(next) = self.resync(after, window) {
+                self.pseudo(self.at, next);
+                self.report.gaps.push((after, next));
+                return;
+            }
+            self.report.gaps.push((after, end));
+        }
+        self.set_start(self.at);
+        self.set_free(self.at);
+        self.report.used_end = self.at;
+        self.done = true;
+    }
+
+    /// `[at, next)` is no chunk, but stands in the tables as a free one, so that nothing else claims it.
+    fn pseudo(&mut self, at: u64, next: u64) {
+        self.set_start(at);
+        self.set_free(at);
+        self.report.holes.push(at);
+        self.at = at;
+        self.advance(next, false);
+    }
+
+    /// The header at `at` is impossible. Either it was overwritten, or the chunk before has a wrong size and led here.
+    #[cold]
+    fn damage(&mut self, fault: Fault, field: u64, window: &mut Window) {
+        let (at, end) = (self.at, self.placed.run.end);
+        let missing = self.report.missing.iter().any(|m| m.0 <= at && at < m.1);
+        let fault = if missing { Fault::Missing } else { fault };
+        let suspect = self.before_is_chunk && !missing;
+        let inside = if suspect { self.resync_before(self.before + Space::<P>::MIN_CHUNK, at, window) } else { None };
+        match inside.or_else(|| self.resync(at + Space::<P>::MIN_CHUNK, window)) {
+            Some(next) if next < at => {
+                let value = window.word(self.before + Self::WORD, Self::WORD).unwrap_or(0);
+                let culprit = self.before2;
+                let chunk = self.before;
+                self.describe(Anomaly { fault: Fault::WrongSize, chunk, value, before: culprit, resumed: next });
+                self.went_back = true;
+                self.at = next;
+            }
+            next => {
+                let resumed = next.unwrap_or(end);
+                let before = if self.before_is_chunk { self.before } else { 0 };
+                self.describe(Anomaly { fault, chunk: at, value: field, before, resumed });
+                if next.is_none() || missing {
+                    self.report.lost.push((at, resumed));
+                    self.pseudo(at, resumed);
+                    if next.is_none() {
+                        self.report.used_end = at;
+                        self.done = true;
+                    }
+                } else {
+                    // What the header covered is one chunk, whatever its size field says now.
+                    self.set_start(at);
+                    self.report.chunks += 1;
+                    self.advance(resumed, true);
+                }
+            }
+        }
+    }
+
+    /// The first place from `from` on where a chain of consistent chunks begins.
+    fn resync(&self, from: u64, window: &mut Window) -> Option<u64> {
+        let last = self.placed.run.end.checked_sub(Space::<P>::MIN_CHUNK)?;
+        (from..=last).step_by(GRANULE as usize).find(|&at| self.chain(at, at, &mut u64::MAX.clone(), window))
+    }
+
+    /// The same in `[from, bad)`, for a chunk whose own size led to `bad`. Recycled memory is full of stale headers, and
+    /// their chain ends where the chunk that holds them does: so only a chain that goes on beyond `bad` counts.
+    fn resync_before(&self, from: u64, bad: u64, window: &mut Window) -> Option<u64> {
+        let mut budget = 1 << 22;
+        (from..bad).step_by(GRANULE as usize).find(|&at| self.chain(at, bad, &mut budget, window))
+    }
+
+    /// Whether at least `CHAIN` consistent headers beyond `beyond` follow each other from `at`, or they lead exactly to the run's end.
+    fn chain(&self, mut at: u64, beyond: u64, budget: &mut u64, window: &mut Window) -> bool {
+        let end = self.placed.run.end;
+        let (mut size_before, mut steps) = (0, 0);
+        while steps < CHAIN && *budget > 0 {
+            *budget -= 1;
+            if at == end {
+                return steps > 0 || at != beyond;
+            }
+            let Some(field) = window.word(at + Self::WORD, Self::WORD) else { return false };
+            if size_before != 0 && field & PREV_INUSE == 0 && window.word(at, Self::WORD) != Some(size_before) {
+                return false;
+            }
+            match self.header(at, field, end) {
+                Header::Chunk(size) => {
+                    steps += usize::from(at >= beyond);
+                    size_before = size;
+                    at += size;
+                }
+                Header::Fence => return steps > 0,
+                Header::Bad(_) => return false,
+            }
+        }
+        steps == CHAIN
+    }
+
+    fn note(&mut self, fault: Fault, chunk: u64, value: u64, resumed: u64) {
+        let before = if self.before_is_chunk { self.before } else { 0 };
+        self.describe(Anomaly { fault, chunk, value, before, resumed });
+    }
+
+    fn describe(&mut self, anomaly: Anomaly) {
+        self.report.anomaly_count += 1;
+        if self.report.anomalies.len() < DESCRIBED {
+            self.report.anomalies.push(anomaly);
+        }
+    }
+
+    fn granule(&self, chunk: u64) -> usize {
+        ((chunk - self.placed.run.start) / GRANULE) as usize
+    }
+
+    fn set_start(&mut self, chunk: u64) {
+        let granule = self.granule(chunk);
+        self.regions[granule / REGION].start |= 1 << (granule % REGION);
+    }
+
+    fn set_free(&mut self, chunk: u64) {
+        let granule = self.granule(chunk);
+        self.free[granule / REGION] |= 1 << (granule % REGION);
+        self.regions[granule / REGION].mark(granule % REGION);
+    }
+
+    /// The sentinel behind the last granule bounds the last block.
+    fn finish(&mut self) {
+        let end = self.placed.run.end;
+        if !self.done && self.at < end {
+            // Cancelled, or the walk stopped for lack of bytes: nothing is known from here on.
+            self.report.lost.push((self.at, end));
+            self.report.used_end = self.at;
+        }
+        self.set_start(end);
+        self.set_free(end);
+        if self.went_back {
+            let mut back = self.placed.region * REGION;
+            for (i, region) in self.regions.iter_mut().enumerate() {
+                region.back = I::new(back);
+                if region.start != 0 {
+                    back = (self.placed.region + i) * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) fn in_spans<const P: usize>(part: &[u8], spans: &simd::Spans) -> u64 {
+    if P == 2 {
+        part.try_into().map_or(0, |bytes| simd::in_spans_64(bytes, spans))
+    } else {
+        part.try_into().map_or(0, |bytes| simd::in_spans_32(bytes, spans))
+    }
+}
+
+/// Word `index` of `bytes`.
+#[inline(always)]
+pub(super) fn word<const P: usize>(bytes: &[u8], index: usize) -> u64 {
+    word_at::<P>(bytes, index * (16 / P))
+}
+
+#[inline(always)]
+fn word_at<const P: usize>(bytes: &[u8], offset: usize) -> u64 {
+    if P == 2 {
+        bytes[offset..offset + 8].try_into().map_or(0, u64::from_le_bytes)
+    } else {
+        bytes[offset..offset + 4].try_into().map_or(0, |b| u64::from(u32::from_le_bytes(b)))
+    }
+}

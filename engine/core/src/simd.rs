@@ -1,0 +1,107 @@
+//! The only `unsafe` of the engine: the vector range test and the prefetch hint.
+
+/// Up to two spans `[lo, lo + len)` of pointer values worth a closer look; an unused one has `len` 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spans {
+    pub lo: [u64; 2],
+    pub len: [u64; 2],
+}
+
+impl Spans {
+    #[inline(always)]
+    pub fn contains(&self, value: u64) -> bool {
+        value.wrapping_sub(self.lo[0]) < self.len[0] || value.wrapping_sub(self.lo[1]) < self.len[1]
+    }
+}
+
+/// Which of the 64 little-endian words of 8 bytes in `bytes` (512 bytes) lie in the spans: bit i for word i.
+#[inline]
+pub fn in_spans_64(bytes: &[u8; 512], spans: &Spans) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has AVX2.
+        return unsafe { in_spans_64_avx2(bytes, spans) };
+    }
+    in_spans_64_plain(bytes, spans)
+}
+
+fn in_spans_64_plain(bytes: &[u8; 512], spans: &Spans) -> u64 {
+    let mut mask = 0;
+    for (i, word) in bytes.chunks_exact(8).enumerate() {
+        let value = u64::from_le_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+        mask |= u64::from(spans.contains(value)) << i;
+    }
+    mask
+}
+
+/// The same for 64 words of 4 bytes (256 bytes).
+pub fn in_spans_32(bytes: &[u8; 256], spans: &Spans) -> u64 {
+    let mut mask = 0;
+    for (i, word) in bytes.chunks_exact(4).enumerate() {
+        let value = u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        mask |= u64::from(spans.contains(value)) << i;
+    }
+    mask
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn in_spans_64_avx2(bytes: &[u8; 512], spans: &Spans) -> u64 {
+    use std::arch::x86_64::*;
+    // AVX2 compares signed: flip the sign bit of both sides. value - lo < len, unsigned, for each span.
+    let sign = _mm256_set1_epi64x(i64::MIN);
+    let lo0 = _mm256_set1_epi64x(spans.lo[0] as i64);
+    let lo1 = _mm256_set1_epi64x(spans.lo[1] as i64);
+    let len0 = _mm256_xor_si256(_mm256_set1_epi64x(spans.len[0] as i64), sign);
+    let len1 = _mm256_xor_si256(_mm256_set1_epi64x(spans.len[1] as i64), sign);
+    let mut mask = 0u64;
+    for i in 0..16 {
+        // SAFETY: 16 loads of 32 bytes are the 512 bytes of the array.
+        let value = _mm256_loadu_si256(bytes.as_ptr().add(i * 32).cast());
+        let in0 = _mm256_cmpgt_epi64(len0, _mm256_xor_si256(_mm256_sub_epi64(value, lo0), sign));
+        let in1 = _mm256_cmpgt_epi64(len1, _mm256_xor_si256(_mm256_sub_epi64(value, lo1), sign));
+        let bits = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_or_si256(in0, in1)));
+        mask |= (bits as u64) << (i * 4);
+    }
+    mask
+}
+
+/// Asks the CPU to bring `slice[index]` near; nothing when there is no such element.
+#[inline(always)]
+pub fn prefetch<T>(slice: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(element) = slice.get(index) {
+        // SAFETY: a hint on a valid address.
+        unsafe { std::arch::x86_64::_mm_prefetch((element as *const T).cast(), std::arch::x86_64::_MM_HINT_T0) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, index);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vector_test_agrees_with_the_plain_one() {
+        let spans = Spans { lo: [0x5555_0000_0000, 0x7fff_0000_0000], len: [0x1000, u64::MAX / 2 + 17] };
+        let mut bytes = [0u8; 512];
+        let mut x = 88172645463325252u64;
+        for round in 0..2000u64 {
+            for word in bytes.chunks_exact_mut(8) {
+                x ^= x << 13;
+                x ^= x >> 7;
+                x ^= x << 17;
+                let value = match x % 5 {
+                    0 => spans.lo[0].wrapping_add(x % 0x1002).wrapping_sub(1),
+                    1 => spans.lo[1].wrapping_add(spans.len[1]).wrapping_add(x % 4).wrapping_sub(2),
+                    2 => spans.lo[1].wrapping_sub(x % 3),
+                    3 => round % 3,
+                    _ => x,
+                };
+                word.copy_from_slice(&value.to_le_bytes());
+            }
+            assert_eq!(in_spans_64(&bytes, &spans), in_spans_64_plain(&bytes, &spans));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+use std::sync::Mutex;
+
+use dmods_engine::heap::find;
+use dmods_engine::heap::lists::{Followed, List, Problem};
+use dmods_engine::heap::model::{self, State};
+use dmods_engine::heap::pass::{Fault, Request, RunReport};
+use dmods_engine::heap::space::{Kind, Run};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::image::Image;
+use crate::watch::watched;
+
+/// An indexed heap. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct Heap {
+    inner: Mutex<Box<dyn model::Heap>>,
+    image: std::sync::Arc<dmods_engine::image::Image>,
+}
+
+type Block = (u64, u64, u8, u32, bool, u64, u64);
+type Group = (u64, bool, u64, u64, u64, u64);
+
+fn kind(number: u8) -> PyResult<Kind> {
+    match number {
+        0 => Ok(Kind::Main),
+        1 => Ok(Kind::Thread),
+        2 => Ok(Kind::Mmapped),
+        _ => Err(PyValueError::new_err("a run's kind is 0, 1 or 2")),
+    }
+}
+
+fn state_number(state: State) -> u8 {
+    match state {
+        State::Live => 0,
+        State::Free => 1,
+        State::LeakedDirectly => 2,
+        State::LeakedIndirectly => 3,
+    }
+}
+
+fn state(number: u8) -> PyResult<State> {
+    match number {
+        0 => Ok(State::Live),
+        1 => Ok(State::Free),
+        2 => Ok(State::LeakedDirectly),
+        3 => Ok(State::LeakedIndirectly),
+        _ => Err(PyValueError::new_err("a block's state is 0 to 3")),
+    }
+}
+
+impl Heap {
+    fn heap(&self) -> std::sync::MutexGuard<'_, Box<dyn model::Heap>> {
+        // A panic while it was locked would be our defect; the tables are still sound to read.
+        self.inner.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+fn row(heap: &[Run], (block, state, count, bytes): (dmods_engine::heap::index::Block, State, u64, u64)) -> Block {
+    let run = &heap[block.run];
+    (block.address, block.size, state_number(state), run.arena, run.kind == Kind::Mmapped, count, bytes)
+}
+
+#[pymethods]
+impl Heap {
+    #[new]
+    #[pyo3(signature = (image, word, runs, dead, watch, threads, progress=None))]
+    fn new(
+        py: Python<'_>,
+        image: &Image,
+        word: u64,
+        runs: Vec<(u64, u64, u8, u32, u64)>,
+        mut dead: Vec<(u64, u64)>,
+        watch: Vec<u64>,
+        threads: usize,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let runs = runs
+            .into_iter()
+            .map(|(start, end, number, arena, usable)| Ok(Run { start, end, kind: kind(number)?, arena, usable }))
+            .collect::<PyResult<Vec<_>>>()?;
+        dead.sort_unstable();
+        let memory = image.inner.clone();
+        let inner = watched(py, progress.as_ref(), |control| {
+            let request = Request { image: &memory, runs, dead: &dead, watch: &watch, threads: threads.max(1) };
+            model::build(word, request, control)
+        })?;
+        Ok(Heap { inner: Mutex::new(inner), image: memory })
+    }
+
+    /// How many runs were left out because they overlap another.
+    #[getter]
+    fn dropped(&self) -> usize {
+        self.heap().dropped().len()
+    }
+
+    fn runs(&self) -> Vec<(u64, u64, u8, u32, u64)> {
+        let number = |kind| match kind {
+            Kind::Main => 0,
+            Kind::Thread => 1,
+            Kind::Mmapped => 2,
+        };
+        self.heap().runs().iter().map(|r| (r.start, r.end, number(r.kind), r.arena, r.usable)).collect()
+    }
+
+    fn reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.heap().reports().iter().map(|report| report_dict(py, report)).collect()
+    }
+
+    #[pyo3(signature = (head, to_user, protected, least, most, set, collect))]
+    fn follow(
+        &self,
+        py: Python<'_>,
+        head: u64,
+        to_user: bool,
+        protected: bool,
+        least: u64,
+        most: u64,
+        set: bool,
+        collect: bool,
+    ) -> (u64, u64, Option<(&'static str, u64)>, Vec<u64>) {
+        let list = List { head, to_user, protected, least, most };
+        let Followed { count, bytes, problem, blocks } =
+            py.detach(|| self.heap().follow(&self.image, list, set, collect));
+        let problem = problem.map(|(problem, at)| {
+            let name = match problem {
+                Problem::NotAChunk => "not a chunk",
+                Problem::WrongSize => "a chunk of another size",
+                Problem::AlreadyFree => "free already (a cycle, or on two lists)",
+                Problem::Missing => "not in the dump",
+            };
+            (name, at)
+        });
+        (count, bytes, problem, blocks)
+    }
+
+    #[pyo3(signature = (ranges, values, progress=None))]
+    fn mark(
+        &self,
+        py: Python<'_>,
+        ranges: Vec<(u64, u64)>,
+        values: Vec<u64>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<(u64, u64)> {
+        watched(py, progress.as_ref(), |control| {
+            let marked = self.heap().mark(&self.image, &ranges, &values, control)?;
+            Ok((marked.candidates, marked.reached))
+        })
+    }
+
+    #[pyo3(signature = (progress=None))]
+    fn find_leaks(&self, py: Python<'_>, progress: Option<Bound<'_, PyAny>>) -> PyResult<(u64, u64, u64, u64)> {
+        watched(py, progress.as_ref(), |control| {
+            let t = self.heap().find_leaks(control)?;
+            Ok((t.direct_count, t.direct_bytes, t.indirect_count, t.indirect_bytes))
+        })
+    }
+
+    fn groups(&self, py: Python<'_>) -> Vec<Group> {
+        py.detach(|| {
+            self.heap()
+                .groups()
+                .iter()
+                .map(|g| (g.size, g.mmapped, g.count, g.first, g.kept_count, g.kept_bytes))
+                .collect()
+        })
+    }
+
+    fn blocks(&self, py: Python<'_>, states: Vec<u8>, start: u64, most: usize) -> PyResult<Vec<Block>> {
+        let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
+        Ok(py.detach(|| {
+            let heap = self.heap();
+            let runs = heap.runs();
+            heap.blocks(&states, start, most).into_iter().map(|found| row(&runs, found)).collect()
+        }))
+    }
+
+    fn find(&self, address: u64) -> Option<Block> {
+        let heap = self.heap();
+        let found = heap.find(address)?;
+        Some(row(&heap.runs(), found))
+    }
+
+    fn sizes(&self, py: Python<'_>) -> Vec<(u64, u64, u64, u64)> {
+        py.detach(|| self.heap().sizes().iter().map(|c| (c.size, c.live, c.free, c.leaked)).collect())
+    }
+}
+
+fn report_dict<'py>(py: Python<'py>, report: &RunReport) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("chunks", report.chunks)?;
+    dict.set_item("free_chunks", report.free_chunks)?;
+    dict.set_item("free_bytes", report.free_bytes)?;
+    dict.set_item("used_end", report.used_end)?;
+    dict.set_item("missing", &report.missing)?;
+    dict.set_item("gaps", &report.gaps)?;
+    dict.set_item("lost", &report.lost)?;
+    dict.set_item("watched", &report.watched)?;
+    dict.set_item("anomaly_count", report.anomaly_count)?;
+    let anomalies: Vec<(&str, u64, u64, u64, u64)> = report
+        .anomalies
+        .iter()
+        .map(|a| {
+            let fault = match a.fault {
+                Fault::Size => "size",
+                Fault::Flags => "flags",
+                Fault::PrevSize => "prev_size",
+                Fault::Missing => "missing",
+                Fault::WrongSize => "wrong_size",
+            };
+            (fault, a.chunk, a.value, a.before, a.resumed)
+        })
+        .collect();
+    dict.set_item("anomalies", anomalies)?;
+    Ok(dict)
+}
+
+#[pyfunction]
+pub fn find_bins(py: Python<'_>, image: &Image, ranges: Vec<(u64, u64)>, word: u64) -> Vec<u64> {
+    py.detach(|| find::bins(&image.inner, &ranges, word))
+}
+
+#[pyfunction]
+pub fn find_mmapped(
+    py: Python<'_>,
+    image: &Image,
+    ranges: Vec<(u64, u64)>,
+    word: u64,
+    page: u64,
+    deep: bool,
+) -> Vec<(u64, u64, u64, u64)> {
+    py.detach(|| {
+        find::mapped(&image.inner, &ranges, word, page, deep)
+            .iter()
+            .map(|m| (m.chunk, m.base, m.end, m.usable))
+            .collect()
+    })
+}
+
+#[pyfunction]
+pub fn find_stretches(
+    py: Python<'_>,
+    image: &Image,
+    ranges: Vec<(u64, u64)>,
+    word: u64,
+    page: u64,
+    top: u64,
+) -> Vec<(u64, u64)> {
+    py.detach(|| find::stretches(&image.inner, &ranges, word, page, top))
+}
+
+#[pyfunction]
+pub fn find_pointers(
+    py: Python<'_>,
+    image: &Image,
+    ranges: Vec<(u64, u64)>,
+    word: u64,
+    low: u64,
+    high: u64,
+    most: usize,
+) -> Vec<u64> {
+    py.detach(|| find::pointers(&image.inner, &ranges, word, low, high, most))
+}
