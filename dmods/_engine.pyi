@@ -147,3 +147,32 @@ def find_pointers(
     image: Image, ranges: list[tuple[int, int]], word: int, low: int, high: int, most: int
 ) -> list[int]:
     """Addresses of up to ``most`` aligned words that hold a value in [low, high)."""
+
+class Unwinder:
+    """Unwinds the threads of one process; tables are read when first needed and kept. Usable from any thread."""
+
+    def __init__(
+        self,
+        image: Image,
+        arch: str,
+        modules: list[tuple[int, int, int, str | None]],
+        code: list[tuple[int, int]],
+    ) -> None:
+        """``modules`` are (start, end, bias, file or None), ``code`` the executable (start, end) mappings.
+
+        Raises ValueError for an ``arch`` other than "x86_64", "aarch64" and "i386".
+        """
+
+    def unwind(
+        self, registers: dict[str, int], limit: int = 256
+    ) -> tuple[
+        list[tuple[int, int, str, bool, bool, int | None, int | None, dict[str, int]]],
+        str,
+    ]:
+        """The frames, innermost first, and why there are no more. Empty without pc and sp.
+
+        A frame is (pc, sp, found, exact, trampoline, ucontext, siginfo, known registers): see ``dmods.stacks.Frame``.
+        """
+
+def find_self_pointers(image: Image, ranges: list[tuple[int, int]], limit: int = 65536) -> list[int]:
+    """The 16-aligned addresses whose 64-bit words at +0 and +16 both hold the address itself, in the ranges' order."""

@@ -6,3 +6,6 @@
 pub mod heap;
 pub mod image;
 pub mod simd;
+pub mod symbols;
+pub mod tcb;
+pub mod unwind;

@@ -7,6 +7,8 @@ use pyo3::prelude::*;
 
 mod heap;
 mod image;
+mod symbols;
+mod unwind;
 mod watch;
 
 #[pymodule]
@@ -17,5 +19,11 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(heap::find_mmapped, m)?)?;
     m.add_function(wrap_pyfunction!(heap::find_stretches, m)?)?;
     m.add_function(wrap_pyfunction!(heap::find_pointers, m)?)?;
+    m.add_class::<symbols::Symbols>()?;
+    m.add_function(wrap_pyfunction!(symbols::demangle, m)?)?;
+    m.add_function(wrap_pyfunction!(symbols::elf_section, m)?)?;
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<unwind::Unwinder>()?;
+    m.add_function(wrap_pyfunction!(unwind::find_self_pointers, m)?)?;
     Ok(())
 }

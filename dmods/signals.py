@@ -1,0 +1,89 @@
+"""Signals by name, and the kernel's ``siginfo_t`` where a dump holds one."""
+
+from __future__ import annotations
+
+import struct
+from typing import Optional
+
+from dmods.target import Signal
+
+# include/uapi/asm-generic/signal.h: the numbers of x86 and arm64. Python's own ``signal`` names the machine it runs on.
+_NAMES = dict(
+    enumerate(
+        "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE SIGALRM "
+        "SIGTERM SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF "
+        "SIGWINCH SIGIO SIGPWR SIGSYS".split(),
+        1,
+    )
+)
+SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS = 4, 5, 6, 7, 8, 11, 31
+
+# include/uapi/asm-generic/siginfo.h; codes count from 1.
+_CODES = {
+    SIGILL: "ILL_ILLOPC ILL_ILLOPN ILL_ILLADR ILL_ILLTRP ILL_PRVOPC ILL_PRVREG ILL_COPROC ILL_BADSTK "
+    "ILL_BADIADDR".split(),
+    SIGFPE: "FPE_INTDIV FPE_INTOVF FPE_FLTDIV FPE_FLTOVF FPE_FLTUND FPE_FLTRES FPE_FLTINV FPE_FLTSUB".split(),
+    SIGSEGV: "SEGV_MAPERR SEGV_ACCERR SEGV_BNDERR SEGV_PKUERR SEGV_ACCADI SEGV_ADIDERR SEGV_ADIPERR SEGV_MTEAERR "
+    "SEGV_MTESERR SEGV_CPERR".split(),
+    SIGBUS: "BUS_ADRALN BUS_ADRERR BUS_OBJERR BUS_MCEERR_AR BUS_MCEERR_AO".split(),
+    SIGTRAP: "TRAP_BRKPT TRAP_TRACE TRAP_BRANCH TRAP_HWBKPT TRAP_UNK TRAP_PERF".split(),
+    SIGSYS: "SYS_SECCOMP SYS_USER_DISPATCH".split(),
+}
+_ANY_CODE = {
+    0: "SI_USER",
+    -1: "SI_QUEUE",
+    -2: "SI_TIMER",
+    -3: "SI_MESGQ",
+    -4: "SI_ASYNCIO",
+    -5: "SI_SIGIO",
+    -6: "SI_TKILL",
+    0x80: "SI_KERNEL",
+}
+
+SI_KERNEL = 0x80
+SIGINFO_SIZE = 128
+
+# What an instruction itself brings about (when the kernel says so: si_code above 0).
+FAULTS = frozenset({SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV})
+
+
+def name(number: int) -> str:
+    """``SIGSEGV`` for 11; ``SIGRTMIN+2`` as the kernel counts (glibc keeps 32 and 33 for itself); ``signal 99``."""
+    if 32 <= number <= 64:
+        return "SIGRTMIN" + (f"+{number - 32}" if number > 32 else "")
+    return _NAMES.get(number, f"signal {number}")
+
+
+def code_name(number: int, code: int) -> str:
+    """``SEGV_MAPERR`` for (11, 1); ``code 77`` for what no header names."""
+    if code in _ANY_CODE:
+        return _ANY_CODE[code]
+    known = _CODES.get(number, [])
+    return known[code - 1] if 0 < code <= len(known) else f"code {code}"
+
+
+def describe(signal: Signal) -> str:
+    """``SIGSEGV SEGV_MAPERR``, or the name alone where the dump does not hold the code."""
+    if signal.code is None:
+        return name(signal.number)
+    return f"{name(signal.number)} {code_name(signal.number, signal.code)}"
+
+
+def is_fault(signal: Signal) -> bool:
+    """Whether the thread's own instruction brought it about, rather than somebody who sent it."""
+    return signal.number in FAULTS and signal.code is not None and signal.code > 0
+
+
+def parse(data: bytes, word: int) -> Optional[Signal]:
+    """A ``siginfo_t``: si_signo, si_errno, si_code, then the union, aligned to a word. None where it can be none."""
+    union = 16 if word == 8 else 12
+    if len(data) < union + word:
+        return None
+    number, _errno, code = struct.unpack_from("<iii", data)
+    if not 1 <= number <= 64:
+        return None
+    if code in (0, -1, -6):  # kill, sigqueue, tkill: si_pid
+        return Signal(number, code, sender=struct.unpack_from("<i", data, union)[0])
+    if number in FAULTS and 0 < code != SI_KERNEL:
+        return Signal(number, code, address=struct.unpack_from("<Q" if word == 8 else "<I", data, union)[0])
+    return Signal(number, code)

@@ -1,0 +1,215 @@
+"""Where threads keep their stacks, known from glibc's own records in memory; no debug information is needed.
+
+glibc puts each thread's ``struct pthread`` at the top of its stack, and in it the stack's bounds. It keeps the stacks
+of exited threads for reuse (up to 40 MB by default, ``allocatestack.c``), and their content is garbage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Optional
+
+from dmods import stacks
+from dmods._engine import find_self_pointers
+from dmods.errors import FaultError
+from dmods.target import AddressRange, Target, Thread
+
+_PAGE = 4096
+_STACK_MIN = 16384  # PTHREAD_STACK_MIN of x86; arm64's is larger
+_PTHREAD_MAX = 0xC00  # sizeof(struct pthread): 2304 in glibc 2.31 to 2.41 on x86-64
+
+
+class ThreadStack(NamedTuple):
+    """A thread's stack: ``[start, end)``, with the thread's ``struct pthread`` and static TLS at its top where glibc made it.
+
+    ``tid`` None: the thread has exited, and only the ``struct pthread`` from ``tcb`` up means anything. ``sp`` None: exited, or
+    not among the dump's threads. ``tcb`` None: unknown (then start and end are those of the mapping that holds ``sp``).
+    """
+
+    tid: Optional[int]
+    start: int
+    end: int
+    sp: Optional[int]
+    tcb: Optional[int]
+
+
+class LiveStack(NamedTuple):
+    """The live part of one stack of a thread: ``[sp, end)``. ``note`` says which: a thread may have an alternate one too."""
+
+    sp: int
+    end: int
+    note: str
+
+
+def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[ThreadStack]:
+    """Every stack, live threads first, then those of exited threads by address.
+
+    ``skip`` are (start, end) ranges (heaps) in which no stack of an exited thread is looked for; every other anonymous
+    writable mapping is read once.
+    """
+    found = [live for thread in target.threads() if (live := _live(target, thread)) is not None]
+    if target.arch.name == "x86_64":
+        found += _others(target, found, skip)
+    return found
+
+
+def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
+    """The stacks that the thread was using: the one it ran on, and those that signals made it leave for an alternate one."""
+    frames = stacks.unwind(target, thread)
+    if not frames:
+        return []
+    own = _live(target, thread)
+    found: list[LiveStack] = []
+    for index, frame in enumerate(frames):
+        behind = index > 0 and frames[index - 1].trampoline
+        if index and not behind:
+            continue
+        if any(stack.sp <= frame.sp < stack.end for stack in found):
+            continue  # the signal was handled on the stack that it interrupted
+        alternate = _alternate_stack(target, frames[index:], frame.sp)
+        if alternate is not None:
+            found.append(LiveStack(frame.sp, alternate[1], "alternate signal stack"))
+        elif own is not None and own.start <= frame.sp < own.end:
+            found.append(LiveStack(frame.sp, own.end, "interrupted by a signal" if behind else "running"))
+        else:
+            mapping = _mapping(target.mappings(), frame.sp)
+            if mapping is not None:
+                found.append(LiveStack(frame.sp, mapping.end, "interrupted by a signal" if behind else "running"))
+    return found
+
+
+def _alternate_stack(
+    target: Target, frames: Iterable[stacks.Frame], sp: int
+) -> Optional[tuple[int, int]]:
+    """The alternate signal stack that holds ``sp``: the kernel writes its bounds into each signal frame (uc_stack)."""
+    word = target.arch.word
+    for frame in frames:
+        if frame.ucontext is None:
+            continue
+        try:  # uc_flags, uc_link, then stack_t: ss_sp, ss_flags (an int), ss_size
+            data = target.read(frame.ucontext + 2 * word, 3 * word)
+        except FaultError:
+            continue
+        start, _flags, size = struct.unpack("<QQQ" if word == 8 else "<III", data)
+        if start <= sp < start + size:
+            return start, start + size
+    return None
+
+
+def _live(target: Target, thread: Thread) -> Optional[ThreadStack]:
+    sp = thread.registers.get(target.arch.sp)
+    if sp is None:
+        return None
+    tcb = thread.registers.get(target.arch.thread_pointer) if target.arch.thread_pointer else None
+    if tcb is not None and not _is_tcb(target, tcb):
+        tcb = None
+    if tcb is not None:
+        bounds = _stack_block(target, tcb)
+        if bounds is not None:
+            return ThreadStack(thread.tid, *bounds, sp, tcb)
+    # The main thread: the kernel made its stack, and glibc does not know where it begins.
+    mapping = _mapping(target.mappings(), sp)
+    return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb) if mapping else None
+
+
+def _is_tcb(target: Target, tcb: int) -> bool:
+    """x86: ``tcbhead_t.tcb`` and ``.self`` point to the TCB. AArch64 has no such word: any readable address will do."""
+    word = target.arch.word
+    try:
+        data = target.read(tcb, 3 * word)
+    except FaultError:
+        return False
+    if target.arch.name == "aarch64":
+        return True
+    first, _dtv, itself = struct.unpack("<QQQ" if word == 8 else "<III", data)
+    return bool(first == tcb == itself)
+
+
+def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optional[tuple[int, int]]:
+    """``stackblock`` and ``stackblock_size`` of ``struct pthread``: two words whose values no other two have.
+
+    They and ``guardsize`` stand together in every glibc so far (nptl/descr.h), at an offset that differs. On x86 the TCB is the
+    beginning of struct pthread; on AArch64 (TLS variant I) struct pthread ends where the TCB begins.
+    ``mapped_only``: not the stacks that the program allocated itself (pthread_attr_setstack), which need not be page-aligned.
+    """
+    word = target.arch.word
+    start = tcb - _PTHREAD_MAX if target.arch.name == "aarch64" else tcb
+    data = target.image().read(start, _PTHREAD_MAX)
+    words = struct.unpack(f"<{len(data) // word}{'Q' if word == 8 else 'I'}", data[: len(data) // word * word])
+    triples = [
+        (block, block + size)
+        for block, size, guard in zip(words, words[1:], words[2:])
+        if size >= _STACK_MIN and 0 < block <= tcb < block + size and guard < size and guard % _PAGE == 0
+    ]
+    aligned = [(a, b) for a, b in triples if a % _PAGE == 0 and b % _PAGE == 0]
+    if aligned:
+        return aligned[0]
+    if mapped_only:
+        return None
+    # A stack in memory of the program's own lies within one mapping.
+    mapping = _mapping(target.mappings(), tcb)
+    inside = [(a, b) for a, b in triples if mapping and mapping.start <= a and b <= mapping.end]
+    return inside[0] if inside else None
+
+
+def _others(
+    target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]
+) -> list[ThreadStack]:
+    """Stacks that belong to no thread of the dump."""
+    known = {stack.tcb for stack in live}
+    tid_offset = _tid_offset(target, live)
+    ranges = _without([(m.start, m.end) for m in target.mappings() if _may_hold_stacks(m)], skip)
+    found = []
+    for tcb in find_self_pointers(target.image(), ranges):
+        bounds = None if tcb in known else _stack_block(target, tcb, mapped_only=True)
+        if bounds is None or any(bounds[0] < s.end and s.start < bounds[1] for s in live):
+            continue
+        # The kernel clears tid when a thread exits (CLONE_CHILD_CLEARTID). One that is not 0 is a thread that the dump
+        # has no registers of.
+        tid = _int32(target, tcb + tid_offset) if tid_offset else 0
+        found.append(ThreadStack(tid if tid > 0 else None, *bounds, None, tcb))
+    return sorted(found, key=lambda stack: stack.start)
+
+
+def _may_hold_stacks(mapping: AddressRange) -> bool:
+    return mapping.path is None and "w" in mapping.flags
+
+
+def _tid_offset(target: Target, live: Sequence[ThreadStack]) -> Optional[int]:
+    """Where ``struct pthread`` keeps the tid: the one offset at which every live thread's is found."""
+    common: Optional[set[int]] = None
+    for stack in live[:64]:
+        if stack.tcb is None or stack.tid is None:
+            continue
+        data = target.image().read(stack.tcb, _PTHREAD_MAX)
+        values = struct.unpack(f"<{len(data) // 4}i", data[: len(data) // 4 * 4])
+        here = {4 * index for index, value in enumerate(values) if value == stack.tid}
+        common = here if common is None else common & here
+    return min(common) if common else None
+
+
+def _int32(target: Target, address: int) -> int:
+    data = target.image().read(address, 4)
+    return int.from_bytes(data, "little", signed=True) if len(data) == 4 else 0
+
+
+def _mapping(mappings: Sequence[AddressRange], address: int) -> Optional[AddressRange]:
+    return next((mapping for mapping in mappings if address in mapping), None)
+
+
+def _without(ranges: list[tuple[int, int]], skip: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The parts of sorted ``ranges`` that are not in ``skip``."""
+    out = []
+    holes = sorted(skip)
+    for start, end in ranges:
+        at = start
+        for hole_start, hole_end in holes:
+            if hole_end <= at or hole_start >= end:
+                continue
+            if hole_start > at:
+                out.append((at, hole_start))
+            at = max(at, hole_end)
+        if at < end:
+            out.append((at, end))
+    return out

@@ -1,0 +1,368 @@
+//! Stacks: from a thread's registers to its frames, in a process that no longer runs.
+//!
+//! Every frame says how it was found. What the tables (CFI) and the kernel's signal frames say is believed; what is
+//! only likely (a frame pointer chain, the caller of a jump to nowhere, a signal frame found by looking for one) is marked
+//! as a guess. Nothing is taken from the stack without one of these reasons.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+use crate::image::Image;
+
+pub mod arch;
+mod cfi;
+mod expression;
+mod memory;
+mod signal;
+#[cfg(test)]
+mod tests;
+
+pub use arch::{Arch, Registers, UNKNOWN};
+pub use cfi::Module;
+use cfi::{ModuleTables, Rules};
+use memory::Memory;
+
+/// How a frame's registers were found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// They are the thread's own.
+    Thread,
+    /// The call frame information of the frame below.
+    Cfi,
+    /// The kernel saved them when it delivered a signal.
+    Signal,
+    /// Guess: the frame pointer chain.
+    FramePointer,
+    /// Guess: the thread jumped to where no code is, and the return address of that call is still in place.
+    BadJump,
+    /// Guess: unwinding stopped short, and a signal frame was found further up the stack.
+    Scan,
+}
+
+impl Found {
+    pub fn name(self) -> &'static str {
+        match self {
+            Found::Thread => "thread",
+            Found::Cfi => "cfi",
+            Found::Signal => "signal",
+            Found::FramePointer => "frame pointer",
+            Found::BadJump => "bad jump",
+            Found::Scan => "scan",
+        }
+    }
+}
+
+/// One frame: the registers that are known in it.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub pc: u64,
+    pub sp: u64,
+    pub registers: Registers,
+    pub found: Found,
+    /// `pc` is the instruction that was to run (the innermost frame, one that a signal interrupted), not a return address.
+    pub exact: bool,
+    /// This is the code that a signal handler returns to; the next frame is what the signal interrupted.
+    pub trampoline: bool,
+    /// In a trampoline's frame: where the kernel saved the registers and the `siginfo_t`.
+    pub ucontext: Option<u64>,
+    pub siginfo: Option<u64>,
+}
+
+/// Why there are no more frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The tables say that this function has no caller.
+    Outermost,
+    /// The return address (or, without tables, the frame pointer) is 0, as it is in the outermost frame.
+    Zero,
+    /// No tables cover the pc, and there is no frame pointer chain.
+    NoTables,
+    /// The pc is in no executable mapping.
+    NotCode,
+    /// What the tables ask for is not known or not in the dump.
+    Unreadable,
+    /// The caller's frame would be below its callee's, or the same frame came again.
+    NotIncreasing,
+    Limit,
+}
+
+impl End {
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Outermost => "outermost",
+            End::Zero => "zero",
+            End::NoTables => "no tables",
+            End::NotCode => "not code",
+            End::Unreadable => "unreadable",
+            End::NotIncreasing => "not increasing",
+            End::Limit => "limit",
+        }
+    }
+
+    /// Whether something may have been missed.
+    fn is_short(self) -> bool {
+        !matches!(self, End::Outermost | End::Limit)
+    }
+}
+
+/// What was found at a pc, kept because threads share their code.
+#[derive(Clone, Debug)]
+enum At {
+    Trampoline(&'static arch::Trampoline),
+    Rules(Arc<Rules>),
+    Nothing,
+}
+
+/// pcs that are remembered. Real processes have a few hundred; hostile ones as many as they like.
+const MAX_REMEMBERED: usize = 1 << 16;
+
+/// Signal frames that are looked for in one stack.
+const MAX_SCANS: usize = 4;
+
+/// Unwinds the threads of one process. May be shared between threads.
+pub struct Unwinder {
+    image: Arc<Image>,
+    arch: &'static Arch,
+    modules: Vec<ModuleTables>,
+    /// Executable mappings, sorted.
+    code: Vec<(u64, u64)>,
+    remembered: Mutex<HashMap<(u64, bool), At>>,
+}
+
+impl Unwinder {
+    /// `code` are the executable mappings; where they hold an ELF header that `modules` does not list (the vdso), its
+    /// tables are used too.
+    pub fn new(image: Arc<Image>, arch: &'static Arch, modules: Vec<Module>, mut code: Vec<(u64, u64)>) -> Unwinder {
+        code.sort_unstable();
+        let mut tables: Vec<ModuleTables> = Vec::new();
+        for &(start, end) in &code {
+            if modules.iter().any(|m| m.start <= start && start < m.end) {
+                continue;
+            }
+            if let Some(bias) = cfi::bias_of_header(&image, arch, start) {
+                tables.push(ModuleTables::new(Module { start, end, bias, file: None }));
+            }
+        }
+        tables.extend(modules.into_iter().map(ModuleTables::new));
+        tables.sort_by_key(ModuleTables::range);
+        Unwinder { image, arch, modules: tables, code, remembered: Mutex::new(HashMap::new()) }
+    }
+
+    pub fn arch(&self) -> &'static Arch {
+        self.arch
+    }
+
+    pub fn is_code(&self, pc: u64) -> bool {
+        let at = self.code.partition_point(|&(start, _)| start <= pc);
+        at > 0 && pc < self.code[at - 1].1
+    }
+
+    /// The frames, innermost first: at least one where pc and sp are known, at most `limit`.
+    pub fn unwind(&self, registers: &Registers, limit: usize) -> (Vec<Frame>, End) {
+        let mut memory = Memory::new(&self.image);
+        let mut frames = Vec::new();
+        let mut seen = HashSet::new();
+        let mut scans = 0;
+        let Some(first) = self.frame(*registers, Found::Thread, true) else { return (frames, End::Unreadable) };
+        frames.push(first);
+        loop {
+            let last = frames.len() - 1;
+            let step = if frames.len() >= limit {
+                Err(End::Limit)
+            } else if !seen.insert((frames[last].pc, frames[last].sp)) {
+                Err(End::NotIncreasing)
+            } else {
+                self.step(&mut memory, &mut frames[last])
+            };
+            match step {
+                Ok(next) => frames.push(next),
+                Err(end) if end.is_short() && scans < MAX_SCANS => {
+                    scans += 1;
+                    match self.scan(&mut memory, &frames[last]) {
+                        Some(trampoline) => frames.push(trampoline),
+                        None => return (frames, end),
+                    }
+                }
+                Err(end) => return (frames, end),
+            }
+        }
+    }
+
+    fn frame(&self, registers: Registers, found: Found, exact: bool) -> Option<Frame> {
+        let (pc, sp) = (registers[self.arch.pc]?, registers[self.arch.sp]?);
+        Some(Frame { pc, sp, registers, found, exact, trampoline: false, ucontext: None, siginfo: None })
+    }
+
+    /// The caller of `frame`. Fills in what `frame` turns out to be, if that is a trampoline.
+    fn step(&self, memory: &mut Memory<'_>, frame: &mut Frame) -> Result<Frame, End> {
+        match self.at(memory, frame.pc, frame.exact) {
+            At::Trampoline(trampoline) => {
+                let saved = signal::frame_at(self.arch, memory, trampoline, frame.sp).ok_or(End::Unreadable)?;
+                frame.trampoline = true;
+                frame.ucontext = Some(saved.ucontext);
+                frame.siginfo = Some(saved.siginfo);
+                self.frame(saved.registers, Found::Signal, true).ok_or(End::Unreadable)
+            }
+            At::Rules(rules) => {
+                let registers = self.apply(memory, &rules, frame)?;
+                frame.trampoline = rules.signal;
+                let found = if rules.signal { Found::Signal } else { Found::Cfi };
+                let next = self.frame(registers, found, rules.signal).ok_or(End::Unreadable)?;
+                self.checked(frame, next)
+            }
+            At::Nothing => self.guess(memory, frame),
+        }
+    }
+
+    /// What is at a pc, looked up once.
+    fn at(&self, memory: &mut Memory<'_>, pc: u64, exact: bool) -> At {
+        let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(at) = remembered.get(&(pc, exact)) {
+            return at.clone();
+        }
+        let at = self.look_up(memory, pc, exact);
+        if remembered.len() >= MAX_REMEMBERED {
+            remembered.clear();
+        }
+        remembered.insert((pc, exact), at.clone());
+        at
+    }
+
+    fn look_up(&self, memory: &mut Memory<'_>, pc: u64, exact: bool) -> At {
+        if !self.is_code(pc) {
+            return At::Nothing;
+        }
+        if let Some(trampoline) = signal::trampoline_at(self.arch, memory, pc) {
+            return At::Trampoline(trampoline);
+        }
+        // The return address of a call that does not return may belong to the next function, so the call itself is
+        // looked up; a trampoline is never called, its address is its first instruction.
+        let tables = |pc: u64| {
+            let at = self.modules.partition_point(|m| m.range().0 <= pc).checked_sub(1)?;
+            let module = self.modules.get(at).filter(|m| pc < m.range().1)?;
+            module.rules(&self.image, self.arch, pc)
+        };
+        let rules = match tables(pc) {
+            Some(rules) if exact || rules.signal => Some(rules),
+            _ if exact => None,
+            _ => tables(pc.wrapping_sub(1)).filter(|rules| !rules.signal),
+        };
+        rules.map_or(At::Nothing, |rules| At::Rules(Arc::new(rules)))
+    }
+
+    /// The caller's registers by the tables.
+    fn apply(&self, memory: &mut Memory<'_>, rules: &Rules, frame: &Frame) -> Result<Registers, End> {
+        let arch = self.arch;
+        let cfa = expression::evaluate(arch, memory, &rules.cfa, &frame.registers, None).ok_or(End::Unreadable)?;
+        let mut registers = UNKNOWN;
+        for &register in arch.callee_saved {
+            registers[register] = frame.registers[register];
+        }
+        registers[arch.sp] = Some(cfa);
+        for (register, rule) in &rules.registers {
+            if *register < registers.len() {
+                registers[*register] = expression::evaluate(arch, memory, rule, &frame.registers, Some(cfa));
+            }
+        }
+        let has_rule = rules.registers.iter().any(|(register, _)| *register == rules.return_address);
+        registers[arch.pc] = match (has_rule, arch.link) {
+            (true, _) => registers.get(rules.return_address).copied().flatten().ok_or(End::Unreadable)?.into(),
+            // A leaf function leaves its return address where it came. Only the frame that runs can be one.
+            (false, Some(link)) if frame.exact && rules.return_address == link => {
+                Some(frame.registers[link].ok_or(End::Unreadable)?)
+            }
+            // DW_CFA_undefined, which is how _start and clone say that nobody called them.
+            (false, _) => return Err(End::Outermost),
+        };
+        Ok(registers)
+    }
+
+    /// What every caller's frame must satisfy, unless a signal lies between (it may have its own stack).
+    fn checked(&self, frame: &Frame, mut next: Frame) -> Result<Frame, End> {
+        if next.pc & !self.arch.code_mask != 0 {
+            next.pc &= self.arch.code_mask;
+            next.registers[self.arch.pc] = Some(next.pc);
+        }
+        if next.pc == 0 {
+            return Err(End::Zero);
+        }
+        let leaf = frame.exact && self.arch.link.is_some();
+        if next.found != Found::Signal && (next.sp < frame.sp || (next.sp == frame.sp && !leaf)) {
+            return Err(End::NotIncreasing);
+        }
+        Ok(next)
+    }
+
+    /// Without tables: the caller of a jump to nowhere, then the frame pointer chain.
+    fn guess(&self, memory: &mut Memory<'_>, frame: &Frame) -> Result<Frame, End> {
+        let arch = self.arch;
+        let in_code = self.is_code(frame.pc);
+        if frame.exact && !in_code {
+            let mut registers = frame.registers;
+            let return_address = match arch.link {
+                Some(link) => registers[link].map(|pc| pc & arch.code_mask),
+                None => memory.word(frame.sp, arch.word),
+            };
+            if let Some(pc) = return_address.filter(|&pc| self.follows_call(memory, pc)) {
+                registers[arch.pc] = Some(pc);
+                if arch.link.is_none() {
+                    registers[arch.sp] = frame.sp.checked_add(arch.word as u64);
+                }
+                return self.frame(registers, Found::BadJump, false).ok_or(End::NotCode);
+            }
+        }
+        if !in_code && !frame.exact {
+            return Err(End::NotCode);
+        }
+        self.frame_pointer(memory, frame).map_err(|end| match end {
+            End::NoTables if !in_code => End::NotCode,
+            end => end,
+        })
+    }
+
+    fn frame_pointer(&self, memory: &mut Memory<'_>, frame: &Frame) -> Result<Frame, End> {
+        let arch = self.arch;
+        let word = arch.word as u64;
+        let fp = frame.registers[arch.fp].ok_or(End::NoTables)?;
+        if fp == 0 {
+            return Err(End::Zero);
+        }
+        if fp < frame.sp || fp % word != 0 {
+            return Err(End::NoTables);
+        }
+        let saved = memory.word(fp, arch.word).ok_or(End::NoTables)?;
+        let pc = fp.checked_add(word).and_then(|at| memory.word(at, arch.word)).ok_or(End::NoTables)? & arch.code_mask;
+        if pc == 0 {
+            return Err(End::Zero);
+        }
+        if !self.follows_call(memory, pc) && !self.is_trampoline(memory, pc) {
+            return Err(End::NoTables);
+        }
+        let mut registers = UNKNOWN;
+        registers[arch.pc] = Some(pc);
+        registers[arch.fp] = Some(saved);
+        registers[arch.sp] = fp.checked_add(2 * word);
+        self.frame(registers, Found::FramePointer, false).ok_or(End::NoTables)
+    }
+
+    fn is_trampoline(&self, memory: &mut Memory<'_>, pc: u64) -> bool {
+        self.is_code(pc) && signal::trampoline_at(self.arch, memory, pc).is_some()
+    }
+
+    /// Whether `pc` can be a return address: in code, and after a call as far as the dump holds that.
+    fn follows_call(&self, memory: &mut Memory<'_>, pc: u64) -> bool {
+        let mut before = [0; 8];
+        let Some(start) = pc.checked_sub(8) else { return false };
+        self.is_code(pc) && memory.read(start, &mut before).map_or(true, |()| self.arch.ends_in_call(&before))
+    }
+
+    fn scan(&self, memory: &mut Memory<'_>, last: &Frame) -> Option<Frame> {
+        // The words of a trampoline's own frame have been read already.
+        let from = if last.trampoline { last.sp.checked_add(1)? } else { last.sp };
+        let (pc, sp) = signal::scan(self.arch, memory, from, |pc| self.is_code(pc))?;
+        let mut registers = UNKNOWN;
+        registers[self.arch.pc] = Some(pc);
+        registers[self.arch.sp] = Some(sp);
+        self.frame(registers, Found::Scan, true)
+    }
+}

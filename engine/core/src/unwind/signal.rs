@@ -1,0 +1,110 @@
+//! Signal frames: the kernel saves every register of what it interrupts, so behind one the truth is exact again.
+
+use super::arch::{Arch, Context, Registers, Trampoline, UNKNOWN};
+use super::memory::Memory;
+
+/// Where the kernel put what it saved, and the registers in it.
+#[derive(Clone, Debug)]
+pub struct SignalFrame {
+    pub ucontext: u64,
+    pub siginfo: u64,
+    pub registers: Registers,
+}
+
+/// How far above the stack pointer a signal frame is looked for when unwinding stops short.
+const SCAN: u64 = 1 << 20;
+
+/// The trampoline whose code is at `pc`.
+pub fn trampoline_at(arch: &'static Arch, memory: &mut Memory<'_>, pc: u64) -> Option<&'static Trampoline> {
+    arch.trampolines.iter().find(|trampoline| {
+        let mut code = [0; 16];
+        let code = &mut code[..trampoline.code.len()];
+        memory.read(pc, code).is_some() && code == trampoline.code
+    })
+}
+
+/// The signal frame of a trampoline that is about to run with `sp`.
+pub fn frame_at(arch: &Arch, memory: &mut Memory<'_>, trampoline: &Trampoline, sp: u64) -> Option<SignalFrame> {
+    let mut follow = |context| match context {
+        Context::At(offset) => sp.checked_add(offset),
+        Context::PointerAt(offset) => memory.word(sp.checked_add(offset)?, arch.word),
+    };
+    let (ucontext, siginfo) = (follow(trampoline.context)?, follow(trampoline.siginfo)?);
+    let mut registers = UNKNOWN;
+    for &(number, offset) in arch.context {
+        registers[number] = Some(memory.word(ucontext.checked_add(offset)?, arch.word)?);
+    }
+    Some(SignalFrame { ucontext, siginfo, registers })
+}
+
+/// Whether the words of a `struct ucontext` could have been written by the kernel for a process in user mode.
+fn plausible(arch: &Arch, memory: &mut Memory<'_>, frame: &SignalFrame) -> bool {
+    // uc_flags has three bits so far, uc_link is the kernel's 0 (fs/signal code of both machines).
+    let flags_at = frame.ucontext;
+    let (Some(flags), Some(link)) =
+        (memory.word(flags_at, arch.word), memory.word(flags_at.saturating_add(arch.word as u64), arch.word))
+    else {
+        return false;
+    };
+    let Some(sp) = frame.registers[arch.sp] else { return false };
+    if flags > 0xff || link != 0 || sp == 0 || sp >> 56 != 0 {
+        return false;
+    }
+    match arch.name {
+        "x86_64" => {
+            // cs, gs, fs, ss: user segments of Linux; ss is 0 before UC_SIGCONTEXT_SS (Linux 4.6).
+            let Some(segments) = memory.word(frame.ucontext.saturating_add(184), 8) else { return false };
+            let (cs, ss) = (segments & 0xffff, segments >> 48);
+            matches!(cs, 0x33 | 0x23) && matches!(ss, 0 | 0x2b)
+        }
+        "aarch64" => {
+            // pstate: EL0, AArch64 (mode bits 0), no bits above 32; a stack pointer is 16-aligned.
+            let Some(pstate) = memory.word(frame.ucontext.saturating_add(448), 8) else { return false };
+            pstate >> 32 == 0 && pstate & 0x1f == 0 && sp & 0xf == 0
+        }
+        // i386: cs in the low half of the word after eip.
+        _ => memory.word(frame.ucontext.saturating_add(80), 4).is_some_and(|cs| matches!(cs & 0xffff, 0x23 | 0x73)),
+    }
+}
+
+/// Looks upward from `sp` for the address of a trampoline with a plausible signal frame where it would find one:
+/// (the trampoline's address, its sp). `is_code` says what is worth looking at.
+pub fn scan(
+    arch: &'static Arch,
+    memory: &mut Memory<'_>,
+    sp: u64,
+    is_code: impl Fn(u64) -> bool,
+) -> Option<(u64, u64)> {
+    let word = arch.word as u64;
+    let start = sp.checked_add(word - 1)? & !(word - 1);
+    let &(first, end) = memory.image.covered(start, start.saturating_add(SCAN)).first()?;
+    let mut trampoline: Option<(u64, &'static Trampoline)> = None;
+    let mut rejected: Option<u64> = None;
+    let mut at = first;
+    while first == start && at.checked_add(word)? <= end {
+        let value = memory.word(at, arch.word)?;
+        let next = at + word;
+        if rejected != Some(value) && is_code(value) {
+            match trampoline_at(arch, memory, value) {
+                Some(found) => trampoline = Some((value, found)),
+                None => rejected = Some(value),
+            }
+        }
+        // x86 pushes the trampoline's address as the handler's return address, so its frame follows at once. AArch64
+        // passes it in the link register: the handler saves it, below the frame.
+        let candidate = match (trampoline, arch.link) {
+            (Some((pc, kind)), None) if pc == value => Some((pc, kind, next)),
+            (Some((pc, kind)), Some(_)) if at % 16 == 0 => Some((pc, kind, at)),
+            _ => None,
+        };
+        if let Some((pc, kind, sp)) = candidate {
+            if let Some(frame) = frame_at(arch, memory, kind, sp) {
+                if plausible(arch, memory, &frame) {
+                    return Some((pc, sp));
+                }
+            }
+        }
+        at = next;
+    }
+    None
+}

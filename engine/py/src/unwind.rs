@@ -1,0 +1,89 @@
+use std::collections::HashMap;
+
+use dmods_engine::unwind::{Arch, Module, Unwinder as Core, UNKNOWN};
+use dmods_engine::{tcb, unwind};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::image::Image;
+
+/// Unwinds the threads of one process. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct Unwinder {
+    inner: Core,
+}
+
+type Frame<'py> = (u64, u64, Bound<'py, PyString>, bool, bool, Option<u64>, Option<u64>, Bound<'py, PyDict>);
+
+#[pymethods]
+impl Unwinder {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        image: &Bound<'_, Image>,
+        arch: &str,
+        modules: Vec<(u64, u64, u64, Option<String>)>,
+        code: Vec<(u64, u64)>,
+    ) -> PyResult<Unwinder> {
+        let arch = Arch::by_name(arch).ok_or_else(|| PyValueError::new_err(format!("no unwinder for {arch}")))?;
+        let modules = modules.into_iter().map(|(start, end, bias, file)| Module { start, end, bias, file }).collect();
+        let image = image.get().inner.clone();
+        Ok(Unwinder { inner: py.detach(|| Core::new(image, arch, modules, code)) })
+    }
+
+    #[pyo3(signature = (registers, limit = 256))]
+    fn unwind<'py>(
+        &self,
+        py: Python<'py>,
+        registers: HashMap<String, u64>,
+        limit: usize,
+    ) -> PyResult<(Vec<Frame<'py>>, &'static str)> {
+        let arch = self.inner.arch();
+        let mut known = UNKNOWN;
+        for (name, value) in &registers {
+            if let Some(number) = arch.register(name) {
+                known[number] = Some(*value);
+            }
+        }
+        let (frames, end) = py.detach(|| self.inner.unwind(&known, limit));
+        let frames = frames.into_iter().map(|frame| convert(py, arch, &frame)).collect::<PyResult<_>>()?;
+        Ok((frames, end.name()))
+    }
+}
+
+fn convert<'py>(py: Python<'py>, arch: &Arch, frame: &unwind::Frame) -> PyResult<Frame<'py>> {
+    let registers = PyDict::new(py);
+    for (name, value) in arch.names.iter().zip(&frame.registers) {
+        if let Some(value) = value {
+            registers.set_item(PyString::intern(py, name), value)?;
+        }
+    }
+    let found = PyString::intern(py, frame.found.name());
+    Ok((frame.pc, frame.sp, found, frame.exact, frame.trampoline, frame.ucontext, frame.siginfo, registers))
+}
+
+/// Addresses in the ranges whose words at 0 and 16 hold the address itself. See `_engine.pyi`.
+#[pyfunction]
+#[pyo3(signature = (image, ranges, limit = 65536))]
+pub fn find_self_pointers(
+    py: Python<'_>,
+    image: &Bound<'_, Image>,
+    ranges: Vec<(u64, u64)>,
+    limit: usize,
+) -> PyResult<Vec<u64>> {
+    let image = image.get().inner.clone();
+    let mut interrupt = Ok(());
+    let found = py.detach(|| {
+        let mut reads = 0u32;
+        tcb::find_self_pointers(&image, &ranges, limit, || {
+            // A megabyte a time: ask Python about Ctrl-C some 100 times a second.
+            reads += 1;
+            if reads % 64 == 0 {
+                interrupt = Python::attach(|py| py.check_signals());
+            }
+            interrupt.is_err()
+        })
+    });
+    interrupt.map(|()| found)
+}
