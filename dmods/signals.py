@@ -8,26 +8,22 @@ from typing import Optional
 from dmods.target import Signal
 
 # include/uapi/asm-generic/signal.h: the numbers of x86 and arm64. Python's own ``signal`` names the machine it runs on.
-_NAMES = dict(
-    enumerate(
-        "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE SIGALRM "
-        "SIGTERM SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF "
-        "SIGWINCH SIGIO SIGPWR SIGSYS".split(),
-        1,
-    )
-)
-SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS = 4, 5, 6, 7, 8, 11, 31
+_NAMES = """
+HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ
+VTALRM PROF WINCH IO PWR SYS
+"""
+_NUMBERS = {f"SIG{name}": number for number, name in enumerate(_NAMES.split(), 1)}
+SIGILL, SIGTRAP, SIGABRT, SIGBUS = (_NUMBERS[name] for name in ("SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS"))
+SIGFPE, SIGSEGV, SIGSYS = (_NUMBERS[name] for name in ("SIGFPE", "SIGSEGV", "SIGSYS"))
 
 # include/uapi/asm-generic/siginfo.h; codes count from 1.
 _CODES = {
-    SIGILL: "ILL_ILLOPC ILL_ILLOPN ILL_ILLADR ILL_ILLTRP ILL_PRVOPC ILL_PRVREG ILL_COPROC ILL_BADSTK "
-    "ILL_BADIADDR".split(),
-    SIGFPE: "FPE_INTDIV FPE_INTOVF FPE_FLTDIV FPE_FLTOVF FPE_FLTUND FPE_FLTRES FPE_FLTINV FPE_FLTSUB".split(),
-    SIGSEGV: "SEGV_MAPERR SEGV_ACCERR SEGV_BNDERR SEGV_PKUERR SEGV_ACCADI SEGV_ADIDERR SEGV_ADIPERR SEGV_MTEAERR "
-    "SEGV_MTESERR SEGV_CPERR".split(),
-    SIGBUS: "BUS_ADRALN BUS_ADRERR BUS_OBJERR BUS_MCEERR_AR BUS_MCEERR_AO".split(),
-    SIGTRAP: "TRAP_BRKPT TRAP_TRACE TRAP_BRANCH TRAP_HWBKPT TRAP_UNK TRAP_PERF".split(),
-    SIGSYS: "SYS_SECCOMP SYS_USER_DISPATCH".split(),
+    SIGILL: "ILL: ILLOPC ILLOPN ILLADR ILLTRP PRVOPC PRVREG COPROC BADSTK BADIADDR",
+    SIGFPE: "FPE: INTDIV INTOVF FLTDIV FLTOVF FLTUND FLTRES FLTINV FLTSUB",
+    SIGSEGV: "SEGV: MAPERR ACCERR BNDERR PKUERR ACCADI ADIDERR ADIPERR MTEAERR MTESERR CPERR",
+    SIGBUS: "BUS: ADRALN ADRERR OBJERR MCEERR_AR MCEERR_AO",
+    SIGTRAP: "TRAP: BRKPT TRACE BRANCH HWBKPT UNK PERF",
+    SIGSYS: "SYS: SECCOMP USER_DISPATCH",
 }
 _ANY_CODE = {
     0: "SI_USER",
@@ -51,15 +47,16 @@ def name(number: int) -> str:
     """``SIGSEGV`` for 11; ``SIGRTMIN+2`` as the kernel counts (glibc keeps 32 and 33 for itself); ``signal 99``."""
     if 32 <= number <= 64:
         return "SIGRTMIN" + (f"+{number - 32}" if number > 32 else "")
-    return _NAMES.get(number, f"signal {number}")
+    return next((name for name, known in _NUMBERS.items() if known == number), f"signal {number}")
 
 
 def code_name(number: int, code: int) -> str:
     """``SEGV_MAPERR`` for (11, 1); ``code 77`` for what no header names."""
     if code in _ANY_CODE:
         return _ANY_CODE[code]
-    known = _CODES.get(number, [])
-    return known[code - 1] if 0 < code <= len(known) else f"code {code}"
+    prefix, _, known = _CODES.get(number, "").partition(": ")
+    words = known.split()
+    return f"{prefix}_{words[code - 1]}" if 0 < code <= len(words) else f"code {code}"
 
 
 def describe(signal: Signal) -> str:

@@ -1,6 +1,6 @@
 """A thread's frames, from its registers and memory alone.
 
-The unwinding itself is the engine's; here is what its answers mean, and what a leak checker or a crash report asks of them.
+The unwinding itself is the engine's; here is what its answers mean, and what a crash report asks of them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ ENDS = {
 class Frame:
     """A function that was running.
 
-    ``pc`` is the instruction that was to run next where ``exact`` (the innermost frame, a frame that a signal interrupted),
-    else a return address: the call is the instruction before it. ``sp`` is the stack pointer in this frame at ``pc``: a
+    ``pc`` is the instruction that was to run next where ``exact`` (the innermost frame, a frame that a signal
+    interrupted), else a return address: the call is the instruction before it. ``sp`` is the stack pointer at ``pc``: a
     caller's is the callee's canonical frame address (CFA). ``registers`` are those that are known in this frame.
 
     ``found``: "thread" (its own registers), "cfi", "signal" (the kernel saved them), or a guess: "frame pointer",
@@ -152,6 +152,6 @@ def original_trap(target: Target, frames: Iterable[Frame]) -> Optional[Trap]:
 
 
 def trap_frame(target: Target, thread: Thread) -> Optional[Frame]:
-    """The frame that truly trapped, when the thread then ran a handler (which may have called abort). None: no handler."""
+    """The frame that truly trapped, when a handler ran after it (and perhaps called abort). None: no handler."""
     trap = original_trap(target, unwind(target, thread))
     return trap.frame if trap else None

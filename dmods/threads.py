@@ -21,10 +21,10 @@ _PTHREAD_MAX = 0xC00  # sizeof(struct pthread): 2304 in glibc 2.31 to 2.41 on x8
 
 
 class ThreadStack(NamedTuple):
-    """A thread's stack: ``[start, end)``, with the thread's ``struct pthread`` and static TLS at its top where glibc made it.
+    """A thread's stack: ``[start, end)``; where glibc made it, static TLS and ``struct pthread`` are at its top.
 
-    ``tid`` None: the thread has exited, and only the ``struct pthread`` from ``tcb`` up means anything. ``sp`` None: exited, or
-    not among the dump's threads. ``tcb`` None: unknown (then start and end are those of the mapping that holds ``sp``).
+    ``tid`` None: the thread has exited, and only the ``struct pthread`` from ``tcb`` up means anything. ``sp`` None:
+    exited, or not among the dump's threads. ``tcb`` None: not glibc's, or not in the dump.
     """
 
     tid: Optional[int]
@@ -35,7 +35,7 @@ class ThreadStack(NamedTuple):
 
 
 class LiveStack(NamedTuple):
-    """The live part of one stack of a thread: ``[sp, end)``. ``note`` says which: a thread may have an alternate one too."""
+    """The live part of one stack of a thread, ``[sp, end)``, and which: a thread may have an alternate one too."""
 
     sp: int
     end: int
@@ -55,7 +55,7 @@ def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[Thre
 
 
 def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
-    """The stacks that the thread was using: the one it ran on, and those that signals made it leave for an alternate one."""
+    """The stacks that the thread was using: the one it ran on, and those it left for an alternate signal stack."""
     frames = stacks.unwind(target, thread)
     if not frames:
         return []
@@ -79,9 +79,7 @@ def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
     return found
 
 
-def _alternate_stack(
-    target: Target, frames: Iterable[stacks.Frame], sp: int
-) -> Optional[tuple[int, int]]:
+def _alternate_stack(target: Target, frames: Iterable[stacks.Frame], sp: int) -> Optional[tuple[int, int]]:
     """The alternate signal stack that holds ``sp``: the kernel writes its bounds into each signal frame (uc_stack)."""
     word = target.arch.word
     for frame in frames:
@@ -129,9 +127,9 @@ def _is_tcb(target: Target, tcb: int) -> bool:
 def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optional[tuple[int, int]]:
     """``stackblock`` and ``stackblock_size`` of ``struct pthread``: two words whose values no other two have.
 
-    They and ``guardsize`` stand together in every glibc so far (nptl/descr.h), at an offset that differs. On x86 the TCB is the
-    beginning of struct pthread; on AArch64 (TLS variant I) struct pthread ends where the TCB begins.
-    ``mapped_only``: not the stacks that the program allocated itself (pthread_attr_setstack), which need not be page-aligned.
+    They and ``guardsize`` stand together in every glibc so far (nptl/descr.h), at an offset that differs. On x86 the TCB
+    is the beginning of struct pthread; on AArch64 (TLS variant I) struct pthread ends where the TCB begins.
+    ``mapped_only``: not the stacks that a program allocated itself (pthread_attr_setstack): those may not be page-aligned.
     """
     word = target.arch.word
     start = tcb - _PTHREAD_MAX if target.arch.name == "aarch64" else tcb
@@ -153,9 +151,7 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     return inside[0] if inside else None
 
 
-def _others(
-    target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]
-) -> list[ThreadStack]:
+def _others(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> list[ThreadStack]:
     """Stacks that belong to no thread of the dump."""
     known = {stack.tcb for stack in live}
     tid_offset = _tid_offset(target, live)

@@ -267,9 +267,14 @@ impl Unwinder {
         let has_rule = rules.registers.iter().any(|(register, _)| *register == rules.return_address);
         registers[arch.pc] = match (has_rule, arch.link) {
             (true, _) => registers.get(rules.return_address).copied().flatten().ok_or(End::Unreadable)?.into(),
-            // A leaf function leaves its return address where it came. Only the frame that runs can be one.
+            // A leaf function leaves its return address where it came. Only the frame that runs can be one. `_start`, whose
+            // rule for it is "undefined", looks the same here: there the register holds anything.
             (false, Some(link)) if frame.exact && rules.return_address == link => {
-                Some(frame.registers[link].ok_or(End::Unreadable)?)
+                let pc = frame.registers[link].ok_or(End::Unreadable)? & arch.code_mask;
+                if !self.is_code(pc) {
+                    return Err(End::NotCode);
+                }
+                Some(pc)
             }
             // DW_CFA_undefined, which is how _start and clone say that nobody called them.
             (false, _) => return Err(End::Outermost),
