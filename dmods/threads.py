@@ -76,6 +76,10 @@ def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
             mapping = _mapping(target.mappings(), frame.sp)
             if mapping is not None:
                 found.append(LiveStack(frame.sp, mapping.end, "interrupted by a signal" if behind else "running"))
+    if own is not None and own.tcb is not None and not any(own.start <= stack.sp < own.end for stack in found):
+        # It runs on a stack of the program's own (or unwinding did not get out of a handler's): where it left the one
+        # that it was started on is not known, so nothing of that is dead.
+        found.append(LiveStack(own.start, own.end, "all of it: where the thread left it is not known"))
     return found
 
 
@@ -107,7 +111,8 @@ def _live(target: Target, thread: Thread) -> Optional[ThreadStack]:
         if bounds is not None:
             return ThreadStack(thread.tid, *bounds, sp, tcb)
     # The main thread: the kernel made its stack, and glibc does not know where it begins.
-    mapping = _mapping(target.mappings(), sp)
+    mapping = next((m for m in target.mappings() if m.path == "[stack]"), None) if thread.tid == target.pid else None
+    mapping = mapping or _mapping(target.mappings(), sp)
     return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb) if mapping else None
 
 
@@ -127,9 +132,9 @@ def _is_tcb(target: Target, tcb: int) -> bool:
 def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optional[tuple[int, int]]:
     """``stackblock`` and ``stackblock_size`` of ``struct pthread``: two words whose values no other two have.
 
-    They and ``guardsize`` stand together in every glibc so far (nptl/descr.h), at an offset that differs. On x86 the TCB
-    is the beginning of struct pthread; on AArch64 (TLS variant I) struct pthread ends where the TCB begins.
-    ``mapped_only``: not the stacks that a program allocated itself (pthread_attr_setstack): those may not be page-aligned.
+    They and ``guardsize`` stand together in every glibc so far (nptl/descr.h), at an offset that differs. On x86 the
+    TCB is the beginning of struct pthread; on AArch64 (TLS variant I) struct pthread ends where the TCB begins.
+    ``mapped_only``: not the stacks that a program allocated itself (pthread_attr_setstack); those may lie anywhere.
     """
     word = target.arch.word
     start = tcb - _PTHREAD_MAX if target.arch.name == "aarch64" else tcb
