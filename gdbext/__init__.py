@@ -1,0 +1,21 @@
+"""The front end for gdb: adopts a core given alone, and offers every dmods command as ``mdb NAME`` and ``NAME``.
+
+``gdbext/heapcmds.py`` is what the user gives to gdb. Where the pack is installed as a wheel, `python -m gdbext` prints
+the path of that file.
+"""
+
+from __future__ import annotations
+
+
+def install(script: str) -> None:
+    """Registers the commands and adopts the core on gdb's command line, once in gdb's life however often it is sourced.
+
+    ``script`` is the real path of the file that gdb was given.
+    """
+    from gdbext import adopt, commands, session
+
+    if commands.registered():
+        return
+    session.watch()
+    commands.register()
+    adopt.at_start(script)

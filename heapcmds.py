@@ -1,0 +1,1 @@
+gdbext/heapcmds.py
