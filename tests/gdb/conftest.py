@@ -1,0 +1,112 @@
+"""What the gdb tests share: a small program, cores of it, and gdb run from outside as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SOURCE = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+char greeting[] = "hello from the data segment";
+static char *volatile lost;
+int main(int argc, char **argv) {
+    lost = malloc(1000);
+    strcpy(lost, "nobody points here");
+    lost = NULL;
+    puts("ready");
+    fflush(stdout);
+    if (argc > 1 && strcmp(argv[1], "wait") == 0)
+        pause();
+    if (argc > 1 && strcmp(argv[1], "abort") == 0)
+        abort();
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "prog.c").write_text(SOURCE)
+    subprocess.run(["gcc", "-g", "-O1", "-o", "prog", "prog.c"], cwd=folder, check=True)
+    return folder / "prog"
+
+
+@contextmanager
+def waiting(program: Path) -> Iterator[int]:
+    """The program's process id, as it waits in pause()."""
+    with subprocess.Popen([program, "wait"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """core.PID of the waiting program, by gdb's gcore."""
+    folder = tmp_path_factory.mktemp("core")
+    with waiting(program) as pid:
+        made = folder / f"core.{pid}"
+        subprocess.run(
+            ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"gcore {made}"], check=True, capture_output=True, timeout=60
+        )
+    return made
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty folder, with the launchers linked into it."""
+    folder = tmp_path / "place"
+    subprocess.run([ROOT / "scripts" / "link-launchers", folder], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+Gdb = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def gdb(place: Path, tmp_path: Path) -> Gdb:
+    """``gdb("-x", "heapcmds.py", core)`` runs `gdb -batch -x heapcmds.py CORE` in ``place``, without the developer's own
+    init files, and with no terminal."""
+    environment = gdb_environment(tmp_path)
+
+    def run(*arguments: object, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["gdb", "-batch", *map(str, arguments)],
+            cwd=place,
+            env={**environment, **more},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+def gdb_environment(home: Path) -> dict[str, str]:
+    left_out = ("DEBUGINFOD_URLS", "PYTHONPATH", "PYTHONHOME", "COLUMNS", "LINES")
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    return {**kept, "HOME": str(home), "LC_ALL": "C.UTF-8", "TERM": "dumb"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _is_set_up() -> None:
+    if not (ROOT / "dmods" / "_engine.abi3.so").exists():
+        pytest.exit(f"the engine is not built: run {ROOT}/scripts/setup (python {sys.version_info[:2]})", returncode=2)

@@ -1,0 +1,227 @@
+"""Commands in gdb: names, help, completion, arguments, output, errors, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import time
+from pathlib import Path
+
+import pytest
+
+import dmods.command
+from tests.gdb.conftest import Gdb, gdb_environment
+
+# Gives a command another body: the tests' way to make one slow, or defective.
+REPLACE = "python import dmods.command; object.__setattr__(dmods.command.find('maps'), 'run', {})"
+
+
+@pytest.mark.parametrize("name", ["maps", "mdb maps"])
+def test_both_names(gdb: Gdb, core: Path, name: str) -> None:
+    done = gdb("-x", "heapcmds.py", core, "-ex", "echo {cut}", "-ex", f"{name} --json")
+    answer = json.loads(done.stdout.partition("{cut}")[2])
+    assert answer["command"] == "maps"
+    assert any(table["rows"] for table in answer["tables"])
+
+
+def test_every_command_is_there(gdb: Gdb) -> None:
+    done = gdb("-x", "heapcmds.py", "-ex", "help mdb")
+    listed = set(re.findall(r"^mdb (\S+) -- .", done.stdout, re.MULTILINE))
+    assert listed == {*dmods.command.names(), "sysbp"}
+
+
+def test_gdbs_own_commands_stay(gdb: Gdb) -> None:
+    """`whatis` is gdb's: it prints a type."""
+    done = gdb("-x", "heapcmds.py", "-ex", "whatis 1 + 1")
+    assert "type = int" in done.stdout
+
+
+def test_another_extensions_commands_stay(gdb: Gdb, core: Path, place: Path) -> None:
+    (place / "other.py").write_text(
+        "import gdb\n"
+        "class Theirs(gdb.Command):\n"
+        "    def invoke(self, argument, from_tty):\n"
+        "        print('THEIRS')\n"
+        "Theirs('maps', gdb.COMMAND_USER)\n"
+    )
+    done = gdb("-x", "other.py", "-x", "heapcmds.py", core, "-ex", "maps", "-ex", "mdb maps --json")
+    assert "THEIRS" in done.stdout
+    assert '"command"' in done.stdout
+
+
+@pytest.mark.parametrize("name", dmods.command.names())
+def test_help_has_all_that_the_command_declares(gdb: Gdb, name: str) -> None:
+    command = dmods.command.find(name)
+    text = gdb("-x", "heapcmds.py", "-ex", f"help mdb {name}").stdout
+    assert text.startswith(command.summary.rstrip("."))
+    assert f"Usage: {name}" in text
+    for argument in command.arguments:
+        assert argument.names[-1] in text or str(argument.options.get("metavar")) in text
+    for line, _shows in command.examples:
+        assert line in text
+
+
+def test_help_option_prints_help_and_gdb_lives(gdb: Gdb) -> None:
+    done = gdb("-x", "heapcmds.py", "-ex", "mdb maps --help", "-ex", "print 40 + 2")
+    assert "--json" in done.stdout
+    assert "= 42" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("mdb ma", "mdb maps"),
+        ("map", "maps"),
+        ("maps --js", "maps --json"),
+        ("mdb maps --js", "mdb maps --json"),
+        ("maps -", "maps --help"),
+        ("sysbp _ex", "sysbp _exit"),
+        ("mdb whatis greet", "mdb whatis greeting"),
+    ],
+)
+def test_completion(gdb: Gdb, program: Path, typed: str, offered: str) -> None:
+    done = gdb("-x", "heapcmds.py", program, "-ex", f"complete {typed}")
+    assert offered in done.stdout.splitlines()
+
+
+def test_pipe_takes_results_and_not_notes(gdb: Gdb, core: Path) -> None:
+    body = REPLACE.format("lambda t, a: __import__('dmods.report').report.Report(notes=['a note'])")
+    done = gdb("-x", "heapcmds.py", core, "-ex", "pipe mdb maps --json | tr a-z A-Z", "-ex", body, "-ex", "pipe maps | tr a-z A-Z")
+    assert '"COMMAND": "MAPS"' in done.stdout
+    assert "a note" in done.stderr
+    assert "A NOTE" not in done.stdout
+
+
+def test_logging_takes_results(gdb: Gdb, core: Path, place: Path) -> None:
+    log = place / "log"
+    gdb("-x", "heapcmds.py", core, "-ex", f"set logging file {log}", "-ex", "set logging enabled on", "-ex", "mdb maps --json")
+    assert '"command"' in log.read_text()
+
+
+def test_a_wrong_option_is_two_lines(gdb: Gdb, core: Path) -> None:
+    done = gdb("-x", "heapcmds.py", core, "-ex", "maps --nonsense", "-ex", "print 40 + 2")
+    lines = done.stderr.splitlines()
+    at = next(i for i, line in enumerate(lines) if "--nonsense" in line)
+    assert lines[at + 1].startswith("usage: maps")
+    assert "Traceback" not in done.stderr
+    assert "= 42" in done.stdout
+
+
+def test_a_defect_keeps_its_traceback(gdb: Gdb, core: Path) -> None:
+    done = gdb("-x", "heapcmds.py", core, "-ex", REPLACE.format("lambda t, a: 1 // 0"), "-ex", "maps", "-ex", "print 40 + 2")
+    assert "ZeroDivisionError" in done.stderr
+    assert 'line 1, in <lambda>' in done.stderr
+    assert "= 42" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("expression", "gdbs"),
+    [
+        ("main", "&main"),
+        ("&greeting[4]", "&greeting[4]"),
+        ("greeting + 4", "&greeting[4]"),
+        ("$sp", "$sp"),
+        ("$sp + 2 * 8", "$sp + 16"),
+        ("0x10", "16"),
+        ("-d $sp", "$sp"),
+        ("*(long *) $sp", "*(long *) $sp"),
+    ],
+)
+def test_addresses_are_gdb_expressions(gdb: Gdb, core: Path, place: Path, expression: str, gdbs: str) -> None:
+    """A command that prints the address it was given; gdb's own print is the oracle."""
+    (place / "probe.py").write_text(
+        "import gdb\n"
+        "from dmods.command import Argument, Command\n"
+        "from dmods.report import Column, Report, Table\n"
+        "from gdbext.commands import _GdbCommand\n"
+        "def run(target, args):\n"
+        "    rows = [(target.evaluate(args.address),)]\n"
+        "    return Report([Table('probe', [Column('address', 'address')], rows, style='plain')])\n"
+        "place = Argument('address', metavar='ADDR', help='an address')\n"
+        "flag = Argument('-d', action='store_true', help='a flag')\n"
+        "_GdbCommand('probe', Command('probe', 'Print an address', run, arguments=[place, flag]))\n"
+    )
+    done = gdb(
+        "-x", "heapcmds.py", core, "-x", "probe.py", "-ex", "echo ANSWER ", "-ex", f"probe {expression}",
+        "-ex", f'printf "EXPECTED %lx\\n", (long) ({gdbs})',
+    )  # fmt: skip
+    answer = re.search(r"ANSWER \s*(?:0x)?([0-9a-f]+)", done.stdout)
+    expected = re.search(r"EXPECTED ([0-9a-f]+)", done.stdout)
+    assert answer is not None, done.stderr
+    assert expected is not None, done.stderr
+    assert int(answer[1], 16) == int(expected[1], 16)
+
+
+def test_an_expression_that_gdb_cannot_evaluate(gdb: Gdb, core: Path) -> None:
+    done = gdb("-x", "heapcmds.py", core, "-ex", "mdb whatis 1 +", "-ex", "mdb whatis nosuchsymbol")
+    assert "1 +" in done.stderr
+    assert "nosuchsymbol" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+class Terminal:
+    """gdb on a terminal, typed at."""
+
+    def __init__(self, arguments: list[str], cwd: Path, home: Path) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.execvpe("gdb", ["gdb", "-q", *arguments], gdb_environment(home))
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def until(self, pattern: str, seconds: float = 30) -> str:
+        seen, end = "", time.monotonic() + seconds
+        while not re.search(pattern, seen):
+            ready = select.select([self.fd], [], [], max(0.0, end - time.monotonic()))[0]
+            assert ready, f"no {pattern!r} in {seen!r}"
+            seen += os.read(self.fd, 4096).decode(errors="replace")
+        return seen
+
+    def close(self) -> None:
+        os.close(self.fd)  # gdb gets a hangup and ends
+        os.waitpid(self.pid, 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "lambda t, a: print('START') or __import__('time').sleep(60)",
+        "lambda t, a: print('START') or [1 for _ in iter(int, 1)]",
+    ],
+    ids=["in native code", "in Python"],
+)
+def test_control_c_leaves_gdb_usable(core: Path, place: Path, tmp_path: Path, body: str) -> None:
+    gdb = Terminal(["-x", "heapcmds.py", str(core)], place, tmp_path)
+    try:
+        gdb.until(r"\(gdb\) $")
+        gdb.type(REPLACE.format(body) + "\n")
+        gdb.until(r"\(gdb\) $")
+        gdb.type("maps\n")
+        gdb.until(r"START\r\n")
+        began = time.monotonic()
+        gdb.type("\x03")
+        assert "Traceback" not in gdb.until(r"Interrupted[^(]*\(gdb\) $")
+        assert time.monotonic() - began < 5
+        gdb.type("print 40 + 2\n")
+        gdb.until(r"\$1 = 42")
+    finally:
+        gdb.close()
+
+
+def test_loading_is_quick(gdb: Gdb) -> None:
+    """What `-x heapcmds.py` adds to gdb's own start, in CPU time: under 0.1 s on an idle machine, twice that when it is busy."""
+
+    def spent(*arguments: str) -> float:
+        before = os.times()
+        gdb(*arguments)
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    gdb("-x", "heapcmds.py")  # compiles
+    extra = min(spent("-x", "heapcmds.py") for _ in range(5)) - min(spent() for _ in range(5))
+    assert extra < 0.2
