@@ -13,9 +13,12 @@ def install(script: str) -> None:
     ``script`` is the real path of the file that gdb was given.
     """
     from gdbext import adopt, commands, session
+    from gdbext.bridge import bridge
 
-    if commands.registered():
-        return
-    session.watch()
-    commands.register()
-    adopt.at_start(script)
+    def start() -> None:
+        session.watch()
+        commands.register()
+        adopt.at_start(script)
+
+    if not commands.registered():
+        bridge(start)

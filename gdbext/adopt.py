@@ -1,7 +1,8 @@
 """`gdb -x heapcmds.py core.1603`: gdb takes a lone core for the program and gives up on it. Here it is given both.
 
-gdb reads its command line's files first and the -x scripts after them, also with -batch, so that the script finds either
-nothing (the core alone), or a core without a program (`gdb -c core`), or all that is needed. What the user gave stays.
+gdb reads its command line's files first and the -x scripts after them, also with -batch, so that the script finds
+either nothing (the core alone), or a core without a program (`gdb -c core`), or all that is needed. What the user gave
+stays.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import gdb
 
 from dmods.errors import UserError
 from gdbext import cmdline
+from gdbext.names import program, sysroot
 from gdbext.output import note
 
-_pending: Optional[cmdline.CommandLine] = None
+_pending: list[cmdline.CommandLine] = []
 
 
 def at_start(script: str) -> None:
-    """Adopts now if gdb has read its files by now, else as soon as it has: before the first prompt or the first command."""
-    global _pending  # noqa: PLW0603 (one gdb, one command line)
-    _pending = _own_command_line()
-    if _runs_now(_pending, script):
+    """Adopts now if gdb has read its files by now, else as soon as it has: at the first prompt or our first command."""
+    line = _own_command_line()
+    _pending.append(line)
+    if _runs_now(line, script):
         pending()
     else:
         # From an init file, where gdb has yet to look at the files; or from the prompt, where this is at once.
@@ -31,9 +33,8 @@ def at_start(script: str) -> None:
 
 def pending() -> None:
     """What is left to adopt, if anything. Cheap when nothing is."""
-    global _pending  # noqa: PLW0603
-    line, _pending = _pending, None
-    if gdb.current_progspace().filename is not None:
+    line = _pending.pop() if _pending else None
+    if program() is not None:
         return
     try:
         core = loaded_core()
@@ -48,7 +49,6 @@ def pending() -> None:
 def adopt(core: str, *, loaded: bool, executable: Optional[str] = None) -> None:
     """Loads ``core`` with its program and says so in a line. Raises UserError where it is no core that can be read."""
     from dmods.corefile import find_executable
-    from gdbext.target import sysroot
 
     how = f"the program is {executable}, as given"
     if executable is None:
@@ -65,7 +65,7 @@ def loaded_core() -> Optional[str]:
     # gdb's Python has no word for it before gdb 17; this text is the same from gdb 7 on.
     if gdb.selected_inferior().pid == 0:
         return None
-    head, found, rest = gdb.execute("info files", to_string=True).partition("Local core dump file:\n\t`")
+    _, found, rest = gdb.execute("info files", to_string=True).partition("Local core dump file:\n\t`")
     return rest.partition("', file type ")[0] if found else None
 
 

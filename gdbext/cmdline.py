@@ -46,16 +46,15 @@ _VALUED = {
     "tty": "",
     "ui": "",
 }
-_FLAGS = (
-    "args async batch batch-silent configuration dbx f fullname h help n nh noasync no-escape-args nowindows nw nx q quiet r "
-    "readnever readnow return-child-result silent statistics tui v version w windows write"
-).split()
+# Those that take none.
+_FLAGS = """args async batch batch-silent configuration dbx f fullname h help n nh no-escape-args noasync nowindows nw
+nx q quiet r readnever readnow return-child-result silent statistics tui v version w windows write""".split()  # noqa: SIM905
 
 
 @dataclass
 class CommandLine:
-    """``files`` are the arguments that are no options: a program, then a core or a process id. ``steps`` are the commands in
-    order: (kind, text) with kind "command" (-x), "eval" (-ex), "init" (-ix) or "init-eval" (-iex)."""
+    """``files`` are the arguments that are no options: a program, then a core or a process id. ``steps`` are the
+    commands in order: (kind, text) with kind "command" (-x), "eval" (-ex), "init" (-ix) or "init-eval" (-iex)."""
 
     files: list[str] = field(default_factory=list)
     core: Optional[str] = None
@@ -92,7 +91,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
 
 
 def _complete(name: str) -> str:
-    """The option that ``name`` abbreviates, as getopt has it: an exact name, or a prefix of names that mean the same."""
+    """The option that ``name`` abbreviates, as getopt has it: its name, or a prefix of names that mean the same."""
     if name in _VALUED or name in _FLAGS:
         return name
     matches = [option for option in (*_VALUED, *_FLAGS) if option.startswith(name)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -13,8 +12,9 @@ import gdb
 
 import dmods.command
 from dmods.command import Argument, Command
-from dmods.errors import UsageError, UserError
+from dmods.errors import UsageError
 from gdbext import output, session, sysbp
+from gdbext.bridge import bridge
 
 _PREFIX = "mdb"
 _registered: list[gdb.Command] = []
@@ -74,22 +74,6 @@ class _GdbCommand(gdb.Command):
         return complete(self.command, text, word)
 
 
-def bridge(work: Callable[[], None]) -> None:
-    """The outermost one: what the user can mend is told without a traceback, anything else is our defect and keeps its own."""
-    try:
-        work()
-    except UserError as error:
-        raise gdb.GdbError(f"{error.what}\n{error.how}") from None
-    except KeyboardInterrupt:
-        raise gdb.GdbError("Interrupted.") from None
-    except (gdb.GdbError, gdb.error):
-        raise
-    except Exception:
-        # gdb shows a traceback only after `set python print-stack full`.
-        output.note(traceback.format_exc())
-        raise gdb.GdbError("dmods has a defect: please report the lines above") from None
-
-
 def _run(command: Command, argument: str) -> None:
     from dmods import render
 
@@ -105,7 +89,8 @@ def _run(command: Command, argument: str) -> None:
 
 
 def parse(command: Command, argument: str) -> argparse.Namespace:
-    """The arguments as gdb splits them. Where the only place is for one expression, that may hold spaces (`whatis p + 4`)."""
+    """The arguments as gdb splits them. Where the only place is for an expression, that may hold spaces
+    (`whatis p + 4`)."""
     words = gdb.string_to_argv(argument)
     try:
         return command.parser().parse_args(words)
@@ -131,7 +116,7 @@ def complete(command: Command, text: str, word: Optional[str]) -> Any:
 
     gdb asks twice: first with ``word`` None, to learn what kind of thing is being completed.
     """
-    last = text.split(" ")[-1]
+    last = text.rpartition(" ")[2]
     candidates: list[str] = []
     if last.startswith("-"):
         candidates = [name for each in _with_json(command) for name in each.names if name.startswith("-")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Hashable, Iterator, Sequence
@@ -16,8 +17,7 @@ from dmods.corenotes import AT_ENTRY, AT_PHDR, AT_SYSINFO_EHDR
 from dmods.errors import FaultError, UserError
 from dmods.localfiles import LocalFiles
 from dmods.target import AddressRange, Arch, Module, Signal, Symbol, Thread
-from gdbext import session
-from gdbext import target as symbols
+from gdbext import names, session
 
 if TYPE_CHECKING:
     from dmods._engine import Image
@@ -42,6 +42,8 @@ class LiveTarget:
         self.pid: Optional[int] = inferior.pid
         self.arch = _arch(inferior)
         self.local = _is_local(inferior)
+        self.executable: Optional[str] = _executable(inferior, self.local)
+        self.notes: list[str] = []
         self._stopped: Optional[_Stopped] = None
 
     def state(self) -> Hashable:
@@ -53,15 +55,6 @@ class LiveTarget:
         if self._stopped is None or self._stopped.state != state:
             self._stopped = _Stopped(self._inferior, self.arch, self.local, state)
         return self._stopped
-
-    @property
-    def notes(self) -> list[str]:
-        return self._now.notes
-
-    @property
-    def executable(self) -> Optional[str]:
-        program = self._now.program
-        return program.path if program else self._inferior.progspace.filename
 
     def image(self) -> Image:
         return self._now.image
@@ -82,15 +75,15 @@ class LiveTarget:
         return self._now.modules
 
     def symbol_at(self, address: int) -> Optional[Symbol]:
-        return self._now.symbols.at(address) or symbols.symbol_at(address)
+        return self._now.symbols.at(address) or names.symbol_at(address)
 
     def lookup(self, name: str) -> Optional[Symbol]:
-        return self._now.symbols.lookup(name) or symbols.lookup(name)
+        return self._now.symbols.lookup(name) or names.lookup(name)
 
     def evaluate(self, text: str) -> int:
         from dmods.names import evaluate
 
-        value = symbols.evaluate(text, self.arch.word)
+        value = names.evaluate(text, self.arch.word)
         return evaluate(self, text) if value is None else value
 
 
@@ -99,11 +92,10 @@ class _Stopped:
 
     def __init__(self, inferior: Any, arch: Arch, local: bool, state: Hashable) -> None:
         self.state = state
-        self.notes: list[str] = []
         self._inferior = inferior
         self._arch = arch
         self._local = local
-        self._files = LocalFiles(_root(inferior.pid) if local else symbols.sysroot())
+        self._files = LocalFiles(_root(inferior.pid) if local else names.sysroot())
 
     @cached_property
     def mappings(self) -> list[AddressRange]:
@@ -181,7 +173,16 @@ def _arch(inferior: Any) -> Arch:
 
 def _is_local(inferior: Any) -> bool:
     """Whether the process is one of this machine, stopped by this very gdb."""
-    return "Native process:" in gdb.execute("info files", to_string=True) and os.access(f"/proc/{inferior.pid}/mem", os.R_OK)
+    return "Native process:" in gdb.execute("info files", to_string=True) and os.access(
+        f"/proc/{inferior.pid}/mem", os.R_OK
+    )
+
+
+def _executable(inferior: Any, local: bool) -> Optional[str]:
+    if local:
+        with contextlib.suppress(OSError):
+            return os.readlink(f"/proc/{inferior.pid}/exe")
+    return names.program()
 
 
 def _root(pid: int) -> Optional[str]:
@@ -191,8 +192,8 @@ def _root(pid: int) -> Optional[str]:
             return f"/proc/{pid}/root"
         root = os.readlink(f"/proc/{pid}/root")
     except OSError:
-        return symbols.sysroot()
-    return symbols.sysroot() if root == os.readlink("/proc/self/root") else root
+        return names.sysroot()
+    return names.sysroot() if root == os.readlink("/proc/self/root") else root
 
 
 def _proc_maps(pid: int) -> Iterator[tuple[int, int, str, int, str]]:
@@ -215,7 +216,7 @@ def _gdb_maps() -> Iterator[tuple[int, int, str, int, str]]:
 
 
 def _is_device(name: str) -> bool:
-    """Mappings that are no memory of the process: reading a device may do anything; the kernel's pages may not be read."""
+    """Mappings that are no memory of the process: the kernel's pages cannot be read, a device may do anything then."""
     if name.startswith(("[vvar", "[vsyscall", "[uprobes")):
         return True
     return name.startswith("/dev/") and not name.startswith(("/dev/shm/", "/dev/zero", "/dev/hugepages"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gdb
 
 from dmods.errors import UserError
-from gdbext import adopt
+from gdbext import adopt, names
 
 if TYPE_CHECKING:
     from dmods.target import Target
@@ -65,13 +65,13 @@ def _identity(inferior: Any, core: str | None) -> Hashable:
         status = os.stat(core)
     except OSError as error:
         raise UserError(f"{core} is no longer there: {error.strerror}", "load a core that is: core-file CORE") from None
-    return ("core", core, status.st_ino, status.st_size, status.st_mtime_ns, program, gdb.parameter("sysroot"))
+    return ("core", core, status.st_ino, status.st_size, status.st_mtime_ns, program, names.sysroot())
 
 
 def _make(inferior: Any, core: str | None) -> Target:
     from gdbext.live import LiveTarget
-    from gdbext.target import CoreTarget, sysroot
+    from gdbext.target import CoreTarget
 
     if core is not None:
-        return CoreTarget(core, inferior.progspace.filename, sysroot())
+        return CoreTarget(core, inferior.progspace.filename, names.sysroot())
     return LiveTarget(inferior)

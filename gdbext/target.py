@@ -2,88 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Optional
-
-import gdb
+from typing import Optional
 
 from dmods.corefile import CoreFile
-from dmods.errors import UsageError
 from dmods.target import Symbol
-
-_NAME = re.compile(r"[A-Za-z_$][\w$.:@~]*\Z")
-# gdb's `info symbol`: "main + 18 in section .text of /usr/bin/x", "main in section .text", "x in thread-local storage of ..."
-_INFO_SYMBOL = re.compile(r"(?P<name>.+?)(?: \+ (?P<offset>\d+))? in section \S+(?: of (?P<path>.*))?$")
+from gdbext import names
 
 
 class CoreTarget(CoreFile):
-    """Memory, threads and modules come from the core file itself, as without gdb, so that the answers are the same ones."""
+    """Memory, threads and modules come from the core file itself, so that the answers are the same as without gdb."""
 
     def symbol_at(self, address: int) -> Optional[Symbol]:
-        return super().symbol_at(address) or symbol_at(address)
+        return super().symbol_at(address) or names.symbol_at(address)
 
     def lookup(self, name: str) -> Optional[Symbol]:
-        return super().lookup(name) or lookup(name)
+        return super().lookup(name) or names.lookup(name)
 
     def evaluate(self, text: str) -> int:
-        value = evaluate(text, self.arch.word)
+        value = names.evaluate(text, self.arch.word)
         return super().evaluate(text) if value is None else value
-
-
-def sysroot() -> Optional[str]:
-    """gdb's sysroot where that is a folder of this machine ("target:" stands for the process's own files)."""
-    root = gdb.parameter("sysroot")
-    return root if root and not root.startswith(("target:", "remote:")) and root != "/" else None
-
-
-def symbol_at(address: int) -> Optional[Symbol]:
-    """What gdb calls the place; it may have debug information from elsewhere (separate files, debuginfod)."""
-    # gdb's Python sees no ELF symbols (minimal symbols), only what debug information describes.
-    match = _INFO_SYMBOL.match(gdb.execute(f"info symbol {address:#x}", to_string=True).splitlines()[0])
-    if match is None:
-        return None
-    start = address - int(match["offset"] or 0)
-    path = match["path"] or gdb.current_progspace().filename or ""
-    return Symbol(match["name"], start, _function_size(start), path.rsplit("/", 1)[-1])
-
-
-def _function_size(start: int) -> int:
-    block = gdb.block_for_pc(start)
-    while block is not None and block.function is None:
-        block = block.superblock
-    return block.end - block.start if block is not None and block.start == start else 0
-
-
-def lookup(name: str) -> Optional[Symbol]:
-    """The global of that name that gdb finds first: it looks in the program, then in the libraries as they were loaded."""
-    if not _NAME.match(name) or name.startswith("$"):
-        return None
-    try:
-        value = gdb.parse_and_eval(f"&{name}")
-        address = int(value)
-        size = value.type.target().sizeof if value.type.code == gdb.TYPE_CODE_PTR else 0
-    except gdb.error:  # no such symbol, or one that has no address (a register, a TLS variable of a dead process)
-        return None
-    found = symbol_at(address)
-    return Symbol(name, address, size, found.module if found else "")
-
-
-def evaluate(text: str, word: int) -> Optional[int]:
-    """``text`` as a gdb expression: the value of a number or pointer, the address of anything larger. None where gdb has no
-    answer; its complaint is raised as UsageError where nobody else could have one either."""
-    try:
-        value = gdb.parse_and_eval(text)
-        return _as_address(value) & ((1 << word * 8) - 1)
-    except gdb.error as error:
-        if _NAME.match(text) or "`" in text:  # `module`symbol` and the like are dmods' own
-            return None
-        raise UsageError(f"gdb cannot evaluate {text}: {error}", "give an address, a symbol, or a gdb expression") from None
-
-
-def _as_address(value: Any) -> int:
-    kind = value.type.strip_typedefs()
-    if kind.code in (gdb.TYPE_CODE_FUNC, gdb.TYPE_CODE_ARRAY, gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
-        return int(value.address)
-    if kind.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
-        return _as_address(value.referenced_value())
-    return int(value)

@@ -63,7 +63,10 @@ def core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with waiting(program) as pid:
         made = folder / f"core.{pid}"
         subprocess.run(
-            ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"gcore {made}"], check=True, capture_output=True, timeout=60
+            ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"gcore {made}"],
+            check=True,
+            capture_output=True,
+            timeout=60,
         )
     return made
 
@@ -81,8 +84,8 @@ Gdb = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def gdb(place: Path, tmp_path: Path) -> Gdb:
-    """``gdb("-x", "heapcmds.py", core)`` runs `gdb -batch -x heapcmds.py CORE` in ``place``, without the developer's own
-    init files, and with no terminal."""
+    """``gdb("-x", "heapcmds.py", core)`` runs `gdb -batch -x heapcmds.py CORE` in ``place``, without the developer's
+    own init files, and with no terminal."""
     environment = gdb_environment(tmp_path)
 
     def run(*arguments: object, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:

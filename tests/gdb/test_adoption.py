@@ -101,7 +101,9 @@ def test_a_path_with_a_space_and_a_quote(gdb: Gdb, core: Path, program: Path, pl
 def _core_of(program: Path, folder: Path) -> Path:
     with waiting(program) as pid:
         made = folder / f"core.{pid}"
-        subprocess.run(["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"gcore {made}"], check=True, capture_output=True)
+        subprocess.run(
+            ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"gcore {made}"], check=True, capture_output=True
+        )
     return made
 
 
@@ -164,7 +166,9 @@ def test_without_any_core(gdb: Gdb) -> None:
 
 
 def test_sourced_thrice_it_adopts_once(gdb: Gdb, here: str, program: Path) -> None:
-    done = gdb("-x", "heapcmds.py", "-x", "heapcmds.py", here, "-ex", "source heapcmds.py", *SHOW, "-ex", "mdb maps --json")
+    done = gdb(
+        "-x", "heapcmds.py", "-x", "heapcmds.py", here, "-ex", "source heapcmds.py", *SHOW, "-ex", "mdb maps --json"
+    )
     assert loaded(done) == str(program)
     assert len(said(done)) == 1
     assert '"command"' in done.stdout
@@ -192,7 +196,9 @@ def test_a_core_loaded_later(gdb: Gdb, here: str, program: Path) -> None:
 
 
 def test_without_debug_files(gdb: Gdb, here: str, program: Path) -> None:
-    done = gdb("-iex", "set debug-file-directory /nonexistent", "-x", "heapcmds.py", here, *SHOW, "-ex", "mdb maps --json")
+    done = gdb(
+        "-iex", "set debug-file-directory /nonexistent", "-x", "heapcmds.py", here, *SHOW, "-ex", "mdb maps --json"
+    )
     assert loaded(done) == str(program)
     assert '"command"' in done.stdout
 

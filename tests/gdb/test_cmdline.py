@@ -25,7 +25,10 @@ from gdbext.cmdline import CommandLine, parse
         ("gdb -cor core.1", CommandLine(core="core.1")),
         ("gdb -p 12", CommandLine(pid="12")),
         ("gdb --pid=12 -ex bt", CommandLine(pid="12", steps=[("eval", "bt")])),
-        ("gdb -iex 'set x' -ix i -ex run p", CommandLine(["p"], steps=[("init-eval", "set x"), ("init", "i"), ("eval", "run")])),
+        (
+            "gdb -iex 'set x' -ix i -ex run p",
+            CommandLine(["p"], steps=[("init-eval", "set x"), ("init", "i"), ("eval", "run")]),
+        ),
         ("gdb --args prog core.1 -c x", CommandLine(files=["prog"], args=True)),
         ("gdb -- -c", CommandLine(files=["-c"])),
         ("gdb -d /src -D /data -tty /dev/null core.1", CommandLine(files=["core.1"])),

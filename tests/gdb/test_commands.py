@@ -89,7 +89,17 @@ def test_completion(gdb: Gdb, program: Path, typed: str, offered: str) -> None:
 
 def test_pipe_takes_results_and_not_notes(gdb: Gdb, core: Path) -> None:
     body = REPLACE.format("lambda t, a: __import__('dmods.report').report.Report(notes=['a note'])")
-    done = gdb("-x", "heapcmds.py", core, "-ex", "pipe mdb maps --json | tr a-z A-Z", "-ex", body, "-ex", "pipe maps | tr a-z A-Z")
+    done = gdb(
+        "-x",
+        "heapcmds.py",
+        core,
+        "-ex",
+        "pipe mdb maps --json | tr a-z A-Z",
+        "-ex",
+        body,
+        "-ex",
+        "pipe maps | tr a-z A-Z",
+    )
     assert '"COMMAND": "MAPS"' in done.stdout
     assert "a note" in done.stderr
     assert "A NOTE" not in done.stdout
@@ -97,7 +107,17 @@ def test_pipe_takes_results_and_not_notes(gdb: Gdb, core: Path) -> None:
 
 def test_logging_takes_results(gdb: Gdb, core: Path, place: Path) -> None:
     log = place / "log"
-    gdb("-x", "heapcmds.py", core, "-ex", f"set logging file {log}", "-ex", "set logging enabled on", "-ex", "mdb maps --json")
+    gdb(
+        "-x",
+        "heapcmds.py",
+        core,
+        "-ex",
+        f"set logging file {log}",
+        "-ex",
+        "set logging enabled on",
+        "-ex",
+        "mdb maps --json",
+    )
     assert '"command"' in log.read_text()
 
 
@@ -111,9 +131,11 @@ def test_a_wrong_option_is_two_lines(gdb: Gdb, core: Path) -> None:
 
 
 def test_a_defect_keeps_its_traceback(gdb: Gdb, core: Path) -> None:
-    done = gdb("-x", "heapcmds.py", core, "-ex", REPLACE.format("lambda t, a: 1 // 0"), "-ex", "maps", "-ex", "print 40 + 2")
+    done = gdb(
+        "-x", "heapcmds.py", core, "-ex", REPLACE.format("lambda t, a: 1 // 0"), "-ex", "maps", "-ex", "print 40 + 2"
+    )
     assert "ZeroDivisionError" in done.stderr
-    assert 'line 1, in <lambda>' in done.stderr
+    assert "line 1, in <lambda>" in done.stderr
     assert "= 42" in done.stdout
 
 
@@ -214,7 +236,7 @@ def test_control_c_leaves_gdb_usable(core: Path, place: Path, tmp_path: Path, bo
 
 
 def test_loading_is_quick(gdb: Gdb) -> None:
-    """What `-x heapcmds.py` adds to gdb's own start, in CPU time: under 0.1 s on an idle machine, twice that when it is busy."""
+    """What `-x heapcmds.py` adds to gdb's start, in CPU time: 0.1 s on an idle machine, twice that on a busy one."""
 
     def spent(*arguments: str) -> float:
         before = os.times()

@@ -34,8 +34,9 @@ def test_mappings_and_memory_are_the_processs_own(gdb: Gdb, program: Path) -> No
     """/proc/PID/maps and gdb's own memory reads are the oracles."""
     probe = (
         "python import gdb, gdbext.session as s; t = s.current_target(); i = gdb.selected_inferior();"
+        "readable = [m.start for m in t.mappings() if m.dumped];"
         "print('MAPS', len(t.mappings()), all(m.start < m.end for m in t.mappings()));"
-        "print('SAME', all(t.read(m.start, 64) == bytes(i.read_memory(m.start, 64)) for m in t.mappings() if m.dumped));"
+        "print('SAME', all(t.read(a, 64) == bytes(i.read_memory(a, 64)) for a in readable));"
         "print('THREAD', [(x.tid, x.registers['rip']) for x in t.threads()]);"
         "print('MODULES', [m.path for m in t.modules()])"
     )
@@ -59,7 +60,18 @@ def test_run_to_the_end(gdb: Gdb, program: Path) -> None:
 
 
 def test_the_state_changes_when_the_process_does(gdb: Gdb, program: Path) -> None:
-    commands = ["break main", "run", STATE, STATE, "stepi", STATE, "set var greeting[0] = 0", STATE, "call getpid()", STATE]
+    commands = [
+        "break main",
+        "run",
+        STATE,
+        STATE,
+        "stepi",
+        STATE,
+        "set var greeting[0] = 0",
+        STATE,
+        "call getpid()",
+        STATE,
+    ]
     done = gdb("-x", "heapcmds.py", program, *(word for line in commands for word in ("-ex", line)))
     seen = states(done)
     assert len(seen) == 5, done.stderr
@@ -115,8 +127,8 @@ def test_reading_threads_keeps_the_users_selection(gdb: Gdb, program: Path) -> N
 
 def test_on_a_remote_stub(gdb: Gdb, program: Path) -> None:
     done = gdb(
-        "-x", "heapcmds.py", program, "-ex", f"target remote | gdbserver - {program}", "-ex", "break puts", "-ex", "continue",
-        *JSON, "-ex", "python import gdbext.session as s; t = s.current_target(); print('LOCAL', t.local)",
+        "-x", "heapcmds.py", program, "-ex", f"target remote | gdbserver - {program}", "-ex", "break puts",
+        "-ex", "continue", *JSON, "-ex", "python import gdbext.session as s; t = s.current_target(); print('LOCAL', t.local)",
         "-ex", "python print(t.read(t.evaluate('greeting'), 5))", "-ex", "kill",
     )  # fmt: skip
     assert answer(done)["command"] == "maps"

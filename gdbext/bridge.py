@@ -1,0 +1,38 @@
+"""The outermost layer between gdb and the pack: what becomes of an exception."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import gdb
+
+from dmods.errors import UserError
+from gdbext import output
+
+# What scripts/setup (or pip) puts there. Anything else that cannot be imported is a defect.
+_FROM_SETUP = ("dmods._engine", "elftools", "tabulate")
+
+
+def bridge(work: Callable[[], None]) -> None:
+    """Does the work. What the user can mend is told without a traceback; anything else is our defect and keeps it."""
+    try:
+        work()
+    except UserError as error:
+        raise gdb.GdbError(f"{error.what}\n{error.how}") from None
+    except KeyboardInterrupt:
+        # While Python code runs, gdb's SIGINT handler hands the signal on to it (PyErr_SetInterrupt); native code that
+        # calls PyErr_CheckSignals now and then gets it, too.
+        raise gdb.GdbError("Interrupted.") from None
+    except gdb.error as error:
+        raise gdb.GdbError(str(error)) from None
+    except gdb.GdbError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        if isinstance(error, ImportError) and (error.name or "").startswith(_FROM_SETUP):
+            setup = Path(__file__).resolve().parents[1] / "scripts" / "setup"
+            raise gdb.GdbError(f"dmods is not set up for this gdb: {error}\nrun {setup}") from None
+        # By itself gdb shows a traceback only after `set python print-stack full`.
+        output.note(traceback.format_exc())
+        raise gdb.GdbError("dmods has a defect: please report the lines above") from None
