@@ -40,15 +40,17 @@ class Command:
     requires: Sequence[str] = ("userland",)
     examples: Sequence[tuple[str, str]] = field(default=())
 
-    def parser(self) -> argparse.ArgumentParser:
-        """Raises UsageError instead of printing and exiting."""
+    def parser(
+        self, before: Sequence[Argument] = (), after: Sequence[Argument] = (), prog: str = ""
+    ) -> argparse.ArgumentParser:
+        """Raises UsageError instead of printing and exiting. ``before`` and ``after`` are a front end's own arguments."""
         parser = _Parser(
-            prog=self.name,
+            prog=prog or self.name,
             description="\n\n".join(filter(None, (self.summary, self.description))),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             epilog="\n".join(f"  {line}\n      {shows}" for line, shows in self.examples),
         )
-        for argument in self.arguments:
+        for argument in (*before, *self.arguments, *after):
             parser.add_argument(*argument.names, **argument.options)
         parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
         return parser
@@ -56,7 +58,7 @@ class Command:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
-        raise UsageError(f"{self.prog}: {message}", f"usage: {self.format_usage()[7:].strip()}")
+        raise UsageError(f"{self.prog}: {message}", " ".join(self.format_usage().split()))
 
 
 def names() -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
@@ -116,26 +117,30 @@ class CoreFile:
         return self._modules
 
     @cached_property
-    def _pieces(self) -> list[coremap.Piece]:
-        files = self._notes.files
-        if not files:
-            files = self._linked_files()
-        return coremap.join(self._loads, files)
+    def _layout(self) -> tuple[list[coremap.Piece], list[Found]]:
+        """The mappings and the modules in them."""
+        pieces = coremap.join(self._loads, self._notes.files or self._linked_files())
+        auxv = self._notes.auxv
+        override = (auxv.get(AT_PHDR) or auxv.get(AT_ENTRY, -1), self._given) if self._given else None
+        ranges = [piece.range for piece in pieces]
+        found = modules.find(ranges, self.dumped, self._files, auxv.get(AT_SYSINFO_EHDR), override)
+        flags = modules.code_flags(found)
+        if flags:
+            found = [modules.with_flags(one, flags) for one in found]
+            pieces = [
+                piece._replace(range=replace(piece.range, flags=flags.get(piece.range.start, piece.range.flags)))
+                for piece in pieces
+            ]
+        return pieces, found
 
     @cached_property
     def _mappings(self) -> list[AddressRange]:
-        return [piece.range for piece in self._pieces]
-
-    @cached_property
-    def _found(self) -> list[Found]:
-        auxv = self._notes.auxv
-        override = (auxv.get(AT_PHDR) or auxv.get(AT_ENTRY, -1), self._given) if self._given else None
-        return modules.find(self._mappings, self.dumped, self._files, auxv.get(AT_SYSINFO_EHDR), override)
+        return [piece.range for piece in self._layout[0]]
 
     @cached_property
     def _modules(self) -> list[Module]:
-        self.notes.extend(_module_notes(self._found))
-        return [found.module for found in self._found]
+        self.notes.extend(_module_notes(self._layout[1]))
+        return [found.module for found in self._layout[1]]
 
     @cached_property
     def program(self) -> Optional[Module]:
@@ -194,7 +199,7 @@ class CoreFile:
         from dmods.coreimage import build
 
         self.modules()  # its notes come first
-        image, notes = build(self._core, self._pieces, self._found, self._files, self._state[1] / 1e9)
+        image, notes = build(self._core, *self._layout, self._files, self._state[1] / 1e9)
         self.notes.extend(notes)
         return image
 
@@ -240,7 +245,7 @@ def find_executable(path: str, sysroot: Optional[str] = None) -> tuple[Optional[
         )
     if program.file is None:
         return None, f"the program {program.path}: {program.problem or modules.NOT_HERE}"
-    proof = next(found.proof for found in core._found if found.module is program)
+    proof = next(found.proof for found in core._layout[1] if found.module is program)
     how = {"build-id": "its build-id matches", "header": "its first page matches"}.get(
         proof, "unproven: the core has no build-id"
     )

@@ -4,7 +4,7 @@ the same."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from dmods.corenotes import AT_ENTRY, AT_PHDR, AT_PHNUM, FileMapping
@@ -31,6 +31,7 @@ class Found:
     local: Optional[LocalFile]
     same: bool
     proof: str
+    elf: Optional[Elf] = None
 
 
 def find(
@@ -109,7 +110,7 @@ def _module(
         problem=problem,
         ranges=ranges,
     )
-    return Found(module, local if module.file else None, same, proof)
+    return Found(module, local if module.file else None, same, proof, elf)
 
 
 def _compare(local: Optional[LocalFile], path: str, identity: Optional[str], head: bytes) -> tuple[Optional[str], str]:
@@ -176,6 +177,29 @@ def _loaded(elf: Elf, path: str, ranges: Sequence[AddressRange]) -> bool:
     not dump as "r--"."""
     code = any(s.type == PT_LOAD and s.flags & PF_X and s.memsz for s in elf.segments)
     return not code or any(piece.path == path and ("x" in piece.flags or "w" in piece.flags) for piece in ranges)
+
+
+def code_flags(found: Sequence[Found]) -> dict[int, str]:
+    """Start of a mapping -> its true flags, for code that the dump does not mark as such: gdb's gcore writes what it
+    does not dump as "r--" (BFD knows a section's flags only by its contents), so the program headers are asked."""
+    flags: dict[int, str] = {}
+    for one in found:
+        if one.elf is None or any("x" in piece.flags for piece in one.module.ranges):
+            continue
+        for load in one.elf.loads():
+            if load.flags & PF_X:
+                start, end = one.module.bias + page_down(load.vaddr), one.module.bias + load.vaddr + load.memsz
+                inside = (p for p in one.module.ranges if start <= p.start < end and "w" not in p.flags)
+                flags.update((piece.start, piece.flags[:2] + "x") for piece in inside)
+    return flags
+
+
+def with_flags(found: Found, flags: Mapping[int, str]) -> Found:
+    """The same, its ranges' flags mended."""
+    ranges = tuple(
+        replace(piece, flags=flags[piece.start]) if piece.start in flags else piece for piece in found.module.ranges
+    )
+    return replace(found, module=replace(found.module, ranges=ranges))
 
 
 def program_link_map(

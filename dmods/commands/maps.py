@@ -1,0 +1,72 @@
+"""The mappings of the process, summed by kind."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from dmods.command import Argument, Command
+from dmods.mapkinds import KINDS, kinds
+from dmods.report import Column, Report, Table, Value
+from dmods.target import AddressRange, Target
+
+SUMMARY = (
+    Column("kind", width=12),
+    Column("count", "count", width=8),
+    Column("bytes", "bytes", width=16),
+    Column("dumped", "bytes", width=16),
+)
+EACH = (
+    Column("start", "address", width=16),
+    Column("end", "address", width=16),
+    Column("bytes", "bytes", width=14),
+    Column("dumped", "bytes", width=14),
+    Column("flags", width=5),
+    Column("kind", width=12),
+    Column("offset", "address"),
+    Column("path"),
+)
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    found = kinds(target)
+    total = sum(mapping.size for mapping, _kind in found)
+    dumped = sum(mapping.dumped for mapping, _kind in found)
+    summary = Table(
+        "kinds",
+        SUMMARY,
+        list(_by_kind(found)),
+        footer=[f"{'Total':<12} {len(found):8} {total:16} {dumped:16}"] if found else [],
+    )
+    tables = [Table("mappings", EACH, [_row(mapping, kind) for mapping, kind in found]), summary]
+    return Report(tables if args.verbose else [summary], totals={"count": len(found), "bytes": total, "dumped": dumped})
+
+
+def _by_kind(found: list[tuple[AddressRange, str]]) -> Iterator[tuple[Value, ...]]:
+    for kind in KINDS:
+        these = [mapping for mapping, its in found if its == kind]
+        if these:
+            yield kind, len(these), sum(m.size for m in these), sum(m.dumped for m in these)
+
+
+def _row(mapping: AddressRange, kind: str) -> tuple[Value, ...]:
+    offset = mapping.offset if mapping.path is not None else None
+    return mapping.start, mapping.end, mapping.size, mapping.dumped, mapping.flags, kind, offset, mapping.path
+
+
+COMMAND = Command(
+    name="maps",
+    summary="the mappings of the process: count, bytes and bytes in the dump, by kind",
+    description=(
+        "Kinds: heap and arena (the allocator's), stack, thread stack, file text, file data, anon (other anonymous\n"
+        "memory), shared (shared memory without a file), vdso, and reserved: address space that cannot be\n"
+        "accessed, such as guard pages and the unused end of an arena.\n"
+        "BYTES are of address space; DUMPED of them are in the core itself (others may still be read from the files)."
+    ),
+    run=run,
+    arguments=(Argument("-v", "--verbose", action="store_true", help="list each mapping too"),),
+    examples=(
+        ("maps", "how much memory there is of each kind"),
+        ("maps -v", "each mapping: where, how large, what for, which file"),
+    ),
+)

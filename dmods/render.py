@@ -1,0 +1,189 @@
+"""Report -> text or JSON. The one place that knows widths, units, hexadecimal and colour.
+
+Rows are printed as they come: a walk of ten million addresses is never held in memory. Tables are laid out here and
+not by a library because mdb's layouts have least widths and zero-padded addresses, and because of the streaming.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Callable, Optional, TextIO
+
+from dmods.report import Column, Report, Table, Value
+from dmods.target import Target
+
+_BATCH = 1000  # rows that are looked at together: the first of them set the widths of a grid
+_ABSENT = "-"  # None in text; null in JSON
+
+Cell = Callable[[Value], str]
+
+
+def render(  # noqa: PLR0917 (every front end gives all six)
+    report: Report, command: str, target: Optional[Target], json: bool, out: TextIO, err: TextIO
+) -> None:
+    """Writes the report: results to ``out``; notes (the target's and the report's) to ``err``, or into the JSON object.
+
+    The notes come last, for what is found while the rows are made.
+    """
+    if json:
+        _render_json(report, command, target, out)
+        return
+    for number, table in enumerate(report.tables):
+        if number:
+            out.write("\n")
+        for text in _table(table, _bold(out)):
+            out.write(text)
+    out.flush()
+    for note in _notes(report, target):
+        err.write(f"note: {printable(note)}\n")
+
+
+def _notes(report: Report, target: Optional[Target]) -> list[str]:
+    return list(dict.fromkeys([*(target.notes if target is not None else ()), *report.notes]))
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """Without control characters: a path out of a dump must not drive the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _bold(out: TextIO) -> Callable[[str], str]:
+    if out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        return lambda text: f"\x1b[1m{text}\x1b[22m"
+    return lambda text: text
+
+
+def _table(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
+    if table.title:
+        yield bold(printable(table.title)) + "\n"
+    if table.style == "plain":
+        yield from _plain(table)
+    elif table.style == "record":
+        yield from _records(table)
+    else:
+        yield from _grid(table, bold)
+    for line in table.footer:
+        yield printable(line) + "\n"
+
+
+def _batches(rows: Iterable[Sequence[Value]]) -> Iterator[list[Sequence[Value]]]:
+    walker = iter(rows)
+    while batch := list(islice(walker, _BATCH)):
+        yield batch
+
+
+def _grid(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
+    columns = table.columns
+    cells = [_cell(column) for column in columns]
+    widths: list[int] = []
+    for batch in _batches(table.rows):
+        texts = [[cell(value) for cell, value in zip(cells, row)] for row in batch]
+        if not widths:
+            headings = [column.heading for column in columns]
+            widths = [
+                max(column.width, *map(len, (row[index] for row in [headings, *texts])))
+                for index, column in enumerate(columns)
+            ]
+            yield bold(_line(headings, columns, widths)) + "\n"
+        yield "".join(_line(row, columns, widths) + "\n" for row in texts)
+
+
+def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    """Numbers to the right, under headings to the right; text to the left."""
+    return " ".join(
+        text.ljust(width) if column.kind == "text" else text.rjust(width)
+        for text, column, width in zip(row, columns, widths)
+    ).rstrip()
+
+
+def _plain(table: Table) -> Iterator[str]:
+    # With 0x, as mdb's ::walk: these lines are fed to other commands.
+    cells = [_prefixed if column.kind == "address" else _cell(column) for column in table.columns]
+    only = cells[0] if len(cells) == 1 else None
+    for batch in _batches(table.rows):
+        if only is not None:
+            yield "".join(only(row[0]) + "\n" for row in batch)
+        else:
+            yield "".join(" ".join(cell(value) for cell, value in zip(cells, row)) + "\n" for row in batch)
+
+
+def _records(table: Table) -> Iterator[str]:
+    width = max((len(column.heading) for column in table.columns), default=0) + 1
+    cells = [_cell(column) for column in table.columns]
+    for number, row in enumerate(table.rows):
+        lines = [
+            f"{column.heading + ':':<{width}} {cell(value)}\n" for column, cell, value in zip(table.columns, cells, row)
+        ]
+        yield ("\n" if number else "") + "".join(lines)
+
+
+def _cell(column: Column) -> Cell:
+    if column.kind == "address":
+        return _padded if column.width >= 16 else _hex
+    return _percent if column.kind == "percent" else _text
+
+
+def _padded(value: Value) -> str:
+    return f"{value:016x}" if isinstance(value, int) else _text(value)
+
+
+def _hex(value: Value) -> str:
+    return f"{value:x}" if isinstance(value, int) else _text(value)
+
+
+def _prefixed(value: Value) -> str:
+    return hex(value) if isinstance(value, int) else _text(value)
+
+
+def _percent(value: Value) -> str:
+    return f"{value:.0f}%" if isinstance(value, (int, float)) else _text(value)
+
+
+def _text(value: Value) -> str:
+    if value is None:
+        return _ABSENT
+    return printable(value) if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _render_json(report: Report, command: str, target: Optional[Target], out: TextIO) -> None:
+    """One object, written as the rows come: a row a line."""
+    from json import dumps
+
+    out.write(f'{{"command": {dumps(command)}, "target": {dumps(_name(target))}, "tables": [')
+    for number, table in enumerate(report.tables):
+        out.write(f'{", " if number else ""}{{"name": {dumps(table.name)}, "rows": [')
+        names = [column.name for column in table.columns]
+        addresses = [index for index, column in enumerate(table.columns) if column.kind == "address"]
+        between = "\n"
+        for batch in _batches(table.rows):
+            rows = [dict(zip(names, _with_prefix(row, addresses))) for row in batch]
+            out.write(between + ",\n".join(map(dumps, rows)))
+            between = ",\n"
+        out.write("\n]}")
+    out.write(f'], "totals": {dumps(report.totals)}, "notes": {dumps(_notes(report, target))}}}\n')
+    out.flush()
+
+
+def _name(target: Optional[Target]) -> Optional[str]:
+    """The core, or "process PID"; None for a command that needs no target."""
+    if target is None or target.path is not None:
+        return target.path if target is not None else None
+    return f"process {target.pid}"
+
+
+def _with_prefix(row: Sequence[Value], addresses: Sequence[int]) -> Sequence[Value]:
+    values = list(row)
+    for index in addresses:
+        value = values[index]
+        values[index] = hex(value) if isinstance(value, int) else value
+    return values
