@@ -80,11 +80,12 @@ def _batches(rows: Iterable[Sequence[Value]]) -> Iterator[list[Sequence[Value]]]
 
 
 def _grid(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
-    columns = table.columns
+    shown = [index for index, column in enumerate(table.columns) if not column.hidden]
+    columns = [table.columns[index] for index in shown]
     cells = [_cell(column) for column in columns]
     widths: list[int] = []
     for batch in _batches(table.rows):
-        texts = [[cell(value) for cell, value in zip(cells, row)] for row in batch]
+        texts = [[cell(row[index]) for cell, index in zip(cells, shown)] for row in batch]
         if not widths:
             headings = [column.heading for column in columns]
             widths = [

@@ -21,6 +21,7 @@ class Column:
     kind: str = "text"
     width: int = 0
     title: str = ""  # what text output shows above it; ``name`` by default
+    hidden: bool = False  # in JSON only
 
     @property
     def heading(self) -> str:

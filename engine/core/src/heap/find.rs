@@ -121,15 +121,16 @@ pub fn stretches(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, top
     let mut out = Vec::new();
     let mut window = Window::new(image);
     for &(start, end) in ranges {
-        let mut base = start.next_multiple_of(page);
+        // The first stretch may begin anywhere: a static program takes its TLS from the break before malloc does.
+        let mut base = start;
         while base < end && out.len() < MOST {
             let first = (base + 2 * word).next_multiple_of(GRANULE) - 2 * word;
             match stretch(&mut window, first, end, word, page, top) {
                 Some(stop) => {
                     out.push((first, stop));
-                    base = stop.next_multiple_of(page).max(base + page);
+                    base = stop.next_multiple_of(page).max(base + 1);
                 }
-                None => base += page,
+                None => base = (base + 1).next_multiple_of(page),
             }
         }
     }

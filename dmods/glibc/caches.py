@@ -1,0 +1,214 @@
+"""Free chunks that carry the in-use bit: every thread's tcache, and the fastbins.
+
+A tool that does not know them reports them as leaked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional
+
+from dmods.glibc.words import GRANULE, Words
+
+if TYPE_CHECKING:
+    from dmods._engine import Heap
+    from dmods.glibc.arenas import Arena
+
+SMALL_BINS = 64  # TCACHE_MAX_BINS until 2.41, TCACHE_SMALL_BINS since 2.42
+_MOST_DAMAGED = 2  # bins of a tcache that may be damaged before it is not believed to be one
+
+
+@dataclass(frozen=True)
+class FreeList:
+    """A bin of a tcache or a fastbin: ``head`` points to user memory (tcache) or to a header (fastbin)."""
+
+    name: str
+    head: int
+    to_user: bool
+    least: int  # chunk sizes that belong there
+    most: int
+
+
+@dataclass
+class Caches:
+    """What the lists held, once followed."""
+
+    tcaches: list[int] = field(default_factory=list)  # user addresses of tcache_perthread_struct
+    lists: list[FreeList] = field(default_factory=list)
+    protected: bool = True  # safe-linking, glibc 2.32
+    fast_bytes: dict[int, int] = field(default_factory=dict)  # arena number -> chunk bytes in its fastbins
+    fast_count: dict[int, int] = field(default_factory=dict)
+    tcache_count: int = 0
+    tcache_bytes: int = 0  # chunk bytes
+    problems: list[tuple[str, str, int]] = field(default_factory=list)  # (list, what, where)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """``tcache_perthread_struct``: ``bins`` counters of ``width`` bytes, then ``bins`` pointers."""
+
+    bins: int
+    width: int
+
+    def size(self, word: int) -> int:
+        return self.entries(word) + self.bins * word
+
+    def entries(self, word: int) -> int:
+        return -(-self.bins * self.width // word) * word
+
+    def chunk(self, word: int) -> int:
+        return max(-(-(self.size(word) + word) // GRANULE) * GRANULE, 4 * word)
+
+
+# 2.26 to 2.29: char counts[64]; 2.30 to 2.41: uint16_t counts[64]; since 2.42: uint16_t num_slots[76] (free slots, not counts).
+_SHAPES = (_Shape(64, 2), _Shape(76, 2), _Shape(64, 1))
+
+
+def watched_sizes(word: int) -> list[int]:
+    """Chunk sizes of the known forms of ``tcache_perthread_struct``."""
+    return [shape.chunk(word) for shape in _SHAPES]
+
+
+def classes(index: int, word: int) -> tuple[int, int]:
+    """The chunk sizes of tcache bin ``index``: one size each, then (2.42) one power of two each."""
+    step = GRANULE
+    least = 4 * word if word == 8 else GRANULE
+    if index < SMALL_BINS:
+        size = least + index * step
+        return size, size
+    # large_csize2tidx: bins split at powers of two above MAX_TCACHE_SMALL_SIZE.
+    largest = least + (SMALL_BINS - 1) * step
+    low = 1 << (largest.bit_length() - 1 + index - SMALL_BINS)
+    return max(low, largest + step), 2 * low - 1
+
+
+def find_tcaches(words: Words, heap: Heap, watched: Iterable[int], pointers: Iterable[int]) -> Iterator[tuple[int, _Shape]]:
+    """Every ``tcache_perthread_struct`` among the chunks of its sizes (``watched``) and the blocks that thread-local words point to."""
+    seen: set[int] = set()
+    header = 2 * words.size
+    for address, trusted in [*((chunk + header, False) for chunk in watched), *((p, True) for p in pointers)]:
+        if address in seen:
+            continue
+        block = heap.find(address)
+        if block is None or block[0] != address or block[2] == 1:
+            continue
+        seen.add(address)
+        for shape in _shapes_of(block[1] + words.size, words.size):
+            if _is_tcache(words, heap, address, shape, trusted):
+                yield address, shape
+                break
+
+
+def _shapes_of(chunk: int, word: int) -> list[_Shape]:
+    """The forms whose chunk has this size: the known ones, and any other number of bins with 16-bit counters."""
+    known = [shape for shape in _SHAPES if shape.chunk(word) == chunk]
+    bins = (chunk - word) // (word + 2)
+    other = [_Shape(n, 2) for n in (bins, bins - 1) if 8 <= n <= 256 and _Shape(n, 2).chunk(word) == chunk]
+    return known + [shape for shape in other if shape not in known]
+
+
+def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, trusted: bool) -> bool:
+    """Counters and entries agree, and every entry is a chunk of its bin's size. ``trusted``: a thread points to it, so that a little
+    damage does not speak against it."""
+    word = words.size
+    data = words.image.read(address, shape.size(word))
+    if len(data) != shape.size(word):
+        return False
+    counts = memoryview(data)[: shape.bins * shape.width].cast("H" if shape.width == 2 else "B")
+    entries = memoryview(data)[shape.entries(word) :].cast("Q" if word == 8 else "I")
+    filled = [i for i in range(shape.bins) if entries[i]]
+    bad = sum(not _entry_fits(heap, entries[i], i, word) for i in filled)
+    if bad and (not trusted or bad > _MOST_DAMAGED or bad == len(filled)):
+        return False
+    empty = [counts[i] for i in range(shape.bins) if not entries[i]]
+    as_counts = sum(1 for count in empty if count) + sum(1 for i in filled if not counts[i])
+    # num_slots: what is free in each bin, so that empty bins show the limit (0 for bins not used).
+    limits = {count for count in empty if count}
+    as_slots = 0 if len(limits) <= 1 and all(counts[i] < max(limits, default=1 << 16) for i in filled) else 1
+    return min(as_counts, as_slots) <= (_MOST_DAMAGED if trusted else 0)
+
+
+def _entry_fits(heap: Heap, entry: int, index: int, word: int) -> bool:
+    block = heap.find(entry)
+    least, most = classes(index, word)
+    return block is not None and block[0] == entry and least <= block[1] + word <= most
+
+
+def tcache_lists(words: Words, address: int, shape: _Shape) -> list[FreeList]:
+    entries = words.many(address + shape.entries(words.size), shape.bins) or ()
+    return [
+        FreeList(f"tcache {address:#x} bin {i}", head, True, *classes(i, words.size))
+        for i, head in enumerate(entries)
+        if head
+    ]
+
+
+def fastbin_lists(number: int, arena: Arena) -> list[FreeList]:
+    """fastbin_index: sizes of 16 bytes apart (8 where words have 4)."""
+    out = []
+    for i, head in enumerate(arena.fastbins):
+        size = (i + 2) * 2 * arena.word
+        if head:
+            out.append(FreeList(f"arena {number} fastbin {size}", head, False, size, size))
+    return out
+
+
+def is_protected(words: Words, heap: Heap, lists: Sequence[FreeList]) -> bool:
+    """Safe-linking: by vote of the first links, read both ways."""
+    votes = 0
+    for free in lists[:256]:
+        user = free.head if free.to_user else free.head + 2 * words.size
+        stored = words.at(user)
+        if stored is None:
+            continue
+        plain, revealed = (_leads_on(words, heap, free, link) for link in (stored, stored ^ (user >> 12)))
+        votes += revealed - plain
+    return votes >= 0
+
+
+def _leads_on(words: Words, heap: Heap, free: FreeList, link: int) -> bool:
+    if link == 0:
+        return True
+    user = link if free.to_user else link + 2 * words.size
+    block = heap.find(user)
+    return block is not None and block[0] == user and free.least <= block[1] + words.size <= free.most
+
+
+def release(
+    words: Words, heap: Heap, arenas: Sequence[Arena], watched: Iterable[int], pointers: Iterable[int]
+) -> Caches:
+    """Finds and follows every list, so that its chunks are free for the engine."""
+    caches = Caches()
+    owners: dict[str, Optional[int]] = {}
+    for address, shape in list(find_tcaches(words, heap, watched, pointers)):
+        caches.tcaches.append(address)
+        caches.lists.extend(tcache_lists(words, address, shape))
+    for number, arena in enumerate(arenas):
+        for free in fastbin_lists(number, arena):
+            caches.lists.append(free)
+            owners[free.name] = number
+    caches.protected = is_protected(words, heap, caches.lists)
+    for free in caches.lists:
+        count, size, problem, _ = heap.follow(
+            free.head, free.to_user, caches.protected, free.least, free.most, True, False
+        )
+        number = owners.get(free.name)
+        if number is None:
+            caches.tcache_count += count
+            caches.tcache_bytes += size
+        else:
+            caches.fast_count[number] = caches.fast_count.get(number, 0) + count
+            caches.fast_bytes[number] = caches.fast_bytes.get(number, 0) + size
+        if problem:
+            caches.problems.append((free.name, *problem))
+    return caches
+
+
+def list_holding(heap: Heap, caches: Caches, address: int) -> Optional[FreeList]:
+    """The list that a free block is on; None for one in the arena's bins."""
+    for free in caches.lists:
+        found = heap.follow(free.head, free.to_user, caches.protected, free.least, free.most, False, True)
+        if address in found[3]:
+            return free
+    return None

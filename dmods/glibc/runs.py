@@ -1,0 +1,164 @@
+"""The runs: stretches of chunks that follow each other, as the engine walks them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from dmods import _engine
+from dmods.glibc.arenas import Arena, Malloc, first_chunk
+from dmods.glibc.words import GRANULE, Words
+from dmods.ranges import Ranges
+from dmods.target import AddressRange
+
+MAIN, THREAD, MMAPPED = 0, 1, 2
+_MMAPPED_ARENA = 0xFFFFFFFF
+
+
+@dataclass
+class Layout:
+    """Everything of malloc's in the address space."""
+
+    mallocs: list[Malloc]
+    page: int
+    runs: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # as _engine.Heap takes them
+    arenas: list[Arena] = field(default_factory=list)  # a run's arena number is an index here
+    owned: Ranges = field(default_factory=Ranges)  # malloc's memory, headers, tops and all: no roots
+    mmapped_count: int = 0
+    mmapped_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange], page: int) -> Layout:
+    """Finds every run of every malloc."""
+    layout = Layout(mallocs, page)
+    anonymous = [m for m in mappings if "w" in m.flags and m.path is None]
+    for malloc in mallocs:
+        for arena in malloc.arenas:
+            number = len(layout.arenas)
+            layout.arenas.append(arena)
+            if not arena.main:
+                _thread_arena(words, layout, number, arena)
+        layout.notes.extend(malloc.problems)
+    for number, arena in enumerate(layout.arenas):
+        layout.owned.add(arena.address, arena.end)
+        layout.notes.extend(f"arena {number} ({arena.address:#x}): {problem}" for problem in arena.problems)
+        if arena.main:
+            _main_arena(words, layout, number, arena, anonymous)
+    _mmapped(words, layout, anonymous)
+    return layout
+
+
+def top_size(words: Words, arena: Arena) -> int:
+    """Bytes in the top chunk; 0 where it cannot be one."""
+    if arena.top == arena.initial_top:
+        return 0
+    field_ = words.at(arena.top + words.size)
+    return 0 if field_ is None or field_ & 6 else field_ & ~7
+
+
+def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> None:
+    size = top_size(words, arena)
+    for heap in arena.heaps:
+        start, end = first_chunk(arena, heap), heap.start + heap.size
+        layout.owned.add(heap.start, end)
+        if start <= arena.top < end:
+            if arena.top + size == end and arena.top % GRANULE == start % GRANULE:
+                end = arena.top
+            else:
+                arena.problems.append(f"its top chunk ({arena.top:#x}) is damaged")
+        if end - start >= 2 * GRANULE:
+            layout.runs.append((start, end, THREAD, number, 0))
+
+
+def _main_arena(
+    words: Words, layout: Layout, number: int, arena: Arena, anonymous: Sequence[AddressRange]
+) -> None:
+    if arena.top == arena.initial_top:
+        return
+    size, header = top_size(words, arena), 2 * words.size
+    end = arena.top + size
+    start = -(-(end - arena.system_mem + header) // GRANULE) * GRANULE - header
+    runs: list[tuple[int, int]] = []
+    if arena.contiguous and 0 < start <= arena.top and _begins_chunks(words, start, arena.top):
+        runs = [(start, arena.top)]
+    else:
+        # Memory from mmap where the break could not grow, a damaged top, or a damaged system_mem.
+        free = layout.owned.without((m.start, m.end) for m in anonymous)
+        base = next((m.parameters.sbrk_base for m in layout.mallocs if arena in m.arenas and m.parameters), 0)
+        free = [(base, e) if s < base < e else (s, e) for s, e in free]
+        runs = _engine.find_stretches(words.image, free, words.size, layout.page, arena.top)
+        if not any(stop == arena.top for _, stop in runs):
+            runs.extend(_run_to_top(words, arena, anonymous, runs))
+    for start, stop in runs:
+        layout.runs.append((start, stop, MAIN, number, 0))
+        layout.owned.add(start, end if stop == arena.top else stop)
+    if not any(stop == arena.top for _, stop in runs):
+        layout.owned.add(arena.top, end)
+        if not size:
+            layout.notes.append(f"the main arena's top chunk ({arena.top:#x}) is damaged: its last blocks are unknown")
+    found = sum(stop - start for start, stop in runs) + size
+    slack = arena.system_mem - found
+    if not 0 <= slack < layout.page * max(1, len(runs)):
+        layout.notes.append(f"the main arena says that it has {arena.system_mem} bytes, {found} were found")
+
+
+def _begins_chunks(words: Words, start: int, top: int) -> bool:
+    """Whether the first header (and, where it is the only one, top) makes sense."""
+    field_ = words.at(start + words.size)
+    if start == top:
+        return True
+    return field_ is not None and field_ & 7 == 1 and (field_ & ~7) % GRANULE == 0 and 0 < field_ & ~7 <= top - start
+
+
+def _run_to_top(
+    words: Words, arena: Arena, anonymous: Sequence[AddressRange], known: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """The stretch that ends in top, when nothing else tells where it begins: its mapping's start."""
+    for mapping in anonymous:
+        if arena.top in mapping:
+            header = 2 * words.size
+            begin = max([mapping.start, *(stop for _, stop in known if mapping.start < stop <= arena.top)])
+            start = -(-(begin + header) // GRANULE) * GRANULE - header
+            return [(start, arena.top)] if arena.top - start >= 2 * GRANULE else []
+    return []
+
+
+def _mmapped(words: Words, layout: Layout, anonymous: Sequence[AddressRange]) -> None:
+    """Chunks with a mapping of their own. ``mp_`` says how many there are: only if the obvious places do not add up is every page tried."""
+    known = [m.parameters for m in layout.mallocs if m.parameters is not None]
+    complete = len(known) == len(layout.mallocs)
+    count, total = sum(p.n_mmaps for p in known), sum(p.mmapped_mem for p in known)
+    if complete and count == 0:
+        return
+    free = layout.owned.without((m.start, m.end) for m in anonymous)
+    found = _engine.find_mmapped(words.image, free, words.size, layout.page, False)
+    if complete and _bytes(found) < total:
+        found = _engine.find_mmapped(words.image, free, words.size, layout.page, True)
+    if complete and _bytes(found) > total:
+        found = _without_impostors(found, count, total)
+    if complete and (len(found), _bytes(found)) != (count, total):
+        layout.notes.append(
+            f"malloc says that {count} blocks ({total} bytes) have mappings of their own; "
+            f"{len(found)} ({_bytes(found)} bytes) were found"
+        )
+    layout.mmapped_count, layout.mmapped_bytes = len(found), _bytes(found)
+    for chunk, base, end, usable in found:
+        layout.runs.append((chunk, end, MMAPPED, _MMAPPED_ARENA, usable))
+        layout.owned.add(base, end)
+
+
+def _bytes(found: Iterable[tuple[int, int, int, int]]) -> int:
+    return sum(end - base for _, base, end, _ in found)
+
+
+def _without_impostors(
+    found: list[tuple[int, int, int, int]], count: int, total: int
+) -> list[tuple[int, int, int, int]]:
+    """Memory that happens to begin like an mmapped chunk makes the sum too large: leave out what makes it right."""
+    excess = _bytes(found) - total
+    if len(found) == count + 1:
+        for i, (_, base, end, _) in enumerate(found):
+            if end - base == excess:
+                return found[:i] + found[i + 1 :]
+    return found

@@ -1,0 +1,242 @@
+"""The process's heap: found, indexed, and, when asked, searched for leaks. Cached for as long as the process does not move."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Callable, Optional
+from weakref import WeakKeyDictionary
+
+from dmods import _engine
+from dmods.glibc import arenas, caches, runs
+from dmods.glibc.words import Words
+from dmods.progress import Progress
+from dmods.roots import Roots
+from dmods.roots import find as find_roots
+from dmods.target import Target
+
+LIVE, FREE, DIRECT, INDIRECT = 0, 1, 2, 3
+_PAGE = 4096  # the least page of every architecture here; all sizes are multiples of it
+_TLS_REACH = 16 << 10  # bytes around a thread pointer that are searched for the pointer to its tcache
+_BATCH = 65536
+
+
+@dataclass(frozen=True)
+class Block:
+    """An allocation. ``size`` is malloc_usable_size; ``arena`` an index into ``ProcessHeap.arenas``, None with a mapping of its own."""
+
+    address: int
+    size: int
+    state: int
+    arena: Optional[int]
+    kept_count: int  # for a direct leak: blocks and bytes that it keeps alive besides itself
+    kept_bytes: int
+
+    @property
+    def mmapped(self) -> bool:
+        return self.arena is None
+
+    @property
+    def end(self) -> int:
+        return self.address + self.size
+
+
+@dataclass(frozen=True)
+class Group:
+    """Direct leaks of one size."""
+
+    size: int
+    mmapped: bool
+    count: int
+    first: int  # lowest address
+    kept_count: int
+    kept_bytes: int
+
+    @property
+    def cache(self) -> str:
+        return f"malloc-{self.size}"
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """The totals of a search, in usable bytes, and its figures."""
+
+    direct_count: int
+    direct_bytes: int
+    indirect_count: int
+    indirect_bytes: int
+    groups: list[Group]
+    root_bytes: int
+    root_candidates: int
+    reached: int
+    seconds: float
+    cpu_seconds: float
+
+
+class ProcessHeap:
+    """Made by :func:`of`. ``notes`` say what is uncertain."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.notes: list[str] = []
+        self.words = Words(target.image(), target.arch.word)
+        hint = target.lookup("main_arena")
+        started = _Clock()
+        mallocs = arenas.find(self.words, target.mappings(), hint.address if hint else None)
+        self.layout = runs.arrange(self.words, mallocs, target.mappings(), _PAGE)
+        self.arenas = self.layout.arenas
+        self.notes.extend(self.layout.notes)
+        self.roots: Roots = find_roots(target, self.layout.owned)
+        self.index = self._index()
+        self.reports = self.index.reports()
+        watched = [chunk for report in self.reports for chunk in report["watched"]]
+        self.caches = caches.release(self.words, self.index, self.arenas, watched, self._thread_words())
+        self._note_damage()
+        self._leaks: Optional[Leaks] = None
+        self._build = started.elapsed()
+
+    # -- finding it -----------------------------------------------------------------------------------------------
+
+    @property
+    def found(self) -> bool:
+        """Whether the process ever used malloc."""
+        return bool(self.layout.runs)
+
+    def _index(self) -> _engine.Heap:
+        total = sum(end - start for start, end, *_ in self.layout.runs)
+        with _bar("reading the heap", total) as progress:
+            return _engine.Heap(
+                self.target.image(),
+                self.words.size,
+                self.layout.runs,
+                self.roots.dead,
+                caches.watched_sizes(self.words.size),
+                threads(),
+                progress,
+            )
+
+    def _thread_words(self) -> list[int]:
+        """The words near each thread pointer: one of them is the thread's ``tcache``."""
+        out: list[int] = []
+        name = self.target.arch.thread_pointer
+        for thread in self.target.threads():
+            base = thread.registers.get(name, 0)
+            for start, end in self.target.image().covered(max(0, base - _TLS_REACH), base + _TLS_REACH):
+                aligned = -(-start // self.words.size) * self.words.size
+                out.extend(self.words.many(aligned, (end - aligned) // self.words.size) or ())
+        return out
+
+    def _note_damage(self) -> None:
+        for arena in self.arenas:
+            if arena.locked:
+                self.notes.append(
+                    f"the arena at {arena.address:#x} was locked: a thread was inside malloc, a block in its hands may be reported"
+                )
+        bad = sum(report["anomaly_count"] for report in self.reports)
+        missing = sum(end - start for report in self.reports for start, end in report["missing"])
+        if bad:
+            self.notes.append(f"{bad} damaged chunks: `heapcheck` tells which, and who may have done it")
+        if missing:
+            self.notes.append(f"{missing} bytes of the heap are not in the dump: what they pointed to may be reported as leaked")
+        if self.caches.problems:
+            self.notes.append(f"{len(self.caches.problems)} free lists are damaged: freed blocks beyond may be reported as leaked")
+        if self.index.dropped:
+            self.notes.append(f"{self.index.dropped} stretches of heap overlap others and were left out")
+
+    # -- leaks ----------------------------------------------------------------------------------------------------
+
+    def leaks(self) -> Leaks:
+        """The unreachable blocks. Computed once."""
+        if self._leaks is None:
+            self._leaks = self._find_leaks()
+        return self._leaks
+
+    def _find_leaks(self) -> Leaks:
+        started = _Clock()
+        ranges = list(self.roots.ranges)
+        for report in self.reports:
+            ranges.extend(report["gaps"])
+            ranges.extend(report["lost"])
+        total = sum(end - start for start, end in ranges)
+        with _bar("marking", total) as progress:
+            candidates, reached = self.index.mark(ranges, self.roots.values, progress)
+            direct_count, direct_bytes, indirect_count, indirect_bytes = self.index.find_leaks(progress)
+        seconds, cpu = started.elapsed()
+        return Leaks(
+            direct_count,
+            direct_bytes,
+            indirect_count,
+            indirect_bytes,
+            [Group(*row) for row in self.index.groups()],
+            total,
+            candidates,
+            reached,
+            seconds + self._build[0],
+            cpu + self._build[1],
+        )
+
+    # -- blocks ---------------------------------------------------------------------------------------------------
+
+    def blocks(self, *states: int) -> Iterator[Block]:
+        """Every block in one of the states (DIRECT and INDIRECT need ``leaks()`` first), by address."""
+        start = 0
+        while True:
+            batch = self.index.blocks(list(states), start, _BATCH)
+            yield from (_block(row) for row in batch)
+            if len(batch) < _BATCH:
+                return
+            start = batch[-1][0] + 1
+
+    def block_at(self, address: int) -> Optional[Block]:
+        """The block that ``address`` points into, free or not."""
+        row = self.index.find(address)
+        return _block(row) if row is not None else None
+
+    def referrers(self, block: Block, most: int) -> list[int]:
+        """Addresses of up to ``most`` words anywhere in memory that point into the block (dead memory and free blocks included)."""
+        from dmods.roots import readable
+
+        ranges = readable(self.target.mappings())
+        return _engine.find_pointers(self.target.image(), ranges, self.words.size, block.address, block.end, most)
+
+
+def _block(row: tuple[int, int, int, int, bool, int, int]) -> Block:
+    address, size, state, arena, mmapped, count, kept = row
+    return Block(address, size, state, None if mmapped else arena, count, kept)
+
+
+_cache: WeakKeyDictionary[Target, tuple[Hashable, ProcessHeap]] = WeakKeyDictionary()
+
+
+def of(target: Target, refresh: bool = False) -> ProcessHeap:
+    """The heap of the target: computed once for each state of it, anew with ``refresh``."""
+    state = target.state()
+    kept = _cache.get(target)
+    if refresh or kept is None or kept[0] != state:
+        kept = (state, ProcessHeap(target))
+        _cache[target] = kept
+    return kept[1]
+
+
+def threads() -> int:
+    """How many threads the engine uses: DMODS_THREADS, or as many as there are processors (four at most)."""
+    asked = os.environ.get("DMODS_THREADS", "")
+    return max(1, int(asked)) if asked.isdigit() else min(4, os.cpu_count() or 1)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+
+    def elapsed(self) -> tuple[float, float]:
+        """(wall, CPU) seconds."""
+        return time.monotonic() - self._wall, time.process_time() - self._cpu
+
+
+@contextmanager
+def _bar(label: str, total: int) -> Iterator[Callable[[int], object]]:
+    with Progress(label) as bar:
+        yield lambda done: bar.update(done, total)

@@ -1,0 +1,52 @@
+"""Sets of addresses as disjoint ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class Ranges:
+    """Disjoint, sorted, merged where they touch; [start, end)."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in ranges:
+            self.add(start, end)
+
+    def add(self, start: int, end: int) -> None:
+        if start >= end:
+            return
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start = min(start, self._starts[first])
+            end = max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(zip(self._starts, self._ends))
+
+    def __contains__(self, address: int) -> bool:
+        index = bisect_right(self._starts, address) - 1
+        return index >= 0 and address < self._ends[index]
+
+    def size(self) -> int:
+        return sum(self._ends) - sum(self._starts)
+
+    def without(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The parts of ``ranges`` that are not in this set."""
+        out: list[tuple[int, int]] = []
+        for start, end in ranges:
+            at = start
+            for index in range(bisect_right(self._ends, start), len(self._starts)):
+                if self._starts[index] >= end:
+                    break
+                if self._starts[index] > at:
+                    out.append((at, self._starts[index]))
+                at = max(at, self._ends[index])
+            if at < end:
+                out.append((at, end))
+        return out
