@@ -6,15 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, cast
 
 import gdb
 
 import dmods.command
 from dmods.command import Argument, Command
-from dmods.errors import UsageError
+from dmods.errors import UsageError, UserError
 from gdbext import output, session, sysbp
 from gdbext.bridge import bridge
+
+if TYPE_CHECKING:
+    from dmods.target import Target
 
 _PREFIX = "mdb"
 _registered: list[gdb.Command] = []
@@ -75,16 +78,18 @@ class _GdbCommand(gdb.Command):
 
 
 def _run(command: Command, argument: str) -> None:
-    from dmods import render
+    from dmods.render import render
 
     try:
         arguments = parse(command, argument)
     except SystemExit:  # argparse has printed the --help that was asked for
         return
-    report = command.run(session.current_target(), arguments)
-    for note in report.notes:
-        output.note(note)
-    render.write(report, sys.stdout)
+    if "kernel" in command.requires:
+        raise UserError(f"{command.name} is for kernel dumps, which gdb does not read", f"drgn -c vmcore {command.name}")
+    # A command that requires nothing of its target does not look at it.
+    target = session.current_target() if command.requires else None
+    report = command.run(cast("Target", target), arguments)
+    render(report, command.name, target, arguments.json, sys.stdout, sys.stderr)
     gdb.set_convenience_variable("mdb_status", report.status)
 
 

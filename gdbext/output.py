@@ -1,12 +1,8 @@
-"""Where text goes in gdb: results to gdb's stdout, which `pipe` and logging catch, and all else to its stderr."""
+"""What is said beside the answers, on gdb's stderr: `pipe` and logging take only the answers, from its stdout."""
 
 from __future__ import annotations
 
 import gdb
-
-
-def write(text: str) -> None:
-    gdb.write(text)
 
 
 def note(text: str) -> None:

@@ -128,7 +128,8 @@ def test_reading_threads_keeps_the_users_selection(gdb: Gdb, program: Path) -> N
 def test_on_a_remote_stub(gdb: Gdb, program: Path) -> None:
     done = gdb(
         "-x", "heapcmds.py", program, "-ex", f"target remote | gdbserver - {program}", "-ex", "break puts",
-        "-ex", "continue", *JSON, "-ex", "python import gdbext.session as s; t = s.current_target(); print('LOCAL', t.local)",
+        "-ex", "continue", *JSON,
+        "-ex", "python import gdbext.session as s; t = s.current_target(); print('LOCAL', t.local)",
         "-ex", "python print(t.read(t.evaluate('greeting'), 5))", "-ex", "kill",
     )  # fmt: skip
     assert answer(done)["command"] == "maps"
