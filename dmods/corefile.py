@@ -4,6 +4,7 @@ hand."""
 from __future__ import annotations
 
 import os
+import weakref
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -44,6 +45,7 @@ class CoreFile:
         self._core = path
         self._files = LocalFiles(sysroot)
         self._descriptor, self._size, self._state = _open(path)
+        weakref.finalize(self, os.close, self._descriptor)
         self._given = _given(executable) if executable is not None else None
         header = _header(self._pread, path)
         self.arch = arches.of_elf(header.machine, header.word, header.little_endian, path)
@@ -53,11 +55,6 @@ class CoreFile:
         self.pid: Optional[int] = self._notes.pid
         self._note_damage(header, spoiled)
         self.executable: Optional[str] = self._executable()
-
-    def __del__(self) -> None:
-        descriptor = getattr(self, "_descriptor", None)
-        if descriptor is not None:
-            os.close(descriptor)
 
     def _pread(self, offset: int, size: int) -> bytes:
         if offset < 0 or offset >= self._size or size <= 0:

@@ -12,7 +12,9 @@ def install(script: str) -> None:
 
     ``script`` is the real path of the file that gdb was given.
     """
-    from gdbext import adopt, commands, session
+    import gdb
+
+    from gdbext import adopt, commands, output, session
     from gdbext.bridge import bridge
 
     def start() -> None:
@@ -21,4 +23,7 @@ def install(script: str) -> None:
         adopt.at_start(script)
 
     if not commands.registered():
-        bridge(start)
+        try:
+            bridge(start)
+        except gdb.GdbError as error:  # gdb shows it without a traceback only when it comes from a command
+            output.note(str(error))

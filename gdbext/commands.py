@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional, cast
 
@@ -85,11 +86,14 @@ def _run(command: Command, argument: str) -> None:
     except SystemExit:  # argparse has printed the --help that was asked for
         return
     if "kernel" in command.requires:
-        raise UserError(f"{command.name} is for kernel dumps, which gdb does not read", f"drgn -c vmcore {command.name}")
+        raise UserError(
+            f"{command.name} is for kernel dumps, which gdb does not read", f"drgn -c vmcore {command.name}"
+        )
     # A command that requires nothing of its target does not look at it.
     target = session.current_target() if command.requires else None
-    report = command.run(cast("Target", target), arguments)
-    render(report, command.name, target, arguments.json, sys.stdout, sys.stderr)
+    with redirect_stderr(output.stderr()) as stderr:
+        report = command.run(cast("Target", target), arguments)
+        render(report, command.name, target, arguments.json, sys.stdout, stderr)
     gdb.set_convenience_variable("mdb_status", report.status)
 
 

@@ -170,7 +170,7 @@ def test_addresses_are_gdb_expressions(gdb: Gdb, core: Path, place: Path, expres
         "-x", "heapcmds.py", core, "-x", "probe.py", "-ex", "echo ANSWER ", "-ex", f"probe {expression}",
         "-ex", f'printf "EXPECTED %lx\\n", (long) ({gdbs})',
     )  # fmt: skip
-    answer = re.search(r"ANSWER \s*(?:0x)?([0-9a-f]+)", done.stdout)
+    answer = re.search(r"ANSWER\s*(?:0x)?([0-9a-f]+)", done.stdout)
     expected = re.search(r"EXPECTED ([0-9a-f]+)", done.stdout)
     assert answer is not None, done.stderr
     assert expected is not None, done.stderr

@@ -69,7 +69,7 @@ def test_the_state_changes_when_the_process_does(gdb: Gdb, program: Path) -> Non
         STATE,
         "set var greeting[0] = 0",
         STATE,
-        "call getpid()",
+        "call (int) getpid()",
         STATE,
     ]
     done = gdb("-x", "heapcmds.py", program, *(word for line in commands for word in ("-ex", line)))
