@@ -13,11 +13,15 @@ _OFFSET = re.compile(r"^(?P<name>.*?[^\s+])\s*\+\s*(?P<offset>0[xX][0-9a-fA-F]+|
 _HEX = re.compile(r"^[0-9a-fA-F]+$")
 
 
-def describe_code(target: Target, address: int) -> str:
+def describe_code(target: Target, address: int, inside: Optional[int] = None) -> str:
     """The address as a stack frame shows it: symbol+offset, with the module before a backquote unless it is the
     program. Without a symbol the offset is the file's own address (what addr2line takes); outside any module it is
-    the bare address."""
-    symbol = target.symbol_at(address)
+    the bare address.
+
+    ``inside`` is an address in the function meant, where ``address`` itself may be past its end: a return address less
+    one (``Frame.code_address``).
+    """
+    symbol = target.symbol_at(address if inside is None else inside)
     if symbol is not None:
         offset = address - symbol.address
         name = demangle(symbol.name) + (f"+{offset:#x}" if offset else "")

@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 from dmods import signals
 from dmods._engine import Unwinder
 from dmods.errors import FaultError
+from dmods.names import describe_code
 from dmods.target import Signal, Target, Thread
 
 FRAME_LIMIT = 256
@@ -33,6 +34,9 @@ ENDS = {
     "not increasing": "the caller's frame would be below this one",
     "limit": "more frames than were asked for",
 }
+
+# The ends at which nothing is missing.
+WHOLE = frozenset({"outermost", "zero"})
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,11 @@ def _unwinder(target: Target) -> Unwinder:
         kept = state, Unwinder(target.image(), target.arch.name, modules, code)
         _unwinders[target] = kept
     return kept[1]
+
+
+def describe(target: Target, frame: Frame) -> str:
+    """``symbol+offset`` of the frame's pc, with the module before a backquote where it is not the program."""
+    return describe_code(target, frame.pc, frame.code_address)
 
 
 def signal_of(target: Target, frame: Frame) -> Optional[Signal]:

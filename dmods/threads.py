@@ -6,13 +6,14 @@ of exited threads for reuse (up to 40 MB by default, ``allocatestack.c``), and t
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
 from dmods import stacks
 from dmods._engine import find_self_pointers
-from dmods.errors import FaultError
+from dmods.errors import FaultError, UsageError, UserError
 from dmods.target import AddressRange, Target, Thread
 
 _PAGE = 4096
@@ -24,7 +25,8 @@ class ThreadStack(NamedTuple):
     """A thread's stack: ``[start, end)``; where glibc made it, static TLS and ``struct pthread`` are at its top.
 
     ``tid`` None: the thread has exited, and only the ``struct pthread`` from ``tcb`` up means anything. ``sp`` None:
-    exited, or not among the dump's threads. ``tcb`` None: not glibc's, or not in the dump.
+    exited, or not among the dump's threads; it may lie elsewhere, on an alternate signal stack (see ``live_stacks``).
+    ``tcb`` None: not glibc's, or not in the dump.
     """
 
     tid: Optional[int]
@@ -83,6 +85,23 @@ def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
     return found
 
 
+def find(target: Target, text: Optional[str]) -> Thread:
+    """The thread a user means: by tid, by ``pthread_t``, by name; None: the one that died. Raises UsageError."""
+    threads = target.threads()
+    if not threads:
+        raise UserError("the dump holds no thread", "its NT_PRSTATUS notes are missing: take another dump")
+    if text is None:
+        return threads[0]
+    number = int(text, 0) if re.fullmatch(r"0[xX][0-9a-fA-F]+|[1-9][0-9]*", text) else None
+    pointer = target.arch.thread_pointer
+    found = [t for t in threads if number is not None and number in (t.tid, t.registers.get(pointer))]
+    found = found or [t for t in threads if t.name == text]
+    if len(found) != 1:
+        known = ", ".join(str(t.tid) for t in (found or threads)[:8]) + (", ..." if len(found or threads) > 8 else "")
+        raise UsageError(f"{len(found) or 'no'} threads are {text!r}", f"name one by its tid: {known}")
+    return found[0]
+
+
 def _alternate_stack(target: Target, frames: Iterable[stacks.Frame], sp: int) -> Optional[tuple[int, int]]:
     """The alternate signal stack that holds ``sp``: the kernel writes its bounds into each signal frame (uc_stack)."""
     word = target.arch.word
@@ -110,9 +129,10 @@ def _live(target: Target, thread: Thread) -> Optional[ThreadStack]:
         bounds = _stack_block(target, tcb)
         if bounds is not None:
             return ThreadStack(thread.tid, *bounds, sp, tcb)
-    # The main thread: the kernel made its stack, and glibc does not know where it begins.
-    mapping = next((m for m in target.mappings() if m.path == "[stack]"), None) if thread.tid == target.pid else None
-    mapping = mapping or _mapping(target.mappings(), sp)
+    # The main thread: the kernel made its stack, and glibc does not know where it begins. Its outermost frame lies
+    # there even where it runs on an alternate signal stack.
+    frames = stacks.unwind(target, thread)
+    mapping = _mapping(target.mappings(), frames[-1].sp if frames else sp)
     return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb) if mapping else None
 
 
