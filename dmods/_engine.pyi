@@ -176,3 +176,8 @@ class Unwinder:
 
 def find_self_pointers(image: Image, ranges: list[tuple[int, int]], limit: int = 65536) -> list[int]:
     """The 16-aligned addresses whose 64-bit words at +0 and +16 both hold the address itself, in the ranges' order."""
+
+def disassemble(arch: str, code: bytes, address: int) -> tuple[str, int] | None:
+    """The instruction that ``code`` begins with (give 16 bytes or what there is), as gdb and objdump write it, and its
+    length. None where there is none, or for a machine that is not known.
+    """

@@ -56,6 +56,11 @@ def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[Thre
     return found
 
 
+def stack_of(target: Target, thread: Thread) -> Optional[ThreadStack]:
+    """The stack that the thread was started on, whichever it runs on now. None if no memory near its sp is known."""
+    return _live(target, thread)
+
+
 def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
     """The stacks that the thread was using: the one it ran on, and those it left for an alternate signal stack."""
     frames = stacks.unwind(target, thread)
@@ -132,7 +137,7 @@ def _live(target: Target, thread: Thread) -> Optional[ThreadStack]:
     # The main thread: the kernel made its stack, and glibc does not know where it begins. Its outermost frame lies
     # there even where it runs on an alternate signal stack.
     frames = stacks.unwind(target, thread)
-    mapping = _mapping(target.mappings(), frames[-1].sp if frames else sp)
+    mapping = _mapping(target.mappings(), frames[-1].sp if frames else sp) or _just_above(target.mappings(), sp)
     return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb) if mapping else None
 
 
@@ -217,6 +222,11 @@ def _int32(target: Target, address: int) -> int:
 
 def _mapping(mappings: Sequence[AddressRange], address: int) -> Optional[AddressRange]:
     return next((mapping for mapping in mappings if address in mapping), None)
+
+
+def _just_above(mappings: Sequence[AddressRange], address: int) -> Optional[AddressRange]:
+    """The mapping that an overflown stack pointer has left, at most a megabyte below it."""
+    return next((m for m in mappings if 0 < m.start - address <= 1 << 20 and "w" in m.flags), None)
 
 
 def _without(ranges: list[tuple[int, int]], skip: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

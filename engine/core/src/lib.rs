@@ -3,6 +3,7 @@
 //! Every number that comes out of a dump is a lie until checked; nothing here panics, loops or allocates without a
 //! bound because of one. This crate knows nothing of Python.
 
+pub mod disassemble;
 pub mod heap;
 pub mod image;
 pub mod simd;

@@ -5,6 +5,7 @@
 
 use pyo3::prelude::*;
 
+mod disassemble;
 mod heap;
 mod image;
 mod symbols;
@@ -23,6 +24,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(symbols::demangle, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::elf_section, m)?)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_function(wrap_pyfunction!(disassemble::disassemble, m)?)?;
     m.add_class::<unwind::Unwinder>()?;
     m.add_function(wrap_pyfunction!(unwind::find_self_pointers, m)?)?;
     Ok(())

@@ -1,0 +1,144 @@
+"""Why a process died: the signal, what the address at fault is, and the frame that truly trapped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from dmods import signals, stacks, threads
+from dmods.errors import FaultError
+from dmods.stacks import Frame
+from dmods.target import AddressRange, Signal, Target, Thread
+
+_NULL_PAGE = 0x10000  # mmap_min_addr of Debian and Fedora: nothing is mapped below
+_OVERFLOW_REACH = 1 << 20  # how far past the end of its stack one frame may reach
+_FRAME_MAX = 1 << 16  # ... and how far sp may still be from it: the red zone, or a store before sp is moved
+_MESSAGE_MAX = 1024
+
+
+@dataclass(frozen=True)
+class Cause:
+    """``signal`` ended ``thread`` (None: the dump does not say; the process was alive). ``trap`` is the fault to look
+    at: ``signal`` itself, or one behind a signal frame, whose handler then ended the process (``handled``).
+    ``frame`` is where that happened, at exactly its pc; None without registers.
+    """
+
+    thread: Thread
+    signal: Optional[Signal]
+    trap: Optional[Signal]
+    handled: bool
+    frame: Optional[Frame]
+    abort_message: Optional[str]
+
+    @property
+    def message(self) -> str:
+        """One line: what happened, first things first."""
+        if self.signal is None and not self.handled:
+            return "the process was alive"
+        ended = "the process was alive" if self.signal is None else f"ended by {_told(self.signal)}"
+        if not self.handled:
+            return ended if self.signal is None else _told(self.signal)
+        assert self.frame is not None
+        how = f", {self.frame.guess}" if self.frame.guess else ""
+        return f"{_told(self.trap) if self.trap else 'a signal'}; {ended}, in its handler{how}"
+
+
+def _told(signal: Signal) -> str:
+    text = signals.describe(signal)
+    if signal.address is not None:
+        return f"{text} at {signal.address:#x}"
+    return f"{text} from process {signal.sender}" if signal.sender else text
+
+
+def find(target: Target) -> Cause:
+    """Raises UserError for a dump without threads."""
+    thread = threads.find(target, None)
+    frames = stacks.unwind(target, thread)
+    signal = thread.signal
+    trap = stacks.original_trap(target, frames)
+    if trap is not None and (trap.signal is None or signals.is_fault(trap.signal)):
+        return Cause(thread, signal, trap.signal, True, trap.frame, _abort_message(target))
+    return Cause(thread, signal, signal, False, frames[0] if frames else None, _abort_message(target))
+
+
+def _abort_message(target: Target) -> Optional[str]:
+    """What glibc had to say before it called abort (assert, heap checks, stack smashing).
+
+    ``__abort_msg`` points to ``struct abort_msg_s``: an int (the size of the mapping), then the text
+    (include/stdlib.h; exported as GLIBC_PRIVATE for debuggers).
+    """
+    symbol = target.lookup("__abort_msg")
+    if symbol is None:
+        return None
+    try:
+        pointer = int.from_bytes(target.read(symbol.address, target.arch.word), "little")
+    except FaultError:
+        return None
+    data = target.image().read(pointer + 4, _MESSAGE_MAX) if pointer else b""
+    text = data.partition(b"\0")[0].decode(errors="replace").strip()
+    return text or None
+
+
+def explain_address(target: Target, cause: Cause) -> Optional[str]:
+    """What the faulting address is. None where the signal has none."""
+    trap, frame = cause.trap, cause.frame
+    if trap is None or not signals.is_fault(trap):
+        return None
+    if trap.address is None:
+        if trap.number == signals.SIGSEGV and trap.code == signals.SI_KERNEL:
+            return (
+                "not told by the processor: a pointer that is no address (not canonical), or a privileged instruction"
+            )
+        return None
+    address = trap.address
+    if trap.number not in (signals.SIGSEGV, signals.SIGBUS):
+        return None  # SIGFPE, SIGILL, SIGTRAP: the address is the pc
+    if frame is not None and address == frame.pc and not _mapped_for(target, address, "x"):
+        return f"the pc itself: a jump to {_place(target, cause.thread, address, frame)}"
+    return _place(target, cause.thread, address, frame)
+
+
+def _place(target: Target, thread: Thread, address: int, frame: Optional[Frame]) -> str:
+    if address < _NULL_PAGE:
+        return "NULL" if address == 0 else f"the NULL page: NULL plus {address:#x}"
+    overflow = _overflown(target, thread, address, frame)
+    if overflow:
+        return overflow
+    mapping = next((m for m in target.mappings() if address in m), None)
+    if mapping is None:
+        return f"in no mapping{_nearest(target.mappings(), address)}"
+    what = {"---": "memory that may not be accessed", "r--": "read-only memory", "r-x": "code: read-only"}
+    described = what.get(mapping.flags[:3], "memory that is not executable" if "x" not in mapping.flags else "memory")
+    if mapping.path and mapping.offset + address - mapping.start >= 0:
+        described += f" of {mapping.path}+{mapping.offset + address - mapping.start:#x}"
+    return f"{described} ({mapping.flags} {mapping.start:#x}-{mapping.end:#x})"
+
+
+def _overflown(target: Target, thread: Thread, address: int, frame: Optional[Frame]) -> Optional[str]:
+    """Whether the address is just past the end of the thread's stack, and the stack pointer there too."""
+    sp = frame.sp if frame is not None else thread.registers.get(target.arch.sp)
+    stack = threads.stack_of(target, thread)
+    if sp is None or stack is None:
+        return None
+    # glibc counts the guard pages as part of the stack.
+    writable = [m.start for m in target.mappings() if "w" in m.flags and m.start < stack.end and m.end > stack.start]
+    bottom = max(stack.start, min(writable, default=stack.start))
+    if not bottom - _OVERFLOW_REACH <= address < bottom or not bottom - _OVERFLOW_REACH <= sp < bottom + _FRAME_MAX:
+        return None
+    return f"below the stack of thread {thread.tid}: a stack overflow, {stack.end - bottom} bytes of stack are used up"
+
+
+def _mapped_for(target: Target, address: int, access: str) -> bool:
+    return any(address in mapping and access in mapping.flags for mapping in target.mappings())
+
+
+def _nearest(mappings: Sequence[AddressRange], address: int) -> str:
+    """The nearest mapping, if it is near enough to have been meant."""
+    near = [
+        (distance, f", {distance} bytes {side} {mapping.path or 'a mapping'} {mapping.start:#x}-{mapping.end:#x}")
+        for mapping in mappings
+        for distance, side in ((address - mapping.end + 1, "past"), (mapping.start - address, "before"))
+        if 0 < distance <= 1 << 20
+    ]
+    return min(near)[1] if near else ""
