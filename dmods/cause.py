@@ -34,14 +34,11 @@ class Cause:
     @property
     def message(self) -> str:
         """One line: what happened, first things first."""
-        if self.signal is None and not self.handled:
-            return "the process was alive"
-        ended = "the process was alive" if self.signal is None else f"ended by {_told(self.signal)}"
+        alive = "the process was alive"
         if not self.handled:
-            return ended if self.signal is None else _told(self.signal)
-        assert self.frame is not None
-        how = f", {self.frame.guess}" if self.frame.guess else ""
-        return f"{_told(self.trap) if self.trap else 'a signal'}; {ended}, in its handler{how}"
+            return _told(self.signal) if self.signal else alive
+        ended = f"ended by {_told(self.signal)}" if self.signal else alive
+        return f"{_told(self.trap) if self.trap else 'a signal'}; {ended}, in its handler"
 
 
 def _told(signal: Signal) -> str:

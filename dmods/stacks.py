@@ -64,9 +64,10 @@ class Frame:
     def code_address(self) -> int:
         """An address inside the instruction: what to look symbols and lines up with.
 
-        A return address may belong to the next function, when the call before it does not return.
+        A return address may belong to the next function, when the call before it does not return. A trampoline was
+        never called: its address is where it begins.
         """
-        return self.pc if self.exact else self.pc - 1
+        return self.pc if self.exact or self.trampoline else self.pc - 1
 
     @property
     def guess(self) -> Optional[str]:

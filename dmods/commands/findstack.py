@@ -74,8 +74,8 @@ COMMAND = Command(
     name="findstack",
     summary="a thread's stack: stack pointer, pc and function of each frame",
     description=(
-        "THREAD is a tid, a pthread_t or a name; the thread that died by default. What a signal interrupted is marked, and\n"
-        "its pc is the exact one, not that of the last call. A frame that is only likely says (guess: ...)."
+        "THREAD is a tid, a pthread_t or a name; the thread that died by default. What a signal interrupted is\n"
+        "marked, and its pc is the exact one, not that of the last call. A frame that is only likely says so."
     ),
     run=run,
     arguments=(

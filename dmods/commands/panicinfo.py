@@ -41,7 +41,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         facts += [
             (Column(name, "address", width=16), known[name])
             for name in target.arch.registers
-            if name in known and name != "pc"
+            if name in known and name != target.arch.pc
         ]
     columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
     table = Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")
@@ -61,7 +61,7 @@ COMMAND = Command(
     name="panicinfo",
     summary="why it died: signal, faulting address, thread, the trapped pc with its instruction, registers",
     description=(
-        "When a handler ran first (and called abort, say), what is shown is the fault that the handler was called for:\n"
+        "When a handler ran first (and called abort, say), what is shown is the fault that it was called for:\n"
         "its pc and registers are those that the kernel saved in the signal frame."
     ),
     run=run,
