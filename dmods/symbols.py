@@ -21,7 +21,8 @@ class ModuleSymbols:
         self, modules: Sequence[Module], program: Optional[Module], read: Read, sysroot: Optional[str] = None
     ) -> None:
         self._modules = modules
-        self._ranges = sorted((piece.start, piece.end, module) for module in modules for piece in module.ranges)
+        pieces = ((piece.start, piece.end, module) for module in modules for piece in module.ranges)
+        self._ranges = sorted(pieces, key=lambda entry: entry[:2])
         self._starts = [start for start, _end, _module in self._ranges]
         self._read = read
         self._sysroot = sysroot or "/"
