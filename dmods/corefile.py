@@ -51,7 +51,10 @@ class CoreFile:
         self.arch = arches.of_elf(header.machine, header.word, header.little_endian, path)
         self._loads, spoiled = coremap.loads(header.loads(), self._size)
         self._starts = [load.start for load in self._loads]
-        self._notes = corenotes.parse(self._raw_notes(header), self.arch)
+        raw_notes = self._raw_notes(header)
+        if any(name == b"VMCOREINFO" for name, _kind, _desc in raw_notes):
+            raise _kernel_dump(path)
+        self._notes = corenotes.parse(raw_notes, self.arch)
         self.pid: Optional[int] = self._notes.pid
         self._note_damage(header, spoiled)
         self.executable: Optional[str] = self._executable()
@@ -276,6 +279,8 @@ def _header(read: elf.Read, path: str) -> elf.Elf:
     magic = read(0, 8)
     if not magic:
         raise UserError(f"{path} is empty", "was there room on the disk, and did `ulimit -c` allow a core?")
+    if magic == b"KDUMP   ":  # makedumpfile's header (struct disk_dump_header)
+        raise _kernel_dump(path)
     for start, kind, unpack in _PACKED:
         if magic.startswith(start):
             plain = (
@@ -297,6 +302,10 @@ def _header(read: elf.Read, path: str) -> elf.Elf:
             "give the core first; a program goes after --exe",
         )
     return header
+
+
+def _kernel_dump(path: str) -> UserError:
+    return UserError(f"{path} is a kernel dump", f"its commands run in drgn: drgn -c {path} NAME")
 
 
 def _module_notes(found: Sequence[Found]) -> list[str]:
