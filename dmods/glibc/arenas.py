@@ -104,16 +104,18 @@ def _mallocs(
     if hint is not None:
         header = _header_words(words.size)
         candidates = [hint + size for size in header] + candidates
+    built = [
+        malloc
+        for bins in dict.fromkeys(candidates)
+        if _plausible_bins(words, bins) and (malloc := _malloc(words, bins, mappings)) is not None
+    ]
+    # Of candidates that overlap, the one whose ring of arenas closes is right.
     out: list[Malloc] = []
-    taken: set[int] = set()
-    for bins in candidates:
-        if bins in taken or not _plausible_bins(words, bins):
-            continue
-        malloc = _malloc(words, bins, mappings)
-        if malloc is not None and not any(arena.bins in taken for arena in malloc.arenas[:1]):
-            taken.update(arena.bins for arena in malloc.arenas)
+    for malloc in sorted(built, key=lambda m: len(m.problems)):
+        main = malloc.arenas[0]
+        if not any(main.address < other.end and other.address < main.end for m in out for other in m.arenas):
             out.append(malloc)
-    return out
+    return sorted(out, key=lambda m: m.arenas[0].address)
 
 
 def _header_words(word: int) -> tuple[int, ...]:

@@ -390,25 +390,15 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         if size % GRANULE != 0 || size > end - at {
             return Header::Bad(Fault::Size);
         }
-        if field & IS_MMAPPED != 0 || (field & NON_MAIN_ARENA != 0) != thread {
-            return self.lone_fence(at, size, field, end);
+        // A free chunk of a thread arena does not carry NON_MAIN_ARENA (_int_free, malloc.c); no chunk of the main arena does.
+        if field & IS_MMAPPED != 0 || (field & NON_MAIN_ARENA != 0 && !thread) {
+            return Header::Bad(Fault::Flags);
+        }
+        if thread && field & NON_MAIN_ARENA == 0 && end - at == size + GRANULE && size == 2 * GRANULE {
+            // An old top too small to be freed: one in-use chunk and a header of size 0 end the heap.
+            return Header::Fence;
         }
         Header::Chunk(size)
-    }
-
-    /// A thread heap's old top too small to be freed stays as one in-use fencepost without NON_MAIN_ARENA, a header of size
-    /// 0 behind it.
-    #[cold]
-    fn lone_fence(&self, at: u64, size: u64, field: u64, end: u64) -> Header {
-        let last = self.placed.run.kind == Kind::Thread
-            && field & (IS_MMAPPED | NON_MAIN_ARENA) == 0
-            && size <= Space::<P>::MIN_CHUNK + GRANULE
-            && end - at <= size + 2 * GRANULE;
-        if last {
-            Header::Fence
-        } else {
-            Header::Bad(Fault::Flags)
-        }
     }
 
     /// The chunk before is free when PREV_INUSE is clear, and then prev_size is its size.
