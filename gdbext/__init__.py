@@ -15,9 +15,10 @@ def install(script: str) -> None:
     import gdb
 
     from gdbext import adopt, commands, output, session
-    from gdbext.bridge import bridge
+    from gdbext.bridge import bridge, check_set_up
 
     def start() -> None:
+        check_set_up()
         session.watch()
         commands.register()
         adopt.at_start(script)

@@ -18,6 +18,7 @@ from gdbext.names import program, sysroot
 from gdbext.output import note
 
 _pending: list[cmdline.CommandLine] = []
+_looked_at: set[tuple[str, Optional[str]]] = set()  # (core, sysroot)
 
 
 def at_start(script: str) -> None:
@@ -39,7 +40,8 @@ def pending() -> None:
     try:
         core = loaded_core()
         if core is not None:
-            adopt(core, loaded=True)
+            if (core, sysroot()) not in _looked_at:  # what was not found then will not be found now
+                adopt(core, loaded=True)
         elif line is not None and gdb.selected_inferior().pid == 0:
             _adopt_argument(line)
     except UserError as error:
@@ -50,13 +52,14 @@ def adopt(core: str, *, loaded: bool, executable: Optional[str] = None) -> None:
     """Loads ``core`` with its program and says so in a line. Raises UserError where it is no core that can be read."""
     from dmods.corefile import find_executable
 
+    _looked_at.add((os.path.abspath(core), sysroot()))
     how = f"the program is {executable}, as given"
     if executable is None:
         executable, how = find_executable(core, sysroot())
     if executable is not None:
-        gdb.execute(f"file {_quoted(executable)}")
+        gdb.execute(f"file {_quoted(os.path.abspath(executable))}")
     if executable is not None or not loaded:
-        _load_core(core)
+        _load_core(os.path.abspath(core))
     note(f"{core}: {how}")
 
 
@@ -76,9 +79,9 @@ def _adopt_argument(line: cmdline.CommandLine) -> None:
     cores = [name for name in files if _elf_type(name) == _ET_CORE]
     if not cores and line.core is None and len(line.files) > 1:
         return  # a program and something else, neither to gdb's liking: gdb has said so
-    core = os.path.abspath(cores[0] if cores else files[0])
+    core = cores[0] if cores else files[0]
     programs = [name for name in files if _elf_type(name) in _ET_PROGRAMS]
-    adopt(core, loaded=False, executable=os.path.abspath(programs[0]) if programs else None)
+    adopt(core, loaded=False, executable=programs[0] if programs else None)
 
 
 _ET_PROGRAMS, _ET_CORE = (2, 3), 4

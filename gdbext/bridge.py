@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import gdb
@@ -11,8 +12,18 @@ import gdb
 from dmods.errors import UserError
 from gdbext import output
 
-# What scripts/setup (or pip) puts there. Anything else that cannot be imported is a defect.
+# What scripts/setup (or pip) puts there.
 _FROM_SETUP = ("dmods._engine", "elftools", "tabulate")
+
+
+def check_set_up() -> None:
+    """Raises UserError where gdb's own Python cannot load what the pack needs: scripts/setup was not run, or elsewhere."""
+    try:
+        for name in _FROM_SETUP:
+            import_module(name)
+    except ImportError as error:
+        setup = Path(__file__).resolve().parents[1] / "scripts" / "setup"
+        raise UserError(f"dmods is not set up for this gdb: {error}", f"run {setup}") from None
 
 
 def bridge(work: Callable[[], None]) -> None:
@@ -30,9 +41,6 @@ def bridge(work: Callable[[], None]) -> None:
     except gdb.GdbError:
         raise
     except Exception as error:  # noqa: BLE001
-        if isinstance(error, ImportError) and (error.name or "").startswith(_FROM_SETUP):
-            setup = Path(__file__).resolve().parents[1] / "scripts" / "setup"
-            raise gdb.GdbError(f"dmods is not set up for this gdb: {error}\nrun {setup}") from None
         # By itself gdb shows a traceback only after `set python print-stack full`.
         output.note(traceback.format_exc())
         raise gdb.GdbError("dmods has a defect: please report the lines above") from None

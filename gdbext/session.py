@@ -73,5 +73,6 @@ def _make(inferior: Any, core: str | None) -> Target:
     from gdbext.target import CoreTarget
 
     if core is not None:
-        return CoreTarget(core, inferior.progspace.filename, names.sysroot())
+        program = names.program()
+        return CoreTarget(core, program if program and os.path.isfile(program) else None, names.sysroot())
     return LiveTarget(inferior)

@@ -114,7 +114,8 @@ def test_a_program_that_is_gone(gdb: Gdb, program: Path, place: Path) -> None:
     copy.unlink()
     done = gdb("-x", "heapcmds.py", core.name, *SHOW, "-ex", "info threads", "-ex", "mdb maps --json")
     assert loaded(done) == "None"
-    assert str(copy) in said(done)[0]
+    (line,) = said(done)
+    assert str(copy) in line
     assert "* 1" in done.stdout  # the core is loaded all the same
     assert '"command"' in done.stdout
 
@@ -128,7 +129,8 @@ def test_a_program_that_is_another_by_now(gdb: Gdb, program: Path, place: Path) 
     subprocess.run(["gcc", "-o", copy, place / "other.c"], check=True)
     done = gdb("-x", "heapcmds.py", core.name, *SHOW, "-ex", "info threads", "-ex", "mdb maps --json")
     assert loaded(done) == "None"
-    assert "build-id" in said(done)[0]
+    (line,) = said(done)
+    assert "build-id" in line
     assert "* 1" in done.stdout
     assert '"command"' in done.stdout
 

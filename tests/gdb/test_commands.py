@@ -56,7 +56,7 @@ def test_another_extensions_commands_stay(gdb: Gdb, core: Path, place: Path) -> 
 def test_help_has_all_that_the_command_declares(gdb: Gdb, name: str) -> None:
     command = dmods.command.find(name)
     text = gdb("-x", "heapcmds.py", "-ex", f"help mdb {name}").stdout
-    assert text.startswith(command.summary.rstrip("."))
+    assert text.lower().startswith(command.summary.lower().rstrip("."))
     assert f"Usage: {name}" in text
     for argument in command.arguments:
         assert argument.names[-1] in text or str(argument.options.get("metavar")) in text
