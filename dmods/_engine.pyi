@@ -65,7 +65,7 @@ class RunReport(TypedDict):
     missing: list[tuple[int, int]]  # not in the dump
     gaps: list[tuple[int, int]]  # between stretches of chunks: somebody else's memory (sbrk)
     lost: list[tuple[int, int]]  # where no chunk could be made out
-    watched: list[int]  # chunks of a watched size
+    watched: list[int]  # chunks that look like a watched structure
     anomaly_count: int
     anomalies: list[tuple[str, int, int, int, int]]  # (fault, chunk, value, chunk before, where chunks make sense again)
 
@@ -87,7 +87,7 @@ class Heap:
         word: int,
         runs: list[tuple[int, int, int, int, int]],
         dead: list[tuple[int, int]],
-        watch: list[int],
+        watch: list[tuple[int, int, int]],
         threads: int,
         progress: Progress = None,
     ) -> None:
@@ -95,7 +95,8 @@ class Heap:
 
         ``runs`` are (start, end, kind, arena number, usable): kind 0 main arena, 1 thread arena (NON_MAIN_ARENA set), 2 one mmapped chunk of
         ``usable`` bytes. ``start`` is a chunk's address, ``end`` the top chunk's (or where the memory ends).
-        ``dead`` is memory within whose words are no pointers; ``watch`` are chunk sizes to report.
+        ``dead`` is memory within whose words are no pointers; ``watch`` are structures to report, as (chunk size, number of counters,
+        bytes of each), the counters being followed by as many pointers.
         Raises MemoryError when the address space for the tables cannot be had.
         """
 

@@ -113,7 +113,7 @@ class ProcessHeap:
                 self.words.size,
                 self.layout.runs,
                 self.roots.dead,
-                caches.watched_sizes(self.words.size),
+                caches.watched(self.words.size),
                 threads(),
                 progress,
             )

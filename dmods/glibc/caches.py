@@ -65,9 +65,9 @@ class _Shape:
 _SHAPES = (_Shape(64, 2), _Shape(76, 2), _Shape(64, 1))
 
 
-def watched_sizes(word: int) -> list[int]:
-    """Chunk sizes of the known forms of ``tcache_perthread_struct``."""
-    return [shape.chunk(word) for shape in _SHAPES]
+def watched(word: int) -> list[tuple[int, int, int]]:
+    """The known forms of ``tcache_perthread_struct`` as ``_engine.Heap`` takes them. (Empty ones are not reported: no matter.)"""
+    return [(shape.chunk(word), shape.bins, shape.width) for shape in _SHAPES]
 
 
 def classes(index: int, word: int) -> tuple[int, int]:
@@ -84,7 +84,7 @@ def classes(index: int, word: int) -> tuple[int, int]:
 
 
 def find_tcaches(words: Words, heap: Heap, watched: Iterable[int], pointers: Iterable[int]) -> Iterator[tuple[int, _Shape]]:
-    """Every ``tcache_perthread_struct`` among the chunks of its sizes (``watched``) and the blocks that thread-local words point to."""
+    """Every ``tcache_perthread_struct`` among the chunks that look like one (``watched``) and the blocks that thread-local words point to."""
     seen: set[int] = set()
     header = 2 * words.size
     for address, trusted in [*((chunk + header, False) for chunk in watched), *((p, True) for p in pointers)]:

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use dmods_engine::heap::find;
 use dmods_engine::heap::lists::{Followed, List, Problem};
 use dmods_engine::heap::model::{self, State};
-use dmods_engine::heap::pass::{Fault, Request, RunReport};
+use dmods_engine::heap::pass::{Fault, Request, RunReport, Watch};
 use dmods_engine::heap::space::{Kind, Run};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -57,8 +57,7 @@ impl Heap {
     }
 }
 
-fn row(heap: &[Run], (block, state, count, bytes): (dmods_engine::heap::index::Block, State, u64, u64)) -> Block {
-    let run = &heap[block.run];
+fn row(run: &Run, (block, state, count, bytes): (dmods_engine::heap::index::Block, State, u64, u64)) -> Block {
     (block.address, block.size, state_number(state), run.arena, run.kind == Kind::Mmapped, count, bytes)
 }
 
@@ -72,7 +71,7 @@ impl Heap {
         word: u64,
         runs: Vec<(u64, u64, u8, u32, u64)>,
         mut dead: Vec<(u64, u64)>,
-        watch: Vec<u64>,
+        watch: Vec<(u64, usize, usize)>,
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
@@ -81,6 +80,7 @@ impl Heap {
             .map(|(start, end, number, arena, usable)| Ok(Run { start, end, kind: kind(number)?, arena, usable }))
             .collect::<PyResult<Vec<_>>>()?;
         dead.sort_unstable();
+        let watch: Vec<Watch> = watch.into_iter().map(|(chunk, bins, width)| Watch { chunk, bins, width }).collect();
         let memory = image.inner.clone();
         let inner = watched(py, progress.as_ref(), |control| {
             let request = Request { image: &memory, runs, dead: &dead, watch: &watch, threads: threads.max(1) };
@@ -172,14 +172,15 @@ impl Heap {
         Ok(py.detach(|| {
             let heap = self.heap();
             let runs = heap.runs();
-            heap.blocks(&states, start, most).into_iter().map(|found| row(&runs, found)).collect()
+            heap.blocks(&states, start, most).into_iter().map(|found| row(&runs[found.0.run], found)).collect()
         }))
     }
 
     fn find(&self, address: u64) -> Option<Block> {
         let heap = self.heap();
         let found = heap.find(address)?;
-        Some(row(&heap.runs(), found))
+        let run = heap.run(found.0.run);
+        Some(row(&run, found))
     }
 
     fn sizes(&self, py: Python<'_>) -> Vec<(u64, u64, u64, u64)> {

@@ -48,6 +48,7 @@ pub struct SizeCount {
 pub trait Heap: Send + Sync {
     fn reports(&self) -> &[RunReport];
     fn runs(&self) -> Vec<Run>;
+    fn run(&self, index: usize) -> Run;
     /// Runs that were left out because they overlap another.
     fn dropped(&self) -> &[Run];
     fn follow(&mut self, image: &Image, list: List, set: bool, collect: bool) -> Followed;
@@ -116,6 +117,10 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
 
     fn runs(&self) -> Vec<Run> {
         self.tables.space.runs.iter().map(|p| p.run).collect()
+    }
+
+    fn run(&self, index: usize) -> Run {
+        self.tables.space.runs[index].run
     }
 
     fn dropped(&self) -> &[Run] {

@@ -69,7 +69,7 @@ pub struct RunReport {
     pub gaps: Vec<(u64, u64)>,
     /// Stretches where no chunk could be made out after damage: their pointers count as roots, lest a block be called leaked wrongly.
     pub lost: Vec<(u64, u64)>,
-    /// Chunks of a watched size.
+    /// Chunks that look like one of the watched structures.
     pub watched: Vec<u64>,
     /// Where the last block ends.
     pub used_end: u64,
@@ -82,9 +82,53 @@ pub struct Request<'a> {
     pub runs: Vec<Run>,
     /// Memory inside runs that is dead (a stack below its SP): its words are no pointers. Sorted.
     pub dead: &'a [(u64, u64)],
-    /// Chunk sizes to report (`RunReport::watched`).
-    pub watch: &'a [u64],
+    /// Chunks to report (`RunReport::watched`).
+    pub watch: &'a [Watch],
     pub threads: usize,
+}
+
+/// A structure to look for: `bins` counters of `width` bytes, then as many pointers into the heap (tcache_perthread_struct).
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    pub chunk: u64,
+    pub bins: usize,
+    pub width: usize,
+}
+
+impl Watch {
+    /// Whether some pointer is set, all that are lead to aligned places in the heap, and the counters agree: set exactly where the
+    /// pointers are (counts of chunks), or all alike where they are not (slots left, glibc 2.42).
+    fn fits<const P: usize>(&self, content: &[u8], spans: &simd::Spans) -> bool {
+        let width = 16 / P;
+        let Some(entries) = content.get((self.bins * self.width).next_multiple_of(width)..) else { return false };
+        if entries.len() < self.bins * width {
+            return false;
+        }
+        let (mut filled, mut counts_agree, mut slots_agree, mut limit) = (0, true, true, 0);
+        for i in 0..self.bins {
+            let entry = word::<P>(entries, i);
+            let counter = if self.width == 1 { u64::from(content[i]) } else { half(content, i) };
+            counts_agree &= (entry != 0) == (counter != 0);
+            if entry != 0 {
+                filled += 1;
+                if entry % GRANULE != 0 || !spans.contains(entry) {
+                    return false;
+                }
+            } else if counter != 0 {
+                slots_agree &= limit == 0 || counter == limit;
+                limit = counter;
+            }
+            if !counts_agree && !slots_agree {
+                return false;
+            }
+        }
+        filled > 0
+    }
+}
+
+/// The 16-bit number `index` of `bytes`.
+fn half(bytes: &[u8], index: usize) -> u64 {
+    u64::from(u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]))
 }
 
 /// The outcome: the tables, a report per run, and the runs that were left out because they overlap another.
@@ -210,7 +254,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         }
     }
 
-    fn run(mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[u64], control: &Control) {
+    fn run(mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[Watch], control: &Control) {
         buffer.resize(BLOCK, 0);
         let run = self.placed.run;
         self.report.used_end = run.end;
@@ -335,7 +379,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
     }
 
     /// Follows the chunks whose headers lie in `[start, start + bytes.len())`.
-    fn walk(&mut self, start: u64, bytes: &[u8], window: &mut Window, watch: &[u64]) {
+    fn walk(&mut self, start: u64, bytes: &[u8], window: &mut Window, watch: &[Watch]) {
         let end = start + bytes.len() as u64;
         while !self.done && self.at < end {
             let (prev_size, field) = if self.at >= start {
@@ -355,8 +399,8 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
                     self.judge_before(prev_size, field);
                     self.set_start(self.at);
                     self.report.chunks += 1;
-                    if watch.contains(&size) {
-                        self.report.watched.push(self.at);
+                    if watch.iter().any(|w| w.chunk == size) {
+                        self.watch(size, start, bytes, watch);
                     }
                     self.advance(self.at + size, true);
                 }
@@ -366,6 +410,26 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
                 }
                 Header::Bad(fault) => self.damage(fault, field, window),
             }
+        }
+    }
+
+    /// A chunk of a watched size: reported only if its content fits, for such sizes are common.
+    #[cold]
+    fn watch(&mut self, size: u64, start: u64, bytes: &[u8], watch: &[Watch]) {
+        let user = self.at + Space::<P>::HEADER;
+        let len = (size - Self::WORD) as usize;
+        let mut copy = Vec::new();
+        let content = match user.checked_sub(start).and_then(|offset| bytes.get(offset as usize..offset as usize + len))
+        {
+            Some(content) => content,
+            None => {
+                copy.resize(len, 0);
+                let got = self.image.read(user, &mut copy);
+                &copy[..got]
+            }
+        };
+        if watch.iter().any(|w| w.chunk == size && w.fits::<P>(content, &self.space.spans)) {
+            self.report.watched.push(self.at);
         }
     }
 
