@@ -30,22 +30,24 @@ class Cause:
     handled: bool
     frame: Optional[Frame]
     abort_message: Optional[str]
+    pid: Optional[int] = None
 
     @property
     def message(self) -> str:
         """One line: what happened, first things first."""
         alive = "the process was alive"
         if not self.handled:
-            return _told(self.signal) if self.signal else alive
-        ended = f"ended by {_told(self.signal)}" if self.signal else alive
-        return f"{_told(self.trap) if self.trap else 'a signal'}; {ended}, in its handler"
+            return self._told(self.signal) if self.signal else alive
+        ended = f"ended by {self._told(self.signal)}" if self.signal else alive
+        return f"{self._told(self.trap) if self.trap else 'a signal'}; {ended}, in its handler"
 
-
-def _told(signal: Signal) -> str:
-    text = signals.describe(signal)
-    if signal.address is not None:
-        return f"{text} at {signal.address:#x}"
-    return f"{text} from process {signal.sender}" if signal.sender else text
+    def _told(self, signal: Signal) -> str:
+        text = signals.describe(signal)
+        if signal.address is not None:
+            return f"{text} at {signal.address:#x}"
+        if not signal.sender:
+            return text
+        return f"{text}, sent by {'the process itself' if signal.sender == self.pid else f'process {signal.sender}'}"
 
 
 def find(target: Target) -> Cause:
@@ -55,8 +57,8 @@ def find(target: Target) -> Cause:
     signal = thread.signal
     trap = stacks.original_trap(target, frames)
     if trap is not None and (trap.signal is None or signals.is_fault(trap.signal)):
-        return Cause(thread, signal, trap.signal, True, trap.frame, _abort_message(target))
-    return Cause(thread, signal, signal, False, frames[0] if frames else None, _abort_message(target))
+        return Cause(thread, signal, trap.signal, True, trap.frame, _abort_message(target), target.pid)
+    return Cause(thread, signal, signal, False, frames[0] if frames else None, _abort_message(target), target.pid)
 
 
 def _abort_message(target: Target) -> Optional[str]:
@@ -92,11 +94,12 @@ def explain_address(target: Target, cause: Cause) -> Optional[str]:
     if trap.number not in (signals.SIGSEGV, signals.SIGBUS):
         return None  # SIGFPE, SIGILL, SIGTRAP: the address is the pc
     if frame is not None and address == frame.pc and not _mapped_for(target, address, "x"):
-        return f"the pc itself: a jump to {_place(target, cause.thread, address, frame)}"
-    return _place(target, cause.thread, address, frame)
+        return f"the pc itself: a jump to {_place(target, cause.thread, frame, address, 'execute')}"
+    past_end = trap.number == signals.SIGBUS and signals.code_name(trap.number, trap.code or 0) == "BUS_ADRERR"
+    return _place(target, cause.thread, frame, address, "past the end" if past_end else "")
 
 
-def _place(target: Target, thread: Thread, address: int, frame: Optional[Frame]) -> str:
+def _place(target: Target, thread: Thread, frame: Optional[Frame], address: int, trouble: str) -> str:
     if address < _NULL_PAGE:
         return "NULL" if address == 0 else f"the NULL page: NULL plus {address:#x}"
     overflow = _overflown(target, thread, address, frame)
@@ -105,11 +108,16 @@ def _place(target: Target, thread: Thread, address: int, frame: Optional[Frame])
     mapping = next((m for m in target.mappings() if address in m), None)
     if mapping is None:
         return f"in no mapping{_nearest(target.mappings(), address)}"
-    what = {"---": "memory that may not be accessed", "r--": "read-only memory", "r-x": "code: read-only"}
-    described = what.get(mapping.flags[:3], "memory that is not executable" if "x" not in mapping.flags else "memory")
-    if mapping.path and mapping.offset + address - mapping.start >= 0:
-        described += f" of {mapping.path}+{mapping.offset + address - mapping.start:#x}"
-    return f"{described} ({mapping.flags} {mapping.start:#x}-{mapping.end:#x})"
+    if trouble == "execute":
+        what = "memory that is not executable"
+    elif trouble == "past the end":
+        what = "past the end of the mapped file"  # mmap(2): or an error when reading it
+    elif "w" in mapping.flags:
+        what = "writable memory"
+    else:
+        what = "read-only memory" if "r" in mapping.flags else "memory that may not be accessed"
+    file = f" {mapping.path} at {mapping.offset + address - mapping.start:#x}" if mapping.path else ""
+    return f"{what}{file} ({mapping.flags} {mapping.start:#x}-{mapping.end:#x})"
 
 
 def _overflown(target: Target, thread: Thread, address: int, frame: Optional[Frame]) -> Optional[str]:

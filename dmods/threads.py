@@ -22,7 +22,8 @@ _PTHREAD_MAX = 0xC00  # sizeof(struct pthread): 2304 in glibc 2.31 to 2.41 on x8
 
 
 class ThreadStack(NamedTuple):
-    """A thread's stack: ``[start, end)``; where glibc made it, static TLS and ``struct pthread`` are at its top.
+    """A thread's stack, ``[start, end)``: where glibc made it, with the guard at its bottom, and static TLS and then
+    ``struct pthread`` at its top.
 
     ``tid`` None: the thread has exited, and only the ``struct pthread`` from ``tcb`` up means anything. ``sp`` None:
     exited, or not among the dump's threads; it may lie elsewhere, on an alternate signal stack (see ``live_stacks``).

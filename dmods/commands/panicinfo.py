@@ -22,8 +22,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         (Column("name"), thread.name),
         (Column("message"), found.message),
         (Column("signal"), signals.describe(found.trap) if found.trap else None),
-        (Column("ended_by", title="ended by"), signals.describe(found.signal) if found.signal else None),
     ]
+    if found.handled and found.signal:
+        facts.append((Column("ended_by", title="ended by"), signals.describe(found.signal)))
     if found.abort_message:
         facts.append((Column("abort_message", title="abort message"), found.abort_message))
     if found.trap is not None and found.trap.address is not None:

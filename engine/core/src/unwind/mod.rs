@@ -101,7 +101,7 @@ impl End {
 
     /// Whether something may have been missed.
     fn is_short(self) -> bool {
-        !matches!(self, End::Outermost | End::Limit)
+        self != End::Outermost
     }
 }
 
@@ -167,22 +167,21 @@ impl Unwinder {
         frames.push(first);
         loop {
             let last = frames.len() - 1;
-            let step = if frames.len() >= limit {
-                Err(End::Limit)
-            } else if !seen.insert((frames[last].pc, frames[last].sp)) {
-                Err(End::NotIncreasing)
-            } else {
+            let step = if seen.insert((frames[last].pc, frames[last].sp)) {
                 self.step(&mut memory, &mut frames[last])
+            } else {
+                Err(End::NotIncreasing)
             };
-            match step {
-                Ok(next) => frames.push(next),
+            let next = match step {
                 Err(end) if end.is_short() && scans < MAX_SCANS => {
                     scans += 1;
-                    match self.scan(&mut memory, &frames[last]) {
-                        Some(trampoline) => frames.push(trampoline),
-                        None => return (frames, end),
-                    }
+                    self.scan(&mut memory, &frames[last]).ok_or(end)
                 }
+                step => step,
+            };
+            match next {
+                Ok(_) if frames.len() >= limit => return (frames, End::Limit),
+                Ok(frame) => frames.push(frame),
                 Err(end) => return (frames, end),
             }
         }

@@ -1,0 +1,133 @@
+"""Frames compared with what the program itself said (its return addresses and CFAs), and with gdb's on the same core."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import pytest
+
+from dmods import signals, stacks, threads
+from dmods.corefile import CoreFile
+from dmods.errors import UserError
+from fixtures import cores
+from fixtures.cores import CoreSet
+from fixtures.programs import PROGRAMS
+from tests import gdb_frames
+
+MODES = PROGRAMS["frames"].modes
+# Modes in which unwinding has to guess; gdb guesses otherwise, or stops.
+GUESSES = {"call": "bad jump", "exec": "bad jump", "jit": "frame pointer", "bare": "scan"}
+VARIANTS = ("no-pie", "static", "static-pie", "stripped")
+HANDLED = ("handler", "altstack", "nested", "bare")
+
+CASES = [(mode, "dynamic") for mode in MODES] + [(mode, v) for v in VARIANTS for mode in ("null", "handler", "altstack")]
+
+
+@cache
+def opened(mode: str, variant: str = "dynamic", userland: str = "host") -> tuple[CoreSet, CoreFile]:
+    core = cores.take("frames", mode=mode, variant=variant, userland=userland)
+    return core, CoreFile(str(core.core), sysroot=str(core.sysroot) if core.sysroot else None)
+
+
+@pytest.mark.parametrize(("mode", "variant"), CASES)
+def test_frames_are_those_that_the_program_told_of(mode: str, variant: str) -> None:
+    core, target = opened(mode, variant)
+    # The main thread told; in a mode with others, one of them died.
+    main = next(thread for thread in target.threads() if thread.tid == core.pid)
+    stack = stacks.walk(target, main, 100_000)
+    told = [(core.truth.facts[f"return{n}"], core.truth.facts[f"cfa{n}"]) for n in (3, 2, 1)]
+    found = [(frame.pc, frame.sp) for frame in stack.frames]
+    assert told[0] in found
+    at = found.index(told[0])
+    assert found[at : at + 3] == told
+    assert stack.end == "outermost"
+    assert {frame.found for frame in stack.frames} - {"thread", "cfi", "signal"} == {GUESSES.get(mode)} - {None}
+
+
+@pytest.mark.parametrize(("mode", "variant"), [case for case in CASES if case[0] not in GUESSES])
+def test_frames_are_those_that_gdb_finds(mode: str, variant: str) -> None:
+    core, target = opened(mode, variant)
+    known, _instruction = gdb_frames.threads_of(core)
+    found = {
+        thread.tid: [(f.pc, f.sp, f.trampoline) for f in stacks.unwind(target, thread, 300)]
+        for thread in target.threads()
+    }
+    assert found == known
+    assert len(found) == (201 if mode == "threads" else 2 if mode in ("raise", "thread-overflow") else 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "variant"), [case for case in CASES if case[0] in HANDLED]
+)
+def test_behind_a_handler_the_frame_is_what_the_handler_was_shown(mode: str, variant: str) -> None:
+    core, target = opened(mode, variant)
+    facts = core.truth.facts
+    frames = stacks.unwind(target, target.threads()[0])
+    (trap,) = stacks.traps(target, frames)
+    assert (trap.frame.pc, trap.frame.sp, trap.frame.registers["rbx"]) == (facts["pc"], facts["sp"], facts["rbx"])
+    assert trap.frame.exact
+    assert trap.signal is not None
+    assert (trap.signal.number, trap.signal.address) == (signals.SIGSEGV, facts["address"])
+    assert stacks.trap_frame(target, target.threads()[0]) == trap.frame
+    trampoline = frames[frames.index(trap.frame) - 1]
+    assert (trampoline.pc, trampoline.sp, trampoline.trampoline) == (facts["return9"], facts["cfa9"], True)
+
+
+def test_without_a_handler_there_is_no_trap_frame() -> None:
+    _core, target = opened("null")
+    assert stacks.trap_frame(target, target.threads()[0]) is None
+
+
+@pytest.mark.parametrize("variant", ["dynamic", "stripped", "static"])
+def test_a_return_address_past_the_end_of_its_function_is_named_by_the_call(variant: str) -> None:
+    core, target = opened("noreturn", variant)
+    names = [stacks.describe(target, frame).partition("+")[0] for frame in stacks.unwind(target, target.threads()[0])]
+    if variant == "stripped":
+        assert "ends_in_a_call" not in names
+    else:
+        assert names[names.index("ends_in_a_call") + 1].startswith("inner")
+        assert names[-1] == "_start"
+
+
+def test_a_handler_on_an_alternate_stack_leaves_two_live_stacks() -> None:
+    core, target = opened("altstack")
+    thread = target.threads()[0]
+    alternate, own = threads.live_stacks(target, thread)
+    start = core.truth.facts["alternate"]
+    assert (alternate.sp, alternate.end) == (thread.registers["rsp"], start + 65536)
+    assert start <= alternate.sp < alternate.end
+    assert own.sp == core.truth.facts["sp"]
+    assert own.end > core.truth.facts["cfa1"]
+
+
+@pytest.mark.parametrize("mode", ["handler", "null", "raise"])
+def test_a_thread_on_its_own_stack_has_one_live_stack(mode: str) -> None:
+    _core, target = opened(mode)
+    for thread in target.threads():
+        (live,) = threads.live_stacks(target, thread)
+        assert live.sp == thread.registers["rsp"]
+
+
+def test_unwinding_two_hundred_threads_takes_a_moment() -> None:
+    _core, target = opened("threads")
+    stacks.unwind(target, target.threads()[0])
+    start = time.process_time()
+    count = sum(len(stacks.unwind(target, thread)) for _ in range(10) for thread in target.threads())
+    assert count > 10 * 200 * 4
+    # 2,000 threads in a second or so; five allows for a machine that is busy or slow.
+    assert time.process_time() - start < 5
+
+
+def test_the_limit_is_said() -> None:
+    _core, target = opened("overflow")
+    stack = stacks.walk(target, target.threads()[0], 10)
+    assert (len(stack.frames), stack.end) == (10, "limit")
+
+
+def test_threads_are_found_by_tid_pthread_t_and_name() -> None:
+    core, target = opened("raise")
+    by_tid = threads.find(target, str(target.threads()[0].tid))
+    assert by_tid == threads.find(target, None) == threads.find(target, hex(core.truth.facts["pthread_self"]))
+    with pytest.raises(UserError, match="no threads are 'nobody'"):
+        threads.find(target, "nobody")
