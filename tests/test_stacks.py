@@ -1,4 +1,4 @@
-"""Frames compared with what the program itself said (its return addresses and CFAs), and with gdb's on the same core."""
+"""Frames compared with what the program itself said (return addresses, CFAs), and with gdb's on the same core."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ GUESSES = {"call": "bad jump", "exec": "bad jump", "jit": "frame pointer", "bare
 VARIANTS = ("no-pie", "static", "static-pie", "stripped")
 HANDLED = ("handler", "altstack", "nested", "bare")
 
-CASES = [(mode, "dynamic") for mode in MODES] + [(mode, v) for v in VARIANTS for mode in ("null", "handler", "altstack")]
+CASES = [(mode, "dynamic") for mode in MODES] + [
+    (mode, v) for v in VARIANTS for mode in ("null", "handler", "altstack")
+]
 
 
 @cache
@@ -57,9 +59,7 @@ def test_frames_are_those_that_gdb_finds(mode: str, variant: str) -> None:
     assert len(found) == (201 if mode == "threads" else 2 if mode in ("raise", "thread-overflow") else 1)
 
 
-@pytest.mark.parametrize(
-    ("mode", "variant"), [case for case in CASES if case[0] in HANDLED]
-)
+@pytest.mark.parametrize(("mode", "variant"), [case for case in CASES if case[0] in HANDLED])
 def test_behind_a_handler_the_frame_is_what_the_handler_was_shown(mode: str, variant: str) -> None:
     core, target = opened(mode, variant)
     facts = core.truth.facts
@@ -81,7 +81,7 @@ def test_without_a_handler_there_is_no_trap_frame() -> None:
 
 @pytest.mark.parametrize("variant", ["dynamic", "stripped", "static"])
 def test_a_return_address_past_the_end_of_its_function_is_named_by_the_call(variant: str) -> None:
-    core, target = opened("noreturn", variant)
+    _core, target = opened("noreturn", variant)
     names = [stacks.describe(target, frame).partition("+")[0] for frame in stacks.unwind(target, target.threads()[0])]
     if variant == "stripped":
         assert "ends_in_a_call" not in names
