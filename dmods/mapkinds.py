@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Optional
 
+from dmods.elf import PAGE
+from dmods.ranges import Ranges
 from dmods.target import AddressRange, Target
 
 # In the order in which they are listed.
@@ -32,24 +34,44 @@ _VSYSCALL = 0xFFFFFFFFFF600000  # arch/x86/include/uapi/asm/vsyscall.h: VSYSCALL
 Claim = tuple[int, int, str]  # start, end, kind
 
 
-def kinds(target: Target, claims: Iterable[Claim] = ()) -> list[tuple[AddressRange, str]]:
-    """Every mapping with its kind, by address. A mapping of which only a part is claimed is split.
+def kinds(target: Target) -> list[tuple[AddressRange, str]]:
+    """Every mapping with its kind, by address; one of which only a part is the allocator's is split.
 
-    ``claims`` is what an allocator knows of its memory (kinds "heap" and "arena"); the rest follows from the dump
-    alone: the stacks from the threads' stack pointers, the vdso from the modules, the files from their paths.
-    "reserved" is address space that cannot be accessed (the unused end of an arena, a guard page): no memory is
-    behind it.
+    The allocator says what is heap and arena; the stacks follow from the threads' stack pointers, the vdso from the
+    modules, the rest from the paths. "reserved" is address space that cannot be accessed (a guard page, the unused
+    end of an arena): no memory is behind it.
     """
     stacks = _stacks(target)
-    vdso = next((module for module in target.modules() if module.path == "[vdso]"), None)
+    vdso = next((module.start for module in target.modules() if module.path == "[vdso]"), None)
+    claims = allocator_claims(target)
+    arena_ends = {end for _start, end, kind in claims if kind == "arena"}
     found: list[tuple[AddressRange, str]] = []
-    owned = sorted(claims)
     for mapping in target.mappings():
-        kind = _kind(mapping, stacks.get(mapping.start))
-        if _is_vdso(mapping, vdso.start if vdso is not None else None):
+        if _is_vdso(mapping, vdso):
             kind = "vdso"
-        found.extend(_split(mapping, kind, owned))
+        elif _is_barred(mapping, arena_ends, stacks):
+            kind = "reserved"
+        else:
+            kind = _kind(mapping, stacks.get(mapping.start))
+        found.extend(_split(mapping, kind, claims if mapping.path is None and "w" in mapping.flags else ()))
     return found
+
+
+def allocator_claims(target: Target) -> list[Claim]:
+    """What malloc knows to be its own: thread arenas as "arena"; the main arena and blocks with a mapping of their
+    own as "heap"."""
+    from dmods.glibc import arenas, runs
+    from dmods.glibc.words import Words
+
+    words = Words(target.image(), target.arch.word)
+    hint = target.lookup("main_arena")
+    mallocs = arenas.find(words, target.mappings(), hint.address if hint else None)
+    layout = runs.arrange(words, mallocs, target.mappings(), PAGE)
+    of_arenas = [(heap.start, heap.start + heap.size) for arena in layout.arenas for heap in arena.heaps]
+    headers = [(arena.address, arena.end) for arena in layout.arenas]  # the main arena's is no heap, but in libc's data
+    claims = [(start, end, "arena") for start, end in of_arenas]
+    claims += [(start, end, "heap") for start, end in Ranges([*of_arenas, *headers]).without(layout.owned)]
+    return sorted(claims)
 
 
 def _stacks(target: Target) -> dict[int, str]:
@@ -71,8 +93,6 @@ def _kind(mapping: AddressRange, stack: object) -> str:
         if mapping.path.startswith(_SHARED):
             return "shared"
         return "file text" if "x" in mapping.flags else "file data"
-    if mapping.flags == "---":
-        return "reserved"
     return str(stack) if stack else "anon"
 
 
@@ -84,10 +104,19 @@ def _is_vdso(mapping: AddressRange, vdso: Optional[int]) -> bool:
     return below and mapping.path is None and mapping.flags == "r--"
 
 
+def _is_barred(mapping: AddressRange, arena_ends: Set[int], stacks: Mapping[int, str]) -> bool:
+    """What cannot be accessed. gdb's gcore writes it as readable zeros, so there the place must tell: a guard page
+    ends where a thread's stack begins, and the rest of an arena begins where its heap ends."""
+    if mapping.path is not None:
+        return False
+    beside = mapping.start in arena_ends or stacks.get(mapping.end) == "thread stack"
+    return mapping.flags == "---" or (mapping.flags == "r--" and beside)
+
+
 def _split(mapping: AddressRange, kind: str, claims: Sequence[Claim]) -> Iterator[tuple[AddressRange, str]]:
     at = mapping.start
     for start, end, claimed in claims:
-        if end <= at or mapping.flags == "---":
+        if end <= at:
             continue
         if start >= mapping.end:
             break
