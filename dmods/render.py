@@ -79,18 +79,22 @@ def _batches(rows: Iterable[Sequence[Value]]) -> Iterator[list[Sequence[Value]]]
         yield batch
 
 
+def _shown(table: Table) -> list[tuple[int, Column]]:
+    """The columns that text has, each with its place in a row."""
+    return [(index, column) for index, column in enumerate(table.columns) if not column.hidden]
+
+
 def _grid(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
-    shown = [index for index, column in enumerate(table.columns) if not column.hidden]
-    columns = [table.columns[index] for index in shown]
-    cells = [_cell(column) for column in columns]
+    columns = [column for _index, column in _shown(table)]
+    cells = [(index, _cell(column)) for index, column in _shown(table)]
     widths: list[int] = []
     for batch in _batches(table.rows):
-        texts = [[cell(row[index]) for cell, index in zip(cells, shown)] for row in batch]
+        texts = [[cell(row[index]) for index, cell in cells] for row in batch]
         if not widths:
             headings = [column.heading for column in columns]
             widths = [
-                max(column.width, *map(len, (row[index] for row in [headings, *texts])))
-                for index, column in enumerate(columns)
+                max(column.width, *map(len, (row[place] for row in [headings, *texts])))
+                for place, column in enumerate(columns)
             ]
             yield bold(_line(headings, columns, widths)) + "\n"
         yield "".join(_line(row, columns, widths) + "\n" for row in texts)
@@ -106,22 +110,22 @@ def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) 
 
 def _plain(table: Table) -> Iterator[str]:
     # With 0x, as mdb's ::walk: these lines are fed to other commands.
-    cells = [_prefixed if column.kind == "address" else _cell(column) for column in table.columns]
-    only = cells[0] if len(cells) == 1 else None
+    cells = [(index, _prefixed if column.kind == "address" else _cell(column)) for index, column in _shown(table)]
+    if len(cells) == 1:  # a walk: as fast as may be
+        only, cell = cells[0]
+        for batch in _batches(table.rows):
+            yield "".join([cell(row[only]) + "\n" for row in batch])
+        return
     for batch in _batches(table.rows):
-        if only is not None:
-            yield "".join(only(row[0]) + "\n" for row in batch)
-        else:
-            yield "".join(" ".join(cell(value) for cell, value in zip(cells, row)) + "\n" for row in batch)
+        yield "".join(" ".join(cell(row[index]) for index, cell in cells).rstrip() + "\n" for row in batch)
 
 
 def _records(table: Table) -> Iterator[str]:
-    width = max((len(column.heading) for column in table.columns), default=0) + 1
-    cells = [_cell(column) for column in table.columns]
+    columns = _shown(table)
+    width = max((len(column.heading) for _index, column in columns), default=0) + 1
+    cells = [(index, f"{column.heading + ':':<{width}} ", _cell(column)) for index, column in columns]
     for number, row in enumerate(table.rows):
-        lines = [
-            f"{column.heading + ':':<{width}} {cell(value)}\n" for column, cell, value in zip(table.columns, cells, row)
-        ]
+        lines = [f"{heading}{cell(row[index])}\n" for index, heading, cell in cells]
         yield ("\n" if number else "") + "".join(lines)
 
 

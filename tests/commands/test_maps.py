@@ -1,0 +1,80 @@
+"""maps against /proc/PID/maps as the program saved it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from dmods.corefile import CoreFile
+from dmods.mapkinds import KINDS, kinds
+from tests.corekit import Crash
+
+
+def run(*words: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "dmods", "maps", *words], check=True, capture_output=True, text=True
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def found(crashed: Crash) -> Any:
+    return json.loads(run(str(crashed.core), "-v", "--json"))
+
+
+def test_kinds_are_what_proc_maps_calls_them(crashed: Crash) -> None:
+    named = {}
+    for line in (crashed.where / "maps").read_text().splitlines():
+        extent, flags, _offset, _device, _inode, *path = line.split(maxsplit=5)
+        start = int(extent.split("-")[0], 16)
+        name = path[0] if path else ""
+        if name.startswith("/dev/zero"):
+            named[start] = "shared"
+        elif name.startswith("/"):
+            named[start] = "file text" if "x" in flags else "file data"
+        elif name.startswith("["):
+            names = {"[heap]": "heap", "[stack]": "stack", "[vdso]": "vdso", "[vvar]": "vdso", "[vsyscall]": "vdso"}
+            named[start] = names.get(name, "vdso")
+        elif flags.startswith("---"):
+            named[start] = "reserved"
+    core = CoreFile(str(crashed.core))
+    by_start = {mapping.start: kind for mapping, kind in kinds(core)}
+    assert {start: by_start.get(start) for start in named} == named
+    stacks = [mapping for mapping, kind in kinds(core) if kind == "thread stack"]
+    others = [thread.registers["rsp"] for thread in core.threads() if thread.tid != core.pid]
+    assert sorted(any(sp in mapping for mapping in stacks) for sp in others) == [True] * 3
+    assert len(stacks) == 3
+
+
+def test_sums(found: Any, crashed: Crash) -> None:
+    tables = {table["name"]: table["rows"] for table in found["tables"]}
+    truth = crashed.maps()
+    vsyscall = [row for row in tables["mappings"] if int(row["start"], 16) >= 1 << 63]
+    assert sum(row["bytes"] for row in tables["mappings"]) - sum(row["bytes"] for row in vsyscall) == sum(
+        end - start for start, end, *_ in truth
+    )
+    for key in ("count", "bytes", "dumped"):
+        assert sum(row[key] for row in tables["kinds"]) == found["totals"][key]
+    assert [row["kind"] for row in tables["kinds"]] == [
+        kind for kind in KINDS if any(row["kind"] == kind for row in tables["mappings"])
+    ]
+
+
+def test_text_and_json_agree(found: Any, crashed: Crash) -> None:
+    rows = next(table["rows"] for table in found["tables"] if table["name"] == "kinds")
+    *lines, total = run(str(crashed.core)).splitlines()[1:]
+    assert [(line[:12].strip(), *map(int, line[12:].split())) for line in lines] == [
+        tuple(row.values()) for row in rows
+    ]
+    assert list(map(int, total.split()[1:])) == [found["totals"][key] for key in ("count", "bytes", "dumped")]
+
+
+def test_guard_pages_of_a_gcore_core_are_no_memory(gcored: Crash) -> None:
+    core = CoreFile(str(gcored.core))
+    guards = {start for start, _end, flags, _offset, path in gcored.maps() if flags == "---" and path is None}
+    reserved = {mapping.start for mapping, kind in kinds(core) if kind == "reserved"}
+    assert len(guards & reserved) >= 3
+    assert reserved <= guards

@@ -1,0 +1,144 @@
+"""The command line from outside: exit status, two-line errors, pipes, interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.corekit import Crash
+
+ROOT = Path(__file__).parent.parent
+
+
+def dmods(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dmods", *words], check=False, capture_output=True, text=True, timeout=60, **options
+    )  # type: ignore[call-overload, no-any-return]
+
+
+def test_an_overview_and_help() -> None:
+    for words in ((), ("--help",), ("-h",), ("help",)):
+        done = dmods(*words)
+        assert done.returncode == 0
+        assert done.stdout.startswith("usage: dmods NAME core [args]")
+        assert "\n  maps " in done.stdout
+    for words in (("help", "maps"), ("maps", "--help"), ("maps", "-h")):
+        done = dmods(*words)
+        assert done.returncode == 0
+        assert done.stdout.startswith("usage: dmods maps ")
+        assert "--sysroot DIR" in done.stdout
+
+
+def test_the_version_is_the_projects() -> None:
+    found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert found is not None
+    version = found[1]
+    assert dmods("--version").stdout == f"dmods {version}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "what"),
+    [
+        (("nonesuch", "core"), 2, "no command 'nonesuch'"),
+        (("maps",), 2, "required: core"),
+        (("maps", "/bin/true", "--nonesuch"), 2, "--nonesuch"),
+        (("--nonesuch",), 2, "the command comes first"),
+        (("/bin/true", "maps"), 2, "the command comes first"),
+        (("help", "nonesuch"), 2, "no command"),
+        (("maps", "/bin/true"), 1, "not a core"),
+        (("maps", "/nonexistent"), 1, "cannot open"),
+        (("maps", "/bin/true", "--sysroot", "/nonexistent"), 1, "not a folder"),
+    ],
+)
+def test_what_the_user_must_mend_is_two_lines(words: tuple[str, ...], status: int, what: str) -> None:
+    done = dmods(*words)
+    assert done.returncode == status
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 2, done.stderr
+    assert what in done.stderr.splitlines()[0]
+    assert done.stderr.startswith("dmods: ")
+
+
+def test_options_before_and_after(crashed: Crash, tmp_path: Path) -> None:
+    core = str(crashed.core)
+    plain = dmods("maps", core, "--json").stdout
+    assert json.loads(plain)["target"] == core
+    for words in (
+        ("--exe", str(crashed.program), "maps", core, "--json"),
+        (f"--exe={crashed.program}", "maps", "--json", core),
+        ("maps", core, "--exe", str(crashed.program), "--json"),
+        ("maps", "--json", "--exe", str(crashed.program), core),
+    ):
+        assert dmods(*words).stdout == plain
+    elsewhere = dmods("--sysroot", str(tmp_path), "maps", core)
+    assert elsewhere.returncode == 0
+    assert "note: " in elsewhere.stderr
+    assert "not on this machine" in elsewhere.stderr
+
+
+def test_a_reader_that_has_seen_enough(crashed: Crash) -> None:
+    line = f"{sys.executable} -m dmods maps -v {crashed.core}; echo status $? >&2"
+    done = subprocess.run(["sh", "-c", f"( {line} ) | true"], check=False, capture_output=True, text=True, timeout=60)
+    assert done.stderr == "status 0\n"
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    """Interrupted while it reads its core, which is here a process that never answers."""
+    script = tmp_path / "slow.py"
+    script.write_text(
+        "import sys, time\nfrom dmods import __main__ as m\n"
+        "def slow(args):\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "m._target = slow\nsys.exit(m.main(['maps', 'core']))\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    _out, err = process.communicate(timeout=10)
+    assert err == b"interrupted\n"
+    assert process.returncode == 130
+
+
+def test_a_terminal_gets_bold_headings_and_no_colour_is_obeyed(crashed: Crash) -> None:
+    for environment, bold in (({}, True), ({"NO_COLOR": "1"}, False)):
+        master, slave = pty.openpty()
+        subprocess.run(
+            [sys.executable, "-m", "dmods", "maps", str(crashed.core)],
+            check=True, stdout=slave, env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment},
+        )  # fmt: skip
+        os.close(slave)
+        shown = os.read(master, 4096)
+        os.close(master)
+        assert (b"\x1b[1m" in shown) == bold
+
+
+def test_a_name_the_encoding_lacks_is_escaped(crashed: Crash) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    exotic = crashed.where / "cœur"
+    exotic.symlink_to(crashed.core)
+    done = dmods("maps", str(exotic), "--json", env=environment)
+    assert done.returncode == 0
+    missing = dmods("maps", str(exotic) + "é", env=environment)
+    assert missing.returncode == 1
+    assert "\\xe9" in missing.stderr
+
+
+def test_it_starts_fast(crashed: Crash) -> None:
+    """All of Python's start, imports and parsing: the best of five, in CPU time."""
+    best = 9.0
+    for _ in range(5):
+        before = os.times()
+        assert dmods("maps", str(crashed.core)).returncode == 0
+        after = os.times()
+        best = min(best, after.children_user + after.children_system - before.children_user - before.children_system)
+        time.sleep(0.01)
+    assert best < 0.4, "the goal is 0.15 s on an idle machine with compiled modules"
