@@ -1,4 +1,4 @@
-"""Report -> text or JSON. The one place that knows widths, units, hexadecimal and colour.
+"""Report -> text (and, in dmods/renderjson.py, JSON). The one place that knows widths, units, hexadecimal and colour.
 
 Rows are printed as they come: a walk of ten million addresses is never held in memory. Tables are laid out here and
 not by a library because mdb's layouts have least widths and zero-padded addresses, and because of the streaming.
@@ -14,7 +14,7 @@ from typing import Callable, Optional, TextIO
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
-_BATCH = 1000  # rows that are looked at together: the first of them set the widths of a grid
+BATCH = 1000  # rows that are looked at together: the first of them set the widths of a grid
 _ABSENT = "-"  # None in text; null in JSON
 
 Cell = Callable[[Value], str]
@@ -27,8 +27,14 @@ def render(  # noqa: PLR0917 (every front end gives all six)
 
     The notes come last, for what is found while the rows are made.
     """
+
+    def all_notes() -> list[str]:
+        return list(dict.fromkeys([*(target.notes if target is not None else ()), *report.notes]))
+
     if json:
-        _render_json(report, command, target, out)
+        from dmods.renderjson import write  # json takes a while to import
+
+        write(report, command, target, all_notes, out)
         return
     for number, table in enumerate(report.tables):
         if number:
@@ -36,15 +42,8 @@ def render(  # noqa: PLR0917 (every front end gives all six)
         for text in _table(table, _bold(out)):
             out.write(text)
     out.flush()
-    for note in _notes(report, target):
+    for note in all_notes():
         err.write(f"note: {printable(note)}\n")
-
-
-def _notes(report: Report, target: Optional[Target]) -> list[str]:
-    return list(dict.fromkeys([*(target.notes if target is not None else ()), *report.notes]))
-
-
-# -- text -------------------------------------------------------------------------------------------------------------
 
 
 def printable(text: str) -> str:
@@ -73,9 +72,9 @@ def _table(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
         yield printable(line) + "\n"
 
 
-def _batches(rows: Iterable[Sequence[Value]]) -> Iterator[list[Sequence[Value]]]:
+def batches(rows: Iterable[Sequence[Value]]) -> Iterator[list[Sequence[Value]]]:
     walker = iter(rows)
-    while batch := list(islice(walker, _BATCH)):
+    while batch := list(islice(walker, BATCH)):
         yield batch
 
 
@@ -88,7 +87,7 @@ def _grid(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
     columns = [column for _index, column in _shown(table)]
     cells = [(index, _cell(column)) for index, column in _shown(table)]
     widths: list[int] = []
-    for batch in _batches(table.rows):
+    for batch in batches(table.rows):
         texts = [[cell(row[index]) for index, cell in cells] for row in batch]
         if not widths:
             headings = [column.heading for column in columns]
@@ -113,10 +112,10 @@ def _plain(table: Table) -> Iterator[str]:
     cells = [(index, _prefixed if column.kind == "address" else _cell(column)) for index, column in _shown(table)]
     if len(cells) == 1:  # a walk: as fast as may be
         only, cell = cells[0]
-        for batch in _batches(table.rows):
+        for batch in batches(table.rows):
             yield "".join([cell(row[only]) + "\n" for row in batch])
         return
-    for batch in _batches(table.rows):
+    for batch in batches(table.rows):
         yield "".join(" ".join(cell(row[index]) for index, cell in cells).rstrip() + "\n" for row in batch)
 
 
@@ -155,40 +154,3 @@ def _text(value: Value) -> str:
     if value is None:
         return _ABSENT
     return printable(value) if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-# -- JSON -------------------------------------------------------------------------------------------------------------
-
-
-def _render_json(report: Report, command: str, target: Optional[Target], out: TextIO) -> None:
-    """One object, written as the rows come: a row a line."""
-    from json import dumps
-
-    out.write(f'{{"command": {dumps(command)}, "target": {dumps(_name(target))}, "tables": [')
-    for number, table in enumerate(report.tables):
-        out.write(f'{", " if number else ""}{{"name": {dumps(table.name)}, "rows": [')
-        names = [column.name for column in table.columns]
-        addresses = [index for index, column in enumerate(table.columns) if column.kind == "address"]
-        between = "\n"
-        for batch in _batches(table.rows):
-            rows = [dict(zip(names, _with_prefix(row, addresses))) for row in batch]
-            out.write(between + ",\n".join(map(dumps, rows)))
-            between = ",\n"
-        out.write("\n]}")
-    out.write(f'], "totals": {dumps(report.totals)}, "notes": {dumps(_notes(report, target))}}}\n')
-    out.flush()
-
-
-def _name(target: Optional[Target]) -> Optional[str]:
-    """The core, or "process PID"; None for a command that needs no target."""
-    if target is None or target.path is not None:
-        return target.path if target is not None else None
-    return f"process {target.pid}"
-
-
-def _with_prefix(row: Sequence[Value], addresses: Sequence[int]) -> Sequence[Value]:
-    values = list(row)
-    for index in addresses:
-        value = values[index]
-        values[index] = hex(value) if isinstance(value, int) else value
-    return values

@@ -159,7 +159,7 @@ def test_thread_locals_are_kept_apart(preferences: tuple[Symbols, dict[str, int]
 
 
 def test_separate_debug_information_and_minidebuginfo(tmp_path: Path) -> None:
-    """A stripped program names its static functions again: from a .debug file under the sysroot, or from .gnu_debugdata."""
+    """A stripped program names its static functions again: by a .debug file under the sysroot, or .gnu_debugdata."""
     (tmp_path / "s.c").write_text(
         "#include <stdlib.h>\n__attribute__((noinline)) static void secret(void) { abort(); }\n"
         "int main(void) { secret(); }\n"
@@ -234,14 +234,14 @@ def symbol_table(entries: list[bytes], strings: bytes) -> bytes:
     at_strings = 64 + len(symtab)
     at_sections = at_strings + len(strings)
 
-    def section(kind: int, flags: int, address: int, offset: int, size: int, link: int, entry: int) -> bytes:
-        return struct.pack("<IIQQQQIIQQ", 0, kind, flags, address, offset, size, link, 0, 1, entry)
+    def section(kind: int, *, flags: int = 0, at: tuple[int, int, int], link: int = 0, entry: int = 0) -> bytes:
+        return struct.pack("<IIQQQQIIQQ", 0, kind, flags, *at, link, 0, 1, entry)
 
     sections = [
         bytes(64),
-        section(1, 6, 0x1000, 0, 0x100000, 0, 0),
-        section(2, 0, 0, 64, len(symtab), 3, 24),
-        section(3, 0, 0, at_strings, len(strings), 0, 0),
+        section(1, flags=6, at=(0x1000, 0, 0x100000)),
+        section(2, at=(0, 64, len(symtab)), link=3, entry=24),
+        section(3, at=(0, at_strings, len(strings))),
     ]
     header = b"\x7fELF\2\1\1" + bytes(9)
     header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, at_sections, 0, 64, 56, 0, 64, len(sections), 3)
