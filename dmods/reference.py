@@ -1,0 +1,81 @@
+"""docs/COMMANDS.md, made from the commands' own data (scripts/docs writes it)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dmods.command import Argument, Command
+
+INTRODUCTION = """\
+# Commands
+
+<!-- Made by scripts/docs from the commands themselves: change those. -->
+
+In gdb each command is there as `mdb NAME`, and as plain `NAME` unless gdb has a command of that name; `help NAME`
+explains it. Without a debugger: `dmods NAME core [args]`. Addresses may be written as `0x...`, a symbol, `symbol+offset` or
+``module`symbol+offset``; in gdb, as any expression.
+
+Every command also takes `--json` (one object: `command`, `target`, `notes`, `tables`, `totals`; addresses are `"0x..."`
+strings, sizes integers of bytes) and `-h`. The standalone form takes `--exe FILE` and `--sysroot DIR`; its exit status
+is 0 when done, 1 when something cannot be done, 2 for a wrong command line. Notes and errors go to stderr.
+"""
+
+
+def page(commands: Iterable[Command]) -> str:
+    """The whole page, as Markdown."""
+    found = list(commands)
+    table = [f"| [`{one.name}`](#{one.name}) | {one.summary} |" for one in found]
+    parts = [INTRODUCTION, "\n".join(["| command | what it gives |", "|---|---|", *table])]
+    parts += ["\n".join(_section(one)) for one in found]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _section(command: Command) -> Iterator[str]:
+    yield f"## {command.name}\n"
+    yield f"    {' '.join([command.name, *map(usage, command.arguments)])}\n"
+    yield command.summary[0].upper() + command.summary[1:] + "."
+    if command.description:
+        yield f"\n{command.description}"
+    if command.arguments:
+        yield "\n| argument | |\n|---|---|"
+        for argument in command.arguments:
+            names = argument.names if argument.names[0].startswith("-") else (value_name(argument),)
+            value = f" {value_name(argument)}" if _takes_value(argument) and names is argument.names else ""
+            shown = ", ".join(f"`{name}{value}`" for name in names).replace("|", "\\|")
+            yield f"| {shown} | {argument.options.get('help', '')} |"
+    if command.examples:
+        yield ""
+        for line, shows in command.examples:
+            yield f"- `{line}`: {shows}"
+
+
+def usage(argument: Argument) -> str:
+    """As a usage line has it: ``[--top N]``, ``[ADDR]``, ``NAME``."""
+    if argument.names[0].startswith("-"):
+        text = f"{argument.names[0]} {value_name(argument)}" if _takes_value(argument) else argument.names[0]
+        return text if argument.options.get("required") else f"[{text}]"
+    name = value_name(argument)
+    return {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} ..."}.get(argument.options.get("nargs", ""), name)
+
+
+def _takes_value(argument: Argument) -> bool:
+    return argument.options.get("action", "store") in ("store", "append")
+
+
+def value_name(argument: Argument) -> str:
+    """What stands for the argument's value."""
+    longest = max(argument.names, key=len)
+    return str(argument.options.get("metavar") or longest.lstrip("-").replace("-", "_").upper())
+
+
+def main() -> None:
+    """Writes the page to stdout."""
+    import sys
+
+    from dmods import command
+
+    sys.stdout.write(page(command.find(name) for name in command.names()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""docs/COMMANDS.md is what the commands say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dmods import command
+from dmods.command import Argument, Command
+from dmods.reference import page, usage
+from dmods.report import Report
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "COMMANDS.md").read_text() == page(command.find(name) for name in command.names()), (
+        "run scripts/docs"
+    )
+
+
+def test_usage_lines() -> None:
+    assert usage(Argument("-d", "--details", action="store_true")) == "[-d]"
+    assert usage(Argument("--top", metavar="N", type=int)) == "[--top N]"
+    assert usage(Argument("-m", "--module")) == "[-m MODULE]"
+    assert usage(Argument("what", nargs="?", metavar="ADDR")) == "[ADDR]"
+    assert usage(Argument("name")) == "NAME"
+    assert usage(Argument("name", nargs="+")) == "NAME ..."
+
+
+def test_a_command_on_the_page() -> None:
+    made = Command(
+        "walkies",
+        "what it does",
+        lambda _target, _args: Report(),
+        description="More of it.",
+        arguments=[
+            Argument("-v", action="store_true", help="say more"),
+            Argument("-n", "--top", metavar="N", help="only N"),
+            Argument("what", nargs="?", metavar="ADDR|NAME", help="this one"),
+        ],
+        examples=[("walkies -v", "all of it")],
+    )
+    text = page([made])
+    assert "| [`walkies`](#walkies) | what it does |" in text
+    assert text.partition("\n## ")[2].splitlines() == [
+        "walkies",
+        "",
+        "    walkies [-v] [-n N] [ADDR|NAME]",
+        "",
+        "What it does.",
+        "",
+        "More of it.",
+        "",
+        "| argument | |",
+        "|---|---|",
+        "| `-v` | say more |",
+        "| `-n N`, `--top N` | only N |",
+        "| `ADDR\\|NAME` | this one |",
+        "",
+        "- `walkies -v`: all of it",
+    ]
