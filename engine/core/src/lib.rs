@@ -5,8 +5,8 @@
 
 pub mod disassemble;
 pub mod heap;
+pub mod hw;
 pub mod image;
-pub mod simd;
 pub mod symbols;
 pub mod tcb;
 pub mod unwind;

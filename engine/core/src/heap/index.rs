@@ -64,6 +64,16 @@ impl<I: Index, const P: usize> Region<I, P> {
         self.ptr[bit / 64] |= 1 << (bit % 64);
     }
 
+    /// Which granules begin a chunk that is not marked.
+    #[inline(always)]
+    pub fn unmarked(&self) -> u64 {
+        let open: [u64; P] = std::array::from_fn(|i| self.size_words(i) & !self.ptr[i]);
+        if open == [0; P] {
+            return 0;
+        }
+        (0..REGION).filter(|g| open[g * P / 64] >> (g * P % 64 + 1) & 1 != 0).fold(0, |mask, g| mask | 1 << g)
+    }
+
     #[inline(always)]
     pub fn unmark(&mut self, granule: usize) {
         let bit = granule * P + 1;
@@ -185,6 +195,23 @@ impl<I: Index, const P: usize> Tables<I, P> {
     /// The range of edges of the block whose chunk begins at `granule`.
     #[inline(always)]
     pub fn edges_of(&self, granule: usize) -> (usize, usize) {
+        let region = &self.regions[granule / REGION];
+        let within = granule % REGION;
+        let above = if within == REGION - 1 { 0 } else { region.start >> (within + 1) };
+        if P == 2 && above != 0 {
+            // Most blocks lie within one region: count its 128 bits once.
+            let words = u128::from(region.ptr[0] & !region.size_words(0))
+                | u128::from(region.ptr[1] & !region.size_words(1)) << 64;
+            let first = within * P + 2;
+            let count = (above.trailing_zeros() as usize + 1) * P - 1;
+            let inside = words >> first & ((1 << count) - 1);
+            if inside == 0 {
+                return (0, 0);
+            }
+            let before = (words & ((1 << first) - 1)).count_ones() as usize;
+            let edge = region.edge.get() + before;
+            return (edge, edge + inside.count_ones() as usize);
+        }
         let end = self.next_start(granule);
         (self.edge_at(granule * P + 2), self.edge_at(end * P + 1))
     }

@@ -10,7 +10,7 @@
 //!    whose candidate is *later* in the first order (an earlier one would have visited it), so now it has been visited
 //!    before its turn. What is left are exactly the direct leaks.
 
-use super::index::Tables;
+use super::index::{Region, Tables};
 use super::mark::Marker;
 use super::space::{Kind, REGION};
 use super::{Control, Index, Stopped};
@@ -53,13 +53,7 @@ pub struct Group {
 
 /// To be called once the roots have been marked to the end.
 pub fn find<I: Index, const P: usize>(tables: &mut Tables<I, P>, control: &Control) -> Result<Leaks<I>, Stopped> {
-    let leaked: Vec<u64> = tables
-        .regions
-        .iter()
-        .map(|region| {
-            (0..REGION).filter(|&g| region.start >> g & 1 != 0 && !region.marked(g)).fold(0, |m, g| m | 1 << g)
-        })
-        .collect();
+    let leaked: Vec<u64> = tables.regions.iter().map(Region::unmarked).collect();
     let mut marker = Marker::new(tables);
     marker.count_bytes = true;
     let mut candidates: Vec<I> = Vec::new();

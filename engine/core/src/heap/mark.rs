@@ -11,8 +11,8 @@ use super::index::Tables;
 use super::pass::word;
 use super::space::REGION;
 use super::{Control, Index, Stopped};
+use crate::hw;
 use crate::image::Image;
-use crate::simd;
 
 /// Targets whose tables are on their way.
 const PENDING: usize = 24;
@@ -51,7 +51,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     /// A candidate pointer (as a word number) was met.
     #[inline(always)]
     pub fn meet(&mut self, target: usize) {
-        simd::prefetch(&self.tables.regions, target / (REGION * P));
+        hw::prefetch(&self.tables.regions, target / (REGION * P));
         let oldest = std::mem::replace(&mut self.pending[self.next], target);
         self.next = (self.next + 1) % PENDING;
         if self.waiting < PENDING {
@@ -83,13 +83,18 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         }
         let (first, end) = self.tables.edges_of(granule);
         if first < end {
-            simd::prefetch(self.tables.edges.as_slice(), first);
+            hw::prefetch(self.tables.edges.as_slice(), first);
             self.stack.push((I::new(first), I::new(end)));
         }
     }
 
     /// Follows everything that was met, to the end.
     pub fn drain(&mut self, control: &Control) -> Result<(), Stopped> {
+        hw::fast(|| self.follow(control))
+    }
+
+    #[inline(always)]
+    fn follow(&mut self, control: &Control) -> Result<(), Stopped> {
         let mut since_check = 0u32;
         loop {
             while !self.stack.is_empty() {

@@ -8,15 +8,17 @@ use super::index::{Edges, Region, Tables};
 use super::space::{Kind, Placed, Run, Space, GRANULE, REGION, REGION_BYTES};
 use super::window::Window;
 use super::{Control, Index, Stopped};
+use crate::hw;
 use crate::image::Image;
-use crate::simd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 /// Bytes read at once: a few fit in the second-level cache, and a system call is spread over many.
-const BLOCK: usize = 1 << 20;
+const BLOCK: usize = 1 << 18;
 /// Consistent headers in a row before a place is believed to begin a chunk after damage.
 const CHAIN: usize = 16;
+/// Runs below this size get no huge pages for their edges: most of such a page would stay empty.
+const LARGE: u64 = 32 << 20;
 /// Anomalies described in each run; all are counted.
 const DESCRIBED: usize = 100;
 
@@ -98,7 +100,7 @@ pub struct Watch {
 impl Watch {
     /// Whether some pointer is set, all that are lead to aligned places in the heap, and the counters agree: set exactly where the
     /// pointers are (counts of chunks), or all alike where they are not (slots left, glibc 2.42).
-    fn fits<const P: usize>(&self, content: &[u8], spans: &simd::Spans) -> bool {
+    fn fits<const P: usize>(&self, content: &[u8], spans: &hw::Spans) -> bool {
         let width = 16 / P;
         let Some(entries) = content.get((self.bins * self.width).next_multiple_of(width)..) else { return false };
         if entries.len() < self.bins * width {
@@ -142,6 +144,7 @@ pub struct Built<T> {
 pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> Result<Built<Tables<I, P>>, Stopped> {
     let (space, dropped) = Space::<P>::new(request.runs);
     let mut regions = vec![Region::<I, P>::default(); space.regions];
+    hw::huge_pages(&regions);
     let mut free = vec![0u64; space.regions];
     let mut edges = Edges::<I>::new(space.edges).map_err(Stopped::NoMemory)?;
     let mut reports = vec![RunReport::default(); space.runs.len()];
@@ -156,6 +159,9 @@ pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> R
             let edge_end = space.runs.get(index + 1).map_or(space.edges, |next| next.edge);
             let (e, rest) = edges.split_at_mut(edge_end - space.runs[index].edge);
             edges = rest;
+            if space.runs[index].run.end - space.runs[index].run.start >= LARGE {
+                hw::huge_pages(e);
+            }
             jobs.push(Mutex::new(Some(Scan::new(request.image, &space, index, r, f, e, report))));
         }
         let mut order: Vec<usize> = (0..jobs.len()).collect();
@@ -166,7 +172,7 @@ pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> R
             while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let job = jobs[index].lock().unwrap_or_else(|e| e.into_inner()).take();
                 if let Some(job) = job {
-                    job.run(&mut buffer, request.dead, request.watch, control);
+                    hw::fast(|| job.run(&mut buffer, request.dead, request.watch, control));
                 }
             }
         };
@@ -254,6 +260,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         }
     }
 
+    #[inline(always)]
     fn run(mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[Watch], control: &Control) {
         buffer.resize(BLOCK, 0);
         let run = self.placed.run;
@@ -333,7 +340,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
     }
 
     /// Range-tests the words of one region; `allowed` masks words that can be pointers at all. Returns which ones were kept.
-    #[inline]
+    #[inline(always)]
     fn candidates(&mut self, at: u64, bytes: &[u8], allowed: [u64; P], dead: &[(u64, u64)]) -> [u64; P] {
         let mut kept = [0u64; P];
         let stride = 64 * Self::WORD as usize;
@@ -362,6 +369,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         kept
     }
 
+    #[inline(always)]
     fn keep_candidates(&mut self, at: u64, bytes: &[u8], dead: &[(u64, u64)], back: &mut usize) {
         let index = ((at - self.placed.run.start) / REGION_BYTES) as usize;
         let region = &mut self.regions[index];
@@ -379,9 +387,16 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
     }
 
     /// Follows the chunks whose headers lie in `[start, start + bytes.len())`.
+    #[inline(always)]
     fn walk(&mut self, start: u64, bytes: &[u8], window: &mut Window, watch: &[Watch]) {
         let end = start + bytes.len() as u64;
         while !self.done && self.at < end {
+            if self.at >= start {
+                self.ordinary(start, bytes, watch);
+                if self.at >= end {
+                    return;
+                }
+            }
             let (prev_size, field) = if self.at >= start {
                 let offset = (self.at - start) as usize;
                 (word_at::<P>(bytes, offset), word_at::<P>(bytes, offset + Self::WORD as usize))
@@ -410,6 +425,33 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
                 }
                 Header::Bad(fault) => self.damage(fault, field, window),
             }
+        }
+    }
+
+    /// The hot loop: chunks in use behind chunks in use, nothing remarkable about them. Stops at the first other one.
+    #[inline(always)]
+    fn ordinary(&mut self, start: u64, bytes: &[u8], watch: &[Watch]) {
+        let run = self.placed.run;
+        let flags = if run.kind == Kind::Thread { PREV_INUSE | NON_MAIN_ARENA } else { PREV_INUSE };
+        // No chunk of a watched size, none that could be a fencepost, none that reaches beyond the run.
+        let watched: [u64; 4] = std::array::from_fn(|i| watch.get(i).map_or(0, |w| w.chunk));
+        let (mut at, mut before, mut before2) = (self.at, self.before, self.before2);
+        let mut chunks = 0;
+        while let Some(header) = bytes.get((at - start) as usize..(at - start) as usize + 2 * Self::WORD as usize) {
+            let field = word_at::<P>(header, Self::WORD as usize);
+            let size = field & !FLAGS;
+            let plain = field & FLAGS == flags && size >= Space::<P>::MIN_CHUNK && size % GRANULE == 0;
+            if !plain || size > run.end - at || at == run.end || watched.contains(&size) {
+                break;
+            }
+            let granule = ((at - run.start) / GRANULE) as usize;
+            self.regions[granule / REGION].start |= 1 << (granule % REGION);
+            chunks += 1;
+            (before2, before, at) = (before, at, at + size);
+        }
+        if chunks > 0 {
+            self.report.chunks += chunks;
+            (self.at, self.before, self.before2, self.before_is_chunk) = (at, before, before2, true);
         }
     }
 
@@ -642,11 +684,11 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
 }
 
 #[inline(always)]
-pub(super) fn in_spans<const P: usize>(part: &[u8], spans: &simd::Spans) -> u64 {
+pub(super) fn in_spans<const P: usize>(part: &[u8], spans: &hw::Spans) -> u64 {
     if P == 2 {
-        part.try_into().map_or(0, |bytes| simd::in_spans_64(bytes, spans))
+        part.try_into().map_or(0, |bytes| hw::in_spans_64(bytes, spans))
     } else {
-        part.try_into().map_or(0, |bytes| simd::in_spans_32(bytes, spans))
+        part.try_into().map_or(0, |bytes| hw::in_spans_32(bytes, spans))
     }
 }
 

@@ -5,7 +5,7 @@
 //! (16 bytes: malloc's alignment) and *regions* (64 granules: 1 KiB), each run beginning a new region. `P` is the
 //! number of words in a granule: 2 where pointers have 8 bytes, 4 where they have 4.
 
-use crate::simd::Spans;
+use crate::hw::Spans;
 
 /// Granules in a region.
 pub const REGION: usize = 64;

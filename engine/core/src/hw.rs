@@ -1,4 +1,36 @@
-//! The only `unsafe` of the engine: the vector range test and the prefetch hint.
+//! What the hardware can do faster: the only `unsafe` of the heap engine.
+
+/// Runs `work` compiled for what this CPU has (bit counting, AVX2), when it has it. Only what is inlined into `work` gains.
+#[inline]
+pub fn fast<R>(work: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("bmi1")
+        && std::arch::is_x86_feature_detected!("bmi2")
+        && std::arch::is_x86_feature_detected!("lzcnt")
+        && std::arch::is_x86_feature_detected!("popcnt")
+    {
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+        unsafe fn run<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
+        // SAFETY: the CPU has all of them.
+        return unsafe { run(work) };
+    }
+    work()
+}
+
+/// Asks for huge pages behind a large slice that has not been touched yet: a table that is read at random otherwise misses the TLB each
+/// time. A hint: nothing depends on it.
+pub fn huge_pages<T>(slice: &[T]) {
+    const HUGE: usize = 2 << 20;
+    let start = (slice.as_ptr() as usize).next_multiple_of(HUGE);
+    let end = (slice.as_ptr() as usize + std::mem::size_of_val(slice)) / HUGE * HUGE;
+    if start < end {
+        // SAFETY: whole pages within the slice, which stays as it is whatever the kernel does.
+        unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
+    }
+}
 
 /// Up to two spans `[lo, lo + len)` of pointer values worth a closer look; an unused one has `len` 0.
 #[derive(Clone, Copy, Debug, Default)]
