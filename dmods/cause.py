@@ -13,15 +13,17 @@ from dmods.target import AddressRange, Signal, Target, Thread
 
 _NULL_PAGE = 0x10000  # mmap_min_addr of Debian and Fedora: nothing is mapped below
 _OVERFLOW_REACH = 1 << 20  # how far past the end of its stack one frame may reach
-_FRAME_MAX = 1 << 16  # ... and how far sp may still be from it: the red zone, or a store before sp is moved
+_FRAME_MAX = 1 << 16  # ... and how far above that end sp may still be, when a store goes ahead of it
 _MESSAGE_MAX = 1024
 
 
 @dataclass(frozen=True)
 class Cause:
-    """``signal`` ended ``thread`` (None: the dump does not say; the process was alive). ``trap`` is the fault to look
-    at: ``signal`` itself, or one behind a signal frame, whose handler then ended the process (``handled``).
-    ``frame`` is where that happened, at exactly its pc; None without registers.
+    """What is known of a death.
+
+    ``signal`` ended ``thread`` (None: the process was alive, or the dump does not say). ``trap`` is the fault to look at:
+    ``signal`` itself, or one behind a signal frame, whose handler then ended the process (``handled``). ``frame`` is where
+    that happened, at exactly its pc; None without registers.
     """
 
     thread: Thread
@@ -54,7 +56,7 @@ def find(target: Target) -> Cause:
     """Raises UserError for a dump without threads."""
     thread = threads.find(target, None)
     frames = stacks.unwind(target, thread)
-    signal = thread.signal
+    signal = thread.signal if thread.signal and signals.is_deadly(thread.signal) else None
     trap = stacks.original_trap(target, frames)
     if trap is not None and (trap.signal is None or signals.is_fault(trap.signal)):
         return Cause(thread, signal, trap.signal, True, trap.frame, _abort_message(target), target.pid)

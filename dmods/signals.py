@@ -42,6 +42,11 @@ SIGINFO_SIZE = 128
 # What an instruction itself brings about (when the kernel says so: si_code above 0).
 FAULTS = frozenset({SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV})
 
+# Those that end no process by themselves: a debugger that dumps a living one leaves SIGSTOP.
+_HARMLESS = frozenset(
+    _NUMBERS[name] for name in ("SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGWINCH")
+)
+
 
 def name(number: int) -> str:
     """``SIGSEGV`` for 11; ``SIGRTMIN+2`` as the kernel counts (glibc keeps 32 and 33 for itself); ``signal 99``."""
@@ -64,6 +69,11 @@ def describe(signal: Signal) -> str:
     if signal.code is None:
         return name(signal.number)
     return f"{name(signal.number)} {code_name(signal.number, signal.code)}"
+
+
+def is_deadly(signal: Signal) -> bool:
+    """Whether a process can have died of it."""
+    return signal.number not in _HARMLESS
 
 
 def is_fault(signal: Signal) -> bool:

@@ -38,9 +38,12 @@ class ThreadStack(NamedTuple):
 
 
 class LiveStack(NamedTuple):
-    """The live part of one stack of a thread, ``[sp, end)``, and which: a thread may have an alternate one too."""
+    """The live part of one stack of a thread, ``[start, end)``, and which: a thread may have an alternate one too.
 
-    sp: int
+    ``start`` is the stack pointer; of a frame that a signal interrupted, less the red zone, which the kernel keeps.
+    """
+
+    start: int
     end: int
     note: str
 
@@ -70,21 +73,21 @@ def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
     own = _live(target, thread)
     found: list[LiveStack] = []
     for index, frame in enumerate(frames):
-        behind = index > 0 and frames[index - 1].trampoline
-        if index and not behind:
+        interrupted = index > 0 and frames[index - 1].trampoline
+        if index and not interrupted:
             continue
-        if any(stack.sp <= frame.sp < stack.end for stack in found):
+        if any(stack.start <= frame.sp < stack.end for stack in found):
             continue  # the signal was handled on the stack that it interrupted
+        start = frame.sp - (target.arch.red_zone if interrupted else 0)
         alternate = _alternate_stack(target, frames[index:], frame.sp)
         if alternate is not None:
-            found.append(LiveStack(frame.sp, alternate[1], "alternate signal stack"))
-        elif own is not None and own.start <= frame.sp < own.end:
-            found.append(LiveStack(frame.sp, own.end, "interrupted by a signal" if behind else "running"))
-        else:
-            mapping = _mapping(target.mappings(), frame.sp)
-            if mapping is not None:
-                found.append(LiveStack(frame.sp, mapping.end, "interrupted by a signal" if behind else "running"))
-    if own is not None and own.tcb is not None and not any(own.start <= stack.sp < own.end for stack in found):
+            found.append(LiveStack(max(start, alternate[0]), alternate[1], "alternate signal stack"))
+            continue
+        on_own = own is not None and own.start <= frame.sp < own.end
+        holder = own if on_own else _mapping(target.mappings(), frame.sp)
+        if holder is not None:
+            found.append(LiveStack(start, holder.end, "interrupted by a signal" if interrupted else "running"))
+    if own is not None and own.tcb is not None and not any(own.start <= stack.start < own.end for stack in found):
         # It runs on a stack of the program's own (or unwinding did not get out of a handler's): where it left the one
         # that it was started on is not known, so nothing of that is dead.
         found.append(LiveStack(own.start, own.end, "all of it: where the thread left it is not known"))

@@ -92,3 +92,12 @@ def test_the_thread_that_raised_is_named() -> None:
     core = cores.take("frames", mode="raise")
     assert record("raise")["thread"] not in (None, core.pid)
     assert record("raise")["message"] == "SIGABRT SI_TKILL, sent by the process itself"
+
+
+def test_a_living_process_has_not_died() -> None:
+    panicinfo = command.find("panicinfo")
+    core = cores.take("shapes", how="gcore")
+    (table,) = panicinfo.run(CoreFile(str(core.core)), panicinfo.parser().parse_args([])).tables
+    (row,) = table.rows
+    found = dict(zip((column.name for column in table.columns), row))
+    assert (found["thread"], found["message"], found["signal"]) == (core.pid, "the process was alive", None)

@@ -196,8 +196,14 @@ impl Unwinder {
     fn step(&self, memory: &mut Memory<'_>, frame: &mut Frame) -> Result<Frame, End> {
         match self.at(memory, frame.pc, frame.exact) {
             At::Trampoline(trampoline) => {
-                let saved = signal::frame_at(self.arch, memory, trampoline, frame.sp).ok_or(End::Unreadable)?;
+                let (sp, saved) = match (frame.found, self.arch.link) {
+                    (Found::FramePointer, Some(_)) => signal::frame_above(self.arch, memory, trampoline, frame.sp),
+                    _ => signal::frame_at(self.arch, memory, trampoline, frame.sp).map(|saved| (frame.sp, saved)),
+                }
+                .ok_or(End::Unreadable)?;
                 frame.trampoline = true;
+                frame.sp = sp;
+                frame.registers[self.arch.sp] = Some(sp);
                 frame.ucontext = Some(saved.ucontext);
                 frame.siginfo = Some(saved.siginfo);
                 self.frame(saved.registers, Found::Signal, true).ok_or(End::Unreadable)

@@ -37,6 +37,22 @@ pub fn frame_at(arch: &Arch, memory: &mut Memory<'_>, trampoline: &Trampoline, s
     Some(SignalFrame { ucontext, siginfo, registers })
 }
 
+/// The signal frame of a trampoline that a frame pointer chain led to. Where calls do not push the return address, the
+/// handler's frame is larger than its frame record, so the signal frame is the first plausible one above that.
+pub fn frame_above(
+    arch: &Arch,
+    memory: &mut Memory<'_>,
+    trampoline: &Trampoline,
+    sp: u64,
+) -> Option<(u64, SignalFrame)> {
+    const REACH: u64 = 1 << 16;
+    (0..REACH / 16).find_map(|step| {
+        let sp = sp.checked_add(16 * step)?;
+        let frame = frame_at(arch, memory, trampoline, sp)?;
+        plausible(arch, memory, &frame).then_some((sp, frame))
+    })
+}
+
 /// Whether the words of a `struct ucontext` could have been written by the kernel for a process in user mode.
 fn plausible(arch: &Arch, memory: &mut Memory<'_>, frame: &SignalFrame) -> bool {
     // uc_flags has three bits so far, uc_link is the kernel's 0 (fs/signal code of both machines).
@@ -58,9 +74,10 @@ fn plausible(arch: &Arch, memory: &mut Memory<'_>, frame: &SignalFrame) -> bool 
             matches!(cs, 0x33 | 0x23) && matches!(ss, 0 | 0x2b)
         }
         "aarch64" => {
-            // pstate: EL0, AArch64 (mode bits 0), no bits above 32; a stack pointer is 16-aligned.
+            // pstate: EL0, AArch64 (mode bits 0), no bits above 32; sp is 16-aligned; a signal number.
             let Some(pstate) = memory.word(frame.ucontext.saturating_add(448), 8) else { return false };
-            pstate >> 32 == 0 && pstate & 0x1f == 0 && sp & 0xf == 0
+            let Some(signal) = memory.word(frame.siginfo, 4) else { return false };
+            pstate >> 32 == 0 && pstate & 0x1f == 0 && sp & 0xf == 0 && (1..=64).contains(&signal)
         }
         // i386: cs in the low half of the word after eip.
         _ => memory.word(frame.ucontext.saturating_add(80), 4).is_some_and(|cs| matches!(cs & 0xffff, 0x23 | 0x73)),

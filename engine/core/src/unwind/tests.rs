@@ -309,6 +309,24 @@ fn aarch64_leaves_signs_and_signals() {
     assert_eq!(end, End::NotCode);
 }
 
+/// A handler without tables saved its frame record, and whatever else, below the signal frame.
+#[test]
+fn aarch64_signal_frames_are_found_above_a_handler_without_tables() {
+    let mut process = Process::new(&arch::AARCH64, &[None, None, Some(vec![])]);
+    process.put_code(function(1), arch::AARCH64.trampolines[0].code);
+    process.push(ALTERNATE + 0x48, function(1));
+    let frame = ALTERNATE + 0x80;
+    process.push(frame, 11);
+    process.push(frame + 128 + 432, STACK);
+    process.push(frame + 128 + 440, function(2) + 4);
+    // By the frame pointer, or by looking for a trampoline's address and a plausible frame above it.
+    for (fp, found) in [(ALTERNATE + 0x40, Found::FramePointer), (1, Found::Scan)] {
+        let (frames, _end) = process.unwind(function(0) + 4, ALTERNATE, &[(29, fp), (30, 0)]);
+        assert_eq!(frames[1], (function(1), frame, found));
+        assert_eq!(frames[2], (function(2) + 4, STACK, Found::Signal));
+    }
+}
+
 #[test]
 fn hostile_bytes_cost_no_more_than_an_end() {
     // xorshift64: the same damage in every run.
