@@ -17,19 +17,28 @@ _FROM_SETUP = ("dmods._engine", "elftools", "tabulate")
 
 
 def check_set_up() -> None:
-    """Raises UserError where gdb's own Python cannot load what the pack needs: scripts/setup was not run, or elsewhere."""
+    """Raises UserError where gdb's own Python cannot load what the pack needs: scripts/setup was not run here."""
     try:
         for name in _FROM_SETUP:
             import_module(name)
     except ImportError as error:
-        setup = Path(__file__).resolve().parents[1] / "scripts" / "setup"
-        raise UserError(f"dmods is not set up for this gdb: {error}", f"run {setup}") from None
+        raise _not_set_up(error) from None
+
+
+def _not_set_up(error: ImportError) -> UserError:
+    setup = Path(__file__).resolve().parents[1] / "scripts" / "setup"
+    return UserError(f"dmods is not set up for this gdb: {error}", f"run {setup}")
 
 
 def bridge(work: Callable[[], None]) -> None:
     """Does the work. What the user can mend is told without a traceback; anything else is our defect and keeps it."""
     try:
-        work()
+        try:
+            work()
+        except ImportError as error:
+            if error.name != "dmods._engine":
+                raise
+            raise _not_set_up(error) from None  # an engine older than what asks it: pulled, and not built again
     except UserError as error:
         raise gdb.GdbError(f"{error.what}\n{error.how}") from None
     except KeyboardInterrupt:
@@ -40,7 +49,7 @@ def bridge(work: Callable[[], None]) -> None:
         raise gdb.GdbError(str(error)) from None
     except gdb.GdbError:
         raise
-    except Exception as error:  # noqa: BLE001
+    except Exception:  # noqa: BLE001
         # By itself gdb shows a traceback only after `set python print-stack full`.
         output.note(traceback.format_exc())
         raise gdb.GdbError("dmods has a defect: please report the lines above") from None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -225,3 +227,26 @@ def test_an_unset_up_pack_says_what_to_run(here: str, gdb: Gdb, place: Path) -> 
     assert "scripts/setup" in done.stderr
     assert "Traceback" not in done.stderr
     assert "= 42" in done.stdout
+
+
+def test_installed_by_pip(here: str, gdb: Gdb, place: Path, program: Path) -> None:
+    """In site-packages all packages are neighbours, and `python -m gdbext` tells where the launcher is."""
+    site = place / "site-packages"
+    for package in ("dmods", "gdbext"):
+        shutil.copytree(ROOT / package, site / package)
+    for package in ("elftools", "tabulate"):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        shutil.copytree(Path(spec.origin).parent, site / package)
+    asked = subprocess.run(
+        [sys.executable, "-m", "gdbext"],
+        cwd=site,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(site)},
+    )
+    done = gdb("-x", asked.stdout.strip(), here, *SHOW, "-ex", "mdb maps --json")
+    assert loaded(done) == str(program)
+    assert '"command"' in done.stdout

@@ -79,7 +79,7 @@ def test_help_option_prints_help_and_gdb_lives(gdb: Gdb) -> None:
         ("mdb maps --js", "mdb maps --json"),
         ("maps -", "maps --help"),
         ("sysbp _ex", "sysbp _exit"),
-        ("mdb whatis greet", "mdb whatis greeting"),
+        ("mdb findleaks greet", "mdb findleaks greeting"),
     ],
 )
 def test_completion(gdb: Gdb, program: Path, typed: str, offered: str) -> None:
