@@ -12,10 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Callable, NamedTuple, Optional, Union
 
-from elftools.common.exceptions import ELFParseError
-from elftools.common.utils import struct_parse
-from elftools.elf.structs import ELFStructs
-
 from dmods.errors import CorruptError, TruncatedError
 
 # Up to ``size`` bytes at ``offset``; fewer (b"" even) where there are no more.
@@ -80,6 +76,8 @@ def page_up(value: int) -> int:
 @cache
 def structs(word: int, little_endian: bool) -> Any:
     """pyelftools' declarations for one word size and byte order (a core's, which are a superset of a file's)."""
+    from elftools.elf.structs import ELFStructs
+
     made = ELFStructs(little_endian=little_endian, elfclass=word * 8)
     made.create_basic_structs()
     made.create_advanced_structs("ET_CORE")
@@ -89,6 +87,10 @@ def structs(word: int, little_endian: bool) -> Any:
 def parse(read: Read, where: str) -> Elf:
     """The headers that begin at offset 0 of ``read``. Raises CorruptError (not ELF), TruncatedError (not even a
     header)."""
+    # Here and not above: 30 ms, which a debugger that only registers the commands need not pay.
+    from elftools.common.exceptions import ELFParseError
+    from elftools.common.utils import struct_parse
+
     head = read(0, 64)
     if head[:4] != b"\x7fELF":
         raise CorruptError(f"{where} is not ELF")

@@ -13,14 +13,14 @@ from dmods.errors import UserError
 from gdbext import output
 
 # What scripts/setup (or pip) puts there.
-_FROM_SETUP = ("dmods._engine", "elftools", "tabulate")
+_FROM_SETUP = ("dmods._engine", "elftools")
 
 
 def check_set_up() -> None:
     """Raises UserError where gdb's own Python cannot load what the pack needs: scripts/setup was not run here."""
     try:
         for name in _FROM_SETUP:
-            import_module(name)
+            import_module(name)  # of elftools only the outermost, which is empty
     except ImportError as error:
         raise _not_set_up(error) from None
 

@@ -236,7 +236,7 @@ def test_control_c_leaves_gdb_usable(core: Path, place: Path, tmp_path: Path, bo
 
 
 def test_loading_is_quick(gdb: Gdb) -> None:
-    """What `-x heapcmds.py` adds to gdb's start, in CPU time: 0.1 s on an idle machine, twice that on a busy one."""
+    """What `-x heapcmds.py` adds to gdb's own start, in CPU time: under 0.1 s, or on a busy machine in proportion."""
 
     def spent(*arguments: str) -> float:
         before = os.times()
@@ -245,5 +245,5 @@ def test_loading_is_quick(gdb: Gdb) -> None:
         return after.children_user + after.children_system - before.children_user - before.children_system
 
     gdb("-x", "heapcmds.py")  # compiles
-    extra = min(spent("-x", "heapcmds.py") for _ in range(5)) - min(spent() for _ in range(5))
-    assert extra < 0.2
+    own = min(spent() for _ in range(5))  # 0.05 s on an idle machine
+    assert min(spent("-x", "heapcmds.py") for _ in range(5)) - own < max(0.1, 4 * own)
