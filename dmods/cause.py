@@ -21,9 +21,9 @@ _MESSAGE_MAX = 1024
 class Cause:
     """What is known of a death.
 
-    ``signal`` ended ``thread`` (None: the process was alive, or the dump does not say). ``trap`` is the fault to look at:
-    ``signal`` itself, or one behind a signal frame, whose handler then ended the process (``handled``). ``frame`` is where
-    that happened, at exactly its pc; None without registers.
+    ``signal`` ended ``thread`` (None: the process was alive, or the dump does not say). ``trap`` is the fault to look
+    at: ``signal`` itself, or one behind a signal frame, whose handler then ended the process (``handled``). ``frame``
+    is where that happened, at exactly its pc; None without registers.
     """
 
     thread: Thread
