@@ -76,6 +76,15 @@ def test_behind_a_handler_the_frame_is_what_the_handler_was_shown(mode: str, var
     assert (trampoline.pc, trampoline.sp, trampoline.trampoline) == (facts["return9"], facts["cfa9"], True)
 
 
+@pytest.mark.parametrize("mode", ["handler", "altstack"])
+def test_the_trap_is_found_where_no_file_of_the_process_is(mode: str, tmp_path: Path) -> None:
+    core = cores.take("frames", mode=mode)
+    target = CoreFile(str(core.core), sysroot=str(tmp_path))
+    assert not any(module.file for module in target.modules())
+    (trap,) = stacks.traps(target, stacks.unwind(target, target.threads()[0]))
+    assert (trap.frame.pc, trap.frame.sp) == (core.truth.facts["pc"], core.truth.facts["sp"])
+
+
 def test_without_a_handler_there_is_no_trap_frame() -> None:
     _core, target = opened("null")
     assert stacks.trap_frame(target, target.threads()[0]) is None

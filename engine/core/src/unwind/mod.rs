@@ -194,7 +194,12 @@ impl Unwinder {
 
     /// The caller of `frame`. Fills in what `frame` turns out to be, if that is a trampoline.
     fn step(&self, memory: &mut Memory<'_>, frame: &mut Frame) -> Result<Frame, End> {
-        match self.at(memory, frame.pc, frame.exact) {
+        let at = match self.at(memory, frame.pc, frame.exact) {
+            // Known by what lies behind it: its code may not be in the dump.
+            At::Nothing if frame.found == Found::Scan => At::Trampoline(&self.arch.trampolines[0]),
+            at => at,
+        };
+        match at {
             At::Trampoline(trampoline) => {
                 let (sp, saved) = match (frame.found, self.arch.link) {
                     (Found::FramePointer, Some(_)) => signal::frame_above(self.arch, memory, trampoline, frame.sp),

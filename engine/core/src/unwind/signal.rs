@@ -84,6 +84,17 @@ fn plausible(arch: &Arch, memory: &mut Memory<'_>, frame: &SignalFrame) -> bool 
     }
 }
 
+/// Whether x86-64's kernel wrote this: its floating point state follows, aligned for xsave, and the interrupted pc is code.
+/// Asked when the dump lacks the trampoline's own code.
+fn has_floating_point_state(memory: &mut Memory<'_>, frame: &SignalFrame, is_code: &impl Fn(u64) -> bool) -> bool {
+    // mcontext.fpregs; the state lies above the frame: get_sigframe() in arch/x86/kernel/signal.c makes room for it first.
+    const REACH: u64 = 1 << 14;
+    let pc = frame.registers[super::arch::X86_64.pc];
+    let state = frame.ucontext.checked_add(224).and_then(|at| memory.word(at, 8));
+    let near = state.is_some_and(|at| at % 64 == 0 && at > frame.ucontext && at - frame.ucontext < REACH);
+    near && pc.is_some_and(is_code)
+}
+
 /// Looks upward from `sp` for the address of a trampoline with a plausible signal frame where it would find one:
 /// (the trampoline's address, its sp). `is_code` says what is worth looking at.
 pub fn scan(
@@ -95,28 +106,31 @@ pub fn scan(
     let word = arch.word as u64;
     let start = sp.checked_add(word - 1)? & !(word - 1);
     let &(first, end) = memory.image.covered(start, start.saturating_add(SCAN)).first()?;
-    let mut trampoline: Option<(u64, &'static Trampoline)> = None;
+    let mut last: Option<(u64, &'static Trampoline)> = None;
     let mut rejected: Option<u64> = None;
     let mut at = first;
     while first == start && at.checked_add(word)? <= end {
         let value = memory.word(at, arch.word)?;
         let next = at + word;
+        let mut known = true;
         if rejected != Some(value) && is_code(value) {
+            known = memory.word(value, 1).is_some();
             match trampoline_at(arch, memory, value) {
-                Some(found) => trampoline = Some((value, found)),
+                Some(found) => last = Some((value, found)),
+                None if !known && arch.name == "x86_64" => last = Some((value, &arch.trampolines[0])),
                 None => rejected = Some(value),
             }
         }
         // x86 pushes the trampoline's address as the handler's return address, so its frame follows at once. AArch64
         // passes it in the link register: the handler saves it, below the frame.
-        let candidate = match (trampoline, arch.link) {
+        let candidate = match (last, arch.link) {
             (Some((pc, kind)), None) if pc == value => Some((pc, kind, next)),
             (Some((pc, kind)), Some(_)) if at % 16 == 0 => Some((pc, kind, at)),
             _ => None,
         };
         if let Some((pc, kind, sp)) = candidate {
             if let Some(frame) = frame_at(arch, memory, kind, sp) {
-                if plausible(arch, memory, &frame) {
+                if plausible(arch, memory, &frame) && (known || has_floating_point_state(memory, &frame, &is_code)) {
                     return Some((pc, sp));
                 }
             }

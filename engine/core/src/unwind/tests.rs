@@ -115,6 +115,10 @@ impl Process {
     }
 
     fn unwinder(&self) -> Unwinder {
+        self.unwinder_of((CODE, CODE + self.code.len() as u64))
+    }
+
+    fn unwinder_of(&self, code: (u64, u64)) -> Unwinder {
         let segment = |start: u64, data: &[u8]| Segment {
             start,
             end: start + data.len() as u64,
@@ -126,7 +130,6 @@ impl Process {
             segment(STACK, &self.stack),
             segment(ALTERNATE, &self.alternate),
         ];
-        let code = (CODE, CODE + self.code.len() as u64);
         let module = Module { start: MODULE, end: code.1, bias: 0, file: None };
         Unwinder::new(Arc::new(Image::new(&[], segments).unwrap()), self.arch, vec![module], vec![code])
     }
@@ -254,6 +257,27 @@ fn a_signal_frame_is_found_where_unwinding_stops_short() {
     assert_eq!((frames[1].pc, frames[1].sp, frames[1].found), (function(1), STACK + 0x408, Found::Scan));
     assert_eq!((frames[2].pc, frames[2].sp, frames[2].found), (function(2) + 8, STACK + 0x800, Found::Signal));
     assert_eq!((frames.len(), end), (4, End::Outermost));
+}
+
+#[test]
+fn a_signal_frame_is_found_where_the_dump_has_no_code_at_all() {
+    let mut process = Process::new(&arch::X86_64, &[None, None, None]);
+    let mapped = (CODE, CODE + process.code.len() as u64);
+    process.code.clear();
+    process.push_signal_frame(STACK + 0x400, function(1), function(2) + 8, STACK + 0x800, 5);
+    for (state, count) in [(STACK + 0x640, 3), (STACK + 0x648, 1), (STACK, 1), (0, 1)] {
+        process.push(STACK + 0x408 + 224, state);
+        let unwinder = process.unwinder_of(mapped);
+        let mut registers = UNKNOWN;
+        registers[16] = Some(function(0) + 1);
+        registers[7] = Some(STACK);
+        let (frames, _end) = unwinder.unwind(&registers, 100);
+        assert_eq!(frames.len(), count, "{state:x}");
+        if count == 3 {
+            assert_eq!((frames[1].pc, frames[1].found, frames[1].trampoline), (function(1), Found::Scan, true));
+            assert_eq!((frames[2].pc, frames[2].sp), (function(2) + 8, STACK + 0x800));
+        }
+    }
 }
 
 #[test]
