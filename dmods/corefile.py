@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import weakref
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
@@ -51,10 +51,7 @@ class CoreFile:
         self.arch = arches.of_elf(header.machine, header.word, header.little_endian, path)
         self._loads, spoiled = coremap.loads(header.loads(), self._size)
         self._starts = [load.start for load in self._loads]
-        raw_notes = self._raw_notes(header)
-        if any(name == b"VMCOREINFO" for name, _kind, _desc in raw_notes):
-            raise _kernel_dump(path)
-        self._notes = corenotes.parse(raw_notes, self.arch)
+        self._notes = corenotes.parse(self._raw_notes(header), self.arch)
         self.pid: Optional[int] = self._notes.pid
         self._note_damage(header, spoiled)
         self.executable: Optional[str] = self._executable()
@@ -64,20 +61,22 @@ class CoreFile:
             return b""
         return os.pread(self._descriptor, min(size, self._size - offset), offset)
 
-    def _raw_notes(self, header: elf.Elf) -> list[tuple[bytes, int, bytes]]:
+    def _raw_notes(self, header: elf.Elf) -> Iterator[tuple[bytes, int, bytes]]:
         budget = _MAX_NOTES
-        found: list[tuple[bytes, int, bytes]] = []
         for segment in header.segments:
-            if segment.type == elf.PT_NOTE and budget > 0:
-                data = self._pread(segment.offset, min(segment.filesz, budget))
-                if len(data) < segment.filesz:
-                    self.notes.append(
-                        f"{segment.filesz - len(data)} of {segment.filesz} bytes of the core's notes are missing: "
-                        "threads or registers may be too"
-                    )
-                budget -= len(data)
-                found.extend(elf.notes(data, header.little_endian))
-        return found
+            if segment.type != elf.PT_NOTE or budget <= 0:
+                continue
+            data = self._pread(segment.offset, min(segment.filesz, budget))
+            if len(data) < segment.filesz:
+                self.notes.append(
+                    f"{segment.filesz - len(data)} of {segment.filesz} bytes of the core's notes are missing: "
+                    "threads or registers may be too"
+                )
+            budget -= len(data)
+            for note in elf.notes(data, header.little_endian):
+                if note[0] == b"VMCOREINFO":
+                    raise _kernel_dump(self._core)
+                yield note
 
     def _note_damage(self, header: elf.Elf, spoiled: int) -> None:
         self.notes.extend(dict.fromkeys(self._notes.problems))
@@ -152,10 +151,11 @@ class CoreFile:
         return None
 
     def _executable(self) -> Optional[str]:
-        for address in (self._notes.auxv.get(AT_PHDR), self._notes.auxv.get(AT_ENTRY)):
-            for mapping in self._mappings:
-                if mapping.path is not None and address is not None and address in mapping:
-                    return mapping.path
+        starts = [mapping.start for mapping in self._mappings]
+        for address in (self._notes.auxv.get(AT_PHDR, 0), self._notes.auxv.get(AT_ENTRY, 0)):
+            index = bisect_right(starts, address) - 1
+            if index >= 0 and address in self._mappings[index] and self._mappings[index].path is not None:
+                return self._mappings[index].path
         return self._execfn()
 
     def _execfn(self) -> Optional[str]:
@@ -203,8 +203,12 @@ class CoreFile:
         self.notes.extend(notes)
         return image
 
+    def _peek(self, address: int, size: int) -> bytes:
+        """Up to ``size`` bytes of the image, whatever the numbers are."""
+        return self.image().read(address, size) if 0 <= address < 1 << 64 and 0 < size < 1 << 63 else b""
+
     def read(self, address: int, size: int) -> bytes:
-        data = self.image().read(address, size) if 0 <= address < 1 << 64 and size > 0 else b""
+        data = self._peek(address, size)
         if len(data) != size:
             raise FaultError(address, size)
         return data
@@ -215,7 +219,14 @@ class CoreFile:
     def _symbols(self) -> ModuleSymbols:
         from dmods.symbols import ModuleSymbols
 
-        return ModuleSymbols(self.modules(), self.program, self.dumped, self._files.sysroot)
+        return ModuleSymbols(self._load_order(), self.program, self.dumped, self._files.sysroot)
+
+    def _load_order(self) -> list[Module]:
+        """The libraries as the dynamic linker listed them, which is where it looks names up; then the rest."""
+        given = self._given.elf if self._given else None
+        _bias, linked = modules.program_link_map(self._peek, self._notes.auxv, self.arch.word, given)
+        rank = {entry.bias: number for number, entry in reversed(list(enumerate(linked)))}
+        return sorted(self.modules(), key=lambda module: rank.get(module.bias, len(rank)))
 
     def symbol_at(self, address: int) -> Optional[Symbol]:
         return self._symbols.at(address)

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dmods.corenotes import FileMapping
-from dmods.elf import PF_R, PF_W, PF_X, Segment
+from dmods.elf import PF_R, PF_W, PF_X, TOP, Segment
 from dmods.target import AddressRange
-
-_TOP = 1 << 64
 
 
 class Load(NamedTuple):
@@ -47,9 +45,9 @@ def loads(segments: Iterable[Segment], core_size: int) -> tuple[list[Load], int]
     at = 0
     for segment in sorted(segments, key=lambda s: s.vaddr):
         start, end = max(segment.vaddr, at), segment.vaddr + segment.memsz
-        if end > _TOP or start != segment.vaddr:
+        if end > TOP or start != segment.vaddr:
             spoiled += 1
-            end = min(end, _TOP)
+            end = min(end, TOP)
         if start >= end:
             continue
         skip = start - segment.vaddr

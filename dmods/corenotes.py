@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from dmods.elf import MAX_SEGMENTS, TOP
 from dmods.target import Arch, Signal, Thread
 
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV = 1, 3, 6
@@ -172,11 +173,11 @@ def _files(desc: bytes, word: int, found: CoreNotes) -> None:
         found.problems.append("the core's list of mapped files (NT_FILE) is cut short")
         return
     count, page = struct.unpack_from(f"<2{code}", desc)
-    fits = min(count, (len(desc) - 2 * word) // (3 * word))
+    fits = min(count, (len(desc) - 2 * word) // (3 * word), MAX_SEGMENTS)
     ranges = struct.Struct(f"<3{code}").iter_unpack(desc[2 * word : (2 + 3 * fits) * word])
-    paths = desc[(2 + 3 * count) * word :].split(b"\0")
+    paths = desc[(2 + 3 * count) * word :].split(b"\0", fits)
     for (start, end, offset), path in zip(ranges, paths):
-        if start < end and path and offset * page < 1 << 63:
+        if start < end <= TOP and path and offset * page < 1 << 63:
             found.files.append(FileMapping(start, end, offset * page, path.decode("utf-8", "surrogateescape")))
     if len(found.files) < count:
         found.problems.append(

@@ -22,6 +22,10 @@ PF_X, PF_W, PF_R = 1, 2, 4
 NT_GNU_BUILD_ID = 3
 PAGE = 4096  # the least page size: what is aligned to a larger one is aligned to it as well
 
+# What is above is left out: the last mapping that any process has is x86's vsyscall page, 10 MiB below the end of the
+# address space. So the sum of an address and the length of a buffer fits in 64 bits.
+TOP = (1 << 64) - (4 << 20)
+
 # Linux maps at most vm.max_map_count pieces (65,530 unless raised); beyond this a header is not believed.
 MAX_SEGMENTS = 1 << 20
 _PN_XNUM = 0xFFFF  # the count is in sh_info of section 0 (gABI, "Program Header")
@@ -130,7 +134,7 @@ def read_segments(
     entry_size = entry_size or layout.size
     if entry_size < layout.size:
         return ()
-    table = read(offset, entry_size * min(count, MAX_SEGMENTS))
+    table = read(offset, min(entry_size * count, layout.size * MAX_SEGMENTS))
     rows: Iterator[tuple[int, ...]]
     if entry_size == layout.size:
         rows = layout.iter_unpack(table[: len(table) // entry_size * entry_size])

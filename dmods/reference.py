@@ -12,8 +12,8 @@ INTRODUCTION = """\
 <!-- Made by scripts/docs from the commands themselves: change those. -->
 
 In gdb each command is there as `mdb NAME`, and as plain `NAME` unless gdb has a command of that name; `help NAME`
-explains it. Without a debugger: `dmods NAME core [args]`. Addresses may be written as `0x...`, a symbol, `symbol+offset` or
-``module`symbol+offset``; in gdb, as any expression.
+explains it. Without a debugger: `dmods NAME core [args]`. Addresses may be written as `0x...`, a symbol,
+`symbol+offset` or ``module`symbol+offset``; in gdb, as any expression.
 
 Every command also takes `--json` (one object: `command`, `target`, `notes`, `tables`, `totals`; addresses are `"0x..."`
 strings, sizes integers of bytes) and `-h`. The standalone form takes `--exe FILE` and `--sysroot DIR`; its exit status

@@ -15,19 +15,18 @@ _MAX_UNPACKED = 1 << 28  # bytes of a .gnu_debugdata when unpacked: real ones st
 
 
 class ModuleSymbols:
-    """``modules`` sorted by address; ``program`` is searched first. ``read`` gives the vdso's bytes."""
+    """Names are looked up in ``program``, then in ``modules`` as they are ordered. ``read`` gives the vdso's bytes."""
 
     def __init__(
         self, modules: Sequence[Module], program: Optional[Module], read: Read, sysroot: Optional[str] = None
     ) -> None:
-        self._modules = modules
+        self._modules = [*filter(None, [program]), *(module for module in modules if module is not program)]
         pieces = ((piece.start, piece.end, module) for module in modules for piece in module.ranges)
         self._ranges = sorted(pieces, key=lambda entry: entry[:2])
         self._starts = [start for start, _end, _module in self._ranges]
         self._read = read
         self._sysroot = sysroot or "/"
         self._tables: dict[int, Optional[Symbols]] = {}
-        self._order = [*filter(None, [program]), *(m for m in modules if m is not program)]
 
     def module_at(self, address: int) -> Optional[Module]:
         """The module with a mapping that holds ``address``."""
@@ -49,7 +48,7 @@ class ModuleSymbols:
     def lookup(self, name: str) -> Optional[Symbol]:
         """See Target.lookup. ``module`name`` looks in the modules of that name only."""
         module, backquote, rest = name.rpartition("`")
-        for one in self._order:
+        for one in self._modules:
             if backquote and one.name != module:
                 continue
             table = self.table(one)

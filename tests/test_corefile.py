@@ -216,6 +216,37 @@ def test_programs_of_every_kind(tmp_path: Path, flags: list[str]) -> None:
         assert core.read(core.evaluate("marker"), 4) == b"\6\0\0\0"
 
 
+def test_a_name_is_looked_up_where_the_dynamic_linker_would(tmp_path: Path) -> None:
+    """Two libraries define it: the first one linked wins, wherever the kernel put them."""
+    libraries = []
+    for number in range(4):
+        (tmp_path / "lib.c").write_text(f"int twice = {number};\n")
+        name = f"lib{'dbca'[number]}.so"
+        libraries.append(str(compile_c(tmp_path / "lib.c", tmp_path / name, "-shared", "-fPIC", f"-Wl,-soname,{name}")))
+    (tmp_path / "p.c").write_text("#include <stdlib.h>\nextern int twice;\nint main(void) { abort(); }\n")
+    program = compile_c(tmp_path / "p.c", tmp_path / "p", "-Wl,--no-as-needed", *libraries, "-Wl,-rpath,$ORIGIN")
+    core = CoreFile(str(kernel_core(program, tmp_path)))
+    found = core.lookup("twice")
+    assert found is not None
+    assert found.module == "libd.so"
+    assert core.read(found.address, 4) == bytes(4)
+    other = core.lookup("libc.so`twice")
+    assert other is not None
+    assert core.read(other.address, 4) == b"\2\0\0\0"
+
+
+def test_without_elf_headers_in_the_core_files_are_believed_with_a_note(tmp_path: Path) -> None:
+    """coredump_filter 0x23: nothing proves which files were mapped."""
+    made = crash(tmp_path, "kernel", coredump_filter=0x23)
+    core = CoreFile(str(made.core))
+    assert core.evaluate("main") == made.symbols["main"]
+    assert {m.path: m.bias for m in core.modules() if m.path != "[vdso]"} == {
+        os.path.realpath(path or str(made.program)): bias for path, bias in made.modules.items() if "vdso" not in path
+    }
+    assert len([text for text in core.notes if "cannot prove" in text]) == 1
+    assert "unproven" in find_executable(str(made.core))[1]
+
+
 def test_a_core_without_the_list_of_files(crashed: Crash, tmp_path: Path) -> None:
     """The dynamic linker's own list gives the same modules as NT_FILE."""
     data = crashed.core.read_bytes()

@@ -138,11 +138,16 @@ def test_random_damage(small: bytes, tmp_path: Path) -> None:
 
 
 def test_segments_that_overlap_or_leave_the_address_space(tmp_path: Path) -> None:
-    memory = [Memory(0x2000, b"b" * 0x1000), Memory(0x1000, b"a" * 0x1800), Memory(2**64 - 0x1000, b"z" * 0x2000)]
+    memory = [
+        Memory(0x2000, b"b" * 0x1000),
+        Memory(0x1000, b"a" * 0x1800),
+        Memory(2**64 - 0x500000, b"z" * 0x2000, size=0x600000),
+    ]
     (tmp_path / "core").write_bytes(elf64_core(memory, note(1, NO_REGISTERS)))
     core = ask_everything(tmp_path / "core")
     assert core.read(0x27FF, 2) == b"ab"
-    assert core.read(2**64 - 8, 4) == b"zzzz"
+    assert core.read(2**64 - 0x500000, 4) == b"zzzz"
+    assert core.mappings()[-1].end < 2**64
     assert any("overlap" in text for text in core.notes)
 
 
