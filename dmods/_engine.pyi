@@ -113,6 +113,10 @@ class Heap:
         With ``set`` its chunks are free from now on; block addresses are there only with ``collect``.
         """
 
+    def release_orphans(self, to_user: bool, protected: bool, least: int, most: int, key: Optional[int]) -> int:
+        """Sets chunks free that a damaged list of this kind cut off: by ``key`` (the second word of every chunk in a tcache), or by links that
+        lead to the list's end (with safe-linking only). Returns how many."""
+
     def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
         """Marks what the words of the ranges, and the values, lead to. Returns (candidate pointers in roots, blocks reached)."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dmods.glibc.arenas import Arena
 
 SMALL_BINS = 64  # TCACHE_MAX_BINS until 2.41, TCACHE_SMALL_BINS since 2.42
+_FREE = 1  # a block's state, as the engine numbers it
 _MOST_DAMAGED = 2  # bins of a tcache that may be damaged before it is not believed to be one
 
 
@@ -42,6 +43,7 @@ class Caches:
     tcache_count: int = 0
     tcache_bytes: int = 0  # chunk bytes
     problems: list[tuple[str, str, int]] = field(default_factory=list)  # (list, what, where)
+    orphans: int = 0  # chunks that damaged lists cut off, known all the same
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def find_tcaches(words: Words, heap: Heap, watched: Iterable[int], pointers: Ite
         if address in seen:
             continue
         block = heap.find(address)
-        if block is None or block[0] != address or block[2] == 1:
+        if block is None or block[0] != address or block[2] == _FREE:
             continue
         seen.add(address)
         for shape in _shapes_of(block[1] + words.size, words.size):
@@ -188,6 +190,7 @@ def release(
         for free in fastbin_lists(number, arena):
             caches.lists.append(free)
             owners[free.name] = number
+    damaged: list[FreeList] = []
     caches.protected = is_protected(words, heap, caches.lists)
     for free in caches.lists:
         count, size, problem, _ = heap.follow(
@@ -202,7 +205,29 @@ def release(
             caches.fast_bytes[number] = caches.fast_bytes.get(number, 0) + size
         if problem:
             caches.problems.append((free.name, *problem))
+            damaged.append(free)
+    _release_orphans(words, heap, caches, damaged)
     return caches
+
+
+def _release_orphans(words: Words, heap: Heap, caches: Caches, damaged: Sequence[FreeList]) -> None:
+    """What damaged lists cut off. In a tcache every chunk's second word is the same key (``tcache_key``; until 2.33 the tcache's own
+    address): the first good chunk tells it."""
+    keys: set[int] = set()
+    for free in caches.lists:
+        if free.to_user and damaged and (block := heap.find(free.head)) is not None and block[2] == _FREE:
+            key = words.at(block[0] + words.size)
+            if key is not None and (key in caches.tcaches or key > 1 << (4 * words.size)):
+                keys.add(key)
+    done: set[tuple[int, int, bool]] = set()
+    for free in damaged:
+        kind = (free.least, free.most, free.to_user)
+        if kind in done:
+            continue
+        done.add(kind)
+        ways: Iterable[Optional[int]] = keys if free.to_user and keys else (None,)
+        for way in ways:
+            caches.orphans += heap.release_orphans(free.to_user, caches.protected, free.least, free.most, way)
 
 
 def list_holding(heap: Heap, caches: Caches, address: int) -> Optional[FreeList]:

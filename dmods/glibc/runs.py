@@ -76,16 +76,19 @@ def _main_arena(
 ) -> None:
     if arena.top == arena.initial_top:
         return
-    size, header = top_size(words, arena), 2 * words.size
+    size = top_size(words, arena)
     end = arena.top + size
-    start = -(-(end - arena.system_mem + header) // GRANULE) * GRANULE - header
+    base = next((m.parameters.sbrk_base for m in layout.mallocs if arena in m.arenas and m.parameters), 0)
+    starts = [_aligned(words, start) for start in (end - arena.system_mem, base) if 0 < start <= arena.top]
+    starts = [start for start in starts if arena.contiguous and _begins_chunks(words, start, arena.top)]
     runs: list[tuple[int, int]] = []
-    if arena.contiguous and 0 < start <= arena.top and _begins_chunks(words, start, arena.top):
-        runs = [(start, arena.top)]
+    if starts:
+        runs = [(starts[0], arena.top)]
+        if starts[0] == _aligned(words, base):
+            end = base + arena.system_mem  # whatever the top chunk's header says
     else:
         # Memory from mmap where the break could not grow, a damaged top, or a damaged system_mem.
         free = layout.owned.without((m.start, m.end) for m in anonymous)
-        base = next((m.parameters.sbrk_base for m in layout.mallocs if arena in m.arenas and m.parameters), 0)
         free = [(base, e) if s < base < e else (s, e) for s, e in free]
         runs = _engine.find_stretches(words.image, free, words.size, layout.page, arena.top)
         if not any(stop == arena.top for _, stop in runs):
@@ -95,12 +98,18 @@ def _main_arena(
         layout.owned.add(start, end if stop == arena.top else stop)
     if not any(stop == arena.top for _, stop in runs):
         layout.owned.add(arena.top, end)
-        if not size:
-            layout.notes.append(f"the main arena's top chunk ({arena.top:#x}) is damaged: its last blocks are unknown")
-    found = sum(stop - start for start, stop in runs) + size
+    if not size or (runs and arena.top + size != end):
+        layout.notes.append(f"the main arena's top chunk ({arena.top:#x}) is damaged, or was just being cut")
+    found = sum(stop - start for start, stop in runs) + end - arena.top
     slack = arena.system_mem - found
     if not 0 <= slack < layout.page * max(1, len(runs)):
         layout.notes.append(f"the main arena says that it has {arena.system_mem} bytes, {found} were found")
+
+
+def _aligned(words: Words, address: int) -> int:
+    """The first place from ``address`` on for a chunk: its user memory is aligned."""
+    header = 2 * words.size
+    return -(-(address + header) // GRANULE) * GRANULE - header
 
 
 def _begins_chunks(words: Words, start: int, top: int) -> bool:
@@ -117,9 +126,8 @@ def _run_to_top(
     """The stretch that ends in top, when nothing else tells where it begins: its mapping's start."""
     for mapping in anonymous:
         if arena.top in mapping:
-            header = 2 * words.size
             begin = max([mapping.start, *(stop for _, stop in known if mapping.start < stop <= arena.top)])
-            start = -(-(begin + header) // GRANULE) * GRANULE - header
+            start = _aligned(words, begin)
             return [(start, arena.top)] if arena.top - start >= 2 * GRANULE else []
     return []
 

@@ -97,6 +97,28 @@ impl Image {
         }
     }
 
+    /// The first address from `address` on, below `end`, whose bytes are not known to be a hole in a sparse file: a kernel leaves holes for
+    /// memory that was never touched, and reading those fills the page cache with zeros. `end` when there is none.
+    pub fn data_from(&self, address: u64, end: u64) -> u64 {
+        let first = self.segments.partition_point(|s| s.end <= address);
+        for segment in &self.segments[first..] {
+            if segment.start >= end {
+                break;
+            }
+            let at = segment.start.max(address);
+            let Source::File { index, offset } = segment.source else { return at };
+            let Some(from) = offset.checked_add(at - segment.start) else { return at };
+            match rustix::fs::seek(&self.files[index], rustix::fs::SeekFrom::Data(from)) {
+                Ok(data) if data - from < segment.end - at => return (at + (data - from)).min(end),
+                // Not a file that knows holes, or nothing but a hole (or the end of the file) follows: the latter is another matter.
+                Err(error) if error != rustix::io::Errno::NXIO => return at,
+                Err(_) if self.files[index].metadata().map_or(true, |m| m.len() <= from) => return at,
+                _ => {}
+            }
+        }
+        end
+    }
+
     /// All of `buf` or nothing.
     pub fn read_exact(&self, address: u64, buf: &mut [u8]) -> Option<()> {
         (self.read(address, buf) == buf.len()).then_some(())

@@ -135,6 +135,20 @@ impl Heap {
         (count, bytes, problem, blocks)
     }
 
+    #[pyo3(signature = (to_user, protected, least, most, key))]
+    fn release_orphans(
+        &self,
+        py: Python<'_>,
+        to_user: bool,
+        protected: bool,
+        least: u64,
+        most: u64,
+        key: Option<u64>,
+    ) -> u64 {
+        let list = List { head: 0, to_user, protected, least, most };
+        py.detach(|| self.heap().release_orphans(&self.image, list, key))
+    }
+
     #[pyo3(signature = (ranges, values, progress=None))]
     fn mark(
         &self,

@@ -74,21 +74,19 @@ pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: 
 
 fn mapped_at(window: &mut Window, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
     let header = 2 * word;
-    // The chunk stands at the mapping's start, where its user memory is aligned by itself, or, for memalign, where it was moved to.
-    let plain = (base + header).next_multiple_of(GRANULE) - header;
-    if let Some(found) = mapped_chunk(window, plain, base, end, word, page) {
-        return Some(found);
-    }
-    (5..=40).map(|bits| 1u64 << bits).take_while(|&align| align < end - base).find_map(|align| {
-        let user = (plain + header).checked_next_multiple_of(align)?;
-        [user, user + align].into_iter().find_map(|user| {
-            let chunk = user - header;
-            if chunk >= end {
-                return None;
-            }
-            mapped_chunk(window, chunk, base, end, word, page)
+    // The chunk stands at the mapping's start, where its user memory is aligned by itself.
+    let plain_at = (base + header).next_multiple_of(GRANULE) - header;
+    let plain = mapped_chunk(window, plain_at, base, end, word, page);
+    // memalign moves it up, and leaves the first header as it was: the inner one counts.
+    let end = plain.map_or(end, |found| found.end);
+    let moved = (5..=40).map(|bits| 1u64 << bits).take_while(|&align| align < end - base).find_map(|align| {
+        let user = (plain_at + header).checked_next_multiple_of(align)?;
+        [user, user + align].into_iter().map(|user| user - header).find_map(|chunk| {
+            let inside = chunk > plain_at && chunk < end;
+            inside.then(|| mapped_chunk(window, chunk, base, end, word, page)).flatten()
         })
-    })
+    });
+    moved.filter(|m| plain.map_or(true, |p| p.end == m.end)).or(plain)
 }
 
 fn mapped_chunk(window: &mut Window, chunk: u64, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {

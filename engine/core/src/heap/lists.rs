@@ -5,6 +5,7 @@ use super::space::Space;
 use super::window::Window;
 use super::Index;
 use crate::image::Image;
+use std::collections::HashMap;
 
 /// A singly linked list of free chunks.
 #[derive(Clone, Copy, Debug)]
@@ -97,4 +98,79 @@ pub fn follow<I: Index, const P: usize>(
 /// The chunk's size from the block's usable size.
 fn chunk_size<const P: usize>(block: &super::index::Block) -> u64 {
     block.size + Space::<P>::WORD
+}
+
+/// Chunks beyond a damaged link: live for all the tables know, but their first word is a link to another of their kind, and so on to
+/// the end of the list (0) or to one that is known to be free. With safe-linking no live block looks like that by chance; without it
+/// any zeroed one would, so nothing is done. `key` (tcache, glibc 2.29): the second word of each, where it is known; then links do not matter.
+/// Returns how many were set free.
+pub fn release_orphans<I: Index, const P: usize>(
+    tables: &mut Tables<I, P>,
+    image: &Image,
+    list: List,
+    key: Option<u64>,
+) -> u64 {
+    let mut window = Window::new(image);
+    let (word, header) = (Space::<P>::WORD, Space::<P>::HEADER);
+    let mut links: HashMap<u64, u64> = HashMap::new();
+    let mut found = Vec::new();
+    for run in 0..tables.space.runs.len() {
+        tables.each_block(run, 0, |granule| {
+            let block = tables.block(run, granule);
+            let size = chunk_size::<P>(&block);
+            if block.free || size < list.least || size > list.most {
+                return true;
+            }
+            match (key, window.word(block.address + word, word)) {
+                (Some(key), Some(second)) if second == key => found.push(granule),
+                (Some(_), _) => {}
+                (None, _) if !list.protected => {}
+                (None, _) => {
+                    if let Some(stored) = window.word(block.address, word) {
+                        let next = stored ^ (block.address >> 12);
+                        links.insert(
+                            block.address,
+                            if list.to_user || next == 0 { next } else { next.wrapping_add(header) },
+                        );
+                    }
+                }
+            }
+            true
+        });
+    }
+    // A block belongs to the list when its links lead to the end; each is settled once.
+    let mut settled: HashMap<u64, bool> = HashMap::from([(0, true)]);
+    for &first in links.keys() {
+        let mut path = Vec::new();
+        let mut at = first;
+        let verdict = loop {
+            if let Some(&known) = settled.get(&at) {
+                break known;
+            }
+            // Until it is settled, meeting it again is a cycle.
+            settled.insert(at, false);
+            path.push(at);
+            match links.get(&at) {
+                Some(&next) => at = next,
+                None => {
+                    path.pop();
+                    break tables.find(at).is_some_and(|b| b.free && b.address == at && in_class::<P>(&b, &list));
+                }
+            }
+        };
+        for address in path {
+            settled.insert(address, verdict);
+            if verdict {
+                found.extend(tables.find(address).map(|block| block.granule));
+            }
+        }
+    }
+    for &granule in &found {
+        tables.set_free(granule);
+    }
+    found.len() as u64
+}
+
+fn in_class<const P: usize>(block: &super::index::Block, list: &List) -> bool {
+    (list.least..=list.most).contains(&chunk_size::<P>(block))
 }

@@ -142,9 +142,13 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
                 buffer.resize(want.next_multiple_of(512), 0);
                 let got = image.read(at, &mut buffer[..want]) / width as usize * width as usize;
                 buffer[got..].fill(0);
-                candidates += self.root_words(&buffer, control)?;
-                control.add(want as u64);
-                at += want as u64;
+                let found = self.root_words(&buffer, control)?;
+                candidates += found;
+                let next = at + want as u64;
+                // Untouched memory is a hole in the dump: nothing to read there.
+                let next = if found == 0 { image.data_from(next, to).next_multiple_of(width) } else { next };
+                control.add(next - at);
+                at = next;
             }
         }
         Ok(candidates)

@@ -52,6 +52,8 @@ pub trait Heap: Send + Sync {
     /// Runs that were left out because they overlap another.
     fn dropped(&self) -> &[Run];
     fn follow(&mut self, image: &Image, list: List, set: bool, collect: bool) -> Followed;
+    /// Chunks beyond a damaged link of the list: see [`lists::release_orphans`].
+    fn release_orphans(&mut self, image: &Image, list: List, key: Option<u64>) -> u64;
     /// Marks what the words of `ranges` and the `values` lead to.
     fn mark(
         &mut self,
@@ -129,6 +131,10 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
 
     fn follow(&mut self, image: &Image, list: List, set: bool, collect: bool) -> Followed {
         lists::follow(&mut self.tables, image, list, set, collect)
+    }
+
+    fn release_orphans(&mut self, image: &Image, list: List, key: Option<u64>) -> u64 {
+        lists::release_orphans(&mut self.tables, image, list, key)
     }
 
     fn mark(

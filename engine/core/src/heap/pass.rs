@@ -219,6 +219,8 @@ struct Scan<'a, I: Index, const P: usize> {
     went_back: bool,
     /// Whether the chunk at `before` can be free at all (a hole cannot).
     before_is_chunk: bool,
+    /// Up to here the file holds nothing but a hole.
+    hole_end: u64,
 }
 
 /// What a header says.
@@ -257,6 +259,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
             done: false,
             went_back: false,
             before_is_chunk: false,
+            hole_end: 0,
         }
     }
 
@@ -280,6 +283,9 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
             let len = (end - start).min(BLOCK as u64) as usize;
             self.fill(start, &mut buffer[..len]);
             buffer[len..len.next_multiple_of(REGION_BYTES as usize)].fill(0);
+            if start >= self.hole_end && is_zero(&buffer[..len]) {
+                self.hole_end = self.image.data_from(start + len as u64, end);
+            }
             self.walk(start, &buffer[..len], &mut window, watch);
             for (i, bytes) in
                 buffer[..len.next_multiple_of(REGION_BYTES as usize)].chunks_exact(REGION_BYTES as usize).enumerate()
@@ -295,6 +301,10 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
 
     /// Reads, zero-filling (and noting) what is not in the dump.
     fn fill(&mut self, start: u64, buffer: &mut [u8]) {
+        if start + (buffer.len() as u64) <= self.hole_end {
+            buffer.fill(0);
+            return;
+        }
         let mut done = self.image.read(start, buffer);
         while done < buffer.len() {
             let hole = start + done as u64;
@@ -326,6 +336,12 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
             self.fill(start, &mut buffer[..len]);
             let whole = len.next_multiple_of(REGION_BYTES as usize);
             buffer[len..whole].fill(0);
+            if is_zero(&buffer[..len]) {
+                let data = self.image.data_from(start + len as u64, end);
+                control.add(data - start);
+                start = data;
+                continue;
+            }
             for (i, bytes) in buffer[..whole].chunks_exact(REGION_BYTES as usize).enumerate() {
                 self.candidates(start + i as u64 * REGION_BYTES, bytes, [u64::MAX; P], dead);
             }
@@ -681,6 +697,11 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
             }
         }
     }
+}
+
+/// Cheap where it matters: memory in use shows a byte soon.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(64).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 #[inline(always)]
