@@ -22,12 +22,13 @@ FRAME_LIMIT = 256
 _GUESSES = {
     "frame pointer": "guess: by the frame pointer, no unwind tables here",
     "bad jump": "guess: the return address of a jump to where no code is",
+    "leaf": "guess: no unwind tables here, but the call at the top of the stack leads to this code",
     "scan": "guess: a signal frame found by looking for one, unwinding stopped short",
 }
 
 ENDS = {
     "outermost": "the outermost frame",
-    "zero": "the return address or frame pointer is 0",
+    "zero": "the return address is 0",
     "no tables": "no unwind tables for this pc, and no frame pointer chain",
     "not code": "this pc is in no executable mapping",
     "unreadable": "what the unwind tables ask for is not in the dump",
@@ -48,7 +49,8 @@ class Frame:
     caller's is the callee's canonical frame address (CFA). ``registers`` are those that are known in this frame.
 
     ``found``: "thread" (its own registers), "cfi", "signal" (the kernel saved them), or a guess: "frame pointer",
-    "bad jump" (the caller of a jump to where no code is), "scan" (a signal frame that unwinding did not reach).
+    "leaf" (the caller of code without tables that was just called), "bad jump" (the caller of a jump to where no code is),
+    "scan" (a signal frame that unwinding did not reach).
     """
 
     pc: int

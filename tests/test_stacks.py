@@ -21,7 +21,7 @@ MODES = PROGRAMS["frames"].modes
 # Modes in which unwinding has to guess; gdb guesses otherwise, or stops.
 GUESSES = {"call": "bad jump", "exec": "bad jump", "jit": "frame pointer", "bare": "scan"}
 VARIANTS = ("no-pie", "static", "static-pie", "stripped")
-HANDLED = ("handler", "altstack", "nested", "bare")
+HANDLED = ("handler", "altstack", "nested", "bare", "overflow-handler")
 
 CASES = [(mode, "dynamic") for mode in MODES] + [
     (mode, v) for v in VARIANTS for mode in ("null", "handler", "altstack")
@@ -58,7 +58,7 @@ def test_frames_are_those_that_gdb_finds(mode: str, variant: str) -> None:
         for thread in target.threads()
     }
     assert found == known
-    assert len(found) == (201 if mode == "threads" else 2 if mode in ("raise", "thread-overflow") else 1)
+    assert len(found) == (201 if mode == "threads" else 2 if mode in ("raise", "own-stack", "thread-overflow") else 1)
 
 
 @pytest.mark.parametrize(("mode", "variant"), [case for case in CASES if case[0] in HANDLED])
@@ -112,7 +112,7 @@ def test_a_handler_on_an_alternate_stack_leaves_two_live_stacks() -> None:
     assert own.end > core.truth.facts["cfa1"]
 
 
-@pytest.mark.parametrize("mode", ["handler", "null", "raise"])
+@pytest.mark.parametrize("mode", ["handler", "null", "raise", "own-stack"])
 def test_a_thread_on_its_own_stack_has_one_live_stack(mode: str) -> None:
     _core, target = opened(mode)
     for thread in target.threads():

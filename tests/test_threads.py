@@ -40,3 +40,13 @@ def test_what_is_skipped_is_not_looked_through() -> None:
     left = [s for s in threads.stacks_of(target, [(first.start, first.end)]) if s.tid is None]
     assert len(left) == 19
     assert first not in left
+
+
+def test_a_stack_that_the_program_allocated() -> None:
+    core = cores.take("frames", mode="own-stack")
+    target = CoreFile(str(core.core))
+    (stack,) = [s for s in threads.stacks_of(target) if s.tid not in (None, core.pid)]
+    assert stack.tcb == core.truth.facts["pthread_self"]
+    assert (stack.start, stack.end) == (core.truth.facts["stack"], core.truth.facts["stack_end"])
+    (live,) = threads.live_stacks(target, target.threads()[0])
+    assert live.end == core.truth.facts["stack_end"]

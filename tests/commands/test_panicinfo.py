@@ -76,11 +76,12 @@ def test_a_jump_to_nowhere_is_called_that() -> None:
     assert record("exec")["where"] == "readonly"
 
 
-@pytest.mark.parametrize("mode", ["overflow", "thread-overflow"])
+@pytest.mark.parametrize("mode", ["overflow", "thread-overflow", "overflow-handler"])
 def test_a_stack_overflow_is_called_that(mode: str) -> None:
     found = record(mode)
     assert found["what"].startswith(f"below the stack of thread {found['thread']}: a stack overflow, 8")
     assert found["where"].partition("+")[0] == "overflow"
+    assert ("ended_by" in found) == (mode == "overflow-handler")
 
 
 def test_glibc_s_last_words_are_there() -> None:

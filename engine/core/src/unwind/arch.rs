@@ -184,6 +184,17 @@ impl Arch {
         self.names.iter().position(|&known| known == name)
     }
 
+    /// Where the direct call that ends where `before` ends goes to, if it is one; `next` is the address just after it.
+    pub fn call_target(&self, before: &[u8; 8], next: u64) -> Option<u64> {
+        let last = u32::from_le_bytes([before[4], before[5], before[6], before[7]]);
+        if self.name == "aarch64" {
+            // bl: a signed offset of 26 bits, in words, from the instruction itself.
+            let offset = i64::from(((last << 6) as i32) >> 4);
+            return (last & 0xfc00_0000 == 0x9400_0000).then(|| next.wrapping_sub(4).wrapping_add_signed(offset));
+        }
+        (before[3] == 0xe8).then(|| next.wrapping_add_signed(i64::from(last as i32)) & self.code_mask)
+    }
+
     /// Whether the instruction that ends where `after` ends (the bytes just before a return address) is a call.
     pub fn ends_in_call(&self, before: &[u8; 8]) -> bool {
         if self.name == "aarch64" {
@@ -239,6 +250,15 @@ mod tests {
             before[8 - code.len()..].copy_from_slice(code);
             assert_eq!(X86_64.ends_in_call(&before), is_call, "{code:x?}");
         }
+        let relative = |offset: i32| {
+            let mut before = [0xe8; 8];
+            before[4..].copy_from_slice(&offset.to_le_bytes());
+            X86_64.call_target(&before, 0x40_1005)
+        };
+        assert_eq!((relative(0x10), relative(-0x1005)), (Some(0x40_1015), Some(0x40_0000)));
+        let branch = |insn: u32| AARCH64.call_target(&(u64::from(insn) << 32).to_le_bytes(), 0x40_1004);
+        assert_eq!((branch(0x9400_0004), branch(0x97ff_ffff)), (Some(0x40_1010), Some(0x40_0ffc)));
+        assert_eq!(branch(0x1400_0004), None);
         let arm = |insn: u32| AARCH64.ends_in_call(&(u64::from(insn) << 32).to_le_bytes());
         assert!(arm(0x9400_0010) && arm(0xd63f_0100) && arm(0xd73f_0901));
         assert!(!arm(0x1400_0010) && !arm(0xd65f_03c0));

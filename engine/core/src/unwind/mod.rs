@@ -35,6 +35,9 @@ pub enum Found {
     FramePointer,
     /// Guess: the thread jumped to where no code is, and the return address of that call is still in place.
     BadJump,
+    /// Guess: no tables, but the call whose return address is in its place on entry leads to this code (the system call of
+    /// glibc's clone3, which hides its tables from its child).
+    Leaf,
     /// Guess: unwinding stopped short, and a signal frame was found further up the stack.
     Scan,
 }
@@ -47,6 +50,7 @@ impl Found {
             Found::Signal => "signal",
             Found::FramePointer => "frame pointer",
             Found::BadJump => "bad jump",
+            Found::Leaf => "leaf",
             Found::Scan => "scan",
         }
     }
@@ -73,7 +77,7 @@ pub struct Frame {
 pub enum End {
     /// The tables say that this function has no caller.
     Outermost,
-    /// The return address (or, without tables, the frame pointer) is 0, as it is in the outermost frame.
+    /// The return address is 0, as it is in the outermost frame of code that has no other way to say so.
     Zero,
     /// No tables cover the pc, and there is no frame pointer chain.
     NoTables,
@@ -312,18 +316,15 @@ impl Unwinder {
     fn guess(&self, memory: &mut Memory<'_>, frame: &Frame) -> Result<Frame, End> {
         let arch = self.arch;
         let in_code = self.is_code(frame.pc);
-        if frame.exact && !in_code {
-            let mut registers = frame.registers;
-            let return_address = match arch.link {
-                Some(link) => registers[link].map(|pc| pc & arch.code_mask),
-                None => memory.word(frame.sp, arch.word),
-            };
-            if let Some(pc) = return_address.filter(|&pc| self.follows_call(memory, pc)) {
+        if frame.exact {
+            if let Some(pc) = self.entry_return_address(memory, frame, in_code) {
+                let mut registers = frame.registers;
                 registers[arch.pc] = Some(pc);
                 if arch.link.is_none() {
                     registers[arch.sp] = frame.sp.checked_add(arch.word as u64);
                 }
-                return self.frame(registers, Found::BadJump, false).ok_or(End::NotCode);
+                let found = if in_code { Found::Leaf } else { Found::BadJump };
+                return self.frame(registers, found, false).ok_or(End::NotCode);
             }
         }
         if !in_code && !frame.exact {
@@ -335,13 +336,28 @@ impl Unwinder {
         })
     }
 
+    /// The return address where a function finds it on entry, if a call is before it: any call for a pc where no code is, one
+    /// that leads to just before the pc for code without tables.
+    fn entry_return_address(&self, memory: &mut Memory<'_>, frame: &Frame, in_code: bool) -> Option<u64> {
+        const REACH: u64 = 4096;
+        let arch = self.arch;
+        let pc = match arch.link {
+            Some(link) => frame.registers[link]? & arch.code_mask,
+            None => memory.word(frame.sp, arch.word)?,
+        };
+        if !in_code {
+            return self.follows_call(memory, pc).then_some(pc);
+        }
+        let mut before = [0; 8];
+        memory.read(pc.checked_sub(8)?, &mut before)?;
+        let target = arch.call_target(&before, pc)?;
+        (self.is_code(pc) && target <= frame.pc && frame.pc - target < REACH).then_some(pc)
+    }
+
     fn frame_pointer(&self, memory: &mut Memory<'_>, frame: &Frame) -> Result<Frame, End> {
         let arch = self.arch;
         let word = arch.word as u64;
         let fp = frame.registers[arch.fp].ok_or(End::NoTables)?;
-        if fp == 0 {
-            return Err(End::Zero);
-        }
         if fp < frame.sp || fp % word != 0 {
             return Err(End::NoTables);
         }

@@ -225,6 +225,20 @@ fn a_call_through_null_shows_its_caller_as_a_guess() {
 }
 
 #[test]
+fn code_without_tables_that_was_just_called_shows_its_caller() {
+    let mut process = Process::new(&arch::X86_64, &[None, frame_of(32), outermost()]);
+    process.push(STACK, function(1) + 0x25);
+    process.push(STACK + 32, function(2) + 5);
+    for (offset, found) in [(-0x125, Some(Found::Leaf)), (-0x105, None)] {
+        process.put_code(function(1) + 0x20, &[0xe8]);
+        process.put_code(function(1) + 0x21, &i32::to_le_bytes(offset));
+        let (frames, end) = process.unwind(function(0) + 0x19, STACK, &[(6, 3)]);
+        assert_eq!(frames.get(1).map(|frame| frame.2), found);
+        assert_eq!(end, if found.is_some() { End::Outermost } else { End::NoTables });
+    }
+}
+
+#[test]
 fn without_tables_the_frame_pointer_leads_on_if_it_can_be_one() {
     let mut process = Process::new(&arch::X86_64, &[None, None, outermost()]);
     for (at, to) in [(1, 0x40), (2, 0x80)] {
