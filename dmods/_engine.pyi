@@ -129,6 +129,9 @@ class Heap:
     def blocks(self, states: list[int], start: int, most: int) -> list[Block]:
         """Up to ``most`` blocks in one of the states, in address order, from address ``start`` on."""
 
+    def addresses(self, states: list[int], start: int, end: int, most: int) -> list[int]:
+        """The addresses alone of up to ``most`` blocks in one of the states, in address order, in [start, end)."""
+
     def find(self, address: int) -> Optional[Block]:
         """The block that the address points into (headers belong to none)."""
 

@@ -190,6 +190,11 @@ impl Heap {
         }))
     }
 
+    fn addresses(&self, py: Python<'_>, states: Vec<u8>, start: u64, end: u64, most: usize) -> PyResult<Vec<u64>> {
+        let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
+        Ok(py.detach(|| self.heap().addresses(&states, start, end, most)))
+    }
+
     fn find(&self, address: u64) -> Option<Block> {
         let heap = self.heap();
         let found = heap.find(address)?;

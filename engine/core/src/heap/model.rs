@@ -66,6 +66,8 @@ pub trait Heap: Send + Sync {
     fn groups(&self) -> Vec<Group>;
     /// Up to `most` blocks in one of `states` from address `from` on, with what a direct leak keeps alive.
     fn blocks(&self, states: &[State], from: u64, most: usize) -> Vec<(Block, State, u64, u64)>;
+    /// The addresses alone of up to `most` blocks in `from..end`, for listings of millions.
+    fn addresses(&self, states: &[State], from: u64, end: u64, most: usize) -> Vec<u64>;
     /// The block that `address` points into.
     fn find(&self, address: u64) -> Option<(Block, State, u64, u64)>;
     fn sizes(&self) -> Vec<SizeCount>;
@@ -108,6 +110,27 @@ impl<I: Index, const P: usize> Model<I, P> {
                 }
             }
             _ => (State::Live, 0, 0),
+        }
+    }
+}
+
+impl<I: Index, const P: usize> Model<I, P> {
+    /// Calls `each` for every block from address `from` on, in address order, until it says stop.
+    fn each_from(&self, from: u64, mut each: impl FnMut(Block) -> bool) {
+        let runs = &self.tables.space.runs;
+        let mut more = true;
+        for (index, placed) in runs.iter().enumerate().skip(runs.partition_point(|p| p.run.end <= from)) {
+            let skip = from.saturating_sub(placed.run.start) / GRANULE;
+            // A header's length back: `from` may be in the block of the chunk that begins before it.
+            let first = placed.region * super::space::REGION + (skip as usize).saturating_sub(1);
+            self.tables.each_block(index, first, |granule| {
+                let block = self.tables.block(index, granule);
+                more = block.address < from || each(block);
+                more
+            });
+            if !more {
+                return;
+            }
         }
     }
 }
@@ -172,22 +195,24 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
 
     fn blocks(&self, states: &[State], from: u64, most: usize) -> Vec<(Block, State, u64, u64)> {
         let mut out = Vec::new();
-        let first = self.tables.space.runs.partition_point(|p| p.run.end <= from);
-        for index in first..self.tables.space.runs.len() {
-            let placed = &self.tables.space.runs[index];
-            let skip = from.saturating_sub(placed.run.start).div_ceil(GRANULE) as usize;
-            self.tables.each_block(index, placed.region * super::space::REGION + skip, |granule| {
-                let block = self.tables.block(index, granule);
-                let (state, count, bytes) = self.state(&block);
-                if states.contains(&state) && block.address >= from {
-                    out.push((block, state, count, bytes));
-                }
-                out.len() < most
-            });
-            if out.len() >= most {
-                break;
+        self.each_from(from, |block| {
+            let (state, count, bytes) = self.state(&block);
+            if states.contains(&state) {
+                out.push((block, state, count, bytes));
             }
-        }
+            out.len() < most
+        });
+        out
+    }
+
+    fn addresses(&self, states: &[State], from: u64, end: u64, most: usize) -> Vec<u64> {
+        let mut out = Vec::new();
+        self.each_from(from, |block| {
+            if block.address < end && states.contains(&self.state(&block).0) {
+                out.push(block.address);
+            }
+            block.address < end && out.len() < most
+        });
         out
     }
 

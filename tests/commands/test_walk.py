@@ -1,0 +1,160 @@
+"""``walk`` against what programs say of their own blocks."""
+
+from __future__ import annotations
+
+import argparse
+from functools import cache
+
+import pytest
+
+from dmods import command, heap
+from dmods.corefile import CoreFile
+from dmods.errors import UsageError
+from dmods.report import Report, Value
+from dmods.walkers import WALKERS
+from fixtures import cores
+from fixtures.truth import Truth
+
+
+@cache
+def taken(program: str, mode: str = "") -> tuple[CoreFile, Truth]:
+    core = cores.take(program, mode=mode)
+    return CoreFile(str(core.core)), core.truth
+
+
+def run(target: CoreFile, *words: str) -> Report:
+    walk = command.find("walk")
+    args: argparse.Namespace = walk.parser().parse_args(words)
+    return walk.run(target, args)
+
+
+def rows(target: CoreFile, *words: str) -> list[tuple[Value, ...]]:
+    return [tuple(row) for row in run(target, *words).tables[0].rows]
+
+
+def walked(target: CoreFile, *words: str) -> list[int]:
+    addresses = [row[0] for row in rows(target, *words)]
+    assert all(isinstance(address, int) for address in addresses)
+    return [int(address or 0) for address in addresses]
+
+
+@pytest.mark.parametrize("program", ["shapes", "sizes", "freed", "cxx"])
+def test_leaks_are_the_leaked_blocks(program: str) -> None:
+    target, truth = taken(program)
+    assert set(walked(target, "leakbuf")) == truth.leaked
+    assert truth.direct_problems(walked(target, "leak")) == []
+
+
+@pytest.mark.parametrize("program", ["freed", "shapes", "sizes", "cxx", "arenas"])
+def test_blocks_are_either_allocated_or_free(program: str) -> None:
+    target, truth = taken(program)
+    allocated, free = set(walked(target, "buf")), set(walked(target, "freebuf"))
+    used = truth.addresses("live", "direct", "indirect", "cycle")
+    assert used <= allocated
+    assert not used & free
+    # What was freed may have been given out again, coalesced, or given back; but never is it still in use as it was.
+    assert not truth.addresses("freed") & allocated
+
+
+def test_free_buffers_are_in_every_kind_of_list() -> None:
+    """56 bytes: in a tcache, beyond its seven in a fastbin; 1032: beyond seven in a bin."""
+    target, truth = taken("freed")
+    free = set(walked(target, "freebuf"))
+    for name in ("main-freed-56", "living-freed-56", "main-freed-1032", "living-freed-1032"):
+        freed = {block.address for block in truth.blocks.values() if block.name == name}
+        assert len(freed) == 14
+        assert freed <= free, name
+
+
+@pytest.mark.parametrize("mode", ["", "foreign-sbrk", "mmap-fallback"])
+def test_what_lies_between_stretches_of_the_heap_is_no_buffer(mode: str) -> None:
+    """Chunks as malloc_info counts them: in use, and free ones without top."""
+    target, truth = taken("mainarena", mode)
+    assert truth.leaked == set(walked(target, "leakbuf"))
+    sizes = [row[1] for row in rows(target, "freebuf", "--json")]
+    free = sum(int(size or 0) + target.arch.word for size in sizes)
+    # fordblks: free chunks in bins and tops, and fsmblks: those in fastbins (their bytes are in fordblks too);
+    # keepcost is the main arena's top. tcaches count as in use.
+    cached = heap.of(target).caches.tcache_bytes
+    tops = sum(_top_size(target, arena.top) for arena in heap.of(target).arenas)
+    assert free - cached + tops == truth.mallinfo["fordblks"]
+
+
+def _top_size(target: CoreFile, top: int) -> int:
+    return int.from_bytes(target.read(top + target.arch.word, target.arch.word), "little") & ~7
+
+
+def test_an_address_narrows_the_walk_to_its_arena() -> None:
+    target, truth = taken("freed")
+    arenas = walked(target, "arena")
+    assert len(arenas) == 3
+    for walker in ("buf", "freebuf"):
+        parts = [walked(target, walker, hex(arena)) for arena in arenas]
+        assert all(parts)
+        assert sorted(sum(parts, [])) == walked(target, walker)
+    living = next(block.address for block in truth.blocks.values() if block.name == "living-freed-56")
+    assert living in walked(target, "freebuf", hex(living))
+    assert living not in walked(target, "freebuf", hex(arenas[0]))
+
+
+def test_an_address_narrows_leaks_to_those_of_its_size() -> None:
+    target, truth = taken("shapes")
+    one = next(iter(truth.addresses("direct")))
+    alike = set(walked(target, "leak", hex(one + 1)))
+    assert one in alike
+    usable = truth.blocks[one].usable
+    assert {a for a in truth.addresses("direct") if truth.blocks[a].usable == usable} <= alike
+    assert {truth.blocks[a].usable for a in alike} == {usable}
+
+
+def test_rows_of_json_tell_size_state_and_arena() -> None:
+    target, truth = taken("freed")
+    told = {"live": {"live"}, "direct": {"leaked directly"}, "indirect": {"leaked indirectly"}}
+    seen = 0
+    for address, size, state, arena, *_kept in rows(target, "buf", "--json"):
+        block = truth.blocks.get(int(address or 0))
+        if block is not None:
+            assert (size, {state}) == (block.usable, told[block.state])
+            assert arena == ("main" if int(address or 0) < 1 << 46 else arena)
+            seen += 1
+    assert seen == len(truth.addresses("live", "direct"))
+
+
+def test_threads_are_their_thread_pointers() -> None:
+    target, _truth = taken("freed")
+    pointers = {thread.tid: thread.registers["fs_base"] for thread in target.threads()}
+    assert {row[1]: row[0] for row in rows(target, "thread", "--json")} == pointers
+    assert sorted(walked(target, "thread")) == sorted(pointers.values())
+
+
+def test_mappings_are_where_they_begin() -> None:
+    target, _truth = taken("freed")
+    assert walked(target, "mapping") == [mapping.start for mapping in target.mappings()]
+
+
+def test_a_process_without_malloc_has_nothing_to_walk() -> None:
+    target = CoreFile(str(cores.take("nomalloc").core))
+    for walker in ("leak", "leakbuf", "buf", "freebuf"):
+        report = run(target, walker)
+        assert list(report.tables[0].rows) == []
+        assert "no heap" in report.notes[0] or report.notes
+
+
+def test_without_a_name_the_walkers_are_listed() -> None:
+    target, _truth = taken("freed")
+    assert [row[0] for row in rows(target)] == list(WALKERS)
+
+
+@pytest.mark.parametrize("words", [("bogus",), ("thread", "0x10"), ("buf", "0x10"), ("leak", "0x10"), ("buf", "no!")])
+def test_what_cannot_be_walked_is_the_users_to_mend(words: tuple[str, ...]) -> None:
+    target, _truth = taken("freed")
+    with pytest.raises(UsageError) as error:
+        run(target, *words)
+    assert error.value.how
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    target, _truth = taken("freed")
+    with pytest.raises(UsageError) as error:
+        run(target, "bogus")
+    assert all(name in error.value.what for name in WALKERS)
