@@ -38,7 +38,7 @@ def walked(target: CoreFile, *words: str) -> list[int]:
     return [int(address or 0) for address in addresses]
 
 
-@pytest.mark.parametrize("program", ["shapes", "sizes", "freed", "cxx"])
+@pytest.mark.parametrize("program", ["shapes", "sizes", "freed", "cxx", "arenas"])
 def test_leaks_are_the_leaked_blocks(program: str) -> None:
     target, truth = taken(program)
     assert set(walked(target, "leakbuf")) == truth.leaked
@@ -91,7 +91,7 @@ def test_an_address_narrows_the_walk_to_its_arena() -> None:
     for walker in ("buf", "freebuf"):
         parts = [walked(target, walker, hex(arena)) for arena in arenas]
         assert all(parts)
-        assert sorted(sum(parts, [])) == walked(target, walker)
+        assert sorted(address for part in parts for address in part) == walked(target, walker)
     living = next(block.address for block in truth.blocks.values() if block.name == "living-freed-56")
     assert living in walked(target, "freebuf", hex(living))
     assert living not in walked(target, "freebuf", hex(arenas[0]))
