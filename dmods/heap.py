@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Callable, Optional
@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 from dmods import _engine
 from dmods.glibc import arenas, caches, runs
-from dmods.glibc.runs import MMAPPED
 from dmods.glibc.words import Words
 from dmods.progress import Progress
 from dmods.roots import Roots
@@ -192,33 +191,6 @@ class ProcessHeap:
             if len(batch) < _BATCH:
                 return
             start = batch[-1][0] + 1
-
-    def addresses(self, ranges: Sequence[tuple[int, int]], *states: int) -> Iterator[int]:
-        """The addresses of the blocks in the ranges that are in one of the states: millions a second."""
-        for start, end in ranges:
-            at = start
-            while batch := self.index.addresses(list(states), at, end, _BATCH):
-                yield from batch
-                at = batch[-1] + 1
-
-    def arena_of(self, address: int) -> Optional[int]:
-        """The number of the arena whose ``malloc_state`` or memory holds the address."""
-        for number, arena in enumerate(self.arenas):
-            if arena.address <= address < arena.end:
-                return number
-            if any(heap.start <= address < heap.start + heap.size for heap in arena.heaps):
-                return number
-        runs = (run for run in self.layout.runs if run[2] != MMAPPED)
-        return next((number for start, end, _kind, number, _usable in runs if start <= address < end), None)
-
-    def arena_name(self, number: Optional[int]) -> str:
-        """As listings show it: "main", the number of a thread arena, "mmapped" for None.
-
-        (Of several mallocs in one process, only the first's main arena is "main".)
-        """
-        if number is None:
-            return "mmapped"
-        return "main" if number == 0 else str(number)
 
     def block_at(self, address: int) -> Optional[Block]:
         """The block that ``address`` points into, free or not."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 
 from dmods import heap as heaps
+from dmods.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
 from dmods.errors import UsageError
 from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, ProcessHeap
 from dmods.report import Column, Value
 from dmods.target import Target
-
-STATES = {LIVE: "live", FREE: "free", DIRECT: "leaked directly", INDIRECT: "leaked indirectly"}
 
 Rows = Iterable[Sequence[Value]]
 
@@ -56,35 +55,32 @@ _MAPPING = (
     Column("offset", "address"),
 )
 
-_EVERYWHERE = (0, (1 << 64) - 1)
-
 
 def _blocks(heap: ProcessHeap, ranges: Sequence[tuple[int, int]], states: Sequence[int], brief: bool) -> Rows:
     if brief:
-        return zip(heap.addresses(ranges, *states))
+        return zip(addresses(heap, ranges, *states))
     if states != (FREE,):
         heap.leaks()  # or the leaked ones would be called live
-    return _described(heap, heap.addresses(ranges, *states))
+    return _described(heap, addresses(heap, ranges, *states))
 
 
-def _described(heap: ProcessHeap, addresses: Iterable[int]) -> Iterator[Sequence[Value]]:
-    for address in addresses:
+def _described(heap: ProcessHeap, found: Iterable[int]) -> Iterator[Sequence[Value]]:
+    for address in found:
         block = heap.block_at(address)
         if block is not None:
             kept = (block.kept_count, block.kept_bytes) if block.state == DIRECT else (None, None)
-            yield address, block.size, STATES[block.state], heap.arena_name(block.arena), *kept
+            yield address, block.size, STATES[block.state], arena_name(block.arena), *kept
 
 
 def _in_arena(*states: int) -> Callable[[Target, Optional[int], bool], Rows]:
     def rows(target: Target, within: Optional[int], brief: bool) -> Rows:
         heap = heaps.of(target)
         if within is None:
-            return _blocks(heap, [_EVERYWHERE], states, brief)
-        number = heap.arena_of(within)
+            return _blocks(heap, [EVERYWHERE], states, brief)
+        number = arena_of(heap, within)
         if number is None:
             raise UsageError(f"{within:#x} belongs to no arena", "`walk arena` lists them")
-        runs = sorted((start, end) for start, end, _kind, arena, _usable in heap.layout.runs if arena == number)
-        return _blocks(heap, runs, states, brief)
+        return _blocks(heap, runs_of(heap, number), states, brief)
 
     return rows
 
@@ -94,7 +90,7 @@ def _leaked(*states: int) -> Callable[[Target, Optional[int], bool], Rows]:
         heap = heaps.of(target)
         heap.leaks()
         if within is None:
-            return _blocks(heap, [_EVERYWHERE], states, brief)
+            return _blocks(heap, [EVERYWHERE], states, brief)
         block = heap.block_at(within)
         if block is None or block.state not in (DIRECT, INDIRECT):
             raise UsageError(f"{within:#x} is in no leaked block", "`whatis` says what it is")
@@ -111,7 +107,7 @@ def _leaked(*states: int) -> Callable[[Target, Optional[int], bool], Rows]:
 def _arenas(target: Target, _within: Optional[int], _brief: bool) -> Rows:
     heap = heaps.of(target)
     return [
-        (arena.address, heap.arena_name(number), arena.top, arena.system_mem, arena.attached)
+        (arena.address, arena_name(number), arena.top, arena.system_mem, arena.attached)
         for number, arena in enumerate(heap.arenas)
     ]
 

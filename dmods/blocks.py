@@ -1,0 +1,49 @@
+"""Questions about a heap's blocks and arenas that several commands ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from dmods.glibc.runs import MMAPPED
+from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, ProcessHeap
+
+STATES = {LIVE: "live", FREE: "free", DIRECT: "leaked directly", INDIRECT: "leaked indirectly"}
+
+EVERYWHERE = (0, (1 << 64) - 1)
+_BATCH = 65536
+
+
+def addresses(heap: ProcessHeap, ranges: Sequence[tuple[int, int]], *states: int) -> Iterator[int]:
+    """The addresses of the blocks in the ranges that are in one of the states: millions a second."""
+    for start, end in ranges:
+        at = start
+        while batch := heap.index.addresses(list(states), at, end, _BATCH):
+            yield from batch
+            at = batch[-1] + 1
+
+
+def arena_of(heap: ProcessHeap, address: int) -> Optional[int]:
+    """The number of the arena whose ``malloc_state`` or memory holds the address."""
+    for number, arena in enumerate(heap.arenas):
+        if arena.address <= address < arena.end:
+            return number
+        if any(info.start <= address < info.start + info.size for info in arena.heaps):
+            return number
+    runs = (run for run in heap.layout.runs if run[2] != MMAPPED)
+    return next((number for start, end, _kind, number, _usable in runs if start <= address < end), None)
+
+
+def runs_of(heap: ProcessHeap, number: int) -> list[tuple[int, int]]:
+    """Where the chunks of an arena lie."""
+    return sorted((start, end) for start, end, _kind, arena, _usable in heap.layout.runs if arena == number)
+
+
+def arena_name(number: Optional[int]) -> str:
+    """As listings show it: "main", the number of a thread arena, "mmapped" for None.
+
+    (Of several mallocs in one process, only the first's main arena is "main".)
+    """
+    if number is None:
+        return "mmapped"
+    return "main" if number == 0 else str(number)
