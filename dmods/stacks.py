@@ -49,8 +49,8 @@ class Frame:
     caller's is the callee's canonical frame address (CFA). ``registers`` are those that are known in this frame.
 
     ``found``: "thread" (its own registers), "cfi", "signal" (the kernel saved them), or a guess: "frame pointer",
-    "leaf" (the caller of code without tables that was just called), "bad jump" (the caller of a jump to where no code is),
-    "scan" (a signal frame that unwinding did not reach).
+    "leaf" (the caller of code without tables that was just called), "bad jump" (the caller of a jump to where no code
+    is), "scan" (a signal frame that unwinding did not reach).
     """
 
     pc: int
