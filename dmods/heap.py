@@ -93,7 +93,8 @@ class ProcessHeap:
         self.index = self._index()
         self.reports = self.index.reports()
         watched = [chunk for report in self.reports for chunk in report["watched"]]
-        self.caches = caches.release(self.words, self.index, self.arenas, watched, self._thread_words())
+        first = [start for start, _end, kind, *_ in self.layout.runs if kind != runs.MMAPPED]
+        self.caches = caches.release(self.words, self.index, self.arenas, watched, self._thread_words(), first)
         self._note_damage()
         self._leaks: Optional[Leaks] = None
         self._build = started.elapsed()

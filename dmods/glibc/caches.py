@@ -85,11 +85,16 @@ def classes(index: int, word: int) -> tuple[int, int]:
     return max(low, largest + step), 2 * low - 1
 
 
-def find_tcaches(words: Words, heap: Heap, watched: Iterable[int], pointers: Iterable[int]) -> Iterator[tuple[int, _Shape]]:
-    """Every ``tcache_perthread_struct`` among the chunks that look like one (``watched``) and the blocks that thread-local words point to."""
+def find_tcaches(
+    words: Words, heap: Heap, watched: Iterable[int], pointers: Iterable[int], first: Iterable[int]
+) -> Iterator[tuple[int, _Shape]]:
+    """Every ``tcache_perthread_struct`` among the chunks that look like one (``watched``), the blocks that thread-local words point to, and the
+    arenas' first chunks: there a thread's tcache is made, and there an empty one is believed, too."""
     seen: set[int] = set()
     header = 2 * words.size
-    for address, trusted in [*((chunk + header, False) for chunk in watched), *((p, True) for p in pointers)]:
+    beginnings = {chunk + header for chunk in first}
+    candidates = [*((chunk + header, False) for chunk in watched), *((p, True) for p in pointers)]
+    for address, trusted in [*candidates, *((at, False) for at in beginnings)]:
         if address in seen:
             continue
         block = heap.find(address)
@@ -97,7 +102,7 @@ def find_tcaches(words: Words, heap: Heap, watched: Iterable[int], pointers: Ite
             continue
         seen.add(address)
         for shape in _shapes_of(block[1] + words.size, words.size):
-            if _is_tcache(words, heap, address, shape, trusted):
+            if _is_tcache(words, heap, address, shape, trusted, address in beginnings):
                 yield address, shape
                 break
 
@@ -106,11 +111,13 @@ def _shapes_of(chunk: int, word: int) -> list[_Shape]:
     """The forms whose chunk has this size: the known ones, and any other number of bins with 16-bit counters."""
     known = [shape for shape in _SHAPES if shape.chunk(word) == chunk]
     bins = (chunk - word) // (word + 2)
-    other = [_Shape(n, 2) for n in (bins, bins - 1) if 8 <= n <= 256 and _Shape(n, 2).chunk(word) == chunk]
+    other = [_Shape(n, 2) for n in (bins, bins - 1) if SMALL_BINS <= n <= 256 and _Shape(n, 2).chunk(word) == chunk]
     return known + [shape for shape in other if shape not in known]
 
 
-def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, trusted: bool) -> bool:
+def _is_tcache(
+    words: Words, heap: Heap, address: int, shape: _Shape, trusted: bool, may_be_empty: bool
+) -> bool:
     """Counters and entries agree, and every entry is a chunk of its bin's size. ``trusted``: a thread points to it, so that a little
     damage does not speak against it."""
     word = words.size
@@ -120,6 +127,8 @@ def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, trusted: b
     counts = memoryview(data)[: shape.bins * shape.width].cast("H" if shape.width == 2 else "B")
     entries = memoryview(data)[shape.entries(word) :].cast("Q" if word == 8 else "I")
     filled = [i for i in range(shape.bins) if entries[i]]
+    if not filled and not may_be_empty:
+        return False
     bad = sum(not _entry_fits(heap, entries[i], i, word) for i in filled)
     if bad and (not trusted or bad > _MOST_DAMAGED or bad == len(filled)):
         return False
@@ -178,12 +187,17 @@ def _leads_on(words: Words, heap: Heap, free: FreeList, link: int) -> bool:
 
 
 def release(
-    words: Words, heap: Heap, arenas: Sequence[Arena], watched: Iterable[int], pointers: Iterable[int]
+    words: Words,
+    heap: Heap,
+    arenas: Sequence[Arena],
+    watched: Iterable[int],
+    pointers: Iterable[int],
+    first: Iterable[int],
 ) -> Caches:
-    """Finds and follows every list, so that its chunks are free for the engine."""
+    """Finds and follows every list, so that its chunks are free for the engine. See ``find_tcaches`` for where it looks."""
     caches = Caches()
     owners: dict[str, Optional[int]] = {}
-    for address, shape in list(find_tcaches(words, heap, watched, pointers)):
+    for address, shape in list(find_tcaches(words, heap, watched, pointers, first)):
         caches.tcaches.append(address)
         caches.lists.extend(tcache_lists(words, address, shape))
     for number, arena in enumerate(arenas):

@@ -89,7 +89,8 @@ def _main_arena(
     else:
         # Memory from mmap where the break could not grow, a damaged top, or a damaged system_mem.
         free = layout.owned.without((m.start, m.end) for m in anonymous)
-        free = [(base, e) if s < base < e else (s, e) for s, e in free]
+        # The first stretch may begin off a page: it is tried as a range of its own.
+        free = [part for s, e in free for part in ([(s, base), (base, e)] if s < base < e else [(s, e)])]
         runs = _engine.find_stretches(words.image, free, words.size, layout.page, arena.top)
         if not any(stop == arena.top for _, stop in runs):
             runs.extend(_run_to_top(words, arena, anonymous, runs))

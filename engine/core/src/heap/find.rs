@@ -9,6 +9,8 @@ const IS_MMAPPED: u64 = 2;
 const FLAGS: u64 = 7;
 /// `NBINS - 1` pairs of links in `malloc_state.bins` (malloc.c, unchanged since ptmalloc2).
 const BIN_PAIRS: u64 = 127;
+/// Above are kernels only.
+pub(super) const TOP: u64 = 1 << 63;
 /// Bound on what a crafted dump can make us collect.
 const MOST: usize = 1 << 20;
 
@@ -56,7 +58,7 @@ pub struct Mapped {
 pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: bool) -> Vec<Mapped> {
     let mut out = Vec::new();
     let mut window = Window::new(image);
-    for &(start, end) in ranges {
+    for (start, end) in userland(ranges) {
         let mut base = start.next_multiple_of(page);
         while base < end && out.len() < MOST {
             match mapped_at(&mut window, base, end, word, page) {
@@ -118,7 +120,7 @@ fn mapped_chunk(window: &mut Window, chunk: u64, base: u64, end: u64, word: u64,
 pub fn stretches(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, top: u64) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let mut window = Window::new(image);
-    for &(start, end) in ranges {
+    for (start, end) in userland(ranges) {
         // The first stretch may begin anywhere: a static program takes its TLS from the break before malloc does.
         let mut base = start;
         while base < end && out.len() < MOST {
@@ -182,7 +184,7 @@ pub fn pointers(image: &Image, ranges: &[(u64, u64)], word: u64, lo: u64, hi: u6
 fn each_block(image: &Image, ranges: &[(u64, u64)], overlap: u64, mut each: impl FnMut(u64, &[u8])) {
     const BLOCK: u64 = 1 << 20;
     let mut buffer = vec![0u8; (BLOCK + overlap) as usize];
-    for &(start, end) in ranges {
+    for (start, end) in userland(ranges) {
         for (from, to) in image.covered(start, end) {
             let mut at = from.next_multiple_of(8);
             while at < to {
@@ -193,6 +195,11 @@ fn each_block(image: &Image, ranges: &[(u64, u64)], overlap: u64, mut each: impl
             }
         }
     }
+}
+
+/// The ranges as far as they lie in the lower half of the address space, where processes live: so that sums do not wrap.
+pub(super) fn userland(ranges: &[(u64, u64)]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    ranges.iter().map(|&(start, end)| (start, end.min(TOP))).filter(|(start, end)| start < end)
 }
 
 fn little(bytes: &[u8]) -> u64 {

@@ -7,6 +7,7 @@
 //! so do the edge lists of marked blocks. A linked list in shuffled order leaves nothing to overlap: there each node
 //! costs two misses, whatever the design.
 
+use super::find::TOP;
 use super::index::Tables;
 use super::pass::word;
 use super::space::REGION;
@@ -131,7 +132,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         let width = 16 / P as u64;
         let mut candidates = 0;
         let mut buffer = Vec::new();
-        for (from, to) in image.covered(start, end) {
+        for (from, to) in image.covered(start, end.min(TOP)) {
             // Pointers are aligned in memory, whatever the range's ends are.
             let mut at = from.next_multiple_of(width);
             while at < to {

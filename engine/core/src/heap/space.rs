@@ -5,6 +5,7 @@
 //! (16 bytes: malloc's alignment) and *regions* (64 granules: 1 KiB), each run beginning a new region. `P` is the
 //! number of words in a granule: 2 where pointers have 8 bytes, 4 where they have 4.
 
+use super::find::TOP;
 use crate::hw::Spans;
 
 /// Granules in a region.
@@ -71,9 +72,7 @@ impl<const P: usize> Space<P> {
 
     /// Sorts the runs and drops those that overlap an earlier one (returned beside).
     pub fn new(mut runs: Vec<Run>) -> (Space<P>, Vec<Run>) {
-        runs.retain(|r| {
-            r.start.checked_add(2 * GRANULE).is_some_and(|least| least <= r.end) && r.end < u64::MAX - GRANULE
-        });
+        runs.retain(|r| r.start.checked_add(2 * GRANULE).is_some_and(|least| least <= r.end) && r.end <= TOP);
         runs.sort_by_key(|r| (r.start, std::cmp::Reverse(r.end)));
         let mut dropped = Vec::new();
         let (mut region, mut edge, mut reached) = (0usize, 0usize, 0u64);
