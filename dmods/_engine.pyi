@@ -117,6 +117,15 @@ class Heap:
         """Sets chunks free that a damaged list of this kind cut off: by ``key`` (the second word of every chunk in a tcache), or by links that
         lead to the list's end (with safe-linking only). Returns how many."""
 
+    def bins(
+        self, bins: list[tuple[int, int, int, int, bool]], progress: Progress = None
+    ) -> tuple[list[tuple[int, int]], int, list[tuple[int, str, int, int]]]:
+        """Follows the arenas' bins, each (address seen as a chunk, arena number, least and most chunk size, whether it is a large bin).
+
+        Gives (chunks, chunk bytes) for each, how many problems there are, and the first of them as (index of the bin, fault, chunk or
+        bin that is at fault, what its link or size is): see ``Fault`` in engine/core/src/heap/bins.rs.
+        """
+
     def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
         """Marks what the words of the ranges, and the values, lead to. Returns (candidate pointers in roots, blocks reached)."""
 
@@ -135,8 +144,8 @@ class Heap:
     def find(self, address: int) -> Optional[Block]:
         """The block that the address points into (headers belong to none)."""
 
-    def sizes(self) -> list[tuple[int, int, int, int]]:
-        """(usable size, live blocks, free blocks, leaked blocks), by size."""
+    def sizes(self, arena: int | None = None) -> list[tuple[int, int, int, int]]:
+        """(usable size, live blocks, free blocks, leaked blocks), by size: of all runs, or those with that arena number."""
 
 def find_bins(image: Image, ranges: list[tuple[int, int]], word: int) -> list[int]:
     """Where a ``malloc_state.bins`` may begin: candidates, to be validated."""

@@ -11,7 +11,8 @@ from typing import Callable, Optional
 from weakref import WeakKeyDictionary
 
 from dmods import _engine
-from dmods.glibc import arenas, caches, runs
+from dmods.glibc import arenas, bins, caches, runs
+from dmods.glibc.runs import NO_ARENA
 from dmods.glibc.words import Words
 from dmods.progress import Progress
 from dmods.roots import Roots
@@ -19,6 +20,7 @@ from dmods.roots import find as find_roots
 from dmods.target import Target
 
 LIVE, FREE, DIRECT, INDIRECT = 0, 1, 2, 3
+NO_HEAP = "no heap: the process did not use glibc's malloc, or its data is not in the dump"
 _PAGE = 4096  # the least page of every architecture here; all sizes are multiples of it
 _TLS_REACH = 16 << 10  # bytes around a thread pointer that are searched for the pointer to its tcache
 _BATCH = 65536
@@ -97,6 +99,7 @@ class ProcessHeap:
         self.caches = caches.release(self.words, self.index, self.arenas, watched, self._thread_words(), first)
         self._note_damage()
         self._leaks: Optional[Leaks] = None
+        self._bins: Optional[bins.Bins] = None
         self._build = started.elapsed()
 
     # -- finding it -----------------------------------------------------------------------------------------------
@@ -105,6 +108,12 @@ class ProcessHeap:
     def found(self) -> bool:
         """Whether the process ever used malloc."""
         return bool(self.layout.runs)
+
+    def arena_name(self, number: int) -> str:
+        """As users know it: "main", then numbers. (A second libc's main arena is "main-N".)"""
+        if not self.arenas[number].main:
+            return str(number)
+        return "main" if number == 0 else f"main-{number}"
 
     def _index(self) -> _engine.Heap:
         total = sum(end - start for start, end, *_ in self.layout.runs)
@@ -147,7 +156,22 @@ class ProcessHeap:
         if self.index.dropped:
             self.notes.append(f"{self.index.dropped} stretches of heap overlap others and were left out")
 
+    # -- free lists -----------------------------------------------------------------------------------------------
+
+    def bins(self) -> bins.Bins:
+        """What hangs in the arenas' bins, and what is wrong with them. Followed once."""
+        if self._bins is None:
+            free = sum(report["free_chunks"] for report in self.reports)
+            with _bar("following the bins", free) as progress:
+                self._bins = bins.follow(self.words, self.index, self.arenas, progress)
+        return self._bins
+
     # -- leaks ----------------------------------------------------------------------------------------------------
+
+    @property
+    def leaks_known(self) -> bool:
+        """Whether ``leaks()`` has run: states DIRECT and INDIRECT are told only then."""
+        return self._leaks is not None
 
     def leaks(self) -> Leaks:
         """The unreachable blocks. Computed once."""

@@ -43,6 +43,7 @@ class Caches:
     tcache_count: int = 0
     tcache_bytes: int = 0  # chunk bytes
     problems: list[tuple[str, str, int]] = field(default_factory=list)  # (list, what, where)
+    owners: dict[str, int] = field(default_factory=dict)  # fastbin -> arena number
     orphans: int = 0  # chunks that damaged lists cut off, known all the same
 
 
@@ -196,27 +197,26 @@ def release(
 ) -> Caches:
     """Finds and follows every list, so that its chunks are free for the engine. See ``find_tcaches`` for where it looks."""
     caches = Caches()
-    owners: dict[str, Optional[int]] = {}
     for address, shape in list(find_tcaches(words, heap, watched, pointers, first)):
         caches.tcaches.append(address)
         caches.lists.extend(tcache_lists(words, address, shape))
     for number, arena in enumerate(arenas):
         for free in fastbin_lists(number, arena):
             caches.lists.append(free)
-            owners[free.name] = number
+            caches.owners[free.name] = number
     damaged: list[FreeList] = []
     caches.protected = is_protected(words, heap, caches.lists)
     for free in caches.lists:
         count, size, problem, _ = heap.follow(
             free.head, free.to_user, caches.protected, free.least, free.most, True, False
         )
-        number = owners.get(free.name)
-        if number is None:
+        owner = caches.owners.get(free.name)
+        if owner is None:
             caches.tcache_count += count
             caches.tcache_bytes += size
         else:
-            caches.fast_count[number] = caches.fast_count.get(number, 0) + count
-            caches.fast_bytes[number] = caches.fast_bytes.get(number, 0) + size
+            caches.fast_count[owner] = caches.fast_count.get(owner, 0) + count
+            caches.fast_bytes[owner] = caches.fast_bytes.get(owner, 0) + size
         if problem:
             caches.problems.append((free.name, *problem))
             damaged.append(free)
@@ -251,3 +251,17 @@ def list_holding(heap: Heap, caches: Caches, address: int) -> Optional[FreeList]
         if address in found[3]:
             return free
     return None
+
+
+def cached_by_arena(words: Words, heap: Heap, caches: Caches) -> dict[int, tuple[int, int]]:
+    """(chunk bytes, chunks) that lie in tcaches, by the number of the arena they came from."""
+    out: dict[int, tuple[int, int]] = {}
+    for free in caches.lists:
+        if not free.to_user:
+            continue
+        for address in heap.follow(free.head, True, caches.protected, free.least, free.most, False, True)[3]:
+            block = heap.find(address)
+            if block is not None:
+                size, count = out.get(block[3], (0, 0))
+                out[block[3]] = (size + block[1] + words.size, count + 1)
+    return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Optional
 
 from dmods import _engine
 from dmods.glibc.arenas import Arena, Malloc, first_chunk
@@ -12,7 +13,7 @@ from dmods.ranges import Ranges
 from dmods.target import AddressRange
 
 MAIN, THREAD, MMAPPED = 0, 1, 2
-_MMAPPED_ARENA = 0xFFFFFFFF
+NO_ARENA = 0xFFFFFFFF  # the number of mmapped chunks' arena
 
 
 @dataclass
@@ -27,6 +28,12 @@ class Layout:
     mmapped_count: int = 0
     mmapped_bytes: int = 0
     notes: list[str] = field(default_factory=list)
+    # What of malloc's own account does not add up: (arena number, structure, what); in the notes too.
+    contradictions: list[tuple[Optional[int], str, str]] = field(default_factory=list)
+
+    def contradiction(self, number: Optional[int], where: str, text: str) -> None:
+        self.contradictions.append((number, where, text))
+        self.notes.append(text)
 
 
 def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange], page: int) -> Layout:
@@ -100,11 +107,11 @@ def _main_arena(
     if not any(stop == arena.top for _, stop in runs):
         layout.owned.add(arena.top, end)
     if not size or (runs and arena.top + size != end):
-        layout.notes.append(f"the main arena's top chunk ({arena.top:#x}) is damaged, or was just being cut")
+        layout.contradiction(number, "top", f"the main arena's top chunk ({arena.top:#x}) is damaged, or was just being cut")
     found = sum(stop - start for start, stop in runs) + end - arena.top
     slack = arena.system_mem - found
     if not 0 <= slack < layout.page * max(1, len(runs)):
-        layout.notes.append(f"the main arena says that it has {arena.system_mem} bytes, {found} were found")
+        layout.contradiction(number, "arena", f"the main arena says that it has {arena.system_mem} bytes, {found} were found")
 
 
 def _aligned(words: Words, address: int) -> int:
@@ -147,13 +154,15 @@ def _mmapped(words: Words, layout: Layout, anonymous: Sequence[AddressRange]) ->
     if complete and _bytes(found) > total:
         found = _without_impostors(found, count, total)
     if complete and (len(found), _bytes(found)) != (count, total):
-        layout.notes.append(
+        layout.contradiction(
+            None,
+            "mp_",
             f"malloc says that {count} blocks ({total} bytes) have mappings of their own; "
-            f"{len(found)} ({_bytes(found)} bytes) were found"
+            f"{len(found)} ({_bytes(found)} bytes) were found",
         )
     layout.mmapped_count, layout.mmapped_bytes = len(found), _bytes(found)
     for chunk, base, end, usable in found:
-        layout.runs.append((chunk, end, MMAPPED, _MMAPPED_ARENA, usable))
+        layout.runs.append((chunk, end, MMAPPED, NO_ARENA, usable))
         layout.owned.add(base, end)
 
 

@@ -1,5 +1,6 @@
 use std::sync::Mutex;
 
+use dmods_engine::heap::bins::{Bin, Fault as BinFault};
 use dmods_engine::heap::find;
 use dmods_engine::heap::lists::{Followed, List, Problem};
 use dmods_engine::heap::model::{self, State};
@@ -20,6 +21,7 @@ pub struct Heap {
 }
 
 type Block = (u64, u64, u8, u32, bool, u64, u64);
+type Bins = (Vec<(u64, u64)>, u64, Vec<(usize, &'static str, u64, u64)>);
 type Group = (u64, bool, u64, u64, u64, u64);
 
 fn kind(number: u8) -> PyResult<Kind> {
@@ -149,6 +151,27 @@ impl Heap {
         py.detach(|| self.heap().release_orphans(&self.image, list, key))
     }
 
+    #[pyo3(signature = (bins, progress=None))]
+    fn bins(
+        &self,
+        py: Python<'_>,
+        bins: Vec<(u64, u32, u64, u64, bool)>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Bins> {
+        let bins: Vec<Bin> = bins
+            .into_iter()
+            .map(|(head, arena, least, most, sorted)| Bin { head, arena, least, most, sorted })
+            .collect();
+        watched(py, progress.as_ref(), |control| {
+            let followed = self.heap().bins(&self.image, &bins, control)?;
+            Ok((
+                followed.held.iter().map(|h| (h.count, h.bytes)).collect(),
+                followed.problem_count,
+                followed.problems.iter().map(|p| (p.bin, bin_fault(p.fault), p.at, p.value)).collect(),
+            ))
+        })
+    }
+
     #[pyo3(signature = (ranges, values, progress=None))]
     fn mark(
         &self,
@@ -202,8 +225,24 @@ impl Heap {
         Some(row(&run, found))
     }
 
-    fn sizes(&self, py: Python<'_>) -> Vec<(u64, u64, u64, u64)> {
-        py.detach(|| self.heap().sizes().iter().map(|c| (c.size, c.live, c.free, c.leaked)).collect())
+    #[pyo3(signature = (arena=None))]
+    fn sizes(&self, py: Python<'_>, arena: Option<u32>) -> Vec<(u64, u64, u64, u64)> {
+        py.detach(|| self.heap().sizes(arena).iter().map(|c| (c.size, c.live, c.free, c.leaked)).collect())
+    }
+}
+
+fn bin_fault(fault: BinFault) -> &'static str {
+    match fault {
+        BinFault::NotAChunk => "not a chunk",
+        BinFault::OtherArena => "other arena",
+        BinFault::InUse => "in use",
+        BinFault::WrongSize => "wrong size",
+        BinFault::Again => "again",
+        BinFault::Backward => "backward",
+        BinFault::Order => "order",
+        BinFault::SizeRing => "size ring",
+        BinFault::Missing => "missing",
+        BinFault::Unlisted => "unlisted",
     }
 }
 

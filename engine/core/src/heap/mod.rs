@@ -6,8 +6,10 @@
 //! * [`mark`]: which blocks are reachable. **Here `findleaks` decides.**
 //! * [`leaks`]: the unreachable ones: direct and indirect, and what each direct one keeps alive.
 //! * [`lists`]: free lists (tcache, fastbins), whose chunks carry the in-use bit.
+//! * [`bins`]: the arenas' bins, followed and judged.
 //! * [`find`]: how runs, arenas and mmapped chunks are found without symbols.
 
+pub mod bins;
 pub mod find;
 pub mod index;
 pub mod leaks;

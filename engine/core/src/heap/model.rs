@@ -1,5 +1,6 @@
 //! The heap as its users see it, whatever the widths inside.
 
+use super::bins::{self, Bin};
 use super::index::{Block, Tables};
 use super::leaks::{self, Group, Leaks};
 use super::lists::{self, Followed, List};
@@ -54,6 +55,8 @@ pub trait Heap: Send + Sync {
     fn follow(&mut self, image: &Image, list: List, set: bool, collect: bool) -> Followed;
     /// Chunks beyond a damaged link of the list: see [`lists::release_orphans`].
     fn release_orphans(&mut self, image: &Image, list: List, key: Option<u64>) -> u64;
+    /// Follows the arenas' bins.
+    fn bins(&self, image: &Image, bins: &[Bin], control: &Control) -> Result<bins::Followed, Stopped>;
     /// Marks what the words of `ranges` and the `values` lead to.
     fn mark(
         &mut self,
@@ -70,7 +73,8 @@ pub trait Heap: Send + Sync {
     fn addresses(&self, states: &[State], from: u64, end: u64, most: usize) -> Vec<u64>;
     /// The block that `address` points into.
     fn find(&self, address: u64) -> Option<(Block, State, u64, u64)>;
-    fn sizes(&self) -> Vec<SizeCount>;
+    /// By size, over all runs or those of one arena.
+    fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount>;
 }
 
 struct Model<I: Index, const P: usize> {
@@ -160,6 +164,14 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         lists::release_orphans(&mut self.tables, image, list, key)
     }
 
+    fn bins(&self, image: &Image, bins: &[Bin], control: &Control) -> Result<bins::Followed, Stopped> {
+        let mut free: HashMap<u32, u64> = HashMap::new();
+        for (placed, report) in self.tables.space.runs.iter().zip(&self.reports) {
+            *free.entry(placed.run.arena).or_default() += report.free_chunks;
+        }
+        bins::follow(&self.tables, image, bins, &free, control)
+    }
+
     fn mark(
         &mut self,
         image: &Image,
@@ -222,9 +234,12 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         Some((block, state, count, bytes))
     }
 
-    fn sizes(&self) -> Vec<SizeCount> {
+    fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount> {
         let mut counts: HashMap<u64, SizeCount> = HashMap::new();
         for index in 0..self.tables.space.runs.len() {
+            if arena.is_some_and(|arena| self.tables.space.runs[index].run.arena != arena) {
+                continue;
+            }
             self.tables.each_block(index, 0, |granule| {
                 let block = self.tables.block(index, granule);
                 let entry = counts.entry(block.size).or_insert(SizeCount { size: block.size, ..Default::default() });

@@ -43,4 +43,13 @@ impl<'a> Window<'a> {
         bytes[..word as usize].copy_from_slice(&slot.bytes[at..at + word as usize]);
         Some(u64::from_le_bytes(bytes))
     }
+
+    /// `N` words in a row, or None where not all are there.
+    pub fn words<const N: usize>(&mut self, address: u64, word: u64) -> Option<[u64; N]> {
+        let mut out = [0; N];
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = self.word(address.checked_add(i as u64 * word)?, word)?;
+        }
+        Some(out)
+    }
 }

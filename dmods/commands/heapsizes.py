@@ -1,0 +1,168 @@
+"""How many blocks there are of each size."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Optional
+
+from dmods import heap as heaps
+from dmods.command import Argument, Command
+from dmods.errors import UsageError
+from dmods.heap import NO_HEAP, ProcessHeap
+from dmods.report import Column, Report, Table, Value
+from dmods.target import Target
+
+_FEW = 40  # up to so many sizes are shown one by one
+_FINE = 1024  # up to here a class is a chunk size; then each power of two is split in four
+_SPLIT = 4
+
+
+@dataclass
+class Class:
+    """The blocks of usable sizes ``least`` to ``most``. ``leaked`` are among the live ones."""
+
+    least: int
+    most: int
+    live: int = 0
+    live_bytes: int = 0
+    free: int = 0
+    free_bytes: int = 0
+    leaked: int = 0
+    leaked_bytes: int = 0
+
+    @property
+    def text(self) -> str:
+        return str(self.least) if self.least == self.most else f"{self.least}-{self.most}"
+
+    def add(self, size: int, live: int, free: int, leaked: int) -> None:
+        self.live += live + leaked
+        self.live_bytes += (live + leaked) * size
+        self.free += free
+        self.free_bytes += free * size
+        self.leaked += leaked
+        self.leaked_bytes += leaked * size
+
+
+ORDERS: dict[str, Callable[[Class], object]] = {
+    "bytes": lambda c: (-c.live_bytes, -c.free_bytes, c.least),
+    "count": lambda c: (-c.live, -c.free, c.least),
+    "free": lambda c: (-c.free_bytes, c.least),
+    "size": lambda c: c.least,
+}
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    heap = heaps.of(target)
+    report = Report(notes=list(heap.notes))
+    if not heap.found:
+        report.notes.insert(0, NO_HEAP)
+        return report
+    number = None if args.arena is None else _arena(heap, args.arena)
+    sizes = heap.index.sizes(number)
+    classes = classify(sizes, heap.words.size, args.exact)
+    total = Class(0, 0)
+    for size, live, free, leaked in sizes:
+        total.add(size, live, free, leaked)
+    shown = sorted(classes, key=ORDERS[args.sort])  # type: ignore[arg-type]
+    if args.top is not None and len(shown) > args.top:
+        report.notes.append(f"{len(shown) - args.top} more sizes are not shown (--top)")
+        shown = shown[: args.top]
+    leaks = heap.leaks_known
+    report.tables.append(
+        Table("sizes", _columns(leaks), [_row(c, total) for c in shown], footer=_footer(total, len(sizes), leaks))
+    )
+    report.totals = {
+        "live_count": total.live,
+        "live_bytes": total.live_bytes,
+        "free_count": total.free,
+        "free_bytes": total.free_bytes,
+        "leaked_count": total.leaked if leaks else None,
+        "leaked_bytes": total.leaked_bytes if leaks else None,
+        "sizes": len(sizes),
+    }
+    return report
+
+
+def _arena(heap: ProcessHeap, text: str) -> int:
+    """The number of an arena as ``malloc_stats`` names it; mmapped blocks are asked for as "mmapped"."""
+    names = {heap.arena_name(number): number for number in range(len(heap.arenas))}
+    names["0"] = 0
+    names["mmapped"] = heaps.NO_ARENA
+    if text not in names:
+        raise UsageError(f"no arena {text!r}", "`malloc_stats` lists the arenas; `mmapped` are the blocks with mappings of their own")
+    return names[text]
+
+
+def classify(sizes: Iterable[tuple[int, int, int, int]], word: int, exact: bool) -> list[Class]:
+    """``sizes`` are (usable size, live, free, leaked): each its own class where they are few, or ``exact``."""
+    sizes = list(sizes)
+    exact = exact or len(sizes) <= _FEW
+    classes: dict[int, Class] = {}
+    for size, live, free, leaked in sizes:
+        least, most = (size, size) if exact else class_of(size, word)
+        classes.setdefault(least, Class(least, most)).add(size, live, free, leaked)
+    return list(classes.values())
+
+
+def class_of(size: int, word: int) -> tuple[int, int]:
+    """The least and most usable size of the class: chunks (``size`` and a word) up to 1 KiB one by one, as glibc's small bins
+    have them; above, four classes to each power of two."""
+    chunk = size + word
+    if chunk <= _FINE:
+        return size, size
+    step = (1 << (chunk - 1).bit_length() - 1) // _SPLIT
+    most = -(-chunk // step) * step
+    return most - step + 1 - word, most - word
+
+
+def _columns(leaks: bool) -> list[Column]:
+    """What has leaked is shown where it is known already."""
+    return [
+        Column("size"),
+        Column("live_count", "count", title="LIVE"),
+        Column("live_bytes", "bytes", title="LIVE BYTES"),
+        Column("percent", "percent", title="%LIVE"),
+        Column("free_count", "count", title="FREE"),
+        Column("free_bytes", "bytes", title="FREE BYTES"),
+        Column("leaked_count", "count", title="LEAKED", hidden=not leaks),
+        Column("leaked_bytes", "bytes", title="LEAKED BYTES", hidden=not leaks),
+        Column("least", "bytes", hidden=True),
+        Column("most", "bytes", hidden=True),
+    ]
+
+
+def _row(c: Class, total: Class) -> tuple[Value, ...]:
+    share: Optional[float] = 100 * c.live_bytes / total.live_bytes if total.live_bytes else 0.0
+    return c.text, c.live, c.live_bytes, share, c.free, c.free_bytes, c.leaked, c.leaked_bytes, c.least, c.most
+
+
+def _footer(total: Class, sizes: int, leaks: bool) -> list[str]:
+    text = (
+        f"Total: {total.live} live blocks, {total.live_bytes} bytes; {total.free} free, {total.free_bytes} bytes; {sizes} sizes"
+    )
+    leaked = f"leaked: {total.leaked} blocks, {total.leaked_bytes} bytes (among the live ones)"
+    return ["-" * 72, text, *([leaked] if leaks else [])]
+
+
+COMMAND = Command(
+    name="heapsizes",
+    summary="what fills the heap: how many blocks there are of each size",
+    description=(
+        "Sizes are usable bytes (malloc_usable_size). A few sizes are shown one by one; many as classes: one for each chunk size up to\n"
+        "1 KiB, then four for each power of two. Free blocks are those in bins, fastbins and tcaches. LEAKED is shown once `findleaks`\n"
+        "has run."
+    ),
+    run=run,
+    arguments=(
+        Argument("--exact", action="store_true", help="every size by itself"),
+        Argument("--arena", metavar="N", help="only this arena: main, a number, or mmapped"),
+        Argument("--sort", choices=sorted(ORDERS), default="bytes", help="biggest first by live bytes (the default), ..."),
+        Argument("--top", type=int, metavar="N", help="only the first N"),
+    ),
+    examples=(
+        ("heapsizes --top 10", "the ten sizes that hold most memory"),
+        ("heapsizes --arena main --exact --sort size", "every size in the main arena, smallest first"),
+    ),
+)

@@ -1,0 +1,247 @@
+"""How much memory each arena has, and what it does with it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Optional
+
+from dmods import heap as heaps
+from dmods.command import Argument, Command
+from dmods.glibc.arenas import Malloc
+from dmods.glibc.caches import cached_by_arena
+from dmods.glibc.runs import top_size
+from dmods.heap import NO_HEAP, ProcessHeap
+from dmods.report import Column, Report, Table, Value
+from dmods.target import Target
+
+_ADVICE_BYTES = 64 << 20  # below this much unused memory no advice is given
+_ADVICE_SHARE = 0.5
+
+ARENAS = (
+    Column("arena"),
+    Column("address", "address"),
+    Column("system_bytes", "bytes", title="SYSTEM BYTES"),
+    Column("in_use_bytes", "bytes", title="IN USE BYTES"),
+    Column("cached_bytes", "bytes", title="OF WHICH CACHED"),
+    Column("free_bytes", "bytes", title="FREE BYTES"),
+    Column("free_chunks", "count", title="FREE CHUNKS"),
+    Column("top_bytes", "bytes", title="TOP BYTES"),
+    Column("fragmentation", "percent", title="FRAG"),
+    Column("threads", "count"),
+    Column("heaps", "count"),
+    Column("max_system_bytes", "bytes", hidden=True),
+    Column("bin_bytes", "bytes", hidden=True),
+    Column("bin_chunks", "count", hidden=True),
+    Column("fastbin_bytes", "bytes", hidden=True),
+    Column("fastbin_chunks", "count", hidden=True),
+    Column("cached_chunks", "count", hidden=True),
+)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an arena has (``malloc_state.system_mem``) and holds free; all in bytes of chunks, as glibc counts."""
+
+    name: str
+    address: int
+    main: bool
+    system: int
+    max_system: int
+    top: int
+    bins: int
+    bin_chunks: int
+    fast: int
+    fast_chunks: int
+    cached: int
+    cached_chunks: int
+    threads: int
+    heaps: int
+
+    @property
+    def free(self) -> int:
+        return self.bins + self.fast
+
+    @property
+    def in_use(self) -> int:
+        """int_mallinfo's: everything that is neither in a bin nor in a fastbin nor in top. Of a damaged arena it may be negative."""
+        return self.system - self.free - self.top
+
+    @property
+    def fragmentation(self) -> float:
+        """How much of the memory below top is free, in percent."""
+        below = self.system - self.top
+        return 100 * self.free / below if below > 0 else 0.0
+
+
+def usages(heap: ProcessHeap) -> list[Usage]:
+    """One for each of ``heap.arenas``."""
+    bins, caches = heap.bins(), heap.caches
+    cached = cached_by_arena(heap.words, heap.index, caches)
+    return [
+        Usage(
+            heap.arena_name(number),
+            arena.address,
+            arena.main,
+            arena.system_mem,
+            arena.max_system_mem,
+            top_size(heap.words, arena),
+            bins.size.get(number, 0),
+            bins.count.get(number, 0),
+            caches.fast_bytes.get(number, 0),
+            caches.fast_count.get(number, 0),
+            *cached.get(number, (0, 0)),
+            arena.attached,
+            len(arena.heaps),
+        )
+        for number, arena in enumerate(heap.arenas)
+    ]
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    heap = heaps.of(target)
+    report = Report(notes=list(heap.notes))
+    if not heap.arenas:
+        report.notes.insert(0, NO_HEAP)
+        return report
+    rows = usages(heap)
+    report.totals = _totals(heap, rows)
+    if args.glibc:
+        report.tables.append(Table("malloc_stats", (Column("line"),), [(line,) for line in _text(heap, rows)], style="plain"))
+    else:
+        report.tables.append(Table("arenas", ARENAS, [_row(usage) for usage in rows], footer=_footer(report.totals)))
+    report.notes.extend(_disagreements(heap, rows))
+    report.notes.extend(_advice(rows))
+    return report
+
+
+def _row(usage: Usage) -> tuple[Value, ...]:
+    return (
+        usage.name,
+        usage.address,
+        usage.system,
+        usage.in_use,
+        usage.cached,
+        usage.free,
+        usage.bin_chunks + usage.fast_chunks,
+        usage.top,
+        usage.fragmentation,
+        usage.threads,
+        usage.heaps or None,
+        usage.max_system,
+        usage.bins,
+        usage.bin_chunks,
+        usage.fast,
+        usage.fast_chunks,
+        usage.cached_chunks,
+    )
+
+
+def _totals(heap: ProcessHeap, rows: list[Usage]) -> dict[str, Value]:
+    mapped = [_mmapped(heap, malloc) for malloc in heap.layout.mallocs]
+    count, size = sum(m[0] for m in mapped), sum(m[1] for m in mapped)
+    arenas = sum(usage.system for usage in rows)
+    return {
+        "system_bytes": arenas + size,
+        "in_use_bytes": sum(usage.in_use for usage in rows) + size,
+        "cached_bytes": sum(usage.cached for usage in rows),
+        "free_bytes": sum(usage.free for usage in rows),
+        "top_bytes": sum(usage.top for usage in rows),
+        "arenas": len(rows),
+        "arena_bytes": arenas,
+        "mmapped_count": count,
+        "mmapped_bytes": size,
+        "max_mmapped_count": _sum(m[2] for m in mapped),
+        "max_mmapped_bytes": _sum(m[3] for m in mapped),
+    }
+
+
+def _sum(values: Iterable[Optional[int]]) -> Optional[int]:
+    known = list(values)
+    return None if None in known else sum(value or 0 for value in known)
+
+
+def _mmapped(heap: ProcessHeap, malloc: Malloc) -> tuple[int, int, Optional[int], Optional[int]]:
+    """How many chunks have mappings of their own, the bytes of these, and the most there ever were of both: as ``mp_`` says; what was
+    found where ``mp_`` was not."""
+    parameters = malloc.parameters
+    if parameters is None:
+        return (heap.layout.mmapped_count, heap.layout.mmapped_bytes, None, None)
+    return (parameters.n_mmaps, parameters.mmapped_mem, parameters.max_n_mmaps, parameters.max_mmapped_mem)
+
+
+def _footer(totals: dict[str, Value]) -> list[str]:
+    return [
+        "-" * 72,
+        f"{totals['mmapped_count']} blocks with mappings of their own: {totals['mmapped_bytes']} bytes",
+        f"Total: {totals['system_bytes']} bytes, {totals['in_use_bytes']} in use",
+    ]
+
+
+def _text(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
+    """What malloc_stats(3) writes, but for the numbers' width: they do not wrap at 4 GiB. One part for each malloc."""
+    rest = iter(rows)
+    for malloc in heap.layout.mallocs:
+        own = [usage for usage, _ in zip(rest, malloc.arenas)]
+        _, mapped, most, most_bytes = _mmapped(heap, malloc)
+        for number, usage in enumerate(own):
+            yield f"Arena {number}:"
+            yield f"system bytes     = {usage.system:10}"
+            yield f"in use bytes     = {usage.in_use:10}"
+        yield "Total (incl. mmap):"
+        yield f"system bytes     = {mapped + sum(usage.system for usage in own):10}"
+        yield f"in use bytes     = {mapped + sum(usage.in_use for usage in own):10}"
+        yield f"max mmap regions = {'?' if most is None else most:>10}"
+        yield f"max mmap bytes   = {'?' if most_bytes is None else most_bytes:>10}"
+
+
+def _disagreements(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
+    """Where the bins hold something else than what the memory itself says is free."""
+    found: dict[int, list[int]] = {}
+    for (_, _, _, number, _), report in zip(heap.index.runs(), heap.reports):
+        sums = found.setdefault(number, [0, 0])
+        sums[0] += report["free_chunks"]
+        sums[1] += report["free_bytes"]
+    for number, usage in enumerate(rows):
+        count, size = found.get(number, (0, 0))
+        if (count, size) != (usage.bin_chunks, usage.bins):
+            yield (
+                f"arena {usage.name}: its bins hold {usage.bin_chunks} chunks ({usage.bins} bytes), its memory has {count} free ones "
+                f"({size} bytes): `heapcheck` looks closer"
+            )
+
+
+def _advice(rows: list[Usage]) -> Iterator[str]:
+    """Where arenas hold much that they do not use."""
+    thread = [usage for usage in rows if not usage.main]
+    system, unused = sum(u.system for u in thread), sum(u.free + u.top for u in thread)
+    if unused >= _ADVICE_BYTES and unused >= _ADVICE_SHARE * system:
+        yield (
+            f"{len(thread)} thread arenas hold {system} bytes and use {system - unused}: fewer arenas (MALLOC_ARENA_MAX, "
+            "glibc.malloc.arena_max) share what is free"
+        )
+    system, unused = sum(u.system for u in rows), sum(u.free for u in rows)
+    if unused >= _ADVICE_BYTES and unused >= _ADVICE_SHARE * system:
+        yield (
+            f"{unused} bytes of {system} are free between blocks in use: malloc_trim(0) gives whole pages of it back, though the "
+            "arenas keep the addresses"
+        )
+
+
+COMMAND = Command(
+    name="malloc_stats",
+    summary="how much memory each arena has, and what of it is in use, cached and free",
+    description=(
+        "SYSTEM BYTES and IN USE BYTES are what malloc_stats(3) and mallinfo2(3) say of the process, to the byte: in use is all that is\n"
+        "neither free (bins and fastbins) nor in the top chunk. Chunks in a tcache count as in use there: OF WHICH CACHED is their part.\n"
+        "FRAG is what is free of the memory below top. THREADS counts the threads attached to the arena, HEAPS the mappings of a thread\n"
+        "arena. Totals do not wrap at 4 GiB."
+    ),
+    run=run,
+    arguments=(Argument("--glibc", action="store_true", help="the text that malloc_stats(3) writes"),),
+    examples=(
+        ("malloc_stats", "a line for each arena, and the totals"),
+        ("malloc_stats --glibc", "what the process itself would have printed"),
+    ),
+)

@@ -1,0 +1,108 @@
+"""Damaged chunks, for people: what is wrong, who may have done it, and the bytes that were left there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from dmods.heap import Block, ProcessHeap
+
+_ROW = 16
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A bad chunk. ``suspect`` is the block that was most likely written beyond (or before) its bounds, ``why`` says what speaks for
+    it. The chunks make sense again at ``resumed``."""
+
+    arena: int
+    fault: str  # as in _engine.RunReport
+    chunk: int
+    value: int
+    suspect: Optional[Block]
+    why: str
+    resumed: int
+
+    @property
+    def extent(self) -> int:
+        return self.resumed - self.chunk
+
+
+def damages(heap: ProcessHeap) -> Iterator[Damage]:
+    """The damaged chunks that the walk described, by address."""
+    for (_, _, _, arena, _), report in zip(heap.index.runs(), heap.reports):
+        for fault, chunk, value, before, resumed in report["anomalies"]:
+            suspect, why = _suspect(heap, fault, chunk, value, before)
+            yield Damage(arena, fault, chunk, value, suspect, why, max(resumed, chunk))
+
+
+def _suspect(heap: ProcessHeap, fault: str, chunk: int, value: int, before: int) -> tuple[Optional[Block], str]:
+    """The block before, unless the bytes around the header say that it was the chunk's own (by writing before its start)."""
+    if fault == "missing":
+        return None, ""
+    word = heap.words.size
+    own = heap.block_at(chunk + 2 * word)
+    previous = heap.block_at(before + 2 * word) if before else None
+    # An overrun goes on from the block before, whose last word is prev_size; an underflow goes on into the block itself.
+    image = heap.words.image
+    tail, header, content = (image.read(chunk + at * word, word) for at in range(3))
+    if previous is None:
+        return own, "written before its start" if own else ""
+    if alike(header, tail):
+        return previous, "written beyond its end: the bytes go on from it"
+    if alike(header, content) and own is not None:
+        return own, "written before its start: the bytes go on into it"
+    if fault in ("prev_size", "size") and header[:1] == b"\0" and not alike(header[1:], bytes(word - 1)):
+        return previous, "one NUL byte beyond its end"
+    if fault in ("prev_size", "size") and not any(header):
+        return previous, "zeroes beyond its end"
+    return previous, "it lies before"
+
+
+def alike(one: bytes, other: bytes) -> bool:
+    """Whether both look like parts of the same writing: text, or one byte repeated."""
+    if not one or not other or not any(one) or not any(other):
+        return False
+    if len(set(one + other)) == 1:
+        return True
+    return all(_is_text(part) for part in (one, other))
+
+
+def _is_text(data: bytes) -> bool:
+    """Text, or the end of one: at least three characters before the first NUL."""
+    text = data.split(b"\0")[0]
+    return len(text) >= min(3, len(data)) and all(32 <= byte < 127 or byte in b"\t\r\n" for byte in text)
+
+
+def describe(damage: Damage) -> str:
+    """One line: what is wrong with the chunk."""
+    value = damage.value
+    text = readable(value)
+    shown = f"{value:#x}{f' ({text!r})' if text else ''}"
+    return {
+        "size": f"its size field {shown} is impossible",
+        "flags": f"the flags of its size field {shown} do not belong here",
+        "prev_size": f"its PREV_INUSE is clear, but its prev_size {shown} is not the size of the chunk before",
+        "missing": "its header is not in the dump",
+        "wrong_size": f"its size field {shown} leads to no chunk",
+    }[damage.fault]
+
+
+def readable(value: int) -> str:
+    """The bytes of a word as text, where all of them (but trailing NULs) are printable."""
+    data = value.to_bytes(8, "little").rstrip(b"\0")
+    return data.decode("ascii") if len(data) >= 3 and all(32 <= byte < 127 for byte in data) else ""
+
+
+def hexdump(heap: ProcessHeap, damage: Damage, size: int = 64) -> list[tuple[int, str, str]]:
+    """(address, hex, text) for the bytes around the bad header: one row before it, and ``size`` bytes from it on."""
+    start = damage.chunk - _ROW
+    data = heap.words.image.read(start, size + _ROW)
+    rows = []
+    for at in range(0, len(data), _ROW):
+        part = data[at : at + _ROW]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        rows.append((start + at, part.hex(" "), text))
+    return rows
