@@ -14,8 +14,8 @@ _ROW = 16
 
 @dataclass(frozen=True)
 class Damage:
-    """A bad chunk. ``suspect`` is the block that was most likely written beyond (or before) its bounds, ``why`` says what speaks for
-    it. The chunks make sense again at ``resumed``."""
+    """A bad chunk. ``suspect`` is the block that was most likely written beyond (or before) its bounds, ``why`` says
+    what speaks for it. The chunks make sense again at ``resumed``."""
 
     arena: int
     fault: str  # as in _engine.RunReport
@@ -34,31 +34,35 @@ def damages(heap: ProcessHeap) -> Iterator[Damage]:
     """The damaged chunks that the walk described, by address."""
     for (_, _, _, arena, _), report in zip(heap.index.runs(), heap.reports):
         for fault, chunk, value, before, resumed in report["anomalies"]:
-            suspect, why = _suspect(heap, fault, chunk, value, before)
+            suspect, why = _suspect(heap, fault, chunk, before)
             yield Damage(arena, fault, chunk, value, suspect, why, max(resumed, chunk))
 
 
-def _suspect(heap: ProcessHeap, fault: str, chunk: int, value: int, before: int) -> tuple[Optional[Block], str]:
-    """The block before, unless the bytes around the header say that it was the chunk's own (by writing before its start)."""
+def _suspect(heap: ProcessHeap, fault: str, chunk: int, before: int) -> tuple[Optional[Block], str]:
+    """The block before, unless the header's bytes say that it was the chunk's own (by writing before its start)."""
     if fault == "missing":
         return None, ""
     word = heap.words.size
     own = heap.block_at(chunk + 2 * word)
     previous = heap.block_at(before + 2 * word) if before else None
-    # An overrun goes on from the block before, whose last word is prev_size; an underflow goes on into the block itself.
     image = heap.words.image
-    tail, header, content = (image.read(chunk + at * word, word) for at in range(3))
+    tail, header = image.read(chunk, word), image.read(chunk + word, word)
+    # What the size field was: the tables know the chunk's true size.
+    true = ((own.size + word) if own else 0).to_bytes(word, "little")
+    # An overrun comes from below and destroys the lowest byte first; what comes from above leaves it for last.
+    if own is not None and fault != "prev_size" and _same_size(header[:2], true[:2]) and header[2:] != true[2:]:
+        return own, "written before its start: only the upper bytes of its size field are changed"
     if previous is None:
-        return own, "written before its start" if own else ""
+        return own, "nothing lies before it: written before its start" if own else ""
     if alike(header, tail):
         return previous, "written beyond its end: the bytes go on from it"
-    if alike(header, content) and own is not None:
-        return own, "written before its start: the bytes go on into it"
-    if fault in ("prev_size", "size") and header[:1] == b"\0" and not alike(header[1:], bytes(word - 1)):
-        return previous, "one NUL byte beyond its end"
-    if fault in ("prev_size", "size") and not any(header):
-        return previous, "zeroes beyond its end"
-    return previous, "it lies before"
+    if header[:1] == b"\0" and header[1:] == true[1:]:
+        return previous, "written beyond its end: one zero byte"
+    return previous, "it lies before (or the block itself was written before its start)"
+
+
+def _same_size(low: bytes, true: bytes) -> bool:
+    return (low[0] & ~7, low[1:]) == (true[0] & ~7, true[1:])
 
 
 def alike(one: bytes, other: bytes) -> bool:

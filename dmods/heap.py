@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 from dmods import _engine
 from dmods.glibc import arenas, bins, caches, runs
-from dmods.glibc.runs import NO_ARENA
 from dmods.glibc.words import Words
 from dmods.progress import Progress
 from dmods.roots import Roots
@@ -139,22 +138,27 @@ class ProcessHeap:
                 out.extend(self.words.many(aligned, (end - aligned) // self.words.size) or ())
         return out
 
-    def _note_damage(self) -> None:
-        for arena in self.arenas:
-            if arena.locked:
-                self.notes.append(
-                    f"the arena at {arena.address:#x} was locked: a thread was inside malloc, a block in its hands may be reported"
-                )
-        bad = sum(report["anomaly_count"] for report in self.reports)
+    def dump_notes(self) -> list[str]:
+        """What speaks of the dump and the moment it was taken, not of damage."""
+        out = [
+            f"the arena at {arena.address:#x} was locked: a thread was inside malloc, a block in its hands may be reported"
+            for arena in self.arenas
+            if arena.locked
+        ]
         missing = sum(end - start for report in self.reports for start, end in report["missing"])
+        if missing:
+            out.append(f"{missing} bytes of the heap are not in the dump: what they pointed to may be reported as leaked")
+        if self.index.dropped:
+            out.append(f"{self.index.dropped} stretches of heap overlap others and were left out")
+        return out
+
+    def _note_damage(self) -> None:
+        self.notes.extend(self.dump_notes())
+        bad = sum(report["anomaly_count"] for report in self.reports)
         if bad:
             self.notes.append(f"{bad} damaged chunks: `heapcheck` tells which, and who may have done it")
-        if missing:
-            self.notes.append(f"{missing} bytes of the heap are not in the dump: what they pointed to may be reported as leaked")
         if self.caches.problems:
             self.notes.append(f"{len(self.caches.problems)} free lists are damaged: freed blocks beyond may be reported as leaked")
-        if self.index.dropped:
-            self.notes.append(f"{self.index.dropped} stretches of heap overlap others and were left out")
 
     # -- free lists -----------------------------------------------------------------------------------------------
 

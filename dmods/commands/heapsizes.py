@@ -10,6 +10,7 @@ from typing import Optional
 from dmods import heap as heaps
 from dmods.command import Argument, Command
 from dmods.errors import UsageError
+from dmods.glibc.runs import NO_ARENA
 from dmods.heap import NO_HEAP, ProcessHeap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
@@ -89,9 +90,11 @@ def _arena(heap: ProcessHeap, text: str) -> int:
     """The number of an arena as ``malloc_stats`` names it; mmapped blocks are asked for as "mmapped"."""
     names = {heap.arena_name(number): number for number in range(len(heap.arenas))}
     names["0"] = 0
-    names["mmapped"] = heaps.NO_ARENA
+    names["mmapped"] = NO_ARENA
     if text not in names:
-        raise UsageError(f"no arena {text!r}", "`malloc_stats` lists the arenas; `mmapped` are the blocks with mappings of their own")
+        raise UsageError(
+            f"no arena {text!r}", "`malloc_stats` lists the arenas; `mmapped` are the blocks with mappings of their own"
+        )
     return names[text]
 
 
@@ -107,8 +110,8 @@ def classify(sizes: Iterable[tuple[int, int, int, int]], word: int, exact: bool)
 
 
 def class_of(size: int, word: int) -> tuple[int, int]:
-    """The least and most usable size of the class: chunks (``size`` and a word) up to 1 KiB one by one, as glibc's small bins
-    have them; above, four classes to each power of two."""
+    """The least and most usable size of the class: chunks (``size`` and a word) up to 1 KiB one by one, as glibc's
+    small bins have them; above, four classes to each power of two."""
     chunk = size + word
     if chunk <= _FINE:
         return size, size
@@ -139,9 +142,8 @@ def _row(c: Class, total: Class) -> tuple[Value, ...]:
 
 
 def _footer(total: Class, sizes: int, leaks: bool) -> list[str]:
-    text = (
-        f"Total: {total.live} live blocks, {total.live_bytes} bytes; {total.free} free, {total.free_bytes} bytes; {sizes} sizes"
-    )
+    live, free = f"{total.live} live blocks, {total.live_bytes} bytes", f"{total.free} free, {total.free_bytes} bytes"
+    text = f"Total: {live}; {free}; {sizes} sizes"
     leaked = f"leaked: {total.leaked} blocks, {total.leaked_bytes} bytes (among the live ones)"
     return ["-" * 72, text, *([leaked] if leaks else [])]
 
@@ -150,15 +152,17 @@ COMMAND = Command(
     name="heapsizes",
     summary="what fills the heap: how many blocks there are of each size",
     description=(
-        "Sizes are usable bytes (malloc_usable_size). A few sizes are shown one by one; many as classes: one for each chunk size up to\n"
-        "1 KiB, then four for each power of two. Free blocks are those in bins, fastbins and tcaches. LEAKED is shown once `findleaks`\n"
-        "has run."
+        "Sizes are usable bytes (malloc_usable_size). A few sizes are shown one by one; many as classes: one for each\n"
+        "chunk size up to 1 KiB, then four for each power of two. Free are those in bins, fastbins and tcaches.\n"
+        "LEAKED is shown once `findleaks` has run."
     ),
     run=run,
     arguments=(
         Argument("--exact", action="store_true", help="every size by itself"),
         Argument("--arena", metavar="N", help="only this arena: main, a number, or mmapped"),
-        Argument("--sort", choices=sorted(ORDERS), default="bytes", help="biggest first by live bytes (the default), ..."),
+        Argument(
+            "--sort", choices=sorted(ORDERS), default="bytes", help="biggest first by live bytes (the default), ..."
+        ),
         Argument("--top", type=int, metavar="N", help="only the first N"),
     ),
     examples=(

@@ -65,7 +65,7 @@ class Usage:
 
     @property
     def in_use(self) -> int:
-        """int_mallinfo's: everything that is neither in a bin nor in a fastbin nor in top. Of a damaged arena it may be negative."""
+        """int_mallinfo's: all that is neither in a bin nor in a fastbin nor in top. Negative where damaged."""
         return self.system - self.free - self.top
 
     @property
@@ -108,7 +108,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     rows = usages(heap)
     report.totals = _totals(heap, rows)
     if args.glibc:
-        report.tables.append(Table("malloc_stats", (Column("line"),), [(line,) for line in _text(heap, rows)], style="plain"))
+        report.tables.append(
+            Table("malloc_stats", (Column("line"),), [(line,) for line in _text(heap, rows)], style="plain")
+        )
     else:
         report.tables.append(Table("arenas", ARENAS, [_row(usage) for usage in rows], footer=_footer(report.totals)))
     report.notes.extend(_disagreements(heap, rows))
@@ -163,8 +165,8 @@ def _sum(values: Iterable[Optional[int]]) -> Optional[int]:
 
 
 def _mmapped(heap: ProcessHeap, malloc: Malloc) -> tuple[int, int, Optional[int], Optional[int]]:
-    """How many chunks have mappings of their own, the bytes of these, and the most there ever were of both: as ``mp_`` says; what was
-    found where ``mp_`` was not."""
+    """How many chunks have mappings of their own, the bytes of these, and the most there ever were of both: as ``mp_``
+    says, or what was found where ``mp_`` was not."""
     parameters = malloc.parameters
     if parameters is None:
         return (heap.layout.mmapped_count, heap.layout.mmapped_bytes, None, None)
@@ -207,8 +209,8 @@ def _disagreements(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
         count, size = found.get(number, (0, 0))
         if (count, size) != (usage.bin_chunks, usage.bins):
             yield (
-                f"arena {usage.name}: its bins hold {usage.bin_chunks} chunks ({usage.bins} bytes), its memory has {count} free ones "
-                f"({size} bytes): `heapcheck` looks closer"
+                f"arena {usage.name}: its bins hold {usage.bin_chunks} chunks ({usage.bins} bytes), its memory has "
+                f"{count} free ones ({size} bytes): `heapcheck` looks closer"
             )
 
 
@@ -218,14 +220,13 @@ def _advice(rows: list[Usage]) -> Iterator[str]:
     system, unused = sum(u.system for u in thread), sum(u.free + u.top for u in thread)
     if unused >= _ADVICE_BYTES and unused >= _ADVICE_SHARE * system:
         yield (
-            f"{len(thread)} thread arenas hold {system} bytes and use {system - unused}: fewer arenas (MALLOC_ARENA_MAX, "
-            "glibc.malloc.arena_max) share what is free"
+            f"{len(thread)} thread arenas hold {system} bytes and use {system - unused}: fewer arenas "
+            "(MALLOC_ARENA_MAX, glibc.malloc.arena_max) share what is free"
         )
     system, unused = sum(u.system for u in rows), sum(u.free for u in rows)
     if unused >= _ADVICE_BYTES and unused >= _ADVICE_SHARE * system:
         yield (
-            f"{unused} bytes of {system} are free between blocks in use: malloc_trim(0) gives whole pages of it back, though the "
-            "arenas keep the addresses"
+            f"{unused} bytes of {system} are free between blocks in use: malloc_trim(0) gives whole pages of it back"
         )
 
 
@@ -233,10 +234,10 @@ COMMAND = Command(
     name="malloc_stats",
     summary="how much memory each arena has, and what of it is in use, cached and free",
     description=(
-        "SYSTEM BYTES and IN USE BYTES are what malloc_stats(3) and mallinfo2(3) say of the process, to the byte: in use is all that is\n"
-        "neither free (bins and fastbins) nor in the top chunk. Chunks in a tcache count as in use there: OF WHICH CACHED is their part.\n"
-        "FRAG is what is free of the memory below top. THREADS counts the threads attached to the arena, HEAPS the mappings of a thread\n"
-        "arena. Totals do not wrap at 4 GiB."
+        "SYSTEM BYTES and IN USE BYTES are what malloc_stats(3) and mallinfo2(3) say of the process, to the byte: in\n"
+        "use is all that is neither free (bins and fastbins) nor in the top chunk. Chunks in a tcache count as in use\n"
+        "there: OF WHICH CACHED is their part. FRAG is the free part of what lies below top. THREADS counts threads\n"
+        "attached to the arena, HEAPS the mappings of a thread arena. Totals do not wrap at 4 GiB."
     ),
     run=run,
     arguments=(Argument("--glibc", action="store_true", help="the text that malloc_stats(3) writes"),),

@@ -127,10 +127,15 @@ def _header_words(word: int) -> tuple[int, ...]:
 
 
 def _plausible_bins(words: Words, bins: int) -> bool:
-    """At least half of the bins are empty (their links lead back to themselves) or lead to a chunk that leads back."""
+    """At least half of the bins make sense."""
+    return _sound_bins(words, bins) >= BIN_LINKS // 4
+
+
+def _sound_bins(words: Words, bins: int) -> int:
+    """How many bins are empty (their links lead back to themselves) or lead to a chunk that leads back."""
     links = words.many(bins, BIN_LINKS)
     if links is None:
-        return False
+        return 0
     good = 0
     for i in range(0, BIN_LINKS, 2):
         self_address = bins + i * words.size - 2 * words.size
@@ -138,7 +143,7 @@ def _plausible_bins(words: Words, bins: int) -> bool:
             good += 1
         elif links[i] and words.at(links[i] + 3 * words.size) == self_address:
             good += 1
-    return good >= BIN_LINKS // 4
+    return good
 
 
 def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Optional[Malloc]:
@@ -184,9 +189,9 @@ def _ring(words: Words, bins: int) -> tuple[list[int], bool]:
         if bins - 32 * words.size <= at < bins:
             return ring, True
         # The other arenas' bins stand where the main one's do; which is what is sought, so try what is known.
-        following = [words.at(at + header + to_next) for header in _header_words(words.size)]
-        likely = [n for n, h in zip(following, _header_words(words.size)) if n and _plausible_bins(words, at + h)]
-        at = likely[0] if likely else None
+        # A few words off most bins still look like empty ones: the place where most do is right.
+        sound, header = max((_sound_bins(words, at + header), header) for header in _header_words(words.size))
+        at = words.at(at + header + to_next) if sound >= BIN_LINKS // 4 else None
     return ring, False
 
 

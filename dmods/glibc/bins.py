@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Optional
 
 from dmods.glibc.arenas import BIN_LINKS, BINMAP_BYTES, Arena
@@ -39,7 +39,7 @@ WHAT = {
 
 @dataclass(frozen=True)
 class Bin:
-    """One bin of an arena: ``index`` as in malloc.c, the chunk sizes that belong there, and what it holds (chunk bytes)."""
+    """One bin of an arena: ``index`` as in malloc.c, the chunk sizes that belong there, what it holds (chunk bytes)."""
 
     arena: int
     index: int
@@ -89,9 +89,9 @@ def index_of(size: int, word: int) -> int:
     return COUNT - 2
 
 
-@lru_cache(maxsize=None)
+@cache
 def bounds(word: int) -> list[tuple[int, int]]:
-    """The least and most chunk size of each bin, by index: any for the unsorted one, none (1 to 0) where there is no such bin."""
+    """The least and most chunk size of each bin, by index: any for the unsorted one, none (1 to 0) if unused."""
     first: dict[int, int] = {}
     # Beyond 4 KiB bins begin at multiples of 512 only.
     for size in (*range(4 * word, 4096, GRANULE), *range(4096, _BEYOND + 1, 512)):
@@ -128,7 +128,7 @@ def follow(words: Words, heap: Heap, arenas: Sequence[Arena], progress: Progress
 
 
 def binmap_problems(words: Words, number: int, arena: Arena, bins: Bins) -> list[Problem]:
-    """A bin that holds chunks has its bit set in ``binmap`` (an empty one may have): without, malloc does not find them."""
+    """A bin that holds chunks has its bit set in ``binmap`` (an empty one may have), or malloc does not find them."""
     at = arena.bins + BIN_LINKS * words.size
     data = words.image.read(at, BINMAP_BYTES)
     return [

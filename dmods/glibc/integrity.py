@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from dmods.glibc.bins import binmap_problems
-from dmods.glibc.runs import NO_ARENA, top_size
+from dmods.glibc.runs import top_size
 
 if TYPE_CHECKING:
     from dmods.glibc.arenas import Arena
@@ -38,7 +38,7 @@ def structures(heap: ProcessHeap) -> Iterator[Contradiction]:
 
 
 def _top(heap: ProcessHeap, number: int, arena: Arena) -> Iterator[Contradiction]:
-    """do_check_top and sysmalloc's assertions: top is at least MINSIZE, its PREV_INUSE is set, and it ends on a page."""
+    """do_check_top and sysmalloc's assertions: top is at least MINSIZE, its PREV_INUSE is set, it ends on a page."""
     if arena.top == arena.initial_top:
         return
     field = heap.words.at(arena.top + heap.words.size)

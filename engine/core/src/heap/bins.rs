@@ -301,8 +301,7 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
     fn compare_chunk(&mut self, bin: usize, block: &Block) {
         // The chunk behind it says whether it is free. (One in a tcache or a fastbin is, too, but not by that.)
         let size = block.size + Self::WORD;
-        let Some([prev_size, field]) =
-            self.window.words::<2>(block.address - Space::<P>::HEADER + size, Self::WORD)
+        let Some([prev_size, field]) = self.window.words::<2>(block.address - Space::<P>::HEADER + size, Self::WORD)
         else {
             return;
         };
