@@ -50,3 +50,9 @@ class Ranges:
             if at < end:
                 out.append((at, end))
         return out
+
+    def within(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of this set that lie in [start, end)."""
+        first = bisect_right(self._ends, start)
+        last = bisect_left(self._starts, end)
+        return [(max(start, s), min(end, e)) for s, e in zip(self._starts[first:last], self._ends[first:last])]

@@ -7,13 +7,19 @@ bookkeeping.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from dmods import _engine, elf
+from dmods.errors import DmodsError
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Target, Thread
 from dmods.threads import live_stacks, stacks_of
 
+_SYSCALL = b"\x0f\x05"
+_BELOW_SP = re.compile(r"-0x[0-9a-f]+\(%rsp\)")
+_MOST_CODE = 512  # bytes of code that are looked at
 # Shared file mappings are not in a core by default (coredump_filter bit 3); up to this much of them is read from the files.
 _MOST_FROM_FILES = 256 << 20
 
@@ -42,18 +48,20 @@ def find(target: Target, owned: Ranges) -> Roots:
     return roots
 
 
-def _memory(target: Target, notes: list[str]) -> Iterable[tuple[int, int]]:
+def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
     """Readable memory that can hold a pointer which the program wrote."""
     from_files, left_out = 0, 0
+    sealed = Ranges(_sealed(target))
     for mapping in target.mappings():
         if "r" not in mapping.flags:
             continue
-        if "w" not in mapping.flags or mapping.dumped:
-            # What is read-only now may have been written before (RELRO, a sealed table): then the dump has it.
-            if mapping.dumped:
-                yield mapping.start, mapping.start + mapping.dumped
-            continue
-        if mapping.path is None or from_files + mapping.size <= _MOST_FROM_FILES:
+        if mapping.dumped and ("w" in mapping.flags or mapping.path is None):
+            yield mapping.start, mapping.start + mapping.dumped
+        elif "w" not in mapping.flags:
+            # Code and constants hold no pointer to the heap (gdb's gcore dumps them all the same), but numbers that look like one where
+            # the heap lies low. What is read-only now and was written before is RELRO.
+            yield from sealed.within(mapping.start, mapping.end)
+        elif mapping.path is None or from_files + mapping.size <= _MOST_FROM_FILES:
             from_files += mapping.size if mapping.path is not None else 0
             yield mapping.start, mapping.end
         else:
@@ -62,7 +70,19 @@ def _memory(target: Target, notes: list[str]) -> Iterable[tuple[int, int]]:
         notes.append(f"{left_out} bytes of shared file mappings that are not in the core were not searched for pointers")
 
 
-def _dead_stacks(target: Target, owned: Ranges) -> Iterable[tuple[int, int]]:
+def _sealed(target: Target) -> Iterator[tuple[int, int]]:
+    """PT_GNU_RELRO of every module: written by the dynamic linker and by constructors, then made read-only."""
+    for module in target.modules():
+        try:
+            header = elf.parse(lambda at, size, start=module.start: target.image().read(start + at, size), module.name)
+        except DmodsError:
+            continue
+        for segment in header.segments:
+            if segment.type == elf.PT_GNU_RELRO:
+                yield segment.vaddr + module.bias, segment.vaddr + module.bias + segment.memsz
+
+
+def _dead_stacks(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
     threads = {thread.tid: thread for thread in target.threads()}
     for stack in stacks_of(target, list(owned)):
         if stack.tid is None:
@@ -77,15 +97,30 @@ def _dead_stacks(target: Target, owned: Ranges) -> Iterable[tuple[int, int]]:
             yield from live.without([(stack.start, stack.end)])
 
 
-def _in_use(target: Target, thread: Thread, sp: int, low: int) -> int:
-    """Where the live part of a stack begins: at sp, or below it by the red zone when a leaf function was interrupted. In a system call
-    the innermost function is libc's wrapper, which keeps nothing there."""
+def _in_use(target: Target, thread: Thread, start: int, low: int) -> int:
+    """Where the live part of a stack begins: at sp, or below it by the red zone, which a leaf function may use without moving sp."""
     arch = target.arch
-    if sp != thread.registers.get(arch.sp) or not arch.red_zone:
-        return sp
+    if start != thread.registers.get(arch.sp) or not arch.red_zone:
+        return start
     pc = thread.registers.get(arch.pc, 0)
-    in_system_call = target.image().read(pc - 2, 2) == b"\x0f\x05"
-    return sp if in_system_call else max(low, sp - arch.red_zone)
+    if target.image().read(pc - 2, 2) == _SYSCALL and not _reads_red_zone(target, pc):
+        # libc's wrapper of a system call: what lies below sp was left by functions that have returned.
+        return start
+    return max(low, start - arch.red_zone)
+
+
+def _reads_red_zone(target: Target, pc: int) -> bool:
+    """Whether the instructions from ``pc`` to the next return read below sp: only then is anything there still wanted."""
+    code = target.image().read(pc, _MOST_CODE)
+    at = 0
+    while at < len(code) and (decoded := _engine.disassemble(target.arch.name, code[at : at + 16], pc + at)) is not None:
+        text, length = decoded
+        if _BELOW_SP.search(text):
+            return True
+        if text.startswith(("ret", "jmp", "hlt")):
+            break
+        at += length
+    return False
 
 
 def readable(mappings: Iterable[AddressRange]) -> list[tuple[int, int]]:

@@ -169,20 +169,20 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     start = tcb - _PTHREAD_MAX if target.arch.name == "aarch64" else tcb
     data = target.image().read(start, _PTHREAD_MAX)
     words = struct.unpack(f"<{len(data) // word}{'Q' if word == 8 else 'I'}", data[: len(data) // word * word])
+    mapping = _mapping(target.mappings(), tcb)
+    # Above the guard the stack is one mapping, which may go on beyond it: other words that look like these three do not fit.
     triples = [
         (block, block + size)
         for block, size, guard in zip(words, words[1:], words[2:])
         if size >= _STACK_MIN and 0 < block <= tcb < block + size and guard < size and guard % _PAGE == 0
+        if mapping is not None and mapping.start <= block + guard and block + size <= mapping.end
     ]
     aligned = [(a, b) for a, b in triples if a % _PAGE == 0 and b % _PAGE == 0]
     if aligned:
         return aligned[0]
-    if mapped_only:
-        return None
-    # A stack in memory of the program's own lies within one mapping.
-    mapping = _mapping(target.mappings(), tcb)
-    inside = [(a, b) for a, b in triples if mapping and mapping.start <= a and b <= mapping.end]
-    return inside[0] if inside else None
+    # A stack in memory of the program's own lies within one mapping, whatever it says of a guard.
+    inside = [(a, b) for a, b in triples if mapping is not None and mapping.start <= a]
+    return inside[0] if inside and not mapped_only else None
 
 
 def _others(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> list[ThreadStack]:

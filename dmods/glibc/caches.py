@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SMALL_BINS = 64  # TCACHE_MAX_BINS until 2.41, TCACHE_SMALL_BINS since 2.42
 _FREE = 1  # a block's state, as the engine numbers it
+_NO = 1 << 16
 _MOST_DAMAGED = 2  # bins of a tcache that may be damaged before it is not believed to be one
 
 
@@ -135,9 +136,9 @@ def _is_tcache(
         return False
     empty = [counts[i] for i in range(shape.bins) if not entries[i]]
     as_counts = sum(1 for count in empty if count) + sum(1 for i in filled if not counts[i])
-    # num_slots: what is free in each bin, so that empty bins show the limit (0 for bins not used).
-    limits = {count for count in empty if count}
-    as_slots = 0 if len(limits) <= 1 and all(counts[i] < max(limits, default=1 << 16) for i in filled) else 1
+    # num_slots (2.42): what is free in each bin, so that every empty bin shows the limit.
+    limits = set(empty) or {1 << 16}
+    as_slots = 0 if len(limits) == 1 and 0 not in limits and all(counts[i] < max(limits) for i in filled) else _NO
     return min(as_counts, as_slots) <= (_MOST_DAMAGED if trusted else 0)
 
 

@@ -88,7 +88,12 @@ fn mapped_at(window: &mut Window, base: u64, end: u64, word: u64, page: u64) -> 
             inside.then(|| mapped_chunk(window, chunk, base, end, word, page)).flatten()
         })
     });
-    moved.filter(|m| plain.map_or(true, |p| p.end == m.end)).or(plain)
+    moved
+        .filter(|m| match plain {
+            Some(p) => p.end == m.end,
+            None => true,
+        })
+        .or(plain)
 }
 
 fn mapped_chunk(window: &mut Window, chunk: u64, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {

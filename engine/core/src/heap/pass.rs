@@ -116,8 +116,8 @@ impl Watch {
                 if entry % GRANULE != 0 || !spans.contains(entry) {
                     return false;
                 }
-            } else if counter != 0 {
-                slots_agree &= limit == 0 || counter == limit;
+            } else {
+                slots_agree &= counter != 0 && (limit == 0 || counter == limit);
                 limit = counter;
             }
             if !counts_agree && !slots_agree {
