@@ -19,7 +19,8 @@ from dmods.threads import live_stacks, stacks_of
 
 _SYSCALL = b"\x0f\x05"
 _BELOW_SP = re.compile(r"-0x[0-9a-f]+\(%rsp\)")
-_MOST_CODE = 512  # bytes of code that are looked at
+_JUMP = re.compile(r"jmp\s+(0x[0-9a-f]+)")
+_MOST_INSTRUCTIONS = 128
 # Shared file mappings are not in a core by default (coredump_filter bit 3); up to this much of them is read from the files.
 _MOST_FROM_FILES = 256 << 20
 
@@ -111,15 +112,19 @@ def _in_use(target: Target, thread: Thread, start: int, low: int) -> int:
 
 def _reads_red_zone(target: Target, pc: int) -> bool:
     """Whether the instructions from ``pc`` to the next return read below sp: only then is anything there still wanted."""
-    code = target.image().read(pc, _MOST_CODE)
-    at = 0
-    while at < len(code) and (decoded := _engine.disassemble(target.arch.name, code[at : at + 16], pc + at)) is not None:
+    seen: set[int] = set()
+    while pc not in seen and len(seen) < _MOST_INSTRUCTIONS:
+        seen.add(pc)
+        decoded = _engine.disassemble(target.arch.name, target.image().read(pc, 16), pc)
+        if decoded is None:
+            return False
         text, length = decoded
         if _BELOW_SP.search(text):
             return True
-        if text.startswith(("ret", "jmp", "hlt")):
-            break
-        at += length
+        jump = _JUMP.match(text)
+        if text.startswith(("ret", "hlt")) or (text.startswith("jmp") and not jump):
+            return False
+        pc = int(jump.group(1), 16) if jump else pc + length
     return False
 
 
