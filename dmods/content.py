@@ -1,12 +1,13 @@
-"""What a block looks like: the class of a C++ object, a string, and what its words point to."""
+"""What a block looks like: C++ objects by their vtables, strings, and what its words point to."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from dmods import _engine
 from dmods.names import describe_code
 from dmods.target import AddressRange, Target
 
@@ -14,24 +15,48 @@ if TYPE_CHECKING:
     from dmods.heap import Block, ProcessHeap
 
 _MOST_BYTES = 1 << 16  # of a block that are looked at
-_MOST_NAME = 1024
+_MOST_NAME = 4096
+_MOST_SHOWN = 256  # characters of a string
 _LEAST_STRING = 4
+_LOCAL = 16  # bytes of std::string's local buffer (libstdc++: _S_local_capacity + 1)
+
+
+class Object(NamedTuple):
+    """A C++ object with a vtable, ``offset`` bytes into the block."""
+
+    offset: int
+    class_name: str
+
+
+class Text(NamedTuple):
+    """A libstdc++ std::string, ``offset`` bytes into the block, and what it holds."""
+
+    offset: int
+    text: str
 
 
 @dataclass(frozen=True)
 class Content:
-    """``class_name`` by vtable; ``text`` where it begins with one; ``points_to`` (offset, address, what) for its first pointers."""
+    """``text`` where the block begins with one; ``points_to`` (offset, address, what) for its first pointers."""
 
-    class_name: Optional[str]
-    text: Optional[str]
-    points_to: list[tuple[int, int, str]]
+    objects: list[Object] = field(default_factory=list)
+    text: Optional[str] = None
+    strings: list[Text] = field(default_factory=list)
+    points_to: list[tuple[int, int, str]] = field(default_factory=list)
+
+    @property
+    def class_name(self) -> Optional[str]:
+        """Of the first object."""
+        return self.objects[0].class_name if self.objects else None
 
     def summary(self) -> str:
         """One short phrase; "" when nothing is known."""
-        if self.class_name:
-            return f"C++ object of class {self.class_name}"
+        if self.objects:
+            return _objects_phrase(self.objects)
         if self.text is not None:
             return f"string {self.text!r}"
+        if self.strings:
+            return _strings_phrase(self.strings)
         if self.points_to:
             offset, address, what = self.points_to[0]
             more = f" (and {len(self.points_to) - 1} more)" if len(self.points_to) > 1 else ""
@@ -39,32 +64,50 @@ class Content:
         return ""
 
 
+def _objects_phrase(objects: Sequence[Object]) -> str:
+    first = objects[0]
+    steps = {after.offset - before.offset for before, after in zip(objects, objects[1:])}
+    if len(steps) == 1 and {each.class_name for each in objects} == {first.class_name}:
+        return f"{len(objects)} C++ objects of class {first.class_name}"
+    where = f" at +{first.offset:#x}" if first.offset else ""
+    return f"C++ object of class {first.class_name}{where}"
+
+
+def _strings_phrase(strings: Sequence[Text]) -> str:
+    first = strings[0]
+    if len(strings) > 1 and first.offset == 0:
+        return f"{len(strings)} std::strings, the first {first.text!r}"
+    where = f" at +{first.offset:#x}" if first.offset else ""
+    return f"std::string{where} {first.text!r}"
+
+
 def look(heap: ProcessHeap, block: Block, most: int = 8) -> Content:
     """What the block's bytes look like."""
     target = heap.target
     word = target.arch.word
     data = target.image().read(block.address, min(block.size, _MOST_BYTES))
+    words = _words(data, word)
+    objects = list(_objects(target, words))
+    text = None if objects else string_in(data)
+    if text is not None:
+        return Content(text=text)
+    return Content(objects, None, list(_strings(heap, block, data)), list(_pointers(heap, block, words, most)))
+
+
+def _words(data: bytes, word: int) -> tuple[int, ...]:
     count = len(data) // word
-    words = struct.unpack(f"<{count}{'Q' if word == 8 else 'I'}", data[: count * word])
-    class_name = class_of(target, words[0]) if words else None
-    text = None if class_name else string_in(data)
-    points = [] if text is not None else list(_pointers(heap, block, words, word, most))
-    return Content(class_name, text, points)
+    return struct.unpack(f"<{count}{'Q' if word == 8 else 'I'}", data[: count * word])
 
 
-def _pointers(
-    heap: ProcessHeap, block: Block, words: tuple[int, ...], word: int, most: int
-) -> Iterator[tuple[int, int, str]]:
+# -- pointers ---------------------------------------------------------------------------------------------------------
+
+
+def _pointers(heap: ProcessHeap, block: Block, words: Sequence[int], most: int) -> Iterator[tuple[int, int, str]]:
     found = 0
     for index, value in enumerate(words):
-        other = heap.block_at(value)
-        what = None
-        if other is not None and other.address != block.address:
-            what = f"{_STATES[other.state]} block of {other.size} bytes"
-        elif other is None and value > 4096 and (mapping := mapping_of(heap.target, value)) is not None and mapping.path:
-            what = describe_code(heap.target, value)
-        if what:
-            yield index * word, value, what
+        what = _pointee(heap, block, value)
+        if what is not None:
+            yield index * heap.target.arch.word, value, what
             found += 1
             if found == most:
                 return
@@ -73,19 +116,12 @@ def _pointers(
 _STATES = {0: "live", 1: "free", 2: "leaked", 3: "leaked"}
 
 
-def string_in(data: bytes) -> Optional[str]:
-    """The text that the bytes begin with, up to its NUL (or the end): at least four printable characters of UTF-8."""
-    end = data.find(0)
-    raw = data[: end if end >= 0 else len(data)]
-    try:
-        text = raw[:256].decode("utf-8")
-    except UnicodeDecodeError as error:
-        if error.start < len(raw[:256]) - 4:
-            return None
-        text = raw[: error.start].decode("utf-8")
-    if len(text) < _LEAST_STRING or not all(c.isprintable() or c in "\t\n\r" for c in text):
-        return None
-    return text if len(raw) <= 256 else text + "..."
+def _pointee(heap: ProcessHeap, block: Block, value: int) -> Optional[str]:
+    other = heap.block_at(value)
+    if other is not None:
+        return f"{_STATES[other.state]} block of {other.size} bytes" if other.address != block.address else None
+    mapping = mapping_of(heap.target, value)
+    return describe_code(heap.target, value) if mapping is not None and mapping.path else None
 
 
 def mapping_of(target: Target, address: int) -> Optional[AddressRange]:
@@ -100,44 +136,138 @@ def mapping_of(target: Target, address: int) -> Optional[AddressRange]:
     return mappings[low] if low < len(mappings) and address in mappings[low] else None
 
 
-def class_of(target: Target, vptr: int) -> Optional[str]:
-    """The class whose vtable ``vptr`` points into, from its run-time type information: works in stripped programs too.
+# -- strings ----------------------------------------------------------------------------------------------------------
 
-    Itanium C++ ABI 2.5.2: the word before the first virtual function is the ``type_info``, 2.9.5: whose second word is the name.
+
+def string_in(data: bytes) -> Optional[str]:
+    """The text that the bytes begin with, up to its NUL (or the end): at least four printable characters of UTF-8."""
+    end = data.find(0)
+    raw = data[: end if end >= 0 else len(data)]
+    text = _printable(raw[:_MOST_SHOWN])
+    if text is None or len(text) < _LEAST_STRING:
+        return None
+    return text if len(raw) <= _MOST_SHOWN else text + "..."
+
+
+def _printable(raw: bytes) -> Optional[str]:
+    """As UTF-8, of which the last character may be cut; None where it is no text."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.reason != "unexpected end of data":
+            return None
+        text = raw[: error.start].decode("utf-8")
+    return text if all(c.isprintable() or c in "\t\n\r" for c in text) else None
+
+
+def _strings(heap: ProcessHeap, block: Block, data: bytes) -> Iterator[Text]:
+    word = heap.target.arch.word
+    at, last = 0, len(data) - 2 * word - _LOCAL
+    while at <= last:
+        text = _std_string(heap, block.address + at, data[at : at + 2 * word + _LOCAL])
+        if text is not None:
+            yield Text(at, text)
+            at += 2 * word + _LOCAL
+        else:
+            at += word
+
+
+def _std_string(heap: ProcessHeap, address: int, data: bytes) -> Optional[str]:
+    """The text of a std::string of libstdc++ (bits/basic_string.h: pointer, length, then 16 local bytes or the
+    capacity).
+
+    Either the pointer leads to the local bytes, or to a block of its own that has room for the capacity; and the text
+    ends with a NUL where the length says. An empty one is not told from other words.
     """
+    word = heap.target.arch.word
+    pointer, length, capacity = _words(data[: 3 * word], word)
+    if pointer == address + 2 * word:
+        raw = data[2 * word : 2 * word + length + 1] if 0 < length < _LOCAL else b""
+    else:
+        block = heap.block_at(pointer) if 0 < length <= capacity else None
+        if block is None or block.address != pointer or not _LOCAL <= capacity < block.size:
+            return None
+        raw = heap.target.image().read(pointer, min(length, _MOST_SHOWN) + 1)
+        if length > _MOST_SHOWN:
+            ends = heap.target.image().read(pointer + length, 1) == b"\0"
+            text = _printable(raw[:_MOST_SHOWN]) if ends else None
+            return text + "..." if text is not None else None
+    if len(raw) != length + 1 or raw[-1] != 0 or 0 in raw[:-1]:
+        return None
+    return _printable(raw[:-1])
+
+
+# -- C++ objects ------------------------------------------------------------------------------------------------------
+
+
+def _objects(target: Target, words: Sequence[int]) -> Iterator[Object]:
+    """The objects with a vtable among the words: one for an object, however many vtable pointers its bases have."""
     word = target.arch.word
-    vtable = mapping_of(target, vptr)
-    if vtable is None or vptr % word or vtable.path is None:
-        return None
+    known: dict[int, Optional[_Type]] = {}
+    last = -1
+    for index, value in enumerate(words):
+        if value % word or not value:
+            continue
+        if value not in known:
+            known[value] = _type_at(target, value)
+        found = known[value]
+        if found is None:
+            continue
+        start = index * word + found.offset_to_top
+        if start > last:
+            last = start
+            yield Object(start, found.name)
+
+
+class _Type(NamedTuple):
+    name: str
+    offset_to_top: int  # from where the vtable pointer stands to where the whole object begins: <= 0
+
+
+def class_of(target: Target, vptr: int) -> Optional[str]:
+    """The class of the whole object in which a vtable pointer ``vptr`` stands, from its run-time type information:
+    works in stripped programs too. None where it points to no vtable, or to one that was compiled without."""
+    found = _type_at(target, vptr)
+    return found.name if found is not None else None
+
+
+def _type_at(target: Target, vptr: int) -> Optional[_Type]:
+    """Itanium C++ ABI 2.5.2: before the first virtual function stand the offset to top and the type_info; 2.9.5: a
+    type_info is an object with a vtable itself, and its second word is the mangled name."""
+    word = target.arch.word
     image = target.image()
-
-    def pointer(address: int) -> int:
-        return int.from_bytes(image.read(address, word), "little")
-
-    offset_to_top = int.from_bytes(image.read(vptr - 2 * word, word), "little", signed=True)
-    info = pointer(vptr - word)
-    where = mapping_of(target, info)
-    if where is None or where.path is None or info % word or not -(1 << 20) < offset_to_top <= 0:
+    if vptr % word or _file_mapping(target, vptr) is None:
         return None
-    name_at = pointer(info + word) & ((1 << (8 * word - 1)) - 1)
-    if (named := mapping_of(target, name_at)) is None or named.path is None:
+    head = _words(image.read(vptr - 2 * word, 2 * word), word)
+    if len(head) != 2:
         return None
-    raw = image.read(name_at, _MOST_NAME).split(b"\0")[0]
-    if not 2 <= len(raw) < _MOST_NAME or not raw.isascii():
+    to_top = head[0] - (1 << 8 * word) if head[0] >> (8 * word - 1) else head[0]
+    info = head[1]
+    if not -(1 << 20) < to_top <= 0 or info % word or _file_mapping(target, info) is None:
+        return None
+    type_info = _words(image.read(info, 2 * word), word)
+    if len(type_info) != 2 or _file_mapping(target, type_info[0]) is None:
+        return None
+    # The top bit says that the name is to be compared by its address (ARM's variant of the ABI).
+    name_at = type_info[1] & ((1 << (8 * word - 1)) - 1)
+    name = _type_name(image.read(name_at, _MOST_NAME)) if _file_mapping(target, name_at) else None
+    return _Type(name, to_top) if name is not None else None
+
+
+def _file_mapping(target: Target, address: int) -> Optional[AddressRange]:
+    mapping = mapping_of(target, address)
+    return mapping if mapping is not None and mapping.path is not None else None
+
+
+def _type_name(data: bytes) -> Optional[str]:
+    """``N4test3FooE`` -> test::Foo: names in type_info are mangled types, without the _ZTS; after a "*" where the type
+    is local to its file."""
+    raw, end, _ = data.partition(b"\0")
+    if not end or len(raw) < 2 or not raw.isascii():
         return None
     mangled = raw.decode("ascii").lstrip("*")
     if not all(c.isalnum() or c in "_.$" for c in mangled):
         return None
-    return _demangled_type(mangled)
-
-
-def _demangled_type(mangled: str) -> Optional[str]:
-    """``N4test3FooE`` -> test::Foo: typeinfo names are types in mangled form, without the _ZTS."""
-    from dmods import _engine
-
-    full = f"_ZTS{mangled}"
-    text = _engine.demangle(full)
-    if text is None or text == full:
-        return None
     prefix = "typeinfo name for "
-    return text[len(prefix) :] if text.startswith(prefix) else text
+    text = _engine.demangle(f"_ZTS{mangled}")
+    return text[len(prefix) :] if text.startswith(prefix) else None

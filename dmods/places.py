@@ -1,0 +1,295 @@
+"""What lies at an address, in words: the allocator's structures, stacks and their frames, thread-local memory, variables,
+mappings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Optional
+
+from dmods import stacks
+from dmods.blocks import arena_name, arena_of
+from dmods.content import mapping_of
+from dmods.freelists import FreeLists
+from dmods.glibc.arenas import first_chunk
+from dmods.glibc.runs import top_size
+from dmods.heap import DIRECT, FREE, INDIRECT, Block, ProcessHeap
+from dmods.names import describe_code, module_at
+from dmods.stacks import Frame
+from dmods.target import Thread
+from dmods.threads import LiveStack, ThreadStack, live_stacks, stacks_of
+
+_MOST_TLS = 1 << 20  # bytes below a thread pointer in which its modules' static TLS is looked for
+_MOST_MODULES = 4096  # entries of a dtv that are believed
+_THREAD_RECORD = 0xC00  # at most what struct pthread takes (2304 bytes in glibc 2.31 to 2.41 on x86-64)
+
+
+@dataclass(frozen=True)
+class Place:
+    """``text`` follows "ADDRESS is"; ``brief`` names the place in a list of addresses.
+
+    ``kind``: block, header, top, arena, heap_info, slack (the allocator's memory, but in no chunk); stack, dead stack,
+    thread-local, pthread; module, mapping. ``holds``: whether a pointer that lies here keeps alive what it points to.
+    """
+
+    kind: str
+    text: str
+    brief: str
+    holds: bool = True
+    tid: Optional[int] = None
+
+
+class _Running(NamedTuple):
+    """A thread with its frames and the live parts of its stacks."""
+
+    thread: Thread
+    frames: list[Frame]
+    end: str
+    live: list[LiveStack]
+
+
+class Places:
+    """Of one process. Stacks are unwound when first needed."""
+
+    def __init__(self, heap: ProcessHeap) -> None:
+        self.heap = heap
+        self.target = heap.target
+        self.free_lists = FreeLists(heap, self.thread_named)
+
+    def at(self, address: int) -> list[Place]:
+        """Everything that is there, the most telling first; empty where nothing is mapped. A block may be a stack, too."""
+        found = [place for place in (self._of_malloc(address), *self._of_threads(address)) if place is not None]
+        return found or list(self._of_modules(address))
+
+    def brief(self, address: int) -> str:
+        """The place in a few words, as one of a list: the stack that a block is says more than the block."""
+        found = self.at(address)
+        return ", ".join(place.brief for place in found) or "not mapped"
+
+    # -- the allocator's ------------------------------------------------------------------------------------------
+
+    def _of_malloc(self, address: int) -> Optional[Place]:
+        heap = self.heap
+        block = heap.block_at(address)
+        if block is not None:
+            return self._block(block, address)
+        return self._arena(address) or self._header(address) or self._rest(address)
+
+    def _block(self, block: Block, address: int) -> Place:
+        offset = f"{block.address:#x}+{address - block.address:x}"
+        return Place(
+            "block",
+            f"{offset}, {self.state(block)}",
+            f"{_STATES[block.state]} block {block.address:#x}+{address - block.address:#x}",
+            holds=block.state != FREE,
+        )
+
+    def state(self, block: Block) -> str:
+        """ "allocated from malloc-56", and more where more is known."""
+        cache = f"malloc-{block.size}"
+        if block.state == FREE:
+            return f"freed to {cache}: {self.free_lists.holding(block)}"
+        where = " (a mapping of its own)" if block.mmapped else ""
+        text = f"allocated from {cache}{where}"
+        if block.state == DIRECT:
+            return f"{text}, leaked directly"
+        if block.state == INDIRECT:
+            return f"{text}, leaked indirectly"
+        if block.address in self.heap.caches.tcaches:
+            return f"{text}: {self.free_lists.tcache(block.address)}"
+        owner = self._dynamic_tls(block)
+        return f"{text}: thread-local memory of {self.thread_named(owner)}" if owner is not None else text
+
+    def _arena(self, address: int) -> Optional[Place]:
+        for number, arena in enumerate(self.heap.arenas):
+            name = f"arena {arena_name(number)}"
+            if arena.address <= address < arena.end:
+                offset = address - arena.address
+                symbol = describe_code(self.target, address) if arena.main else ""
+                also = f" ({symbol})" if "main_arena" in symbol else ""
+                text = f"in the malloc_state of {name} ({arena.address:#x}+{offset:x}){also}"
+                return Place("arena", text, f"malloc_state of {name}", holds=False)
+            size = top_size(self.heap.words, arena)
+            if arena.top <= address < arena.top + size:
+                text = f"in the top chunk of {name} ({arena.top:#x}+{address - arena.top:x}): {size} bytes, free"
+                return Place("top", text, f"top chunk of {name}", holds=False)
+            for info in arena.heaps:
+                if info.start <= address < first_chunk(arena, info):
+                    text = f"in the heap_info of a heap of {name} ({info.start:#x}+{address - info.start:x})"
+                    return Place("heap_info", text, f"heap_info of {name}", holds=False)
+        return None
+
+    def _header(self, address: int) -> Optional[Place]:
+        """In a chunk's header: the words before what malloc returns."""
+        word = self.heap.words.size
+        at = address // word * word
+        for user in (at + word, at + 2 * word):
+            block = self.heap.block_at(user)
+            if block is None or block.address != user:
+                continue
+            text = f"in the header of the block {user:#x} ({user - address} bytes before it), {self.state(block)}"
+            before = self.heap.block_at(at - 1)
+            if before is not None:
+                text += f"; {_past(address, before)} the block {before.address:#x}, {self.state(before)}"
+            return Place("header", text, f"header of the block {user:#x}", holds=False)
+        return None
+
+    def _rest(self, address: int) -> Optional[Place]:
+        """Malloc's, but in no chunk; or in the midst of its memory and somebody else's."""
+        if address not in self.heap.layout.owned:
+            return None
+        name = arena_name(arena_of(self.heap, address))
+        for report in self.heap.reports:
+            if any(start <= address < end for start, end in report["gaps"]):
+                text = f"in memory between two parts of the heap of arena {name}, got from sbrk by somebody else"
+                return Place("mapping", text, "somebody else's memory from sbrk")
+            if any(start <= address < end for start, end in report["lost"]):
+                text = f"in a part of the heap of arena {name} in which no chunk can be made out"
+                return Place("slack", text, "damaged heap")
+        before = self._block_before(address)
+        text = "in memory of the allocator that is in no block"
+        if before is not None:
+            text += f"; {_past(address, before)} the block {before.address:#x}, {self.state(before)}"
+        return Place("slack", text, "the allocator's own memory", holds=False)
+
+    def _block_before(self, address: int) -> Optional[Block]:
+        """The block that ends at most a page before: an mmapped one's mapping may reach that far."""
+        word = self.heap.words.size
+        for at in range(address // word * word, max(0, address - 4096), -word):
+            block = self.heap.block_at(at)
+            if block is not None:
+                return block
+        return None
+
+    # -- threads' -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _stacks(self) -> list[ThreadStack]:
+        return stacks_of(self.target, list(self.heap.layout.owned))
+
+    @cached_property
+    def _running(self) -> dict[int, _Running]:
+        found = {}
+        for thread in self.target.threads():
+            frames, end = stacks.walk(self.target, thread)
+            found[thread.tid] = _Running(thread, frames, end, live_stacks(self.target, thread))
+        return found
+
+    def thread_named(self, tid: Optional[int]) -> str:
+        """ "thread 123 (worker)"; None: one that has exited."""
+        if tid is None:
+            return "a thread that has exited"
+        name = next((thread.name for thread in self.target.threads() if thread.tid == tid), None)
+        return f"thread {tid} ({name})" if name else f"thread {tid}"
+
+    def _of_threads(self, address: int) -> Iterator[Place]:
+        for stack in self._stacks:
+            record = self._thread_memory(stack, address)
+            if record is not None:
+                yield record
+                return
+        for running in self._running.values():
+            for live in running.live:
+                if live.sp <= address < live.end:
+                    yield self._frame(running, live, address)
+                    return
+        for stack in self._stacks:
+            if stack.start <= address < stack.end:
+                yield self._dead(stack)
+                return
+
+    def _frame(self, running: _Running, live: LiveStack, address: int) -> Place:
+        name = self.thread_named(running.thread.tid)
+        which = "alternate signal stack" if live.note == "alternate signal stack" else "stack"
+        inside = [n for n, frame in enumerate(running.frames) if live.sp <= frame.sp <= address < live.end]
+        last = len(running.frames) - 1
+        tid = running.thread.tid
+        if not inside:
+            return Place("stack", f"on the {which} of {name}", f"{which} of {name}", tid=tid)
+        number = inside[-1]
+        function = stacks.describe(self.target, running.frames[number])
+        if number == last and running.end not in stacks.WHOLE:
+            where = f"at or above frame {number}, {function}, beyond which the stack could not be unwound"
+        elif number == last:
+            where = f"in or above the outermost frame, {number}, {function}"
+        else:
+            where = f"in frame {number}, {function}"
+        return Place("stack", f"on the {which} of {name}, {where}", f"{which} of {name}, {where}", tid=tid)
+
+    def _dead(self, stack: ThreadStack) -> Place:
+        name = self.thread_named(stack.tid)
+        if stack.tid is None:
+            text = f"on the stack of {name} ({stack.start:#x}-{stack.end:#x}), kept for reuse: its content is dead"
+            return Place("dead stack", text, "dead stack of a thread that has exited", holds=False)
+        below = f" by {stack.sp:#x}" if stack.sp is not None else ""
+        text = f"on the stack of {name}, below its stack pointer{below}: dead"
+        return Place("dead stack", text, f"dead stack of {name}, below sp", holds=False, tid=stack.tid)
+
+    def _thread_memory(self, stack: ThreadStack, address: int) -> Optional[Place]:
+        """Static TLS and struct pthread, which lie around the thread pointer."""
+        if stack.tcb is None:
+            return None
+        name, exited = self.thread_named(stack.tid), stack.tid is None
+        mapping = mapping_of(self.target, stack.tcb)
+        limit = mapping.end if mapping is not None else stack.tcb + _THREAD_RECORD
+        start = min((p for p in self._dtv(stack) if stack.tcb - _MOST_TLS < p < stack.tcb), default=stack.tcb)
+        behind = self.target.arch.name == "aarch64"  # TLS variant I: struct pthread, the thread pointer, TLS
+        record = (stack.tcb - _THREAD_RECORD, stack.tcb) if behind else (stack.tcb, stack.tcb + _THREAD_RECORD)
+        tls = (stack.tcb, stack.tcb + _MOST_TLS) if behind else (start, stack.tcb)
+        if mapping is None or not mapping.start <= address < limit:
+            return None
+        if record[0] <= address < record[1]:
+            text = f"in the struct pthread of {name} ({stack.tcb:#x}{address - stack.tcb:+x})"
+            return Place("pthread", text, f"struct pthread of {name}", holds=True, tid=stack.tid)
+        if tls[0] <= address < tls[1]:
+            text = f"in thread-local memory of {name} (thread pointer {stack.tcb:#x}{address - stack.tcb:+x})"
+            return Place("thread-local", text, f"thread-local memory of {name}", holds=not exited, tid=stack.tid)
+        return None
+
+    def _dtv(self, stack: ThreadStack) -> list[int]:
+        """Where a thread's TLS blocks begin: ``dtv[1..]`` of tcbhead_t, pairs of words; ``dtv[-1]`` is their number."""
+        words = self.heap.words
+        assert stack.tcb is not None
+        dtv = words.at(stack.tcb + (0 if self.target.arch.name == "aarch64" else words.size))
+        count = words.at(dtv - 2 * words.size) if dtv else None
+        if not dtv or count is None or not 0 < count <= _MOST_MODULES:
+            return []
+        entries = words.many(dtv + 2 * words.size, 2 * count) or ()
+        return [value for value in entries[::2] if value not in (0, words.mask)]
+
+    @cached_property
+    def _tls_blocks(self) -> dict[int, Optional[int]]:
+        return {pointer: stack.tid for stack in self._stacks if stack.tcb is not None for pointer in self._dtv(stack)}
+
+    def _dynamic_tls(self, block: Block) -> Optional[int]:
+        """The thread whose thread-local memory the block is: that of a library loaded late."""
+        inside = (tid for pointer, tid in self._tls_blocks.items() if block.address <= pointer < block.end)
+        return next(inside, None)
+
+    # -- everything else ------------------------------------------------------------------------------------------
+
+    def _of_modules(self, address: int) -> Iterator[Place]:
+        mapping = mapping_of(self.target, address)
+        if mapping is None:
+            return
+        extent = f"{mapping.start:#x}-{mapping.end:#x} {mapping.flags}"
+        module = module_at(self.target, address)
+        if module is not None or mapping.path is not None:
+            path = module.path if module is not None else mapping.path
+            symbol = self.target.symbol_at(address)
+            name = describe_code(self.target, address)
+            text = f"{name}, in {path} ({extent})" if symbol else f"in {path} ({extent})"
+            brief = name if symbol else f"{path} ({mapping.flags})"
+            yield Place("module" if module is not None else "mapping", text, brief)
+            return
+        text = f"in anonymous memory {extent}, {address - mapping.start:#x} bytes from its start"
+        yield Place("mapping", text, f"anonymous memory {mapping.start:#x}+{address - mapping.start:#x}")
+
+
+_STATES = {0: "live", FREE: "freed", DIRECT: "leaked", INDIRECT: "leaked"}
+
+
+def _past(address: int, block: Block) -> str:
+    over = address - block.end
+    return "just past the end of" if over == 0 else f"{over} bytes past the end of"
