@@ -236,7 +236,7 @@ def _type_at(target: Target, vptr: int) -> Optional[_Type]:
     type_info is an object with a vtable itself, and its second word is the mangled name."""
     word = target.arch.word
     image = target.image()
-    if vptr % word or _file_mapping(target, vptr) is None:
+    if vptr % word or vptr < 2 * word or _file_mapping(target, vptr) is None:
         return None
     head = _words(image.read(vptr - 2 * word, 2 * word), word)
     if len(head) != 2:

@@ -41,12 +41,13 @@ class FreeLists:
 
     @cached_property
     def _owners(self) -> dict[int, int]:
-        """tcache_perthread_struct -> tid of the thread whose ``tcache`` (a static thread-local variable) points to it."""
+        """tcache_perthread_struct -> tid of the thread whose ``tcache`` (static and thread-local) points to it."""
         words, target = self.heap.words, self.heap.target
         nearest: dict[int, tuple[int, int]] = {}
         for thread in target.threads():
             base = thread.registers.get(target.arch.thread_pointer, 0)
-            for start, end in target.image().covered(max(0, base - _TLS_REACH), base + _TLS_REACH) if base else ():
+            low, high = max(0, base - _TLS_REACH), min(base + _TLS_REACH, words.mask)
+            for start, end in target.image().covered(low, high) if base else ():
                 first = -(-start // words.size) * words.size
                 values = words.many(first, (end - first) // words.size) or ()
                 for index, value in enumerate(values):
@@ -60,7 +61,7 @@ class FreeLists:
         return frozenset(self.heap.caches.tcaches)
 
     def _bin(self, block: Block) -> Optional[str]:
-        """The bin whose ring of chunks (``fd``) the block's chunk is on. The rings of damaged bins may lead anywhere."""
+        """The bin on whose ring of chunks (``fd``) the block's is. The rings of damaged bins may lead anywhere."""
         if block.arena is None or block.arena >= len(self.heap.arenas):
             return None
         arena, words = self.heap.arenas[block.arena], self.heap.words

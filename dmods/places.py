@@ -1,5 +1,5 @@
-"""What lies at an address, in words: the allocator's structures, stacks and their frames, thread-local memory, variables,
-mappings."""
+"""What lies at an address, in words: the allocator's structures, stacks and their frames, thread-local memory,
+variables, mappings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import NamedTuple, Optional
 
 from dmods import stacks
 from dmods.blocks import arena_name, arena_of
-from dmods.content import mapping_of
+from dmods.content import class_of, mapping_of
 from dmods.freelists import FreeLists
 from dmods.glibc.arenas import first_chunk
 from dmods.glibc.runs import top_size
 from dmods.heap import DIRECT, FREE, INDIRECT, Block, ProcessHeap
 from dmods.names import describe_code, module_at
+from dmods.ranges import Ranges
 from dmods.stacks import Frame
 from dmods.target import Thread
 from dmods.threads import LiveStack, ThreadStack, live_stacks, stacks_of
@@ -58,7 +59,7 @@ class Places:
         self.free_lists = FreeLists(heap, self.thread_named)
 
     def at(self, address: int) -> list[Place]:
-        """Everything that is there, the most telling first; empty where nothing is mapped. A block may be a stack, too."""
+        """What is there, the most telling first; empty where nothing is mapped. (A block may be a stack, too.)"""
         found = [place for place in (self._of_malloc(address), *self._of_threads(address)) if place is not None]
         return found or list(self._of_modules(address))
 
@@ -78,28 +79,33 @@ class Places:
 
     def _block(self, block: Block, address: int) -> Place:
         offset = f"{block.address:#x}+{address - block.address:x}"
-        return Place(
-            "block",
-            f"{offset}, {self.state(block)}",
-            f"{_STATES[block.state]} block {block.address:#x}+{address - block.address:#x}",
-            holds=block.state != FREE,
-        )
+        brief = f"{_STATES[block.state]} block {block.address:#x}+{address - block.address:#x}"
+        what = self._nature(block)
+        text = f"{offset}, {self.state(block)}" + (f": {what}" if what else "")
+        return Place("block", text, f"{brief} ({what})" if what else brief, holds=block.state != FREE)
+
+    def _nature(self, block: Block) -> Optional[str]:
+        """What an allocated block is, where that is known for certain."""
+        if block.state == FREE:
+            return None
+        if block.address in self.heap.caches.tcaches:
+            return self.free_lists.tcache(block.address)
+        for pointer, tid in self._tls_blocks.items():
+            if block.address <= pointer < block.end:  # of a library that was loaded late
+                return f"thread-local memory of {self.thread_named(tid)}"
+        name = class_of(self.target, self.heap.words.at(block.address) or 0)
+        return f"C++ object of class {name}" if name is not None else None
 
     def state(self, block: Block) -> str:
         """ "allocated from malloc-56", and more where more is known."""
         cache = f"malloc-{block.size}"
         if block.state == FREE:
-            return f"freed to {cache}: {self.free_lists.holding(block)}"
+            return f"freed from {cache}: {self.free_lists.holding(block)}"
         where = " (a mapping of its own)" if block.mmapped else ""
         text = f"allocated from {cache}{where}"
         if block.state == DIRECT:
             return f"{text}, leaked directly"
-        if block.state == INDIRECT:
-            return f"{text}, leaked indirectly"
-        if block.address in self.heap.caches.tcaches:
-            return f"{text}: {self.free_lists.tcache(block.address)}"
-        owner = self._dynamic_tls(block)
-        return f"{text}: thread-local memory of {self.thread_named(owner)}" if owner is not None else text
+        return f"{text}, leaked indirectly" if block.state == INDIRECT else text
 
     def _arena(self, address: int) -> Optional[Place]:
         for number, arena in enumerate(self.heap.arenas):
@@ -122,6 +128,8 @@ class Places:
 
     def _header(self, address: int) -> Optional[Place]:
         """In a chunk's header: the words before what malloc returns."""
+        if address not in self.heap.layout.owned:
+            return None
         word = self.heap.words.size
         at = address // word * word
         for user in (at + word, at + 2 * word):
@@ -169,6 +177,10 @@ class Places:
         return stacks_of(self.target, list(self.heap.layout.owned))
 
     @cached_property
+    def _dead_ranges(self) -> Ranges:
+        return Ranges(self.heap.roots.dead)
+
+    @cached_property
     def _running(self) -> dict[int, _Running]:
         found = {}
         for thread in self.target.threads():
@@ -191,7 +203,7 @@ class Places:
                 return
         for running in self._running.values():
             for live in running.live:
-                if live.sp <= address < live.end:
+                if live.start <= address < live.end and address not in self._dead_ranges:
                     yield self._frame(running, live, address)
                     return
         for stack in self._stacks:
@@ -202,11 +214,12 @@ class Places:
     def _frame(self, running: _Running, live: LiveStack, address: int) -> Place:
         name = self.thread_named(running.thread.tid)
         which = "alternate signal stack" if live.note == "alternate signal stack" else "stack"
-        inside = [n for n, frame in enumerate(running.frames) if live.sp <= frame.sp <= address < live.end]
+        inside = [n for n, frame in enumerate(running.frames) if live.start <= frame.sp <= address < live.end]
         last = len(running.frames) - 1
         tid = running.thread.tid
         if not inside:
-            return Place("stack", f"on the {which} of {name}", f"{which} of {name}", tid=tid)
+            where = "below its frames, in the red zone" if running.frames else "whose frames are unknown"
+            return Place("stack", f"on the {which} of {name}, {where}", f"{which} of {name}, {where}", tid=tid)
         number = inside[-1]
         function = stacks.describe(self.target, running.frames[number])
         if number == last and running.end not in stacks.WHOLE:
@@ -262,11 +275,6 @@ class Places:
     def _tls_blocks(self) -> dict[int, Optional[int]]:
         return {pointer: stack.tid for stack in self._stacks if stack.tcb is not None for pointer in self._dtv(stack)}
 
-    def _dynamic_tls(self, block: Block) -> Optional[int]:
-        """The thread whose thread-local memory the block is: that of a library loaded late."""
-        inside = (tid for pointer, tid in self._tls_blocks.items() if block.address <= pointer < block.end)
-        return next(inside, None)
-
     # -- everything else ------------------------------------------------------------------------------------------
 
     def _of_modules(self, address: int) -> Iterator[Place]:
@@ -280,7 +288,7 @@ class Places:
             symbol = self.target.symbol_at(address)
             name = describe_code(self.target, address)
             text = f"{name}, in {path} ({extent})" if symbol else f"in {path} ({extent})"
-            brief = name if symbol else f"{path} ({mapping.flags})"
+            brief = name if symbol or module else f"{path}+{address - mapping.start + mapping.offset:#x}"
             yield Place("module" if module is not None else "mapping", text, brief)
             return
         text = f"in anonymous memory {extent}, {address - mapping.start:#x} bytes from its start"
