@@ -1,4 +1,7 @@
-"""The engine's Python face (engine/py). Addresses and sizes are unsigned 64-bit integers."""
+"""The engine's Python face (engine/py). Addresses and sizes are unsigned 64-bit integers.
+
+An address argument that 64 bits cannot hold (a sum of what a dump says) is not an error: no memory is there.
+"""
 
 __version__: str
 
@@ -79,7 +82,7 @@ class Heap:
     The three long calls release the GIL, call ``progress(bytes done)`` now and then, and raise what it (or Ctrl-C) raises.
     """
 
-    dropped: int  # runs left out because they overlap others
+    dropped: int  # runs left out because they overlap others, or are far larger than what the dump has of them
 
     def __init__(
         self,

@@ -149,7 +149,7 @@ class ProcessHeap:
         if missing:
             out.append(f"{missing} bytes of the heap are not in the dump: what they pointed to may be reported as leaked")
         if self.index.dropped:
-            out.append(f"{self.index.dropped} stretches of heap overlap others and were left out")
+            out.append(f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out")
         return out
 
     def _note_damage(self) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Optional
 from dmods import stacks
 from dmods._engine import find_self_pointers
 from dmods.errors import FaultError, UsageError, UserError
+from dmods.ranges import Ranges
 from dmods.target import AddressRange, Target, Thread
 
 _PAGE = 4096
@@ -189,7 +190,7 @@ def _others(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[in
     """Stacks that belong to no thread of the dump."""
     known = {stack.tcb for stack in live}
     tid_offset = _tid_offset(target, live)
-    ranges = _without([(m.start, m.end) for m in target.mappings() if _may_hold_stacks(m)], skip)
+    ranges = Ranges(skip).without((m.start, m.end) for m in target.mappings() if _may_hold_stacks(m))
     found = []
     for tcb in find_self_pointers(target.image(), ranges):
         bounds = None if tcb in known else _stack_block(target, tcb, mapped_only=True)
@@ -231,20 +232,3 @@ def _mapping(mappings: Sequence[AddressRange], address: int) -> Optional[Address
 def _just_above(mappings: Sequence[AddressRange], address: int) -> Optional[AddressRange]:
     """The mapping that an overflown stack pointer has left, at most a megabyte below it."""
     return next((m for m in mappings if 0 < m.start - address <= 1 << 20 and "w" in m.flags), None)
-
-
-def _without(ranges: list[tuple[int, int]], skip: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of sorted ``ranges`` that are not in ``skip``."""
-    out = []
-    holes = sorted(skip)
-    for start, end in ranges:
-        at = start
-        for hole_start, hole_end in holes:
-            if hole_end <= at or hole_start >= end:
-                continue
-            if hole_start > at:
-                out.append((at, hole_start))
-            at = max(at, hole_end)
-        if at < end:
-            out.append((at, end))
-    return out

@@ -184,7 +184,9 @@ def _ring(words: Words, bins: int) -> tuple[list[int], bool]:
     to_next = BIN_LINKS * words.size + BINMAP_BYTES
     ring: list[int] = []
     at = words.at(bins + to_next)
-    while at and at not in ring and len(ring) < MOST_ARENAS:
+    seen: set[int] = set()
+    while at and at not in seen and len(ring) < MOST_ARENAS:
+        seen.add(at)
         ring.append(at)
         if bins - 32 * words.size <= at < bins:
             return ring, True
@@ -283,7 +285,8 @@ def _scan(words: Words, mappings: Iterable[AddressRange]) -> dict[int, list[Heap
     for mapping in mappings:
         if "w" not in mapping.flags or mapping.path is not None:
             continue
-        for start in range(-(-mapping.start // alignment) * alignment, mapping.end, alignment):
+        # Only where there are bytes: the size of a mapping is what a program header says.
+        for start in _aligned(words.image.covered(mapping.start, mapping.end), alignment):
             info = heap_at(words, start)
             if info is None or info[0] == 0 or info[0] % words.size:
                 continue
@@ -296,6 +299,11 @@ def _scan(words: Words, mappings: Iterable[AddressRange]) -> dict[int, list[Heap
         for arena, heaps in found.items()
         if arena in headers
     }
+
+
+def _aligned(ranges: Iterable[tuple[int, int]], alignment: int) -> Iterable[int]:
+    for start, end in ranges:
+        yield from range(-(-start // alignment) * alignment, end, alignment)
 
 
 def first_chunk(arena: Arena, heap: HeapInfo) -> int:

@@ -74,7 +74,7 @@ def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> No
                 end = arena.top
             else:
                 arena.problems.append(f"its top chunk ({arena.top:#x}) is damaged")
-        if end - start >= 2 * GRANULE:
+        if end - start >= 4 * words.size:
             layout.runs.append((start, end, THREAD, number, 0))
 
 
@@ -136,7 +136,7 @@ def _run_to_top(
         if arena.top in mapping:
             begin = max([mapping.start, *(stop for _, stop in known if mapping.start < stop <= arena.top)])
             start = _aligned(words, begin)
-            return [(start, arena.top)] if arena.top - start >= 2 * GRANULE else []
+            return [(start, arena.top)] if arena.top - start >= 4 * words.size else []
     return []
 
 

@@ -131,12 +131,18 @@ impl Image {
         Some(u64::from_le_bytes(bytes))
     }
 
+    /// The first address from `address` on that has a source.
+    pub fn next(&self, address: u64) -> Option<u64> {
+        let index = self.segments.partition_point(|s| s.end <= address);
+        self.segments.get(index).map(|s| s.start.max(address))
+    }
+
     /// The parts of `[start, end)` that have a source, in order.
     pub fn covered(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut out: Vec<(u64, u64)> = Vec::new();
         let first = self.segments.partition_point(|s| s.end <= start);
         for segment in &self.segments[first..] {
-            if segment.start >= end {
+            if segment.start >= end || start >= end {
                 break;
             }
             let (a, b) = (segment.start.max(start), segment.end.min(end));

@@ -10,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::address::{plain, Address, Ranges};
 use crate::image::Image;
 use crate::watch::watched;
 
@@ -71,16 +72,19 @@ impl Heap {
         py: Python<'_>,
         image: &Image,
         word: u64,
-        runs: Vec<(u64, u64, u8, u32, u64)>,
-        mut dead: Vec<(u64, u64)>,
+        runs: Vec<(Address, Address, u8, u32, u64)>,
+        dead: Ranges,
         watch: Vec<(u64, usize, usize)>,
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let runs = runs
             .into_iter()
-            .map(|(start, end, number, arena, usable)| Ok(Run { start, end, kind: kind(number)?, arena, usable }))
+            .map(|(start, end, number, arena, usable)| {
+                Ok(Run { start: start.0, end: end.0, kind: kind(number)?, arena, usable })
+            })
             .collect::<PyResult<Vec<_>>>()?;
+        let mut dead = plain(dead);
         dead.sort_unstable();
         let watch: Vec<Watch> = watch.into_iter().map(|(chunk, bins, width)| Watch { chunk, bins, width }).collect();
         let memory = image.inner.clone();
@@ -114,7 +118,7 @@ impl Heap {
     fn follow(
         &self,
         py: Python<'_>,
-        head: u64,
+        head: Address,
         to_user: bool,
         protected: bool,
         least: u64,
@@ -122,7 +126,7 @@ impl Heap {
         set: bool,
         collect: bool,
     ) -> (u64, u64, Option<(&'static str, u64)>, Vec<u64>) {
-        let list = List { head, to_user, protected, least, most };
+        let list = List { head: head.0, to_user, protected, least, most };
         let Followed { count, bytes, problem, blocks } =
             py.detach(|| self.heap().follow(&self.image, list, set, collect));
         let problem = problem.map(|(problem, at)| {
@@ -176,10 +180,11 @@ impl Heap {
     fn mark(
         &self,
         py: Python<'_>,
-        ranges: Vec<(u64, u64)>,
+        ranges: Ranges,
         values: Vec<u64>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<(u64, u64)> {
+        let ranges = plain(ranges);
         watched(py, progress.as_ref(), |control| {
             let marked = self.heap().mark(&self.image, &ranges, &values, control)?;
             Ok((marked.candidates, marked.reached))
@@ -204,23 +209,30 @@ impl Heap {
         })
     }
 
-    fn blocks(&self, py: Python<'_>, states: Vec<u8>, start: u64, most: usize) -> PyResult<Vec<Block>> {
+    fn blocks(&self, py: Python<'_>, states: Vec<u8>, start: Address, most: usize) -> PyResult<Vec<Block>> {
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         Ok(py.detach(|| {
             let heap = self.heap();
             let runs = heap.runs();
-            heap.blocks(&states, start, most).into_iter().map(|found| row(&runs[found.0.run], found)).collect()
+            heap.blocks(&states, start.0, most).into_iter().map(|found| row(&runs[found.0.run], found)).collect()
         }))
     }
 
-    fn addresses(&self, py: Python<'_>, states: Vec<u8>, start: u64, end: u64, most: usize) -> PyResult<Vec<u64>> {
+    fn addresses(
+        &self,
+        py: Python<'_>,
+        states: Vec<u8>,
+        start: Address,
+        end: Address,
+        most: usize,
+    ) -> PyResult<Vec<u64>> {
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
-        Ok(py.detach(|| self.heap().addresses(&states, start, end, most)))
+        Ok(py.detach(|| self.heap().addresses(&states, start.0, end.0, most)))
     }
 
-    fn find(&self, address: u64) -> Option<Block> {
+    fn find(&self, address: Address) -> Option<Block> {
         let heap = self.heap();
-        let found = heap.find(address)?;
+        let found = heap.find(address.0)?;
         let run = heap.run(found.0.run);
         Some(row(&run, found))
     }
@@ -276,7 +288,8 @@ fn report_dict<'py>(py: Python<'py>, report: &RunReport) -> PyResult<Bound<'py, 
 }
 
 #[pyfunction]
-pub fn find_bins(py: Python<'_>, image: &Image, ranges: Vec<(u64, u64)>, word: u64) -> Vec<u64> {
+pub fn find_bins(py: Python<'_>, image: &Image, ranges: Ranges, word: u64) -> Vec<u64> {
+    let ranges = plain(ranges);
     py.detach(|| find::bins(&image.inner, &ranges, word))
 }
 
@@ -284,11 +297,12 @@ pub fn find_bins(py: Python<'_>, image: &Image, ranges: Vec<(u64, u64)>, word: u
 pub fn find_mmapped(
     py: Python<'_>,
     image: &Image,
-    ranges: Vec<(u64, u64)>,
+    ranges: Ranges,
     word: u64,
     page: u64,
     deep: bool,
 ) -> Vec<(u64, u64, u64, u64)> {
+    let ranges = plain(ranges);
     py.detach(|| {
         find::mapped(&image.inner, &ranges, word, page, deep)
             .iter()
@@ -301,11 +315,12 @@ pub fn find_mmapped(
 pub fn find_stretches(
     py: Python<'_>,
     image: &Image,
-    ranges: Vec<(u64, u64)>,
+    ranges: Ranges,
     word: u64,
     page: u64,
     top: u64,
 ) -> Vec<(u64, u64)> {
+    let ranges = plain(ranges);
     py.detach(|| find::stretches(&image.inner, &ranges, word, page, top))
 }
 
@@ -313,11 +328,12 @@ pub fn find_stretches(
 pub fn find_pointers(
     py: Python<'_>,
     image: &Image,
-    ranges: Vec<(u64, u64)>,
+    ranges: Ranges,
     word: u64,
     low: u64,
     high: u64,
     most: usize,
 ) -> Vec<u64> {
+    let ranges = plain(ranges);
     py.detach(|| find::pointers(&image.inner, &ranges, word, low, high, most))
 }

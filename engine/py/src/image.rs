@@ -4,6 +4,8 @@ use dmods_engine::image as core;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::address::Address;
+
 /// The memory of a process. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Image {
@@ -37,7 +39,8 @@ impl Image {
         Ok(Image { inner: Arc::new(core::Image::new(&files, all)?) })
     }
 
-    fn read<'py>(&self, py: Python<'py>, address: u64, size: usize) -> PyResult<Bound<'py, PyBytes>> {
+    fn read<'py>(&self, py: Python<'py>, address: Address, size: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let address = address.0;
         // What is not mapped need not be allocated: a size out of a dump may be anything.
         let covered = self.inner.covered(address, address.saturating_add(size as u64));
         let size = match covered.first() {
@@ -51,7 +54,7 @@ impl Image {
         Ok(PyBytes::new(py, &buf[..n]))
     }
 
-    fn covered(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        self.inner.covered(start, end)
+    fn covered(&self, start: Address, end: Address) -> Vec<(u64, u64)> {
+        self.inner.covered(start.0, end.0)
     }
 }

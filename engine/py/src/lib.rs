@@ -5,6 +5,7 @@
 
 use pyo3::prelude::*;
 
+mod address;
 mod disassemble;
 mod heap;
 mod image;

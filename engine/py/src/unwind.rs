@@ -6,6 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use crate::address::{plain, Address, Ranges};
 use crate::image::Image;
 
 /// Unwinds the threads of one process. See `_engine.pyi`.
@@ -23,13 +24,16 @@ impl Unwinder {
         py: Python<'_>,
         image: &Bound<'_, Image>,
         arch: &str,
-        modules: Vec<(u64, u64, u64, Option<String>)>,
-        code: Vec<(u64, u64)>,
+        modules: Vec<(Address, Address, Address, Option<String>)>,
+        code: Ranges,
     ) -> PyResult<Unwinder> {
         let arch = Arch::by_name(arch).ok_or_else(|| PyValueError::new_err(format!("no unwinder for {arch}")))?;
-        let modules = modules.into_iter().map(|(start, end, bias, file)| Module { start, end, bias, file }).collect();
+        let modules = modules
+            .into_iter()
+            .map(|(start, end, bias, file)| Module { start: start.0, end: end.0, bias: bias.0, file })
+            .collect();
         let image = image.get().inner.clone();
-        Ok(Unwinder { inner: py.detach(|| Core::new(image, arch, modules, code)) })
+        Ok(Unwinder { inner: py.detach(|| Core::new(image, arch, modules, plain(code))) })
     }
 
     #[pyo3(signature = (registers, limit = 256))]
@@ -69,10 +73,10 @@ fn convert<'py>(py: Python<'py>, arch: &Arch, frame: &unwind::Frame) -> PyResult
 pub fn find_self_pointers(
     py: Python<'_>,
     image: &Bound<'_, Image>,
-    ranges: Vec<(u64, u64)>,
+    ranges: Ranges,
     limit: usize,
 ) -> PyResult<Vec<u64>> {
-    let image = image.get().inner.clone();
+    let (image, ranges) = (image.get().inner.clone(), plain(ranges));
     let mut interrupt = Ok(());
     let found = py.detach(|| {
         let mut reads = 0u32;

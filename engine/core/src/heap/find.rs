@@ -59,8 +59,13 @@ pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: 
     let mut out = Vec::new();
     let mut window = Window::new(image);
     for (start, end) in userland(ranges) {
-        let mut base = start.next_multiple_of(page);
-        while base < end && out.len() < MOST {
+        let mut base = start;
+        // What a dump says of a mapping's size costs nothing: only where it has bytes is anything tried.
+        while let Some(at) = image.next(base).filter(|&at| at < end).map(|at| at.next_multiple_of(page)) {
+            if at >= end || out.len() >= MOST || (at != base && base != start && !deep) {
+                break;
+            }
+            base = at;
             match mapped_at(&mut window, base, end, word, page) {
                 Some(found) => {
                     base = found.end;
@@ -83,7 +88,7 @@ fn mapped_at(window: &mut Window, base: u64, end: u64, word: u64, page: u64) -> 
     let end = plain.map_or(end, |found| found.end);
     let moved = (5..=40).map(|bits| 1u64 << bits).take_while(|&align| align < end - base).find_map(|align| {
         let user = (plain_at + header).checked_next_multiple_of(align)?;
-        [user, user + align].into_iter().map(|user| user - header).find_map(|chunk| {
+        [Some(user), user.checked_add(align)].into_iter().flatten().map(|user| user - header).find_map(|chunk| {
             let inside = chunk > plain_at && chunk < end;
             inside.then(|| mapped_chunk(window, chunk, base, end, word, page)).flatten()
         })
@@ -111,8 +116,8 @@ fn mapped_chunk(window: &mut Window, chunk: u64, base: u64, end: u64, word: u64,
     // Until 2.42 the chunk reaches to the mapping's end; since 2.43 it stops a header short of it, as if another followed.
     let (total, usable) = if total % page == 0 && lead & 1 == 0 {
         (total, size.checked_sub(2 * word)?)
-    } else if (total + 2 * word) % page == 0 {
-        (total + 2 * word, size - word)
+    } else if total.checked_add(2 * word)? % page == 0 {
+        (total + 2 * word, size.checked_sub(word)?)
     } else {
         return None;
     };
@@ -128,7 +133,11 @@ pub fn stretches(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, top
     for (start, end) in userland(ranges) {
         // The first stretch may begin anywhere: a static program takes its TLS from the break before malloc does.
         let mut base = start;
-        while base < end && out.len() < MOST {
+        while let Some(at) = image.next(base).filter(|&at| at < end) {
+            if out.len() >= MOST {
+                break;
+            }
+            base = at;
             let first = (base + 2 * word).next_multiple_of(GRANULE) - 2 * word;
             match stretch(&mut window, first, end, word, page, top) {
                 Some(stop) => {

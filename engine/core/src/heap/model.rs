@@ -50,7 +50,7 @@ pub trait Heap: Send + Sync {
     fn reports(&self) -> &[RunReport];
     fn runs(&self) -> Vec<Run>;
     fn run(&self, index: usize) -> Run;
-    /// Runs that were left out because they overlap another.
+    /// Runs that were left out: they overlap another, or hardly anything of them is in the dump.
     fn dropped(&self) -> &[Run];
     fn follow(&mut self, image: &Image, list: List, set: bool, collect: bool) -> Followed;
     /// Chunks beyond a damaged link of the list: see [`lists::release_orphans`].

@@ -17,6 +17,8 @@ use std::sync::Mutex;
 const BLOCK: usize = 1 << 18;
 /// Consistent headers in a row before a place is believed to begin a chunk after damage.
 const CHAIN: usize = 16;
+/// Headers that are looked at in a run, in all, to find chunks that a wrong size has skipped: a crafted heap must not cost minutes.
+const SEARCH_BACK: u64 = 1 << 26;
 /// Runs below this size get no huge pages for their edges: most of such a page would stay empty.
 const LARGE: u64 = 32 << 20;
 /// Anomalies described in each run; all are counted.
@@ -133,7 +135,7 @@ fn half(bytes: &[u8], index: usize) -> u64 {
     u64::from(u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]))
 }
 
-/// The outcome: the tables, a report per run, and the runs that were left out because they overlap another.
+/// The outcome: the tables, a report per run, and the runs that were left out: they overlap another, or hardly anything of them is in the dump.
 pub struct Built<T> {
     pub tables: T,
     pub reports: Vec<RunReport>,
@@ -142,7 +144,9 @@ pub struct Built<T> {
 
 /// The pass over all runs. Runs are dealt out largest first; one thread handles a run.
 pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> Result<Built<Tables<I, P>>, Stopped> {
-    let (space, dropped) = Space::<P>::new(request.runs);
+    let (runs, mut absurd) = believable(request.image, request.runs);
+    let (space, mut dropped) = Space::<P>::new(runs);
+    dropped.append(&mut absurd);
     let mut regions = vec![Region::<I, P>::default(); space.regions];
     hw::huge_pages(&regions);
     let mut free = vec![0u64; space.regions];
@@ -198,6 +202,21 @@ pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> R
     Ok(Built { tables: Tables { space, regions, edges, free, holes, used_end }, reports, dropped })
 }
 
+/// Splits off runs that are mostly not in the dump: tables are in proportion to what is there, whatever a size field or a program header
+/// claims. What is cut off (a truncated core, pages left out) may be many times as much, and 4 GiB in all are free.
+fn believable(image: &Image, runs: Vec<Run>) -> (Vec<Run>, Vec<Run>) {
+    let mut spare = 4u64 << 30;
+    runs.into_iter().partition(|run| {
+        let covered: u64 = image.covered(run.start, run.end).iter().map(|c| c.1 - c.0).sum();
+        let excess = run.end.saturating_sub(run.start).saturating_sub(covered.saturating_mul(16));
+        let fits = excess <= spare;
+        if fits {
+            spare -= excess;
+        }
+        fits
+    })
+}
+
 /// The walk and scan of one run.
 struct Scan<'a, I: Index, const P: usize> {
     image: &'a Image,
@@ -217,6 +236,8 @@ struct Scan<'a, I: Index, const P: usize> {
     done: bool,
     /// Chunks were found behind `at`: `Region::back` must be made anew.
     went_back: bool,
+    /// Headers that searches back may still look at.
+    budget: u64,
     /// Whether the chunk at `before` can be free at all (a hole cannot).
     before_is_chunk: bool,
     /// Up to here the file holds nothing but a hole.
@@ -258,6 +279,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
             before2: 0,
             done: false,
             went_back: false,
+            budget: SEARCH_BACK,
             before_is_chunk: false,
             hole_end: 0,
         }
@@ -504,9 +526,10 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         let size = field & !FLAGS;
         let thread = self.placed.run.kind == Kind::Thread;
         if size < Space::<P>::MIN_CHUNK {
-            // sysmalloc (malloc.c) marks the end of a stretch with an in-use chunk of CHUNK_HDR_SZ; in a thread heap a header
-            // of size 0 follows it.
-            let fence = size == Space::<P>::HEADER || (thread && size == 0 && field & PREV_INUSE != 0);
+            // sysmalloc (malloc.c) marks the end of a stretch with an in-use chunk of CHUNK_HDR_SZ. In a thread heap a header of size 0
+            // follows it, and both stand at the heap's very end: anywhere else such a size is damage.
+            let size_fits = size == Space::<P>::HEADER || (thread && size == 0 && field & PREV_INUSE != 0);
+            let fence = size_fits && (!thread || end - at <= 3 * Space::<P>::HEADER);
             return if fence { Header::Fence } else { Header::Bad(Fault::Size) };
         }
         if size % GRANULE != 0 || size > end - at {
@@ -516,8 +539,9 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         if field & IS_MMAPPED != 0 || (field & NON_MAIN_ARENA != 0 && !thread) {
             return Header::Bad(Fault::Flags);
         }
-        if thread && field & NON_MAIN_ARENA == 0 && end - at == size + GRANULE && size == 2 * GRANULE {
-            // An old top too small to be freed: one in-use chunk and a header of size 0 end the heap.
+        if P == 2 && thread && field & NON_MAIN_ARENA == 0 && end - at == size + GRANULE && size == 2 * GRANULE {
+            // An old top too small to be freed: one in-use chunk and a header of size 0 end the heap. (Where words have 4 bytes, what
+            // is too small to be freed is smaller than this.)
             return Header::Fence;
         }
         Header::Chunk(size)
@@ -619,9 +643,12 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
 
     /// The same in `[from, bad)`, for a chunk whose own size led to `bad`. Recycled memory is full of stale headers, and
     /// their chain ends where the chunk that holds them does: so only a chain that goes on beyond `bad` counts.
-    fn resync_before(&self, from: u64, bad: u64, window: &mut Window) -> Option<u64> {
-        let mut budget = 1 << 22;
-        (from..bad).step_by(GRANULE as usize).find(|&at| self.chain(at, bad, &mut budget, window))
+    fn resync_before(&mut self, from: u64, bad: u64, window: &mut Window) -> Option<u64> {
+        let given = self.budget.min(1 << 22);
+        let mut budget = given;
+        let found = (from..bad).step_by(GRANULE as usize).find(|&at| self.chain(at, bad, &mut budget, window));
+        self.budget -= given - budget;
+        found
     }
 
     /// Whether at least `CHAIN` consistent headers beyond `beyond` follow each other from `at`, or they lead exactly to the run's end.

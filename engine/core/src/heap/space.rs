@@ -72,7 +72,7 @@ impl<const P: usize> Space<P> {
 
     /// Sorts the runs and drops those that overlap an earlier one (returned beside).
     pub fn new(mut runs: Vec<Run>) -> (Space<P>, Vec<Run>) {
-        runs.retain(|r| r.start.checked_add(2 * GRANULE).is_some_and(|least| least <= r.end) && r.end <= TOP);
+        runs.retain(|r| r.start.checked_add(Self::MIN_CHUNK).is_some_and(|least| least <= r.end) && r.end <= TOP);
         runs.sort_by_key(|r| (r.start, std::cmp::Reverse(r.end)));
         let mut dropped = Vec::new();
         let (mut region, mut edge, mut reached) = (0usize, 0usize, 0u64);
@@ -86,7 +86,8 @@ impl<const P: usize> Space<P> {
             let single = run.kind == Kind::Mmapped;
             let hi = if single { run.start + Self::HEADER + run.usable.max(1) } else { run.end + Self::WORD };
             placed.push(Placed { run, lo: run.start + Self::HEADER, hi, region, edge });
-            let granules = (run.end - run.start) / GRANULE;
+            // Where words have 4 bytes a heap ends half a granule past its last whole one.
+            let granules = (run.end - run.start).div_ceil(GRANULE);
             // One granule beyond the end is the sentinel that bounds the last block. An mmapped chunk needs no map of its
             // inside: one region for it, one for its sentinel, so that untouched gigabytes cost nothing.
             region += if single { 2 } else { (granules as usize + 1).div_ceil(REGION) };

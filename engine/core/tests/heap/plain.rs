@@ -1,0 +1,81 @@
+//! The model: every question answered by looking at everything.
+
+use crate::made::{Made, World};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub struct Plain<'a> {
+    world: &'a World,
+    /// Who points to whom, by index.
+    links: Vec<BTreeSet<usize>>,
+    pub reached: BTreeSet<usize>,
+}
+
+impl<'a> Plain<'a> {
+    pub fn new(world: &'a World) -> Self {
+        let mut plain = Plain { world, links: Vec::new(), reached: BTreeSet::new() };
+        plain.links = world.blocks.iter().map(|b| plain.targets(b.address, b.address + b.usable)).collect();
+        let mut todo: Vec<usize> = world.values.iter().filter_map(|&v| plain.target(v)).collect();
+        for &(start, end) in world.roots.iter().chain(&world.gaps) {
+            todo.extend(plain.targets(start, end));
+        }
+        while let Some(block) = todo.pop() {
+            if plain.reached.insert(block) {
+                todo.extend(&plain.links[block]);
+            }
+        }
+        plain
+    }
+
+    /// The block that holds the address: its header and what is past its end do not count.
+    pub fn holder(&self, value: u64) -> Option<usize> {
+        self.world.blocks.iter().position(|b| b.address <= value && value < b.address + b.usable)
+    }
+
+    fn target(&self, value: u64) -> Option<usize> {
+        self.holder(value).filter(|&i| !self.world.blocks[i].free)
+    }
+
+    fn targets(&self, start: u64, end: u64) -> BTreeSet<usize> {
+        let word = self.world.word;
+        (start.next_multiple_of(word)..)
+            .step_by(word as usize)
+            .take_while(|at| at + word <= end)
+            .filter(|&at| !self.world.dead.iter().any(|d| d.0 <= at && at < d.1))
+            .filter_map(|at| self.target(self.world.get(at)?))
+            .collect()
+    }
+
+    pub fn leaked(&self) -> Vec<usize> {
+        (0..self.world.blocks.len()).filter(|i| !self.world.blocks[*i].free && !self.reached.contains(i)).collect()
+    }
+
+    /// What a leaked block leads to, itself included.
+    pub fn leads_to(&self, from: usize) -> BTreeSet<usize> {
+        let (mut seen, mut todo) = (BTreeSet::new(), vec![from]);
+        while let Some(block) = todo.pop() {
+            if seen.insert(block) {
+                todo.extend(self.links[block].iter().filter(|i| !self.reached.contains(i)));
+            }
+        }
+        seen
+    }
+
+    /// The leaked blocks that no other leaked block leads to; of a cycle that nothing else leads to, the lowest. With what each leads to.
+    pub fn direct(&self) -> BTreeMap<u64, BTreeSet<u64>> {
+        let leaked = self.leaked();
+        let reach: BTreeMap<usize, BTreeSet<usize>> = leaked.iter().map(|&i| (i, self.leads_to(i))).collect();
+        let address = |i: usize| self.world.blocks[i].address;
+        leaked
+            .iter()
+            .filter(|&&i| {
+                let mut upstream = leaked.iter().filter(|&&u| u != i && reach[&u].contains(&i));
+                upstream.all(|u| reach[&i].contains(u) && address(i) < address(*u))
+            })
+            .map(|&i| (address(i), reach[&i].iter().map(|&r| address(r)).collect()))
+            .collect()
+    }
+
+    pub fn block(&self, index: usize) -> &Made {
+        &self.world.blocks[index]
+    }
+}

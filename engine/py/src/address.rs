@@ -1,0 +1,26 @@
+use pyo3::exceptions::PyOverflowError;
+use pyo3::prelude::*;
+
+/// An address as Python has computed it from what a dump says. One that 64 bits cannot hold becomes the last one, where no memory is and
+/// where every range ends: reading there gives nothing, and nothing is raised.
+#[derive(Clone, Copy)]
+pub struct Address(pub u64);
+
+impl<'py> FromPyObject<'_, 'py> for Address {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match object.extract::<u64>() {
+            Ok(value) => Ok(Address(value)),
+            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => Ok(Address(u64::MAX)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// `[start, end)` ranges.
+pub type Ranges = Vec<(Address, Address)>;
+
+pub fn plain(ranges: Ranges) -> Vec<(u64, u64)> {
+    ranges.into_iter().map(|(start, end)| (start.0, end.0)).collect()
+}
