@@ -1,0 +1,75 @@
+"""``scripts/fuzz``: random damage for a while; what breaks is made small and kept."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.fuzz.driver import REGRESSIONS, Finding, Victim, Worker, replay
+from tests.fuzz.recipes import Recipe, invent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10, help="how long (10)")
+    parser.add_argument("--seed", default=str(int(time.time())), help="repeat the run of that seed (the time)")
+    parser.add_argument("--replay", type=Path, nargs="*", help="only these recipes (none named: all that are kept)")
+    parser.add_argument("--keep", type=Path, default=REGRESSIONS, help=f"where new ones go ({REGRESSIONS.name})")
+    args = parser.parse_args()
+    if args.replay is not None:
+        paths = args.replay or sorted(REGRESSIONS.glob("*.json"))
+        with tempfile.TemporaryDirectory() as folder:
+            found = [one for _r, some in replay([Recipe.read(path) for path in paths], Path(folder)) for one in some]
+        for one in found:
+            print(f"{one.command}: {one.trace}\n")
+        return 1 if found else 0
+    return fuzz(args.minutes, args.seed, args.keep)
+
+
+def fuzz(minutes: float, seed: str, keep: Path) -> int:
+    print(f"seed {seed}, for {minutes:g} minutes", flush=True)
+    deadline = time.monotonic() + 60 * minutes
+    seen: dict[str, Finding] = {}
+    count = 0
+    with tempfile.TemporaryDirectory() as folder, Worker() as worker:
+        victims = [Victim(dump, Path(folder)) for dump in ("kernel", "gcore")]
+        while time.monotonic() < deadline:
+            victim = victims[count % len(victims)]
+            recipe = invent(victim.fields, victim.dump, f"{seed}-{count}")
+            count += 1
+            for one in _judge(victim, worker, recipe):
+                if one.place not in seen:
+                    seen[one.place] = small = _smaller(victim, worker, one)
+                    path = keep / f"{seed}-{count - 1}-{len(seen)}.json"
+                    path.write_text(small.recipe.text())
+                    print(f"{path}: {small.command}\n{small.trace}\n", flush=True)
+    print(f"{count} damaged cores, {len(seen)} defects")
+    return 1 if seen else 0
+
+
+def _judge(victim: Victim, worker: Worker, recipe: Recipe) -> list[Finding]:
+    exe = victim.damage(recipe)
+    try:
+        return worker.judge(recipe, victim.core, exe)
+    finally:
+        victim.mend(recipe)
+
+
+def _smaller(victim: Victim, worker: Worker, finding: Finding) -> Finding:
+    """The same defect with as few edits as possible, leaving out one at a time."""
+    recipe = finding.recipe
+    for edit in recipe.edits:
+        less = dataclasses.replace(recipe, edits=tuple(other for other in recipe.edits if other is not edit))
+        again = [one for one in _judge(victim, worker, less) if one.place == finding.place]
+        if again:
+            recipe, finding = less, again[0]
+    why = finding.place.replace(str(Path.cwd()), "")
+    return dataclasses.replace(finding, recipe=dataclasses.replace(recipe, why=why))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

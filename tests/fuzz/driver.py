@@ -1,0 +1,160 @@
+"""Damages cores and has workers run every command on them, for as long as is wanted."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Optional
+
+from fixtures import _cache
+from tests.corekit import compile_c, gdb_core, kernel_core
+from tests.fuzz.fields import Fields
+from tests.fuzz.recipes import Recipe, patches
+
+HERE = Path(__file__).parent
+REGRESSIONS = HERE.parent / "fuzz_regressions"
+TIMEOUT = 60.0  # wall seconds for one damaged core, on a machine that has other things to do
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A defect of dmods: which command on which recipe, and its traceback or what else happened."""
+
+    recipe: Recipe
+    command: str
+    trace: str
+
+    @property
+    def place(self) -> str:
+        """What tells two defects apart: the last line of dmods' own code in the traceback, and the error."""
+        rows = [row.strip() for row in self.trace.splitlines() if row.strip()]
+        ours = [row for row in rows if row.startswith('File "') and ("/dmods/" in row or "/engine/" in row)]
+        return " ".join([*ours[-1:], *rows[-1:]])[:300] if ours else " ".join(rows[-1:])[:300]
+
+
+class Victim:
+    """The core of victim.c, its places, and a copy of both files that is damaged and mended in place."""
+
+    def __init__(self, dump: str, work: Path) -> None:
+        made = _cache.make(
+            _cache.CACHE / "fuzz" / f"{dump}-{_cache.key(HERE / 'victim.c', dump)}",
+            f"a core to damage ({dump})",
+            lambda where: _make(dump, where),
+            in_place=True,
+        )
+        self.dump = dump
+        self._core = next(path for path in made.iterdir() if path.name.startswith("core"))
+        self._exe = (made / "victim").read_bytes()
+        self.fields = Fields(self._core, made / "victim")
+        self.core, self.exe = work / f"{dump}.core", work / f"{dump}.victim"
+        shutil.copyfile(self._core, self.core)
+
+    def damage(self, recipe: Recipe) -> Optional[Path]:
+        """Applies the recipe. The program's path when that is damaged, too."""
+        core, program, keep = patches(self.fields, recipe, self._exe)
+        with open(self.core, "r+b") as stream:
+            for offset, data in core:
+                stream.seek(offset)
+                stream.write(data)
+            if keep is not None:
+                stream.truncate(keep)
+        if not program:
+            return None
+        exe = bytearray(self._exe)
+        for offset, data in program:
+            exe[offset : offset + len(data)] = data
+        self.exe.write_bytes(exe)
+        return self.exe
+
+    def mend(self, recipe: Recipe) -> None:
+        if recipe.keep is not None:
+            shutil.copyfile(self._core, self.core)
+            return
+        core, _program, _keep = patches(self.fields, recipe, self._exe)
+        with open(self._core, "rb") as whole, open(self.core, "r+b") as stream:
+            for offset, data in core:
+                whole.seek(offset)
+                stream.seek(offset)
+                stream.write(whole.read(len(data)))
+
+
+def _make(dump: str, where: Path) -> None:
+    program = compile_c(HERE / "victim.c", where / "victim", "-pthread", "-Wl,--build-id")
+    (kernel_core if dump == "kernel" else gdb_core)(program, where)
+
+
+class Worker:
+    """The process that runs the commands; a new one when it dies or hangs."""
+
+    def __init__(self) -> None:
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._errors: IO[bytes] = io.BytesIO()
+
+    def judge(self, recipe: Recipe, core: Path, exe: Optional[Path]) -> list[Finding]:
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps([str(core), None if exe is None else str(exe)]).encode() + b"\n")
+        process.stdin.flush()
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            answered = bool(selector.select(TIMEOUT))
+        answer = process.stdout.readline() if answered else b""
+        if answer:
+            return [Finding(recipe, str(row["command"]), row["trace"]) for row in json.loads(answer)]
+        if not answered:
+            process.send_signal(6)  # faulthandler tells where it is
+        code = process.wait(TIMEOUT)
+        self._process = None
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace")[-6000:]
+        what = f"the process ended with {code}" if answered else f"no answer in {TIMEOUT:.0f} s"
+        return [Finding(recipe, "?", f"{said}\n{what}")]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
+        environment = {**os.environ, "DMODS_THREADS": "2", "PYTHONHASHSEED": "0"}
+        argv = [sys.executable, "-m", "tests.fuzz.worker"]
+        self._process = subprocess.Popen(
+            argv,
+            cwd=HERE.parent.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+        )
+        return self._process
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()
+
+
+def replay(recipes: Sequence[Recipe], work: Path) -> Iterator[tuple[Recipe, list[Finding]]]:
+    """Each recipe with what is wrong with dmods on it."""
+    victims: dict[str, Victim] = {}
+    with Worker() as worker:
+        for recipe in recipes:
+            victim = victims.get(recipe.dump)
+            if victim is None:
+                victim = victims[recipe.dump] = Victim(recipe.dump, work)
+            exe = victim.damage(recipe)
+            yield recipe, worker.judge(recipe, victim.core, exe)
+            victim.mend(recipe)

@@ -1,0 +1,76 @@
+/* A small process with one of everything that dmods reads: two arenas, tcaches, fastbins, bins, mmapped chunks, leaks, a thread that waits
+ * and one that has exited, and a SIGSEGV whose handler aborts. With "wait" it stops before, for a debugger to dump it. */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct node {
+    struct node *next;
+    char payload[56];
+};
+
+static struct node *volatile kept;
+static void *volatile mapped;
+static pthread_barrier_t ready;
+
+static void fill(void) {
+    enum { EACH = 40 };
+    static __thread void *freed[EACH];
+    struct node *leaked = NULL;
+    for (int i = 0; i < EACH; i++) {
+        struct node *node = calloc(1, sizeof *node);
+        node->next = i % 2 ? kept : leaked;
+        *(i % 2 ? (struct node **)&kept : &leaked) = node;
+        freed[i] = malloc(24 + i % 5 * 400);
+        if (i % 8 == 0)
+            mapped = memset(malloc(300), i, 300);
+    }
+    for (int i = 0; i < EACH; i++)
+        free(freed[i]);
+    memset(freed, 0, sizeof freed);
+}
+
+static void *thread(void *stay) {
+    fill();
+    if (stay) {
+        pthread_barrier_wait(&ready);
+        for (;;)
+            pause();
+    }
+    return NULL;
+}
+
+static void handler(int number) {
+    (void)number;
+    abort();
+}
+
+int main(int argc, char **argv) {
+    pthread_t one;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 4 * PTHREAD_STACK_MIN);
+    pthread_barrier_init(&ready, NULL, 2);
+    fill();
+    mapped = calloc(1, 200000);
+    pthread_create(&one, &small, thread, NULL);
+    pthread_join(one, NULL);
+    pthread_create(&one, &small, thread, &ready);
+    pthread_barrier_wait(&ready);
+    usleep(20000);
+    if (argc > 1 && !strcmp(argv[1], "wait")) {
+        FILE *told = fopen("truth", "w");
+        fputs("told\n", told);
+        fclose(told);
+        for (;;)
+            pause();
+    }
+    signal(SIGSEGV, handler);
+    *(volatile int *)(uintptr_t)0xdead000 = 1;
+}

@@ -1,0 +1,108 @@
+"""Runs every command on one damaged core after the other: paths on stdin, what went wrong on stdout, a line of JSON
+each."""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import json
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any, Optional
+
+from dmods import command as commands
+from dmods import heap as heaps
+from dmods.corefile import CoreFile
+from dmods.errors import UserError
+from dmods.render import render
+
+MEMORY = 3 << 30  # bytes of address space, the interpreter's and the threads' own included
+SECONDS = 8.0  # CPU, for all commands on one core of a megabyte: the undamaged one takes a tenth of it at most
+
+LINES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "findleaks": ((), ("-d", "-i", "-v")),
+    "walk": tuple((name,) for name in ("leak", "leakbuf", "buf", "freebuf", "arena", "thread", "mapping")),
+    "malloc_stats": ((), ("--glibc",)),
+    "whatis": (),
+}
+
+
+def lines(target: CoreFile) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every command line worth trying. The target is asked for addresses only once the other commands have run."""
+    names = [name for name in commands.names() if "kernel" not in commands.find(name).requires]
+    for name in names:
+        for words in LINES.get(name, ((),)):
+            yield name, words
+    if "whatis" in names:
+        for address in addresses(target):
+            yield "whatis", (hex(address),)
+
+
+def addresses(target: CoreFile) -> list[int]:
+    found = [0, 8, (1 << 64) - 1, (1 << 63) + 5]
+    for thread in target.threads()[:3]:
+        found += [value for value in thread.registers.values() if 0 <= value < 1 << 64][:20:4]
+    mappings = target.mappings()
+    found += [mapping.start + mapping.size // 3 for mapping in mappings[:: max(1, len(mappings) // 6)]]
+    heap = heaps.of(target)
+    found += [arena.top for arena in heap.arenas[:3]] + [free.head for free in heap.caches.lists[:3]]
+    return [address % (1 << 64) for address in found]
+
+
+def run(target: CoreFile, name: str, words: tuple[str, ...]) -> None:
+    """The command as ``dmods NAME core`` runs it, as text and as JSON. Raises UserError and whatever is a defect."""
+    command = commands.find(name)
+    args = command.parser().parse_intermixed_args(list(words))
+    for as_json in (False, True):
+        out, err = io.StringIO(), io.StringIO()
+        render(command.run(target, args), name, target, as_json, out, err)
+        if as_json:
+            made = json.loads(out.getvalue())
+            assert made["command"] == name
+            assert all(isinstance(note, str) and note and "\n" not in note for note in made["notes"])
+
+
+def judge(core: str, exe: Optional[str]) -> list[dict[str, Any]]:
+    """What is wrong with dmods on this core."""
+    wrong = []
+    try:
+        target = CoreFile(core, exe)
+    except UserError as error:
+        return _check_words("opening", error)
+    except BaseException:  # noqa: BLE001 (a Rust panic is no Exception; whatever it is, it is a finding)
+        return [{"command": "opening", "trace": traceback.format_exc()}]
+    todo = lines(target)
+    while True:
+        line = ("", ())
+        started = time.process_time()
+        try:
+            line = next(todo, None)
+            if line is None:
+                return wrong
+            run(target, *line)
+        except UserError as error:
+            wrong += _check_words(line, error)
+        except BaseException:  # noqa: BLE001 (as above)
+            wrong.append({"command": line, "trace": traceback.format_exc()})
+        seconds = time.process_time() - started
+        if seconds > SECONDS:
+            wrong.append({"command": line, "trace": f"took {seconds:.1f} s"})
+
+
+def _check_words(line: object, error: UserError) -> list[dict[str, Any]]:
+    good = error.what and error.how and "\n" not in error.what + error.how
+    return [] if good else [{"command": line, "trace": f"not two lines: {error!r}"}]
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    faulthandler.enable()
+    for line in sys.stdin:
+        print(json.dumps(judge(*json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
