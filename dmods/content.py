@@ -90,7 +90,7 @@ def look(heap: ProcessHeap, block: Block, most: int = 8) -> Content:
     objects = list(_objects(target, words))
     text = None if objects else string_in(data)
     # A low address may spell a word: the heap of a program without PIE.
-    if text is not None and not (len(text) < word and mapping_of(target, words[0])):
+    if text is not None and not (len(text) < word and words and mapping_of(target, words[0])):
         return Content(text=text)
     return Content(objects, None, list(_strings(heap, block, data)), list(_pointers(heap, block, words, most)))
 

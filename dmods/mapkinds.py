@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Optional
 
 from dmods.elf import PAGE
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Target
+from dmods.threads import stacks_of
 
 # In the order in which they are listed.
 KINDS = (
@@ -32,19 +33,21 @@ _SHARED = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero")
 _VSYSCALL = 0xFFFFFFFFFF600000  # arch/x86/include/uapi/asm/vsyscall.h: VSYSCALL_ADDR
 
 Claim = tuple[int, int, str]  # start, end, kind
+_LAST = 1 << 64
 
 
 def kinds(target: Target) -> list[tuple[AddressRange, str]]:
     """Every mapping with its kind, by address; one of which only a part is the allocator's is split.
 
-    The allocator says what is heap and arena; the stacks follow from the threads' stack pointers, the vdso from the
-    modules, the rest from the paths. "reserved" is address space that cannot be accessed (a guard page, the unused
-    end of an arena): no memory is behind it.
+    The allocator says what is heap and arena, glibc's thread records where stacks lie (those of exited threads, which
+    it keeps for reuse, too), the modules what the vdso is, and the paths the rest. "reserved" is address space that
+    cannot be accessed (a guard page, the unused end of an arena): no memory is behind it.
     """
-    stacks = _stacks(target)
     vdso = next((module.start for module in target.modules() if module.path == "[vdso]"), None)
     claims = allocator_claims(target)
     arena_ends = {end for _start, end, kind in claims if kind == "arena"}
+    stacks = stack_claims(target, claims)
+    claims = sorted(claims + stacks)
     found: list[tuple[AddressRange, str]] = []
     for mapping in target.mappings():
         if _is_vdso(mapping, vdso):
@@ -52,7 +55,7 @@ def kinds(target: Target) -> list[tuple[AddressRange, str]]:
         elif _is_barred(mapping, arena_ends, stacks):
             kind = "reserved"
         else:
-            kind = _kind(mapping, stacks.get(mapping.start))
+            kind = _kind(mapping)
         found.extend(_split(mapping, kind, claims if mapping.path is None and "w" in mapping.flags else ()))
     return found
 
@@ -74,26 +77,24 @@ def allocator_claims(target: Target) -> list[Claim]:
     return sorted(claims)
 
 
-def _stacks(target: Target) -> dict[int, str]:
-    """Start of a mapping -> "stack" or "thread stack", for those that a stack pointer points into."""
-    mappings = target.mappings()
-    starts = [mapping.start for mapping in mappings]
-    found: dict[int, str] = {}
-    for thread in target.threads():
-        pointer = thread.registers.get(target.arch.sp, 0)
-        index = bisect_right(starts, pointer) - 1
-        if index >= 0 and pointer in mappings[index]:
-            kind = "stack" if thread.tid == target.pid else "thread stack"
-            found[starts[index]] = "stack" if found.get(starts[index]) == "stack" else kind
-    return found
+def stack_claims(target: Target, taken: Sequence[Claim]) -> list[Claim]:
+    """The stacks outside ``taken``: the first thread's as "stack", those made for other threads as "thread stack"."""
+    known = Ranges((start, end) for start, end, _kind in taken)
+    claims: list[Claim] = []
+    for stack in stacks_of(target, list(known)):
+        made = stack.tid != target.pid or (stack.tcb is not None and stack.start <= stack.tcb < stack.end)
+        parts = known.without([(stack.start, stack.end)])
+        claims += [(start, end, "thread stack" if made else "stack") for start, end in parts]
+        known.add(stack.start, stack.end)
+    return sorted(claims)
 
 
-def _kind(mapping: AddressRange, stack: object) -> str:
-    if mapping.path is not None:
-        if mapping.path.startswith(_SHARED):
-            return "shared"
-        return "file text" if "x" in mapping.flags else "file data"
-    return str(stack) if stack else "anon"
+def _kind(mapping: AddressRange) -> str:
+    if mapping.path is None:
+        return "anon"
+    if mapping.path.startswith(_SHARED):
+        return "shared"
+    return "file text" if "x" in mapping.flags else "file data"
 
 
 def _is_vdso(mapping: AddressRange, vdso: Optional[int]) -> bool:
@@ -104,22 +105,31 @@ def _is_vdso(mapping: AddressRange, vdso: Optional[int]) -> bool:
     return below and mapping.path is None and mapping.flags == "r--"
 
 
-def _is_barred(mapping: AddressRange, arena_ends: Set[int], stacks: Mapping[int, str]) -> bool:
-    """What cannot be accessed. gdb's gcore writes it as readable zeros, so there the place must tell: a guard page
-    ends where a thread's stack begins, and the rest of an arena begins where its heap ends."""
+def _is_barred(mapping: AddressRange, arena_ends: Set[int], stacks: Sequence[Claim]) -> bool:
+    """What cannot be accessed. gdb's gcore writes it as readable zeros, so there the place must tell: a stack begins
+    with its guard, and the rest of an arena begins where its heap ends."""
     if mapping.path is not None:
         return False
-    beside = mapping.start in arena_ends or stacks.get(mapping.end) == "thread stack"
-    return mapping.flags == "---" or (mapping.flags == "r--" and beside)
+    if mapping.flags == "r--":
+        guards = any(kind == "thread stack" for _start, _end, kind in _within(stacks, mapping))
+        return guards or mapping.start in arena_ends
+    return mapping.flags == "---"
+
+
+def _within(claims: Sequence[Claim], mapping: AddressRange) -> Iterator[Claim]:
+    """The claims, sorted and disjoint, that have a part of the mapping."""
+    # The first is the last that begins at or before the mapping, or the one after it.
+    first = max(0, bisect_right(claims, (mapping.start, _LAST, "")) - 1)
+    for index in range(first, len(claims)):
+        if claims[index][0] >= mapping.end:
+            return
+        if claims[index][1] > mapping.start:
+            yield claims[index]
 
 
 def _split(mapping: AddressRange, kind: str, claims: Sequence[Claim]) -> Iterator[tuple[AddressRange, str]]:
     at = mapping.start
-    for start, end, claimed in claims:
-        if end <= at:
-            continue
-        if start >= mapping.end:
-            break
+    for start, end, claimed in _within(claims, mapping):
         if start > at:
             yield _part(mapping, at, start), kind
         yield _part(mapping, max(start, at), min(end, mapping.end)), claimed

@@ -11,6 +11,7 @@ import pytest
 
 from dmods.corefile import CoreFile
 from dmods.mapkinds import KINDS, kinds
+from fixtures import cores
 from tests.corekit import Crash
 
 
@@ -78,3 +79,43 @@ def test_guard_pages_of_a_gcore_core_are_no_memory(gcored: Crash) -> None:
     reserved = {mapping.start for mapping, kind in kinds(core) if kind == "reserved"}
     assert len(guards & reserved) >= 3
     assert reserved <= guards
+
+
+def of_kind(program: str, kind: str, **how: Any) -> list[tuple[int, int]]:
+    core = CoreFile(str(cores.take(program, **how).core))
+    return [(mapping.start, mapping.end) for mapping, its in kinds(core) if its == kind]
+
+
+@pytest.mark.parametrize("how", ["kernel", "gcore"])
+def test_the_stack_of_an_exited_thread_is_a_thread_stack(how: str) -> None:
+    """freed: one thread lives, one has exited; both had the default stack of 8 MiB with a guard page."""
+    stacks = of_kind("freed", "thread stack", how=how)
+    assert [end - start for start, end in stacks] == [8 << 20] * 2
+
+
+@pytest.mark.parametrize("how", ["kernel", "gcore"])
+def test_heaps_and_arenas_hold_the_blocks(how: str) -> None:
+    taken = cores.take("sizes", how)
+    core = CoreFile(str(taken.core))
+    ranges = [(mapping.start, mapping.end) for mapping, kind in kinds(core) if kind in ("heap", "arena")]
+    for block in taken.truth.blocks.values():
+        assert any(start <= block.address < end for start, end in ranges), block
+    arenas = of_kind("freed", "arena", how=how)
+    assert all(start % (64 << 20) == 0 for start, _end in arenas)
+    assert len(arenas) == 2
+
+
+@pytest.mark.parametrize("mode", ["overrun", "overrun-top", "wild-bins", "cyclic-fastbin"])
+def test_a_damaged_heap_is_still_a_heap(mode: str) -> None:
+    taken = cores.take("corrupt", mode=mode)
+    ranges = of_kind("corrupt", "heap", mode=mode)
+    assert any(start <= address < end for address in taken.truth.blocks for start, end in ranges)
+    whole = [mapping.size for mapping in CoreFile(str(taken.core)).mappings()]
+    assert sum(mapping.size for mapping, _kind in kinds(CoreFile(str(taken.core)))) == sum(whole)
+
+
+@pytest.mark.parametrize("program", ["nomalloc", "freestanding"])
+def test_without_malloc_there_is_no_heap_but_a_stack(program: str) -> None:
+    variant = "static" if program == "freestanding" else "dynamic"
+    assert of_kind(program, "heap", variant=variant) == []
+    assert len(of_kind(program, "stack", variant=variant)) == 1
