@@ -384,7 +384,7 @@ impl Unwinder {
     fn follows_call(&self, memory: &mut Memory<'_>, pc: u64) -> bool {
         let mut before = [0; 8];
         let Some(start) = pc.checked_sub(8) else { return false };
-        self.is_code(pc) && memory.read(start, &mut before).map_or(true, |()| self.arch.ends_in_call(&before))
+        self.is_code(pc) && memory.read(start, &mut before).is_none_or(|()| self.arch.ends_in_call(&before))
     }
 
     fn scan(&self, memory: &mut Memory<'_>, last: &Frame) -> Option<Frame> {
