@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
+from dmods.glibc.integrity import top_problem
+
 if TYPE_CHECKING:
     from dmods.heap import Block, ProcessHeap
 
 _ROW = 16
+_SEARCHED = 5  # chunks in each run for which all memory is searched for pointers
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Damage:
     suspect: Optional[Block]
     why: str
     resumed: int
+    about: str = ""  # more of what is wrong
 
     @property
     def extent(self) -> int:
@@ -31,11 +35,47 @@ class Damage:
 
 
 def damages(heap: ProcessHeap) -> Iterator[Damage]:
-    """The damaged chunks that the walk described, by address."""
+    """The damaged chunks that the walk described, by address, then damaged top chunks."""
+    tops = {arena.top for arena in heap.arenas if top_problem(heap, arena) is not None}
     for (_, _, _, arena, _), report in zip(heap.index.runs(), heap.reports):
-        for fault, chunk, value, before, resumed in report["anomalies"]:
+        for number, (fault, chunk, value, before, resumed) in enumerate(report["anomalies"]):
+            if chunk in tops:
+                continue  # once is enough: below
+            if (
+                fault == "size"
+                and before
+                and number < _SEARCHED
+                and (found := _shortened(heap, arena, chunk, before, resumed))
+            ):
+                yield found
+                continue
             suspect, why = _suspect(heap, fault, chunk, before)
             yield Damage(arena, fault, chunk, value, suspect, why, max(resumed, chunk))
+    for number, arena_ in enumerate(heap.arenas):
+        problem = top_problem(heap, arena_)
+        if problem is not None:
+            # A chunk's last word lies in the header of the next: so the block before top holds the first word of top.
+            suspect = heap.block_at(arena_.top)
+            value = heap.words.at(arena_.top + heap.words.size) or 0
+            yield Damage(
+                number, "top", arena_.top, value, suspect, "it lies before" if suspect else "", arena_.top, problem
+            )
+
+
+def _shortened(heap: ProcessHeap, arena: int, chunk: int, before: int, resumed: int) -> Optional[Damage]:
+    """An impossible header may be no header at all: if the chunk before has a size that is too small, it ends in its
+    own content. So it is when nothing points to the block that would begin here."""
+    word = heap.words.size
+    header, tail = heap.words.image.read(chunk + word, word), heap.words.image.read(chunk, word)
+    own, shortened = heap.block_at(chunk + 2 * word), heap.block_at(before + 2 * word)
+    if own is None or shortened is None or alike(header, tail) or (any(header) and _is_text(header)):
+        return None
+    if heap.referrers(own, 1, start_only=True) or not heap.referrers(shortened, 1, start_only=True):
+        return None
+    suspect = heap.block_at(before)  # its last word lies in that header
+    value = heap.words.at(before + word) or 0
+    why = "it lies before (or the block itself was written before its start)" if suspect else ""
+    return Damage(arena, "wrong_size", before, value, suspect, why, resumed)
 
 
 def _suspect(heap: ProcessHeap, fault: str, chunk: int, before: int) -> tuple[Optional[Block], str]:
@@ -56,7 +96,7 @@ def _suspect(heap: ProcessHeap, fault: str, chunk: int, before: int) -> tuple[Op
         return own, "nothing lies before it: written before its start" if own else ""
     if alike(header, tail):
         return previous, "written beyond its end: the bytes go on from it"
-    if header[:1] == b"\0" and header[1:] == true[1:]:
+    if own is not None and header[:1] == b"\0" and header[1:] == true[1:]:
         return previous, "written beyond its end: one zero byte"
     return previous, "it lies before (or the block itself was written before its start)"
 
@@ -91,6 +131,7 @@ def describe(damage: Damage) -> str:
         "prev_size": f"its PREV_INUSE is clear, but its prev_size {shown} is not the size of the chunk before",
         "missing": "its header is not in the dump",
         "wrong_size": f"its size field {shown} leads to no chunk",
+        "top": f"the top chunk's size field is {shown}: {damage.about}",
     }[damage.fault]
 
 

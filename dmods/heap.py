@@ -108,12 +108,6 @@ class ProcessHeap:
         """Whether the process ever used malloc."""
         return bool(self.layout.runs)
 
-    def arena_name(self, number: int) -> str:
-        """As users know it: "main", then numbers. (A second libc's main arena is "main-N".)"""
-        if not self.arenas[number].main:
-            return str(number)
-        return "main" if number == 0 else f"main-{number}"
-
     def _index(self) -> _engine.Heap:
         total = sum(end - start for start, end, *_ in self.layout.runs)
         with _bar("reading the heap", total) as progress:
@@ -226,12 +220,14 @@ class ProcessHeap:
         row = self.index.find(address)
         return _block(row) if row is not None else None
 
-    def referrers(self, block: Block, most: int) -> list[int]:
-        """Addresses of up to ``most`` words anywhere in memory that point into the block (dead memory and free blocks included)."""
+    def referrers(self, block: Block, most: int, start_only: bool = False) -> list[int]:
+        """Addresses of up to ``most`` words anywhere in memory that point into the block, or with ``start_only`` to its
+        first byte (dead memory and free blocks included)."""
         from dmods.roots import readable
 
         ranges = readable(self.target.mappings())
-        return _engine.find_pointers(self.target.image(), ranges, self.words.size, block.address, block.end, most)
+        end = block.address + 1 if start_only else block.end
+        return _engine.find_pointers(self.target.image(), ranges, self.words.size, block.address, end, most)
 
 
 def _block(row: tuple[int, int, int, int, bool, int, int]) -> Block:

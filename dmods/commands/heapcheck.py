@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dmods import heap as heaps
+from dmods.blocks import arena_name
 from dmods.command import Argument, Command
 from dmods.content import look
 from dmods.damage import Damage, damages, describe, hexdump
@@ -21,6 +22,7 @@ from dmods.target import Target
 
 _SHOWN = 50  # damaged chunks and links in the tables; totals count all
 _DUMPED = 5  # chunks whose bytes are shown
+_MOST_TEXT = 60  # characters of what a block looks like
 
 ARENAS = (
     Column("arena"),
@@ -41,7 +43,7 @@ CHUNKS = (
     Column("why"),
     Column("looks_like", title="LOOKS LIKE"),
     Column("resumed", "address", title="SOUND AGAIN AT"),
-    Column("extent", "bytes", title="BYTES LOST"),
+    Column("extent", "bytes"),
     Column("fault", hidden=True),
     Column("value", "address", hidden=True),
 )
@@ -50,23 +52,24 @@ LISTS = (Column("list"), Column("arena"), Column("at", "address"), Column("what"
 
 
 @dataclass
-class Arena:
-    """What was found of one arena (None: the mmapped blocks)."""
+class Part:
+    """What was found of an arena; of all tcaches, all mmapped blocks, and of malloc as a whole."""
 
     name: str
-    address: Optional[int]
-    chunks: int = 0
-    free: int = 0
-    in_bins: int = 0
-    in_fastbins: int = 0
-    cached: int = 0
+    address: Optional[int] = None
+    locked: bool = False
+    chunks: Optional[int] = None
+    free: Optional[int] = None
+    in_bins: Optional[int] = None
+    in_fastbins: Optional[int] = None
+    cached: Optional[int] = None
     bad_chunks: int = 0
-    bad_lists: int = 0
-    structure: int = 0
+    bad_links: int = 0
+    contradictions: int = 0
 
     @property
     def problems(self) -> int:
-        return self.bad_chunks + self.bad_lists + self.structure
+        return self.bad_chunks + self.bad_links + self.contradictions
 
     @property
     def verdict(self) -> str:
@@ -74,12 +77,13 @@ class Arena:
             f"{count} {noun}{'' if count == 1 else 's'}"
             for count, noun in (
                 (self.bad_chunks, "damaged chunk"),
-                (self.bad_lists, "damaged link"),
-                (self.structure, "contradiction"),
+                (self.bad_links, "damaged link"),
+                (self.contradictions, "contradiction"),
             )
             if count
         ]
-        return ", ".join(parts) or "clean"
+        text = ", ".join(parts) or "clean"
+        return f"{text} (locked: perhaps in the middle of a change)" if self.locked and parts else text
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -88,33 +92,27 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if not heap.arenas:
         report.notes.insert(0, NO_HEAP)
         return report
-    structures, lists = list(integrity.structures(heap)), list(integrity.lists(heap))
-    unseen = heap.bins().problem_count - len(heap.bins().problems)
-    rows = _arenas(heap, structures, lists)
-    report.tables.append(Table("arenas", ARENAS, [_arena_row(row) for row in rows]))
     chunks = list(damages(heap))
+    structures, links = list(integrity.structures(heap)), list(integrity.links(heap))
+    unseen = heap.bins().problem_count - len(heap.bins().problems)
+    parts = _parts(heap, chunks, structures, links)
+    report.tables.append(Table("arenas", ARENAS, [_part_row(part) for part in parts]))
     if chunks:
-        report.tables.append(
-            Table("chunks", CHUNKS, [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]], title="Damaged chunks")
-        )
+        rows = [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]]
+        report.tables.append(Table("chunks", CHUNKS, rows, title="Damaged chunks"))
         report.tables.extend(_bytes(heap, damage) for damage in chunks[:_DUMPED])
-    links = [*structures, *lists]
-    if links:
-        report.tables.append(
-            Table(
-                "lists",
-                LISTS,
-                [_link_row(heap, link) for link in links[:_SHOWN]],
-                title="Contradictions in malloc's own records",
-            )
-        )
-    _note_hidden(report, len(chunks), sum(row.bad_chunks for row in rows), len(links) + unseen)
+    listed = [*structures, *links]
+    if listed:
+        rows = [_link_row(link) for link in listed[:_SHOWN]]
+        report.tables.append(Table("lists", LISTS, rows, title="Contradictions in malloc's own records"))
+    bad = sum(part.bad_chunks for part in parts)
+    _note_hidden(report, bad - min(len(chunks), _SHOWN), len(listed) - min(len(listed), _SHOWN) + unseen)
     report.totals = {
-        "problems": sum(row.problems for row in rows) + unseen,
-        "damaged_chunks": sum(row.bad_chunks for row in rows),
-        "damaged_links": len(lists) + unseen,
+        "problems": sum(part.problems for part in parts) + unseen,
+        "damaged_chunks": bad,
+        "damaged_links": len(links) + unseen,
         "contradictions": len(structures),
-        "chunks": sum(row.chunks for row in rows),
+        "chunks": sum(part.chunks or 0 for part in parts),
         "arenas": len(heap.arenas),
     }
     if args.fail_on_damage and report.totals["problems"]:
@@ -122,53 +120,73 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     return report
 
 
-def _note_hidden(report: Report, described: int, bad: int, links: int) -> None:
-    if bad > min(described, _SHOWN):
-        report.notes.append(f"{bad - min(described, _SHOWN)} more damaged chunks are not shown")
-    if links > _SHOWN:
-        report.notes.append(f"{links - _SHOWN} more damaged links are not shown")
+def _note_hidden(report: Report, chunks: int, links: int) -> None:
+    if chunks:
+        report.notes.append(f"{chunks} more damaged chunks are not shown")
+    if links:
+        report.notes.append(f"{links} more contradictions are not shown")
 
 
-def _arenas(heap: ProcessHeap, structures: Sequence[Contradiction], lists: Sequence[Contradiction]) -> list[Arena]:
-    """Each arena, then the mmapped blocks and what belongs to no arena."""
-    rows = {number: Arena(heap.arena_name(number), arena.address) for number, arena in enumerate(heap.arenas)}
-    rest = rows[NO_ARENA] = Arena("mmapped", None)
+def _parts(
+    heap: ProcessHeap, chunks: Sequence[Damage], structures: Sequence[Contradiction], links: Sequence[Contradiction]
+) -> list[Part]:
+    """Each arena, then what is there of the rest."""
+    cached, bins = cached_by_arena(heap.words, heap.index, heap.caches), heap.bins()
+    arenas = [
+        Part(
+            arena_name(number),
+            arena.address,
+            arena.locked,
+            chunks=0,
+            free=0,
+            in_bins=bins.count.get(number, 0),
+            in_fastbins=heap.caches.fast_count.get(number, 0),
+            cached=cached.get(number, (0, 0))[1],
+        )
+        for number, arena in enumerate(heap.arenas)
+    ]
+    tcaches, mapped = Part("tcaches", cached=sum(count for _, count in cached.values())), Part("mmapped", chunks=0)
+    whole = Part("malloc")
     for (_, _, _, number, _), report in zip(heap.index.runs(), heap.reports):
-        row = rows[number]
-        row.chunks += report["chunks"]
-        row.free += report["free_chunks"]
-        row.bad_chunks += report["anomaly_count"]
-    cached = cached_by_arena(heap.words, heap.index, heap.caches)
-    for number in range(len(heap.arenas)):
-        row = rows[number]
-        row.in_bins = heap.bins().count.get(number, 0)
-        row.in_fastbins = heap.caches.fast_count.get(number, 0)
-        row.cached = cached.get(number, (0, 0))[1]
-    for found in lists:
-        (rest if found.arena is None else rows[found.arena]).bad_lists += 1
-    for found in structures:
-        (rest if found.arena is None else rows[found.arena]).structure += 1
-    if not rest.chunks and not rest.problems:
-        del rows[NO_ARENA]
-    elif not rest.chunks:
-        rest.name = "all"
-    return list(rows.values())
+        part = mapped if number == NO_ARENA else arenas[number]
+        part.chunks = (part.chunks or 0) + report["chunks"]
+        part.bad_chunks += report["anomaly_count"]
+        if part.free is not None:
+            part.free += report["free_chunks"]
+    walked = {anomaly[1] for report in heap.reports for anomaly in report["anomalies"]}
+    for damage in chunks:
+        arenas[damage.arena].bad_chunks += damage.fault == "top" and damage.chunk not in walked
+    for link in links:
+        (tcaches if link.arena is None else arenas[link.arena]).bad_links += 1
+    for structure in structures:
+        (whole if structure.arena is None else arenas[structure.arena]).contradictions += 1
+    rest = [part for part in (tcaches, mapped, whole) if part.cached or part.chunks or part.problems]
+    return [*arenas, *rest]
 
 
-def _arena_row(row: Arena) -> tuple[Value, ...]:
-    return row.name, row.address, row.chunks, row.free, row.in_bins, row.in_fastbins, row.cached, row.verdict
+def _part_row(part: Part) -> tuple[Value, ...]:
+    return (
+        part.name,
+        part.address,
+        part.chunks,
+        part.free,
+        part.in_bins,
+        part.in_fastbins,
+        part.cached,
+        part.verdict,
+    )
 
 
 def _chunk_row(heap: ProcessHeap, damage: Damage) -> tuple[Value, ...]:
     suspect = damage.suspect
     return (
         damage.chunk,
-        "mmapped" if damage.arena == NO_ARENA else heap.arena_name(damage.arena),
+        arena_name(None if damage.arena == NO_ARENA else damage.arena),
         describe(damage),
         suspect.address if suspect else None,
         suspect.size if suspect else None,
         damage.why or None,
-        (look(heap, suspect).summary() if suspect else "") or None,
+        _shortened(look(heap, suspect).summary()) if suspect else None,
         damage.resumed,
         damage.extent,
         damage.fault,
@@ -182,8 +200,12 @@ def _bytes(heap: ProcessHeap, damage: Damage) -> Table:
     )
 
 
-def _link_row(heap: ProcessHeap, link: Contradiction) -> tuple[Value, ...]:
-    return link.where, None if link.arena is None else heap.arena_name(link.arena), link.address, link.text
+def _shortened(text: str) -> Optional[str]:
+    return (text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "...") or None
+
+
+def _link_row(link: Contradiction) -> tuple[Value, ...]:
+    return link.where, None if link.arena is None else arena_name(link.arena), link.address, link.text
 
 
 COMMAND = Command(

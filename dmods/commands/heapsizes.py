@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dmods import heap as heaps
+from dmods.blocks import arena_name
 from dmods.command import Argument, Command
 from dmods.errors import UsageError
 from dmods.glibc.runs import NO_ARENA
@@ -88,7 +89,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 def _arena(heap: ProcessHeap, text: str) -> int:
     """The number of an arena as ``malloc_stats`` names it; mmapped blocks are asked for as "mmapped"."""
-    names = {heap.arena_name(number): number for number in range(len(heap.arenas))}
+    names = {arena_name(number): number for number in range(len(heap.arenas))}
     names["0"] = 0
     names["mmapped"] = NO_ARENA
     if text not in names:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dmods import heap as heaps
+from dmods.blocks import arena_name
 from dmods.command import Argument, Command
 from dmods.glibc.arenas import Malloc
 from dmods.glibc.caches import cached_by_arena
@@ -81,7 +82,7 @@ def usages(heap: ProcessHeap) -> list[Usage]:
     cached = cached_by_arena(heap.words, heap.index, caches)
     return [
         Usage(
-            heap.arena_name(number),
+            arena_name(number),
             arena.address,
             arena.main,
             arena.system_mem,
@@ -114,7 +115,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     else:
         report.tables.append(Table("arenas", ARENAS, [_row(usage) for usage in rows], footer=_footer(report.totals)))
     report.notes.extend(_disagreements(heap, rows))
-    report.notes.extend(_advice(rows))
+    report.notes.extend(advice(rows))
     return report
 
 
@@ -214,7 +215,7 @@ def _disagreements(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
             )
 
 
-def _advice(rows: list[Usage]) -> Iterator[str]:
+def advice(rows: list[Usage]) -> Iterator[str]:
     """Where arenas hold much that they do not use."""
     thread = [usage for usage in rows if not usage.main]
     system, unused = sum(u.system for u in thread), sum(u.free + u.top for u in thread)

@@ -30,6 +30,7 @@ class FreeList:
     to_user: bool
     least: int  # chunk sizes that belong there
     most: int
+    said: Optional[int] = None  # how many chunks the tcache's counter says there are
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Caches:
     tcache_bytes: int = 0  # chunk bytes
     problems: list[tuple[str, str, int]] = field(default_factory=list)  # (list, what, where)
     owners: dict[str, int] = field(default_factory=dict)  # fastbin -> arena number
+    found: dict[str, int] = field(default_factory=dict)  # list -> chunks on it
     orphans: int = 0  # chunks that damaged lists cut off, known all the same
 
 
@@ -150,8 +152,19 @@ def _entry_fits(heap: Heap, entry: int, index: int, word: int) -> bool:
 
 def tcache_lists(words: Words, address: int, shape: _Shape) -> list[FreeList]:
     entries = words.many(address + shape.entries(words.size), shape.bins) or ()
+    data = words.image.read(address, shape.bins * shape.width)
+    counters = memoryview(data).cast("H" if shape.width == 2 else "B")
+    empty = [counters[i] for i, head in enumerate(entries) if not head]
+    # Slots that are left (glibc 2.42) show the limit where there is nothing; counts show 0.
+    limit = max(empty) if sum(map(bool, empty)) > len(empty) // 2 else None
     return [
-        FreeList(f"tcache {address:#x} bin {i}", head, True, *classes(i, words.size))
+        FreeList(
+            f"tcache {address:#x} bin {i}",
+            head,
+            True,
+            *classes(i, words.size),
+            said=counters[i] if limit is None else limit - counters[i],
+        )
         for i, head in enumerate(entries)
         if head
     ]
@@ -211,6 +224,7 @@ def release(
         count, size, problem, _ = heap.follow(
             free.head, free.to_user, caches.protected, free.least, free.most, True, False
         )
+        caches.found[free.name] = count
         owner = caches.owners.get(free.name)
         if owner is None:
             caches.tcache_count += count

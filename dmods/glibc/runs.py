@@ -73,7 +73,8 @@ def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> No
             if arena.top + size == end and arena.top % GRANULE == start % GRANULE:
                 end = arena.top
             else:
-                arena.problems.append(f"its top chunk ({arena.top:#x}) is damaged")
+                text = f"arena {number} ({arena.address:#x}): its top chunk ({arena.top:#x}) is damaged, or was just being cut"
+                layout.contradiction(number, "top", text)
         if end - start >= 4 * words.size:
             layout.runs.append((start, end, THREAD, number, 0))
 

@@ -19,6 +19,8 @@ const BLOCK: usize = 1 << 18;
 const CHAIN: usize = 16;
 /// Headers that are looked at in a run, in all, to find chunks that a wrong size has skipped: a crafted heap must not cost minutes.
 const SEARCH_BACK: u64 = 1 << 26;
+/// So many more are tried, for stale headers in recycled memory form chains, too.
+const LONG_CHAIN: usize = 1024;
 /// Runs below this size get no huge pages for their edges: most of such a page would stay empty.
 const LARGE: u64 = 32 << 20;
 /// Anomalies described in each run; all are counted.
@@ -605,13 +607,22 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         let fault = if missing { Fault::Missing } else { fault };
         let suspect = self.before_is_chunk && !missing;
         let inside = if suspect { self.resync_before(self.before + Space::<P>::MIN_CHUNK, at, window) } else { None };
-        match inside.or_else(|| self.resync(at + Space::<P>::MIN_CHUNK, window)) {
+        let shortened = suspect && self.shortened();
+        let from = at + if shortened { GRANULE } else { Space::<P>::MIN_CHUNK };
+        match inside.or_else(|| self.resync(from, window)) {
             Some(next) if next < at => {
                 let value = window.word(self.before + Self::WORD, Self::WORD).unwrap_or(0);
                 let culprit = self.before2;
                 let chunk = self.before;
                 self.describe(Anomaly { fault: Fault::WrongSize, chunk, value, before: culprit, resumed: next });
                 self.went_back = true;
+                self.at = next;
+            }
+            Some(next) if shortened => {
+                let value = window.word(self.before + Self::WORD, Self::WORD).unwrap_or(0);
+                if let Some(last) = self.report.anomalies.last_mut() {
+                    *last = Anomaly { fault: Fault::WrongSize, value, resumed: next, ..*last };
+                }
                 self.at = next;
             }
             next => {
@@ -635,10 +646,47 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         }
     }
 
-    /// The first place from `from` on where a chain of consistent chunks begins.
-    fn resync(&self, from: u64, window: &mut Window) -> Option<u64> {
+    /// Whether the chunk at `before` lost its low bits, PREV_INUSE among them (a terminating NUL beyond the end of the block
+    /// below): then it is its size that led to a place where no chunk is.
+    fn shortened(&self) -> bool {
+        self.report.anomalies.last().is_some_and(|last| last.fault == Fault::PrevSize && last.chunk == self.before)
+    }
+
+    /// The first place from `from` on where a chain of consistent chunks begins. If it breaks off early, it may be of stale headers:
+    /// then rather a place from where one goes on.
+    fn resync(&mut self, from: u64, window: &mut Window) -> Option<u64> {
         let last = self.placed.run.end.checked_sub(Space::<P>::MIN_CHUNK)?;
-        (from..=last).step_by(GRANULE as usize).find(|&at| self.chain(at, at, &mut u64::MAX.clone(), window))
+        let first =
+            (from..=last).step_by(GRANULE as usize).find(|&at| self.chain(at, at, &mut u64::MAX.clone(), window))?;
+        let other = match self.breaks_off(first, window) {
+            Some(broken) => self.resync_before(first + GRANULE, broken, window),
+            None => None,
+        };
+        other.or(Some(first))
+    }
+
+    /// Where the chain from `at` meets a header that is none, within `LONG_CHAIN` chunks.
+    fn breaks_off(&self, mut at: u64, window: &mut Window) -> Option<u64> {
+        let end = self.placed.run.end;
+        let mut size_before = 0;
+        for _ in 0..LONG_CHAIN {
+            if at == end {
+                return None;
+            }
+            let field = window.word(at + Self::WORD, Self::WORD)?;
+            if size_before != 0 && field & PREV_INUSE == 0 && window.word(at, Self::WORD) != Some(size_before) {
+                return Some(at);
+            }
+            match self.header(at, field, end) {
+                Header::Chunk(size) => {
+                    size_before = size;
+                    at += size;
+                }
+                Header::Fence => return None,
+                Header::Bad(_) => return Some(at),
+            }
+        }
+        None
     }
 
     /// The same in `[from, bad)`, for a chunk whose own size led to `bad`. Recycled memory is full of stale headers, and
