@@ -348,7 +348,7 @@ def _parameters_at(
     bins, limit, fill = data[i + 1], data[i + 2], data[i + 3]
     tcache = 1 <= bins <= 128 and 8 <= limit <= 1 << 23 and fill <= 0xFFFF
     known = base is not None and sbrk_base == base
-    if not (tcache or known) or mapped > most_mapped or mapped % 4096 or most_mapped % 4096:
+    if not (tcache or known) or mapped > most_mapped or mapped % GRANULE or most_mapped % GRANULE:
         return
     offset = i * words.size
     for before in (16, 20, 24):  # bytes from n_mmaps to mmapped_mem: with hp_flags the ints are padded

@@ -63,8 +63,10 @@ class _Shape:
     def entries(self, word: int) -> int:
         return -(-self.bins * self.width // word) * word
 
-    def chunk(self, word: int) -> int:
-        return max(-(-(self.size(word) + word) // GRANULE) * GRANULE, 4 * word)
+    def chunks(self, word: int) -> tuple[int, int]:
+        """Sizes of the chunk that holds it: the right one, or the next, when what was left over was too small to be a chunk."""
+        right = max(-(-(self.size(word) + word) // GRANULE) * GRANULE, 4 * word)
+        return right, right + GRANULE
 
 
 # 2.26 to 2.29: char counts[64]; 2.30 to 2.41: uint16_t counts[64]; since 2.42: uint16_t num_slots[76] (free slots, not counts).
@@ -73,7 +75,7 @@ _SHAPES = (_Shape(64, 2), _Shape(76, 2), _Shape(64, 1))
 
 def watched(word: int) -> list[tuple[int, int, int]]:
     """The known forms of ``tcache_perthread_struct`` as ``_engine.Heap`` takes them. (Empty ones are not reported: no matter.)"""
-    return [(shape.chunk(word), shape.bins, shape.width) for shape in _SHAPES]
+    return [(size, shape.bins, shape.width) for shape in _SHAPES for size in shape.chunks(word)]
 
 
 def classes(index: int, word: int) -> tuple[int, int]:
@@ -113,9 +115,9 @@ def find_tcaches(
 
 def _shapes_of(chunk: int, word: int) -> list[_Shape]:
     """The forms whose chunk has this size: the known ones, and any other number of bins with 16-bit counters."""
-    known = [shape for shape in _SHAPES if shape.chunk(word) == chunk]
+    known = [shape for shape in _SHAPES if chunk in shape.chunks(word)]
     bins = (chunk - word) // (word + 2)
-    other = [_Shape(n, 2) for n in (bins, bins - 1) if SMALL_BINS <= n <= 256 and _Shape(n, 2).chunk(word) == chunk]
+    other = [_Shape(n, 2) for n in (bins, bins - 1) if SMALL_BINS <= n <= 256 and chunk in _Shape(n, 2).chunks(word)]
     return known + [shape for shape in other if shape not in known]
 
 

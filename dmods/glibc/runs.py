@@ -150,11 +150,13 @@ def _mmapped(words: Words, layout: Layout, anonymous: Sequence[AddressRange]) ->
         return
     free = layout.owned.without((m.start, m.end) for m in anonymous)
     found = _engine.find_mmapped(words.image, free, words.size, layout.page, False)
-    if complete and _bytes(found) < total:
+    # mp_.mmapped_mem of 2.43 drifts by a header for each chunk that was resized or freed: whole pages are compared.
+    drift = layout.page - 1
+    if complete and _bytes(found) + drift < total:
         found = _engine.find_mmapped(words.image, free, words.size, layout.page, True)
-    if complete and _bytes(found) > total:
+    if complete and len(found) > count:
         found = _without_impostors(found, count, total)
-    if complete and (len(found), _bytes(found)) != (count, total):
+    if complete and (len(found) != count or abs(_bytes(found) - total) > drift):
         layout.contradiction(
             None,
             "mp_",
@@ -178,6 +180,6 @@ def _without_impostors(
     excess = _bytes(found) - total
     if len(found) == count + 1:
         for i, (_, base, end, _) in enumerate(found):
-            if end - base == excess:
+            if abs(end - base - excess) < GRANULE * count + 1:
                 return found[:i] + found[i + 1 :]
     return found

@@ -165,10 +165,13 @@ fn stretch(window: &mut Window, first: u64, end: u64, word: u64, page: u64, top:
             return None;
         }
         if size == 2 * word {
-            let second = window.word(at + 3 * word, word)?;
-            let stop = at + 4 * word;
-            return (at > first && second & !FLAGS == 2 * word && stop.next_multiple_of(page) - stop < GRANULE)
-                .then_some(stop);
+            // Two fenceposts, and before them the old top itself where it was too small to be freed.
+            let mut stop = at;
+            while stop < end && window.word(stop + word, word)? & !FLAGS == 2 * word {
+                stop += 2 * word;
+            }
+            let fence = (2..=3).contains(&((stop - at) / (2 * word)));
+            return (at > first && fence && stop.next_multiple_of(page) - stop < GRANULE).then_some(stop);
         }
         let plausible =
             size >= 4 * word && size % GRANULE == 0 && field & (FLAGS & !PREV_INUSE) == 0 && size <= end - at;

@@ -474,7 +474,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         let run = self.placed.run;
         let flags = if run.kind == Kind::Thread { PREV_INUSE | NON_MAIN_ARENA } else { PREV_INUSE };
         // No chunk of a watched size, none that could be a fencepost, none that reaches beyond the run.
-        let watched: [u64; 4] = std::array::from_fn(|i| watch.get(i).map_or(0, |w| w.chunk));
+        let watched: [u64; 8] = std::array::from_fn(|i| watch.get(i).map_or(0, |w| w.chunk));
         let (mut at, mut before, mut before2) = (self.at, self.before, self.before2);
         let mut chunks = 0;
         while let Some(header) = bytes.get((at - start) as usize..(at - start) as usize + 2 * Self::WORD as usize) {
