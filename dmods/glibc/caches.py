@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dmods.glibc.arenas import Arena
 
 SMALL_BINS = 64  # TCACHE_MAX_BINS until 2.41, TCACHE_SMALL_BINS since 2.42
+_SLACK = 256  # what a chunk may be too large by, where a thread points to it
 _FREE = 1  # a block's state, as the engine numbers it
 _NO = 1 << 16
 _MOST_DAMAGED = 2  # bins of a tcache that may be damaged before it is not believed to be one
@@ -107,15 +108,16 @@ def find_tcaches(
         if block is None or block[0] != address or block[2] == _FREE:
             continue
         seen.add(address)
-        for shape in _shapes_of(block[1] + words.size, words.size):
+        for shape in _shapes_of(block[1] + words.size, words.size, _SLACK if trusted else GRANULE):
             if _is_tcache(words, heap, address, shape, trusted, address in beginnings):
                 yield address, shape
                 break
 
 
-def _shapes_of(chunk: int, word: int) -> list[_Shape]:
-    """The forms whose chunk has this size: the known ones, and any other number of bins with 16-bit counters."""
-    known = [shape for shape in _SHAPES if chunk in shape.chunks(word)]
+def _shapes_of(chunk: int, word: int, slack: int) -> list[_Shape]:
+    """The forms that a chunk of this size may hold, ``slack`` bytes too large at most: the known ones, and any other number of bins with
+    16-bit counters."""
+    known = [shape for shape in _SHAPES if 0 <= chunk - shape.chunks(word)[0] <= slack]
     bins = (chunk - word) // (word + 2)
     other = [_Shape(n, 2) for n in (bins, bins - 1) if SMALL_BINS <= n <= 256 and chunk in _Shape(n, 2).chunks(word)]
     return known + [shape for shape in other if shape not in known]
