@@ -609,7 +609,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         let inside = if suspect { self.resync_before(self.before + Space::<P>::MIN_CHUNK, at, window) } else { None };
         let shortened = suspect && self.shortened();
         let from = at + if shortened { GRANULE } else { Space::<P>::MIN_CHUNK };
-        match inside.or_else(|| self.resync(from, window)) {
+        match inside.or_else(|| self.resync_after(from, window)) {
             Some(next) if next < at => {
                 let value = window.word(self.before + Self::WORD, Self::WORD).unwrap_or(0);
                 let culprit = self.before2;
@@ -652,17 +652,18 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         self.report.anomalies.last().is_some_and(|last| last.fault == Fault::PrevSize && last.chunk == self.before)
     }
 
-    /// The first place from `from` on where a chain of consistent chunks begins. If it breaks off early, it may be of stale headers:
-    /// then rather a place from where one goes on.
-    fn resync(&mut self, from: u64, window: &mut Window) -> Option<u64> {
+    /// The first place from `from` on where a chain of consistent chunks begins.
+    fn resync(&self, from: u64, window: &mut Window) -> Option<u64> {
         let last = self.placed.run.end.checked_sub(Space::<P>::MIN_CHUNK)?;
-        let first =
-            (from..=last).step_by(GRANULE as usize).find(|&at| self.chain(at, at, &mut u64::MAX.clone(), window))?;
-        let other = match self.breaks_off(first, window) {
-            Some(broken) => self.resync_before(first + GRANULE, broken, window),
-            None => None,
-        };
-        other.or(Some(first))
+        (from..=last).step_by(GRANULE as usize).find(|&at| self.chain(at, at, &mut u64::MAX.clone(), window))
+    }
+
+    /// The same behind a damaged header. If the chain breaks off early, it may be of stale headers in the content of the
+    /// block whose header it was: then rather a place from where one goes on beyond that.
+    fn resync_after(&mut self, from: u64, window: &mut Window) -> Option<u64> {
+        let first = self.resync(from, window)?;
+        let broken = self.breaks_off(first, window);
+        broken.and_then(|broken| self.resync_before(first + GRANULE, broken, window)).or(Some(first))
     }
 
     /// Where the chain from `at` meets a header that is none, within `LONG_CHAIN` chunks.
