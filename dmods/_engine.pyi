@@ -3,6 +3,8 @@
 An address argument that 64 bits cannot hold (a sum of what a dump says) is not an error: no memory is there.
 """
 
+from typing import Callable, Optional, TypedDict
+
 __version__: str
 
 class Image:
@@ -16,18 +18,21 @@ class Image:
     ) -> None:
         """``segments`` are (address, size, index into files, offset in that file); ``blobs`` are (address, bytes).
 
-        Overlaps are resolved in the order given: segments before blobs, first before later. A file shorter than a segment
+        Overlaps are resolved in the order given: segments before blobs, first before later. A file shorter than a
+        segment
         claims makes the rest of that segment unreadable, no error. Raises OSError when a file cannot be opened.
         """
 
     def read(self, address: int, size: int) -> bytes:
-        """Up to ``size`` bytes: fewer where memory ends or a byte is not in the dump, b"" when ``address`` itself is not."""
+        """Up to ``size`` bytes: fewer where memory ends or a byte is not in the dump, b"" when ``address`` itself is
+        not."""
 
     def covered(self, start: int, end: int) -> list[tuple[int, int]]:
         """The (start, end) parts of the range that have a source, merged where adjacent."""
 
 class Symbols:
-    """The functions and objects of one ELF file, by address and by name. Addresses are the file's own (add Module.bias)."""
+    """The functions and objects of one ELF file, by address and by name. Addresses are the file's own (add
+    Module.bias)."""
 
     def __init__(self, files: list[str], blobs: list[bytes] = ...) -> None:
         """.symtab and .dynsym of the file, and of the others given (separate debug information, an unpacked
@@ -54,8 +59,6 @@ def demangle(name: str) -> str:
 def elf_section(path: str, name: str) -> bytes | None:
     """The bytes of a section of at most 64 MiB; None where there is none, or the file cannot be read or parsed."""
 
-from typing import Callable, Optional, TypedDict
-
 Progress = Optional[Callable[[int], object]]
 
 class RunReport(TypedDict):
@@ -70,16 +73,20 @@ class RunReport(TypedDict):
     lost: list[tuple[int, int]]  # where no chunk could be made out
     watched: list[int]  # chunks that look like a watched structure
     anomaly_count: int
-    anomalies: list[tuple[str, int, int, int, int]]  # (fault, chunk, value, chunk before, where chunks make sense again)
+    anomalies: list[
+        tuple[str, int, int, int, int]
+    ]  # (fault, chunk, value, chunk before, where chunks make sense again)
 
 # (address, usable size, state, arena, own mapping, blocks kept alive, bytes kept alive)
 # state: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly
 Block = tuple[int, int, int, int, bool, int, int]
 
 class Heap:
-    """The blocks of glibc heaps. Make it, ``follow`` every free list with set=True, ``mark`` from the roots, ``find_leaks``.
+    """The blocks of glibc heaps. Make it, ``follow`` every free list with set=True, ``mark`` from the roots,
+    ``find_leaks``.
 
-    The three long calls release the GIL, call ``progress(bytes done)`` now and then, and raise what it (or Ctrl-C) raises.
+    The three long calls release the GIL, call ``progress(bytes done)`` now and then, and raise what it (or Ctrl-C)
+    raises.
     """
 
     dropped: int  # runs left out because they overlap others, or are far larger than what the dump has of them
@@ -96,10 +103,11 @@ class Heap:
     ) -> None:
         """Reads every run once.
 
-        ``runs`` are (start, end, kind, arena number, usable): kind 0 main arena, 1 thread arena (NON_MAIN_ARENA set), 2 one mmapped chunk of
+        ``runs`` are (start, end, kind, arena number, usable): kind 0 main arena, 1 thread arena (NON_MAIN_ARENA set),
+        2 one mmapped chunk of
         ``usable`` bytes. ``start`` is a chunk's address, ``end`` the top chunk's (or where the memory ends).
-        ``dead`` is memory within whose words are no pointers; ``watch`` are structures to report, as (chunk size, number of counters,
-        bytes of each), the counters being followed by as many pointers.
+        ``dead`` is memory within whose words are no pointers; ``watch`` are structures to report, as (chunk size,
+        number of counters, bytes of each), the counters being followed by as many pointers.
         Raises MemoryError when the address space for the tables cannot be had.
         """
 
@@ -110,33 +118,37 @@ class Heap:
     def follow(
         self, head: int, to_user: bool, protected: bool, least: int, most: int, set: bool, collect: bool
     ) -> tuple[int, int, Optional[tuple[str, int]], list[int]]:
-        """Follows a free list whose chunks have sizes ``least`` to ``most``: (chunks, chunk bytes, problem and where, block addresses).
+        """Follows a free list whose chunks have sizes ``least`` to ``most``: (chunks, chunk bytes, problem and where,
+        block addresses).
 
-        ``to_user``: links point to what malloc returned (tcache), else to headers (fastbins). ``protected``: safe-linking.
-        With ``set`` its chunks are free from now on; block addresses are there only with ``collect``.
+        ``to_user``: links point to what malloc returned (tcache), else to headers (fastbins). ``protected``:
+        safe-linking. With ``set`` its chunks are free from now on; block addresses are there only with ``collect``.
         """
 
     def release_orphans(self, to_user: bool, protected: bool, least: int, most: int, key: Optional[int]) -> int:
-        """Sets chunks free that a damaged list of this kind cut off: by ``key`` (the second word of every chunk in a tcache), or by links that
-        lead to the list's end (with safe-linking only). Returns how many."""
+        """Sets chunks free that a damaged list of this kind cut off: by ``key`` (the second word of every chunk in a
+        tcache), or by links that lead to the list's end (with safe-linking only). Returns how many."""
 
     def bins(
         self, bins: list[tuple[int, int, int, int, bool]], progress: Progress = None
     ) -> tuple[list[tuple[int, int]], int, list[tuple[int, str, int, int]]]:
-        """Follows the arenas' bins, each (address seen as a chunk, arena number, least and most chunk size, whether it is a large bin).
+        """Follows the arenas' bins, each (address seen as a chunk, arena number, least and most chunk size, whether
+        it is a large bin).
 
-        Gives (chunks, chunk bytes) for each, how many problems there are, and the first of them as (index of the bin, fault, chunk or
-        bin that is at fault, what its link or size is): see ``Fault`` in engine/core/src/heap/bins.rs.
+        Gives (chunks, chunk bytes) for each, how many problems there are, and the first of them as (index of the bin,
+        fault, chunk or bin that is at fault, what its link or size is): see ``Fault`` in engine/core/src/heap/bins.rs.
         """
 
     def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
-        """Marks what the words of the ranges, and the values, lead to. Returns (candidate pointers in roots, blocks reached)."""
+        """Marks what the words of the ranges, and the values, lead to. Returns (candidate pointers in roots, blocks
+        reached)."""
 
     def find_leaks(self, progress: Progress = None) -> tuple[int, int, int, int]:
         """(direct count, usable bytes, indirect count, usable bytes) of what was not reached."""
 
     def groups(self) -> list[tuple[int, bool, int, int, int, int]]:
-        """Direct leaks by size: (usable size, own mapping, count, lowest address, blocks kept alive, bytes kept alive)."""
+        """Direct leaks by size: (usable size, own mapping, count, lowest address, blocks kept alive, bytes kept
+        alive)."""
 
     def blocks(self, states: list[int], start: int, most: int) -> list[Block]:
         """Up to ``most`` blocks in one of the states, in address order, from address ``start`` on."""
@@ -148,7 +160,8 @@ class Heap:
         """The block that the address points into (headers belong to none)."""
 
     def sizes(self, arena: int | None = None) -> list[tuple[int, int, int, int]]:
-        """(usable size, live blocks, free blocks, leaked blocks), by size: of all runs, or those with that arena number."""
+        """(usable size, live blocks, free blocks, leaked blocks), by size: of all runs, or those with that arena
+        number."""
 
 def find_bins(image: Image, ranges: list[tuple[int, int]], word: int) -> list[int]:
     """Where a ``malloc_state.bins`` may begin: candidates, to be validated."""
@@ -163,9 +176,7 @@ def find_stretches(
 ) -> list[tuple[int, int]]:
     """Stretches of main-arena chunks that lead to a double fencepost or to ``top``: (first chunk, end)."""
 
-def find_pointers(
-    image: Image, ranges: list[tuple[int, int]], word: int, low: int, high: int, most: int
-) -> list[int]:
+def find_pointers(image: Image, ranges: list[tuple[int, int]], word: int, low: int, high: int, most: int) -> list[int]:
     """Addresses of up to ``most`` aligned words that hold a value in [low, high)."""
 
 class Unwinder:

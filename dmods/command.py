@@ -1,4 +1,5 @@
-"""A command is data plus ``run(target, args) -> Report``. One file in ``dmods/commands`` per command, found by its name.
+"""A command is data plus ``run(target, args) -> Report``. One file in ``dmods/commands`` per command, found by its
+name.
 
 ``--help``, gdb's ``help NAME``, drgn's help and docs/COMMANDS.md are all made from the same :class:`Command`.
 """
@@ -29,8 +30,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Command:
-    """``name`` is what the user types and the name of its file; ``summary`` is one line; ``requires`` says what the target must
-    be ("userland", "kernel", "audit"); ``examples`` are (command line, what it shows) pairs."""
+    """``name`` is what the user types and the name of its file; ``summary`` is one line; ``requires`` says what the
+    target must be ("userland", "kernel", "audit"); ``examples`` are (command line, what it shows) pairs."""
 
     name: str
     summary: str
@@ -43,7 +44,8 @@ class Command:
     def parser(
         self, before: Sequence[Argument] = (), after: Sequence[Argument] = (), prog: str = ""
     ) -> argparse.ArgumentParser:
-        """Raises UsageError instead of printing and exiting. ``before`` and ``after`` are a front end's own arguments."""
+        """Raises UsageError instead of printing and exiting. ``before`` and ``after`` are a front end's own
+        arguments."""
         parser = _Parser(
             prog=prog or self.name,
             description="\n\n".join(filter(None, (self.summary, self.description))),

@@ -1,4 +1,5 @@
-"""The process's heap: found, indexed, and, when asked, searched for leaks. Cached for as long as the process does not move."""
+"""The process's heap: found, indexed, and, when asked, searched for leaks. Cached for as long as the process does not
+move."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _BATCH = 65536
 
 @dataclass(frozen=True)
 class Block:
-    """An allocation. ``size`` is malloc_usable_size; ``arena`` an index into ``ProcessHeap.arenas``, None with a mapping of its own."""
+    """An allocation. ``size`` is malloc_usable_size; ``arena`` an index into ``ProcessHeap.arenas``, None with a
+    mapping of its own."""
 
     address: int
     size: int
@@ -95,7 +97,8 @@ class ProcessHeap:
         self.reports = self.index.reports()
         watched = [chunk for report in self.reports for chunk in report["watched"]]
         first = [start for start, _end, kind, *_ in self.layout.runs if kind != runs.MMAPPED]
-        self.caches = caches.release(self.words, self.index, self.arenas, watched, self._thread_words(), first)
+        found = caches.Candidates(watched, self._thread_words(), first)
+        self.caches = caches.release(self.words, self.index, self.arenas, found)
         self._note_damage()
         self._leaks: Optional[Leaks] = None
         self._bins: Optional[bins.Bins] = None
@@ -135,15 +138,20 @@ class ProcessHeap:
     def dump_notes(self) -> list[str]:
         """What speaks of the dump and the moment it was taken, not of damage."""
         out = [
-            f"the arena at {arena.address:#x} was locked: a thread was inside malloc, a block in its hands may be reported"
+            f"the arena at {arena.address:#x} was locked: a thread was inside malloc, "
+            "a block in its hands may be reported"
             for arena in self.arenas
             if arena.locked
         ]
         missing = sum(end - start for report in self.reports for start, end in report["missing"])
         if missing:
-            out.append(f"{missing} bytes of the heap are not in the dump: what they pointed to may be reported as leaked")
+            out.append(
+                f"{missing} bytes of the heap are not in the dump: what they pointed to may be reported as leaked"
+            )
         if self.index.dropped:
-            out.append(f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out")
+            out.append(
+                f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out"
+            )
         return out
 
     def _note_damage(self) -> None:
@@ -152,7 +160,9 @@ class ProcessHeap:
         if bad:
             self.notes.append(f"{bad} damaged chunks: `heapcheck` tells which, and who may have done it")
         if self.caches.problems:
-            self.notes.append(f"{len(self.caches.problems)} free lists are damaged: freed blocks beyond may be reported as leaked")
+            self.notes.append(
+                f"{len(self.caches.problems)} free lists are damaged: freed blocks beyond may be reported as leaked"
+            )
 
     # -- free lists -----------------------------------------------------------------------------------------------
 

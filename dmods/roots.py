@@ -1,8 +1,9 @@
 """What is live without anything pointing to it: where marking starts.
 
-Registers of every thread; every stack from SP up; writable data of every module; TLS; and all other readable memory that is not the
-allocator's. Not: what lies below a stack pointer, the stacks of exited threads that glibc keeps for reuse, the allocator's own
-bookkeeping.
+Registers of every thread; every stack from SP up; writable data of every module; TLS; and all other readable memory
+that is not the
+allocator's. Not: what lies below a stack pointer, the stacks of exited threads that glibc keeps for reuse, the
+allocator's own bookkeeping.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _SYSCALL = b"\x0f\x05"
 _BELOW_SP = re.compile(r"-0x[0-9a-f]+\(%rsp\)")
 _JUMP = re.compile(r"jmp\s+(0x[0-9a-f]+)")
 _MOST_INSTRUCTIONS = 128
-# Shared file mappings are not in a core by default (coredump_filter bit 3); up to this much of them is read from the files.
+# Shared file mappings are not in a core by default (coredump_filter bit 3); up to this much of them is read from the
+# files.
 _MOST_FROM_FILES = 256 << 20
 
 
@@ -34,7 +36,8 @@ class Roots:
 
 
 def find(target: Target, owned: Ranges) -> Roots:
-    """The roots of a process whose allocator owns ``owned``. ``dead`` may lie within blocks, too (stacks that a program allocated)."""
+    """The roots of a process whose allocator owns ``owned``. ``dead`` may lie within blocks, too (stacks that a
+    program allocated)."""
     roots = Roots()
     dead = Ranges(_dead_stacks(target, owned))
     roots.dead = list(dead)
@@ -59,8 +62,8 @@ def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
         if mapping.dumped and ("w" in mapping.flags or mapping.path is None):
             yield mapping.start, mapping.start + mapping.dumped
         elif "w" not in mapping.flags:
-            # Code and constants hold no pointer to the heap (gdb's gcore dumps them all the same), but numbers that look like one where
-            # the heap lies low. What is read-only now and was written before is RELRO.
+            # Code and constants hold no pointer to the heap (gdb's gcore dumps them all the same), but numbers that
+            # look like one where the heap lies low. What is read-only now and was written before is RELRO.
             yield from sealed.within(mapping.start, mapping.end)
         elif mapping.path is None or from_files + mapping.size <= _MOST_FROM_FILES:
             from_files += mapping.size if mapping.path is not None else 0
@@ -68,14 +71,20 @@ def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
         else:
             left_out += mapping.size
     if left_out:
-        notes.append(f"{left_out} bytes of shared file mappings that are not in the core were not searched for pointers")
+        notes.append(
+            f"{left_out} bytes of shared file mappings that are not in the core were not searched for pointers"
+        )
 
 
 def _sealed(target: Target) -> Iterator[tuple[int, int]]:
     """PT_GNU_RELRO of every module: written by the dynamic linker and by constructors, then made read-only."""
     for module in target.modules():
+
+        def at(offset: int, size: int, start: int = module.start) -> bytes:
+            return target.image().read(start + offset, size)
+
         try:
-            header = elf.parse(lambda at, size, start=module.start: target.image().read(start + at, size), module.name)
+            header = elf.parse(at, module.name)
         except DmodsError:
             continue
         for segment in header.segments:
@@ -93,13 +102,16 @@ def _dead_stacks(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
         thread = threads.get(stack.tid)
         if thread is None or stack.sp is None:
             continue
-        live = Ranges((_in_use(target, thread, sp, low=stack.start), end) for sp, end, _note in live_stacks(target, thread))
+        live = Ranges(
+            (_in_use(target, thread, sp, low=stack.start), end) for sp, end, _note in live_stacks(target, thread)
+        )
         if any(start < stack.end and stack.start < end for start, end in live):
             yield from live.without([(stack.start, stack.end)])
 
 
 def _in_use(target: Target, thread: Thread, start: int, low: int) -> int:
-    """Where the live part of a stack begins: at sp, or below it by the red zone, which a leaf function may use without moving sp."""
+    """Where the live part of a stack begins: at sp, or below it by the red zone, which a leaf function may use
+    without moving sp."""
     arch = target.arch
     if start != thread.registers.get(arch.sp) or not arch.red_zone:
         return start
@@ -111,7 +123,8 @@ def _in_use(target: Target, thread: Thread, start: int, low: int) -> int:
 
 
 def _reads_red_zone(target: Target, pc: int) -> bool:
-    """Whether the instructions from ``pc`` to the next return read below sp: only then is anything there still wanted."""
+    """Whether the instructions from ``pc`` to the next return read below sp: only then is anything there still
+    wanted."""
     seen: set[int] = set()
     while pc not in seen and len(seen) < _MOST_INSTRUCTIONS:
         seen.add(pc)

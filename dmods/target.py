@@ -74,8 +74,8 @@ class Thread:
 class Module:
     """An ELF file mapped into the process.
 
-    ``bias`` is what must be added to an address in the file to get the one in the process. ``file`` is where its bytes were
-    found on this machine (None: not found, or its build-id differs: then ``problem`` says so).
+    ``bias`` is what must be added to an address in the file to get the one in the process. ``file`` is where its
+    bytes were found on this machine (None: not found, or its build-id differs: then ``problem`` says so).
     """
 
     path: str
@@ -130,7 +130,8 @@ class Target(Protocol):
         """Sorted by address; the program first where addresses say so is not promised: see ``executable``."""
 
     def symbol_at(self, address: int) -> Optional[Symbol]:
-        """The symbol whose extent holds ``address`` (or the nearest one below it in the same section, where sizes are 0)."""
+        """The symbol whose extent holds ``address`` (or the nearest one below it in the same section, where sizes are
+        0)."""
 
     def lookup(self, name: str) -> Optional[Symbol]:
         """The symbol of that name: the program's first, then the libraries' in load order."""

@@ -171,7 +171,8 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     data = target.image().read(start, _PTHREAD_MAX)
     words = struct.unpack(f"<{len(data) // word}{'Q' if word == 8 else 'I'}", data[: len(data) // word * word])
     mapping = _mapping(target.mappings(), tcb)
-    # Above the guard the stack is one mapping, which may go on beyond it: other words that look like these three do not fit.
+    # Above the guard the stack is one mapping, which may go on beyond it: other words that look like these three do
+    # not fit.
     triples = [
         (block, block + size)
         for block, size, guard in zip(words, words[1:], words[2:])

@@ -28,7 +28,12 @@ GROUPS = (
     Column("kept_count", "count", hidden=True),
     Column("kept_bytes", "bytes", hidden=True),
 )
-OVERSIZED = (Column("size", "bytes", width=16, title="BYTES"), GROUPS[1], Column("vmem_seg", "address", width=17), *GROUPS[3:])
+OVERSIZED = (
+    Column("size", "bytes", width=16, title="BYTES"),
+    GROUPS[1],
+    Column("vmem_seg", "address", width=17),
+    *GROUPS[3:],
+)
 DETAILS = (
     Column("buffer", "address", width=16),
     Column("size", "bytes"),
@@ -73,7 +78,8 @@ def _only(heap: ProcessHeap, address: int, text: str, report: Report) -> list[Gr
     block = heap.block_at(address)
     if block is None:
         report.notes.append(
-            f"no leak has {text} in its stack: there are no allocation records (CALLER {UNKNOWN}); an address within a block works"
+            f"no leak has {text} in its stack: there are no allocation records (CALLER {UNKNOWN}); "
+            "an address within a block works"
         )
         return []
     if block.state not in (DIRECT, INDIRECT):
@@ -194,19 +200,27 @@ COMMAND = Command(
     name="findleaks",
     summary="blocks that nothing points to any more, and what they keep alive",
     description=(
-        "Conservative mark from registers, stacks from SP up, the data of every module, TLS and all other memory that is not malloc's;\n"
-        "a pointer anywhere into a block keeps it alive. A direct leak is one that no other leaked block leads to (of a cycle: the lowest\n"
-        "address); what leaks with it is indirect, and is counted with one direct leak. Results are kept until the process moves."
+        "Conservative mark from registers, stacks from SP up, the data of every module, TLS and all other memory\n"
+        "that is not malloc's; a pointer anywhere into a block keeps it alive. A direct leak is one that no other\n"
+        "leaked block leads to (of a cycle: the lowest address); what leaks with it is indirect, and is counted\n"
+        "with one direct leak. Results are kept until the process moves."
     ),
     run=run,
     arguments=(
-        Argument("-d", "--details", action="store_true", help="show what each representative looks like and who points to it"),
+        Argument(
+            "-d", "--details", action="store_true", help="show what each representative looks like and who points to it"
+        ),
         Argument("-f", "--force", action="store_true", help="compute anew"),
         Argument("-i", "--indirect", action="store_true", help="list the indirectly leaked blocks too"),
         Argument("-v", "--verbose", action="store_true", help="show the figures of the run"),
         Argument("--top", type=int, metavar="N", help="only the N groups that hold most memory"),
         Argument("--fail-on-leak", action="store_true", help="exit status 3 when something leaked"),
-        Argument("what", nargs="?", metavar="ADDR|FUNCTION", help="only leaks with this in their stack, or the one at this address"),
+        Argument(
+            "what",
+            nargs="?",
+            metavar="ADDR|FUNCTION",
+            help="only leaks with this in their stack, or the one at this address",
+        ),
     ),
     examples=(
         ("findleaks", "direct leaks by size, with a representative of each"),

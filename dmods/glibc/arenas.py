@@ -17,8 +17,8 @@ NONCONTIGUOUS = 2  # NONCONTIGUOUS_BIT of malloc_state.flags
 
 _NEIGHBOURHOOD = 64 << 10
 
-# A heap is aligned to HEAP_MAX_SIZE: 2 * DEFAULT_MMAP_THRESHOLD_MAX (64 MiB, or 1 MiB where words have 4 bytes); with the tunable
-# glibc.malloc.hugetlb of 2.35 to 2.42 it is four huge pages.
+# A heap is aligned to HEAP_MAX_SIZE: 2 * DEFAULT_MMAP_THRESHOLD_MAX (64 MiB, or 1 MiB where words have 4 bytes); with
+# the tunable glibc.malloc.hugetlb of 2.35 to 2.42 it is four huge pages.
 HEAP_SIZES = {8: (64 << 20, 8 << 20, 4 << 30, 2 << 30, 128 << 20, 1 << 20), 4: (1 << 20, 8 << 20, 16 << 20)}
 
 
@@ -86,7 +86,8 @@ class Malloc:
 
 
 def find(words: Words, mappings: Sequence[AddressRange], hint: Optional[int] = None) -> list[Malloc]:
-    """Every malloc in the process. ``hint`` is the address of ``main_arena`` where a symbol tells it (it is checked like any other)."""
+    """Every malloc in the process. ``hint`` is the address of ``main_arena`` where a symbol tells it (it is checked
+    like any other)."""
     # main_arena is initialised data (``.next = &main_arena``), so it lies in a writable file mapping.
     data = [(m.start, m.end) for m in mappings if "w" in m.flags and m.path is not None]
     found = _mallocs(words, data, mappings, hint)
@@ -119,8 +120,8 @@ def _mallocs(
 
 
 def _header_words(word: int) -> tuple[int, ...]:
-    """bins - malloc_state, newest last resort first: with fastbins and have_fastchunks (2.27 to 2.42), without have_fastchunks,
-    without fastbins (2.43)."""
+    """bins - malloc_state, newest last resort first: with fastbins and have_fastchunks (2.27 to 2.42), without
+    have_fastchunks, without fastbins (2.43)."""
     if word == 8:
         return (0x70, 0x68, 0x18)
     return (0x40, 0x3C, 0x10)
@@ -139,9 +140,9 @@ def _sound_bins(words: Words, bins: int) -> int:
     good = 0
     for i in range(0, BIN_LINKS, 2):
         self_address = bins + i * words.size - 2 * words.size
-        if links[i] == links[i + 1] == self_address:
-            good += 1
-        elif links[i] and words.at(links[i] + 3 * words.size) == self_address:
+        if links[i] == links[i + 1] == self_address or (
+            links[i] and words.at(links[i] + 3 * words.size) == self_address
+        ):
             good += 1
     return good
 
@@ -215,7 +216,18 @@ def read_arena(words: Words, address: int, delta: int, main: bool) -> Optional[A
     fastbins = tuple(head[-2 - count : -2]) if len(head) >= count + 2 + 8 // size else ()
     following, _next_free, attached, system_mem, max_system_mem = tail
     arena = Arena(
-        address, bins, main, size, flags, head[-2], following, attached, system_mem, max_system_mem, mutex != 0, fastbins
+        address,
+        bins,
+        main,
+        size,
+        flags,
+        head[-2],
+        following,
+        attached,
+        system_mem,
+        max_system_mem,
+        mutex != 0,
+        fastbins,
     )
     if system_mem > max_system_mem:
         arena.problems.append(f"its system_mem ({system_mem}) is above its max_system_mem ({max_system_mem})")
@@ -307,8 +319,8 @@ def _aligned(ranges: Iterable[tuple[int, int]], alignment: int) -> Iterable[int]
 
 
 def first_chunk(arena: Arena, heap: HeapInfo) -> int:
-    """Where a heap's chunks begin: after ``heap_info``, and in the arena's first heap after its ``malloc_state``, at malloc's
-    alignment (_int_new_arena in arena.c)."""
+    """Where a heap's chunks begin: after ``heap_info``, and in the arena's first heap after its ``malloc_state``, at
+    malloc's alignment (_int_new_arena in arena.c)."""
     start = heap.start + heap.header
     if start == arena.address:
         start = arena.end
@@ -319,7 +331,8 @@ def first_chunk(arena: Arena, heap: HeapInfo) -> int:
 def find_parameters(words: Words, where: AddressRange, main: Arena) -> Optional[Parameters]:
     """``mp_`` in the data of the libc that holds ``main``.
 
-    Its fields around ``sbrk_base`` have kept their order since 2.4: n_mmaps, n_mmaps_max, max_n_mmaps, no_dyn_threshold (ints; hp_flags
+    Its fields around ``sbrk_base`` have kept their order since 2.4: n_mmaps, n_mmaps_max, max_n_mmaps,
+    no_dyn_threshold (ints; hp_flags
     before them since 2.35), mmapped_mem, max_mmapped_mem, sbrk_base, then the tcache's parameters (2.26).
     """
     # Both are static variables of malloc.c, so they are neighbours.
@@ -357,7 +370,7 @@ def _parameters_at(
             continue
         ints = [int.from_bytes(raw[at + 4 * k : at + 4 * k + 4], "little", signed=True) for k in range(4)]
         n_mmaps, n_mmaps_max, max_n_mmaps, no_dyn = ints
-        if not (0 <= n_mmaps <= max_n_mmaps and 0 <= n_mmaps_max and no_dyn in (0, 1)):
+        if not (0 <= n_mmaps <= max_n_mmaps and n_mmaps_max >= 0 and no_dyn in (0, 1)):
             continue
         if (n_mmaps == 0) != (mapped == 0) or (max_n_mmaps == 0) != (most_mapped == 0):
             continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods.glibc.words import GRANULE, Words
 
@@ -65,17 +65,28 @@ class _Shape:
         return -(-self.bins * self.width // word) * word
 
     def chunks(self, word: int) -> tuple[int, int]:
-        """Sizes of the chunk that holds it: the right one, or the next, when what was left over was too small to be a chunk."""
+        """Sizes of the chunk that holds it: the right one, or the next, when what was left over was too small to be a
+        chunk."""
         right = max(-(-(self.size(word) + word) // GRANULE) * GRANULE, 4 * word)
         return right, right + GRANULE
 
 
-# 2.26 to 2.29: char counts[64]; 2.30 to 2.41: uint16_t counts[64]; since 2.42: uint16_t num_slots[76] (free slots, not counts).
+# 2.26 to 2.29: char counts[64]; 2.30 to 2.41: uint16_t counts[64]; since 2.42: uint16_t num_slots[76] (free slots,
+# not counts).
 _SHAPES = (_Shape(64, 2), _Shape(76, 2), _Shape(64, 1))
 
 
+class Candidates(NamedTuple):
+    """Where a ``tcache_perthread_struct`` may be."""
+
+    alike: Sequence[int]  # chunks that the engine found to look like one
+    pointers: Sequence[int]  # words near a thread pointer: one of them is the thread's ``tcache``
+    first: Sequence[int]  # the first chunk of each run: there a thread's tcache is made, so an empty one is believed
+
+
 def watched(word: int) -> list[tuple[int, int, int]]:
-    """The known forms of ``tcache_perthread_struct`` as ``_engine.Heap`` takes them. (Empty ones are not reported: no matter.)"""
+    """The known forms of ``tcache_perthread_struct`` as ``_engine.Heap`` takes them. (Empty ones are not reported: no
+    matter.)"""
     return [(size, shape.bins, shape.width) for shape in _SHAPES for size in shape.chunks(word)]
 
 
@@ -92,15 +103,12 @@ def classes(index: int, word: int) -> tuple[int, int]:
     return max(low, largest + step), 2 * low - 1
 
 
-def find_tcaches(
-    words: Words, heap: Heap, watched: Iterable[int], pointers: Iterable[int], first: Iterable[int]
-) -> Iterator[tuple[int, _Shape]]:
-    """Every ``tcache_perthread_struct`` among the chunks that look like one (``watched``), the blocks that thread-local words point to, and the
-    arenas' first chunks: there a thread's tcache is made, and there an empty one is believed, too."""
+def find_tcaches(words: Words, heap: Heap, where: Candidates) -> Iterator[tuple[int, _Shape]]:
+    """Every ``tcache_perthread_struct`` in the process."""
     seen: set[int] = set()
     header = 2 * words.size
-    beginnings = {chunk + header for chunk in first}
-    candidates = [*((chunk + header, False) for chunk in watched), *((p, True) for p in pointers)]
+    beginnings = {chunk + header for chunk in where.first}
+    candidates = [*((chunk + header, False) for chunk in where.alike), *((p, True) for p in where.pointers)]
     for address, trusted in [*candidates, *((at, False) for at in beginnings)]:
         if address in seen:
             continue
@@ -109,25 +117,23 @@ def find_tcaches(
             continue
         seen.add(address)
         for shape in _shapes_of(block[1] + words.size, words.size, _SLACK if trusted else GRANULE):
-            if _is_tcache(words, heap, address, shape, trusted, address in beginnings):
+            if _is_tcache(words, heap, address, shape, trusted=trusted, may_be_empty=address in beginnings):
                 yield address, shape
                 break
 
 
 def _shapes_of(chunk: int, word: int, slack: int) -> list[_Shape]:
-    """The forms that a chunk of this size may hold, ``slack`` bytes too large at most: the known ones, and any other number of bins with
-    16-bit counters."""
+    """The forms that a chunk of this size may hold, ``slack`` bytes too large at most: the known ones, and any other
+    number of bins with 16-bit counters."""
     known = [shape for shape in _SHAPES if 0 <= chunk - shape.chunks(word)[0] <= slack]
     bins = (chunk - word) // (word + 2)
     other = [_Shape(n, 2) for n in (bins, bins - 1) if SMALL_BINS <= n <= 256 and chunk in _Shape(n, 2).chunks(word)]
     return known + [shape for shape in other if shape not in known]
 
 
-def _is_tcache(
-    words: Words, heap: Heap, address: int, shape: _Shape, trusted: bool, may_be_empty: bool
-) -> bool:
-    """Counters and entries agree, and every entry is a chunk of its bin's size. ``trusted``: a thread points to it, so that a little
-    damage does not speak against it."""
+def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, *, trusted: bool, may_be_empty: bool) -> bool:
+    """Counters and entries agree, and every entry is a chunk of its bin's size. ``trusted``: a thread points to it,
+    so that a little damage does not speak against it."""
     word = words.size
     data = words.image.read(address, shape.size(word))
     if len(data) != shape.size(word):
@@ -205,17 +211,10 @@ def _leads_on(words: Words, heap: Heap, free: FreeList, link: int) -> bool:
     return block is not None and block[0] == user and free.least <= block[1] + words.size <= free.most
 
 
-def release(
-    words: Words,
-    heap: Heap,
-    arenas: Sequence[Arena],
-    watched: Iterable[int],
-    pointers: Iterable[int],
-    first: Iterable[int],
-) -> Caches:
-    """Finds and follows every list, so that its chunks are free for the engine. See ``find_tcaches`` for where it looks."""
+def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates) -> Caches:
+    """Finds and follows every list, so that its chunks are free for the engine."""
     caches = Caches()
-    for address, shape in list(find_tcaches(words, heap, watched, pointers, first)):
+    for address, shape in list(find_tcaches(words, heap, where)):
         caches.tcaches.append(address)
         caches.lists.extend(tcache_lists(words, address, shape))
     for number, arena in enumerate(arenas):
@@ -244,8 +243,8 @@ def release(
 
 
 def _release_orphans(words: Words, heap: Heap, caches: Caches, damaged: Sequence[FreeList]) -> None:
-    """What damaged lists cut off. In a tcache every chunk's second word is the same key (``tcache_key``; until 2.33 the tcache's own
-    address): the first good chunk tells it."""
+    """What damaged lists cut off. In a tcache every chunk's second word is the same key (``tcache_key``; until 2.33
+    the tcache's own address): the first good chunk tells it."""
     keys: set[int] = set()
     for free in caches.lists:
         if free.to_user and damaged and (block := heap.find(free.head)) is not None and block[2] == _FREE:

@@ -73,15 +73,14 @@ def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> No
             if arena.top + size == end and arena.top % GRANULE == start % GRANULE:
                 end = arena.top
             else:
-                text = f"arena {number} ({arena.address:#x}): its top chunk ({arena.top:#x}) is damaged, or was just being cut"
+                where = f"arena {number} ({arena.address:#x})"
+                text = f"{where}: its top chunk ({arena.top:#x}) is damaged, or was just being cut"
                 layout.contradiction(number, "top", text)
         if end - start >= 4 * words.size:
             layout.runs.append((start, end, THREAD, number, 0))
 
 
-def _main_arena(
-    words: Words, layout: Layout, number: int, arena: Arena, anonymous: Sequence[AddressRange]
-) -> None:
+def _main_arena(words: Words, layout: Layout, number: int, arena: Arena, anonymous: Sequence[AddressRange]) -> None:
     if arena.top == arena.initial_top:
         return
     size = top_size(words, arena)
@@ -108,11 +107,15 @@ def _main_arena(
     if not any(stop == arena.top for _, stop in runs):
         layout.owned.add(arena.top, end)
     if not size or (runs and arena.top + size != end):
-        layout.contradiction(number, "top", f"the main arena's top chunk ({arena.top:#x}) is damaged, or was just being cut")
+        layout.contradiction(
+            number, "top", f"the main arena's top chunk ({arena.top:#x}) is damaged, or was just being cut"
+        )
     found = sum(stop - start for start, stop in runs) + end - arena.top
     slack = arena.system_mem - found
     if not 0 <= slack < layout.page * max(1, len(runs)):
-        layout.contradiction(number, "arena", f"the main arena says that it has {arena.system_mem} bytes, {found} were found")
+        layout.contradiction(
+            number, "arena", f"the main arena says that it has {arena.system_mem} bytes, {found} were found"
+        )
 
 
 def _aligned(words: Words, address: int) -> int:
@@ -142,7 +145,8 @@ def _run_to_top(
 
 
 def _mmapped(words: Words, layout: Layout, anonymous: Sequence[AddressRange]) -> None:
-    """Chunks with a mapping of their own. ``mp_`` says how many there are: only if the obvious places do not add up is every page tried."""
+    """Chunks with a mapping of their own. ``mp_`` says how many there are: only if the obvious places do not add up
+    is every page tried."""
     known = [m.parameters for m in layout.mallocs if m.parameters is not None]
     complete = len(known) == len(layout.mallocs)
     count, total = sum(p.n_mmaps for p in known), sum(p.mmapped_mem for p in known)
