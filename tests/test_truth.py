@@ -1,0 +1,158 @@
+"""findleaks against programs that know the answer: every leak, and nothing else, on every way to a core.
+
+The whole matrix runs on the host's glibc, a part of it on the others.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+import pytest
+
+from dmods import heap as heaps
+from dmods.corefile import CoreFile
+from fixtures import cores
+from fixtures.cores import CoreSet
+from fixtures.mallocinfo import MallocInfo
+from fixtures.programs import PROGRAMS
+
+
+class Case(NamedTuple):
+    program: str
+    mode: str
+    how: str
+    variant: str
+    userland: str
+    tunables: str = ""
+
+    def __str__(self) -> str:
+        return "-".join(filter(None, self)).replace("glibc.malloc.", "")
+
+    def take(self) -> CoreSet:
+        env = {"GLIBC_TUNABLES": self.tunables} if self.tunables else None
+        return cores.take(self.program, self.how, self.variant, self.userland, mode=self.mode, env=env)
+
+
+#: A block of that name may be answered wrongly there: what said that it is free is what the program destroyed.
+UNKNOWABLE = {
+    ("corrupt", "cyclic-tcache"): {"fast"},
+    ("corrupt", "cyclic-fastbin"): {"fast"},
+    ("corrupt", "wild-tcache"): {"fast"},
+    ("inmalloc", "tcache"): {"fast"},
+    ("inmalloc", "fastbin"): {"fast"},
+}
+
+#: Wrong answers that are known, and why.
+KNOWN: dict[tuple[str, str, Optional[str], Optional[str]], str] = {}
+
+#: Of a static program that is not PIE the heap lies where sizes and counts have their values too (brk begins within a GiB
+#: of 0x400000): with some MB of heap one of them anchors something now and then. Sure are programs with little heap.
+SMALL = ("sizes", "anchors", "registers", "stale", "freed", "forked", "cxx", "inmalloc", "corrupt")
+
+
+def matrix() -> Iterator[Case]:
+    for program in PROGRAMS.values():
+        if program.name in ("crash", "nomalloc", "freestanding"):
+            continue
+        for mode in program.modes:
+            for how in ("kernel", "gcore") if program.gcore else ("kernel",):
+                yield Case(program.name, mode, how, "dynamic", "host")
+            # What a variant changes is where the arena, TLS and the first blocks lie; one way to a core shows it.
+            for variant in ("static", "static-pie", "no-pie", "stripped"):
+                if (variant != "static" or program.name in SMALL) and mode in ("", program.modes[0], "no-brk"):
+                    yield Case(program.name, mode, "kernel", variant, "host")
+    for userland in ("bullseye", "trixie", "sid"):
+        for name in ("sizes", "shapes", "graph", "anchors", "stale", "freed", "arenas", "cxx", "forked"):
+            yield Case(name, "", "kernel", "dynamic", userland)
+        for name in ("graph", "freed"):
+            yield Case(name, "", "gcore", "dynamic", userland)
+            yield Case(name, "", "kernel", "static-pie", userland)
+    for tunables in ("tcache_count=0", "tcache_count=20", "mxfast=0", "arena_max=2"):
+        for name in ("graph", "freed"):
+            yield Case(name, "", "kernel", "dynamic", "host", f"glibc.malloc.{tunables}")
+
+
+def known(case: Case) -> Optional[str]:
+    for (program, mode, how, variant), reason in KNOWN.items():
+        if (program, mode) == (case.program, case.mode) and how in (None, case.how) and variant in (None, case.variant):
+            return reason
+    return None
+
+
+def parameters() -> Iterator[object]:
+    for case in matrix():
+        reason = known(case)
+        yield pytest.param(case, id=str(case), marks=[pytest.mark.xfail(reason=reason)] if reason else [])
+
+
+def open_core(made: CoreSet) -> CoreFile:
+    return CoreFile(str(made.core), sysroot=str(made.sysroot) if made.sysroot else None)
+
+
+@pytest.mark.parametrize("case", parameters())
+def test_every_leak_and_nothing_else(case: Case) -> None:
+    made = case.take()
+    heap = heaps.of(open_core(made))
+    heap.leaks()
+    found = {block.address: block for block in heap.blocks(heaps.LIVE, heaps.FREE, heaps.DIRECT, heaps.INDIRECT)}
+    excused = UNKNOWABLE.get((case.program, case.mode), set())
+    truth = made.truth
+    blocks = {address: block for address, block in truth.blocks.items() if block.name not in excused}
+    spared = truth.blocks.keys() - blocks.keys()
+    of_state = {
+        state: {address for address, block in found.items() if block.state == state and address not in spared}
+        for state in (heaps.LIVE, heaps.FREE, heaps.DIRECT, heaps.INDIRECT)
+    }
+    leaked = of_state[heaps.DIRECT] | of_state[heaps.INDIRECT]
+
+    def names(what: str, addresses: set[int]) -> list[str]:
+        return [f"{what}: {truth.describe(address)}" for address in sorted(addresses)]
+
+    freed = {address for address, block in blocks.items() if block.state == "freed"}
+    problems = [
+        *names("missed", truth.leaked - leaked),
+        *names("no leak, and reported", leaked - truth.leaked),
+        *names("in use, and not found", truth.addresses("live") - of_state[heaps.LIVE]),
+        *names("freed, and said to be in use", freed & (leaked | of_state[heaps.LIVE])),
+        *truth.direct_problems(of_state[heaps.DIRECT]),
+        *(
+            f"usable size {found[address].size}, not {block.usable}: {truth.describe(address)}"
+            for address, block in blocks.items()
+            if block.state != "freed" and address in found and found[address].size != block.usable
+        ),
+    ]
+    assert not problems, f"{len(problems)} problems, among them:\n" + "\n".join(problems[:20])
+
+
+@pytest.mark.parametrize("how", ["kernel", "gcore"])
+def test_the_command_says_the_same(how: str) -> None:
+    made = cores.take("graph", how)
+    said = subprocess.run(
+        [sys.executable, "-m", "dmods", "findleaks", str(made.core), "--json", "--indirect"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report = json.loads(said.stdout)
+    tables = {table["name"]: table["rows"] for table in report["tables"]}
+    truth = made.truth
+    direct = len(truth.addresses("direct")) + len(truth.cycles)
+    assert sum(row["leaked"] for name in ("leaks", "oversized") for row in tables.get(name, [])) == direct
+    assert len(tables["indirect"]) == len(truth.leaked) - direct
+    usable = sum(block.usable for block in truth.blocks.values() if block.address in truth.leaked)
+    listed = sum(row["bytes"] for name in ("leaks", "oversized") for row in tables.get(name, []))
+    assert listed + sum(row["size"] for row in tables["indirect"]) == usable
+
+
+@pytest.mark.parametrize("userland", ["host", "bullseye", "trixie", "sid"])
+@pytest.mark.parametrize("program", ["freed", "arenas"])
+def test_arenas_are_those_of_malloc_info(program: str, userland: str) -> None:
+    made = cores.take(program, userland=userland)
+    heap = heaps.of(open_core(made))
+    account = MallocInfo.parse(made.truth.malloc_info)
+    assert len(account.arenas) == len(heap.arenas)
+    assert account.system == sum(arena.system_mem for arena in heap.arenas)
