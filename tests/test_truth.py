@@ -49,7 +49,7 @@ UNKNOWABLE = {
 #: Wrong answers that are known, and why.
 KNOWN: dict[tuple[str, str, Optional[str], Optional[str]], str] = {}
 
-#: Of a static program that is not PIE the heap lies where sizes and counts have their values too (brk begins within a GiB
+#: The heap of a static program that is not PIE lies where sizes and counts have their values too (brk begins within 1 GiB
 #: of 0x400000): with some MB of heap one of them anchors something now and then. Sure are programs with little heap.
 SMALL = ("sizes", "anchors", "registers", "stale", "freed", "forked", "cxx", "inmalloc", "corrupt")
 
