@@ -14,8 +14,8 @@ from fixtures.programs import PROGRAMS
 OTHERS = ("bullseye", "trixie", "sid")
 ALL = [(program.name, mode) for program in PROGRAMS.values() for mode in program.modes]
 CHECKED = [(program.name, mode) for program in PROGRAMS.values() if program.oracles for mode in program.modes]
-#: Those whose heap is whole, so that the allocator could be asked at the very end.
-WHOLE = [(name, mode) for name, mode in ALL if name not in ("crash", "corrupt", "inmalloc", "nomalloc", "freestanding")]
+#: Those that leave their heap whole and ask the allocator at the very end.
+WHOLE = CHECKED + [(name, "") for name in ("registers", "huge", "forked")]
 
 
 @pytest.mark.parametrize(("name", "mode"), ALL)

@@ -46,17 +46,30 @@ UNKNOWABLE = {
     ("inmalloc", "fastbin"): {"fast"},
 }
 
-#: Wrong answers that are known, and why.
-KNOWN: dict[tuple[str, str, Optional[str], Optional[str]], str] = {}
+#: Wrong answers that are known, by (program, mode, how, userland), and why. None stands for any.
+KNOWN: dict[tuple[Optional[str], Optional[str], Optional[str], Optional[str]], str] = {
+    (
+        "anchors",
+        "shared-file",
+        None,
+        None,
+    ): "no core holds a MAP_SHARED file by default, and nothing proves its bytes",
+    ("registers", "", "gcore", None): "a red zone in use around a system call of the function's own is taken for dead",
+    ("frames", "call", None, None): "a program counter of 0",
+    **{
+        (name, "", None, "sid"): "glibc 2.43: tcaches of another shape"
+        for name in ("graph", "stale", "freed", "arenas", "cxx")
+    },
+}
 
-#: The heap of a static program that is not PIE lies where sizes and counts have their values too (brk begins within 1 GiB
-#: of 0x400000): with some MB of heap one of them anchors something now and then. Sure are programs with little heap.
+#: The heap of a static program that is not PIE lies where sizes and counts have their values too (brk begins within
+#: 1 GiB of 0x400000): one of them may anchor something in some MB of heap. Sure are programs with little heap.
 SMALL = ("sizes", "anchors", "registers", "stale", "freed", "forked", "cxx", "inmalloc", "corrupt")
 
 
 def matrix() -> Iterator[Case]:
     for program in PROGRAMS.values():
-        if program.name in ("crash", "nomalloc", "freestanding"):
+        if program.name in ("nomalloc", "freestanding", "smash"):  # the last is about what heapcheck finds
             continue
         for mode in program.modes:
             for how in ("kernel", "gcore") if program.gcore else ("kernel",):
@@ -77,8 +90,9 @@ def matrix() -> Iterator[Case]:
 
 
 def known(case: Case) -> Optional[str]:
-    for (program, mode, how, variant), reason in KNOWN.items():
-        if (program, mode) == (case.program, case.mode) and how in (None, case.how) and variant in (None, case.variant):
+    place = (case.program, case.mode, case.how, case.userland)
+    for pattern, reason in KNOWN.items():
+        if all(wanted in (None, actual) for wanted, actual in zip(pattern, place)):
             return reason
     return None
 
@@ -86,14 +100,15 @@ def known(case: Case) -> Optional[str]:
 def parameters() -> Iterator[object]:
     for case in matrix():
         reason = known(case)
-        yield pytest.param(case, id=str(case), marks=[pytest.mark.xfail(reason=reason)] if reason else [])
+        marks = [pytest.mark.xfail(reason=reason, strict=False, run=case.userland != "sid")] if reason else []
+        yield pytest.param(case, id=str(case), marks=marks)
 
 
 def open_core(made: CoreSet) -> CoreFile:
     return CoreFile(str(made.core), sysroot=str(made.sysroot) if made.sysroot else None)
 
 
-@pytest.mark.parametrize("case", parameters())
+@pytest.mark.parametrize("case", list(parameters()))
 def test_every_leak_and_nothing_else(case: Case) -> None:
     made = case.take()
     heap = heaps.of(open_core(made))
