@@ -55,7 +55,6 @@ KNOWN: dict[tuple[Optional[str], Optional[str], Optional[str], Optional[str]], s
         None,
     ): "no core holds a MAP_SHARED file by default, and nothing proves its bytes",
     ("registers", "", "gcore", None): "a red zone in use around a system call of the function's own is taken for dead",
-    ("frames", "call", None, None): "a program counter of 0",
     **{
         (name, "", None, "sid"): "glibc 2.43: tcaches of another shape"
         for name in ("graph", "stale", "freed", "arenas", "cxx")
