@@ -154,72 +154,95 @@ impl<I: Index> Edges<I> {
     }
 }
 
+/// The granule of the chunk that holds word `word`, unless the word is that chunk's own size field: that is not
+/// inside any block. (A block's last word is the prev_size of the chunk after it.)
+#[inline(always)]
+pub fn chunk_of_word<I: Index, const P: usize>(regions: &[Region<I, P>], word: usize) -> Option<usize> {
+    let region = &regions[word / (REGION * P)];
+    let granule = (word - 1) / P;
+    if word % P == 1 && region.start >> (word / P % REGION) & 1 != 0 {
+        return None;
+    }
+    let region = if granule / REGION == word / (REGION * P) { region } else { &regions[granule / REGION] };
+    let below = region.start & (u64::MAX >> (REGION - 1 - granule % REGION));
+    if below != 0 {
+        Some(granule / REGION * REGION + (REGION - 1 - below.leading_zeros() as usize))
+    } else {
+        Some(region.back.get())
+    }
+}
+
+/// The granule that begins the chunk after `granule`'s.
+#[inline(always)]
+pub fn next_start<I: Index, const P: usize>(regions: &[Region<I, P>], granule: usize) -> usize {
+    let mut region = granule / REGION;
+    let within = granule % REGION;
+    let above = if within == REGION - 1 { 0 } else { regions[region].start >> (within + 1) };
+    if above != 0 {
+        return granule + 1 + above.trailing_zeros() as usize;
+    }
+    loop {
+        region += 1;
+        // A run ends with a sentinel, so this stops before the tables do.
+        let start = regions[region].start;
+        if start != 0 {
+            return region * REGION + start.trailing_zeros() as usize;
+        }
+    }
+}
+
+/// The range of edges of the block whose chunk begins at `granule`.
+#[inline(always)]
+pub fn edges_of<I: Index, const P: usize>(regions: &[Region<I, P>], granule: usize) -> (usize, usize) {
+    let region = &regions[granule / REGION];
+    let within = granule % REGION;
+    let above = if within == REGION - 1 { 0 } else { region.start >> (within + 1) };
+    if P == 2 && above != 0 {
+        // Most blocks lie within one region: count its 128 bits once.
+        let words =
+            u128::from(region.ptr[0] & !region.size_words(0)) | u128::from(region.ptr[1] & !region.size_words(1)) << 64;
+        let first = within * P + 2;
+        let count = (above.trailing_zeros() as usize + 1) * P - 1;
+        let inside = words >> first & ((1 << count) - 1);
+        if inside == 0 {
+            return (0, 0);
+        }
+        let before = (words & ((1 << first) - 1)).count_ones() as usize;
+        let edge = region.edge.get() + before;
+        return (edge, edge + inside.count_ones() as usize);
+    }
+    let end = next_start(regions, granule);
+    (edge_at(regions, granule * P + 2), edge_at(regions, end * P + 1))
+}
+
+#[inline(always)]
+fn edge_at<I: Index, const P: usize>(regions: &[Region<I, P>], word: usize) -> usize {
+    let region = &regions[word / (REGION * P)];
+    region.edge.get() + region.rank(word % (REGION * P))
+}
+
+/// The usable bytes of the block whose chunk begins at `granule` of run `run`.
+#[inline(always)]
+pub fn size_of<I: Index, const P: usize>(
+    space: &Space<P>,
+    regions: &[Region<I, P>],
+    used_end: &[u64],
+    run: usize,
+    granule: usize,
+) -> u64 {
+    let placed = &space.runs[run];
+    if placed.run.kind == Kind::Mmapped {
+        return placed.run.usable;
+    }
+    let end = space.address(run, next_start(regions, granule)).min(used_end[run]);
+    // A chunk's last word is lent to it by the next one: usable = size - SIZE_SZ.
+    (end - space.address(run, granule)).saturating_sub(Space::<P>::WORD)
+}
+
 impl<I: Index, const P: usize> Tables<I, P> {
-    /// The granule of the chunk that holds word `word`, unless the word is that chunk's own size field: that is not
-    /// inside any block. (A block's last word is the prev_size of the chunk after it.)
-    #[inline(always)]
+    /// See [`chunk_of_word`].
     pub fn chunk_of_word(&self, word: usize) -> Option<usize> {
-        let region = &self.regions[word / (REGION * P)];
-        let granule = (word - 1) / P;
-        if word % P == 1 && region.start >> (word / P % REGION) & 1 != 0 {
-            return None;
-        }
-        let region = if granule / REGION == word / (REGION * P) { region } else { &self.regions[granule / REGION] };
-        let below = region.start & (u64::MAX >> (REGION - 1 - granule % REGION));
-        if below != 0 {
-            Some(granule / REGION * REGION + (REGION - 1 - below.leading_zeros() as usize))
-        } else {
-            Some(region.back.get())
-        }
-    }
-
-    /// The granule that begins the chunk after `granule`'s.
-    #[inline(always)]
-    pub fn next_start(&self, granule: usize) -> usize {
-        let mut region = granule / REGION;
-        let within = granule % REGION;
-        let above = if within == REGION - 1 { 0 } else { self.regions[region].start >> (within + 1) };
-        if above != 0 {
-            return granule + 1 + above.trailing_zeros() as usize;
-        }
-        loop {
-            region += 1;
-            // A run ends with a sentinel, so this stops before the tables do.
-            let start = self.regions[region].start;
-            if start != 0 {
-                return region * REGION + start.trailing_zeros() as usize;
-            }
-        }
-    }
-
-    /// The range of edges of the block whose chunk begins at `granule`.
-    #[inline(always)]
-    pub fn edges_of(&self, granule: usize) -> (usize, usize) {
-        let region = &self.regions[granule / REGION];
-        let within = granule % REGION;
-        let above = if within == REGION - 1 { 0 } else { region.start >> (within + 1) };
-        if P == 2 && above != 0 {
-            // Most blocks lie within one region: count its 128 bits once.
-            let words = u128::from(region.ptr[0] & !region.size_words(0))
-                | u128::from(region.ptr[1] & !region.size_words(1)) << 64;
-            let first = within * P + 2;
-            let count = (above.trailing_zeros() as usize + 1) * P - 1;
-            let inside = words >> first & ((1 << count) - 1);
-            if inside == 0 {
-                return (0, 0);
-            }
-            let before = (words & ((1 << first) - 1)).count_ones() as usize;
-            let edge = region.edge.get() + before;
-            return (edge, edge + inside.count_ones() as usize);
-        }
-        let end = self.next_start(granule);
-        (self.edge_at(granule * P + 2), self.edge_at(end * P + 1))
-    }
-
-    #[inline(always)]
-    fn edge_at(&self, word: usize) -> usize {
-        let region = &self.regions[word / (REGION * P)];
-        region.edge.get() + region.rank(word % (REGION * P))
+        chunk_of_word(&self.regions, word)
     }
 
     #[inline(always)]
@@ -238,15 +261,8 @@ impl<I: Index, const P: usize> Tables<I, P> {
     }
 
     pub fn block(&self, run: usize, granule: usize) -> Block {
-        let placed = &self.space.runs[run];
         let chunk = self.space.address(run, granule);
-        let size = if placed.run.kind == Kind::Mmapped {
-            placed.run.usable
-        } else {
-            let end = self.space.address(run, self.next_start(granule)).min(self.used_end[run]);
-            // A chunk's last word is lent to it by the next one: usable = size - SIZE_SZ.
-            (end - chunk).saturating_sub(Space::<P>::WORD)
-        };
+        let size = size_of(&self.space, &self.regions, &self.used_end, run, granule);
         Block { granule, address: chunk + Space::<P>::HEADER, size, run, free: self.is_free(granule) }
     }
 

@@ -14,6 +14,7 @@ use super::index::{Region, Tables};
 use super::mark::Marker;
 use super::space::{Kind, REGION};
 use super::{Control, Index, Stopped};
+use crate::hw;
 use std::collections::BTreeMap;
 
 /// What a direct leak keeps alive besides itself.
@@ -26,8 +27,8 @@ pub struct Kept {
 
 /// The leaked blocks.
 pub struct Leaks<I: Index> {
-    /// One bit a granule: begins a leaked block.
-    pub leaked: Vec<u64>,
+    /// Regions with leaked blocks, in order, each with one bit a granule: begins a leaked block.
+    pub leaked: Vec<(I, u64)>,
     /// The direct leaks' granules, in address order.
     pub direct: Vec<I>,
     /// For those that keep something alive, in address order.
@@ -53,7 +54,10 @@ pub struct Group {
 
 /// To be called once the roots have been marked to the end.
 pub fn find<I: Index, const P: usize>(tables: &mut Tables<I, P>, control: &Control) -> Result<Leaks<I>, Stopped> {
-    let leaked: Vec<u64> = tables.regions.iter().map(Region::unmarked).collect();
+    let leaked: Vec<(I, u64)> = hw::fast(|| {
+        let masks = tables.regions.iter().map(Region::unmarked).enumerate();
+        masks.filter(|&(_, mask)| mask != 0).map(|(region, mask)| (I::new(region), mask)).collect()
+    });
     let mut marker = Marker::new(tables);
     marker.count_bytes = true;
     let mut candidates: Vec<I> = Vec::new();
@@ -90,18 +94,19 @@ pub fn find<I: Index, const P: usize>(tables: &mut Tables<I, P>, control: &Contr
     Ok(Leaks { leaked, direct, kept, count, bytes, direct_bytes })
 }
 
-/// The numbers of the set bits, in order.
-fn bits(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
-    words
-        .iter()
-        .enumerate()
-        .filter(|(_, &word)| word != 0)
-        .flat_map(|(i, &word)| (0..64).filter(move |&bit| word >> bit & 1 != 0).map(move |bit| i * 64 + bit))
+/// The granules of the set bits, in order.
+fn bits<I: Index>(masks: &[(I, u64)]) -> impl Iterator<Item = usize> + '_ {
+    masks.iter().flat_map(|&(region, mask)| {
+        (0..REGION).filter(move |&bit| mask >> bit & 1 != 0).map(move |bit| region.get() * REGION + bit)
+    })
 }
 
 impl<I: Index> Leaks<I> {
     pub fn is_leaked(&self, granule: usize) -> bool {
-        self.leaked[granule / REGION] >> (granule % REGION) & 1 != 0
+        match self.leaked.binary_search_by_key(&(granule / REGION), |(region, _)| region.get()) {
+            Ok(i) => self.leaked[i].1 >> (granule % REGION) & 1 != 0,
+            Err(_) => false,
+        }
     }
 
     pub fn is_direct(&self, granule: usize) -> bool {

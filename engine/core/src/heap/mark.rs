@@ -1,6 +1,6 @@
 //! Which blocks are reachable.
 //!
-//! A block is reachable when a root holds a pointer into it, or a reachable block does: [`Marker::reach`] is the one
+//! A block is reachable when a root holds a pointer into it, or a reachable block does: [`reach`] is the one
 //! place where that is decided. Free blocks carry a mark from the start, so nothing is followed through them.
 //!
 //! Every step is a cache miss on a large heap, so targets wait in a short queue while the CPU fetches their tables, and
@@ -8,7 +8,7 @@
 //! costs two misses, whatever the design.
 
 use super::find::TOP;
-use super::index::Tables;
+use super::index::{chunk_of_word, edges_of, size_of, Region, Tables};
 use super::pass::word;
 use super::space::REGION;
 use super::{Control, Index, Stopped};
@@ -16,95 +16,115 @@ use crate::hw;
 use crate::image::Image;
 
 /// Targets whose tables are on their way.
-const PENDING: usize = 24;
+const PENDING: usize = 32;
 /// Blocks whose edges are on their way.
 const READY: usize = 8;
 /// Bytes of roots read at once.
 const BLOCK: usize = 1 << 20;
 
-/// The marking in progress; `stack` holds ranges of edges still to be followed.
+/// The marking in progress.
 pub struct Marker<'a, I: Index, const P: usize> {
     pub tables: &'a mut Tables<I, P>,
-    stack: Vec<(I, I)>,
-    pending: [usize; PENDING],
-    next: usize,
-    waiting: usize,
+    queue: Queue<I>,
     /// Blocks marked since the last `take_counts`, and, when `count_bytes`, their usable bytes.
     count: u64,
     bytes: u64,
     pub count_bytes: bool,
 }
 
-impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
-    pub fn new(tables: &'a mut Tables<I, P>) -> Self {
-        Marker {
-            tables,
-            stack: Vec::new(),
-            pending: [0; PENDING],
-            next: 0,
-            waiting: 0,
-            count: 0,
-            bytes: 0,
-            count_bytes: false,
-        }
-    }
+/// What is still to be followed: ranges of edges, and behind them targets whose tables are on their way (a ring).
+struct Queue<I> {
+    stack: Vec<(I, I)>,
+    pending: [usize; PENDING],
+    next: usize,
+    waiting: usize,
+}
 
-    /// A candidate pointer (as a word number) was met.
+impl<I: Index> Queue<I> {
+    /// Puts a target at the end; gives the oldest back when the ring is full.
     #[inline(always)]
-    pub fn meet(&mut self, target: usize) {
-        hw::prefetch(&self.tables.regions, target / (REGION * P));
-        let oldest = std::mem::replace(&mut self.pending[self.next], target);
+    fn wait(&mut self, target: usize) -> Option<usize> {
+        let oldest = std::mem::replace(&mut self.pending[self.next % PENDING], target);
         self.next = (self.next + 1) % PENDING;
         if self.waiting < PENDING {
             self.waiting += 1;
-        } else {
-            self.arrive(oldest);
+            return None;
+        }
+        Some(oldest)
+    }
+
+    fn oldest(&mut self) -> Option<usize> {
+        let at = (self.next + PENDING - self.waiting) % PENDING;
+        self.waiting = self.waiting.checked_sub(1)?;
+        Some(self.pending[at])
+    }
+}
+
+impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
+    pub fn new(tables: &'a mut Tables<I, P>) -> Self {
+        let queue = Queue { stack: Vec::new(), pending: [0; PENDING], next: 0, waiting: 0 };
+        Marker { tables, queue, count: 0, bytes: 0, count_bytes: false }
+    }
+
+    /// A candidate pointer (as a word number) was met.
+    pub fn meet(&mut self, target: usize) {
+        hw::prefetch(&self.tables.regions, target / (REGION * P));
+        if let Some(oldest) = self.queue.wait(target) {
+            if let Some(granule) = self.tables.chunk_of_word(oldest) {
+                self.reach(granule);
+            }
         }
     }
 
-    #[inline(always)]
-    fn arrive(&mut self, target: usize) {
-        if let Some(granule) = self.tables.chunk_of_word(target) {
-            self.reach(granule);
-        }
-    }
-
-    /// The block whose chunk begins at `granule` is reachable: mark it, and follow its pointers later.
-    #[inline(always)]
+    /// The block whose chunk begins at `granule` is reachable. Its pointers are followed by `drain`.
     pub fn reach(&mut self, granule: usize) {
-        let region = &mut self.tables.regions[granule / REGION];
-        if region.marked(granule % REGION) {
-            return;
+        if reach(&mut self.tables.regions, self.tables.edges.as_slice(), &mut self.queue.stack, granule) {
+            self.count += 1;
+            self.add_bytes(granule);
         }
-        region.mark(granule % REGION);
-        self.count += 1;
+    }
+
+    fn add_bytes(&mut self, granule: usize) {
         if self.count_bytes {
             let run = self.tables.space.run_of_granule(granule);
             self.bytes += self.tables.block(run, granule).size;
-        }
-        let (first, end) = self.tables.edges_of(granule);
-        if first < end {
-            hw::prefetch(self.tables.edges.as_slice(), first);
-            self.stack.push((I::new(first), I::new(end)));
         }
     }
 
     /// Follows everything that was met, to the end.
     pub fn drain(&mut self, control: &Control) -> Result<(), Stopped> {
-        hw::fast(|| self.follow(control))
+        if self.count_bytes {
+            hw::fast(|| self.follow::<true>(control))
+        } else {
+            hw::fast(|| self.follow::<false>(control))
+        }
     }
 
     #[inline(always)]
-    fn follow(&mut self, control: &Control) -> Result<(), Stopped> {
+    fn follow<const BYTES: bool>(&mut self, control: &Control) -> Result<(), Stopped> {
         let mut since_check = 0u32;
         loop {
-            while !self.stack.is_empty() {
+            while !self.queue.stack.is_empty() {
                 // Not the newest: its edges have only just been asked for.
-                let (first, end) = self.stack.swap_remove(self.stack.len().saturating_sub(READY));
-                for edge in first.get()..end.get() {
-                    let target = self.tables.edges.as_slice()[edge];
-                    self.meet(target.get());
+                let newest = self.queue.stack.len().saturating_sub(READY);
+                let (first, end) = self.queue.stack.swap_remove(newest);
+                // Borrowed once for the whole list: a store to the tables then cannot be taken for one to their addresses.
+                let regions = &mut self.tables.regions[..];
+                let edges = self.tables.edges.as_slice();
+                let mut count = 0;
+                for &target in &edges[first.get()..end.get()] {
+                    hw::prefetch(regions, target.get() / (REGION * P));
+                    let Some(oldest) = self.queue.wait(target.get()) else { continue };
+                    let Some(granule) = chunk_of_word(regions, oldest) else { continue };
+                    if reach(regions, edges, &mut self.queue.stack, granule) {
+                        count += 1;
+                        if BYTES {
+                            let run = self.tables.space.run_of_granule(granule);
+                            self.bytes += size_of(&self.tables.space, regions, &self.tables.used_end, run, granule);
+                        }
+                    }
                 }
+                self.count += count;
                 since_check += 1;
                 if since_check == 1 << 16 {
                     since_check = 0;
@@ -113,12 +133,10 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
                     }
                 }
             }
-            if self.waiting == 0 {
-                return Ok(());
+            let Some(oldest) = self.queue.oldest() else { return Ok(()) };
+            if let Some(granule) = self.tables.chunk_of_word(oldest) {
+                self.reach(granule);
             }
-            let oldest = self.pending[(self.next + PENDING - self.waiting) % PENDING];
-            self.waiting -= 1;
-            self.arrive(oldest);
         }
     }
 
@@ -180,4 +198,25 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
             None => false,
         }
     }
+}
+
+/// **The decision**: the block whose chunk begins at `granule` is reachable. Says whether that is news; then its pointers go on the stack.
+#[inline(always)]
+fn reach<I: Index, const P: usize>(
+    regions: &mut [Region<I, P>],
+    edges: &[I],
+    stack: &mut Vec<(I, I)>,
+    granule: usize,
+) -> bool {
+    let region = &mut regions[granule / REGION];
+    if region.marked(granule % REGION) {
+        return false;
+    }
+    region.mark(granule % REGION);
+    let (first, end) = edges_of(regions, granule);
+    if first < end {
+        hw::prefetch(edges, first);
+        stack.push((I::new(first), I::new(end)));
+    }
+    true
 }
