@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Optional
 
 from dmods import heap as heaps
+from dmods.blocks import arena_name
 from dmods.command import Argument, Command
 from dmods.content import look
 from dmods.errors import UsageError
-from dmods.heap import DIRECT, INDIRECT, Block, Group, Leaks, ProcessHeap
+from dmods.heap import DIRECT, INDIRECT, Group, Leaks, ProcessHeap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
+_MOST_DETAILS = 32
 RULE = "-" * 72
 UNKNOWN = "?"  # the caller of a block without an allocation record
 
@@ -62,7 +63,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.append(f"{len(groups) - len(shown)} smaller groups are not shown (--top)")
     _add_groups(report, shown, leaks)
     if args.details:
-        report.tables.append(Table("details", DETAILS, [_detail(heap, group) for group in shown]))
+        report.tables.append(Table("details", DETAILS, list(_details(heap, shown, report.notes))))
     if args.indirect:
         report.tables.append(Table("indirect", INDIRECTS, _indirects(heap), title="Indirectly leaked"))
     report.totals = _totals(leaks)
@@ -120,40 +121,32 @@ def _count(count: int) -> str:
     return f"{count} {_noun(count)}"
 
 
-def _detail(heap: ProcessHeap, group: Group) -> tuple[Value, ...]:
-    block = heap.block_at(group.first)
-    assert block is not None
-    arena = _arena(block)
-    pointers = heap.referrers(block, 4)
-    others = [at for at in pointers if not block.address <= at < block.end]
-    return (
-        block.address,
-        block.size,
-        arena,
-        block.kept_count,
-        block.kept_bytes,
-        look(heap, block).summary() or None,
-        ", ".join(_referrer(heap, at) for at in others) or "nothing",
-    )
+def _details(heap: ProcessHeap, groups: list[Group], notes: list[str]) -> Iterator[tuple[Value, ...]]:
+    """A row for each representative. Who points to one is searched for in all memory, so there is a limit."""
+    from dmods.places import Places
 
-
-def _referrer(heap: ProcessHeap, at: int) -> str:
-    block = heap.block_at(at)
-    if block is None:
-        return f"{at:#x} (dead memory)"
-    state = {heaps.FREE: "free", heaps.LIVE: "live"}.get(block.state, "leaked")
-    return f"{at:#x} ({state} block {block.address:#x})"
-
-
-def _arena(block: Block) -> Optional[str]:
-    if block.arena is None:
-        return "mmapped"
-    return "main" if block.arena == 0 else str(block.arena)
+    places = Places(heap)
+    if len(groups) > _MOST_DETAILS:
+        notes.append(f"details of the first {_MOST_DETAILS} of {len(groups)} groups; `whatis` has those of any block")
+    for group in groups[:_MOST_DETAILS]:
+        block = heap.block_at(group.first)
+        if block is None:
+            continue
+        others = [at for at in heap.referrers(block, 4) if not block.address <= at < block.end]
+        yield (
+            block.address,
+            block.size,
+            arena_name(block.arena),
+            block.kept_count,
+            block.kept_bytes,
+            look(heap, block).summary() or None,
+            "; ".join(f"{at:#x} ({places.brief(at)})" for at in others) or "nothing",
+        )
 
 
 def _indirects(heap: ProcessHeap) -> Iterator[tuple[Value, ...]]:
     for block in heap.blocks(INDIRECT):
-        yield block.address, block.size, _arena(block)
+        yield block.address, block.size, arena_name(block.arena)
 
 
 def _totals(leaks: Leaks) -> dict[str, Value]:
