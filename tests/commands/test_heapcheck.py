@@ -195,7 +195,13 @@ def links(core: CoreSet) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("userland", ["host", "sid"])
 @pytest.mark.parametrize(
-    ("mode", "what"), [("unlink", "not the chunk that leads here"), ("live-link", "in use"), ("skip", "on no list")]
+    ("mode", "what"),
+    [
+        ("unlink", "not the chunk that leads here"),
+        ("many", "not the chunk that leads here"),
+        ("live-link", "in use"),
+        ("skip", "on no list"),
+    ],
 )
 def test_a_bad_link_in_a_bin_is_found_where_it_is(mode: str, what: str, userland: str) -> None:
     core = take("smash", mode=mode, userland=userland)

@@ -28,6 +28,7 @@ CASES: list[dict[str, Any]] = [
     {"program": "mainarena", "mode": "no-brk"},
     {"program": "mainarena", "mode": "mmap-all"},
     {"program": "mainarena", "mode": "trimmed"},
+    {"program": "smash", "mode": "many"},
 ]
 
 

@@ -137,6 +137,21 @@ impl Image {
         self.segments.get(index).map(|s| s.start.max(address))
     }
 
+    /// `N` words in a row, in one read.
+    pub fn words<const N: usize>(&self, address: u64, word: u64) -> Option<[u64; N]> {
+        let word = word as usize;
+        let mut bytes = [[0u8; 8]; N];
+        let bytes = &mut bytes.as_flattened_mut()[..N * word];
+        self.read_exact(address, bytes)?;
+        let mut out = [0; N];
+        for (out, part) in out.iter_mut().zip(bytes.chunks_exact(word)) {
+            let mut full = [0; 8];
+            full[..word].copy_from_slice(part);
+            *out = u64::from_le_bytes(full);
+        }
+        Some(out)
+    }
+
     /// The parts of `[start, end)` that have a source, in order.
     pub fn covered(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut out: Vec<(u64, u64)> = Vec::new();
