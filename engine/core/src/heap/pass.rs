@@ -21,8 +21,6 @@ const CHAIN: usize = 16;
 const SEARCH_BACK: u64 = 1 << 26;
 /// So many more are tried, for stale headers in recycled memory form chains, too.
 const LONG_CHAIN: usize = 1024;
-/// Runs below this size get no huge pages for their edges: most of such a page would stay empty.
-const LARGE: u64 = 32 << 20;
 /// Anomalies described in each run; all are counted.
 const DESCRIBED: usize = 100;
 
@@ -150,6 +148,7 @@ pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> R
     let (space, mut dropped) = Space::<P>::new(runs);
     dropped.append(&mut absurd);
     let mut regions = vec![Region::<I, P>::default(); space.regions];
+    // Not the edges: they are sparse, and clearing pages that stay empty costs more than the misses.
     hw::huge_pages(&regions);
     let mut free = vec![0u64; space.regions];
     let mut edges = Edges::<I>::new(space.edges).map_err(Stopped::NoMemory)?;
@@ -165,9 +164,6 @@ pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> R
             let edge_end = space.runs.get(index + 1).map_or(space.edges, |next| next.edge);
             let (e, rest) = edges.split_at_mut(edge_end - space.runs[index].edge);
             edges = rest;
-            if space.runs[index].run.end - space.runs[index].run.start >= LARGE {
-                hw::huge_pages(e);
-            }
             jobs.push(Mutex::new(Some(Scan::new(request.image, &space, index, r, f, e, report))));
         }
         let mut order: Vec<usize> = (0..jobs.len()).collect();
