@@ -441,13 +441,17 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
                 (read(window, self.at), read(window, self.at + Self::WORD))
             };
             if self.at == self.placed.run.end {
-                self.judge_before(prev_size, field);
-                self.done = true;
-                return;
+                if self.judge_before(prev_size, field, window) {
+                    self.done = true;
+                    return;
+                }
+                continue;
             }
             match self.header(self.at, field, self.placed.run.end) {
                 Header::Chunk(size) => {
-                    self.judge_before(prev_size, field);
+                    if !self.judge_before(prev_size, field, window) {
+                        continue;
+                    }
                     self.set_start(self.at);
                     self.report.chunks += 1;
                     if watch.iter().any(|w| w.chunk == size) {
@@ -456,8 +460,9 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
                     self.advance(self.at + size, true);
                 }
                 Header::Fence => {
-                    self.judge_before(prev_size, field);
-                    self.fence(window);
+                    if self.judge_before(prev_size, field, window) {
+                        self.fence(window);
+                    }
                 }
                 Header::Bad(fault) => self.damage(fault, field, window),
             }
@@ -545,21 +550,46 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         Header::Chunk(size)
     }
 
-    /// The chunk before is free when PREV_INUSE is clear, and then prev_size is its size.
+    /// The chunk before is free when PREV_INUSE is clear, and then prev_size is its size. False when it turns out that no
+    /// chunk begins here at all.
     #[inline(always)]
-    fn judge_before(&mut self, prev_size: u64, field: u64) {
+    fn judge_before(&mut self, prev_size: u64, field: u64, window: &mut Window) -> bool {
         if field & PREV_INUSE != 0 || !self.before_is_chunk {
-            return;
+            return true;
         }
         let size = self.at - self.before;
         if prev_size != size {
-            // An overrun that clears the bit (a terminating NUL, say) leaves no true prev_size: the chunk is in use.
-            self.note(Fault::PrevSize, self.at, prev_size, self.at);
-            return;
+            return self.disagree(prev_size, window);
         }
         self.set_free(self.before);
         self.report.free_chunks += 1;
         self.report.free_bytes += size;
+        true
+    }
+
+    /// Either the chunk before has a wrong size, which led to a stale header; or an overrun has cleared the bit (a terminating NUL, say)
+    /// and there is no true prev_size: then the chunk is in use.
+    #[cold]
+    fn disagree(&mut self, prev_size: u64, window: &mut Window) -> bool {
+        match self.resync_before(self.before + Space::<P>::MIN_CHUNK, self.at, window) {
+            Some(next) => {
+                self.wrong_size(next, window);
+                false
+            }
+            None => {
+                self.note(Fault::PrevSize, self.at, prev_size, self.at);
+                true
+            }
+        }
+    }
+
+    /// The chunk before has a wrong size: within what it claims chunks begin again at `next`.
+    fn wrong_size(&mut self, next: u64, window: &mut Window) {
+        let value = window.word(self.before + Self::WORD, Self::WORD).unwrap_or(0);
+        let (chunk, before) = (self.before, self.before2);
+        self.describe(Anomaly { fault: Fault::WrongSize, chunk, value, before, resumed: next });
+        self.went_back = true;
+        self.at = next;
     }
 
     /// A stretch of chunks ends at `at`. In the main arena another may follow, after memory that somebody else took with sbrk.
@@ -606,14 +636,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         let shortened = suspect && self.shortened();
         let from = at + if shortened { GRANULE } else { Space::<P>::MIN_CHUNK };
         match inside.or_else(|| self.resync_after(from, window)) {
-            Some(next) if next < at => {
-                let value = window.word(self.before + Self::WORD, Self::WORD).unwrap_or(0);
-                let culprit = self.before2;
-                let chunk = self.before;
-                self.describe(Anomaly { fault: Fault::WrongSize, chunk, value, before: culprit, resumed: next });
-                self.went_back = true;
-                self.at = next;
-            }
+            Some(next) if next < at => self.wrong_size(next, window),
             Some(next) if shortened => {
                 let value = window.word(self.before + Self::WORD, Self::WORD).unwrap_or(0);
                 if let Some(last) = self.report.anomalies.last_mut() {
@@ -704,6 +727,9 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
             *budget -= 1;
             if at == end {
                 return steps > 0 || at != beyond;
+            }
+            if at == beyond && size_before != 0 {
+                return false; // it leads where the chunk in question led
             }
             let Some(field) = window.word(at + Self::WORD, Self::WORD) else { return false };
             if size_before != 0 && field & PREV_INUSE == 0 && window.word(at, Self::WORD) != Some(size_before) {
