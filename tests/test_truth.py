@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple, Optional
 
 import pytest
 
 from dmods import heap as heaps
 from dmods.corefile import CoreFile
-from fixtures import cores
+from fixtures import cores, software
 from fixtures.cores import CoreSet
 from fixtures.mallocinfo import MallocInfo
 from fixtures.programs import PROGRAMS
@@ -167,3 +169,25 @@ def test_arenas_are_those_of_malloc_info(program: str, userland: str) -> None:
     account = MallocInfo.parse(made.truth.malloc_info)
     assert len(account.arenas) == len(heap.arenas)
     assert account.system == sum(arena.system_mem for arena in heap.arenas)
+
+
+@pytest.mark.parametrize("name", ["redis", "python", "python-malloc", "gdb"])
+def test_real_software_adds_up_to_malloc_info(name: str, tmp_path: Path) -> None:
+    """Bytes of each arena and of what is free in them, and the mapped blocks: to the byte what the process itself said."""
+    with software.start(name, tmp_path) as process:
+        made = software.snapshot(process, tmp_path)
+    begun = time.monotonic()
+    heap = heaps.of(CoreFile(str(made.core)))
+    heap.leaks()
+    assert time.monotonic() - begun < 20
+    assert heap.notes == []
+    assert sorted(arena.system_mem for arena in heap.arenas) == sorted(arena.system for arena in made.account.arenas)
+    said = subprocess.run(
+        [sys.executable, "-m", "dmods", "malloc_stats", str(made.core), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    totals = json.loads(said.stdout)["totals"]
+    assert totals["free_bytes"] + totals["top_bytes"] == made.account.free
+    assert (totals["mmapped_count"], totals["mmapped_bytes"]) == (made.account.mmap_count, made.account.mmap_bytes)
