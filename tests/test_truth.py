@@ -173,7 +173,7 @@ def test_arenas_are_those_of_malloc_info(program: str, userland: str) -> None:
 
 @pytest.mark.parametrize("name", ["redis", "python", "python-malloc", "gdb"])
 def test_real_software_adds_up_to_malloc_info(name: str, tmp_path: Path) -> None:
-    """Bytes of each arena and of what is free in them, and the mapped blocks: to the byte what the process itself said."""
+    """The bytes of each arena, what is free in all, and the mapped blocks: to the byte what the process said."""
     with software.start(name, tmp_path) as process:
         made = software.snapshot(process, tmp_path)
     begun = time.monotonic()
