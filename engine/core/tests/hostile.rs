@@ -1,8 +1,9 @@
 //! Whatever a dump says: images whose segments overlap and reach the end of the address space, and everything that searches them.
 
 use dmods_engine::heap::model::{self, State};
-use dmods_engine::heap::pass::{Request, Watch};
+use dmods_engine::heap::pass::Request;
 use dmods_engine::heap::space::{Kind, Run};
+use dmods_engine::heap::watch::Watch;
 use dmods_engine::heap::{find, Control};
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::symbols::Symbols;

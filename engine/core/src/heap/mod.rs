@@ -1,7 +1,9 @@
 //! glibc's heap out of a core: one pass over the bytes, then everything on compact metadata.
 //!
 //! * [`space`]: where the runs lie, and the compact numbering of their words.
-//! * [`pass`]: reads each run once: walks the chunks, keeps which words hold candidate pointers.
+//! * [`pass`]: reads each run once and keeps which words hold candidate pointers.
+//! * [`pass::walk`]: follows the chunks meanwhile, and finds them again behind damage.
+//! * [`watch`]: tells a tcache by its content.
 //! * [`index`]: the tables that the pass fills, and questions to them (which block, how large, free or not).
 //! * [`mark`]: which blocks are reachable. **Here `findleaks` decides.**
 //! * [`leaks`]: the unreachable ones: direct and indirect, and what each direct one keeps alive.
@@ -18,6 +20,7 @@ pub mod mark;
 pub mod model;
 pub mod pass;
 pub mod space;
+pub mod watch;
 pub mod window;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,0 +1,368 @@
+//! Following the chunks of a run from header to header, and finding them again behind damage.
+
+use super::{word_at, Anomaly, Fault, Scan};
+use crate::heap::space::{Kind, Space, GRANULE, REGION};
+use crate::heap::watch::Watch;
+use crate::heap::window::Window;
+use crate::heap::Index;
+
+/// Consistent headers in a row before a place is believed to begin a chunk after damage.
+const CHAIN: usize = 16;
+/// Headers that are looked at in a run, in all, to find chunks that a wrong size has skipped: a crafted heap must not cost minutes.
+pub(super) const SEARCH_BACK: u64 = 1 << 26;
+/// So many more are tried, for stale headers in recycled memory form chains, too.
+const LONG_CHAIN: usize = 1024;
+/// Anomalies described in each run; all are counted.
+const DESCRIBED: usize = 100;
+const PREV_INUSE: u64 = 1;
+const IS_MMAPPED: u64 = 2;
+const NON_MAIN_ARENA: u64 = 4;
+const FLAGS: u64 = 7;
+
+/// What a header says.
+enum Header {
+    Chunk(u64),
+    /// A fencepost: the old top of a stretch that the arena could not extend.
+    Fence,
+    Bad(Fault),
+}
+
+impl<I: Index, const P: usize> Scan<'_, I, P> {
+    /// Follows the chunks whose headers lie in `[start, start + bytes.len())`.
+    #[inline(always)]
+    pub(super) fn walk(&mut self, start: u64, bytes: &[u8], window: &mut Window, watch: &[Watch]) {
+        let end = start + bytes.len() as u64;
+        while !self.done && self.at < end {
+            if self.at >= start {
+                self.ordinary(start, bytes, watch);
+                if self.at >= end {
+                    return;
+                }
+            }
+            let (prev_size, field) = if self.at >= start {
+                let offset = (self.at - start) as usize;
+                (word_at::<P>(bytes, offset), word_at::<P>(bytes, offset + Self::WORD as usize))
+            } else {
+                let read = |w: &mut Window, a| w.word(a, Self::WORD).unwrap_or(0);
+                (read(window, self.at), read(window, self.at + Self::WORD))
+            };
+            if self.at == self.placed.run.end {
+                if self.judge_before(prev_size, field, window) {
+                    self.done = true;
+                    return;
+                }
+                continue;
+            }
+            match self.header(self.at, field, self.placed.run.end) {
+                Header::Chunk(size) => {
+                    if !self.judge_before(prev_size, field, window) {
+                        continue;
+                    }
+                    self.set_start(self.at);
+                    self.report.chunks += 1;
+                    if watch.iter().any(|w| w.chunk == size) {
+                        self.watch(size, start, bytes, watch);
+                    }
+                    self.advance(self.at + size, true);
+                }
+                Header::Fence => {
+                    if self.judge_before(prev_size, field, window) {
+                        self.fence(window);
+                    }
+                }
+                Header::Bad(fault) => self.damage(fault, field, window),
+            }
+        }
+    }
+
+    /// The hot loop: chunks in use behind chunks in use, nothing remarkable about them. Stops at the first other one.
+    #[inline(always)]
+    fn ordinary(&mut self, start: u64, bytes: &[u8], watch: &[Watch]) {
+        let run = self.placed.run;
+        let flags = if run.kind == Kind::Thread { PREV_INUSE | NON_MAIN_ARENA } else { PREV_INUSE };
+        // No chunk of a watched size, none that could be a fencepost, none that reaches beyond the run.
+        let watched: [u64; 8] = std::array::from_fn(|i| watch.get(i).map_or(0, |w| w.chunk));
+        let (mut at, mut before, mut before2) = (self.at, self.before, self.before2);
+        let mut chunks = 0;
+        while let Some(header) = bytes.get((at - start) as usize..(at - start) as usize + 2 * Self::WORD as usize) {
+            let field = word_at::<P>(header, Self::WORD as usize);
+            let size = field & !FLAGS;
+            let plain = field & FLAGS == flags && size >= Space::<P>::MIN_CHUNK && size % GRANULE == 0;
+            if !plain || size > run.end - at || at == run.end || watched.contains(&size) {
+                break;
+            }
+            let granule = ((at - run.start) / GRANULE) as usize;
+            self.regions[granule / REGION].start |= 1 << (granule % REGION);
+            chunks += 1;
+            (before2, before, at) = (before, at, at + size);
+        }
+        if chunks > 0 {
+            self.report.chunks += chunks;
+            (self.at, self.before, self.before2, self.before_is_chunk) = (at, before, before2, true);
+        }
+    }
+
+    /// A chunk of a watched size: reported only if its content fits, for such sizes are common.
+    #[cold]
+    fn watch(&mut self, size: u64, start: u64, bytes: &[u8], watch: &[Watch]) {
+        let user = self.at + Space::<P>::HEADER;
+        let len = (size - Self::WORD) as usize;
+        let mut copy = Vec::new();
+        let content = match user.checked_sub(start).and_then(|offset| bytes.get(offset as usize..offset as usize + len))
+        {
+            Some(content) => content,
+            None => {
+                copy.resize(len, 0);
+                let got = self.image.read(user, &mut copy);
+                &copy[..got]
+            }
+        };
+        if watch.iter().any(|w| w.chunk == size && w.fits::<P>(content, &self.space.spans)) {
+            self.report.watched.push(self.at);
+        }
+    }
+
+    fn advance(&mut self, to: u64, is_chunk: bool) {
+        self.before2 = self.before;
+        self.before = self.at;
+        self.before_is_chunk = is_chunk;
+        self.at = to;
+    }
+
+    /// What the size field at `at` says, in a run (or what is left of it) that ends at `end`.
+    #[inline(always)]
+    fn header(&self, at: u64, field: u64, end: u64) -> Header {
+        let size = field & !FLAGS;
+        let thread = self.placed.run.kind == Kind::Thread;
+        if size < Space::<P>::MIN_CHUNK {
+            // sysmalloc (malloc.c) marks the end of a stretch with an in-use chunk of CHUNK_HDR_SZ. In a thread heap a header of size 0
+            // follows it, and both stand at the heap's very end: anywhere else such a size is damage.
+            let size_fits = size == Space::<P>::HEADER || (thread && size == 0 && field & PREV_INUSE != 0);
+            let fence = size_fits && (!thread || end - at <= 3 * Space::<P>::HEADER);
+            return if fence { Header::Fence } else { Header::Bad(Fault::Size) };
+        }
+        if size % GRANULE != 0 || size > end - at {
+            return Header::Bad(Fault::Size);
+        }
+        // A free chunk of a thread arena does not carry NON_MAIN_ARENA (_int_free, malloc.c); no chunk of the main arena does.
+        if field & IS_MMAPPED != 0 || (field & NON_MAIN_ARENA != 0 && !thread) {
+            return Header::Bad(Fault::Flags);
+        }
+        if P == 2 && thread && field & NON_MAIN_ARENA == 0 && end - at == size + GRANULE && size == 2 * GRANULE {
+            // An old top too small to be freed: one in-use chunk and a header of size 0 end the heap. (Where words have 4 bytes, what
+            // is too small to be freed is smaller than this.)
+            return Header::Fence;
+        }
+        Header::Chunk(size)
+    }
+
+    /// The chunk before is free when PREV_INUSE is clear, and then prev_size is its size. False when it turns out that no
+    /// chunk begins here at all.
+    #[inline(always)]
+    fn judge_before(&mut self, prev_size: u64, field: u64, window: &mut Window) -> bool {
+        if field & PREV_INUSE != 0 || !self.before_is_chunk {
+            return true;
+        }
+        let size = self.at - self.before;
+        if prev_size != size {
+            return self.disagree(prev_size, window);
+        }
+        self.set_free(self.before);
+        self.report.free_chunks += 1;
+        self.report.free_bytes += size;
+        true
+    }
+
+    /// Either the chunk before has a wrong size, which led to a stale header; or an overrun has cleared the bit (a terminating NUL, say)
+    /// and there is no true prev_size: then the chunk is in use.
+    #[cold]
+    fn disagree(&mut self, prev_size: u64, window: &mut Window) -> bool {
+        match self.resync_before(self.before + Space::<P>::MIN_CHUNK, self.at, window) {
+            Some(next) => {
+                self.wrong_size(next, window);
+                false
+            }
+            None => {
+                self.note(Fault::PrevSize, self.at, prev_size, self.at);
+                true
+            }
+        }
+    }
+
+    /// The chunk before has a wrong size: within what it claims chunks begin again at `next`.
+    fn wrong_size(&mut self, next: u64, window: &mut Window) {
+        let value = window.word(self.before + Self::WORD, Self::WORD).unwrap_or(0);
+        let (chunk, before) = (self.before, self.before2);
+        self.describe(Anomaly { fault: Fault::WrongSize, chunk, value, before, resumed: next });
+        self.went_back = true;
+        self.at = next;
+    }
+
+    /// A stretch of chunks ends at `at`. In the main arena another may follow, after memory that somebody else took with sbrk.
+    #[cold]
+    fn fence(&mut self, window: &mut Window) {
+        let end = self.placed.run.end;
+        let after = (self.at + 2 * Space::<P>::HEADER).min(end);
+        if self.placed.run.kind == Kind::Main && after < end {
+            let second = window.word(after - Self::WORD, Self::WORD).unwrap_or(0);
+            if second & !FLAGS != Space::<P>::HEADER {
+                self.damage(Fault::Size, Space::<P>::HEADER, window);
+                return;
+            }
+            if let Some(next) = self.resync(after, window) {
+                self.pseudo(self.at, next);
+                self.report.gaps.push((after, next));
+                return;
+            }
+            self.report.gaps.push((after, end));
+        }
+        self.set_start(self.at);
+        self.set_free(self.at);
+        self.report.used_end = self.at;
+        self.done = true;
+    }
+
+    /// `[at, next)` is no chunk, but stands in the tables as a free one, so that nothing else claims it.
+    fn pseudo(&mut self, at: u64, next: u64) {
+        self.set_start(at);
+        self.set_free(at);
+        self.report.holes.push(at);
+        self.at = at;
+        self.advance(next, false);
+    }
+
+    /// The header at `at` is impossible. Either it was overwritten, or the chunk before has a wrong size and led here.
+    #[cold]
+    fn damage(&mut self, fault: Fault, field: u64, window: &mut Window) {
+        let (at, end) = (self.at, self.placed.run.end);
+        let missing = self.report.missing.iter().any(|m| m.0 <= at && at < m.1);
+        let fault = if missing { Fault::Missing } else { fault };
+        let suspect = self.before_is_chunk && !missing;
+        let inside = if suspect { self.resync_before(self.before + Space::<P>::MIN_CHUNK, at, window) } else { None };
+        let shortened = suspect && self.shortened();
+        let from = at + if shortened { GRANULE } else { Space::<P>::MIN_CHUNK };
+        match inside.or_else(|| self.resync_after(from, window)) {
+            Some(next) if next < at => self.wrong_size(next, window),
+            Some(next) if shortened => {
+                let value = window.word(self.before + Self::WORD, Self::WORD).unwrap_or(0);
+                if let Some(last) = self.report.anomalies.last_mut() {
+                    *last = Anomaly { fault: Fault::WrongSize, value, resumed: next, ..*last };
+                }
+                self.at = next;
+            }
+            next => {
+                let resumed = next.unwrap_or(end);
+                let before = if self.before_is_chunk { self.before } else { 0 };
+                self.describe(Anomaly { fault, chunk: at, value: field, before, resumed });
+                if next.is_none() || missing {
+                    self.report.lost.push((at, resumed));
+                    self.pseudo(at, resumed);
+                    if next.is_none() {
+                        self.report.used_end = at;
+                        self.done = true;
+                    }
+                } else {
+                    // What the header covered is one chunk, whatever its size field says now.
+                    self.set_start(at);
+                    self.report.chunks += 1;
+                    self.advance(resumed, true);
+                }
+            }
+        }
+    }
+
+    /// Whether the chunk at `before` lost its low bits, PREV_INUSE among them (a terminating NUL beyond the end of the block
+    /// below): then it is its size that led to a place where no chunk is.
+    fn shortened(&self) -> bool {
+        self.report.anomalies.last().is_some_and(|last| last.fault == Fault::PrevSize && last.chunk == self.before)
+    }
+
+    /// The first place from `from` on where a chain of consistent chunks begins.
+    fn resync(&self, from: u64, window: &mut Window) -> Option<u64> {
+        let last = self.placed.run.end.checked_sub(Space::<P>::MIN_CHUNK)?;
+        (from..=last).step_by(GRANULE as usize).find(|&at| self.chain(at, at, &mut u64::MAX.clone(), window))
+    }
+
+    /// The same behind a damaged header. If the chain breaks off early, it may be of stale headers in the content of the
+    /// block whose header it was: then rather a place from where one goes on beyond that.
+    fn resync_after(&mut self, from: u64, window: &mut Window) -> Option<u64> {
+        let first = self.resync(from, window)?;
+        let broken = self.breaks_off(first, window);
+        broken.and_then(|broken| self.resync_before(first + GRANULE, broken, window)).or(Some(first))
+    }
+
+    /// Where the chain from `at` meets a header that is none, within `LONG_CHAIN` chunks.
+    fn breaks_off(&self, mut at: u64, window: &mut Window) -> Option<u64> {
+        let end = self.placed.run.end;
+        let mut size_before = 0;
+        for _ in 0..LONG_CHAIN {
+            if at == end {
+                return None;
+            }
+            let field = window.word(at + Self::WORD, Self::WORD)?;
+            if size_before != 0 && field & PREV_INUSE == 0 && window.word(at, Self::WORD) != Some(size_before) {
+                return Some(at);
+            }
+            match self.header(at, field, end) {
+                Header::Chunk(size) => {
+                    size_before = size;
+                    at += size;
+                }
+                Header::Fence => return None,
+                Header::Bad(_) => return Some(at),
+            }
+        }
+        None
+    }
+
+    /// The same in `[from, bad)`, for a chunk whose own size led to `bad`. Recycled memory is full of stale headers, and
+    /// their chain ends where the chunk that holds them does: so only a chain that goes on beyond `bad` counts.
+    fn resync_before(&mut self, from: u64, bad: u64, window: &mut Window) -> Option<u64> {
+        let given = self.budget.min(1 << 22);
+        let mut budget = given;
+        let found = (from..bad).step_by(GRANULE as usize).find(|&at| self.chain(at, bad, &mut budget, window));
+        self.budget -= given - budget;
+        found
+    }
+
+    /// Whether at least `CHAIN` consistent headers beyond `beyond` follow each other from `at`, or they lead exactly to the run's end.
+    fn chain(&self, mut at: u64, beyond: u64, budget: &mut u64, window: &mut Window) -> bool {
+        let end = self.placed.run.end;
+        let (mut size_before, mut steps) = (0, 0);
+        while steps < CHAIN && *budget > 0 {
+            *budget -= 1;
+            if at == end {
+                return steps > 0 || at != beyond;
+            }
+            if at == beyond && size_before != 0 {
+                return false; // it leads where the chunk in question led
+            }
+            let Some(field) = window.word(at + Self::WORD, Self::WORD) else { return false };
+            if size_before != 0 && field & PREV_INUSE == 0 && window.word(at, Self::WORD) != Some(size_before) {
+                return false;
+            }
+            match self.header(at, field, end) {
+                Header::Chunk(size) => {
+                    steps += usize::from(at >= beyond);
+                    size_before = size;
+                    at += size;
+                }
+                Header::Fence => return steps > 0,
+                Header::Bad(_) => return false,
+            }
+        }
+        steps == CHAIN
+    }
+
+    fn note(&mut self, fault: Fault, chunk: u64, value: u64, resumed: u64) {
+        let before = if self.before_is_chunk { self.before } else { 0 };
+        self.describe(Anomaly { fault, chunk, value, before, resumed });
+    }
+
+    fn describe(&mut self, anomaly: Anomaly) {
+        self.report.anomaly_count += 1;
+        if self.report.anomalies.len() < DESCRIBED {
+            self.report.anomalies.push(anomaly);
+        }
+    }
+}
