@@ -94,7 +94,9 @@ def test_a_reader_that_has_seen_enough(crashed: Crash) -> None:
 def test_ctrl_c() -> None:
     """Interrupted while it reads its core, which is here a function that does not come back."""
     script = (
-        "import sys, time\nfrom dmods import __main__ as m\n"
+        "import signal, sys, time\nfrom dmods import __main__ as m\n"
+        # A shell that runs the suite in the background has it ignore SIGINT, and children inherit that.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def slow(args):\n    print('ready', flush=True)\n    time.sleep(60)\n"
         "m._target = slow\nsys.exit(m.main(['maps', 'core']))\n"
     )
