@@ -6,38 +6,24 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional, cast
+from typing import TYPE_CHECKING, Optional
 
 from dmods import command as commands
-from dmods.command import Argument, Command
+from dmods.command import KERNEL, Argument, Command
 from dmods.errors import UsageError, UserError
-from dmods.render import printable, render
-from dmods.target import Target
+from dmods.frontend import EXE, SYSROOT, check_sysroot, guard_program, safe_output
+from dmods.render import render
 
 if TYPE_CHECKING:
     from dmods.corefile import CoreFile
 
 USAGE = "usage: dmods NAME core [args]   (`dmods` lists the commands, `dmods help NAME` explains one)"
 
-EXE = Argument(
-    "--exe", metavar="FILE", help="the program that dumped the core, where it cannot be found or is not the one"
-)
-SYSROOT = Argument("--sysroot", metavar="DIR", help="where the files of the machine that dumped are, instead of /")
-
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The exit status: 0 done, 1 cannot, 2 usage, 130 interrupted; a command may have others."""
-    try:
-        return _run(list(sys.argv[1:] if arguments is None else arguments))
-    except UserError as error:
-        print(f"dmods: {printable(error.what)}\n  {printable(error.how)}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader has seen enough (| head); Python would complain again when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return guard_program(lambda: _run(words))
 
 
 def _run(words: list[str]) -> int:
@@ -71,7 +57,7 @@ def _options_first(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _command(command: Command, words: Sequence[str]) -> int:
-    if "kernel" in command.requires:
+    if KERNEL in command.requires:
         raise UserError(
             f"{command.name} is for kernel dumps, which need drgn's type system", f"drgn -c vmcore {command.name}"
         )
@@ -82,8 +68,8 @@ def _command(command: Command, words: Sequence[str]) -> int:
     args = parser.parse_intermixed_args(words)
     target = _target(args) if args.core is not None else None
     # A command that requires nothing of its target does not look at it.
-    report = command.run(cast(Target, target), args)
-    _safe_output()
+    report = command.run(target, args)
+    safe_output()
     render(report, command.name, target, args.json, sys.stdout, sys.stderr)
     return report.status
 
@@ -91,19 +77,8 @@ def _command(command: Command, words: Sequence[str]) -> int:
 def _target(args: argparse.Namespace) -> CoreFile:
     from dmods.corefile import CoreFile
 
-    if args.sysroot is not None and not os.path.isdir(args.sysroot):
-        raise UserError(
-            f"{args.sysroot} is not a folder", "--sysroot takes the folder that holds the other machine's /"
-        )
+    check_sysroot(args.sysroot)
     return CoreFile(args.core, args.exe, args.sysroot)
-
-
-def _safe_output() -> None:
-    """A name that the terminal's encoding lacks must not end the listing."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
 
 
 def _overview() -> str:

@@ -1,5 +1,5 @@
-"""A command is data plus ``run(target, args) -> Report``. One file in ``dmods/commands`` per command, found by its
-name.
+"""A command is data plus ``run(target, args) -> Report``. One file per command, found by its name: in
+``dmods/commands`` those for processes, in ``drgnext/commands`` those for kernels.
 
 ``--help``, gdb's ``help NAME``, drgn's help and docs/COMMANDS.md are all made from the same :class:`Command`.
 """
@@ -15,9 +15,14 @@ from typing import Any
 
 from dmods.errors import UsageError
 from dmods.report import Report
-from dmods.target import Target
 
-Run = Callable[[Target, argparse.Namespace], Report]
+# The first argument is a dmods.target.Target, or for a kernel's command a drgnext.kernel.target.Kernel; None for a
+# command that requires nothing.
+Run = Callable[[Any, argparse.Namespace], Report]
+
+USERLAND, KERNEL = "userland", "kernel"
+# Looked through by name: nothing in dmods imports a front end. None of the commands imports a debugger before it runs.
+_ROOMS = {USERLAND: "dmods.commands", KERNEL: "drgnext.commands"}
 
 
 class Argument:
@@ -31,7 +36,8 @@ class Argument:
 @dataclass(frozen=True)
 class Command:
     """``name`` is what the user types and the name of its file; ``summary`` is one line; ``requires`` says what the
-    target must be ("userland", "kernel", "audit"); ``examples`` are (command line, what it shows) pairs."""
+    target must be ("userland", "kernel", "audit"; nothing: anything, or none); ``examples`` are (command line, what it
+    shows) pairs."""
 
     name: str
     summary: str
@@ -63,17 +69,32 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}", " ".join(self.format_usage().split()))
 
 
+def modules() -> list[tuple[str, str, str]]:
+    """(name, side, module) of every command, without importing any. A name may be there twice: once on each side."""
+    found = []
+    for side, room in _ROOMS.items():
+        folder = importlib.import_module(room).__path__
+        found += [(one.name, side, f"{room}.{one.name}") for one in pkgutil.iter_modules(folder) if one.name[0] != "_"]
+    return sorted(found)
+
+
 def names() -> list[str]:
-    """Every command's name, without importing any of them."""
-    import dmods.commands
-
-    return sorted(module.name for module in pkgutil.iter_modules(dmods.commands.__path__) if module.name[0] != "_")
+    """What can be typed."""
+    return sorted({name for name, _side, _module in modules()})
 
 
-def find(name: str) -> Command:
-    """Raises UsageError for an unknown name."""
-    if name not in names():
+def find(name: str, side: str = USERLAND) -> Command:
+    """The command of that name for processes (or kernels); where only the other side has one, that one.
+
+    Raises UsageError for an unknown name.
+    """
+    found = {where: module for known, where, module in modules() if known == name}
+    if not found:
         raise UsageError(f"no command {name!r}", "`dmods` lists the commands")
-    command = importlib.import_module(f"dmods.commands.{name}").COMMAND
+    return load(found.get(side) or next(iter(found.values())))
+
+
+def load(module: str) -> Command:
+    command = importlib.import_module(module).COMMAND
     assert isinstance(command, Command)
     return command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dmods.command import Argument, Command
+from dmods.command import KERNEL, Argument, Command, load, modules
 
 INTRODUCTION = """\
 # Commands
@@ -12,8 +12,12 @@ INTRODUCTION = """\
 <!-- Made by scripts/docs from the commands themselves: change those. -->
 
 In gdb each command is there as `mdb NAME`, and as plain `NAME` unless gdb has a command of that name; `help NAME`
-explains it. Without a debugger: `dmods NAME core [args]`. Addresses may be written as `0x...`, a symbol,
-`symbol+offset` or ``module`symbol+offset``; in gdb, as any expression.
+explains it. In drgn: `drgn -c core NAME [args]` where the launchers are (`scripts/link-launchers DIR`), and `%NAME` at
+its prompt. Without a debugger: `dmods NAME core [args]`. Those called (kernel) are for kernel dumps, in drgn; the
+others for cores of processes.
+
+Addresses may be written as `0x...`, a symbol, `symbol+offset` or ``module`symbol+offset``; in gdb and at drgn's prompt
+also as any expression.
 
 Every command also takes `--json` (one object: `command`, `target`, `notes`, `tables`, `totals`; addresses are `"0x..."`
 strings, sizes integers of bytes) and `-h`. The standalone form takes `--exe FILE` and `--sysroot DIR`; its exit status
@@ -24,14 +28,23 @@ is 0 when done, 1 when something cannot be done, 2 for a wrong command line. Not
 def page(commands: Iterable[Command]) -> str:
     """The whole page, as Markdown."""
     found = list(commands)
-    table = [f"| [`{one.name}`](#{one.name}) | {one.summary} |" for one in found]
+    table = [f"| [`{_title(one)}`](#{_anchor(one)}) | {one.summary} |" for one in found]
     parts = [INTRODUCTION, "\n".join(["| command | what it gives |", "|---|---|", *table])]
     parts += ["\n".join(_section(one)) for one in found]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
+def _title(command: Command) -> str:
+    return f"{command.name} (kernel)" if KERNEL in command.requires else command.name
+
+
+def _anchor(command: Command) -> str:
+    """As Markdown renderers make it of the heading."""
+    return _title(command).replace(" ", "-").translate({ord("("): None, ord(")"): None})
+
+
 def _section(command: Command) -> Iterator[str]:
-    yield f"## {command.name}\n"
+    yield f"## {_title(command)}\n"
     yield f"    {' '.join([command.name, *map(usage, command.arguments)])}\n"
     yield command.summary[0].upper() + command.summary[1:] + "."
     if command.description:
@@ -68,13 +81,17 @@ def value_name(argument: Argument) -> str:
     return str(argument.options.get("metavar") or longest.lstrip("-").replace("-", "_").upper())
 
 
+def everything() -> list[Command]:
+    """Every command: those for processes, then those for kernels."""
+    sides = sorted(modules(), key=lambda one: one[1] == KERNEL)
+    return [load(module) for _name, _side, module in sides]
+
+
 def main() -> None:
     """Writes the page to stdout."""
     import sys
 
-    from dmods import command
-
-    sys.stdout.write(page(command.find(name) for name in command.names()))
+    sys.stdout.write(page(everything()))
 
 
 if __name__ == "__main__":

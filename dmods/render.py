@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Callable, Optional, TextIO
+from typing import Callable, Optional, Protocol, TextIO
 
 from dmods.report import Column, Report, Table, Value
-from dmods.target import Target
 
 BATCH = 1000  # rows that are looked at together: the first of them set the widths of a grid
 _ABSENT = "-"  # None in text; null in JSON
@@ -20,8 +19,16 @@ _ABSENT = "-"  # None in text; null in JSON
 Cell = Callable[[Value], str]
 
 
+class Subject(Protocol):
+    """What an answer is about, as far as its printed form says: a dmods.target.Target, or a kernel."""
+
+    path: Optional[str]  # the dump; None for what is alive
+    pid: Optional[int]
+    notes: list[str]
+
+
 def render(  # noqa: PLR0917 (every front end gives all six)
-    report: Report, command: str, target: Optional[Target], json: bool, out: TextIO, err: TextIO
+    report: Report, command: str, target: Optional[Subject], json: bool, out: TextIO, err: TextIO
 ) -> None:
     """Writes the report: results to ``out``; notes (the target's and the report's) to ``err``, or into the JSON object.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from json import dumps
 from typing import Callable, Optional, TextIO
 
-from dmods.render import batches
+from dmods.render import Subject, batches
 from dmods.report import Report, Value
-from dmods.target import Target
 
 
-def write(report: Report, command: str, target: Optional[Target], notes: Callable[[], list[str]], out: TextIO) -> None:
+def write(report: Report, command: str, target: Optional[Subject], notes: Callable[[], list[str]], out: TextIO) -> None:
     """One object, written as the rows come: a row a line. ``notes`` is asked last."""
     out.write(f'{{"command": {dumps(command)}, "target": {dumps(_name(target))}, "tables": [')
     for number, table in enumerate(report.tables):
@@ -29,11 +28,11 @@ def write(report: Report, command: str, target: Optional[Target], notes: Callabl
     out.flush()
 
 
-def _name(target: Optional[Target]) -> Optional[str]:
-    """The core, or "process PID"; None for a command that needs no target."""
+def _name(target: Optional[Subject]) -> Optional[str]:
+    """The core, "process PID" or "kernel"; None for a command that needs no target."""
     if target is None or target.path is not None:
         return target.path if target is not None else None
-    return f"process {target.pid}"
+    return f"process {target.pid}" if target.pid is not None else "kernel"
 
 
 def _json_address(value: Value) -> str:

@@ -1,0 +1,2 @@
+"""The front end for drgn: every dmods command as ``drgn -c DUMP NAME`` and as ``%NAME`` at drgn's prompt, on kernel
+dumps and on cores of processes."""

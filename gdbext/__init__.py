@@ -14,11 +14,12 @@ def install(script: str) -> None:
     """
     import gdb
 
+    from dmods.frontend import check_set_up
     from gdbext import adopt, commands, output, session
-    from gdbext.bridge import bridge, check_set_up
+    from gdbext.bridge import WHO, bridge
 
     def start() -> None:
-        check_set_up()
+        check_set_up(WHO)
         session.watch()
         commands.register()
         adopt.at_start(script)

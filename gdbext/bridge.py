@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from importlib import import_module
-from pathlib import Path
 
 import gdb
 
 from dmods.errors import UserError
+from dmods.frontend import not_set_up
 from gdbext import output
 
-# What scripts/setup (or pip) puts there.
-_FROM_SETUP = ("dmods._engine", "elftools")
-
-
-def check_set_up() -> None:
-    """Raises UserError where gdb's own Python cannot load what the pack needs: scripts/setup was not run here."""
-    try:
-        for name in _FROM_SETUP:
-            import_module(name)  # of elftools only the outermost, which is empty
-    except ImportError as error:
-        raise _not_set_up(error) from None
-
-
-def _not_set_up(error: ImportError) -> UserError:
-    setup = Path(__file__).resolve().parents[1] / "scripts" / "setup"
-    return UserError(f"dmods is not set up for this gdb: {error}", f"run {setup}")
+WHO = "this gdb"
 
 
 def bridge(work: Callable[[], None]) -> None:
@@ -38,7 +22,7 @@ def bridge(work: Callable[[], None]) -> None:
         except ImportError as error:
             if error.name != "dmods._engine":
                 raise
-            raise _not_set_up(error) from None  # an engine older than what asks it: pulled, and not built again
+            raise not_set_up(error, WHO) from None  # an engine older than what asks it: pulled, and not built again
     except UserError as error:
         raise gdb.GdbError(f"{error.what}\n{error.how}") from None
     except KeyboardInterrupt:

@@ -7,18 +7,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Optional, cast
+from typing import Any, Optional
 
 import gdb
 
 import dmods.command
-from dmods.command import Argument, Command
+from dmods.command import KERNEL, Argument, Command
 from dmods.errors import UsageError, UserError
 from gdbext import output, session, sysbp
 from gdbext.bridge import bridge
-
-if TYPE_CHECKING:
-    from dmods.target import Target
 
 _PREFIX = "mdb"
 _registered: list[gdb.Command] = []
@@ -85,14 +82,14 @@ def _run(command: Command, argument: str) -> None:
         arguments = parse(command, argument)
     except SystemExit:  # argparse has printed the --help that was asked for
         return
-    if "kernel" in command.requires:
+    if KERNEL in command.requires:
         raise UserError(
             f"{command.name} is for kernel dumps, which gdb does not read", f"drgn -c vmcore {command.name}"
         )
     # A command that requires nothing of its target does not look at it.
     target = session.current_target() if command.requires else None
     with redirect_stderr(output.stderr()) as stderr:
-        report = command.run(cast("Target", target), arguments)
+        report = command.run(target, arguments)
         render(report, command.name, target, arguments.json, sys.stdout, stderr)
     gdb.set_convenience_variable("mdb_status", report.status)
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dmods import command
 from dmods.command import Argument, Command
-from dmods.reference import page, usage
+from dmods.reference import everything, page, usage
 from dmods.report import Report
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "COMMANDS.md").read_text() == page(command.find(name) for name in command.names()), (
-        "run scripts/docs"
-    )
+    assert (ROOT / "docs" / "COMMANDS.md").read_text() == page(everything()), "run scripts/docs"
 
 
 def test_usage_lines() -> None:
@@ -25,6 +22,16 @@ def test_usage_lines() -> None:
     assert usage(Argument("what", nargs="?", metavar="ADDR")) == "[ADDR]"
     assert usage(Argument("name")) == "NAME"
     assert usage(Argument("name", nargs="+")) == "NAME ..."
+
+
+def test_a_kernels_command_has_a_heading_of_its_own() -> None:
+    sides = [
+        Command("walk", "what it does", lambda _target, _args: Report(), requires=(side,))
+        for side in ("userland", "kernel")
+    ]
+    text = page(sides)
+    assert "| [`walk`](#walk) | what it does |\n| [`walk (kernel)`](#walk-kernel) | what it does |" in text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## walk", "## walk (kernel)"]
 
 
 def test_a_command_on_the_page() -> None:

@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 
 from dmods import command
 from dmods.command import Argument, Command
 from dmods.report import Column, Report, Table, Value
-from dmods.target import Target
 
 MODULES = (Column("module"),)
 COMMANDS = (Column("module", width=24), Column("command", width=14), Column("summary"))
 
 
-def run(_target: Target, args: argparse.Namespace) -> Report:
-    found = command.names()
+def run(_target: object, args: argparse.Namespace) -> Report:
+    found = command.modules()
+    totals: dict[str, Value] = {"modules": len(found)}
     if args.long:
-        return Report([Table("commands", COMMANDS, list(_each(found)))], totals={"modules": len(found)})
+        rows = [(module, name, command.load(module).summary) for name, _side, module in found]
+        return Report([Table("commands", COMMANDS, rows)], totals=totals)
     return Report(
-        [Table("modules", MODULES, [(_module(name),) for name in found], style="plain")], totals={"modules": len(found)}
+        [Table("modules", MODULES, [(module,) for _name, _side, module in found], style="plain")], totals=totals
     )
-
-
-def _each(names: list[str]) -> Iterator[tuple[Value, ...]]:
-    for name in names:
-        yield _module(name), name, command.find(name).summary
-
-
-def _module(name: str) -> str:
-    return f"dmods.commands.{name}"
 
 
 COMMAND = Command(
     name="dmods",
     summary="the modules and their commands",
-    description="Each command is a module of its own: a file in dmods/commands.",
+    description="Each command is a module of its own: a file in dmods/commands, or in drgnext/commands for kernels.",
     run=run,
     arguments=(Argument("-l", "--long", action="store_true", help="with the command of each and what it does"),),
     requires=(),

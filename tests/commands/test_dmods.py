@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import dmods.commands
+import drgnext.commands
 from dmods import command
 
 
@@ -15,27 +16,31 @@ def run(*words: str) -> str:
     ).stdout
 
 
-def files() -> list[str]:
-    folder = Path(dmods.commands.__file__).parent
-    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+def files() -> list[tuple[str, str]]:
+    """(name, module) of each file, by name."""
+    found = []
+    for room in (dmods.commands, drgnext.commands):
+        names = [path.stem for path in Path(room.__path__[0]).glob("*.py") if not path.stem.startswith("_")]
+        found += [(name, f"{room.__name__}.{name}") for name in names]
+    return sorted(found)
 
 
 def test_modules_are_the_files_of_the_commands() -> None:
-    assert run().split() == [f"dmods.commands.{name}" for name in files()]
+    assert sorted(run().split()) == sorted(module for _name, module in files())
 
 
 def test_commands_with_what_they_do() -> None:
     rows = json.loads(run("-l", "--json"))["tables"][0]["rows"]
-    assert [row["command"] for row in rows] == files()
+    assert sorted((row["command"], row["module"]) for row in rows) == files()
     lines = run("-l").splitlines()[1:]
     for row, line in zip(rows, lines):
-        assert row["summary"] == command.find(row["command"]).summary
+        assert row["summary"] == command.load(row["module"]).summary
         assert line.endswith(row["summary"])
 
 
 def test_every_command_names_itself_and_explains_itself() -> None:
-    for name in files():
-        found = command.find(name)
+    for name, module in files():
+        found = command.load(module)
         assert found.name == name
         assert found.summary
         assert not found.summary.endswith(".")

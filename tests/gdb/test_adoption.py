@@ -221,7 +221,7 @@ def test_an_unset_up_pack_says_what_to_run(here: str, gdb: Gdb, place: Path) -> 
     """A clone where scripts/setup was never run: no engine, no .venv."""
     clone = place / "clone"
     ignore = shutil.ignore_patterns("*.so", "__pycache__")
-    for package in ("dmods", "gdbext"):
+    for package in ("dmods", "gdbext", "drgnext"):
         shutil.copytree(ROOT / package, clone / package, ignore=ignore)
     done = gdb("-x", "clone/gdbext/heapcmds.py", here, "-ex", "mdb maps", "-ex", "print 40 + 2")
     assert "scripts/setup" in done.stderr
@@ -232,7 +232,7 @@ def test_an_unset_up_pack_says_what_to_run(here: str, gdb: Gdb, place: Path) -> 
 def test_installed_by_pip(here: str, gdb: Gdb, place: Path, program: Path) -> None:
     """In site-packages all packages are neighbours, and `python -m gdbext` tells where the launcher is."""
     site = place / "site-packages"
-    for package in ("dmods", "gdbext"):
+    for package in ("dmods", "gdbext", "drgnext"):
         shutil.copytree(ROOT / package, site / package)
     spec = importlib.util.find_spec("elftools")
     assert spec is not None

@@ -1,0 +1,1 @@
+"""What the kernel's commands share: the dump, and what its structures mean."""

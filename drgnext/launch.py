@@ -1,0 +1,60 @@
+"""From the words behind `drgn -c DUMP NAME` (or `%NAME` at the prompt) to the answer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dmods.command import KERNEL, USERLAND, Command, find
+from dmods.frontend import EXE, SYSROOT, check_set_up, guard, guard_program, not_set_up, safe_output
+from dmods.render import render
+from drgnext import session
+
+WHO = f"this drgn (Python {sys.version_info[0]}.{sys.version_info[1]}, {sys.executable})"
+
+
+def main(name: str, prog: Any) -> int:
+    """The launcher's: the exit status."""
+    safe_output()
+    return guard_program(lambda: _run(name, prog, sys.argv[1:], {}))
+
+
+def at_prompt(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> None:
+    """``variables`` are the prompt's own: addresses may be expressions of them. BrokenPipeError goes through:
+    drgn knows whose pipe it was."""
+
+    def work() -> int:
+        try:
+            return _run(name, prog, words, variables)
+        except SystemExit:  # argparse has printed the --help that was asked for
+            return 0
+
+    guard(work)
+
+
+def command_for(name: str, prog: Any) -> Command:
+    return find(name, KERNEL if session.is_kernel(prog) else USERLAND)
+
+
+def parser(command: Command, prog: Any) -> argparse.ArgumentParser:
+    """A core of a process may be of another machine; a kernel's files are drgn's business."""
+    extra = () if session.is_kernel(prog) else (EXE, SYSROOT)
+    return command.parser(after=extra)
+
+
+def _run(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> int:
+    check_set_up(WHO)
+    command = command_for(name, prog)
+    args = parser(command, prog).parse_args(words)
+    try:
+        # A command that requires nothing of its target does not look at it.
+        subject = session.subject(prog, command, args, variables) if command.requires else None
+        report = command.run(subject, args)
+        render(report, command.name, subject, args.json, sys.stdout, sys.stderr)
+    except ImportError as error:
+        if error.name != "dmods._engine":
+            raise
+        raise not_set_up(error, WHO) from None  # an engine older than what asks it: pulled, and not built again
+    return report.status

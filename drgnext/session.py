@@ -1,0 +1,91 @@
+"""drgn's program as what a command gets: a kernel, or a process. The same object for as long as drgn has it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from dmods.command import KERNEL, USERLAND, Command
+from dmods.errors import UserError
+from dmods.frontend import check_sysroot
+
+if TYPE_CHECKING:
+    from drgnext.kernel.target import Kernel
+    from drgnext.target import CoreTarget
+
+# (drgn's program, what it and the command line were, the subject). One is what drgn itself can have at its prompt.
+_known: list[tuple[Any, Hashable, Any]] = []
+
+
+def is_kernel(prog: Any) -> bool:
+    from drgn import ProgramFlags
+
+    return bool(prog.flags & ProgramFlags.IS_LINUX_KERNEL)
+
+
+def subject(
+    prog: Any, command: Command, args: argparse.Namespace, variables: Mapping[str, Any]
+) -> Union[Kernel, CoreTarget]:
+    """Raises UserError where the command is for the other side, or drgn has nothing that it could be for."""
+    _check_side(prog, command)
+    if is_kernel(prog):
+        kernel: Kernel = _kept(prog, KERNEL, lambda: _kernel(prog))
+        return kernel
+    core = _core(prog)
+    check_sysroot(args.sysroot)
+    status = os.stat(core)
+    key = (core, status.st_ino, status.st_size, status.st_mtime_ns, args.exe, args.sysroot)
+    target: CoreTarget = _kept(prog, key, lambda: _process(prog, core, args))
+    target.variables = variables
+    return target
+
+
+def _kept(prog: Any, key: Hashable, make: Any) -> Any:
+    if not _known or _known[0][0] is not prog or _known[0][1] != key:
+        _known[:] = [(prog, key, make())]
+    return _known[0][2]
+
+
+def _kernel(prog: Any) -> Kernel:
+    from drgnext.kernel.target import Kernel
+
+    return Kernel(prog)
+
+
+def _process(prog: Any, core: str, args: argparse.Namespace) -> CoreTarget:
+    from drgnext.target import CoreTarget
+
+    return CoreTarget(prog, core, args.exe, args.sysroot)
+
+
+def _check_side(prog: Any, command: Command) -> None:
+    what = prog.core_dump_path or "what drgn has here"
+    if is_kernel(prog) and KERNEL not in command.requires:
+        raise UserError(
+            f"{command.name} is for processes, and {what} is a kernel",
+            f"drgn -c core.PID {command.name}; `dmods -l` lists the commands",
+        )
+    if not is_kernel(prog) and USERLAND not in command.requires:
+        raise UserError(
+            f"{command.name} is for kernels, and {what} is not a kernel",
+            f"drgn -c vmcore {command.name}; for this: findleaks, whatis, panicinfo, ... (`dmods -l` lists them all)",
+        )
+
+
+def _core(prog: Any) -> str:
+    from drgn import ProgramFlags
+
+    core: Optional[str] = prog.core_dump_path
+    if core is None and prog.flags & ProgramFlags.IS_LIVE:
+        # drgn leaves the process running, and gives none of its registers.
+        raise UserError(
+            "drgn does not stop a process, and a heap that moves cannot be told",
+            "take a core (gcore PID) and open that, or: gdb -x heapcmds.py -p PID",
+        )
+    if core is None:
+        raise UserError("drgn has neither a core nor a kernel here", "open one: drgn -c DUMP NAME")
+    if not os.path.exists(core):
+        raise UserError(f"{core} is no longer there", "dmods reads the core itself: put it back, or open another")
+    return core

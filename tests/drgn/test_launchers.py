@@ -1,0 +1,193 @@
+"""`drgn -c CORE NAME`: the literal command line, on a process's core."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import dmods.command
+from tests.corekit import Crash
+from tests.drgn.conftest import DRGN, ROOT, Drgn, drgn_environment
+
+
+def own(stderr: str) -> list[str]:
+    """What dmods said there: drgn warns of missing symbols by itself."""
+    return [line for line in stderr.splitlines() if not line.startswith(("warning: ", "critical: "))]
+
+
+def test_as_typed_from_a_folder_with_the_launchers(drgn: Drgn, crashed: Crash) -> None:
+    done = drgn("-c", crashed.core, "maps", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["target"] == str(crashed.core)
+    alone = subprocess.run(
+        [sys.executable, "-m", "dmods", "maps", crashed.core, "--json"], capture_output=True, check=True
+    )
+    assert found == json.loads(alone.stdout)
+
+
+def test_as_typed_from_the_projects_root(drgn: Drgn, crashed: Crash) -> None:
+    done = drgn("-c", crashed.core, "findleaks", where=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "Total" in done.stdout
+    done = drgn("-c", crashed.core, "memstat", where=ROOT)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_link_launchers_links_every_command_and_leaves_the_users_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "maps").write_text("mine")
+    done = subprocess.run(
+        [ROOT / "scripts" / "link-launchers", "."], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "./maps" in done.stderr
+    assert (tmp_path / "maps").read_text() == "mine"
+    for name in {*dmods.command.names()} - {"maps"}:
+        assert (tmp_path / name).resolve() == ROOT / "drgnext" / "launcher.py"
+
+
+def test_link_launchers_leaves_the_projects_own_root_as_it_is() -> None:
+    before = {path.name: path.readlink() for path in ROOT.iterdir() if path.is_symlink()}
+    made = {name for name in dmods.command.names() if name not in before and not (ROOT / name).exists()}
+    try:
+        subprocess.run([ROOT / "scripts" / "link-launchers", "."], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        assert {name: (ROOT / name).readlink() for name in before} == before
+        assert (ROOT / "dmods" / "__init__.py").exists()
+    finally:
+        for name in made:
+            (ROOT / name).unlink(missing_ok=True)
+
+
+def test_the_module_links_the_same_launchers(tmp_path: Path) -> None:
+    """As after `pip install`, where there are no scripts."""
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-m", "drgnext", tmp_path], capture_output=True, text=True, check=True)
+        assert {Path(line).name for line in done.stdout.splitlines()} == {*dmods.command.names()}
+    assert (tmp_path / "findleaks").resolve() == ROOT / "drgnext" / "launcher.py"
+
+
+def test_help_and_usage(drgn: Drgn, crashed: Crash) -> None:
+    done = drgn("-c", crashed.core, "whatis", "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: whatis ")
+    done = drgn("-c", crashed.core, "whatis")
+    assert done.returncode == 2
+    assert len(own(done.stderr)) == 2
+    assert "required: ADDR" in done.stderr
+
+
+def test_a_status_of_the_commands_own(drgn: Drgn, crashed: Crash, core: Path) -> None:
+    assert drgn("-c", core, "findleaks", "--fail-on-leak").returncode == 3
+    assert drgn("-c", crashed.core, "findleaks", "--fail-on-leak").returncode == 0
+
+
+def test_notes_go_to_stderr(drgn: Drgn, crashed: Crash, tmp_path: Path) -> None:
+    cut = tmp_path / "core.cut"
+    cut.write_bytes(crashed.core.read_bytes()[:-5000])
+    done = drgn("-c", cut, "maps")
+    assert done.returncode == 0
+    assert "note: the core is truncated" in done.stderr
+    assert "note:" not in done.stdout
+
+
+def test_a_reader_that_has_seen_enough(place: Path, tmp_path: Path, crashed: Crash) -> None:
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"'{DRGN}' -q -c '{crashed.core}' walk mapping | head -n 1"],
+        cwd=place, env=drgn_environment(tmp_path), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("0x")
+
+
+def test_an_address_may_be_a_drgn_expression(drgn: Drgn, crashed: Crash) -> None:
+    plain = drgn("-c", crashed.core, "whatis", "main")
+    asked = drgn("-c", crashed.core, "whatis", 'prog["main"]')
+    assert plain.returncode == asked.returncode == 0
+    assert plain.stdout == asked.stdout
+    wrong = drgn("-c", crashed.core, "whatis", 'prog["no_such_thing"]')
+    assert wrong.returncode == 2
+    assert "Traceback" not in wrong.stderr
+
+
+def test_without_drgn_a_launcher_says_what_to_type(place: Path) -> None:
+    done = subprocess.run([sys.executable, "findleaks"], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "dmods: findleaks is for drgn: drgn -c DUMP findleaks\n"
+
+
+def test_files_beside_the_dump_are_not_imported(drgn: Drgn, place: Path, crashed: Crash) -> None:
+    for name in ("json", "argparse", "bisect", "heapq", "elftools"):
+        (place / f"{name}.py").write_text("raise SystemExit('imported what lay beside the dump')")
+    done = drgn("-c", crashed.core, "maps", "--json")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_live_process(drgn: Drgn) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            done = drgn("-p", process.pid, "findleaks")
+        finally:
+            process.kill()
+    assert done.returncode == 1
+    assert "gcore" in done.stderr
+    assert len(own(done.stderr)) == 2
+
+
+def test_not_a_core(drgn: Drgn, place: Path) -> None:
+    (place / "notes.txt").write_text("no core\n" * 10)
+    done = drgn("-c", "notes.txt", "findleaks")
+    assert done.returncode == 1
+    assert "not an ELF core file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A checkout where scripts/setup was never run: no engine, no .venv."""
+    where = tmp_path / "clone"
+    for package in ("dmods", "drgnext"):
+        shutil.copytree(ROOT / package, where / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    return where
+
+
+def test_an_unset_up_pack_says_what_to_run(drgn: Drgn, clone: Path, crashed: Crash) -> None:
+    (clone / "findleaks").symlink_to("drgnext/launcher.py")
+    # The venv knows this very checkout, which would come first.
+    done = drgn("-c", crashed.core, clone / "findleaks", PYTHONPATH=str(clone))
+    assert done.returncode == 1
+    lines = own(done.stderr)
+    assert len(lines) == 2
+    assert "dmods._engine" in lines[0]
+    assert lines[1].strip() == f"run {clone}/scripts/setup"
+
+
+def test_interrupted(place: Path, tmp_path: Path, crashed: Crash) -> None:
+    """Ctrl-C in a command that would take an hour."""
+    slow = "import time; print('at work', flush=True); time.sleep(3600)"
+    (place / "sitecustomize.py").write_text(
+        "import signal, dmods.commands.maps as m\n"
+        # A shell that runs the suite in the background has it ignore SIGINT, and children inherit that.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"object.__setattr__(m.COMMAND, 'run', lambda target, args: exec({slow!r}))\n"
+    )
+    with subprocess.Popen(
+        [DRGN, "-q", "-c", crashed.core, "maps"],
+        cwd=place, env={**drgn_environment(tmp_path), "PYTHONPATH": f"{place}:{ROOT}"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "at work\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _out, err = process.communicate(timeout=30)
+        assert time.monotonic() - began < 5
+    assert process.returncode == 130
+    assert err == "interrupted\n"
