@@ -163,6 +163,81 @@ class Heap:
         """(usable size, live blocks, free blocks, leaked blocks), by size: of all runs, or those with that arena
         number."""
 
+# (block, where the record lies, bytes asked for, ns of CLOCK_MONOTONIC, stack, thread); stack and thread 0: not known
+RecordRow = tuple[int, int, int, int, int, int]
+# (where it lies, sequence, whether freed, block, bytes asked for, ns, stack, thread; of a freed block, or zeros: (ns,
+# stack, thread) of its allocation, and (where a copy of its first bytes lies, how many there are))
+LogRow = tuple[int, int, bool, int, int, int, int, int, tuple[int, int, int], tuple[int, int]]
+# (usable size, own mapping, index of the recorder, stack, count, oldest block, its record, blocks kept alive, bytes kept
+# alive); recorder and record are None where nobody recorded them: then the block is the lowest
+LeakGroup = tuple[int, bool, Optional[int], int, int, int, Optional[RecordRow], int, int]
+
+class Records:
+    """What one recorder kept of live blocks, and its log. Immutable; sorted by block."""
+
+    logged: int  # transactions
+
+    def __init__(
+        self, records: list[RecordRow], transactions: list[LogRow], stacks: list[list[int]], mean: int
+    ) -> None:
+        """Of a recorder that is read elsewhere. Here a stack is its number in ``stacks`` counted from 1 (lists of
+        addresses, innermost first); from then on only ``stack`` knows what it is. ``mean``: bytes between samples on
+        average, 0 where every block was recorded."""
+
+    def __len__(self) -> int: ...
+    def of_block(self, address: int) -> RecordRow | None:
+        """The record of the block that begins exactly there."""
+
+    def at(self, at: int) -> RecordRow | None:
+        """The record that lies exactly there."""
+
+    def records(self, start: int, most: int, threads: list[int] | None = None) -> list[RecordRow]:
+        """Up to ``most`` records by block, from block ``start`` on; of these threads only."""
+
+    def stack(self, key: int) -> tuple[list[tuple[int, bool]], bool]:
+        """Frames, innermost first, as (address, whether it is exact: else a return address); and whether there were
+        more. Bounded, whatever the tables say."""
+
+    def logged_at(self, at: int) -> LogRow | None:
+        """The transaction that lies exactly there."""
+
+    def logged_of(self, address: int, most: int) -> list[LogRow]:
+        """Up to ``most`` transactions of blocks that began exactly there, newest first."""
+
+    def logged_holding(self, address: int) -> LogRow | None:
+        """The newest transaction of a block that held the address."""
+
+    def log(self, before: int, most: int, freed: bool | None = None, threads: list[int] | None = None) -> list[LogRow]:
+        """Up to ``most`` transactions with a lower sequence than ``before``, newest first."""
+
+    def users(self) -> list[tuple[int, int, int, float, float, int, int, RecordRow]]:
+        """By stack, biggest first: (stack, records, their bytes, how many blocks and bytes they stand for, least and
+        largest size, the oldest record)."""
+
+def read_audit(
+    image: Image,
+    shadow: tuple[int, list[int], list[tuple[int, int, int]]],
+    stacks: tuple[int, int, int, int, int],
+    log: tuple[int, int, int],
+    contents: tuple[int, int, int],
+    clock: tuple[int, int, int, int],
+    frames: int,
+    mean: int,
+    progress: Progress = None,
+) -> tuple[Records, tuple[bool, bool, bool, int, int]]:
+    """The auditor's tables (audit/format.h), each read once.
+
+    ``shadow``: (top, [top_shift, top_count, middle_shift, middle_count, granule_shift, leaf_records, record_size,
+    offset_shift], bits of live, offset, stack, thread, size and time); ``stacks``: (chunks, chunk_shift, chunk_count,
+    entry_size, count); ``log`` and ``contents``: (entries, capacity, entry_size); ``clock``: (ns of time 0, shift,
+    numerator, denominator); at most ``frames`` frames of a stack.
+    Also gives whether the numbers of shadow, stacks and log made no sense; how many tables were not (wholly) in the
+    dump; and how many entries contradicted themselves.
+    """
+
+def group_leaks(recorders: list[Records], blocks: list[Block]) -> list[LeakGroup]:
+    """Direct leaks by size and stack: each is looked up with the recorders in turn."""
+
 def find_bins(image: Image, ranges: list[tuple[int, int]], word: int) -> list[int]:
     """Where a ``malloc_state.bins`` may begin: candidates, to be validated."""
 

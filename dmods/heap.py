@@ -12,10 +12,11 @@ from typing import Callable, Optional
 from weakref import WeakKeyDictionary
 
 from dmods import _engine
+from dmods import records as allocation_records
 from dmods.glibc import arenas, bins, caches, runs
 from dmods.glibc.words import Words
 from dmods.progress import Progress
-from dmods.roots import Roots
+from dmods.roots import Roots, readable, without
 from dmods.roots import find as find_roots
 from dmods.target import Target
 
@@ -88,11 +89,13 @@ class ProcessHeap:
         self.words = Words(target.image(), target.arch.word)
         hint = target.lookup("main_arena")
         started = _Clock()
-        mallocs = arenas.find(self.words, target.mappings(), hint.address if hint else None)
-        self.layout = runs.arrange(self.words, mallocs, target.mappings(), _PAGE)
+        self.records = allocation_records.of(target)
+        self.mappings = without(target.mappings(), self.records.own)
+        mallocs = arenas.find(self.words, self.mappings, hint.address if hint else None)
+        self.layout = runs.arrange(self.words, mallocs, self.mappings, _PAGE)
         self.arenas = self.layout.arenas
         self.notes.extend(self.layout.notes)
-        self.roots: Roots = find_roots(target, self.layout.owned)
+        self.roots: Roots = find_roots(target, self.layout.owned, self.records.own)
         self.index = self._index()
         self.reports = self.index.reports()
         watched = [chunk for report in self.reports for chunk in report["watched"]]
@@ -233,9 +236,7 @@ class ProcessHeap:
     def referrers(self, block: Block, most: int, start_only: bool = False) -> list[int]:
         """Addresses of up to ``most`` words anywhere in memory that point into the block, or with ``start_only`` to its
         first byte (dead memory and free blocks included)."""
-        from dmods.roots import readable
-
-        ranges = readable(self.target.mappings())
+        ranges = readable(self.mappings)
         end = block.address + 1 if start_only else block.end
         return _engine.find_pointers(self.target.image(), ranges, self.words.size, block.address, end, most)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import replace
 from typing import Optional
 
 from dmods.elf import PAGE
@@ -131,15 +130,8 @@ def _split(mapping: AddressRange, kind: str, claims: Sequence[Claim]) -> Iterato
     at = mapping.start
     for start, end, claimed in _within(claims, mapping):
         if start > at:
-            yield _part(mapping, at, start), kind
-        yield _part(mapping, max(start, at), min(end, mapping.end)), claimed
+            yield mapping.part(at, start), kind
+        yield mapping.part(max(start, at), min(end, mapping.end)), claimed
         at = min(end, mapping.end)
     if at < mapping.end:
-        yield _part(mapping, at, mapping.end), kind
-
-
-def _part(mapping: AddressRange, start: int, end: int) -> AddressRange:
-    skip = start - mapping.start
-    dumped = max(0, min(mapping.dumped - skip, end - start))
-    offset = mapping.offset + skip if mapping.path is not None else 0
-    return replace(mapping, start=start, end=end, offset=offset, dumped=dumped)
+        yield mapping.part(at, mapping.end), kind

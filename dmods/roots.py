@@ -35,17 +35,17 @@ class Roots:
     notes: list[str] = field(default_factory=list)
 
 
-def find(target: Target, owned: Ranges) -> Roots:
+def find(target: Target, owned: Ranges, recorders: Iterable[tuple[int, int]] = ()) -> Roots:
     """The roots of a process whose allocator owns ``owned``. ``dead`` may lie within blocks, too (stacks that a
-    program allocated)."""
+    program allocated). What ``recorders`` of allocations wrote down of a block does not keep it alive."""
     roots = Roots()
-    dead = Ranges(_dead_stacks(target, owned))
+    excluded = Ranges([*owned, *recorders])
+    dead = Ranges(_dead_stacks(target, excluded))
     roots.dead = list(dead)
     for thread in target.threads():
         roots.values.extend(thread.registers.values())
     if not target.threads():
         roots.notes.append("no registers and stack pointers are known: all of every stack counts as live")
-    excluded = Ranges(owned)
     for start, end in dead:
         excluded.add(start, end)
     roots.ranges = excluded.without(_memory(target, roots.notes))
@@ -139,6 +139,17 @@ def _reads_red_zone(target: Target, pc: int) -> bool:
             return False
         pc = int(jump.group(1), 16) if jump else pc + length
     return False
+
+
+def without(mappings: Iterable[AddressRange], ranges: Iterable[tuple[int, int]]) -> list[AddressRange]:
+    """The parts of the mappings that are outside the ranges."""
+    left_out = Ranges(ranges)
+    found: list[AddressRange] = []
+    for mapping in mappings:
+        parts = left_out.without([(mapping.start, mapping.end)])
+        whole = parts == [(mapping.start, mapping.end)]
+        found.extend([mapping] if whole else [mapping.part(start, end) for start, end in parts])
+    return found
 
 
 def readable(mappings: Iterable[AddressRange]) -> list[tuple[int, int]]:

@@ -46,6 +46,13 @@ class AddressRange:
     def size(self) -> int:
         return self.end - self.start
 
+    def part(self, start: int, end: int) -> AddressRange:
+        """``[start, end)`` of it."""
+        skip = start - self.start
+        dumped = max(0, min(self.dumped - skip, end - start))
+        offset = self.offset + skip if self.path is not None else 0
+        return AddressRange(start, end, self.flags, self.path, offset, dumped)
+
     def __contains__(self, address: object) -> bool:
         return isinstance(address, int) and self.start <= address < self.end
 

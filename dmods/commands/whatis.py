@@ -148,7 +148,7 @@ def _referrers(places: Places, block: Optional[Block], address: int, most: int, 
     rows = list(_registers(places, low, high))
     target = places.target
     found = _engine.find_pointers(
-        target.image(), readable(target.mappings()), target.arch.word, low, high, _MOST_REFERRERS
+        target.image(), readable(places.heap.mappings), target.arch.word, low, high, _MOST_REFERRERS
     )
     outside = [at for at in found if not (block is not None and low <= at < high)]
     ranked = sorted(outside, key=lambda at: _rank(places, at))

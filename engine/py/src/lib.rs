@@ -9,6 +9,7 @@ mod address;
 mod disassemble;
 mod heap;
 mod image;
+mod records;
 mod symbols;
 mod unwind;
 mod watch;
@@ -21,6 +22,9 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(heap::find_mmapped, m)?)?;
     m.add_function(wrap_pyfunction!(heap::find_stretches, m)?)?;
     m.add_function(wrap_pyfunction!(heap::find_pointers, m)?)?;
+    m.add_class::<records::Records>()?;
+    m.add_function(wrap_pyfunction!(records::read_audit, m)?)?;
+    m.add_function(wrap_pyfunction!(records::group_leaks, m)?)?;
     m.add_class::<symbols::Symbols>()?;
     m.add_function(wrap_pyfunction!(symbols::demangle, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::elf_section, m)?)?;

@@ -1,0 +1,337 @@
+"""Allocation records: who allocated a block, when and from where, as something inside the process wrote it down.
+
+Whoever it was (dmods' own auditor, an allocator that profiles itself), commands see the same: :func:`of` a target. A
+new source is one entry in ``_sources``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
+from weakref import WeakKeyDictionary
+
+from dmods import _engine
+from dmods.errors import UsageError, UserError
+from dmods.target import Target
+
+if TYPE_CHECKING:
+    from dmods._engine import LogRow, RecordRow
+
+_BATCH = 65536
+_MOST_HISTORY = 4096  # transactions of one block that are listed
+HOW = "next time start the program with `dmods run -- PROG ARGS...`: the auditor then records every allocation"
+
+
+class RecordedThread(NamedTuple):
+    """A thread as the recorder knew it; it may have exited long ago."""
+
+    tid: Optional[int]
+    name: Optional[str] = None
+    pthread: Optional[int] = None  # pthread_self()
+
+
+NOBODY = RecordedThread(None)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one recorder left in the process. ``load`` reads it, when it is first asked for.
+
+    A row's thread is an index into ``threads``, whose first entry stands for an unknown one. ``own`` is the recorder's
+    own memory: nothing in it is a leak, and nothing in it keeps a block alive. ``mean`` is how many bytes lie between
+    two samples on average, 0 where every block was recorded. ``epoch`` is what makes a record's ns (CLOCK_MONOTONIC)
+    those of CLOCK_REALTIME; None: not known. ``log``: whether it keeps transactions.
+    """
+
+    name: str
+    load: Callable[[], _engine.Records]
+    threads: Sequence[RecordedThread]
+    own: Sequence[tuple[int, int]] = ()
+    mean: int = 0
+    epoch: Optional[int] = None
+    log: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def rows(self) -> _engine.Records:
+        return self.load()
+
+    def thread(self, number: int) -> RecordedThread:
+        return self.threads[number] if number < len(self.threads) else NOBODY
+
+    def threads_called(self, text: str, number: Optional[int]) -> list[int]:
+        """The numbers of the threads whose tid, ``pthread_t`` or name that is."""
+        return [
+            index
+            for index, thread in enumerate(self.threads)
+            if index and ((number is not None and number in (thread.tid, thread.pthread)) or thread.name == text)
+        ]
+
+
+class Stack(NamedTuple):
+    """Frames, innermost first, as (address, whether it is exact: else it is a return address)."""
+
+    frames: Sequence[tuple[int, bool]]
+    truncated: bool  # there were more
+
+
+@dataclass(frozen=True)
+class Record:
+    """A live block: ``bufctl`` is where the record itself lies, ``time`` in ns of CLOCK_MONOTONIC."""
+
+    recording: Recording
+    bufctl: int
+    address: int
+    requested: int
+    time: int
+    thread: RecordedThread
+    stack_key: int
+
+    @property
+    def stack(self) -> Stack:
+        return Stack(*self.recording.rows.stack(self.stack_key))
+
+    @property
+    def lastlog(self) -> Optional[Transaction]:
+        """The newest transaction of the block, where the log still has it."""
+        return next(self.history(), None)
+
+    def history(self) -> Iterator[Transaction]:
+        """What happened at the block's address, newest first."""
+        return _history(self.recording, self.address, None)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What happened to a block, by whom, when. ``at`` is where the entry of the log lies. Of a freed block:
+    ``contents`` (address, bytes) of a copy of its beginning, and who had allocated it when, where that is known."""
+
+    recording: Recording
+    at: int
+    sequence: int
+    freed: bool
+    address: int
+    requested: int
+    time: int
+    thread: RecordedThread
+    stack_key: int
+    contents: Optional[tuple[int, int]]
+    alloc_time: int
+    alloc_thread: RecordedThread
+    alloc_stack_key: int
+
+    @property
+    def stack(self) -> Stack:
+        return Stack(*self.recording.rows.stack(self.stack_key))
+
+    @property
+    def alloc_stack(self) -> Stack:
+        return Stack(*self.recording.rows.stack(self.alloc_stack_key))
+
+    @property
+    def event(self) -> str:
+        return "freed" if self.freed else "allocated"
+
+    @property
+    def lastlog(self) -> Optional[Transaction]:
+        """The one before it at the same address."""
+        return next(self.history(), None)
+
+    def history(self) -> Iterator[Transaction]:
+        """What happened at the block's address before, newest first."""
+        return _history(self.recording, self.address, self.sequence)
+
+
+Entry = Union[Record, Transaction]
+
+
+@dataclass(frozen=True)
+class User:
+    """The live blocks of one stack. ``likely_...``: what the records stand for, where only samples were taken."""
+
+    recording: Recording
+    stack_key: int
+    count: int
+    bytes: int  # asked for
+    likely_count: float
+    likely_bytes: float
+    least: int
+    most: int
+    oldest: Record
+
+    @property
+    def stack(self) -> Stack:
+        return Stack(*self.recording.rows.stack(self.stack_key))
+
+
+class Records:
+    """All recordings of a process: none, mostly."""
+
+    def __init__(self, recordings: Iterable[Recording]) -> None:
+        self.recordings = list(recordings)
+
+    def __bool__(self) -> bool:
+        return bool(self.recordings)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is missing or wrong, as far as has been read."""
+        return [note for recording in self.recordings for note in recording.notes]
+
+    @property
+    def own(self) -> list[tuple[int, int]]:
+        """The recorders' own memory."""
+        return [extent for recording in self.recordings for extent in recording.own]
+
+    @property
+    def sampled(self) -> bool:
+        return any(recording.mean for recording in self.recordings)
+
+    def of_block(self, address: int) -> Optional[Record]:
+        """The record of the block that begins exactly there."""
+        for recording in self.recordings:
+            row = recording.rows.of_block(address)
+            if row is not None:
+                return record(recording, row)
+        return None
+
+    def at(self, address: int) -> Optional[Entry]:
+        """The record, or entry of a log, that itself lies exactly there."""
+        for recording in self.recordings:
+            row = recording.rows.at(address)
+            if row is not None:
+                return record(recording, row)
+            logged = recording.rows.logged_at(address)
+            if logged is not None:
+                return transaction(recording, logged)
+        return None
+
+    def last_of(self, address: int) -> Optional[Transaction]:
+        """The newest transaction of a block that began there, or else of one that held the address."""
+        for recording in self.recordings:
+            row = next(iter(recording.rows.logged_of(address, 1)), None) or recording.rows.logged_holding(address)
+            if row is not None:
+                return transaction(recording, row)
+        return None
+
+    def all(self, threads: Optional[str] = None, number: Optional[int] = None) -> Iterator[Record]:
+        """Every record, by address; with ``threads`` (and its ``number``) only those of the threads so called."""
+        for recording in self.recordings:
+            numbers = recording.threads_called(threads, number) if threads is not None else None
+            at = 0
+            while rows := recording.rows.records(at, _BATCH, numbers):
+                yield from (record(recording, row) for row in rows)
+                at = rows[-1][0] + 1
+
+    def log(
+        self, freed: Optional[bool] = None, threads: Optional[str] = None, number: Optional[int] = None
+    ) -> Iterator[Transaction]:
+        """The transactions, newest first; of one kind, of some threads, where asked."""
+        for recording in self.recordings:
+            numbers = recording.threads_called(threads, number) if threads is not None else None
+            before = 1 << 64
+            while rows := recording.rows.log(before, _BATCH, freed, numbers):
+                yield from (transaction(recording, row) for row in rows)
+                before = rows[-1][1]
+
+    def users(self) -> list[User]:
+        """Who holds memory, by stack; the biggest first."""
+        found = [
+            User(recording, key, count, size, likely_count, likely, least, most, record(recording, oldest))
+            for recording in self.recordings
+            for key, count, size, likely_count, likely, least, most, oldest in recording.rows.users()
+        ]
+        return sorted(found, key=lambda user: -user.likely_bytes)
+
+
+def record(recording: Recording, row: RecordRow) -> Record:
+    address, at, size, time, stack, thread = row
+    return Record(recording, at, address, size, time, recording.thread(thread), stack)
+
+
+def transaction(recording: Recording, row: LogRow) -> Transaction:
+    at, sequence, freed, address, size, time, stack, thread, alloc, (copy, kept) = row
+    alloc_time, alloc_stack, alloc_thread = alloc
+    return Transaction(
+        recording,
+        at,
+        sequence,
+        freed,
+        address,
+        size,
+        time,
+        recording.thread(thread),
+        stack,
+        (copy, kept) if copy else None,
+        alloc_time,
+        recording.thread(alloc_thread),
+        alloc_stack,
+    )
+
+
+def _history(recording: Recording, address: int, before: Optional[int]) -> Iterator[Transaction]:
+    rows = recording.rows.logged_of(address, _MOST_HISTORY)
+    return (transaction(recording, row) for row in rows if before is None or row[1] < before)
+
+
+# -- a target's -------------------------------------------------------------------------------------------------------
+
+
+def _sources() -> Sequence[Callable[[Target], Optional[Recording]]]:
+    """Each finds its recorder's root, and reads no more than that."""
+    from dmods import audit
+
+    return (audit.find,)
+
+
+_cache: WeakKeyDictionary[Target, tuple[Hashable, Records]] = WeakKeyDictionary()
+
+
+def of(target: Target) -> Records:
+    """The target's records: found once for each state of it, read when first asked for."""
+    state = target.state()
+    kept = _cache.get(target)
+    if kept is None or kept[0] != state:
+        found = (source(target) for source in _sources())
+        kept = (state, Records(recording for recording in found if recording is not None))
+        _cache[target] = kept
+    return kept[1]
+
+
+def require(target: Target, log: bool = False) -> Records:
+    """The target's records. Raises UserError where there are none; with ``log``, where nobody kept transactions."""
+    records = of(target)
+    if not records:
+        raise UserError("no allocation records: the program did not run under the auditor", HOW)
+    if log and not any(recording.log for recording in records.recordings):
+        how = "next time: `dmods run --audit audit,log=100000 -- PROG ARGS...`"
+        raise UserError("no transaction log: the auditor was not asked for one", how)
+    return records
+
+
+def named(target: Target, text: str) -> Entry:
+    """What a user means by an address: a bufctl, an entry of the log, a block, or any address in one; of a freed block
+    its last transaction. Raises UsageError, UserError."""
+    records = require(target)
+    address = target.evaluate(text)
+    found: Optional[Entry] = records.at(address) or records.of_block(address)
+    if found is not None:
+        return found
+    from dmods import heap
+
+    block = heap.of(target).block_at(address)
+    found = records.of_block(block.address) if block is not None else None
+    found = found or records.last_of(address)
+    if found is not None:
+        return found
+    if block is None:
+        raise UsageError(f"{text} is no bufctl and in no buffer", "`mdb whatis` says what it is")
+    if block.state == heap.FREE:
+        raise UserError(f"the buffer at {block.address:#x} is free, and the log does not go back to it", HOW_LOG)
+    why = "only samples were recorded" if records.sampled else "it may be older than the auditor"
+    raise UserError(f"the buffer at {block.address:#x} has no record: {why}", "`walk bufctl` lists the records")
+
+
+HOW_LOG = "a log keeps who freed what: `dmods run --audit audit,log=1000000 -- PROG ARGS...`"

@@ -1,0 +1,188 @@
+//! Records and leaks, added up by stack.
+
+use std::collections::HashMap;
+
+use super::{Record, Records};
+
+/// Records of one stack.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct User {
+    pub stack: u32,
+    pub count: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// What count and bytes stand for where only samples were recorded.
+    pub likely_count: f64,
+    pub likely_bytes: f64,
+    pub least: u64,
+    pub most: u64,
+    pub oldest: Record,
+}
+
+/// The first key that was met with the same frames: two threads may have entered one stack into the table twice.
+struct Canon<'a> {
+    records: &'a Records,
+    known: HashMap<u32, u32>,
+    frames: HashMap<Vec<u64>, u32>,
+}
+
+impl<'a> Canon<'a> {
+    fn new(records: &'a Records) -> Self {
+        Canon { records, known: HashMap::new(), frames: HashMap::new() }
+    }
+
+    fn key(&mut self, stack: u32) -> u32 {
+        if let Some(&known) = self.known.get(&stack) {
+            return known;
+        }
+        let frames: Vec<u64> = self.records.stacks.nodes(stack).map(|node| node.pc).collect();
+        let key = if frames.is_empty() { 0 } else { *self.frames.entry(frames).or_insert(stack) };
+        self.known.insert(stack, key);
+        key
+    }
+}
+
+/// The users of memory by stack, those with most (likely) bytes first.
+pub fn users(records: &Records) -> Vec<User> {
+    let mut canon = Canon::new(records);
+    let mut users: HashMap<u32, User> = HashMap::new();
+    for record in records.all() {
+        let weight = records.weight(record.size);
+        let stack = canon.key(record.stack);
+        let user = users.entry(stack).or_insert(User {
+            stack,
+            count: 0,
+            bytes: 0,
+            likely_count: 0.0,
+            likely_bytes: 0.0,
+            least: u64::MAX,
+            most: 0,
+            oldest: *record,
+        });
+        user.count += 1;
+        user.bytes = user.bytes.saturating_add(record.size);
+        user.likely_count += weight;
+        user.likely_bytes += weight * record.size as f64;
+        user.least = user.least.min(record.size);
+        user.most = user.most.max(record.size);
+        if record.time < user.oldest.time {
+            user.oldest = *record;
+        }
+    }
+    let mut users: Vec<User> = users.into_values().collect();
+    users.sort_by(|a, b| b.likely_bytes.total_cmp(&a.likely_bytes).then(a.oldest.address.cmp(&b.oldest.address)));
+    users
+}
+
+/// A block that leaked directly.
+#[derive(Clone, Copy, Debug)]
+pub struct Leak {
+    pub address: u64,
+    pub size: u64,
+    pub mmapped: bool,
+    pub kept_count: u64,
+    pub kept_bytes: u64,
+}
+
+/// Leaks of one size and stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeakGroup {
+    pub size: u64,
+    pub mmapped: bool,
+    /// Which of the recorders has the records; None: nobody.
+    pub recorder: Option<usize>,
+    pub stack: u32,
+    pub count: u64,
+    /// The oldest, or the lowest where there are no records.
+    pub first: u64,
+    pub record: Option<Record>,
+    pub kept_count: u64,
+    pub kept_bytes: u64,
+}
+
+/// Adds leaks up by size and stack. A block is looked up with each recorder in turn.
+pub fn group(recorders: &[&Records], leaks: &[Leak]) -> Vec<LeakGroup> {
+    let mut canons: Vec<Canon> = recorders.iter().map(|records| Canon::new(records)).collect();
+    let mut groups: HashMap<(bool, u64, Option<usize>, u32), LeakGroup> = HashMap::new();
+    for leak in leaks {
+        let found = recorders.iter().enumerate().find_map(|(index, records)| {
+            // More bytes than the block has: the record of an earlier block, or damaged.
+            Some((index, *records.of_block(leak.address).filter(|record| record.size <= leak.size)?))
+        });
+        let (recorder, record) = found.unzip();
+        let stack = found.map_or(0, |(index, record)| canons[index].key(record.stack));
+        let group = groups.entry((leak.mmapped, leak.size, recorder, stack)).or_insert(LeakGroup {
+            size: leak.size,
+            mmapped: leak.mmapped,
+            recorder,
+            stack,
+            count: 0,
+            first: leak.address,
+            record,
+            kept_count: 0,
+            kept_bytes: 0,
+        });
+        group.count += 1;
+        group.kept_count += leak.kept_count;
+        group.kept_bytes = group.kept_bytes.saturating_add(leak.kept_bytes);
+        let age = |address: u64, record: Option<Record>| (record.map_or(0, |r| r.time), address);
+        if age(leak.address, record) < age(group.first, group.record) {
+            (group.first, group.record) = (leak.address, record);
+        }
+    }
+    let mut groups: Vec<LeakGroup> = groups.into_values().collect();
+    groups.sort_by_key(|group| (group.mmapped, group.size, group.first));
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::Log;
+    use super::super::stacks::Stacks;
+    use super::*;
+
+    /// Two stacks that are one, and another.
+    fn records(mean: u64) -> Records {
+        let (stacks, keys) = Stacks::of_lists([&[1u64, 2][..], &[1, 2], &[7, 2]]);
+        let record = |address, size, time, stack: usize| Record {
+            address,
+            at: address + 1,
+            size,
+            time,
+            stack: keys[stack],
+            thread: 1,
+        };
+        let all = vec![record(10, 5, 30, 0), record(20, 5, 20, 1), record(30, 8, 9, 2), record(40, 99, 1, 2)];
+        Records::new(all, stacks, Log::default(), mean)
+    }
+
+    #[test]
+    fn users_are_added_up_by_frames() {
+        let users = users(&records(0));
+        assert_eq!(
+            users.iter().map(|u| (u.count, u.bytes, u.least, u.most)).collect::<Vec<_>>(),
+            [(2, 107, 8, 99), (2, 10, 5, 5)]
+        );
+        assert_eq!(users[1].oldest.address, 20);
+        assert_eq!(users[0].likely_bytes, 107.0);
+    }
+
+    #[test]
+    fn samples_are_weighted() {
+        let users = users(&records(10));
+        let expected: f64 = [8f64, 99.0].iter().map(|size| size / (1.0 - (-size / 10.0).exp())).sum();
+        assert!((users[0].likely_bytes - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn leaks_are_added_up_by_size_and_frames() {
+        let leak = |address, size| Leak { address, size, mmapped: false, kept_count: 1, kept_bytes: 100 };
+        let leaks = [leak(10, 8), leak(20, 8), leak(30, 8), leak(40, 8), leak(60, 8), leak(50, 8)];
+        let none = Records::new(vec![], Stacks::default(), Log::default(), 0);
+        let found = group(&[&none, &records(0)], &leaks);
+        let brief: Vec<_> = found.iter().map(|g| (g.recorder, g.count, g.first, g.kept_bytes)).collect();
+        // 40's record says 99 bytes where the block has 8.
+        assert_eq!(brief, [(Some(1), 2, 20, 200), (Some(1), 1, 30, 100), (None, 3, 40, 300)]);
+        assert_eq!(found[0].record.unwrap().at, 21);
+    }
+}

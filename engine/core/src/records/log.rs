@@ -1,0 +1,109 @@
+//! Transactions: what happened to blocks, oldest first.
+
+use std::cmp::Reverse;
+use std::sync::OnceLock;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// Where it lies in the process.
+    pub at: u64,
+    /// Rises from one transaction to the next.
+    pub sequence: u64,
+    pub freed: bool,
+    pub address: u64,
+    pub size: u64,
+    /// CLOCK_MONOTONIC, ns.
+    pub time: u64,
+    pub stack: u32,
+    pub thread: u32,
+    /// Of a freed block: how it had been allocated; zeros where that is not known.
+    pub alloc_time: u64,
+    pub alloc_stack: u32,
+    pub alloc_thread: u32,
+    /// Where a copy of the block's first bytes lies, and how many there are.
+    pub contents: u64,
+    pub contents_size: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Log {
+    transactions: Vec<Transaction>,
+    /// By address, and newest first among those of one address.
+    by_address: OnceLock<Vec<u32>>,
+    by_at: OnceLock<Vec<u32>>,
+}
+
+impl Log {
+    pub fn new(mut transactions: Vec<Transaction>) -> Log {
+        transactions.sort_by_key(|t| t.sequence);
+        Log { transactions, ..Log::default() }
+    }
+
+    /// Oldest first.
+    pub fn all(&self) -> &[Transaction] {
+        &self.transactions
+    }
+
+    /// Those of the block that began at `address`, newest first.
+    pub fn of_block(&self, address: u64) -> impl Iterator<Item = &Transaction> {
+        let order = self.by_address.get_or_init(|| self.order(|t| (t.address, Reverse(t.sequence))));
+        let first = order.partition_point(|&i| self.transactions[i as usize].address < address);
+        order[first..].iter().map(|&i| &self.transactions[i as usize]).take_while(move |t| t.address == address)
+    }
+
+    /// The transaction that lies at `at`.
+    pub fn at(&self, at: u64) -> Option<&Transaction> {
+        let order = self.by_at.get_or_init(|| self.order(|t| t.at));
+        let index = order.binary_search_by_key(&at, |&i| self.transactions[i as usize].at).ok()?;
+        self.transactions.get(order[index] as usize)
+    }
+
+    /// The newest transaction of a block that held `address`.
+    pub fn holding(&self, address: u64) -> Option<&Transaction> {
+        self.transactions.iter().rev().find(|t| address.checked_sub(t.address).is_some_and(|skip| skip < t.size.max(1)))
+    }
+
+    /// Up to `most` transactions older than `before`, newest first; of one kind, and of some threads, where asked.
+    pub fn before(&self, before: u64, most: usize, freed: Option<bool>, threads: Option<&[u32]>) -> Vec<Transaction> {
+        let end = self.transactions.partition_point(|t| t.sequence < before);
+        let wanted = self.transactions[..end].iter().rev().filter(|t| {
+            freed.is_none_or(|freed| freed == t.freed) && threads.is_none_or(|all| all.contains(&t.thread))
+        });
+        wanted.take(most).copied().collect()
+    }
+
+    fn order<K: Ord>(&self, key: impl Fn(&Transaction) -> K) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.transactions.len() as u32).collect();
+        order.sort_by_key(|&i| key(&self.transactions[i as usize]));
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_asked_in_many_ways() {
+        let entry = |sequence, address, freed| Transaction {
+            at: 1000 - sequence,
+            sequence,
+            address,
+            size: 10,
+            freed,
+            thread: sequence as u32 % 2,
+            ..Transaction::default()
+        };
+        let log = Log::new(vec![entry(4, 50, true), entry(1, 50, false), entry(2, 95, false), entry(3, 90, false)]);
+        let sequences = |all: Vec<Transaction>| all.iter().map(|t| t.sequence).collect::<Vec<_>>();
+        assert_eq!(sequences(log.of_block(50).copied().collect()), [4, 1]);
+        assert_eq!(log.at(997).unwrap().sequence, 3);
+        assert_eq!(log.holding(96).unwrap().sequence, 3);
+        assert_eq!(log.holding(104).unwrap().sequence, 2);
+        assert!(log.holding(60).is_none() && log.holding(0).is_none());
+        assert_eq!(sequences(log.before(u64::MAX, 2, None, None)), [4, 3]);
+        assert_eq!(sequences(log.before(3, 2, None, None)), [2, 1]);
+        assert_eq!(sequences(log.before(u64::MAX, 9, Some(true), None)), [4]);
+        assert_eq!(sequences(log.before(u64::MAX, 9, None, Some(&[1]))), [3, 1]);
+    }
+}

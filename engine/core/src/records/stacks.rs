@@ -1,0 +1,129 @@
+//! Stacks as a tree: a node is a frame, and its parent the frame that called it.
+
+/// Above the 48 bits of an address: the walk ended at this (outermost) frame, but the program did not begin here.
+pub const TRUNCATED: u64 = 1 << 48;
+/// Not a return address: the instruction that a signal interrupted.
+pub const EXACT: u64 = 1 << 49;
+const ADDRESS: u64 = (1 << 48) - 1;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// The address, and above it [`TRUNCATED`] and [`EXACT`].
+    pub pc: u64,
+    /// The caller's node; 0: none.
+    pub parent: u32,
+}
+
+/// A stack is named by the number of its innermost node; node 0 is none.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    nodes: Vec<Node>,
+    /// The most frames of a stack.
+    most: usize,
+}
+
+/// Frames, innermost first, as (address, whether it is exact); and whether more were there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stack {
+    pub frames: Vec<(u64, bool)>,
+    pub truncated: bool,
+}
+
+impl Stacks {
+    /// `nodes[0]` is never used.
+    pub fn new(nodes: Vec<Node>, most: usize) -> Stacks {
+        Stacks { nodes, most }
+    }
+
+    /// Of stacks as lists, innermost frame first; and the key of each.
+    pub fn of_lists<'a>(lists: impl IntoIterator<Item = &'a [u64]>) -> (Stacks, Vec<u32>) {
+        let (mut nodes, mut keys, mut most) = (vec![Node::default()], Vec::new(), 0);
+        for list in lists {
+            let mut parent = 0;
+            for pc in list.iter().rev() {
+                nodes.push(Node { pc: pc & ADDRESS, parent });
+                parent = (nodes.len() - 1) as u32;
+            }
+            most = most.max(list.len());
+            keys.push(parent);
+        }
+        (Stacks { nodes, most }, keys)
+    }
+
+    /// The nodes of a stack, innermost first. A parent stands before its child in the table, so no chain goes in circles.
+    pub fn nodes(&self, key: u32) -> impl Iterator<Item = Node> + '_ {
+        let mut next = key;
+        let mut left = self.most;
+        std::iter::from_fn(move || {
+            let node = *self.nodes.get(next as usize).filter(|_| next != 0 && left > 0)?;
+            left -= 1;
+            next = if node.parent < next { node.parent } else { 0 };
+            Some(node)
+        })
+    }
+
+    pub fn stack(&self, key: u32) -> Stack {
+        let mut stack = Stack::default();
+        for node in self.nodes(key) {
+            stack.frames.push((node.pc & ADDRESS, node.pc & EXACT != 0));
+            stack.truncated = node.pc & TRUNCATED != 0;
+        }
+        stack
+    }
+
+    /// How many stacks can be named.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.nodes.len() < 2
+    }
+
+    /// The key, or 0 where no such node is there.
+    pub fn known(&self, key: u64) -> u32 {
+        if key < self.nodes.len() as u64 {
+            key as u32
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(stack: &Stack) -> Vec<u64> {
+        stack.frames.iter().map(|frame| frame.0).collect()
+    }
+
+    #[test]
+    fn lists_come_back_as_they_were() {
+        let (stacks, keys) = Stacks::of_lists([&[1u64, 2, 3][..], &[], &[9, 2, 3, 4]]);
+        assert_eq!(addresses(&stacks.stack(keys[0])), [1, 2, 3]);
+        assert_eq!(keys[1], 0);
+        assert_eq!(addresses(&stacks.stack(keys[2])), [9, 2, 3, 4]);
+        assert_eq!(stacks.known(8), 0);
+        assert_eq!(stacks.known(7), 7);
+    }
+
+    #[test]
+    fn circles_and_strangers_end_a_stack() {
+        let node = |pc, parent| Node { pc, parent };
+        let nodes = vec![node(0, 0), node(1, 0), node(2, 3), node(3, 2), node(4, 77), node(5 | EXACT, 1)];
+        let stacks = Stacks::new(nodes, 15);
+        assert_eq!(addresses(&stacks.stack(3)), [3, 2]);
+        assert_eq!(addresses(&stacks.stack(4)), [4]);
+        assert_eq!(stacks.stack(5).frames, [(5, true), (1, false)]);
+        assert_eq!(addresses(&stacks.stack(1000)), []);
+        assert_eq!(addresses(&stacks.stack(0)), []);
+    }
+
+    #[test]
+    fn truncation_is_told() {
+        let nodes = vec![Node::default(), Node { pc: 1 | TRUNCATED, parent: 0 }, Node { pc: 2, parent: 1 }];
+        assert!(Stacks::new(nodes.clone(), 15).stack(2).truncated);
+        assert_eq!(addresses(&Stacks::new(nodes, 1).stack(2)), [2]);
+    }
+}

@@ -1,0 +1,223 @@
+use dmods_engine::records::audit::{self, Bits, Clock, Layout, Ring, Shadow, Table};
+use dmods_engine::records::groups::{self, Leak};
+use dmods_engine::records::log::{Log, Transaction};
+use dmods_engine::records::stacks::{Stack, Stacks};
+use dmods_engine::records::{self as core, Record};
+use pyo3::prelude::*;
+
+use crate::address::Address;
+use crate::image::Image;
+use crate::watch::watched;
+
+/// What one recorder kept. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct Records {
+    inner: core::Records,
+}
+
+type Row = (u64, u64, u64, u64, u32, u32);
+type LogRow = (u64, u64, bool, u64, u64, u64, u32, u32, (u64, u32, u32), (u64, u64));
+type GivenRow = (Address, Address, u64, u64, u32, u32);
+type GivenLogRow = (Address, u64, bool, Address, u64, u64, u32, u32, (u64, u32, u32), (Address, u64));
+type Block = (Address, u64, u8, u32, bool, u64, u64);
+type Triple = (u8, u8, u8);
+type User = (u32, u64, u64, f64, f64, u64, u64, Row);
+type Damage = (bool, bool, bool, u64, u64);
+
+fn row(record: &Record) -> Row {
+    (record.address, record.at, record.size, record.time, record.stack, record.thread)
+}
+
+fn log_row(t: &Transaction) -> LogRow {
+    let alloc = (t.alloc_time, t.alloc_stack, t.alloc_thread);
+    let contents = (t.contents, t.contents_size);
+    (t.at, t.sequence, t.freed, t.address, t.size, t.time, t.stack, t.thread, alloc, contents)
+}
+
+#[pymethods]
+impl Records {
+    #[new]
+    #[pyo3(signature = (records, transactions, stacks, mean))]
+    fn new(
+        py: Python<'_>,
+        records: Vec<GivenRow>,
+        transactions: Vec<GivenLogRow>,
+        stacks: Vec<Vec<u64>>,
+        mean: u64,
+    ) -> Records {
+        py.detach(|| {
+            let (stacks, keys) = Stacks::of_lists(stacks.iter().map(Vec::as_slice));
+            // The caller counts its stacks from 1.
+            let key = |number: u32| (number as usize).checked_sub(1).and_then(|i| keys.get(i)).copied().unwrap_or(0);
+            let records = records
+                .into_iter()
+                .map(|(address, at, size, time, stack, thread)| Record {
+                    address: address.0,
+                    at: at.0,
+                    size,
+                    time,
+                    stack: key(stack),
+                    thread,
+                })
+                .collect();
+            let transactions = transactions
+                .into_iter()
+                .map(|(at, sequence, freed, address, size, time, stack, thread, alloc, contents)| Transaction {
+                    at: at.0,
+                    sequence,
+                    freed,
+                    address: address.0,
+                    size,
+                    time,
+                    stack: key(stack),
+                    thread,
+                    alloc_time: alloc.0,
+                    alloc_stack: key(alloc.1),
+                    alloc_thread: alloc.2,
+                    contents: contents.0 .0,
+                    contents_size: contents.1,
+                })
+                .collect();
+            Records { inner: core::Records::new(records, stacks, Log::new(transactions), mean) }
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.all().len()
+    }
+
+    fn of_block(&self, address: Address) -> Option<Row> {
+        self.inner.of_block(address.0).map(row)
+    }
+
+    fn at(&self, at: Address) -> Option<Row> {
+        self.inner.at(at.0).map(row)
+    }
+
+    #[pyo3(signature = (start, most, threads=None))]
+    fn records(&self, py: Python<'_>, start: Address, most: usize, threads: Option<Vec<u32>>) -> Vec<Row> {
+        py.detach(|| self.inner.from(start.0, most, threads.as_deref()).iter().map(row).collect())
+    }
+
+    fn stack(&self, key: u32) -> (Vec<(u64, bool)>, bool) {
+        let Stack { frames, truncated } = self.inner.stacks.stack(key);
+        (frames, truncated)
+    }
+
+    #[getter]
+    fn logged(&self) -> usize {
+        self.inner.log.all().len()
+    }
+
+    fn logged_at(&self, at: Address) -> Option<LogRow> {
+        self.inner.log.at(at.0).map(log_row)
+    }
+
+    fn logged_of(&self, address: Address, most: usize) -> Vec<LogRow> {
+        self.inner.log.of_block(address.0).take(most).map(log_row).collect()
+    }
+
+    fn logged_holding(&self, address: Address) -> Option<LogRow> {
+        self.inner.log.holding(address.0).map(log_row)
+    }
+
+    #[pyo3(signature = (before, most, freed=None, threads=None))]
+    fn log(
+        &self,
+        py: Python<'_>,
+        before: Address,
+        most: usize,
+        freed: Option<bool>,
+        threads: Option<Vec<u32>>,
+    ) -> Vec<LogRow> {
+        py.detach(|| self.inner.log.before(before.0, most, freed, threads.as_deref()).iter().map(log_row).collect())
+    }
+
+    fn users(&self, py: Python<'_>) -> Vec<User> {
+        py.detach(|| {
+            groups::users(&self.inner)
+                .iter()
+                .map(|u| (u.stack, u.count, u.bytes, u.likely_count, u.likely_bytes, u.least, u.most, row(&u.oldest)))
+                .collect()
+        })
+    }
+}
+
+#[pyfunction]
+pub fn read_audit(
+    py: Python<'_>,
+    image: &Image,
+    shadow: (Address, [u32; 8], [Triple; 6]),
+    stacks: (Address, u32, u32, u32, u64),
+    log: (Address, u64, u32),
+    contents: (Address, u64, u32),
+    clock: (u64, u32, u64, u64),
+    frames: usize,
+    mean: u64,
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<(Records, Damage)> {
+    let (
+        top,
+        [top_shift, top_count, middle_shift, middle_count, granule_shift, leaf_records, record_size, offset_shift],
+        fields,
+    ) = shadow;
+    let [live, offset, stack, thread, size, time] = fields.map(|(word, shift, width)| Bits { word, shift, width });
+    let ring = |(entries, capacity, entry_size): (Address, u64, u32)| Ring { entries: entries.0, capacity, entry_size };
+    let (chunks, chunk_shift, chunk_count, entry_size, count) = stacks;
+    let (start, shift, numerator, denominator) = clock;
+    let layout = Layout {
+        shadow: Shadow {
+            top: top.0,
+            top_shift,
+            top_count,
+            middle_shift,
+            middle_count,
+            granule_shift,
+            leaf_records,
+            record_size,
+            offset_shift,
+            live,
+            offset,
+            stack,
+            thread,
+            size,
+            time,
+        },
+        stacks: Table { chunks: chunks.0, chunk_shift, chunk_count, entry_size, count },
+        log: ring(log),
+        contents: ring(contents),
+        clock: Clock { start, shift, numerator, denominator },
+        frames,
+        mean,
+    };
+    let image = image.inner.clone();
+    let (inner, damage) = watched(py, progress.as_ref(), |control| audit::read(&image, &layout, control))?;
+    let damage = (damage.layout, damage.stacks_layout, damage.log_layout, damage.tables, damage.entries);
+    Ok((Records { inner }, damage))
+}
+
+type Group = (u64, bool, Option<usize>, u32, u64, u64, Option<Row>, u64, u64);
+
+#[pyfunction]
+pub fn group_leaks(py: Python<'_>, recorders: Vec<PyRef<'_, Records>>, blocks: Vec<Block>) -> Vec<Group> {
+    let recorders: Vec<&core::Records> = recorders.iter().map(|records| &records.inner).collect();
+    py.detach(|| {
+        let leaks: Vec<Leak> = blocks
+            .into_iter()
+            .map(|(address, size, _state, _arena, mmapped, kept_count, kept_bytes)| Leak {
+                address: address.0,
+                size,
+                mmapped,
+                kept_count,
+                kept_bytes,
+            })
+            .collect();
+        groups::group(&recorders, &leaks)
+            .iter()
+            .map(|g| {
+                let record = g.record.as_ref().map(row);
+                (g.size, g.mmapped, g.recorder, g.stack, g.count, g.first, record, g.kept_count, g.kept_bytes)
+            })
+            .collect()
+    })
+}
