@@ -1,0 +1,144 @@
+"""Why the kernel died."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Optional
+
+from dmods._engine import disassemble
+from dmods.command import Argument, Command
+from dmods.report import Column, Report, Table, Value
+from drgnext.kernel import modules, panic, remarks, threads
+from drgnext.kernel.panic import Cause
+from drgnext.kernel.stacks import Frame
+from drgnext.kernel.threads import Threads
+
+if TYPE_CHECKING:
+    from drgnext.kernel.target import Kernel
+
+_LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
+_ALIVE = "the kernel had not panicked when the dump was taken"
+
+Fact = tuple[Column, Value]
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    known = threads.of(kernel)
+    cause = panic.find(known)
+    loaded, notes = modules.loaded(known.prog)
+    facts = [*_who(cause), *_what(known, cause), *_trap(known, cause)]
+    facts += [
+        (Column("tainted"), modules.tainted(known.prog)),
+        (Column("modules"), modules.summary(loaded)),
+        (Column("kernel"), modules.release(known.prog)),
+    ]
+    facts = [(column, value) for column, value in facts if value is not None]
+    columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
+    table = Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")
+    tables = [table]
+    if args.verbose:
+        rows = [(one.name, one.address, one.size, one.taints) for one in loaded]
+        tables.append(Table("modules", MODULES, rows))
+    return Report(tables, notes=[*known.notes, *cause.notes, *notes])
+
+
+MODULES = (
+    Column("module", width=24),
+    Column("address", "address", width=16),
+    Column("size", "bytes"),
+    Column("taints"),
+)
+
+
+def _who(cause: Cause) -> list[Fact]:
+    task = cause.task
+    return [
+        (Column("cpu", "count"), cause.cpu),
+        (Column("thread", "address", width=16), task.address if task else None),
+        (Column("name"), task.comm if task else None),
+        (Column("pid", "count"), task.pid if task else None),
+        (Column("message"), cause.told.message or (_ALIVE if cause.told.panic is None else None)),
+        (Column("panic"), cause.told.panic if cause.told.panic != cause.told.message else None),
+    ]
+
+
+def _what(known: Threads, cause: Cause) -> list[Fact]:
+    trap = cause.trap
+    address = cause.told.address
+    if address is None and trap is not None and cause.called_from is not None:
+        address = trap.pc
+    facts: list[Fact] = [
+        (Column("details"), "; ".join(cause.told.details) or None),
+        (Column("address", "address", width=16), address),
+    ]
+    if trap is not None and trap.trap is not None:
+        facts.append((Column("trap"), remarks.happened(known, trap.trap)))
+        facts.append((Column("pt_regs", "address", width=16), trap.trap.address))
+    if trap is None or trap.trap is None or not panic.is_exception(known, trap.trap):
+        facts.append((Column("called_by", title="called by"), _place(known, cause.caller)))
+    return facts
+
+
+def _trap(known: Threads, cause: Cause) -> list[Fact]:
+    """The registers of the trap, and the code there. Without one, what the log says."""
+    frame = cause.trap
+    if frame is None or frame.trap is None:
+        return [(Column("logged_pc", title="pc in the log"), cause.told.where)]
+    facts: list[Fact] = [
+        (Column("pc", "address", width=16), frame.pc),
+        (Column("where"), known.places.where(frame)),
+        (Column("source"), _source(known, frame)),
+        (Column("instruction"), _instruction(known, frame.pc)),
+    ]
+    if cause.called_from is not None:
+        call = known.code.call_before(cause.called_from.pc)
+        at = call[0] if call else cause.called_from.pc
+        facts += [
+            (Column("call", "address", width=16), at),
+            (Column("call_where", title="call from"), known.places.describe(at)),
+            (Column("call_source", title="call source"), _source(known, cause.called_from)),
+            (Column("call_instruction", title="call instruction"), call[1] if call else None),
+        ]
+    facts += [
+        (Column(name, "address", width=16), frame.registers[name])
+        for name in known.machine.registers
+        if name in frame.registers
+    ]
+    return facts
+
+
+def _place(known: Threads, frame: Optional[Frame]) -> Optional[str]:
+    if frame is None:
+        return None
+    source = known.places.source(frame)
+    return known.places.where(frame) + (f" ({source})" if source else "")
+
+
+def _source(known: Threads, frame: Frame) -> Optional[str]:
+    source = known.places.source(frame)
+    inlined = remarks.inlined_in(known, frame)
+    return f"{source} (in {inlined}, inlined)" if source and inlined else source
+
+
+def _instruction(known: Threads, pc: int) -> Optional[str]:
+    """The instruction at pc; its bytes where they are none that is known; None where the dump does not hold it."""
+    code = known.memory.read(pc, _LONGEST_INSTRUCTION)
+    if not code:
+        return None
+    decoded = disassemble(known.machine.name, code, pc)
+    return decoded[0] if decoded else f"(not an instruction: {code.hex(' ')})"
+
+
+COMMAND = Command(
+    name="panicinfo",
+    summary="why the kernel died: cpu, thread, first message, the trapped pc with its instruction and registers",
+    description=(
+        "message is the first line of what led to the panic, not what panic() was told at the end. The pc and\n"
+        "registers are those that the processor saved when it trapped. Where panic was called without a trap (sysrq),\n"
+        "it is said who called it."
+    ),
+    run=run,
+    arguments=(Argument("-v", "--verbose", action="store_true", help="all loaded modules, too"),),
+    requires=("kernel",),
+    examples=(("panicinfo", "the first thing to look at in any vmcore"),),
+)

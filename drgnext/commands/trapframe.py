@@ -1,0 +1,119 @@
+"""Where a task was trapped: every pt_regs on its stacks."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from dmods.command import Argument, Command
+from dmods.report import Column, Report, Table, Value
+from drgnext.commands.findstack import MOST_TASKS, chosen
+from drgnext.kernel import panic, plainwalk, threads
+from drgnext.kernel.plainwalk import PlainFrame
+from drgnext.kernel.stacks import Stack
+from drgnext.kernel.tasks import Task
+from drgnext.kernel.threads import Threads
+from drgnext.kernel.traps import TrapFrame
+
+if TYPE_CHECKING:
+    from drgnext.kernel.target import Kernel
+
+FRAMES = (
+    Column("pt_regs", "address", width=16),
+    Column("stack"),
+    Column("trap"),
+    Column("pc", "address", width=16),
+    Column("where"),
+    Column("source"),
+    Column("found"),
+    Column("lie", title="a plain walker"),
+)
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    known = threads.of(kernel)
+    tasks = chosen(known, args.task)
+    report = Report()
+    for task in tasks[:MOST_TASKS]:
+        stack = known.stack(task)
+        traps, rows = _rows(known, task, stack)
+        title = f"trap frames of thread {task.address:x} ({task.comm}, pid {task.pid})"
+        report.tables.append(Table("trapframes", FRAMES, rows, title=title))
+        if args.verbose:
+            report.tables.append(_registers(known, traps))
+        report.totals.update({"thread": hex(task.address), "name": task.comm, "pid": task.pid, "traps": len(rows)})
+    if len(tasks) > MOST_TASKS:
+        report.notes.append(f"{len(tasks)} tasks are called {args.task}: the first {MOST_TASKS} are shown")
+    report.notes += known.notes
+    return report
+
+
+def _rows(known: Threads, task: Task, stack: Stack) -> tuple[list[TrapFrame], list[tuple[Value, ...]]]:
+    """Innermost first: those that the stack leads to, then those that only a look at every word finds."""
+    plain = plainwalk.trace(known, task)
+    traps: list[TrapFrame] = []
+    rows: list[tuple[Value, ...]] = []
+    scanned = {trap.address: (name, trap) for name, found in known.traps_by_scan(task) for trap in found}
+    for n, frame in enumerate(stack.frames):
+        if frame.trap is not None:
+            found = "scan" if frame.found == "scan" else ("walk and scan" if frame.trap.address in scanned else "walk")
+            lie = "; ".join(plainwalk.lies(known, stack, n, plain)) or "agrees"
+            traps.append(frame.trap)
+            rows.append(_row(known, task, frame.trap, found, lie))
+    if stack.user is not None:
+        found = "walk and scan" if stack.user.address in scanned else "walk"
+        traps.append(stack.user)
+        rows.append(_row(known, task, stack.user, found, _past(plainwalk.past_user(stack, plain))))
+    walked = {trap.address for trap in traps}
+    for _stack, trap in (one for address, one in scanned.items() if address not in walked):
+        traps.append(trap)
+        rows.append(_row(known, task, trap, "scan: left over, or missed by the walk", ""))
+    return traps, rows
+
+
+def _row(known: Threads, task: Task, trap: TrapFrame, found: str, lie: str) -> tuple[Value, ...]:
+    stack = known.walker.stack_at(trap.address, known.own_stack(task))
+    lines = known.places.lines(trap.pc) if not trap.user else []
+    return (
+        trap.address,
+        stack.name if stack is not None else None,
+        panic.kind(known, trap) or None,
+        trap.pc,
+        "user space" if trap.user else known.places.describe(trap.pc),
+        str(lines[0]) if lines else None,
+        found,
+        lie,
+    )
+
+
+def _past(frames: list[PlainFrame]) -> str:
+    if not frames:
+        return "agrees"
+    shown = ", ".join(f"{frame.pc:#x}" for frame in frames[:3]) + (", ..." if len(frames) > 3 else "")
+    return f"drgn goes on past it: {shown}"
+
+
+def _registers(known: Threads, traps: list[TrapFrame]) -> Table:
+    names = [name for name in known.machine.registers if any(name in trap.registers for trap in traps)]
+    columns = [Column("pt_regs", "address", width=16), *(Column(name, "address", width=16) for name in names)]
+    rows = [(trap.address, *(trap.registers.get(name) for name in names)) for trap in traps]
+    return Table("registers", columns, rows, style="record")
+
+
+COMMAND = Command(
+    name="trapframe",
+    summary="every pt_regs on a task's stacks, and what a plain walker would have said there",
+    description=(
+        "TASK is the address of a task_struct, a pid or a name; the task that panicked by default. Saved registers\n"
+        "are found twice: by walking the stack, and by looking at every word of the task's stack and of its CPU's\n"
+        "interrupt and exception stacks. The last column says where drgn's own trace, or a walker that takes every pc\n"
+        "for a return address, names another function or line."
+    ),
+    run=run,
+    arguments=(
+        Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)"),
+        Argument("-v", "--verbose", action="store_true", help="with all registers"),
+    ),
+    requires=("kernel",),
+    examples=(("trapframe", "where the task that panicked was trapped"), ("trapframe 1 -v", "with all registers")),
+)

@@ -1,0 +1,141 @@
+"""What the kernel's own log says of its death: the first cause, and what was only its consequence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
+
+
+class Record(NamedTuple):
+    """A line of the log, and its time since boot in seconds."""
+
+    time: float
+    text: str
+
+
+class Told(NamedTuple):
+    """``message``: the first line of what led to the panic. ``panic``: what panic() was told, None if it was not
+    called. ``details``: lines that say more (error codes), in order. ``earlier``: the first lines of oopses that the
+    kernel survived before."""
+
+    message: Optional[str]
+    panic: Optional[str]
+    details: tuple[str, ...]
+    earlier: tuple[Record, ...]
+    address: Optional[int]
+    where: Optional[str]  # what the log calls the pc: function+0xoffset/0xsize [module]
+
+
+_PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
+
+# The first line of an oops. x86: show_fault_oops, __die_header; arm64: die_kernel_fault, die; BUG(): __warn,
+# report_bug.
+_OOPS = re.compile(
+    r"^(BUG: (?!soft lockup|workqueue)|Unable to handle kernel|[Kk]ernel BUG at |Oops|Internal error: "
+    r"|(general protection fault|divide error|invalid opcode|int3|stack segment|double fault|invalid TSS"
+    r"|segment not present|bounds|coprocessor|alignment check|control protection fault|PANIC: double fault)\b"
+    r"|traps: PANIC: |Insufficient stack space|Bad mode in |.*: [0-9a-f]{4,16} \[#\d+\])"
+)
+_OOPS_END = re.compile(r"^---\[ end trace")
+
+# What a panic was told, where it is only the consequence of what the log said before; and how that began.
+_AFTER_OOPS = re.compile(r"^(Fatal exception|Attempted to kill|Aiee, killing|Oops|.*: Fatal exception)")
+_CAUSES = (
+    (re.compile(r"softlockup|soft lockup"), re.compile(r"soft lockup")),
+    (re.compile(r"hard LOCKUP", re.I), re.compile(r"hard LOCKUP", re.I)),
+    (re.compile(r"hung_task"), re.compile(r"blocked for more than \d+ seconds")),
+    (re.compile(r"RCU Stall", re.I), re.compile(r"rcu.*(stall|starved)", re.I)),
+    (re.compile(r"panic_on_warn set"), re.compile(r"^(WARNING: |BUG: |UBSAN: )")),
+    (re.compile(r"^NMI: Not continuing|^NMI IOCK|unknown NMI"), re.compile(r"NMI.*(unknown reason|error)")),
+    (re.compile(r"^Out of memory|out of memory", re.I), re.compile(r"invoked oom-killer")),
+)
+_DETAILS = re.compile(r"^(#PF: |Oops|.*: [0-9a-f]{4,16} \[#\d+\]|Internal error|  ESR = |Mem abort)")
+_ADDRESS = re.compile(r"(?:address:?|paging request at|dereference at) (?:virtual address )?(?:0x)?([0-9a-f]{8,16})\b")
+_RIP = re.compile(r"^(?:RIP: [0-9a-f]{4}:|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
+_SAME_MOMENT = (
+    5.0  # seconds between the end of an oops and the panic that it led to: a slow serial console lies between
+)
+
+
+def told(records: Sequence[Record]) -> Told:
+    """Reads the log."""
+    panic_at = next((n for n, record in enumerate(records) if _PANIC.search(record.text)), None)
+    end = len(records) if panic_at is None else panic_at
+    oopses = _oopses(records, end)
+    found = _PANIC.search(records[panic_at].text) if panic_at is not None else None
+    panic = found[1].strip() if found else None
+    cause = _cause(records, end, oopses, panic)
+    survived = tuple(records[first] for first, _last in oopses if cause is None or first != cause[0])
+    if cause is None:
+        return Told(panic, panic, (), survived, None, None)
+    first, last = cause
+    lines = [record.text for record in records[first : last + 1]]
+    address = next((int(m[1], 16) for m in map(_ADDRESS.search, lines[:4]) if m), None)
+    where = next((m[1] for m in map(_RIP.search, lines) if m), None)
+    details = tuple(line.strip() for line in lines[1:] if _DETAILS.search(line))[:6]
+    return Told(lines[0].strip(), panic, details, survived, address, where)
+
+
+def _oopses(records: Sequence[Record], end: int) -> list[tuple[int, int]]:
+    """(first line, last line) of each. One that begins before another has ended came out of it."""
+    found: list[tuple[int, int]] = []
+    first = None
+    for n in range(end):
+        text = records[n].text
+        if first is None:
+            if _OOPS.search(text):
+                first = n
+        elif _OOPS_END.search(text):
+            found.append((first, n))
+            first = None
+    if first is not None:
+        found.append((first, end - 1))
+    return found
+
+
+def _cause(
+    records: Sequence[Record], end: int, oopses: list[tuple[int, int]], panic: Optional[str]
+) -> Optional[tuple[int, int]]:
+    """The lines of what led to the panic. None: the panic's own message says it."""
+    last = oopses[-1] if oopses else None
+    if panic is None:
+        # Stopped (or dumped) in the middle of an oops, or after one that the kernel survived.
+        return last if last and not _OOPS_END.search(records[last[1]].text) else None
+    if _AFTER_OOPS.search(panic):
+        near = last is not None and records[end].time - records[last[1]].time <= _SAME_MOMENT
+        return last if near else None
+    for consequence, beginning in _CAUSES:
+        if consequence.search(panic):
+            at = next((n for n in range(end - 1, -1, -1) if beginning.search(records[n].text)), None)
+            return (at, end - 1) if at is not None else None
+    return None
+
+
+def read(prog: Any) -> tuple[list[Record], list[str]]:
+    """The log's records, and notes."""
+    from drgn import FaultError
+    from drgn.helpers.linux.printk import get_printk_records
+
+    try:
+        if not _is_sane(prog):
+            return [], ["the kernel's log is damaged: the number of its records cannot be right"]
+        records = get_printk_records(prog)
+    except (FaultError, LookupError, ValueError, AttributeError, TypeError) as error:
+        return [], [f"the kernel's log cannot be read: {error}"]
+    return [
+        Record(record.timestamp / 1e9, line)
+        for record in records
+        for line in record.text.decode(errors="replace").split("\n")
+    ], []
+
+
+def _is_sane(prog: Any) -> bool:
+    """Whether the ring of records (5.10 and later) has no more than it can hold: drgn follows it from tail to head."""
+    try:
+        ring = prog["prb"].desc_ring
+    except LookupError:
+        return True
+    bits = int(ring.count_bits)
+    held = (int(ring.head_id.counter) - int(ring.tail_id.counter)) & ((1 << 62) - 1)
+    return 0 < bits <= 24 and held < 1 << bits

@@ -1,0 +1,145 @@
+"""Why a kernel died: the CPU and task, the first cause, and the registers of the trap that it was."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from drgnext.kernel import klog
+from drgnext.kernel.stacks import Frame, Stack
+from drgnext.kernel.tasks import Task
+from drgnext.kernel.threads import Threads
+from drgnext.kernel.traps import TrapFrame
+
+# Functions that a kernel dies in: a trap that came while one of them ran is a consequence.
+_PANIC = frozenset({"panic", "vpanic", "nmi_panic", "panic_smp_self_stop", "nmi_panic_self_stop"})
+_DYING = _PANIC | {
+    *(
+        "oops_end",
+        "oops_enter",
+        "die",
+        "die_addr",
+        "__die",
+        "__die_body",
+        "__die_header",
+        "page_fault_oops",
+        "no_context",
+    ),
+    *("die_kernel_fault", "arm64_notify_die", "make_task_dead", "crash_kexec", "__crash_kexec", "show_regs"),
+    *("__show_regs", "show_trace_log_lvl", "machine_crash_shutdown", "native_machine_crash_shutdown", "bust_spinlocks"),
+}
+# What GCC adds to the parts of a function that it moved elsewhere.
+_SUFFIX = re.compile(r"\.(cold|part|isra|constprop|llvm)\b.*")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What is known of a death.
+
+    ``trap`` is the frame of the trap that the panic is about. Without one (a plain call of panic), ``caller`` is the
+    frame that called it. ``since``: frames of traps that came while the kernel was dying already.
+    """
+
+    cpu: Optional[int]
+    task: Optional[Task]
+    stack: Optional[Stack]
+    told: klog.Told
+    trap: Optional[Frame]
+    caller: Optional[Frame]
+    called_from: Optional[Frame]
+    notes: tuple[str, ...]
+
+
+def find(threads: Threads) -> Cause:
+    records, notes = klog.read(threads.prog)
+    told = klog.told(records)
+    notes += [
+        f"an earlier oops, at {at.time:.3f} s, that the kernel survived: {at.text.strip()}" for at in told.earlier
+    ]
+    task = crashed_task(threads)
+    stack = threads.stack(task) if task is not None else None
+    trap = caller = called_from = None
+    if stack is not None:
+        at = _trap_index(threads, stack.frames)
+        trap = stack.frames[at] if at is not None else None
+        if at is not None and at + 1 < len(stack.frames) and stack.frames[at + 1].found == "bad jump":
+            called_from = stack.frames[at + 1]
+        caller = _caller(threads, stack.frames)
+    return Cause(_cpu(threads, task), task, stack, told, trap, caller, called_from, tuple(notes))
+
+
+def kind(threads: Threads, trap: TrapFrame) -> str:
+    """What kind of trap saved the registers, in the words of the entry code: "page fault", "NMI", "interrupt:
+    sysvec_apic_timer_interrupt", "system call". Empty where that is not known."""
+    function = threads.places.function(trap.entry) if trap.entry is not None else None
+    if function is None:
+        return ""
+    name = re.sub(r"^(asm_|__)", "", function.name)
+    if re.search(r"SYSCALL|SYSENTER|INT80|int80|svc", name):
+        return "system call"
+    if re.search(r"nmi|fiq", name):
+        return "NMI" if "nmi" in name else "FIQ"
+    if re.search(r"^el\d\w*_irq|interrupt|sysvec|_ipi|_irq\b|irq_entries|spurious", name):
+        return f"interrupt: {name}"
+    return re.sub(r"^(exc_|do_)", "", name).replace("_", " ")
+
+
+def is_exception(threads: Threads, trap: TrapFrame) -> bool:
+    """Whether the instruction at its pc is to blame: no interrupt, which may come anywhere, nor a system call."""
+    return not re.match(r"interrupt|NMI|FIQ|system call", kind(threads, trap))
+
+
+def is_dying(threads: Threads, frame: Frame) -> bool:
+    return _SUFFIX.sub("", threads.places.name(frame)) in _DYING
+
+
+def _is_panic(threads: Threads, frame: Frame) -> bool:
+    return _SUFFIX.sub("", threads.places.name(frame)) in _PANIC
+
+
+def _trap_index(threads: Threads, frames: list[Frame]) -> Optional[int]:
+    """The trap that the death is about: the one that the outermost dying function was called for. What interrupted that
+    function came later; what lies further out was only interrupted."""
+    traps = [n for n, frame in enumerate(frames) if frame.trap is not None]
+    for dying in reversed([n for n, frame in enumerate(frames) if is_dying(threads, frame)]):
+        # None further out: a task that dies of an oops (make_task_dead) has no stack left from before.
+        outer = next((n for n in traps if n > dying), None)
+        if outer is not None:
+            return outer
+    return None
+
+
+def _caller(threads: Threads, frames: list[Frame]) -> Optional[Frame]:
+    """Who called panic."""
+    last = max((n for n, frame in enumerate(frames) if _is_panic(threads, frame)), default=None)
+    return frames[last + 1] if last is not None and last + 1 < len(frames) else None
+
+
+def crashed_task(threads: Threads) -> Optional[Task]:
+    """The one that panicked. None: none did."""
+    from drgn import FaultError
+
+    try:
+        return threads.tasks.at(int(threads.prog.crashed_thread().object))
+    except (ValueError, LookupError, FaultError):
+        return None
+
+
+def _cpu(threads: Threads, task: Optional[Task]) -> Optional[int]:
+    """The one that panicked. crashing_cpu stays -1 where no kexec was set up (kernel/panic.c, crash_core.c)."""
+    for name in ("panic_cpu", "crashing_cpu"):
+        cpu = _integer(threads.prog, name)
+        if cpu is not None and 0 <= cpu < 1 << 16:
+            return cpu
+    return threads.cpu_of(task) if task is not None else None
+
+
+def _integer(prog: Any, name: str) -> Optional[int]:
+    from drgn import FaultError
+
+    try:
+        value = prog[name]
+        return int(value.counter if hasattr(value, "counter") else value)
+    except (LookupError, FaultError, TypeError, ValueError):
+        return None

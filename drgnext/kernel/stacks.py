@@ -1,0 +1,182 @@
+"""The stacks of a kernel's tasks, with the truth about where each was trapped.
+
+Every frame says how it was found. What the unwind tables and the saved registers (pt_regs) say is believed; what is
+only likely is marked as a guess. Nothing past the boundary to user space is a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Optional, Protocol
+
+from drgnext.kernel.traps import CodeMap, Machine, StackRange, TrapFrame
+from drgnext.kernel.words import Memory
+
+FRAME_LIMIT = 256
+_MOST_SCANS = 8
+
+# How a frame was found, where that is not certain.
+GUESSES = {
+    "bad jump": "guess: the return address of a jump to where no code is",
+    "frame pointer": "guess: by the frame pointer, no unwind tables here",
+    "link register": "guess: by the link register",
+    "scan": "found by looking for saved registers, unwinding stopped short",
+}
+
+ENDS = {
+    "user": "entered from user space",
+    "outermost": "the outermost frame",
+    "no tables": "no unwind tables for this pc",
+    "not code": "this pc is in no kernel code",
+    "unreadable": "what the unwind tables ask for is not in the dump",
+    "not increasing": "the caller's frame would be below this one",
+    "off the stack": "the caller's frame would be on no stack",
+    "limit": "more frames than were asked for",
+    "no registers": "the registers of its CPU are not in the dump",
+    "user mode": "it was running in user space",
+}
+
+WHOLE = frozenset({"user", "outermost", "user mode"})
+
+
+class Frame(NamedTuple):
+    """A function that was running.
+
+    ``pc`` is the instruction that was to run next where ``exact`` (the innermost frame of a running task, a trapped
+    one), else a return address: the call is the instruction before it. ``trap``: the saved registers that this frame
+    comes from. ``found``: "cpu", "switched out", "unwind", "trap", or a key of GUESSES.
+    """
+
+    pc: int
+    sp: int
+    exact: bool
+    found: str
+    registers: Mapping[str, int]
+    trap: Optional[TrapFrame] = None
+
+
+class Stack(NamedTuple):
+    """The frames, innermost first; why there are no more (a key of ENDS); and the registers saved when the task entered
+    the kernel from user space, where the stack reaches so far."""
+
+    frames: list[Frame]
+    end: str
+    user: Optional[TrapFrame]
+
+    @property
+    def traps(self) -> list[TrapFrame]:
+        """All saved registers on the way, innermost first."""
+        kernel = [frame.trap for frame in self.frames if frame.trap is not None]
+        return [*kernel, self.user] if self.user is not None else kernel
+
+
+class Step(NamedTuple):
+    """What an unwinder says of a frame's caller: a frame, or saved registers, or an end."""
+
+    frame: Optional[Frame] = None
+    trap: Optional[TrapFrame] = None
+    end: str = ""
+
+
+class Unwinder(Protocol):
+    """One frame to its caller, on one architecture."""
+
+    def step(self, frame: Frame) -> Step: ...
+
+
+class Walker:
+    """Walks stacks with an unwinder, and looks for saved registers where it stops short."""
+
+    def __init__(
+        self, memory: Memory, machine: Machine, code: CodeMap, unwinder: Unwinder, shared: list[StackRange]
+    ) -> None:
+        """``shared`` are the stacks that belong to CPUs."""
+        self.memory = memory
+        self.machine = machine
+        self.code = code
+        self.unwinder = unwinder
+        self.shared = shared
+
+    def walk(self, first: Frame, own: StackRange, limit: int = FRAME_LIMIT) -> Stack:
+        """The stack of a task whose innermost frame is ``first`` and whose own stack is ``own``. Bounded, whatever the
+        dump says."""
+        frames = [first]
+        seen = {(first.pc, first.sp)}
+        left: list[StackRange] = []  # stacks that were left for another: there is no way back
+        scans = 0
+        while True:
+            last = frames[-1]
+            step = self.unwinder.step(last)
+            frame, end = self._accept(last, step, own, left, seen)
+            if step.trap is not None and step.trap.user and end == "user":
+                return Stack(frames, end, step.trap)
+            if frame is None and end not in WHOLE and scans < _MOST_SCANS:
+                scans += 1
+                trap = self._scan(last, own)
+                if trap is not None and trap.user:
+                    return Stack(frames, "user", trap)
+                if trap is not None and (trap.pc, trap.sp) not in seen:
+                    frame = frame_of(trap, "scan")
+            if frame is None:
+                return Stack(frames, end, None)
+            if len(frames) >= limit:
+                return Stack(frames, "limit", None)
+            before, now = self.stack_at(last.sp, own), self.stack_at(frame.sp, own)
+            if before is not None and now is not before:
+                left.append(before)
+            seen.add((frame.pc, frame.sp))
+            frames.append(frame)
+
+    def stack_at(self, sp: int, own: StackRange) -> Optional[StackRange]:
+        """The stack that ``sp`` points into, or to the end of."""
+        if own.start <= sp <= own.end:
+            return own
+        return next((stack for stack in self.shared if stack.start <= sp <= stack.end), None)
+
+    def _accept(
+        self, last: Frame, step: Step, own: StackRange, left: list[StackRange], seen: set[tuple[int, int]]
+    ) -> tuple[Optional[Frame], str]:
+        """The next frame, or why there is none."""
+        if step.trap is not None:
+            if step.trap.user:
+                return None, "user"
+            frame = frame_of(step.trap, "trap")
+        elif step.frame is not None:
+            frame = step.frame
+        else:
+            return None, step.end
+        now, before = self.stack_at(frame.sp, own), self.stack_at(last.sp, own)
+        if now is None and before is not None:
+            return None, "off the stack"
+        if (frame.pc, frame.sp) in seen or now in left or (now is before and frame.sp < last.sp):
+            return None, "not increasing"
+        if not frame.exact and not self.code.is_code(frame.pc - 1) and frame.found == "unwind":
+            return (None, "not code") if frame.pc else (None, "outermost")
+        return frame, ""
+
+    def _scan(self, last: Frame, own: StackRange) -> Optional[TrapFrame]:
+        """The innermost saved registers above ``last`` on its stack; past those that end it, on the task's own."""
+        for stack in (self.stack_at(last.sp, own), own):
+            if stack is None:
+                continue
+            low = last.sp if last.sp in stack else stack.start
+            for trap in self.machine.scan(self.memory, stack, self.code):
+                if trap.address >= low and (last.trap is None or trap.address > last.trap.address):
+                    return trap
+            if stack is own:
+                return None
+        return None
+
+
+def frame_of(trap: TrapFrame, found: str) -> Frame:
+    return Frame(trap.pc, trap.sp, True, found, trap.registers, trap)
+
+
+def bad_jump(memory: Memory, code: CodeMap, frame: Frame, sp_name: str) -> Optional[Frame]:
+    """The caller of a jump to where no code is: what a call on x86 left at the top of the stack."""
+    back = memory.word(frame.sp)
+    if back is None or not code.after_call(back):
+        return None
+    registers = {name: value for name, value in frame.registers.items() if name != "rip"}
+    registers[sp_name] = frame.sp + 8
+    return Frame(back, frame.sp + 8, False, "bad jump", registers)
