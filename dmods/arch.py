@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Union
-
 from dmods.errors import UserError
 from dmods.target import Arch
 
@@ -50,25 +48,30 @@ AARCH64 = Arch(
 )
 
 _BY_MACHINE = {
-    ("EM_X86_64", 8): X86_64,
-    ("EM_386", 4): I386,
-    ("EM_AARCH64", 8): AARCH64,
+    (62, 8): X86_64,  # EM_X86_64
+    (3, 4): I386,  # EM_386
+    (183, 8): AARCH64,  # EM_AARCH64
 }
 
 
-def of_elf(machine: Union[str, int], word: int, little_endian: bool, where: str) -> Arch:
-    """The Arch for an ELF header's ``e_machine`` (by pyelftools' name, or a number it has no name for).
+def of_elf(machine: int, word: int, little_endian: bool, where: str) -> Arch:
+    """The Arch for an ELF header's ``e_machine``.
 
     Raises UserError, naming ``where``, for any other machine.
     """
-    arch = _BY_MACHINE.get((str(machine), word))
+    arch = _BY_MACHINE.get((machine, word))
     if arch is None or arch.little_endian != little_endian:
-        name = str(machine)
-        if name.startswith("EM_"):
-            name = name[3:].lower()
         order = "little" if little_endian else "big"
         raise UserError(
-            f"{where} comes from a machine that dmods does not know: {name}, {word * 8}-bit, {order}-endian",
+            f"{where} comes from a machine that dmods does not know: "
+            f"{_machine_name(machine)}, {word * 8}-bit, {order}-endian",
             f"dmods reads the dumps of {', '.join(a.name for a in _BY_MACHINE.values())}",
         )
     return arch
+
+
+def _machine_name(machine: int) -> str:
+    from elftools.elf.enums import ENUM_E_MACHINE
+
+    names = [name for name, number in ENUM_E_MACHINE.items() if number == machine and name.startswith("EM_")]
+    return str(names[0])[3:].lower() if names else f"e_machine {machine}"

@@ -306,10 +306,10 @@ def _header(read: elf.Read, path: str) -> elf.Elf:
         ) from None
     except TruncatedError as error:
         raise UserError(str(error), "copy or make the core again: nothing in it can be read") from None
-    if header.type != "ET_CORE":
-        what = {"ET_EXEC": "a program", "ET_DYN": "a program or library", "ET_REL": "an object file"}
+    if header.type != elf.ET_CORE:
+        what = {elf.ET_EXEC: "a program", elf.ET_DYN: "a program or library", elf.ET_REL: "an object file"}
         raise UserError(
-            f"{path} is {what.get(str(header.type), 'an ELF file')}, not a core",
+            f"{path} is {what.get(header.type, 'an ELF file')}, not a core",
             "give the core first; a program goes after --exe",
         )
     return header

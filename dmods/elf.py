@@ -9,14 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Callable, NamedTuple, Optional
 
 from dmods.errors import CorruptError, TruncatedError
 
 # Up to ``size`` bytes at ``offset``; fewer (b"" even) where there are no more.
 Read = Callable[[int, int], bytes]
 
+ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
 PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 3, 4, 6, 7
 PT_GNU_RELRO = 0x6474E552
 PF_X, PF_W, PF_R = 1, 2, 4
@@ -46,12 +46,11 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Elf:
-    """What a loader wants to know of an ELF file. ``type`` and ``machine`` are pyelftools' names ("ET_CORE",
-    "EM_X86_64"), or numbers where it has none. ``promised`` is the count of program headers that the header
-    claims."""
+    """What a loader wants to know of an ELF file. ``type`` and ``machine`` are its e_type and e_machine; ``promised``
+    is the count of program headers that the header claims."""
 
-    type: Union[str, int]
-    machine: Union[str, int]
+    type: int
+    machine: int
     word: int
     little_endian: bool
     entry: int
@@ -78,59 +77,58 @@ def page_up(value: int) -> int:
     return -(-value & -PAGE)
 
 
-@cache
-def structs(word: int, little_endian: bool) -> Any:
-    """pyelftools' declarations for one word size and byte order (a core's, which are a superset of a file's)."""
-    from elftools.elf.structs import ELFStructs
+class _Header(NamedTuple):
+    """The rest of Elf64_Ehdr and Elf32_Ehdr behind e_ident (gABI, "ELF Header")."""
 
-    made = ELFStructs(little_endian=little_endian, elfclass=word * 8)
-    made.create_basic_structs()
-    made.create_advanced_structs("ET_CORE")
-    return made
+    type: int
+    machine: int
+    version: int
+    entry: int
+    phoff: int
+    shoff: int
+    flags: int
+    ehsize: int
+    phentsize: int
+    phnum: int
+    shentsize: int
+    shnum: int
+    shstrndx: int
+
+
+# Not through pyelftools, here and in read_segments: importing what reads these few numbers takes it 70 ms, a third of a
+# short command; and it takes 8 microseconds a program header (here 0.4), of which a core may have tens of thousands. tests/test_elf.py has the
+# two agree.
 
 
 def parse(read: Read, where: str) -> Elf:
     """The headers that begin at offset 0 of ``read``. Raises CorruptError (not ELF), TruncatedError (not even a
     header)."""
-    # Here and not above: 30 ms, which a debugger that only registers the commands need not pay.
-    from elftools.common.exceptions import ELFParseError
-    from elftools.common.utils import struct_parse
-
     head = read(0, 64)
     if head[:4] != b"\x7fELF":
         raise CorruptError(f"{where} is not ELF")
     word = {1: 4, 2: 8}.get(head[4] if len(head) > 4 else 0)
-    order = {1: True, 2: False}.get(head[5] if len(head) > 5 else 0)
+    order = {1: "<", 2: ">"}.get(head[5] if len(head) > 5 else 0)
     if len(head) >= 6 and (word is None or order is None):
         raise CorruptError(f"{where}: neither 32-bit nor 64-bit ELF, or of no byte order")
-    try:
-        if word is None or order is None:
-            raise ELFParseError("short")
-        kinds = structs(word, order)
-        header = struct_parse(kinds.Elf_Ehdr, _stream(head))
-    except ELFParseError:
-        raise TruncatedError(f"{where} ends inside its ELF header: {len(head)} bytes") from None
-    count = header.e_phnum
+    layout = struct.Struct(f"{order or '<'}HHI{'QQQ' if word == 8 else 'III'}IHHHHHH")
+    if word is None or order is None or len(head) < 16 + layout.size:
+        raise TruncatedError(f"{where} ends inside its ELF header: {len(head)} bytes")
+    header = _Header(*layout.unpack_from(head, 16))
+    count = header.phnum
     if count == _PN_XNUM:
-        try:
-            count = struct_parse(kinds.Elf_Shdr, _stream(read(header.e_shoff, 64))).sh_info
-        except ELFParseError:
-            count = 0
-    segments = read_segments(read, header.e_phoff, count, word, little=order, entry_size=header.e_phentsize)
-    return Elf(header.e_type, header.e_machine, word, order, header.e_entry, segments, count)
-
-
-def _stream(data: bytes) -> Any:
-    import io
-
-    return io.BytesIO(data)
+        # sh_info of section 0 lies behind six fields of 4 or 8 bytes and one of 4
+        at = header.shoff + (44 if word == 8 else 28)
+        info = read(at, 4) if at + 4 <= TOP else b""
+        count = struct.unpack(f"{order}I", info)[0] if len(info) == 4 else 0
+    little = order == "<"
+    segments = read_segments(read, header.phoff, count, word, little=little, entry_size=header.phentsize)
+    return Elf(header.type, header.machine, word, little, header.entry, segments, count)
 
 
 def read_segments(
     read: Read, offset: int, count: int, word: int, *, little: bool = True, entry_size: int = 0
 ) -> tuple[Segment, ...]:
     """Up to ``count`` program headers at ``offset``: as many as there are."""
-    # Not through pyelftools: 8 microseconds a header there, 0.4 here, and a core may have tens of thousands.
     layout = struct.Struct(("<" if little else ">") + ("IIQQQQQQ" if word == 8 else "IIIIIIII"))
     entry_size = entry_size or layout.size
     if entry_size < layout.size:
