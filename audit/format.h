@@ -41,7 +41,9 @@ struct dmods_audit_bits {
  *     leaf   = middle[(p >> middle_shift) % middle_count];
  *     record = leaf + ((p >> granule_shift) % leaf_records) * record_size;
  *
- * The block of a record begins at its granule + (offset << offset_shift). A record is there when `live` is 1.
+ * The block of a record begins at its granule + (offset << offset_shift). A record is there when `live` is 1. With
+ * guards it stays when the block is freed: `live` 0, root.freed 1, and stack, thread and time are those of the free.
+ * (Inside a live block it is a leftover.)
  *
  * Where `size` has all its bits set, the requested size is word 1 of the following record instead (a block that large
  * owns the next granule too); that record has `live` 0. `time` is in units of the clock (below). `stack` and `thread`
@@ -203,6 +205,9 @@ struct dmods_audit_root {
     char status[256];
     uint64_t status_address;
     uint32_t status_stack, status_thread;
+
+    struct dmods_audit_bits freed; /* of a record: see dmods_audit_shadow */
+    uint32_t reserved;
 };
 
 #endif

@@ -1,0 +1,138 @@
+/*
+ * operator new and delete. libstdc++'s and libc++'s are malloc and free, which are hooked: nothing is to be done for
+ * them but to jump there. jemalloc, tcmalloc and others bring their own, which go straight to their insides: those are
+ * recorded here. Which it is shows in whether they come from the library that malloc comes from.
+ */
+#include "hooks.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum operators {
+    NEW,
+    NEW_ARRAY,
+    NEW_NOTHROW,
+    NEW_ARRAY_NOTHROW,
+    NEW_ALIGNED,
+    NEW_ARRAY_ALIGNED,
+    NEW_ALIGNED_NOTHROW,
+    NEW_ARRAY_ALIGNED_NOTHROW,
+    DELETE,
+    DELETE_ARRAY,
+    DELETE_NOTHROW,
+    DELETE_ARRAY_NOTHROW,
+    DELETE_SIZED,
+    DELETE_ARRAY_SIZED,
+    DELETE_ALIGNED,
+    DELETE_ARRAY_ALIGNED,
+    DELETE_SIZED_ALIGNED,
+    DELETE_ARRAY_SIZED_ALIGNED,
+    DELETE_ALIGNED_NOTHROW,
+    DELETE_ARRAY_ALIGNED_NOTHROW,
+    OPERATORS,
+};
+
+static const char *const names[OPERATORS] = {
+    "_Znwm",
+    "_Znam",
+    "_ZnwmRKSt9nothrow_t",
+    "_ZnamRKSt9nothrow_t",
+    "_ZnwmSt11align_val_t",
+    "_ZnamSt11align_val_t",
+    "_ZnwmSt11align_val_tRKSt9nothrow_t",
+    "_ZnamSt11align_val_tRKSt9nothrow_t",
+    "_ZdlPv",
+    "_ZdaPv",
+    "_ZdlPvRKSt9nothrow_t",
+    "_ZdaPvRKSt9nothrow_t",
+    "_ZdlPvm",
+    "_ZdaPvm",
+    "_ZdlPvSt11align_val_t",
+    "_ZdaPvSt11align_val_t",
+    "_ZdlPvmSt11align_val_t",
+    "_ZdaPvmSt11align_val_t",
+    "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+    "_ZdaPvSt11align_val_tRKSt9nothrow_t",
+};
+
+typedef void *(*generic)(void *, uintptr_t, uintptr_t);
+
+/* The operator below; bit 0 (functions are not at odd addresses) says that it is the allocator's own. */
+static _Atomic(uintptr_t) found[OPERATORS];
+
+static COLD uintptr_t find(enum operators which) {
+    start();
+    void *there = dlsym(RTLD_NEXT, names[which]);
+    /* A library that was loaded with its own scope (a Python module's libstdc++) is not next to us. */
+    const char *libraries[] = {"libstdc++.so.6", "libc++.so.1", "libc++abi.so.1"};
+    for (unsigned i = 0; there == NULL && i < sizeof libraries / sizeof libraries[0]; i++) {
+        void *library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
+        if (library == NULL)
+            continue;
+        there = dlsym(library, names[which]);
+        dlclose(library);
+    }
+    if (there == NULL) {
+        static const char message[] = "dmods audit: operator new or delete is called, but no library has it\n";
+        if (write(2, message, sizeof message - 1) < 0)
+            abort();
+        abort();
+    }
+    Dl_info its = {0}, allocator = {0};
+    bool own = dladdr(there, &its) && dladdr((void *)below.malloc, &allocator) && its.dli_fbase == allocator.dli_fbase;
+    uintptr_t value = (uintptr_t)there | own;
+    atomic_store(&found[which], value);
+    return value;
+}
+
+HOT uintptr_t operator(enum operators which) {
+    uintptr_t there = atomic_load_explicit(&found[which], memory_order_relaxed);
+    return likely(there != 0) ? there : find(which);
+}
+
+HOT bool own(uintptr_t there) { return there & 1 && mode() > MODE_OFF; }
+HOT generic function(uintptr_t there) { return (generic)(there & ~(uintptr_t)1); }
+
+/* Not the allocator's own: a jump, so that this function is on nobody's stack and exceptions pass it by. */
+#define NEW_OPERATOR(name, which)                                                                                      \
+    EXPORT void *name(size_t size, uintptr_t a, uintptr_t b) {                                                         \
+        uintptr_t there = operator(which);                                                                             \
+        if (likely(!own(there)))                                                                                       \
+            return function(there)((void *)size, a, b);                                                                \
+        return given(function(there)((void *)padded(size), a, b), size, 0, FRAME_POINTER);                             \
+    }
+
+#define DELETE_OPERATOR(name, which, sized)                                                                            \
+    EXPORT void name(void *p, uintptr_t a, uintptr_t b) {                                                              \
+        uintptr_t there = operator(which);                                                                             \
+        if (unlikely(bootstrap_owns(p)))                                                                               \
+            return;                                                                                                    \
+        if (unlikely(own(there)) && p != NULL) {                                                                       \
+            forget_block(p, FRAME_POINTER);                                                                            \
+            a = (sized) ? padded(a) : a;                                                                               \
+        }                                                                                                              \
+        function(there)(p, a, b);                                                                                      \
+    }
+
+NEW_OPERATOR(_Znwm, NEW)
+NEW_OPERATOR(_Znam, NEW_ARRAY)
+NEW_OPERATOR(_ZnwmRKSt9nothrow_t, NEW_NOTHROW)
+NEW_OPERATOR(_ZnamRKSt9nothrow_t, NEW_ARRAY_NOTHROW)
+NEW_OPERATOR(_ZnwmSt11align_val_t, NEW_ALIGNED)
+NEW_OPERATOR(_ZnamSt11align_val_t, NEW_ARRAY_ALIGNED)
+NEW_OPERATOR(_ZnwmSt11align_val_tRKSt9nothrow_t, NEW_ALIGNED_NOTHROW)
+NEW_OPERATOR(_ZnamSt11align_val_tRKSt9nothrow_t, NEW_ARRAY_ALIGNED_NOTHROW)
+DELETE_OPERATOR(_ZdlPv, DELETE, false)
+DELETE_OPERATOR(_ZdaPv, DELETE_ARRAY, false)
+DELETE_OPERATOR(_ZdlPvRKSt9nothrow_t, DELETE_NOTHROW, false)
+DELETE_OPERATOR(_ZdaPvRKSt9nothrow_t, DELETE_ARRAY_NOTHROW, false)
+DELETE_OPERATOR(_ZdlPvm, DELETE_SIZED, true)
+DELETE_OPERATOR(_ZdaPvm, DELETE_ARRAY_SIZED, true)
+DELETE_OPERATOR(_ZdlPvSt11align_val_t, DELETE_ALIGNED, false)
+DELETE_OPERATOR(_ZdaPvSt11align_val_t, DELETE_ARRAY_ALIGNED, false)
+DELETE_OPERATOR(_ZdlPvmSt11align_val_t, DELETE_SIZED_ALIGNED, true)
+DELETE_OPERATOR(_ZdaPvmSt11align_val_t, DELETE_ARRAY_SIZED_ALIGNED, true)
+DELETE_OPERATOR(_ZdlPvSt11align_val_tRKSt9nothrow_t, DELETE_ALIGNED_NOTHROW, false)
+DELETE_OPERATOR(_ZdaPvSt11align_val_tRKSt9nothrow_t, DELETE_ARRAY_ALIGNED_NOTHROW, false)

@@ -1,0 +1,52 @@
+/* The tables of the records: made where blocks are. */
+#include "shadow.h"
+
+struct top *shadow_top;
+
+bool shadow_start(void) {
+    shadow_top = own_memory(sizeof(struct top), DMODS_AUDIT_RANGE_RECORDS);
+    root.shadow = (struct dmods_audit_shadow){
+        .top = (uintptr_t)shadow_top,
+        .top_shift = MIDDLE_SHIFT,
+        .top_count = TOP_COUNT,
+        .middle_shift = LEAF_SHIFT,
+        .middle_count = MIDDLE_COUNT,
+        .granule_shift = GRANULE_SHIFT,
+        .leaf_records = LEAF_RECORDS,
+        .record_size = sizeof(struct record),
+        .offset_shift = 3,
+        .live = {0, 0, 1, 0},
+        .offset = {0, RECORD_OFFSET_AT, 2, 0},
+        .stack = {0, RECORD_STACK_AT, RECORD_STACK_BITS, 0},
+        .thread = {0, RECORD_THREAD_AT, RECORD_THREAD_BITS, 0},
+        .size = {0, RECORD_SIZE_AT, RECORD_SIZE_BITS, 0},
+        .time = {1, 0, 64, 0},
+    };
+    root.freed = (struct dmods_audit_bits){0, 1, 1, 0};
+    return shadow_top != NULL;
+}
+
+void shadow_lost(void) { __atomic_fetch_add(&root.figures.lost_records, 1, __ATOMIC_RELAXED); }
+
+/* The record's place, its tables made if need be. Two threads may both make one: the second finds the first's. */
+struct record *shadow_make(uintptr_t address) {
+    if (address >> MIDDLE_SHIFT >= TOP_COUNT)
+        return NULL;
+    _Atomic(struct middle *) *middle_at = &shadow_top->middles[address >> MIDDLE_SHIFT];
+    struct middle *middle = atomic_load(middle_at);
+    if (middle == NULL) {
+        struct middle *made = own_memory(sizeof(struct middle), DMODS_AUDIT_RANGE_RECORDS);
+        if (made == NULL)
+            return NULL;
+        if (atomic_compare_exchange_strong(middle_at, &middle, made))
+            middle = made;
+    }
+    _Atomic(struct leaf *) *leaf_at = &middle->leaves[(address >> LEAF_SHIFT) % MIDDLE_COUNT];
+    if (atomic_load(leaf_at) == NULL) {
+        struct leaf *made = own_memory(sizeof(struct leaf), DMODS_AUDIT_RANGE_RECORDS), *none = NULL;
+        if (made == NULL)
+            return NULL;
+        atomic_compare_exchange_strong(leaf_at, &none, made);
+    }
+    return shadow_find(address);
+}

@@ -1,0 +1,151 @@
+/*
+ * Every distinct stack once, as a path in a tree: most stacks of a program share their outer frames.
+ *
+ * A stack is looked up as a whole, with one probe of an index over a hash of all its frames. The hash is a sum of
+ * pc * weight(distance from the outermost frame), so that each outer part of a stack has one too: the nodes of the
+ * tree are in the same index. An entry holds 36 bits of the 64-bit hash and lies within a few places of where the
+ * upper bits say: a million stacks share an entry by mistake with a probability of about one in ten thousand.
+ *
+ * Readers take no lock. Nodes are appended and entries filled under one; what is there never changes.
+ */
+#include "audit.h"
+#include "shadow.h"
+
+#include <sys/mman.h>
+
+#define CHUNK_SHIFT 14
+#define NODE_SHIFT 24 /* 16 million nodes, 256 MB, and an index of as much */
+#define CHUNKS (1u << (NODE_SHIFT - CHUNK_SHIFT))
+#define FIRST_SHIFT 14
+#define TAG_MASK ((1ull << 36) - 1)
+
+struct index {
+    uint64_t shift;             /* 1 << shift entries */
+    _Atomic uint64_t entries[]; /* tag << 28 | node; 0: free */
+};
+
+_Static_assert(NODE_SHIFT <= RECORD_STACK_BITS, "a record can name every node");
+
+uint64_t stacks_weights[MAX_FRAMES];
+static uint64_t chunks[CHUNKS];
+static _Atomic(struct index *) current;
+static _Atomic bool full;
+
+static struct index *make_index(uint64_t shift) {
+    struct index *made = own_memory(sizeof(struct index) + (sizeof(uint64_t) << shift), DMODS_AUDIT_RANGE_STACKS);
+    if (made != NULL)
+        made->shift = shift;
+    return made;
+}
+
+bool stacks_start(void) {
+    uint64_t state = 0x9e3779b97f4a7c15; /* splitmix64 */
+    for (int i = 0; i < MAX_FRAMES; i++) {
+        uint64_t z = state += 0x9e3779b97f4a7c15;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+        z = (z ^ z >> 27) * 0x94d049bb133111eb;
+        stacks_weights[i] = (z ^ z >> 31) | 1;
+    }
+    root.stacks = (struct dmods_audit_table){.chunks = (uintptr_t)chunks,
+                                             .chunk_shift = CHUNK_SHIFT,
+                                             .chunk_count = CHUNKS,
+                                             .entry_size = sizeof(struct dmods_audit_node),
+                                             .count = 1};
+    struct index *first = make_index(FIRST_SHIFT);
+    atomic_store(&current, first);
+    return first != NULL;
+}
+
+static struct dmods_audit_node *node_at(uint32_t node) {
+    return (struct dmods_audit_node *)chunks[node >> CHUNK_SHIFT] + (node & ((1u << CHUNK_SHIFT) - 1));
+}
+
+/* Where the search for a hash begins. */
+static uint64_t place(const struct index *index, uint64_t hash) { return hash >> (64 - index->shift); }
+
+static uint32_t find(struct index *index, uint64_t hash) {
+    uint64_t mask = (1ull << index->shift) - 1, tag = hash & TAG_MASK;
+    for (uint64_t at = place(index, hash);; at++) {
+        uint64_t entry = atomic_load_explicit(&index->entries[at & mask], memory_order_acquire);
+        if (entry == 0)
+            return 0;
+        if (entry >> 28 == tag)
+            return (uint32_t)(entry & ((1u << 28) - 1));
+    }
+}
+
+static void fill(struct index *index, uint64_t upper, uint64_t entry) {
+    uint64_t mask = (1ull << index->shift) - 1, at = place(index, upper);
+    while (atomic_load_explicit(&index->entries[at & mask], memory_order_relaxed) != 0)
+        at++;
+    atomic_store_explicit(&index->entries[at & mask], entry, memory_order_release);
+}
+
+/* The old index stays mapped, as somebody may be reading it, but gives its memory back: it reads as empty from here on,
+ * and who finds nothing looks again under the lock. */
+static void grow(void) {
+    struct index *old = atomic_load(&current);
+    struct index *larger = old->shift < NODE_SHIFT + 1 ? make_index(old->shift + 1) : NULL;
+    if (larger == NULL) {
+        atomic_store(&full, true);
+        return;
+    }
+    for (uint64_t i = 0; i < 1ull << old->shift; i++) {
+        uint64_t entry = atomic_load_explicit(&old->entries[i], memory_order_relaxed);
+        if (entry != 0)
+            fill(larger, (uint64_t)node_at((uint32_t)(entry & ((1u << 28) - 1)))->hash << 32, entry);
+    }
+    atomic_store_explicit(&current, larger, memory_order_release);
+    uintptr_t from = ((uintptr_t)old + 4096) & ~(uintptr_t)4095;
+    madvise((void *)from, (uintptr_t)&old->entries[1ull << old->shift] - from, MADV_DONTNEED);
+}
+
+static uint32_t append(uint64_t pc, uint32_t parent, uint64_t hash) {
+    uint64_t count = root.stacks.count;
+    struct dmods_audit_node *node = NULL;
+    if (count < 1u << NODE_SHIFT && !atomic_load(&full))
+        node = table_entry(&root.stacks, count, DMODS_AUDIT_RANGE_STACKS);
+    if (node == NULL) {
+        atomic_store(&full, true);
+        return 0;
+    }
+    *node = (struct dmods_audit_node){.pc = pc, .parent = parent, .hash = (uint32_t)(hash >> 32)};
+    __atomic_store_n(&root.stacks.count, count + 1, __ATOMIC_RELEASE);
+    if (2 * count > 1ull << atomic_load(&current)->shift)
+        grow();
+    if (atomic_load(&full))
+        return 0;
+    fill(atomic_load(&current), hash, (hash & TAG_MASK) << 28 | (uint32_t)count);
+    return (uint32_t)count;
+}
+
+static uint64_t key(const struct frame *frame) {
+    return frame->pc | (uint64_t)(frame->flags & (FRAME_TRUNCATED | FRAME_EXACT)) << 48;
+}
+
+static COLD uint32_t add(const struct frame *innermost, int count) {
+    uint32_t node = 0;
+    uint64_t hash = 0;
+    lock(&stacks_lock);
+    for (int i = count - 1; i >= 0; i--) {
+        hash += key(&innermost[i]) * stacks_weights[count - 1 - i];
+        uint32_t found = find(atomic_load(&current), hash);
+        if (found == 0)
+            found = append(key(&innermost[i]), node, hash);
+        node = found;
+        if (node == 0)
+            break;
+    }
+    unlock(&stacks_lock);
+    if (node == 0)
+        __atomic_fetch_add(&root.figures.lost_stacks, 1, __ATOMIC_RELAXED);
+    return node;
+}
+
+/* The node of a stack whose hash is known. */
+uint32_t stacks_intern(const struct frame *innermost, int count, uint64_t hash) {
+    if (count == 0)
+        return 0;
+    uint32_t node = find(atomic_load_explicit(&current, memory_order_acquire), hash);
+    return likely(node != 0) ? node : add(innermost, count);
+}

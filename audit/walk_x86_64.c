@@ -1,0 +1,372 @@
+/*
+ * Complete stacks, in code with and without frame pointers, for a few nanoseconds a frame.
+ *
+ * 1. A memo of rules. Nearly every function's CFI says one of four things about two registers (rsp and rbp); that fits,
+ *    with the address it is for, in one 64-bit word. One load finds it; a word is never half-written. A word made
+ * before code was unloaded has another generation and is not looked at.
+ * 2. Verified reuse. Between two allocations of a thread the outer part of its stack mostly stays. What was found by
+ *    walking it (frames of pc, rsp, rbp) is still true if the frame where the new walk arrives is the same in all that
+ * the rest depends on, every return address that the rest was found by is still in its place, so are the saved rbp that
+ * it went by, and no code was unloaded. All of that is checked, each time, for all frames that go into the record: one
+ *    matching slot would not do, nor all return addresses alone (a frame found by rbp may stay where the saved rbp
+ * moved).
+ *
+ * What those four rules do not cover is walked by expression.c with all registers; such a stack is not kept.
+ */
+#if defined __x86_64__
+#include "cfi.h"
+
+#include <string.h>
+
+#define MEMO_SHIFT 16
+#define NEW_FRAMES 6 /* a path that changed by more is walked plainly: that is faster then */
+
+enum rule_type { RULE_NONE, RULE_SP, RULE_BP, RULE_INDIRECT, RULE_SIGNAL, RULE_END, RULE_SLOW, RULE_UNKNOWN };
+
+/* A rule: type 3 bits, where the caller's rbp was saved 8 bits (in words from the CFA down, or from rbp up with
+ * RULE_INDIRECT; 0: nowhere), CFA offset 18 bits (in words, signed). A memo entry: 31 bits of the address, 4 bits of
+ * the generation, 29 bits of rule; the lower 16 bits of the address are in its place in the table. */
+#define RULE_BITS 29
+#define RULE_MASK ((1u << RULE_BITS) - 1)
+#define GENERATIONS 16
+
+static _Atomic uint64_t memo[1u << MEMO_SHIFT];
+static _Atomic uint32_t generation;
+static _Atomic bool memo_filled;
+
+static unsigned rule_type(uint32_t rule) { return rule & 7; }
+static unsigned rule_bp(uint32_t rule) { return rule >> 3 & 0xff; }
+static intptr_t rule_cfa(uint32_t rule) { return (intptr_t)((int32_t)(rule << 3) >> 14) * 8; }
+
+static uint32_t make_rule(enum rule_type type, int64_t bp, int64_t cfa) {
+    if (bp % 8 || cfa % 8 || bp < 0 || bp / 8 > 0xff || cfa / 8 >= 1 << 17 || cfa / 8 < -(1 << 17))
+        return RULE_SLOW;
+    return (uint32_t)type | (uint32_t)(bp / 8) << 3 | ((uint32_t)(cfa / 8) & 0x3ffff) << 11;
+}
+
+/* The expression "rbp + n", dereferenced or not, as gcc writes it where it aligned the stack (DRAP). */
+static bool bp_plus(const uint8_t *p, bool dereferenced, int64_t *offset) {
+    uint64_t size = cfi_unsigned(&p);
+    const uint8_t *end = p + size;
+    if (*p++ != 0x70 + CFI_BP)
+        return false;
+    *offset = cfi_signed(&p);
+    return dereferenced ? p + 1 == end && *p == 0x06 : p == end;
+}
+
+static uint32_t rule_from(const struct cfi_row *row) {
+    const struct cfi_rule *ra = &row->registers[CFI_RA], *bp = &row->registers[CFI_BP];
+    int64_t cfa, saved = 0;
+    if (ra->how == CFI_UNDEFINED)
+        return RULE_END;
+    if (row->signal_frame)
+        return RULE_SIGNAL;
+    if (ra->how != CFI_AT_CFA || ra->offset != -8 || row->registers[CFI_SP].how != CFI_SAME)
+        return RULE_SLOW;
+    if (row->cfa_expression != NULL) {
+        /* A word of 0 cannot be told from "not saved": it is one above what is meant. */
+        if (!bp_plus(row->cfa_expression, true, &cfa) || bp->how != CFI_EXPRESSION ||
+            !bp_plus(bp->expression, false, &saved))
+            return RULE_SLOW;
+        return make_rule(RULE_INDIRECT, saved + 8, cfa);
+    }
+    if (bp->how == CFI_AT_CFA)
+        saved = -bp->offset;
+    else if (bp->how != CFI_SAME)
+        return RULE_SLOW;
+    if (bp->how == CFI_AT_CFA && saved <= 0)
+        return RULE_SLOW;
+    if (row->cfa_register == CFI_SP)
+        return make_rule(RULE_SP, saved, row->cfa_offset);
+    return row->cfa_register == CFI_BP ? make_rule(RULE_BP, saved, row->cfa_offset) : RULE_SLOW;
+}
+
+static uint64_t memo_key(uintptr_t address, uint32_t now) {
+    return (uint64_t)(now % GENERATIONS) << 31 | (address >> 16 & 0x7fffffff);
+}
+
+static COLD uint32_t rule_look_up(uintptr_t address, _Atomic uint64_t *place, uint64_t key) {
+    struct cfi_row row;
+    uint32_t rule = cfi_find(address, &row) ? rule_from(&row) : RULE_UNKNOWN;
+    atomic_store_explicit(&memo_filled, true, memory_order_relaxed);
+    atomic_store_explicit(place, key << RULE_BITS | rule, memory_order_relaxed);
+    return rule;
+}
+
+HOT uint32_t rule_of(uintptr_t address, uint32_t now) {
+    if (unlikely(address >> 47 != 0))
+        return RULE_UNKNOWN;
+    uint64_t key = memo_key(address, now);
+    _Atomic uint64_t *place = &memo[(address ^ address >> 16) & ((1u << MEMO_SHIFT) - 1)];
+    uint64_t entry = atomic_load_explicit(place, memory_order_relaxed);
+    return likely(entry >> RULE_BITS == key) ? (uint32_t)entry & RULE_MASK : rule_look_up(address, place, key);
+}
+
+void walk_code_unloaded(void) {
+    if (!atomic_exchange(&memo_filled, false))
+        return;
+    root.figures.generations++;
+    if ((atomic_fetch_add(&generation, 1) + 1) % GENERATIONS == 0)
+        for (size_t i = 0; i < sizeof memo / sizeof memo[0]; i++)
+            atomic_store_explicit(&memo[i], 0, memory_order_relaxed);
+}
+
+/* A walk under way. On the thread's own stack everything from rsp to its upper end can be read; elsewhere (a
+ * coroutine's stack, a signal's) each page is asked about first. */
+struct walk {
+    uintptr_t high;
+    uint32_t generation;
+    uintptr_t page; /* known to be readable */
+};
+
+HOT bool word_at(struct walk *w, uintptr_t address, uintptr_t sp, uintptr_t *value) {
+    if (address % 8 != 0)
+        return false;
+    if (w->high != 0) {
+        if (address < sp || address >= w->high)
+            return false;
+    } else if (address >> 12 != w->page) {
+        if (!readable(address))
+            return false;
+        w->page = address >> 12;
+    }
+    *value = *(const uintptr_t *)address;
+    return true;
+}
+
+/* The caller of frame `f`, and in f->bp_at, cfa_at and flags what was read for it. False: no further; `end` says
+ * whether because the stack begins there. */
+HOT bool step(struct walk *w, struct frame *f, struct frame *caller, uint32_t rule, bool *end) {
+    uintptr_t cfa, bp = f->bp;
+    f->bp_at = 0;
+    *end = false;
+    switch (rule_type(rule)) {
+    case RULE_SP:
+        cfa = f->sp + (uintptr_t)rule_cfa(rule);
+        break;
+    case RULE_BP:
+        cfa = f->bp + (uintptr_t)rule_cfa(rule);
+        f->flags |= FRAME_USES_BP;
+        break;
+    case RULE_INDIRECT:
+        if (!word_at(w, f->bp + (uintptr_t)rule_cfa(rule), f->sp, &cfa))
+            return false;
+        f->flags |= FRAME_USES_BP | FRAME_INDIRECT;
+        f->cfa_at = (int32_t)rule_cfa(rule);
+        break;
+    case RULE_END:
+        *end = true;
+        return false;
+    default:
+        return false;
+    }
+    if (cfa <= f->sp || !word_at(w, cfa - 8, f->sp, &caller->pc))
+        return false;
+    if (rule_bp(rule) != 0) {
+        f->bp_at = rule_type(rule) == RULE_INDIRECT ? f->bp + 8 * rule_bp(rule) - 8 : cfa - 8 * rule_bp(rule);
+        if (!word_at(w, f->bp_at, f->sp, &bp))
+            return false;
+    }
+    caller->sp = cfa;
+    caller->bp = bp;
+    caller->flags = 0;
+    *end = caller->pc == 0;
+    return !*end;
+}
+
+/* The kernel's signal frame (struct rt_sigframe behind the return address that was popped; asm/sigcontext.h): the
+ * interrupted registers, among them the instruction that had not been executed yet. */
+static bool step_signal(struct walk *w, const struct frame *f, struct frame *caller) {
+    w->high = 0; /* they may lie on another stack */
+    caller->flags = FRAME_EXACT;
+    return word_at(w, f->sp + 120, 0, &caller->bp) && word_at(w, f->sp + 160, 0, &caller->sp) &&
+           word_at(w, f->sp + 168, 0, &caller->pc);
+}
+
+/* With all registers, from this very function outwards; what lies below the hook's caller is not kept. */
+static COLD __attribute__((noinline)) int slow(uintptr_t innermost_sp, struct frame *frames, int most) {
+    uint64_t r[CFI_REGISTERS] = {0};
+    __asm__ volatile("lea 0f(%%rip), %%rax\n0:\tmov %%rax, %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2\n\tmov %%rbx, %3\n\t"
+                     "mov %%r12, %4\n\tmov %%r13, %5\n\tmov %%r14, %6\n\tmov %%r15, %7"
+                     : "=m"(r[CFI_RA]), "=m"(r[CFI_SP]), "=m"(r[CFI_BP]), "=m"(r[3]), "=m"(r[12]), "=m"(r[13]),
+                       "=m"(r[14]), "=m"(r[15])::"rax");
+    int count = 0;
+    bool exact = true, kept = false, ended = false;
+    for (int steps = 0; count < most && steps < most + 32; steps++) {
+        struct cfi_row row;
+        kept = kept || r[CFI_SP] >= innermost_sp;
+        if (kept && steps > 0)
+            frames[count++] = (struct frame){.pc = r[CFI_RA], .flags = exact ? FRAME_EXACT : 0};
+        if (!cfi_find(r[CFI_RA] - !exact, &row))
+            break;
+        exact = row.signal_frame;
+        ended = row.registers[CFI_RA].how == CFI_UNDEFINED;
+        if (ended || !cfi_step(&row, r))
+            break;
+        ended = r[CFI_RA] == 0;
+        if (ended)
+            break;
+    }
+    if (!ended && count > 0 && count < most)
+        frames[count - 1].flags |= FRAME_TRUNCATED;
+    return count;
+}
+
+struct walked {
+    int count;
+    bool complete, reusable;
+};
+
+/* From the innermost frame, which frames[0] holds, outwards. */
+static struct walked plain(struct thread *thread, uint32_t now, struct frame *frames, int most) {
+    struct walk w = {.generation = now};
+    if (frames[0].sp > thread->stack_low && frames[0].sp < thread->stack_high)
+        w.high = thread->stack_high;
+    struct walked result = {1, false, w.high != 0};
+    for (; result.count < most; result.count++) {
+        struct frame *f = &frames[result.count - 1];
+        bool end = false;
+        uint32_t rule = rule_of(f->pc - !(f->flags & FRAME_EXACT), now);
+        if (rule_type(rule) == RULE_SIGNAL) {
+            result.reusable = false;
+            if (step_signal(&w, f, f + 1))
+                continue;
+        } else if (rule_type(rule) == RULE_SLOW) {
+            result.reusable = false;
+            int count = slow(frames[0].sp, frames, most);
+            result.count = count > 0 ? count : 1;
+            return result;
+        } else if (step(&w, f, f + 1, rule, &end)) {
+            continue;
+        }
+        if (!end) {
+            f->flags |= FRAME_TRUNCATED;
+            __atomic_fetch_add(&root.figures.truncated_stacks, 1, __ATOMIC_RELAXED);
+        }
+        result.complete = true;
+        break;
+    }
+    return result;
+}
+
+/* Whether the rest of the stack depends on a frame's rbp, from the frame outside it. */
+HOT void note_needs(struct frame *f, bool outer_needs) {
+    if (f->bp_at != 0 && outer_needs)
+        f->flags |= FRAME_CHECK_BP;
+    if (f->flags & FRAME_USES_BP || (f->bp_at == 0 && outer_needs))
+        f->flags |= FRAME_NEEDS_BP;
+}
+
+HOT uint64_t pc_key(const struct frame *f) {
+    return f->pc | (uint64_t)(f->flags & (FRAME_TRUNCATED | FRAME_EXACT)) << 48;
+}
+
+/* The hash of the innermost `count` frames, and their node. */
+static uint32_t intern(const struct frame *frames, int count) {
+    uint64_t hash = 0;
+    for (int i = count - 1, outer = 0; i >= 0; i--, outer++)
+        hash += pc_key(&frames[i]) * stacks_weights[outer];
+    return stacks_intern(frames, count, hash);
+}
+
+static uint32_t walk_anew(struct thread *t, uint32_t now, struct frame innermost) {
+    int frames = (int)settings.frames;
+    t->head = CACHED_FRAMES - frames - SLACK_FRAMES;
+    struct frame *f = &t->frames[t->head];
+    f[0] = innermost;
+    struct walked walked = plain(t, now, f, frames + SLACK_FRAMES);
+    t->tail = walked.reusable ? t->head + walked.count : t->head;
+    t->complete = walked.complete;
+    t->generation = now;
+    bool needs = !walked.complete;
+    for (int i = walked.count - 1; walked.reusable && i >= 0; i--) {
+        note_needs(&f[i], needs);
+        needs = f[i].flags & FRAME_NEEDS_BP;
+    }
+    uint64_t hash = 0;
+    for (int i = walked.count - 1, outer = 0; walked.complete && i >= 0 && outer < frames; i--, outer++)
+        f[i].hash = hash += pc_key(&f[i]) * stacks_weights[outer];
+    return t->stack = intern(f, walked.count < frames ? walked.count : frames);
+}
+
+/* Whether what was read to get from f to f + 1 still says the same. */
+HOT bool still(const struct frame *f) {
+    if (*(const uintptr_t *)(f[1].sp - 8) != f[1].pc)
+        return false;
+    if (f->flags & FRAME_CHECK_BP && *(const uintptr_t *)f->bp_at != f[1].bp)
+        return false;
+    return likely(!(f->flags & FRAME_INDIRECT)) ||
+           *(const uintptr_t *)(f->bp + (uintptr_t)(intptr_t)f->cfa_at) == f[1].sp;
+}
+
+/* 0: it cannot be had from the last stack. */
+HOT uint32_t walk_on(struct thread *t, uint32_t now, struct frame innermost) {
+    struct frame fresh[NEW_FRAMES + 1];
+    struct walk w = {.high = t->stack_high, .generation = now};
+    int count = 0, at = t->head, tail = t->tail, wanted = (int)settings.frames;
+    fresh[0] = innermost;
+    for (;; count++) {
+        struct frame *f = &fresh[count];
+        bool end;
+        while (at < tail && t->frames[at].sp < f->sp)
+            at++;
+        if (at == tail)
+            return 0;
+        const struct frame *old = &t->frames[at];
+        if (old->sp == f->sp && old->pc == f->pc && (old->bp == f->bp || !(old->flags & FRAME_NEEDS_BP)))
+            break;
+        if (count == NEW_FRAMES || !step(&w, f, f + 1, rule_of(f->pc - 1, now), &end))
+            return 0;
+    }
+    int last = at + wanted - count - 1; /* the outermost frame of the window */
+    if (last >= tail) {
+        if (!t->complete)
+            return 0;
+        last = tail - 1;
+    }
+    if (count > at)
+        return 0;
+    for (int i = at; i < last; i++)
+        if (unlikely(!still(&t->frames[i])))
+            return 0;
+    if (count == 0 && at == t->head)
+        return t->stack;
+    t->head = at - count;
+    bool needs = t->frames[at].flags & FRAME_NEEDS_BP;
+    uint64_t hash = t->frames[at].hash;
+    for (int i = at - 1; i >= t->head; i--) {
+        struct frame *f = &t->frames[i];
+        *f = fresh[i - t->head];
+        note_needs(f, needs);
+        needs = f->flags & FRAME_NEEDS_BP;
+        if (t->complete && tail - 1 - i < wanted)
+            f->hash = hash += pc_key(f) * stacks_weights[tail - 1 - i];
+    }
+    if (t->complete && tail - t->head <= wanted)
+        return t->stack = stacks_intern(&t->frames[t->head], tail - t->head, t->frames[t->head].hash);
+    return t->stack = intern(&t->frames[t->head], last - t->head + 1);
+}
+
+/* A signal's handler allocated while the thread was in here: its stack is walked without touching what is half done. */
+static COLD uint32_t walk_nested(struct thread *t, uint32_t now, struct frame innermost) {
+    struct frame frames[MAX_FRAMES] = {innermost};
+    return intern(frames, plain(t, now, frames, (int)settings.frames).count);
+}
+
+__attribute__((noinline)) uint32_t walk(struct thread *t, uintptr_t frame_pointer) {
+    const uintptr_t *saved = (const uintptr_t *)frame_pointer;
+    uint32_t now = atomic_load_explicit(&generation, memory_order_acquire), stack = 0;
+    struct frame innermost = {.bp = saved[0], .pc = saved[1], .sp = frame_pointer + 16};
+    if (unlikely(t->walking))
+        return walk_nested(t, now, innermost);
+    t->walking = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (t->head != t->tail && t->generation == now && innermost.sp > t->stack_low && innermost.sp < t->stack_high)
+        stack = walk_on(t, now, innermost);
+    if (stack == 0)
+        stack = walk_anew(t, now, innermost);
+    atomic_signal_fence(memory_order_seq_cst);
+    t->walking = false;
+    return stack;
+}
+#endif
