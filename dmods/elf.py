@@ -96,8 +96,8 @@ class _Header(NamedTuple):
 
 
 # Not through pyelftools, here and in read_segments: importing what reads these few numbers takes it 70 ms, a third of a
-# short command; and it takes 8 microseconds a program header (here 0.4), of which a core may have tens of thousands. tests/test_elf.py has the
-# two agree.
+# short command; and it takes 8 microseconds a program header (here 0.4), of which a core may have tens of thousands.
+# tests/test_elf.py has the two agree.
 
 
 def parse(read: Read, where: str) -> Elf:
