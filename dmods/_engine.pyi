@@ -287,3 +287,133 @@ def disassemble(arch: str, code: bytes, address: int) -> tuple[str, int] | None:
     """The instruction that ``code`` begins with (give 16 bytes or what there is), as gdb and objdump write it, and its
     length. None where there is none, or for a machine that is not known.
     """
+
+PAGE_KINDS: tuple[str, ...]
+"""What a page can be used for: the names by number."""
+
+class Physical:
+    """A machine's memory by physical address. Usable from any thread."""
+
+    @staticmethod
+    def elf(image: Image) -> Physical:
+        """Of an ELF dump: an image whose segments lie at physical addresses."""
+
+    @staticmethod
+    def kdump(path: str) -> Physical:
+        """Of makedumpfile's compressed format. Raises ValueError with the reason where it is flattened, split, or
+        something else."""
+
+    @staticmethod
+    def through(reader: Callable[[int, int], bytes]) -> Physical:
+        """What ``reader(address, size)`` returns: fewer bytes from the first on that cannot be had. What it raises is
+        raised by whoever asked."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Up to ``size`` bytes: fewer from the first on that is not in the dump."""
+
+class PageTables(TypedDict):
+    """The kernel's page tables: ``arch`` "x86_64" or "aarch64", the first table's physical address, log2 of the page
+    size, the bits that translation decides, and bits of an entry that are no address (memory encryption)."""
+
+    arch: str
+    root: int
+    page_bits: int
+    va_bits: int
+    clear: int
+
+class PageLayout(TypedDict):
+    """Offsets in bytes, masks of flags (0: there is no such flag); see engine/core/src/kernel/layout.rs."""
+
+    base: int
+    page_bits: int
+    size: int
+    flags: int
+    head: int
+    mapping: int
+    private: int
+    mapcount: int
+    refcount: int
+    lru: int
+    head_is_mask: bool
+    reserved: int
+    compound: int
+    slab: int
+    swapbacked: int
+    swapcache: int
+    kept: int
+    has_private: int
+    hwpoison: int
+    types: list[tuple[int, int, str]]
+    huge_byte: Optional[tuple[int, int]]
+    huge_flags: int
+    large_counts: list[tuple[int, int]]
+    movable: bool
+    movers: list[tuple[int, str]]
+    orders: int
+    zfs: int
+    host: int
+    i_mmap: int
+    i_sb: int
+    left: int
+    right: int
+    to_flags: int
+    exec: int
+    special: list[tuple[int, str]]
+
+class PageLists(TypedDict):
+    """Where lists begin, and offsets; see ``Lists`` in engine/core/src/kernel/overlay.rs."""
+
+    per_cpu: list[tuple[int, int]]
+    vmap: list[int]
+    vmap_area: tuple[int, ...]
+    first_task: int
+    task: tuple[int, ...]
+    thread_head: int
+    stack_size: int
+
+class Gathered(TypedDict):
+    """What the lists held. ``broken``: those that were left before their end; ``endless``: more was said to be mapped
+    than there is memory."""
+
+    broken: int
+    endless: bool
+    tasks: int
+    vmap_areas: int
+
+class PageCounts(TypedDict):
+    """Pages by kind; figures of the cache of mappings; pages that need not be read; what looks wrong, counted (see
+    ``Oddities`` in engine/core/src/kernel/scan.rs)."""
+
+    kinds: dict[str, int]
+    identity: dict[str, int]
+    skipped: int
+    odd: dict[str, int]
+
+class Memmap:
+    """A kernel's page array, and the memory around it by virtual address.
+
+    The two long calls release the GIL, call ``progress(bytes of page array done)`` now and then, and raise what it (or
+    Ctrl-C) raises.
+    """
+
+    def __init__(self, physical: Physical, tables: PageTables, layout: PageLayout) -> None:
+        """Raises ValueError where they cannot be those of any kernel."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Up to ``size`` bytes of the kernel's memory: fewer from the first on that is not mapped or not in the
+        dump."""
+
+    def translate(self, address: int) -> Optional[int]:
+        """The physical address; None where nothing is mapped."""
+
+    def some_last_table(self, root: int) -> Optional[int]:
+        """Physical address of a table of the last level in the lower half below ``root`` (a process's)."""
+
+    def gather(self, lists: PageLists, ram: list[tuple[int, int]], progress: Progress = None) -> Gathered:
+        """Follows the lists, whose answer ``classify`` uses from then on. ``ram``: page frames, sorted."""
+
+    def classify(
+        self, ranges: list[tuple[int, int]], remember: int = ..., each: bool = False, progress: Progress = None
+    ) -> tuple[PageCounts, Optional[bytes]]:
+        """One pass over the ranges (page frames, sorted and apart). With ``each`` also a byte for each page: its
+        kind's number."""

@@ -42,6 +42,7 @@ class Segment(NamedTuple):
     filesz: int
     memsz: int
     align: int
+    paddr: int = 0  # in dumps of a kernel: the physical address
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,8 @@ def read_segments(
     else:
         rows = (layout.unpack_from(table, at) for at in range(0, len(table) - layout.size + 1, entry_size))
     if word == 8:
-        return tuple(Segment(r[0], r[1], r[2], r[3], r[5], r[6], r[7]) for r in rows)
-    return tuple(Segment(r[0], r[6], r[1], r[2], r[4], r[5], r[7]) for r in rows)
+        return tuple(Segment(r[0], r[1], r[2], r[3], r[5], r[6], r[7], r[4]) for r in rows)
+    return tuple(Segment(r[0], r[6], r[1], r[2], r[4], r[5], r[7], r[3]) for r in rows)
 
 
 def notes(data: bytes, little_endian: bool, align: int = 4) -> Iterator[tuple[bytes, int, bytes]]:

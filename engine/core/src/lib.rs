@@ -7,6 +7,7 @@ pub mod disassemble;
 pub mod heap;
 pub mod hw;
 pub mod image;
+pub mod kernel;
 pub mod records;
 pub mod symbols;
 pub mod tcb;

@@ -9,6 +9,7 @@ mod address;
 mod disassemble;
 mod heap;
 mod image;
+mod kernel;
 mod records;
 mod symbols;
 mod unwind;
@@ -25,6 +26,9 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<records::Records>()?;
     m.add_function(wrap_pyfunction!(records::read_audit, m)?)?;
     m.add_function(wrap_pyfunction!(records::group_leaks, m)?)?;
+    m.add_class::<kernel::Physical>()?;
+    m.add_class::<kernel::Memmap>()?;
+    m.add("PAGE_KINDS", kernel::kind_names(m.py())?)?;
     m.add_class::<symbols::Symbols>()?;
     m.add_function(wrap_pyfunction!(symbols::demangle, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::elf_section, m)?)?;

@@ -1,0 +1,121 @@
+//! What a file page's mapping is: looked up once per mapping and kept, as Sun's memstat kept one flag per vnode.
+
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
+
+use super::layout::Files;
+use super::space::Space;
+use super::Kind;
+
+/// How many mappings are remembered unless told otherwise.
+pub const REMEMBERED: usize = 10_000;
+
+/// At most so many nodes of a mapping's tree of VMAs are looked at. All but a handful of a library's VMAs come in groups of which one is
+/// executable, so that the search ends early; what does not is mapped, and not executable, this often.
+const MOST_NODES: usize = 4096;
+
+/// As no red-black tree of 2^64 nodes is deeper.
+const MOST_DEPTH: usize = 128;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    pub hits: u64,
+    pub misses: u64,
+    /// Mappings that could not be read.
+    pub lost: u64,
+    /// Mappings whose tree of VMAs makes no sense, or was not searched to its end.
+    pub cut: u64,
+}
+
+/// Mapping to kind ([`Kind::Exec`], [`Kind::BlockDevice`] or [`Kind::File`]).
+pub struct Identity {
+    cache: LruCache<u64, Kind, foldhash::fast::FixedState>,
+    /// Pages of one file mostly lie together.
+    last: (u64, Kind),
+    pub figures: Figures,
+}
+
+impl Identity {
+    pub fn new(remembered: usize) -> Identity {
+        let size = NonZeroUsize::new(remembered).unwrap_or(NonZeroUsize::MIN);
+        Identity {
+            cache: LruCache::with_hasher(size, foldhash::fast::FixedState::default()),
+            last: (0, Kind::File),
+            figures: Figures::default(),
+        }
+    }
+
+    #[inline]
+    pub fn of(&mut self, mapping: u64, files: &Files, space: &mut Space) -> Kind {
+        if self.last.0 == mapping {
+            self.figures.hits += 1;
+            return self.last.1;
+        }
+        let kind = match self.cache.get(&mapping) {
+            Some(kind) => {
+                self.figures.hits += 1;
+                *kind
+            }
+            None => {
+                self.figures.misses += 1;
+                let kind = self.look_up(mapping, files, space);
+                self.cache.put(mapping, kind);
+                kind
+            }
+        };
+        self.last = (mapping, kind);
+        kind
+    }
+
+    fn look_up(&mut self, mapping: u64, files: &Files, space: &mut Space) -> Kind {
+        let read = |space: &mut Space, offset: u64| space.word(mapping.checked_add(offset)?);
+        let (Some(host), Some(root)) = (read(space, files.host), read(space, files.i_mmap)) else {
+            self.figures.lost += 1;
+            return Kind::File;
+        };
+        if root != 0 && self.executable(root, files, space) {
+            return Kind::Exec;
+        }
+        // No host: not a file's (the swap cache's, a driver's own), which needs no superblock.
+        if host != 0 {
+            match host.checked_add(files.i_sb).and_then(|at| space.word(at)) {
+                Some(sb) => {
+                    if let Some((_, kind)) = files.special.iter().find(|(special, _)| *special == sb) {
+                        return *kind;
+                    }
+                }
+                None => self.figures.lost += 1,
+            }
+        }
+        Kind::File
+    }
+
+    /// Whether a VMA in the tree is executable. Whatever the nodes say, this ends.
+    fn executable(&mut self, root: u64, files: &Files, space: &mut Space) -> bool {
+        let mut stack = vec![root];
+        let mut seen = 0;
+        while let Some(node) = stack.pop() {
+            seen += 1;
+            if seen > MOST_NODES || stack.len() > MOST_DEPTH {
+                self.figures.cut += 1;
+                return false;
+            }
+            let flags = node.checked_add_signed(files.to_flags).and_then(|at| space.word(at));
+            if flags.is_some_and(|flags| flags & files.exec != 0) {
+                return true;
+            }
+            for offset in [files.left, files.right] {
+                match node.checked_add(offset).and_then(|at| space.word(at)) {
+                    Some(0) => {}
+                    Some(child) => stack.push(child),
+                    None => {
+                        self.figures.cut += 1;
+                        return false;
+                    }
+                }
+            }
+        }
+        false
+    }
+}

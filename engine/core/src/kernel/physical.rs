@@ -1,0 +1,37 @@
+//! A machine's memory by physical address, whatever the dump's format.
+
+use crate::image::Image;
+
+/// The bytes of a dump by physical address. Read-only and not moving.
+pub trait Physical: Send + Sync {
+    /// Fills `buf` from `address` on; how many bytes there were before the first that is not in the dump.
+    fn read(&self, address: u64, buf: &mut [u8]) -> usize;
+
+    /// How many bytes are best asked for at once. Where bytes are dear (decompressed), few: what need not be looked at is not asked for.
+    fn granule(&self) -> usize;
+}
+
+/// An ELF dump: its image's segments lie at physical addresses (p_paddr).
+impl Physical for Image {
+    fn read(&self, address: u64, buf: &mut [u8]) -> usize {
+        Image::read(self, address, buf)
+    }
+
+    /// What is copied should still be in the CPU's second cache when it is looked at.
+    fn granule(&self) -> usize {
+        256 << 10
+    }
+}
+
+/// Memory that somebody else reads (a debugger): slow to ask, so in large blocks.
+pub struct Foreign<F>(pub F);
+
+impl<F: Fn(u64, &mut [u8]) -> usize + Send + Sync> Physical for Foreign<F> {
+    fn read(&self, address: u64, buf: &mut [u8]) -> usize {
+        (self.0)(address, buf)
+    }
+
+    fn granule(&self) -> usize {
+        2 << 20
+    }
+}

@@ -1,0 +1,324 @@
+//! The page array from end to end, in pieces: memory stays the same whatever the machine's size.
+
+use super::classify::{Page, Rules, Verdict, Words};
+use super::identity::{Figures, Identity};
+use super::layout::Layout;
+use super::overlay::Overlay;
+use super::space::Space;
+use super::{Kind, KINDS};
+use crate::heap::Control;
+
+/// What looks wrong in the page array, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oddities {
+    /// Pages whose `struct page` is not in the dump.
+    pub missing: u64,
+    /// Pages whose words make no sense together.
+    pub nonsense: u64,
+    /// Tails whose head is none, or not in the dump.
+    pub lost_heads: u64,
+    /// Free blocks of an order that cannot be: counted as one page.
+    pub orders: u64,
+    /// Pages within free blocks that say that they are used. They are believed.
+    pub used_in_free: u64,
+}
+
+/// The answer for all ranges.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Pages by kind's number.
+    pub kinds: [u64; KINDS.len()],
+    pub odd: Oddities,
+    pub identity: Figures,
+    /// Pages whose `struct page` was not read, as the free block that they are in was known.
+    pub skipped: u64,
+}
+
+/// A head that was judged, for its tails.
+#[derive(Clone, Copy)]
+struct Judged {
+    head: u64,
+    kind: Kind,
+}
+
+/// One pass over page frames in ascending order.
+pub struct Scan<'a, 'p> {
+    layout: &'a Layout,
+    rules: Rules<'a>,
+    overlay: &'a Overlay,
+    space: &'a mut Space<'p>,
+    identity: Identity,
+    counts: Counts,
+    /// Up to here (page frames) everything belongs to a free block, of this kind.
+    free_until: u64,
+    free_kind: Kind,
+    /// Something in that block is used: each of its pages is looked at closely.
+    doubted: bool,
+    judged: Judged,
+    /// Kinds page by page, where somebody wants them.
+    each: Option<&'a mut Vec<u8>>,
+    /// `page._mapcount` and `._refcount` of a page that is neither mapped nor used, if they are one word.
+    idle: Option<(usize, u64)>,
+}
+
+/// A piece of the page array in hand.
+struct Piece<'w> {
+    words: &'w Words,
+    /// Words in a `struct page`.
+    size: usize,
+    first: u64,
+    count: usize,
+}
+
+impl<'w> Piece<'w> {
+    #[inline(always)]
+    fn page(&self, index: usize) -> Option<Page<'w>> {
+        if index >= self.count {
+            return None;
+        }
+        self.words.get(index * self.size..(index + 1) * self.size).map(Page)
+    }
+}
+
+impl<'a, 'p> Scan<'a, 'p> {
+    pub fn new(
+        layout: &'a Layout,
+        overlay: &'a Overlay,
+        space: &'a mut Space<'p>,
+        remembered: usize,
+        each: Option<&'a mut Vec<u8>>,
+    ) -> Scan<'a, 'p> {
+        let together = layout.mapcount % 8 == 0 && layout.refcount == layout.mapcount + 4;
+        Scan {
+            layout,
+            rules: Rules { layout },
+            overlay,
+            space,
+            identity: Identity::new(remembered),
+            counts: Counts::default(),
+            free_until: 0,
+            free_kind: Kind::Free,
+            doubted: false,
+            judged: Judged { head: 0, kind: Kind::Unknown },
+            each,
+            idle: together.then_some((layout.mapcount, 0xffff_ffff)),
+        }
+    }
+
+    /// Classifies `[start, end)` of each range, which must be sorted. Cancelling leaves the rest out.
+    pub fn run(mut self, ranges: &[(u64, u64)], control: &Control) -> Counts {
+        let size = self.layout.size;
+        let at_once = (self.space.physical.granule() / size).next_power_of_two().max(2) as u64;
+        let mut buffer = vec![0u64; at_once as usize * size / 8];
+        for &(start, end) in ranges {
+            let mut pfn = start;
+            while pfn < end && !control.cancelled() {
+                // Pieces end where those of other ranges would: a compound page's first two are never parted.
+                let until = (pfn / at_once + 1).saturating_mul(at_once).min(end);
+                if self.free_until >= until {
+                    self.counts.skipped += until - pfn;
+                    self.add(self.free_kind, until - pfn);
+                    pfn = until;
+                } else {
+                    pfn = self.piece(pfn, until, &mut buffer);
+                }
+                control.add((until - pfn.min(until)) * size as u64);
+            }
+        }
+        self.counts.identity = self.identity.figures;
+        self.counts
+    }
+
+    /// Reads and classifies some of `[pfn, until)`; returns where to go on.
+    fn piece(&mut self, pfn: u64, until: u64, buffer: &mut [u64]) -> u64 {
+        let size = self.layout.size;
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(buffer);
+        let wanted = (until - pfn) as usize * size;
+        let Some(address) = self.layout.page(pfn) else {
+            self.missing(until - pfn);
+            return until;
+        };
+        let got = self.space.read(address, &mut bytes[..wanted]) / size;
+        if got == 0 {
+            // What is missing is so in whole pages of memory.
+            let page = 1u64 << self.layout.page_bits;
+            let next = (address | (page - 1)).saturating_add(1);
+            let lost = ((next - address).div_ceil(size as u64)).clamp(1, until - pfn);
+            self.missing(lost);
+            return pfn + lost;
+        }
+        let piece = Piece { words: &buffer[..got * size / 8], size: size / 8, first: pfn, count: got };
+        let mut index = 0;
+        while index < got {
+            index += self.stretch(&piece, index);
+        }
+        pfn + got as u64
+    }
+
+    fn missing(&mut self, pages: u64) {
+        self.counts.odd.missing += pages;
+        self.add(Kind::Unknown, pages);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, kind: Kind, pages: u64) {
+        self.counts.kinds[kind as usize] += pages;
+        if let Some(each) = &mut self.each {
+            each.extend(std::iter::repeat_n(kind as u8, pages as usize));
+        }
+    }
+
+    /// Classifies the page at `index` and what obviously goes with it; returns how many pages.
+    #[inline]
+    fn stretch(&mut self, piece: &Piece, index: usize) -> usize {
+        let pfn = piece.first + index as u64;
+        if pfn < self.free_until && !self.doubted {
+            let idle = self.idle_run(piece, index);
+            if idle > 0 {
+                self.add(self.free_kind, idle as u64);
+                return idle;
+            }
+        }
+        let Some(page) = piece.page(index) else { return 1 };
+        let address = self.layout.page(pfn).unwrap_or(0);
+        let next = piece.page(index + 1);
+        match self.rules.head(page, address, next) {
+            Some(head) if head == self.judged.head => self.tails(piece, index),
+            Some(head) => {
+                self.doubt(pfn);
+                let kind = self.lost_head(head, pfn);
+                self.count(kind, pfn);
+                1
+            }
+            None => {
+                let verdict = self.judge(page, pfn, next, address);
+                self.settle(verdict, page, pfn, address)
+            }
+        }
+    }
+
+    /// How many pages from `index` on are idle and within the free block that we are in.
+    #[inline]
+    fn idle_run(&self, piece: &Piece, index: usize) -> usize {
+        let most = (self.free_until - piece.first).min(piece.count as u64) as usize;
+        let Some((offset, idle)) = self.idle else { return 0 };
+        let at = index * piece.size + offset / 8;
+        let words = piece.words.get(at..).unwrap_or_default();
+        words.iter().step_by(piece.size).take(most - index).take_while(|word| **word == u64::to_le(idle)).count()
+    }
+
+    /// The tails from `index` on that name the head that was judged last.
+    fn tails(&mut self, piece: &Piece, index: usize) -> usize {
+        let mut count = 0;
+        while let Some(page) = piece.page(index + count) {
+            let pfn = piece.first + (index + count) as u64;
+            let address = self.layout.page(pfn).unwrap_or(0);
+            self.doubt(pfn);
+            if self.rules.head(page, address, piece.page(index + count + 1)) != Some(self.judged.head) {
+                break;
+            }
+            if self.judged.kind == Kind::Kernel {
+                self.count(Kind::Kernel, pfn);
+            } else {
+                self.counts.kinds[self.judged.kind as usize] += 1;
+                if let Some(each) = &mut self.each {
+                    each.push(self.judged.kind as u8);
+                }
+            }
+            count += 1;
+        }
+        count.max(1)
+    }
+
+    /// `second` is read where the piece ends between the two.
+    fn judge(&mut self, page: Page, pfn: u64, second: Option<Page>, address: u64) -> Verdict {
+        let compound = page.word(self.layout.flags) & self.layout.compound != 0;
+        if second.is_some() || !compound {
+            return self.rules.judge(page, pfn, second, &mut self.identity, self.space);
+        }
+        let words = self.struct_page(address.wrapping_add(self.layout.size as u64));
+        self.rules.judge(page, pfn, words.as_deref().map(Page), &mut self.identity, self.space)
+    }
+
+    /// One `struct page`, read by itself.
+    fn struct_page(&mut self, address: u64) -> Option<Vec<u64>> {
+        let mut words = vec![0u64; self.layout.size / 8];
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+        (self.space.read(address, bytes) == self.layout.size).then_some(words)
+    }
+
+    /// A tail's head that lies further back than what is in hand, or is none at all.
+    fn lost_head(&mut self, head: u64, tail: u64) -> Kind {
+        let kind = self.distant_head(head, tail).unwrap_or_else(|| {
+            self.counts.odd.lost_heads += 1;
+            Kind::Unknown
+        });
+        if kind != Kind::Unknown {
+            self.judged = Judged { head, kind };
+        }
+        kind
+    }
+
+    fn distant_head(&mut self, head: u64, tail: u64) -> Option<Kind> {
+        let pfn = self.layout.pfn(head).filter(|pfn| *pfn < tail)?;
+        let words = self.struct_page(head)?;
+        let page = Page(&words);
+        let flags = page.word(self.layout.flags);
+        if page.word(self.layout.head) & 1 != 0 || (flags & self.layout.compound == 0 && flags != u64::MAX) {
+            return None;
+        }
+        match self.judge(page, pfn, None, head) {
+            Verdict::Is(kind) => Some(kind),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn settle(&mut self, verdict: Verdict, page: Page, pfn: u64, address: u64) -> usize {
+        let inside = pfn < self.free_until;
+        match verdict {
+            // Blocks are aligned to their size, so that one within another ends within it.
+            Verdict::FreeBlock { kind, .. } if inside => self.add(kind, 1),
+            Verdict::FreeBlock { order, sane, kind } => {
+                self.counts.odd.orders += u64::from(!sane);
+                self.free_until = pfn.saturating_add(1 << order);
+                (self.free_kind, self.doubted) = (kind, false);
+                self.add(kind, 1);
+            }
+            Verdict::Is(Kind::Kernel) if inside && self.unused(page) => self.add(self.free_kind, 1),
+            Verdict::Is(kind) => {
+                self.doubt(pfn);
+                if page.word(self.layout.flags) & self.layout.compound != 0 {
+                    self.judged = Judged { head: address, kind };
+                }
+                self.count(kind, pfn);
+            }
+            Verdict::Nonsense => {
+                self.doubt(pfn);
+                self.counts.odd.nonsense += 1;
+                self.add(Kind::Unknown, 1);
+            }
+        }
+        1
+    }
+
+    /// Notes it if a page that is used lies within a free block.
+    #[inline(always)]
+    fn doubt(&mut self, pfn: u64) {
+        if pfn < self.free_until {
+            self.counts.odd.used_in_free += 1;
+            self.doubted = true;
+        }
+    }
+
+    fn unused(&self, page: Page) -> bool {
+        page.half(self.layout.refcount) == 0 && page.word(self.layout.flags) & self.layout.compound == 0
+    }
+
+    /// One page of a kind; of one that is just the kernel's, the lists know more.
+    #[inline]
+    fn count(&mut self, kind: Kind, pfn: u64) {
+        let kind = if kind == Kind::Kernel { self.overlay.kind(pfn) } else { kind };
+        self.add(kind, 1);
+    }
+}

@@ -1,0 +1,228 @@
+//! The kernel's page tables.
+//!
+//! x86-64: Intel SDM volume 3, 4.5 (4- and 5-level paging). AArch64: Arm ARM D8.3 (VMSAv8-64 descriptors).
+
+use super::physical::Physical;
+
+/// Whose descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `clear`: bits of an entry that are not the address though they lie among it (AMD's memory encryption bit).
+    X86 { clear: u64 },
+    Aarch64,
+}
+
+/// The root and shape of the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Tables {
+    pub format: Format,
+    /// Physical address of the first table.
+    pub root: u64,
+    /// log2 of the page size.
+    pub page_bits: u32,
+    /// Virtual addresses have this many bits below those that are all alike.
+    pub va_bits: u32,
+}
+
+/// A piece of memory that is contiguous both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    pub physical: u64,
+    /// Bytes from the address asked for to the end of the leaf.
+    pub left: u64,
+}
+
+/// An entry, understood.
+enum Entry {
+    Absent,
+    Table(u64),
+    Leaf(u64),
+}
+
+impl Tables {
+    /// Sane shapes only: everything below relies on it.
+    pub fn new(format: Format, root: u64, page_bits: u32, va_bits: u32) -> Option<Tables> {
+        let fits = match format {
+            Format::X86 { .. } => page_bits == 12 && (va_bits == 48 || va_bits == 57),
+            Format::Aarch64 => matches!(page_bits, 12 | 14 | 16) && (page_bits + 1..=52).contains(&va_bits),
+        };
+        fits.then_some(Tables { format, root, page_bits, va_bits })
+    }
+
+    /// Bits of the address that one level decides.
+    fn stride(&self) -> u32 {
+        self.page_bits - 3
+    }
+
+    fn top_shift(&self) -> u32 {
+        let levels = (self.va_bits - self.page_bits).div_ceil(self.stride());
+        self.page_bits + (levels - 1) * self.stride()
+    }
+
+    /// Whether the address is in the upper (the kernel's) half and canonical.
+    pub fn is_kernel(&self, address: u64) -> bool {
+        // On x86 the topmost of the va_bits is copied upwards; AArch64's TTBR1 half has ones above them.
+        let low = match self.format {
+            Format::X86 { .. } => self.va_bits - 1,
+            Format::Aarch64 => self.va_bits,
+        };
+        address >> low == u64::MAX >> low
+    }
+
+    fn entry(&self, entry: u64, shift: u32) -> Entry {
+        let last = shift == self.page_bits;
+        let address = match self.format {
+            Format::X86 { clear } => entry & 0x000f_ffff_ffff_f000 & !clear,
+            Format::Aarch64 => {
+                let low = entry & (0x0000_ffff_ffff_ffff >> self.page_bits << self.page_bits);
+                // 64 KB pages: bits 15:12 hold bits 51:48 (FEAT_LPA).
+                low | if self.page_bits == 16 { (entry >> 12 & 15) << 48 } else { 0 }
+            }
+        };
+        let leaf = |bits: u32| Entry::Leaf(address >> bits << bits);
+        match self.format {
+            _ if entry & 1 == 0 => Entry::Absent,
+            Format::X86 { .. } if last => leaf(shift),
+            // Bit 7 is the page size bit in the two levels above the last.
+            Format::X86 { .. } if entry & 0x80 != 0 && shift <= 30 => leaf(shift),
+            Format::Aarch64 if last => {
+                if entry & 2 != 0 {
+                    leaf(shift)
+                } else {
+                    Entry::Absent
+                }
+            }
+            Format::Aarch64 if entry & 2 == 0 => leaf(shift),
+            _ => Entry::Table(address),
+        }
+    }
+
+    /// Physical address of some table of the last level under another root's lower (a process's) half.
+    pub fn some_last_table(&self, physical: &dyn Physical, root: u64) -> Option<u64> {
+        let mut budget = 64;
+        self.last_below(physical, root, self.top_shift(), &mut budget)
+    }
+
+    fn last_below(&self, physical: &dyn Physical, table: u64, shift: u32, budget: &mut u32) -> Option<u64> {
+        if shift == self.page_bits {
+            return Some(table);
+        }
+        *budget = budget.checked_sub(1)?;
+        let mut entries = vec![0; 8 << self.stride()];
+        let got = physical.read(table, &mut entries);
+        // x86 has one root for both halves, the upper one being the kernel's.
+        let half = if shift == self.top_shift() { got / 2 } else { got };
+        entries[..half].chunks_exact(8).find_map(|entry| {
+            match self.entry(u64::from_le_bytes(*entry.first_chunk()?), shift) {
+                Entry::Table(next) => self.last_below(physical, next, shift - self.stride(), budget),
+                _ => None,
+            }
+        })
+    }
+
+    /// The table of the last level that maps the address, or the leaf above it.
+    fn descend(&self, physical: &dyn Physical, address: u64) -> Option<Above> {
+        if !self.is_kernel(address) {
+            return None;
+        }
+        let (mut table, mut shift) = (self.root, self.top_shift());
+        loop {
+            if shift == self.page_bits {
+                return Some(Above::Table(table));
+            }
+            // The top level decides what is left of va_bits.
+            let bits = if shift == self.top_shift() { self.va_bits - shift } else { self.stride() };
+            let index = address >> shift & ((1 << bits) - 1);
+            let mut entry = [0; 8];
+            let at = table.checked_add(index * 8)?;
+            if physical.read(at, &mut entry) != 8 {
+                return None;
+            }
+            match self.entry(u64::from_le_bytes(entry), shift) {
+                Entry::Absent => return None,
+                Entry::Leaf(start) => return Some(Above::Leaf { start, shift }),
+                Entry::Table(next) => table = next,
+            }
+            shift -= self.stride();
+        }
+    }
+}
+
+/// What lies above the last level.
+#[derive(Clone, Copy, Debug)]
+enum Above {
+    Table(u64),
+    Leaf { start: u64, shift: u32 },
+}
+
+/// Remembered ways down, one for what a table of the last level maps (2 MB with 4 KB pages).
+const REMEMBERED: usize = 1024;
+
+/// Translates, and remembers.
+pub struct Walker {
+    pub tables: Tables,
+    /// By number of the region: the region and what lies above it.
+    above: Vec<(u64, Option<Above>)>,
+    /// The last entries of a last-level table that were read: (their physical address, what they say).
+    entries: (u64, [u8; 64]),
+}
+
+impl Walker {
+    pub fn new(tables: Tables) -> Walker {
+        Walker { tables, above: vec![(u64::MAX, None); REMEMBERED], entries: (u64::MAX, [0; 64]) }
+    }
+
+    /// Where the byte is, and how far memory goes on there. None where nothing is mapped.
+    pub fn translate(&mut self, physical: &dyn Physical, address: u64) -> Option<Mapped> {
+        let tables = self.tables;
+        let region = address >> (tables.page_bits + tables.stride());
+        let remembered = &mut self.above[region as usize % REMEMBERED];
+        if remembered.0 != region {
+            *remembered = (region, tables.descend(physical, address));
+        }
+        match remembered.1? {
+            Above::Leaf { start, shift } => {
+                let offset = address & ((1 << shift) - 1);
+                Some(Mapped { physical: start.checked_add(offset)?, left: (1 << shift) - offset })
+            }
+            Above::Table(table) => {
+                let index = address >> tables.page_bits & ((1 << tables.stride()) - 1);
+                let entry = self.last_entry(physical, table.checked_add(index * 8)?)?;
+                let Entry::Leaf(start) = tables.entry(entry, tables.page_bits) else { return None };
+                let offset = address & ((1 << tables.page_bits) - 1);
+                Some(Mapped { physical: start.checked_add(offset)?, left: (1 << tables.page_bits) - offset })
+            }
+        }
+    }
+
+    /// Where the next address lies that may be mapped, if nothing at all is mapped around this one: a table of the last level maps a region,
+    /// and a missing one is missing as a whole.
+    pub fn next_region(&mut self, address: u64) -> Option<u64> {
+        let bits = self.tables.page_bits + self.tables.stride();
+        (address >> bits).checked_add(1)?.checked_shl(bits).filter(|next| *next > address)
+    }
+
+    /// Whether a table or leaf maps the region around the address.
+    pub fn region_mapped(&mut self, physical: &dyn Physical, address: u64) -> bool {
+        let region = address >> (self.tables.page_bits + self.tables.stride());
+        let remembered = &mut self.above[region as usize % REMEMBERED];
+        if remembered.0 != region {
+            *remembered = (region, self.tables.descend(physical, address));
+        }
+        remembered.1.is_some()
+    }
+
+    /// Entries are read eight at a time: neighbours are asked for next.
+    fn last_entry(&mut self, physical: &dyn Physical, at: u64) -> Option<u64> {
+        let block = at & !63;
+        if self.entries.0 != block {
+            self.entries.0 = u64::MAX;
+            if physical.read(block, &mut self.entries.1) != 64 {
+                return None;
+            }
+            self.entries.0 = block;
+        }
+        let from = (at - block) as usize;
+        Some(u64::from_le_bytes(*self.entries.1.get(from..from + 8)?.first_chunk()?))
+    }
+}
