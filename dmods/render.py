@@ -103,6 +103,8 @@ def _grid(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
                 for place, column in enumerate(columns)
             ]
             yield bold(_line(headings, columns, widths)) + "\n"
+            if any(column.rule for column in columns):
+                yield _line(["-" * column.rule for column in columns], columns, widths) + "\n"
         yield "".join(_line(row, columns, widths) + "\n" for row in texts)
 
 

@@ -22,6 +22,7 @@ class Column:
     width: int = 0
     title: str = ""  # what text output shows above it; ``name`` by default
     hidden: bool = False  # in JSON only
+    rule: int = 0  # dashes below the heading, as ::memstat has; any column's make a line of them
 
     @property
     def heading(self) -> str:

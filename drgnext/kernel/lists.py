@@ -1,5 +1,7 @@
-"""Where the lists begin that tell what ``struct page`` does not: per-CPU free pages, stacks, vmalloc. The engine follows
-them."""
+"""Where the lists begin that tell what ``struct page`` does not: per-CPU free pages, stacks, vmalloc.
+
+The engine follows them.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +73,8 @@ def _per_cpu(prog: Any) -> Iterator[tuple[int, int]]:
         cpus = [0]
     for zone in zones(prog):
         # Until 5.13 within a struct per_cpu_pageset.
-        base = (
-            zone.per_cpu_pageset.value_() if hasattr(zone, "per_cpu_pageset") else zone.pageset.pcp.address_of_().value_()
-        )
+        mine = zone.per_cpu_pageset if hasattr(zone, "per_cpu_pageset") else zone.pageset.pcp.address_of_()
+        base = mine.value_()
         for shift in cpus:
             for number, order in enumerate(orders):
                 yield (base + shift + first + number * size) & ((1 << 64) - 1), order

@@ -1,8 +1,8 @@
 """Every page of the machine and what it is used for: the engine's answer, made ready for commands and for Python.
 
-    memmap = memmap.of(kernel)
-    memmap.count().kinds            # {"anon": 4069, ...}
-    memmap.classify().kind(pfn)     # "anon"
+memmap = memmap.of(kernel)
+memmap.count().kinds            # {"anon": 4069, ...}
+memmap.classify().kind(pfn)     # "anon"
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class PageArray:
     def classify(
         self, ranges: Optional[list[Range]] = None, remember: int = REMEMBERED, progress: Progress = None
     ) -> Classified:
-        """A kind for each page of the ranges (page frames, sorted and apart), by default of all memory: a byte each."""
+        """A kind for each page of the ranges (page frames, sorted and apart); of all memory unless given."""
         self._gather(progress)
         chosen = list(self.ranges) if ranges is None else ranges
         answer, numbers = self._memmap.classify(chosen, remember, True, progress)

@@ -32,7 +32,7 @@ def memory(prog: Any) -> list[Range]:
 
 
 def _resources(prog: Any) -> Iterator[tuple[int, int, bytes]]:
-    """The topmost resources (kernel/resource.c): (first byte, last, name). They are sorted and apart: where they are not,
+    """The topmost resources (kernel/resource.c): (first byte, last, name). Sorted and apart: where they are not,
     the list ends."""
     resource, before = prog["iomem_resource"].child.read_(), -1
     for _ in range(_MOST_RESOURCES):

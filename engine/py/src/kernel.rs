@@ -263,9 +263,8 @@ impl Memmap {
             stack_size: lists.stack_size,
         };
         let ram = sorted(ram)?;
-        let overlay = self.work(py, progress, |space, control| {
-            Overlay::gather(&lists, &self.layout, &ram, space, control)
-        })?;
+        let overlay =
+            self.work(py, progress, |space, control| Overlay::gather(&lists, &self.layout, &ram, space, control))?;
         let said = PyDict::new(py);
         said.set_item("broken", overlay.broken)?;
         said.set_item("endless", overlay.endless)?;

@@ -64,7 +64,10 @@ impl Rules<'_> {
         if head & 1 != 0 {
             return Some(if layout.head_is_mask { address & head } else { head - 1 });
         }
-        if !layout.head_is_mask && address % (1 << layout.page_bits) == 0 && page.word(layout.flags) & layout.compound != 0 {
+        if !layout.head_is_mask
+            && address % (1 << layout.page_bits) == 0
+            && page.word(layout.flags) & layout.compound != 0
+        {
             let head = next?.word(layout.head);
             if head & 1 != 0 && head - 1 != address {
                 return Some(head - 1);
@@ -147,7 +150,14 @@ impl Rules<'_> {
     }
 
     /// By `mapping`, whose two lowest bits say what it points to.
-    fn mapped(&self, page: Page, flags: u64, second: Option<Page>, identity: &mut Identity, space: &mut Space) -> Verdict {
+    fn mapped(
+        &self,
+        page: Page,
+        flags: u64,
+        second: Option<Page>,
+        identity: &mut Identity,
+        space: &mut Space,
+    ) -> Verdict {
         let layout = self.layout;
         let mapping = page.word(layout.mapping);
         if mapping == 0 {

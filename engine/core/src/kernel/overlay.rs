@@ -155,13 +155,14 @@ impl Overlay {
                 None => overlay.broken += 1,
             }
         };
-        let mut process = |overlay: &mut Overlay, space: &mut Space, task: u64| {
-            match task.checked_add(signal).and_then(|at| space.word(at)?.checked_add(lists.thread_head)) {
-                Some(threads) => overlay.follow(threads, space, control, |overlay, space, node| {
-                    thread(overlay, space, node.wrapping_sub(thread_node));
-                }),
-                None => overlay.broken += 1,
-            }
+        let mut process = |overlay: &mut Overlay, space: &mut Space, task: u64| match task
+            .checked_add(signal)
+            .and_then(|at| space.word(at)?.checked_add(lists.thread_head))
+        {
+            Some(threads) => overlay.follow(threads, space, control, |overlay, space, node| {
+                thread(overlay, space, node.wrapping_sub(thread_node));
+            }),
+            None => overlay.broken += 1,
         };
         // init_task is the head of the list of processes, and itself a thread.
         process(self, space, lists.first_task);

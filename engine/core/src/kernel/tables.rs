@@ -8,7 +8,9 @@ use super::physical::Physical;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `clear`: bits of an entry that are not the address though they lie among it (AMD's memory encryption bit).
-    X86 { clear: u64 },
+    X86 {
+        clear: u64,
+    },
     Aarch64,
 }
 
