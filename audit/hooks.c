@@ -5,28 +5,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of each 4 KB of address space (as far as 16 bits tell them apart) the samples that live there: most frees need to
- * look no further. 255 stays. */
-_Atomic uint8_t hook_sampled_pages[1u << 16];
-
-static void count_sample(uintptr_t address, int by) {
-    _Atomic uint8_t *count = &hook_sampled_pages[address >> 12 & 0xffff];
-    uint8_t now = atomic_load(count);
-    while (now != 255 && !atomic_compare_exchange_weak(count, &now, (uint8_t)(now + by)))
-        ;
-}
-
 void hook_sampled(void *p, size_t size, struct thread *thread, uintptr_t frame_pointer) {
-    thread = thread_self();
-    if (!sample_due(thread, size) || p == NULL)
+    if (!sample_due(thread_self(), size) || p == NULL)
         return;
-    count_sample((uintptr_t)p, 1);
-    record_block(p, size, frame_pointer);
+    uint64_t now = clock_now();
+    samples_put((uintptr_t)p, size, now, thread->index, walk(thread, frame_pointer));
 }
 
 void hook_sample_freed(uintptr_t address) {
-    if (shadow_take(address).record != NULL)
-        count_sample(address, -1);
+    struct known_sample known;
+    samples_take(address, &known);
 }
 
 void hook_log_allocated(const void *p, size_t size, uint64_t time, uint32_t thread, uint32_t stack) {
@@ -131,19 +119,17 @@ static COLD void *move_out(const void *p, size_t size, uintptr_t frame_pointer) 
 
 /* The record goes before the block does: from then on its address may be another thread's. If the block stays, so does
  * the record. */
-HOT void *reallocate(void *p, size_t size, uintptr_t frame_pointer) {
-    if (unlikely(p == NULL))
-        return given(mode() == MODE_BOOT ? malloc_otherwise(size, 0) : below.malloc(padded(size)), size, 0,
-                     frame_pointer);
-    if (unlikely(bootstrap_owns(p)))
-        return move_out(p, size, frame_pointer);
-    if (unlikely(mode() <= MODE_OFF))
-        return below.realloc(p, padded(size));
-    watch_unloading();
-    struct known known = {.record = NULL};
-    bool sampled = mode() == MODE_SAMPLED;
-    if (!sampled || atomic_load_explicit(&hook_sampled_pages[(uintptr_t)p >> 12 & 0xffff], memory_order_relaxed))
-        known = shadow_take((uintptr_t)p);
+static void *reallocate_sampled(void *p, size_t size, uintptr_t frame_pointer) {
+    struct known_sample known;
+    bool sample = samples_may_know((uintptr_t)p) && samples_take((uintptr_t)p, &known);
+    void *to = below.realloc(p, size);
+    if (to == NULL && size != 0 && sample)
+        samples_put((uintptr_t)p, known.size, known.time, known.thread, known.stack);
+    return to == NULL ? NULL : maybe_sample(to, size, frame_pointer);
+}
+
+static void *reallocate_recorded(void *p, size_t size, uintptr_t frame_pointer) {
+    struct known known = shadow_take((uintptr_t)p);
     if (unlikely(settings.guards)) {
         if (known.record == NULL)
             guards_bad_free(p, frame_pointer);
@@ -153,15 +139,27 @@ HOT void *reallocate(void *p, size_t size, uintptr_t frame_pointer) {
     if (unlikely(settings.log) && known.record != NULL)
         hook_log_freed(p, &known, frame_pointer);
     void *to = below.realloc(p, size == 0 ? 0 : padded(size));
-    if (unlikely(to == NULL && size != 0)) {
+    if (likely(to != NULL))
+        return record_guarded(to, size, known.record == NULL ? size : known.size, frame_pointer);
+    if (size != 0) {
         shadow_put_back(&known);
         if (settings.log && known.record != NULL)
             hook_log_allocated(p, known.size, known.time, record_thread(known.word), record_stack(known.word));
-        return NULL;
     }
-    if (sampled && known.record != NULL)
-        count_sample((uintptr_t)p, -1);
-    return given(to, to == NULL ? 0 : size, known.record == NULL ? size : known.size, frame_pointer);
+    return NULL;
+}
+
+HOT void *reallocate(void *p, size_t size, uintptr_t frame_pointer) {
+    if (unlikely(p == NULL))
+        return given(mode() == MODE_BOOT ? malloc_otherwise(size, 0) : below.malloc(padded(size)), size, 0,
+                     frame_pointer);
+    if (unlikely(bootstrap_owns(p)))
+        return move_out(p, size, frame_pointer);
+    if (unlikely(mode() <= MODE_OFF))
+        return below.realloc(p, size);
+    watch_unloading();
+    return mode() == MODE_FULL ? reallocate_recorded(p, size, frame_pointer)
+                               : reallocate_sampled(p, size, frame_pointer);
 }
 
 EXPORT void *realloc(void *p, size_t size) { return reallocate(p, size, FRAME_POINTER); }

@@ -21,7 +21,6 @@ COLD void hook_log_freed(const void *p, const struct known *known, uintptr_t fra
 COLD void hook_guard_freed(void *p, const struct known *known, uintptr_t frame_pointer);
 COLD void hook_sampled(void *p, size_t size, struct thread *thread, uintptr_t frame_pointer);
 COLD void hook_sample_freed(uintptr_t address);
-extern _Atomic uint8_t hook_sampled_pages[1u << 16];
 
 /* Record a new block. */
 HOT void *record_block(void *p, size_t size, uintptr_t frame_pointer) {
@@ -79,7 +78,7 @@ HOT void forget_block(void *p, uintptr_t frame_pointer) {
             hook_guard_freed(p, &known, frame_pointer);
         else if (unlikely(known.record == NULL))
             __atomic_fetch_add(&root.figures.unknown_frees, 1, __ATOMIC_RELAXED);
-    } else if (unlikely(atomic_load_explicit(&hook_sampled_pages[(uintptr_t)p >> 12 & 0xffff], memory_order_relaxed))) {
+    } else if (samples_may_know((uintptr_t)p)) {
         hook_sample_freed((uintptr_t)p);
     }
 }

@@ -22,31 +22,39 @@ bool shadow_start(void) {
         .size = {0, RECORD_SIZE_AT, RECORD_SIZE_BITS, 0},
         .time = {1, 0, 64, 0},
     };
+    if (root.options.flags & DMODS_AUDIT_SAMPLED)
+        samples_shape(&root.shadow);
     root.freed = (struct dmods_audit_bits){0, 1, 1, 0};
     return shadow_top != NULL;
 }
 
 void shadow_lost(void) { __atomic_fetch_add(&root.figures.lost_records, 1, __ATOMIC_RELAXED); }
 
-/* The record's place, its tables made if need be. Two threads may both make one: the second finds the first's. */
-struct record *shadow_make(uintptr_t address) {
+/* The leaf of an address, made of `size` bytes if there is none and `size` is not 0. Two threads may both make one: the
+ * second finds the first's. */
+void *shadow_leaf(uintptr_t address, size_t size) {
     if (address >> MIDDLE_SHIFT >= TOP_COUNT)
         return NULL;
     _Atomic(struct middle *) *middle_at = &shadow_top->middles[address >> MIDDLE_SHIFT];
     struct middle *middle = atomic_load(middle_at);
     if (middle == NULL) {
-        struct middle *made = own_memory(sizeof(struct middle), DMODS_AUDIT_RANGE_RECORDS);
+        struct middle *made = size != 0 ? own_memory(sizeof(struct middle), DMODS_AUDIT_RANGE_RECORDS) : NULL;
         if (made == NULL)
             return NULL;
         if (atomic_compare_exchange_strong(middle_at, &middle, made))
             middle = made;
     }
     _Atomic(struct leaf *) *leaf_at = &middle->leaves[(address >> LEAF_SHIFT) % MIDDLE_COUNT];
-    if (atomic_load(leaf_at) == NULL) {
-        struct leaf *made = own_memory(sizeof(struct leaf), DMODS_AUDIT_RANGE_RECORDS), *none = NULL;
-        if (made == NULL)
-            return NULL;
-        atomic_compare_exchange_strong(leaf_at, &none, made);
+    struct leaf *leaf = atomic_load(leaf_at);
+    if (leaf == NULL && size != 0) {
+        struct leaf *made = own_memory(size, DMODS_AUDIT_RANGE_RECORDS);
+        if (made != NULL && atomic_compare_exchange_strong(leaf_at, &leaf, made))
+            leaf = made;
     }
-    return shadow_find(address);
+    return leaf;
+}
+
+struct record *shadow_make(uintptr_t address) {
+    struct leaf *leaf = shadow_leaf(address, sizeof(struct leaf));
+    return leaf == NULL ? NULL : &leaf->records[(address >> GRANULE_SHIFT) % LEAF_RECORDS];
 }

@@ -54,6 +54,7 @@ struct known {
 
 bool shadow_start(void);
 COLD struct record *shadow_make(uintptr_t address);
+void *shadow_leaf(uintptr_t address, size_t size);
 void shadow_lost(void);
 
 /* NULL: nothing was ever recorded near that address. */
@@ -144,6 +145,21 @@ static inline void shadow_freed(const struct known *known, uint64_t time, uint32
 HOT void shadow_put_back(const struct known *known) {
     if (known->record != NULL)
         atomic_store_explicit(&known->record->word, known->word, memory_order_release);
+}
+
+/* samples.c: the same for samples, in the same tables with other leaves. */
+struct known_sample {
+    size_t size;
+    uint64_t time;
+    uint32_t thread, stack;
+};
+extern _Atomic uint8_t samples_near[1u << 16];
+void samples_shape(struct dmods_audit_shadow *shadow);
+void samples_put(uintptr_t address, size_t size, uint64_t time, uint32_t thread, uint32_t stack);
+bool samples_take(uintptr_t address, struct known_sample *known);
+
+HOT bool samples_may_know(uintptr_t address) {
+    return unlikely(atomic_load_explicit(&samples_near[address >> 12 & 0xffff], memory_order_relaxed) != 0);
 }
 
 #endif

@@ -353,6 +353,10 @@ static COLD uint32_t walk_nested(struct thread *t, uint32_t now, struct frame in
     return intern(frames, plain(t, now, frames, (int)settings.frames).count);
 }
 
+#ifdef DMODS_AUDIT_CHECK
+void check_stack(uintptr_t frame_pointer, uint32_t stack); /* tests/audit/check.c */
+#endif
+
 __attribute__((noinline)) uint32_t walk(struct thread *t, uintptr_t frame_pointer) {
     const uintptr_t *saved = (const uintptr_t *)frame_pointer;
     uint32_t now = atomic_load_explicit(&generation, memory_order_acquire), stack = 0;
@@ -367,6 +371,9 @@ __attribute__((noinline)) uint32_t walk(struct thread *t, uintptr_t frame_pointe
         stack = walk_anew(t, now, innermost);
     atomic_signal_fence(memory_order_seq_cst);
     t->walking = false;
+#ifdef DMODS_AUDIT_CHECK
+    check_stack(frame_pointer, stack);
+#endif
     return stack;
 }
 #endif

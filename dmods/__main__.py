@@ -42,6 +42,10 @@ def _run(words: list[str]) -> int:
             return 0
         words = [words[1], "--help"]
     name, *rest = words
+    if name == "run":
+        from dmods import run
+
+        return run.run(rest)
     if name.startswith("-") or (name not in commands.names() and os.path.exists(name)):
         raise UsageError(f"the command comes first, not {name}", USAGE)
     return _command(commands.find(name), [*rest, *options])
@@ -82,10 +86,12 @@ def _target(args: argparse.Namespace) -> CoreFile:
 
 
 def _overview() -> str:
+    from dmods import run
+
     found = [commands.find(name) for name in commands.names()]
     width = max((len(command.name) for command in found), default=0)
     lines = [f"  {command.name:<{width}}  {command.summary}" for command in found]
-    return "\n".join([USAGE, "", *lines])
+    return "\n".join([USAGE, "", *lines, "", f"  {'run':<{width}}  {run.SUMMARY}", f"  {'':<{width}}  {run.USAGE}"])
 
 
 if __name__ == "__main__":

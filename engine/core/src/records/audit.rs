@@ -332,13 +332,15 @@ fn records(shadow: &Shadow, base: u64, at: u64, bytes: &[u8], out: &mut Vec<Reco
         if shadow.live.of(bytes) != 1 {
             continue;
         }
-        let skip = shadow.offset.of(bytes) << shadow.offset_shift;
-        if skip >= 1 << shadow.granule_shift {
+        // A sample may lie some granules before its block's.
+        let skip = shadow.offset.of(bytes).checked_mul(1 << shadow.offset_shift);
+        let granule = base + ((index as u64) << shadow.granule_shift);
+        let Some(address) = skip.and_then(|skip| granule.checked_add(skip)) else {
             damaged += 1;
             continue;
-        }
+        };
         out.push(Record {
-            address: base + ((index as u64) << shadow.granule_shift) + skip,
+            address,
             at: at + (index * size) as u64,
             size: shadow.size.of(bytes),
             time: shadow.time.of(bytes),

@@ -1,0 +1,90 @@
+/*
+ * Records of samples. They lie far apart (one in `mean` bytes), so a record for each 32 bytes of heap would cost a page
+ * for every few of them: here there is one of 32 bytes for each 4096. Two samples that are nearer to each other than
+ * that: one takes a place before its own. Any thread may put one anywhere, so places are claimed.
+ */
+#include "shadow.h"
+
+#define SAMPLE_GRANULE_SHIFT 12
+#define SAMPLE_RECORDS (1u << (LEAF_SHIFT - SAMPLE_GRANULE_SHIFT))
+#define PLACES 16 /* looked at, from a block's own backwards: 64 KB */
+
+/* word 0: live 1, claimed 1, offset 16, thread 18, stack 28 */
+#define SAMPLE_CLAIMED 2ull
+#define SAMPLE_OFFSET_AT 2
+#define SAMPLE_THREAD_AT 18
+#define SAMPLE_STACK_AT 36
+
+struct sample {
+    _Atomic uint64_t word, time, size;
+    uint64_t reserved;
+};
+
+/* The samples that live in each 4 KB of address space, as far as 16 bits tell them apart: most frees need to look no
+ * further. 255 stays. */
+_Atomic uint8_t samples_near[1u << 16];
+
+static void count(uintptr_t address, int by) {
+    _Atomic uint8_t *near = &samples_near[address >> 12 & 0xffff];
+    uint8_t now = atomic_load(near);
+    while (now != 255 && !atomic_compare_exchange_weak(near, &now, (uint8_t)(now + by)))
+        ;
+}
+
+void samples_shape(struct dmods_audit_shadow *shadow) {
+    shadow->granule_shift = SAMPLE_GRANULE_SHIFT;
+    shadow->leaf_records = SAMPLE_RECORDS;
+    shadow->record_size = sizeof(struct sample);
+    shadow->offset = (struct dmods_audit_bits){0, SAMPLE_OFFSET_AT, 16, 0};
+    shadow->thread = (struct dmods_audit_bits){0, SAMPLE_THREAD_AT, RECORD_THREAD_BITS, 0};
+    shadow->stack = (struct dmods_audit_bits){0, SAMPLE_STACK_AT, RECORD_STACK_BITS, 0};
+    shadow->size = (struct dmods_audit_bits){2, 0, 64, 0};
+}
+
+static uint64_t own_index(uintptr_t address) { return (address >> SAMPLE_GRANULE_SHIFT) % SAMPLE_RECORDS; }
+
+/* What word 0 says of where the block lies, in the record that is `back` places before its own. */
+static uint64_t offset_from(uintptr_t address, uint64_t back) {
+    return ((address % (1u << SAMPLE_GRANULE_SHIFT) + (back << SAMPLE_GRANULE_SHIFT)) >> 3) << SAMPLE_OFFSET_AT;
+}
+
+void samples_put(uintptr_t address, size_t size, uint64_t time, uint32_t thread, uint32_t stack) {
+    struct sample *leaf = shadow_leaf(address, SAMPLE_RECORDS * sizeof(struct sample));
+    uint64_t own = own_index(address);
+    for (uint64_t back = 0; leaf != NULL && back < PLACES && back <= own; back++) {
+        struct sample *sample = &leaf[own - back];
+        uint64_t none = 0;
+        if (!atomic_compare_exchange_strong(&sample->word, &none, SAMPLE_CLAIMED))
+            continue;
+        atomic_store_explicit(&sample->time, time, memory_order_relaxed);
+        atomic_store_explicit(&sample->size, size, memory_order_relaxed);
+        count(address, 1);
+        atomic_store_explicit(&sample->word,
+                              RECORD_LIVE | offset_from(address, back) | (uint64_t)thread << SAMPLE_THREAD_AT |
+                                  (uint64_t)stack << SAMPLE_STACK_AT,
+                              memory_order_release);
+        return;
+    }
+    shadow_lost();
+}
+
+/* False: that block was no sample. Else it is none any more. */
+bool samples_take(uintptr_t address, struct known_sample *known) {
+    struct sample *leaf = shadow_leaf(address, 0);
+    uint64_t own = own_index(address), mask = RECORD_LIVE | 0xffffull << SAMPLE_OFFSET_AT;
+    for (uint64_t back = 0; leaf != NULL && back < PLACES && back <= own; back++) {
+        struct sample *sample = &leaf[own - back];
+        uint64_t word = atomic_load_explicit(&sample->word, memory_order_relaxed);
+        if ((word & mask) != (RECORD_LIVE | offset_from(address, back)))
+            continue;
+        *known =
+            (struct known_sample){.size = atomic_load(&sample->size),
+                                  .time = atomic_load(&sample->time),
+                                  .thread = (uint32_t)(word >> SAMPLE_THREAD_AT & ((1u << RECORD_THREAD_BITS) - 1)),
+                                  .stack = (uint32_t)(word >> SAMPLE_STACK_AT & ((1u << RECORD_STACK_BITS) - 1))};
+        atomic_store_explicit(&sample->word, 0, memory_order_release);
+        count(address, -1);
+        return true;
+    }
+    return false;
+}
