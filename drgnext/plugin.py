@@ -8,7 +8,14 @@ from dmods import command as commands
 
 
 def drgn_prog_set(prog: Any) -> None:
-    """drgn's hook: a program has its core (or process, or kernel) now. Registers the commands, once in drgn's life."""
+    """drgn's hook: a program has its core (or process, or kernel) now, and no debugging information yet. Has drgn look
+    for a kernel's beside the dump, too; registers the commands, once in drgn's life."""
+    from drgnext import session
+
+    if session.is_kernel(prog):
+        from drgnext.kernel import debuginfo
+
+        debuginfo.prepare(prog)
     try:
         from drgn.commands import DEFAULT_COMMAND_NAMESPACE as namespace
         from drgn.commands import CommandNotFoundError

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable
 from typing import Any, Optional
+
+from dmods.errors import UserError
+from drgnext.kernel import debuginfo, dumpfile
 
 
 class Kernel:
@@ -12,10 +16,15 @@ class Kernel:
     pid: Optional[int] = None  # a kernel has none; dmods.render asks
 
     def __init__(self, prog: Any) -> None:
-        """Raises UserError where no command could work: no vmlinux, an unknown machine."""
+        """Raises UserError where no command could work: no vmlinux, no memory to speak of."""
         self.prog = prog
         self.path: Optional[str] = None if self.live else prog.core_dump_path
         self.notes: list[str] = []  # one line each
+        if self.path is not None:
+            self.notes += dumpfile.notes(self.path)
+        debuginfo.require(prog)
+        self._check_memory()
+        self.notes += debuginfo.module_note(prog)
 
     @property
     def live(self) -> bool:
@@ -26,4 +35,25 @@ class Kernel:
 
     def state(self) -> Hashable:
         """A value that changes whenever the kernel has moved, for what is cached. A live one never stands still."""
-        return object() if self.live else self.path
+        return object() if self.live or self.path is None else os.path.realpath(self.path)
+
+    def _check_memory(self) -> None:
+        """Every kernel has this string, mapped by its own page tables."""
+        import drgn
+
+        try:
+            banner = self.prog["linux_banner"].string_()
+        except drgn.FaultError as error:
+            raise unreadable(self, "the kernel itself", error) from None
+        if not banner.startswith(b"Linux version "):
+            raise UserError(
+                "the dump's memory is not that of the kernel that it names",
+                "was it changed after it was taken? Copy or take it again",
+            )
+
+
+def unreadable(kernel: Kernel, what: str, error: Exception) -> UserError:
+    """For a drgn.FaultError that no command made a note of."""
+    why = next((note for note in kernel.notes if note.startswith("the dump ")), "")
+    how = "copy or take the dump again, with more in it" if why else "the dump is damaged, or was changed: take another"
+    return UserError(f"the dump lacks {what} ({error}){f': {why}' if why else ''}", how)
