@@ -51,8 +51,9 @@ def _run(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any
     try:
         # A command that requires nothing of its target does not look at it.
         subject = session.subject(prog, command, args, variables) if command.requires else None
-        report = command.run(subject, args)
-        render(report, command.name, subject, args.json, sys.stdout, sys.stderr)
+        with session.faults(subject, name):
+            report = command.run(subject, args)
+            render(report, command.name, subject, args.json, sys.stdout, sys.stderr)
     except ImportError as error:
         if error.name != "dmods._engine":
             raise

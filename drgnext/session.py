@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from dmods.command import KERNEL, USERLAND, Command
@@ -40,6 +41,21 @@ def subject(
     target: CoreTarget = _kept(prog, key, lambda: _process(prog, core, args))
     target.variables = variables
     return target
+
+
+@contextmanager
+def faults(what: object, name: str) -> Iterator[None]:
+    """A page that a kernel's dump lacks, where no command made a note of it."""
+    from drgn import FaultError
+
+    try:
+        yield
+    except FaultError as error:
+        from drgnext.kernel.target import Kernel, unreadable
+
+        if not isinstance(what, Kernel):
+            raise
+        raise unreadable(what, f"what {name} needs", error) from None
 
 
 def _kept(prog: Any, key: Hashable, make: Any) -> Any:

@@ -28,8 +28,8 @@ _MAX_BITMAP = 1 << 30  # bytes: 32 TB of memory
 _STEP = 1 << 20
 _LAST = 4096  # page descriptors: zero pages share the first page of the data
 
-# makedumpfile(8), -d: the bits of the dump level.
-_LEFT_OUT = ((1, "zero pages"), (2, "page cache"), (4, "private page cache"), (8, "user data"), (16, "free pages"))
+# makedumpfile(8), -d: the bits of the dump level. Pages of zeros (1) are no loss: drgn knows that they were.
+_LEFT_OUT = ((2, "page cache"), (4, "private page cache"), (8, "user data"), (16, "free pages"))
 
 
 def notes(path: str) -> list[str]:

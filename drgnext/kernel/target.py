@@ -54,6 +54,7 @@ class Kernel:
 
 def unreadable(kernel: Kernel, what: str, error: Exception) -> UserError:
     """For a drgn.FaultError that no command made a note of."""
-    why = next((note for note in kernel.notes if note.startswith("the dump ")), "")
-    how = "copy or take the dump again, with more in it" if why else "the dump is damaged, or was changed: take another"
-    return UserError(f"the dump lacks {what} ({error}){f': {why}' if why else ''}", how)
+    known = sorted(note for note in kernel.notes if note.startswith("the dump "))  # truncated, rather than filtered
+    if not known:
+        return UserError(f"the dump lacks {what}: {error}", "it is damaged, or was changed: copy or take it again")
+    return UserError(f"the dump lacks {what}: it {known[-1].partition('the dump ')[2]}", "copy or take it again, whole")
