@@ -9,7 +9,7 @@ from dmods import command as commands
 
 def drgn_prog_set(prog: Any) -> None:
     """drgn's hook: a program has its core (or process, or kernel) now, and no debugging information yet. Has drgn look
-    for a kernel's beside the dump, too; registers the commands, once in drgn's life."""
+    for a kernel's in more places; registers the commands, once in drgn's life."""
     from drgnext import session
 
     if session.is_kernel(prog):

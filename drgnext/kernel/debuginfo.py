@@ -24,20 +24,19 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def prepare(prog: Any) -> None:
-    """Has drgn look beside the dump, too, for vmlinux and for modules, and in what was unpacked there (`dpkg -x`). drgn
-    compares build-ids. Once is enough; again does no harm."""
+def prepare(prog: Any) -> bool:
+    """Has drgn look in the current folder and beside the dump, too, for vmlinux and for modules, and in what was
+    unpacked there (`dpkg -x`). drgn compares build-ids. Whether this was new: once is enough."""
     if _FINDER in prog.registered_debug_info_finders():
-        return
-    folder = os.path.dirname(prog.core_dump_path or "")
-    unpacked = os.path.join(folder, "usr", "lib", "debug")
-    if folder and os.path.isdir(unpacked):
-        options = prog.debug_info_options
-        options.directories = (*options.directories, unpacked)
+        return False
+    folders = _folders(prog)
+    unpacked = [path for folder in folders if os.path.isdir(path := os.path.join(folder, "usr", "lib", "debug"))]
+    options = prog.debug_info_options
+    options.directories = (*options.directories, *(path for path in unpacked if path not in options.directories))
 
     def find(modules: Sequence[Any]) -> None:
         for module in modules:
-            for path in _candidates(module, folder, release(prog)):
+            for path in _candidates(module, folders, release(prog)):
                 if module.wants_debug_file() and os.path.isfile(path):
                     module.try_file(path)
 
@@ -45,17 +44,24 @@ def prepare(prog: Any) -> None:
     enabled = prog.enabled_debug_info_finders()
     place = enabled.index("standard") + 1 if "standard" in enabled else 0
     prog.register_debug_info_finder(_FINDER, find, enable_index=place)
+    return True
+
+
+def _folders(prog: Any) -> list[str]:
+    """drgn gives the dump's path without links: where the user typed it may be elsewhere."""
+    found = [os.path.dirname(prog.core_dump_path)] if prog.core_dump_path else []
+    with suppress(OSError):  # it was deleted
+        found.insert(0, os.getcwd())
+    return list(dict.fromkeys(found))
 
 
 def require(prog: Any) -> None:
     """Raises UserError where vmlinux's debugging information cannot be found."""
     import drgn
 
-    if not _missing(prog):
-        return
-    prepare(prog)
-    with suppress(drgn.MissingDebugInfoError):  # seen below, and module_note() says it of modules
-        prog.load_debug_info(default=True)
+    if prepare(prog):  # the plugin is not there, which had drgn look before
+        with suppress(drgn.MissingDebugInfoError):  # module_note() says it
+            prog.load_debug_info(default=True)
     if not _missing(prog):
         return
     name = release(prog)
@@ -113,11 +119,10 @@ def _build_id(prog: Any) -> str:
     return found.hex() if found else ""
 
 
-def _candidates(module: Any, folder: str, name: str) -> Iterator[str]:
+def _candidates(module: Any, folders: Sequence[str], name: str) -> Iterator[str]:
     """Few enough to try each."""
     import drgn
 
-    beside = [folder] if folder else []
     if isinstance(module, drgn.MainModule):
         files = ["vmlinux", "vmlinux.debug"]
         if name and "/" not in name:  # it comes from the dump
@@ -129,6 +134,6 @@ def _candidates(module: Any, folder: str, name: str) -> Iterator[str]:
     else:
         stem = os.path.basename(module.name)
         files = [f"{each}.ko{end}" for each in dict.fromkeys((stem, stem.replace("_", "-"))) for end in ("", ".debug")]
-    for place in beside:
+    for place in folders:
         for file in files:
             yield os.path.join(place, file)

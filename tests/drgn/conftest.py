@@ -1,4 +1,5 @@
-"""What the drgn tests share: drgn run from outside as a user runs it, on the cores of the base (tests/conftest.py)."""
+"""What the drgn tests share: drgn run from outside as a user runs it, on the cores of the base (tests/conftest.py) and
+on a kernel's."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Callable
 
 import pytest
 
+from fixtures import kernel
 from tests.gdb.conftest import core, program  # a core of a program that leaks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,12 +28,22 @@ def drgn_environment(home: Path) -> dict[str, str]:
     return {**kept, "HOME": str(home), "LC_ALL": "C.UTF-8", "TERM": "dumb"}
 
 
+@pytest.fixture(scope="session")
+def guest() -> kernel.Guest:
+    return kernel.guest("6.1", crash="null")
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """An empty folder, with the launchers linked into it."""
     folder = tmp_path / "place"
     subprocess.run([ROOT / "scripts" / "link-launchers", folder], check=True, stdout=subprocess.DEVNULL)
     return folder
+
+
+def own(stderr: str) -> list[str]:
+    """What dmods said there: drgn warns of missing symbols by itself."""
+    return [line for line in stderr.splitlines() if not line.startswith(("warning: ", "critical: "))]
 
 
 @pytest.fixture

@@ -14,12 +14,7 @@ import pytest
 
 import dmods.command
 from tests.corekit import Crash
-from tests.drgn.conftest import DRGN, ROOT, Drgn, drgn_environment
-
-
-def own(stderr: str) -> list[str]:
-    """What dmods said there: drgn warns of missing symbols by itself."""
-    return [line for line in stderr.splitlines() if not line.startswith(("warning: ", "critical: "))]
+from tests.drgn.conftest import DRGN, ROOT, Drgn, drgn_environment, own
 
 
 def test_as_typed_from_a_folder_with_the_launchers(drgn: Drgn, crashed: Crash) -> None:

@@ -1,0 +1,107 @@
+"""`%NAME` at drgn's prompt, through the plugin that an install registers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import dmods.command
+from tests.corekit import Crash
+from tests.drgn.prompt import Prompt
+
+
+def alone(*words: object) -> list[str]:
+    """What the standalone form prints."""
+    done = subprocess.run([sys.executable, "-m", "dmods", *map(str, words)], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def prompt(crashed: Crash, tmp_path: Path) -> Iterator[Prompt]:
+    with Prompt(tmp_path, tmp_path, "-c", crashed.core) as opened:
+        yield opened
+
+
+def test_the_install_registers_the_plugin() -> None:
+    group = "drgn.plugins"
+    found = entry_points(group=group) if sys.version_info >= (3, 10) else entry_points()[group]
+    assert [entry.value for entry in found if entry.name == "dmods"] == ["drgnext.plugin"]
+
+
+def test_a_command(prompt: Prompt, crashed: Crash) -> None:
+    assert prompt.ask("%maps") == alone("maps", crashed.core)
+    assert prompt.ask("%maps --json") == alone("maps", crashed.core, "--json")
+
+
+def test_pipes_and_redirections(prompt: Prompt, crashed: Crash, tmp_path: Path) -> None:
+    walked = alone("walk", crashed.core, "mapping")
+    assert prompt.ask("%walk mapping | sort -r | head -n 3") == sorted(walked, reverse=True)[:3]
+    assert prompt.ask("%walk mapping > out") == []
+    assert (tmp_path / "out").read_text().splitlines() == walked
+    assert prompt.ask("%walk mapping | true") == []
+
+
+def test_addresses_are_expressions_of_the_prompts(prompt: Prompt, crashed: Crash) -> None:
+    prompt.ask("here = prog['main'].address_of_()")
+    expected = alone("whatis", crashed.core, "main")
+    assert prompt.ask("%whatis here") == expected
+    assert prompt.ask("%whatis 'here.value_() + 0'") == expected
+
+
+def test_errors_are_two_lines_and_the_prompt_goes_on(prompt: Prompt, crashed: Crash) -> None:
+    said = prompt.ask("%whatis")
+    assert len(said) == 2
+    assert "required: ADDR" in said[0]
+    assert len(prompt.ask("%trapframe")) == 2
+    assert prompt.ask("%maps") == alone("maps", crashed.core)
+
+
+def test_help(prompt: Prompt) -> None:
+    said = prompt.ask("%findleaks --help")
+    assert said[0].startswith("usage: findleaks ")
+    assert any("--fail-on-leak" in line for line in said)
+
+
+def test_every_command_is_registered(prompt: Prompt) -> None:
+    prompt.ask("from drgn.commands import DEFAULT_COMMAND_NAMESPACE as n")
+    for name in dmods.command.names():
+        said = prompt.ask(f"c = n.lookup(prog, '{name}'); print(c.description()); print(c.format_usage())")
+        command = dmods.command.find(name)
+        assert said[0] == command.summary
+        assert said[1].startswith(name)
+
+
+def test_ctrl_c_stops_a_command_and_the_prompt_goes_on(prompt: Prompt, crashed: Crash) -> None:
+    prompt.ask("import time, dmods.commands.maps as m")
+    prompt.ask("before = m.COMMAND.run")
+    prompt.ask("object.__setattr__(m.COMMAND, 'run', lambda t, a: (print('at work', flush=True), time.sleep(3600)))")
+    prompt.type("%maps\n")
+    prompt.until("at work\r\n")
+    began = time.monotonic()
+    prompt.type("\x03")
+    assert "interrupted" in prompt.until(">>> ")
+    assert time.monotonic() - began < 5
+    prompt.ask("object.__setattr__(m.COMMAND, 'run', before)")
+    assert prompt.ask("%maps") == alone("maps", crashed.core)
+
+
+def test_a_core_that_changed_is_read_anew(crashed: Crash, gcored: Crash, tmp_path: Path) -> None:
+    core = tmp_path / "core"
+    core.write_bytes(crashed.core.read_bytes())
+    with Prompt(tmp_path, tmp_path, "-c", core) as prompt:
+        assert prompt.ask("%maps") == alone("maps", crashed.core)
+        new = tmp_path / "new"
+        new.write_bytes(gcored.core.read_bytes())
+        os.replace(new, core)
+        assert prompt.ask("%maps") == alone("maps", gcored.core)
+        core.unlink()
+        said = prompt.ask("%maps")
+        assert len(said) == 2
+        assert "no longer there" in said[0]
