@@ -46,16 +46,20 @@ def parser(command: Command, prog: Any) -> argparse.ArgumentParser:
 
 def _run(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> int:
     check_set_up(WHO)
-    command = command_for(name, prog)
-    args = parser(command, prog).parse_args(words)
     try:
-        # A command that requires nothing of its target does not look at it.
-        subject = session.subject(prog, command, args, variables) if command.requires else None
-        with session.faults(subject, name):
-            report = command.run(subject, args)
-            render(report, command.name, subject, args.json, sys.stdout, sys.stderr)
+        return _answer(name, prog, words, variables)
     except ImportError as error:
         if error.name != "dmods._engine":
             raise
         raise not_set_up(error, WHO) from None  # an engine older than what asks it: pulled, and not built again
+
+
+def _answer(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> int:
+    command = command_for(name, prog)
+    args = parser(command, prog).parse_args(words)
+    # A command that requires nothing of its target does not look at it.
+    subject = session.subject(prog, command, args, variables) if command.requires else None
+    with session.faults(subject, name):
+        report = command.run(subject, args)
+        render(report, command.name, subject, args.json, sys.stdout, sys.stderr)
     return report.status
