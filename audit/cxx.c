@@ -34,27 +34,32 @@ enum operators {
     OPERATORS,
 };
 
-static const char *const names[OPERATORS] = {
-    "_Znwm",
-    "_Znam",
-    "_ZnwmRKSt9nothrow_t",
-    "_ZnamRKSt9nothrow_t",
-    "_ZnwmSt11align_val_t",
-    "_ZnamSt11align_val_t",
-    "_ZnwmSt11align_val_tRKSt9nothrow_t",
-    "_ZnamSt11align_val_tRKSt9nothrow_t",
-    "_ZdlPv",
-    "_ZdaPv",
-    "_ZdlPvRKSt9nothrow_t",
-    "_ZdaPvRKSt9nothrow_t",
-    "_ZdlPvm",
-    "_ZdaPvm",
-    "_ZdlPvSt11align_val_t",
-    "_ZdaPvSt11align_val_t",
-    "_ZdlPvmSt11align_val_t",
-    "_ZdaPvmSt11align_val_t",
-    "_ZdlPvSt11align_val_tRKSt9nothrow_t",
-    "_ZdaPvSt11align_val_tRKSt9nothrow_t",
+enum { SIZED = 1, ALIGNED = 2 };
+
+static const struct {
+    const char *name;
+    int kind;
+} operators[OPERATORS] = {
+    {"_Znwm", 0},
+    {"_Znam", 0},
+    {"_ZnwmRKSt9nothrow_t", 0},
+    {"_ZnamRKSt9nothrow_t", 0},
+    {"_ZnwmSt11align_val_t", ALIGNED},
+    {"_ZnamSt11align_val_t", ALIGNED},
+    {"_ZnwmSt11align_val_tRKSt9nothrow_t", ALIGNED},
+    {"_ZnamSt11align_val_tRKSt9nothrow_t", ALIGNED},
+    {"_ZdlPv", 0},
+    {"_ZdaPv", 0},
+    {"_ZdlPvRKSt9nothrow_t", 0},
+    {"_ZdaPvRKSt9nothrow_t", 0},
+    {"_ZdlPvm", SIZED},
+    {"_ZdaPvm", SIZED},
+    {"_ZdlPvSt11align_val_t", ALIGNED},
+    {"_ZdaPvSt11align_val_t", ALIGNED},
+    {"_ZdlPvmSt11align_val_t", ALIGNED | SIZED},
+    {"_ZdaPvmSt11align_val_t", ALIGNED | SIZED},
+    {"_ZdlPvSt11align_val_tRKSt9nothrow_t", ALIGNED},
+    {"_ZdaPvSt11align_val_tRKSt9nothrow_t", ALIGNED},
 };
 
 typedef void *(*generic)(void *, uintptr_t, uintptr_t);
@@ -62,16 +67,47 @@ typedef void *(*generic)(void *, uintptr_t, uintptr_t);
 /* The operator below; bit 0 (functions are not at odd addresses) says that it is the allocator's own. */
 static _Atomic(uintptr_t) found[OPERATORS];
 
+/* Whether the auditor knows that block, and forgets it. */
+static bool known(void *p) {
+    struct known_sample sample;
+    return mode() == MODE_FULL ? shadow_take((uintptr_t)p).record != NULL : samples_take((uintptr_t)p, &sample);
+}
+
+/* Whether that operator comes by our malloc or free, found out by calling it. */
+static bool comes_by(enum operators which, generic there) {
+    static const char nothrow;
+    const size_t alignment = 64, size = padded(alignment);
+    bool aligned = operators[which].kind & ALIGNED;
+    uintptr_t a = aligned ? alignment : (uintptr_t)&nothrow, b = aligned ? (uintptr_t)&nothrow : 0;
+    if (which < DELETE) {
+        int64_t until = self_thread.until_sample;
+        void *p = there((void *)size, a, b);
+        bool counted = mode() == MODE_FULL ? known(p) : self_thread.until_sample != until;
+        known(p);
+        below.free(p);
+        return counted;
+    }
+    void *p = below.memalign(alignment, size);
+    if (p == NULL)
+        return false;
+    if (mode() == MODE_FULL)
+        record_guarded(p, alignment, 0, FRAME_POINTER);
+    else
+        samples_put((uintptr_t)p, size, 0, 0, 0);
+    there(p, operators[which].kind & SIZED ? size : a, operators[which].kind & SIZED ? a : b);
+    return !known(p);
+}
+
 static COLD uintptr_t find(enum operators which) {
     start();
-    void *there = dlsym(RTLD_NEXT, names[which]);
+    void *there = dlsym(RTLD_NEXT, operators[which].name);
     /* A library that was loaded with its own scope (a Python module's libstdc++) is not next to us. */
     const char *libraries[] = {"libstdc++.so.6", "libc++.so.1", "libc++abi.so.1"};
     for (unsigned i = 0; there == NULL && i < sizeof libraries / sizeof libraries[0]; i++) {
         void *library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
         if (library == NULL)
             continue;
-        there = dlsym(library, names[which]);
+        there = dlsym(library, operators[which].name);
         dlclose(library);
     }
     if (there == NULL) {
@@ -80,10 +116,12 @@ static COLD uintptr_t find(enum operators which) {
             abort();
         abort();
     }
-    Dl_info its = {0}, allocator = {0};
-    bool own = dladdr(there, &its) && dladdr((void *)below.malloc, &allocator) && its.dli_fbase == allocator.dli_fbase;
+    Dl_info its, allocator;
+    bool own = mode() > MODE_OFF && dladdr(there, &its) && dladdr((void *)below.malloc, &allocator) &&
+               its.dli_fbase == allocator.dli_fbase && !comes_by(which, (generic)there);
     uintptr_t value = (uintptr_t)there | own;
-    atomic_store(&found[which], value);
+    if (mode() != MODE_BOOT)
+        atomic_store(&found[which], value);
     return value;
 }
 

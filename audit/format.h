@@ -45,8 +45,8 @@ struct dmods_audit_bits {
  * guards it stays when the block is freed: `live` 0, root.freed 1, and stack, thread and time are those of the free.
  * (Inside a live block it is a leftover.)
  *
- * Of every block there is one record a granule of 32 bytes. Of samples, which are far between, one of 4096 bytes; where
- * two lie so close together, one of them has its record some granules before its own.
+ * Of every block there is one record a granule of 32 bytes. Of samples, which are far between, one of a larger granule;
+ * where two lie so close together, one of them has its record some granules before its own.
  *
  * Where `size` has all its bits set, the requested size is word 1 of the following record instead (a block that large
  * owns the next granule too); that record has `live` 0. `time` is in units of the clock (below). `stack` and `thread`

@@ -5,9 +5,7 @@
  */
 #include "shadow.h"
 
-#define SAMPLE_GRANULE_SHIFT 12
-#define SAMPLE_RECORDS (1u << (LEAF_SHIFT - SAMPLE_GRANULE_SHIFT))
-#define PLACES 16 /* looked at, from a block's own backwards: 64 KB */
+#define PLACES 16 /* looked at, from a block's own backwards */
 
 /* word 0: live 1, claimed 1, offset 16, thread 18, stack 28 */
 #define SAMPLE_CLAIMED 2ull
@@ -19,6 +17,8 @@ struct sample {
     _Atomic uint64_t word, time, size;
     uint64_t reserved;
 };
+
+static unsigned granule_shift;
 
 /* The samples that live in each 4 KB of address space, as far as 16 bits tell them apart: most frees need to look no
  * further. 255 stays. */
@@ -32,8 +32,10 @@ static void count(uintptr_t address, int by) {
 }
 
 void samples_shape(struct dmods_audit_shadow *shadow) {
-    shadow->granule_shift = SAMPLE_GRANULE_SHIFT;
-    shadow->leaf_records = SAMPLE_RECORDS;
+    for (granule_shift = 5; granule_shift < 12 && 16ull << granule_shift <= root.options.sample;)
+        granule_shift++;
+    shadow->granule_shift = granule_shift;
+    shadow->leaf_records = 1u << (LEAF_SHIFT - granule_shift);
     shadow->record_size = sizeof(struct sample);
     shadow->offset = (struct dmods_audit_bits){0, SAMPLE_OFFSET_AT, 16, 0};
     shadow->thread = (struct dmods_audit_bits){0, SAMPLE_THREAD_AT, RECORD_THREAD_BITS, 0};
@@ -41,15 +43,15 @@ void samples_shape(struct dmods_audit_shadow *shadow) {
     shadow->size = (struct dmods_audit_bits){2, 0, 64, 0};
 }
 
-static uint64_t own_index(uintptr_t address) { return (address >> SAMPLE_GRANULE_SHIFT) % SAMPLE_RECORDS; }
+static uint64_t own_index(uintptr_t address) { return (address >> granule_shift) % root.shadow.leaf_records; }
 
 /* What word 0 says of where the block lies, in the record that is `back` places before its own. */
 static uint64_t offset_from(uintptr_t address, uint64_t back) {
-    return ((address % (1u << SAMPLE_GRANULE_SHIFT) + (back << SAMPLE_GRANULE_SHIFT)) >> 3) << SAMPLE_OFFSET_AT;
+    return ((address % (1u << granule_shift) + (back << granule_shift)) >> 3) << SAMPLE_OFFSET_AT;
 }
 
 void samples_put(uintptr_t address, size_t size, uint64_t time, uint32_t thread, uint32_t stack) {
-    struct sample *leaf = shadow_leaf(address, SAMPLE_RECORDS * sizeof(struct sample));
+    struct sample *leaf = shadow_leaf(address, root.shadow.leaf_records * sizeof(struct sample));
     uint64_t own = own_index(address);
     for (uint64_t back = 0; leaf != NULL && back < PLACES && back <= own; back++) {
         struct sample *sample = &leaf[own - back];

@@ -3,6 +3,7 @@
 #include "shadow.h"
 
 #include <dlfcn.h>
+#include <gnu/libc-version.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -48,9 +49,12 @@ static void find_allocator(void) {
     FIND(pvalloc, "pvalloc");
     FIND(usable, "malloc_usable_size");
 #undef FIND
-    /* glibc never gives less than 32 bytes (MIN_CHUNK_SIZE); another allocator is asked for as much. */
-    void *libc = dlsym(RTLD_DEFAULT, "__libc_malloc");
-    settings.least = libc != NULL && libc == (void *)below.malloc ? 0 : 1u << GRANULE_SHIFT;
+    /* glibc never gives less than 32 bytes (MIN_CHUNK_SIZE); another allocator is asked for as much. (Names do not
+     * tell: tcmalloc has a __libc_malloc too.) */
+    Dl_info libc, allocator;
+    bool glibc = dladdr((void *)below.malloc, &allocator) && dladdr((void *)gnu_get_libc_version, &libc) &&
+                 libc.dli_fbase == allocator.dli_fbase;
+    settings.least = glibc ? 0 : 1u << GRANULE_SHIFT;
 }
 
 static void before_fork(void) {
