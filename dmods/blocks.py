@@ -6,9 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods.glibc.runs import MMAPPED
-from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, ProcessHeap
+from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, OWN, ProcessHeap
+from dmods.jemalloc import heap as jemalloc
 
-STATES = {LIVE: "live", FREE: "free", DIRECT: "leaked directly", INDIRECT: "leaked indirectly"}
+STATES = {
+    LIVE: "live",
+    FREE: "free",
+    DIRECT: "leaked directly",
+    INDIRECT: "leaked indirectly",
+    OWN: "the allocator's own",
+}
 
 EVERYWHERE = (0, (1 << 64) - 1)
 _BATCH = 65536
@@ -40,10 +47,12 @@ def runs_of(heap: ProcessHeap, number: int) -> list[tuple[int, int]]:
 
 
 def arena_name(number: Optional[int]) -> str:
-    """As listings show it: "main", the number of a thread arena, "mmapped" for None.
+    """As listings show it: "main", the number of a thread arena, "mmapped" for None; "je0" for jemalloc's.
 
     (Of several mallocs in one process, only the first's main arena is "main".)
     """
     if number is None:
         return "mmapped"
+    if jemalloc.is_arena(number):
+        return jemalloc.arena_name(number)
     return "main" if number == 0 else str(number)

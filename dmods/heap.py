@@ -11,37 +11,39 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 from weakref import WeakKeyDictionary
 
-from dmods import _engine
+from dmods import _engine, allocators
 from dmods import records as allocation_records
-from dmods.glibc import arenas, bins, caches, runs
-from dmods.glibc.words import Words
+from dmods.glibc import bins, caches, runs
+from dmods.jemalloc import heap as jemalloc
+from dmods.jemalloc.heap import is_arena
 from dmods.progress import Progress
 from dmods.roots import Roots, readable, without
 from dmods.roots import find as find_roots
 from dmods.target import Target
+from dmods.words import Words
 
-LIVE, FREE, DIRECT, INDIRECT = 0, 1, 2, 3
-NO_HEAP = "no heap: the process did not use glibc's malloc, or its data is not in the dump"
-_PAGE = 4096  # the least page of every architecture here; all sizes are multiples of it
+LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
+NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or its data is not in the dump"
 _TLS_REACH = 16 << 10  # bytes around a thread pointer that are searched for the pointer to its tcache
 _BATCH = 65536
 
 
 @dataclass(frozen=True)
 class Block:
-    """An allocation. ``size`` is malloc_usable_size; ``arena`` an index into ``ProcessHeap.arenas``, None with a
-    mapping of its own."""
+    """An allocation. ``size`` is malloc_usable_size; ``arena`` a number (``blocks.arena_name`` names it), None for
+    glibc's blocks with a mapping of their own. ``single``: it has such a mapping, or an extent of its own."""
 
     address: int
     size: int
     state: int
     arena: Optional[int]
+    single: bool
     kept_count: int  # for a direct leak: blocks and bytes that it keeps alive besides itself
     kept_bytes: int
 
     @property
-    def mmapped(self) -> bool:
-        return self.arena is None
+    def allocator(self) -> str:
+        return "jemalloc" if self.arena is not None and is_arena(self.arena) else "glibc malloc"
 
     @property
     def end(self) -> int:
@@ -50,10 +52,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Group:
-    """Direct leaks of one size."""
+    """Direct leaks of one size, from one kind of allocator."""
 
     size: int
-    mmapped: bool
+    allocator: str
+    single: bool
     count: int
     first: int  # lowest address
     kept_count: int
@@ -61,7 +64,7 @@ class Group:
 
     @property
     def cache(self) -> str:
-        return f"malloc-{self.size}"
+        return f"{self.allocator.split()[-1]}-{self.size}"
 
 
 @dataclass(frozen=True)
@@ -87,21 +90,27 @@ class ProcessHeap:
         self.target = target
         self.notes: list[str] = []
         self.words = Words(target.image(), target.arch.word)
-        hint = target.lookup("main_arena")
         started = _Clock()
         self.records = allocation_records.of(target)
         self.mappings = without(target.mappings(), self.records.own)
-        mallocs = arenas.find(self.words, self.mappings, hint.address if hint else None)
-        self.layout = runs.arrange(self.words, mallocs, self.mappings, _PAGE)
+        survey = allocators.survey(target, self.words, self.mappings)
+        self.layout = survey.glibc
         self.arenas = self.layout.arenas
-        self.notes.extend(self.layout.notes)
-        self.roots: Roots = find_roots(target, self.layout.owned, self.records.own)
+        self.jemallocs = survey.jemallocs
+        self.owned = survey.owned
+        self.notes.extend(survey.notes)
+        self.roots: Roots = find_roots(target, self.owned, self.records.own)
         self.index = self._index()
         self.reports = self.index.reports()
         watched = [chunk for report in self.reports for chunk in report["watched"]]
         first = [start for start, _end, kind, *_ in self.layout.runs if kind != runs.MMAPPED]
         found = caches.Candidates(watched, self._thread_words(), first)
         self.caches = caches.release(self.words, self.index, self.arenas, found)
+        self.jemalloc_caches = [
+            jemalloc.Caches(self.words, target, one, self.roots.thread_pointers, self.index) for one in self.jemallocs
+        ]
+        for one, own in zip(self.jemallocs, self.jemalloc_caches):
+            self.roots.ranges = own.own_memory(one).without(self.roots.ranges)
         self._note_damage()
         self._leaks: Optional[Leaks] = None
         self._bins: Optional[bins.Bins] = None
@@ -111,11 +120,12 @@ class ProcessHeap:
 
     @property
     def found(self) -> bool:
-        """Whether the process ever used malloc."""
-        return bool(self.layout.runs)
+        """Whether the process ever used an allocator that is known."""
+        return bool(self.layout.runs or self.jemallocs)
 
     def _index(self) -> _engine.Heap:
         total = sum(end - start for start, end, *_ in self.layout.runs)
+        total += sum(size for one in self.jemallocs for *_, size, _slots, _live in one.extents.classes())
         with _bar("reading the heap", total) as progress:
             return _engine.Heap(
                 self.target.image(),
@@ -125,6 +135,7 @@ class ProcessHeap:
                 caches.watched(self.words.size),
                 threads(),
                 progress,
+                [(one.extents, jemalloc.first_arena(order)) for order, one in enumerate(self.jemallocs)],
             )
 
     def _thread_words(self) -> list[int]:
@@ -146,7 +157,7 @@ class ProcessHeap:
             for arena in self.arenas
             if arena.locked
         ]
-        missing = sum(end - start for report in self.reports for start, end in report["missing"])
+        missing = sum(end - start for report in self.reports for start, end in report["missing"]) + self.index.missing
         if missing:
             out.append(
                 f"{missing} bytes of the heap are not in the dump: what they pointed to may be reported as leaked"
@@ -159,6 +170,8 @@ class ProcessHeap:
 
     def _note_damage(self) -> None:
         self.notes.extend(self.dump_notes())
+        for one, own in zip(self.jemallocs, self.jemalloc_caches):
+            self.notes.extend(own.notes(one))
         bad = sum(report["anomaly_count"] for report in self.reports)
         if bad:
             self.notes.append(f"{bad} damaged chunks: `heapcheck` tells which, and who may have done it")
@@ -208,7 +221,7 @@ class ProcessHeap:
             direct_bytes,
             indirect_count,
             indirect_bytes,
-            [Group(*row) for row in self.index.groups()],
+            [_group(row) for row in self.index.groups()],
             total,
             candidates,
             reached,
@@ -242,8 +255,13 @@ class ProcessHeap:
 
 
 def _block(row: tuple[int, int, int, int, bool, int, int]) -> Block:
-    address, size, state, arena, mmapped, count, kept = row
-    return Block(address, size, state, None if mmapped else arena, count, kept)
+    address, size, state, arena, single, count, kept = row
+    return Block(address, size, state, None if arena == runs.NO_ARENA else arena, single, count, kept)
+
+
+def _group(row: tuple[int, bool, bool, int, int, int, int]) -> Group:
+    size, chunks, single, count, first, kept_count, kept_bytes = row
+    return Group(size, "glibc malloc" if chunks else "jemalloc", single, count, first, kept_count, kept_bytes)
 
 
 _cache: WeakKeyDictionary[Target, tuple[Hashable, ProcessHeap]] = WeakKeyDictionary()

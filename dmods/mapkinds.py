@@ -63,7 +63,7 @@ def allocator_claims(target: Target) -> list[Claim]:
     """What malloc knows to be its own: thread arenas as "arena"; the main arena and blocks with a mapping of their
     own as "heap"."""
     from dmods.glibc import arenas, runs
-    from dmods.glibc.words import Words
+    from dmods.words import Words
 
     words = Words(target.image(), target.arch.word)
     hint = target.lookup("main_arena")

@@ -101,7 +101,7 @@ class Places:
         cache = f"malloc-{block.size}"
         if block.state == FREE:
             return f"freed from {cache}: {self.free_lists.holding(block)}"
-        where = " (a mapping of its own)" if block.mmapped else ""
+        where = " (a mapping of its own)" if block.single else ""
         text = f"allocated from {cache}{where}"
         if block.state == DIRECT:
             return f"{text}, leaked directly"

@@ -16,7 +16,7 @@ from dmods import _engine, elf
 from dmods.errors import DmodsError
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Target, Thread
-from dmods.threads import live_stacks, stacks_of
+from dmods.threads import ThreadStack, live_stacks, stacks_of
 
 _SYSCALL = b"\x0f\x05"
 _BELOW_SP = re.compile(r"-0x[0-9a-f]+\(%rsp\)")
@@ -33,6 +33,7 @@ class Roots:
     values: list[int] = field(default_factory=list)  # registers
     dead: list[tuple[int, int]] = field(default_factory=list)  # stack memory that is not in use
     notes: list[str] = field(default_factory=list)
+    thread_pointers: list[int] = field(default_factory=list)  # of exited threads and forked-away ones, too
 
 
 def find(target: Target, owned: Ranges, recorders: Iterable[tuple[int, int]] = ()) -> Roots:
@@ -40,7 +41,9 @@ def find(target: Target, owned: Ranges, recorders: Iterable[tuple[int, int]] = (
     program allocated). What ``recorders`` of allocations wrote down of a block does not keep it alive."""
     roots = Roots()
     excluded = Ranges([*owned, *recorders])
-    dead = Ranges(_dead_stacks(target, excluded))
+    stacks = stacks_of(target, list(excluded))
+    roots.thread_pointers = [stack.tcb for stack in stacks if stack.tcb is not None]
+    dead = Ranges(_dead_stacks(target, stacks))
     roots.dead = list(dead)
     for thread in target.threads():
         roots.values.extend(thread.registers.values())
@@ -92,9 +95,9 @@ def _sealed(target: Target) -> Iterator[tuple[int, int]]:
                 yield segment.vaddr + module.bias, segment.vaddr + module.bias + segment.memsz
 
 
-def _dead_stacks(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
+def _dead_stacks(target: Target, stacks: Iterable[ThreadStack]) -> Iterator[tuple[int, int]]:
     threads = {thread.tid: thread for thread in target.threads()}
-    for stack in stacks_of(target, list(owned)):
+    for stack in stacks:
         if stack.tid is None:
             # Exited: its struct pthread still anchors what glibc keeps for the next thread (the dtv).
             yield stack.start, stack.tcb if stack.tcb is not None else stack.end

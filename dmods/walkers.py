@@ -97,7 +97,7 @@ def _leaked(*states: int) -> Callable[[Target, Optional[int], bool], Rows]:
         alike = (
             other.address
             for other in heap.blocks(*states)
-            if (other.size, other.mmapped) == (block.size, block.mmapped)
+            if (other.size, other.single, other.allocator) == (block.size, block.single, block.allocator)
         )
         return zip(alike) if brief else _described(heap, alike)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from dmods import _engine
-from dmods.glibc.words import GRANULE, Words
+from dmods.words import GRANULE, Words
 from dmods.target import AddressRange
 
 BIN_LINKS = 254  # NBINS * 2 - 2, malloc.c

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Optional
 
 from dmods.glibc.arenas import BIN_LINKS, BINMAP_BYTES, Arena
-from dmods.glibc.words import GRANULE, Words
+from dmods.words import GRANULE, Words
 
 if TYPE_CHECKING:
     from dmods._engine import Heap, Progress

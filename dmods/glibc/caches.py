@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from dmods.glibc.words import GRANULE, Words
+from dmods.words import GRANULE, Words
 
 if TYPE_CHECKING:
     from dmods._engine import Heap

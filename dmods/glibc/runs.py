@@ -8,7 +8,7 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.glibc.arenas import Arena, Malloc, first_chunk
-from dmods.glibc.words import GRANULE, Words
+from dmods.words import GRANULE, Words
 from dmods.ranges import Ranges
 from dmods.target import AddressRange
 

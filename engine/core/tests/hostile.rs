@@ -135,13 +135,13 @@ fn heap(dice: &mut Dice, image: &Image, ranges: &[(u64, u64)]) {
         .enumerate()
         .map(|(i, &(start, end))| {
             let (start, kind) = (start & !15, kinds[dice.below(3) as usize]);
-            Run { start, end, kind, arena: i as u32, usable: end.saturating_sub(start).saturating_sub(16) }
+            Run::of_chunks(start, end, kind, i as u32, end.saturating_sub(start).saturating_sub(16))
         })
         .collect();
     let control = Control::default();
     let watch = [Watch { chunk: 0x290, bins: 64, width: 2 }];
     let word = [4, 8][dice.below(2) as usize];
-    let request = Request { image, runs, dead: &[(0x5000, 0x5100)], watch: &watch, threads: 2 };
+    let request = Request { image, runs, dead: &[(0x5000, 0x5100)], watch: &watch, maps: &[], threads: 2 };
     let mut heap = model::build(word, request, &control).expect("tables in proportion to what is there");
     heap.mark(image, ranges, &[0x5010, u64::MAX], &control).expect("marked");
     heap.find_leaks(&control).expect("searched");

@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 
 use crate::address::{plain, Address, Ranges};
 use crate::image::Image;
+use crate::jemalloc::Extents;
 use crate::watch::watched;
 
 /// An indexed heap. See `_engine.pyi`.
@@ -24,7 +25,7 @@ pub struct Heap {
 
 type Block = (u64, u64, u8, u32, bool, u64, u64);
 type Bins = (Vec<(u64, u64)>, u64, Vec<(usize, &'static str, u64, u64)>);
-type Group = (u64, bool, u64, u64, u64, u64);
+type Group = (u64, bool, bool, u64, u64, u64, u64);
 
 fn kind(number: u8) -> PyResult<Kind> {
     match number {
@@ -41,6 +42,7 @@ fn state_number(state: State) -> u8 {
         State::Free => 1,
         State::LeakedDirectly => 2,
         State::LeakedIndirectly => 3,
+        State::Own => 4,
     }
 }
 
@@ -50,7 +52,8 @@ fn state(number: u8) -> PyResult<State> {
         1 => Ok(State::Free),
         2 => Ok(State::LeakedDirectly),
         3 => Ok(State::LeakedIndirectly),
-        _ => Err(PyValueError::new_err("a block's state is 0 to 3")),
+        4 => Ok(State::Own),
+        _ => Err(PyValueError::new_err("a block's state is 0 to 4")),
     }
 }
 
@@ -62,13 +65,13 @@ impl Heap {
 }
 
 fn row(run: &Run, (block, state, count, bytes): (dmods_engine::heap::index::Block, State, u64, u64)) -> Block {
-    (block.address, block.size, state_number(state), run.arena, run.kind == Kind::Mmapped, count, bytes)
+    (block.address, block.size, state_number(state), run.arena, run.kind.is_single(), count, bytes)
 }
 
 #[pymethods]
 impl Heap {
     #[new]
-    #[pyo3(signature = (image, word, runs, dead, watch, threads, progress=None))]
+    #[pyo3(signature = (image, word, runs, dead, watch, threads, progress=None, extents=Vec::new()))]
     fn new(
         py: Python<'_>,
         image: &Image,
@@ -78,19 +81,26 @@ impl Heap {
         watch: Vec<(u64, usize, usize)>,
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
+        extents: Vec<(PyRef<'_, Extents>, u32)>,
     ) -> PyResult<Self> {
-        let runs = runs
+        let mut runs = runs
             .into_iter()
             .map(|(start, end, number, arena, usable)| {
-                Ok(Run { start: start.0, end: end.0, kind: kind(number)?, arena, usable })
+                Ok(Run::of_chunks(start.0, end.0, kind(number)?, arena, usable))
             })
             .collect::<PyResult<Vec<_>>>()?;
+        let mut maps = Vec::new();
+        for (extents, first_arena) in &extents {
+            runs.extend(extents.inner.runs(*first_arena, maps.len() as u32));
+            maps.extend_from_slice(&extents.inner.maps);
+        }
         let mut dead = plain(dead);
         dead.sort_unstable();
         let watch: Vec<Watch> = watch.into_iter().map(|(chunk, bins, width)| Watch { chunk, bins, width }).collect();
         let memory = image.inner.clone();
         let inner = watched(py, progress.as_ref(), |control| {
-            let request = Request { image: &memory, runs, dead: &dead, watch: &watch, threads: threads.max(1) };
+            let threads = threads.max(1);
+            let request = Request { image: &memory, runs, dead: &dead, watch: &watch, maps: &maps, threads };
             model::build(word, request, control)
         })?;
         Ok(Heap { inner: Mutex::new(inner), image: memory })
@@ -106,9 +116,9 @@ impl Heap {
         let number = |kind| match kind {
             Kind::Main => 0,
             Kind::Thread => 1,
-            Kind::Mmapped => 2,
+            _ => 2,
         };
-        self.heap().runs().iter().map(|r| (r.start, r.end, number(r.kind), r.arena, r.usable)).collect()
+        self.heap().chunk_runs().iter().map(|r| (r.start, r.end, number(r.kind), r.arena, r.usable)).collect()
     }
 
     fn reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
@@ -177,6 +187,19 @@ impl Heap {
         })
     }
 
+    #[getter]
+    fn missing(&self) -> u64 {
+        self.heap().missing()
+    }
+
+    fn release(&self, py: Python<'_>, addresses: Vec<u64>) -> Vec<u64> {
+        py.detach(|| self.heap().release(&addresses))
+    }
+
+    fn own(&self, py: Python<'_>, values: Vec<u64>, closure: bool) -> PyResult<u64> {
+        watched(py, None, |control| self.heap().own(&values, closure, control))
+    }
+
     #[pyo3(signature = (ranges, values, progress=None))]
     fn mark(
         &self,
@@ -205,7 +228,7 @@ impl Heap {
             self.heap()
                 .groups()
                 .iter()
-                .map(|g| (g.size, g.mmapped, g.count, g.first, g.kept_count, g.kept_bytes))
+                .map(|g| (g.size, g.chunks, g.single, g.count, g.first, g.kept_count, g.kept_bytes))
                 .collect()
         })
     }
@@ -214,8 +237,7 @@ impl Heap {
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         Ok(py.detach(|| {
             let heap = self.heap();
-            let runs = heap.runs();
-            heap.blocks(&states, start.0, most).into_iter().map(|found| row(&runs[found.0.run], found)).collect()
+            heap.blocks(&states, start.0, most).into_iter().map(|found| row(&heap.run(found.0.run), found)).collect()
         }))
     }
 
@@ -239,8 +261,8 @@ impl Heap {
     }
 
     #[pyo3(signature = (arena=None))]
-    fn sizes(&self, py: Python<'_>, arena: Option<u32>) -> Vec<(u64, u64, u64, u64)> {
-        py.detach(|| self.heap().sizes(arena).iter().map(|c| (c.size, c.live, c.free, c.leaked)).collect())
+    fn sizes(&self, py: Python<'_>, arena: Option<u32>) -> Vec<(u64, u64, u64, u64, u64)> {
+        py.detach(|| self.heap().sizes(arena).iter().map(|c| (c.size, c.live, c.free, c.leaked, c.own)).collect())
     }
 }
 

@@ -9,6 +9,7 @@ mod address;
 mod disassemble;
 mod heap;
 mod image;
+mod jemalloc;
 mod kernel;
 mod records;
 mod symbols;
@@ -23,6 +24,8 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(heap::find_mmapped, m)?)?;
     m.add_function(wrap_pyfunction!(heap::find_stretches, m)?)?;
     m.add_function(wrap_pyfunction!(heap::find_pointers, m)?)?;
+    m.add_class::<jemalloc::Extents>()?;
+    m.add_function(wrap_pyfunction!(jemalloc::find_radix_trees, m)?)?;
     m.add_class::<records::Records>()?;
     m.add_function(wrap_pyfunction!(records::read_audit, m)?)?;
     m.add_function(wrap_pyfunction!(records::group_leaks, m)?)?;

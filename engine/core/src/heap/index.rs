@@ -231,7 +231,7 @@ pub fn size_of<I: Index, const P: usize>(
     granule: usize,
 ) -> u64 {
     let placed = &space.runs[run];
-    if placed.run.kind == Kind::Mmapped {
+    if !matches!(placed.run.kind, Kind::Main | Kind::Thread) {
         return placed.run.usable;
     }
     let end = space.address(run, next_start(regions, granule)).min(used_end[run]);
@@ -261,9 +261,8 @@ impl<I: Index, const P: usize> Tables<I, P> {
     }
 
     pub fn block(&self, run: usize, granule: usize) -> Block {
-        let chunk = self.space.address(run, granule);
         let size = size_of(&self.space, &self.regions, &self.used_end, run, granule);
-        Block { granule, address: chunk + Space::<P>::HEADER, size, run, free: self.is_free(granule) }
+        Block { granule, address: self.space.user(run, granule), size, run, free: self.is_free(granule) }
     }
 
     /// The block that `address` points into (its header does not count), free or not.
@@ -274,24 +273,26 @@ impl<I: Index, const P: usize> Tables<I, P> {
         (address < block.address + block.size && self.in_use_range(run, granule)).then_some(block)
     }
 
-    /// The block whose chunk begins exactly at `chunk`.
+    /// The block of glibc's whose chunk begins exactly at `chunk`.
     pub fn chunk_at(&self, chunk: u64) -> Option<Block> {
         let address = chunk.checked_add(Space::<P>::HEADER)?;
-        self.find(address).filter(|block| block.address == address)
+        let own = |block: &Block| self.space.runs[block.run].run.kind.has_chunks();
+        self.find(address).filter(|block| block.address == address && own(block))
     }
 
     fn in_use_range(&self, run: usize, granule: usize) -> bool {
-        self.space.address(run, granule) < self.used_end[run] && self.holes.binary_search(&granule).is_err()
+        !self.space.runs[run].run.kind.has_chunks()
+            || (self.space.address(run, granule) < self.used_end[run] && self.holes.binary_search(&granule).is_err())
     }
 
     /// Calls `each` for every block (free ones too) of a run, in address order, from granule `from` on, until it says stop.
     pub fn each_block(&self, run: usize, from: usize, mut each: impl FnMut(usize) -> bool) {
         let placed = &self.space.runs[run];
         let first = placed.region * REGION;
-        let last = if placed.run.kind == Kind::Mmapped {
-            first + 1
-        } else {
-            first + ((self.used_end[run] - placed.run.start) / GRANULE) as usize
+        let last = match placed.run.kind {
+            Kind::Mmapped | Kind::Extent => first + 1,
+            Kind::Slab => first + placed.run.granules(),
+            Kind::Main | Kind::Thread => first + ((self.used_end[run] - placed.run.start) / GRANULE) as usize,
         };
         let from = from.max(first);
         let mut region = from / REGION;

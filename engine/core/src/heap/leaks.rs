@@ -12,7 +12,7 @@
 
 use super::index::{Region, Tables};
 use super::mark::Marker;
-use super::space::{Kind, REGION};
+use super::space::REGION;
 use super::{Control, Index, Stopped};
 use crate::hw;
 use std::collections::BTreeMap;
@@ -43,8 +43,10 @@ pub struct Leaks<I: Index> {
 pub struct Group {
     /// Usable bytes of each.
     pub size: u64,
-    /// Whether each has a mapping of its own.
-    pub mmapped: bool,
+    /// Whether they are glibc's: have headers.
+    pub chunks: bool,
+    /// Whether each has a mapping, or an extent, of its own.
+    pub single: bool,
     pub count: u64,
     /// The one with the lowest address.
     pub first: u64,
@@ -121,20 +123,22 @@ impl<I: Index> Leaks<I> {
         }
     }
 
-    /// The direct leaks by size, smallest first; those with mappings of their own last.
+    /// The direct leaks by size, glibc's first, smallest first; those with mappings of their own last.
     pub fn groups<const P: usize>(&self, tables: &Tables<I, P>) -> Vec<Group> {
-        let mut groups: BTreeMap<(bool, u64), Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, bool, u64), Group> = BTreeMap::new();
         let mut run = 0;
         for granule in self.direct.iter().map(|g| g.get()) {
             while granule / REGION >= tables.space.region_end(run) {
                 run += 1;
             }
             let block = tables.block(run, granule);
-            let mmapped = tables.space.runs[run].run.kind == Kind::Mmapped;
+            let kind = tables.space.runs[run].run.kind;
+            let (chunks, single) = (kind.has_chunks(), kind.is_single());
             let kept = self.kept_by(granule);
-            let group = groups.entry((mmapped, block.size)).or_insert(Group {
+            let group = groups.entry((single, !chunks, block.size)).or_insert(Group {
                 size: block.size,
-                mmapped,
+                chunks,
+                single,
                 count: 0,
                 first: block.address,
                 kept_count: 0,

@@ -30,6 +30,8 @@ pub struct Marker<'a, I: Index, const P: usize> {
     count: u64,
     bytes: u64,
     pub count_bytes: bool,
+    /// When there is one, the blocks reached are written down.
+    pub journal: Option<Vec<usize>>,
 }
 
 /// What is still to be followed: ranges of edges, and behind them targets whose tables are on their way (a ring).
@@ -63,7 +65,7 @@ impl<I: Index> Queue<I> {
 impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     pub fn new(tables: &'a mut Tables<I, P>) -> Self {
         let queue = Queue { stack: Vec::new(), pending: [0; PENDING], next: 0, waiting: 0 };
-        Marker { tables, queue, count: 0, bytes: 0, count_bytes: false }
+        Marker { tables, queue, count: 0, bytes: 0, count_bytes: false, journal: None }
     }
 
     /// A candidate pointer (as a word number) was met.
@@ -81,6 +83,9 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         if reach(&mut self.tables.regions, self.tables.edges.as_slice(), &mut self.queue.stack, granule) {
             self.count += 1;
             self.add_bytes(granule);
+            if let Some(journal) = &mut self.journal {
+                journal.push(granule);
+            }
         }
     }
 
@@ -93,15 +98,16 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
 
     /// Follows everything that was met, to the end.
     pub fn drain(&mut self, control: &Control) -> Result<(), Stopped> {
-        if self.count_bytes {
+        if self.count_bytes || self.journal.is_some() {
             hw::fast(|| self.follow::<true>(control))
         } else {
             hw::fast(|| self.follow::<false>(control))
         }
     }
 
+    /// `ACCOUNT`: counts bytes, and keeps the journal.
     #[inline(always)]
-    fn follow<const BYTES: bool>(&mut self, control: &Control) -> Result<(), Stopped> {
+    fn follow<const ACCOUNT: bool>(&mut self, control: &Control) -> Result<(), Stopped> {
         let mut since_check = 0u32;
         loop {
             while !self.queue.stack.is_empty() {
@@ -118,9 +124,12 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
                     let Some(granule) = chunk_of_word(regions, oldest) else { continue };
                     if reach(regions, edges, &mut self.queue.stack, granule) {
                         count += 1;
-                        if BYTES {
+                        if ACCOUNT {
                             let run = self.tables.space.run_of_granule(granule);
                             self.bytes += size_of(&self.tables.space, regions, &self.tables.used_end, run, granule);
+                            if let Some(journal) = &mut self.journal {
+                                journal.push(granule);
+                            }
                         }
                     }
                 }

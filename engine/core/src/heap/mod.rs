@@ -1,4 +1,4 @@
-//! glibc's heap out of a core: one pass over the bytes, then everything on compact metadata.
+//! Heaps out of a core: glibc's, and what other allocators have: one pass over the bytes, then everything on compact metadata.
 //!
 //! * [`space`]: where the runs lie, and the compact numbering of their words.
 //! * [`pass`]: reads each run once and keeps which words hold candidate pointers.
@@ -10,10 +10,12 @@
 //! * [`lists`]: free lists (tcache, fastbins), whose chunks carry the in-use bit.
 //! * [`bins`]: the arenas' bins, followed and judged.
 //! * [`find`]: how runs, arenas and mmapped chunks are found without symbols.
+//! * [`jemalloc`]: jemalloc's extents, by its own radix tree.
 
 pub mod bins;
 pub mod find;
 pub mod index;
+pub mod jemalloc;
 pub mod leaks;
 pub mod lists;
 pub mod mark;

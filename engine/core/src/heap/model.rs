@@ -6,7 +6,7 @@ use super::leaks::{self, Group, Leaks};
 use super::lists::{self, Followed, List};
 use super::mark::Marker;
 use super::pass::{self, Request, RunReport};
-use super::space::{Run, GRANULE};
+use super::space::{Run, REGION};
 use super::{Control, Index, Stopped};
 use crate::image::Image;
 use std::collections::HashMap;
@@ -17,6 +17,8 @@ pub enum State {
     Free,
     LeakedDirectly,
     LeakedIndirectly,
+    /// The allocator's own.
+    Own,
 }
 
 /// What the marking did.
@@ -43,12 +45,18 @@ pub struct SizeCount {
     pub live: u64,
     pub free: u64,
     pub leaked: u64,
+    /// The allocator's own.
+    pub own: u64,
 }
 
 /// A heap, indexed. Made by [`build`]; the free lists come next ([`Heap::follow`]), then [`Heap::mark`], then [`Heap::find_leaks`].
 pub trait Heap: Send + Sync {
+    /// One for each of [`Heap::chunk_runs`].
     fn reports(&self) -> &[RunReport];
-    fn runs(&self) -> Vec<Run>;
+    /// The runs of chunks.
+    fn chunk_runs(&self) -> Vec<Run>;
+    /// Bytes of slabs and extents that are not in the dump.
+    fn missing(&self) -> u64;
     fn run(&self, index: usize) -> Run;
     /// Runs that were left out: they overlap another, or hardly anything of them is in the dump.
     fn dropped(&self) -> &[Run];
@@ -57,6 +65,11 @@ pub trait Heap: Send + Sync {
     fn release_orphans(&mut self, image: &Image, list: List, key: Option<u64>) -> u64;
     /// Follows the arenas' bins.
     fn bins(&self, image: &Image, bins: &[Bin], control: &Control) -> Result<bins::Followed, Stopped>;
+    /// Sets free the block that begins at each address, in a run without chunks. Returns the addresses where none does, or a free one.
+    fn release(&mut self, addresses: &[u64]) -> Vec<u64>;
+    /// The blocks that the values lead to are the allocator's own: neither leaked nor followed. With `closure`, what they lead to, too;
+    /// before anything else is marked. Returns how many that are.
+    fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped>;
     /// Marks what the words of `ranges` and the `values` lead to.
     fn mark(
         &mut self,
@@ -81,13 +94,16 @@ struct Model<I: Index, const P: usize> {
     tables: Tables<I, P>,
     reports: Vec<RunReport>,
     dropped: Vec<Run>,
+    missing: u64,
+    /// The granules of the allocator's own blocks, sorted.
+    own: Vec<usize>,
     leaks: Option<Leaks<I>>,
 }
 
 /// The pass over a heap whose pointers have `word` bytes.
 pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
-    let words: u64 =
-        request.runs.iter().map(|r| r.end.saturating_sub(r.start) / word + 256).fold(0, u64::saturating_add);
+    let words_of = |run: &Run| (run.granules() as u64).saturating_mul(16 / word).saturating_add(256);
+    let words: u64 = request.runs.iter().map(words_of).fold(0, u64::saturating_add);
     match (word, words < <u32 as Index>::LIMIT) {
         (4, true) => model::<u32, 4>(request, control),
         (4, false) => model::<u64, 4>(request, control),
@@ -97,14 +113,19 @@ pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn H
 }
 
 fn model<I: Index + 'static, const P: usize>(request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
-    let pass::Built { tables, reports, dropped } = pass::build::<I, P>(request, control)?;
-    Ok(Box::new(Model { tables, reports, dropped, leaks: None }))
+    let pass::Built { tables, reports, dropped, missing } = pass::build::<I, P>(request, control)?;
+    Ok(Box::new(Model { tables, reports, dropped, missing, own: Vec::new(), leaks: None }))
 }
 
 impl<I: Index, const P: usize> Model<I, P> {
+    fn is_own(&self, granule: usize) -> bool {
+        self.own.binary_search(&granule).is_ok()
+    }
+
     fn state(&self, block: &Block) -> (State, u64, u64) {
         match &self.leaks {
             _ if block.free => (State::Free, 0, 0),
+            _ if self.is_own(block.granule) => (State::Own, 0, 0),
             Some(leaks) if leaks.is_leaked(block.granule) => {
                 if leaks.is_direct(block.granule) {
                     let kept = leaks.kept_by(block.granule);
@@ -124,9 +145,7 @@ impl<I: Index, const P: usize> Model<I, P> {
         let runs = &self.tables.space.runs;
         let mut more = true;
         for (index, placed) in runs.iter().enumerate().skip(runs.partition_point(|p| p.run.end <= from)) {
-            let skip = from.saturating_sub(placed.run.start) / GRANULE;
-            // A header's length back: `from` may be in the block of the chunk that begins before it.
-            let first = placed.region * super::space::REGION + (skip as usize).saturating_sub(1);
+            let first = self.tables.space.granule_near(index, from.max(placed.run.start));
             self.tables.each_block(index, first, |granule| {
                 let block = self.tables.block(index, granule);
                 more = block.address < from || each(block);
@@ -144,8 +163,12 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         &self.reports
     }
 
-    fn runs(&self) -> Vec<Run> {
-        self.tables.space.runs.iter().map(|p| p.run).collect()
+    fn chunk_runs(&self) -> Vec<Run> {
+        self.tables.space.runs.iter().map(|p| p.run).filter(|run| run.kind.has_chunks()).collect()
+    }
+
+    fn missing(&self) -> u64 {
+        self.missing
     }
 
     fn run(&self, index: usize) -> Run {
@@ -166,10 +189,44 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
 
     fn bins(&self, image: &Image, bins: &[Bin], control: &Control) -> Result<bins::Followed, Stopped> {
         let mut free: HashMap<u32, u64> = HashMap::new();
-        for (placed, report) in self.tables.space.runs.iter().zip(&self.reports) {
-            *free.entry(placed.run.arena).or_default() += report.free_chunks;
+        for (run, report) in self.chunk_runs().iter().zip(&self.reports) {
+            *free.entry(run.arena).or_default() += report.free_chunks;
         }
         bins::follow(&self.tables, image, bins, &free, control)
+    }
+
+    fn release(&mut self, addresses: &[u64]) -> Vec<u64> {
+        let mut wrong = Vec::new();
+        for &address in addresses {
+            let bare = |run: usize| !self.tables.space.runs[run].run.kind.has_chunks();
+            match self.tables.find(address) {
+                Some(block) if block.address == address && !block.free && bare(block.run) => {
+                    self.tables.set_free(block.granule);
+                }
+                _ => wrong.push(address),
+            }
+        }
+        wrong
+    }
+
+    fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped> {
+        let mut found = Vec::new();
+        let mut marker = Marker::new(&mut self.tables);
+        marker.journal = Some(Vec::new());
+        for &value in values {
+            if closure {
+                marker.root(value);
+            } else if let Some(block) = marker.tables.find(value).filter(|block| !block.free) {
+                marker.tables.regions[block.granule / REGION].mark(block.granule % REGION);
+                found.push(block.granule);
+            }
+        }
+        marker.drain(control)?;
+        found.append(&mut marker.journal.take().unwrap_or_default());
+        self.own.append(&mut found);
+        self.own.sort_unstable();
+        self.own.dedup();
+        Ok(self.own.len() as u64)
     }
 
     fn mark(
@@ -245,6 +302,8 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
                 let entry = counts.entry(block.size).or_insert(SizeCount { size: block.size, ..Default::default() });
                 if block.free {
                     entry.free += 1;
+                } else if self.is_own(granule) {
+                    entry.own += 1;
                 } else if self.leaks.as_ref().is_some_and(|leaks| leaks.is_leaked(granule)) {
                     entry.leaked += 1;
                 } else {

@@ -4,16 +4,17 @@
 //! only the tables are touched. A run's bytes are read with `pread` into a buffer that is reused: no page-fault storm,
 //! no SIGBUS on a truncated file, and the core need not be resident.
 
+mod bare;
 mod walk;
 
 use super::index::{Edges, Region, Tables};
-use super::space::{Kind, Placed, Run, Space, GRANULE, REGION, REGION_BYTES};
+use super::space::{Kind, Placed, Run, Space, GRANULE, REGION, REGION_BYTES, SLOTS};
 use super::watch::Watch;
 use super::window::Window;
 use super::{Control, Index, Stopped};
 use crate::hw;
 use crate::image::Image;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 /// Bytes read at once: a few fit in the second-level cache, and a system call is spread over many.
@@ -78,19 +79,24 @@ pub struct Request<'a> {
     pub dead: &'a [(u64, u64)],
     /// Chunks to report (`RunReport::watched`).
     pub watch: &'a [Watch],
+    /// For slabs (`Run::map`): which of their blocks are free, one bit each.
+    pub maps: &'a [[u64; SLOTS / 64]],
     pub threads: usize,
 }
 
-/// The outcome: the tables, a report per run, and the runs that were left out: they overlap another, or hardly anything of them is in the dump.
+/// The outcome: the tables, a report for each run of chunks, and the runs that were left out: they overlap another, or hardly anything of
+/// them is in the dump.
 pub struct Built<T> {
     pub tables: T,
     pub reports: Vec<RunReport>,
     pub dropped: Vec<Run>,
+    /// Bytes of slabs and extents that are not in the dump.
+    pub missing: u64,
 }
 
 /// The pass over all runs. Runs are dealt out largest first; one thread handles a run.
-pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> Result<Built<Tables<I, P>>, Stopped> {
-    let (runs, mut absurd) = believable(request.image, request.runs);
+pub fn build<I: Index, const P: usize>(mut request: Request, control: &Control) -> Result<Built<Tables<I, P>>, Stopped> {
+    let (runs, mut absurd) = believable(request.image, std::mem::take(&mut request.runs));
     let (space, mut dropped) = Space::<P>::new(runs);
     dropped.append(&mut absurd);
     let mut regions = vec![Region::<I, P>::default(); space.regions];
@@ -98,29 +104,46 @@ pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> R
     hw::huge_pages(&regions);
     let mut free = vec![0u64; space.regions];
     let mut edges = Edges::<I>::new(space.edges).map_err(Stopped::NoMemory)?;
-    let mut reports = vec![RunReport::default(); space.runs.len()];
+    let chunked: Vec<usize> = (0..space.runs.len()).filter(|&i| space.runs[i].run.kind.has_chunks()).collect();
+    let mut reports = vec![RunReport::default(); chunked.len()];
+    let missing = AtomicU64::new(0);
     {
-        let mut jobs = Vec::with_capacity(space.runs.len());
+        let mut jobs = Vec::new();
         let (mut regions, mut free, mut edges) = (&mut regions[..], &mut free[..], edges.as_mut_slice());
-        for (index, report) in reports.iter_mut().enumerate() {
-            let (r, rest) = regions.split_at_mut(space.region_end(index) - space.runs[index].region);
+        let mut reports = reports.iter_mut();
+        let mut index = 0;
+        while index < space.runs.len() {
+            let after = bare::batch(&space.runs, index);
+            let (r, rest) = regions.split_at_mut(space.region_end(after - 1) - space.runs[index].region);
             regions = rest;
             let (f, rest) = free.split_at_mut(r.len());
             free = rest;
-            let edge_end = space.runs.get(index + 1).map_or(space.edges, |next| next.edge);
+            let edge_end = space.runs.get(after).map_or(space.edges, |next| next.edge);
             let (e, rest) = edges.split_at_mut(edge_end - space.runs[index].edge);
             edges = rest;
-            jobs.push(Mutex::new(Some(Scan::new(request.image, &space, index, r, f, e, report))));
+            let bytes = space.runs[after - 1].run.end - space.runs[index].run.start;
+            let job = if space.runs[index].run.kind.has_chunks() {
+                let Some(report) = reports.next() else { break };
+                Job::Chunks(Scan::new(request.image, &space, index, r, f, e, report))
+            } else {
+                Job::Bare(bare::Bare::new(&request, &space, index..after, r, f, e, &missing))
+            };
+            jobs.push((bytes, Mutex::new(Some(job))));
+            index = after;
         }
         let mut order: Vec<usize> = (0..jobs.len()).collect();
-        order.sort_by_key(|&i| std::cmp::Reverse(space.runs[i].run.end - space.runs[i].run.start));
+        order.sort_by_key(|&i| std::cmp::Reverse(jobs[i].0));
         let next = AtomicUsize::new(0);
         let work = || {
             let mut buffer = Vec::new();
             while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let job = jobs[index].lock().unwrap_or_else(|e| e.into_inner()).take();
-                if let Some(job) = job {
-                    hw::fast(|| job.run(&mut buffer, request.dead, request.watch, control));
+                let job = jobs[index].1.lock().unwrap_or_else(|e| e.into_inner()).take();
+                match job {
+                    Some(Job::Chunks(scan)) => {
+                        hw::fast(|| scan.run(&mut buffer, request.dead, request.watch, control));
+                    }
+                    Some(Job::Bare(bare)) => hw::fast(|| bare.run(&mut buffer, request.dead, control)),
+                    None => {}
                 }
             }
         };
@@ -135,15 +158,17 @@ pub fn build<I: Index, const P: usize>(request: Request, control: &Control) -> R
         return Err(Stopped::Cancelled);
     }
     let mut holes = Vec::new();
-    for (index, report) in reports.iter().enumerate() {
+    let mut used_end: Vec<u64> = space.runs.iter().map(|placed| placed.run.end).collect();
+    for (&index, report) in chunked.iter().zip(&reports) {
         let placed = &space.runs[index];
+        used_end[index] = report.used_end;
         holes.extend(
             report.holes.iter().map(|&at| placed.region * REGION + ((at - placed.run.start) / GRANULE) as usize),
         );
     }
     holes.sort_unstable();
-    let used_end = reports.iter().map(|r| r.used_end).collect();
-    Ok(Built { tables: Tables { space, regions, edges, free, holes, used_end }, reports, dropped })
+    let tables = Tables { space, regions, edges, free, holes, used_end };
+    Ok(Built { tables, reports, dropped, missing: missing.into_inner() })
 }
 
 /// Splits off runs that are mostly not in the dump: tables are in proportion to what is there, whatever a size field or a program header
@@ -159,6 +184,12 @@ fn believable(image: &Image, runs: Vec<Run>) -> (Vec<Run>, Vec<Run>) {
         }
         fits
     })
+}
+
+/// What a thread does at once.
+enum Job<'a, I: Index, const P: usize> {
+    Chunks(Scan<'a, I, P>),
+    Bare(bare::Bare<'a, I, P>),
 }
 
 /// The walk and scan of one run.
@@ -263,22 +294,15 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
             buffer.fill(0);
             return;
         }
-        let mut done = self.image.read(start, buffer);
-        while done < buffer.len() {
-            let hole = start + done as u64;
-            let end = start + buffer.len() as u64;
-            let resume = self.image.covered(hole, end).iter().map(|c| c.0).find(|&c| c > hole).unwrap_or(end);
-            let run_end = self.placed.run.end;
+        let (run_end, missing) = (self.placed.run.end, &mut self.report.missing);
+        fill(self.image, start, buffer, |hole, resume| {
             if hole < run_end {
-                match self.report.missing.last_mut() {
+                match missing.last_mut() {
                     Some(last) if last.1 == hole => last.1 = resume.min(run_end),
-                    _ => self.report.missing.push((hole, resume.min(run_end))),
+                    _ => missing.push((hole, resume.min(run_end))),
                 }
             }
-            let from = (resume - start) as usize;
-            buffer[done..from].fill(0);
-            done = from + self.image.read(resume, &mut buffer[from..]);
-        }
+        });
     }
 
     /// An mmapped chunk: one block, whose candidates are one list.
@@ -320,25 +344,12 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         let stride = 64 * Self::WORD as usize;
         for i in 0..P {
             let part = &bytes[i * stride..(i + 1) * stride];
-            let mut mask = in_spans::<P>(part, &self.space.spans) & allowed[i];
-            while mask != 0 {
-                let bit = mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                let value = word::<P>(part, bit);
-                let own = value.wrapping_sub(self.placed.lo) < self.placed.hi - self.placed.lo;
-                let target =
-                    if own { Some(Space::<P>::word_in(&self.placed, value)) } else { self.space.word_of(value) };
-                let Some(target) = target else { continue };
-                if !dead.is_empty() {
-                    let here = at + (i * stride) as u64 + bit as u64 * Self::WORD;
-                    if dead.iter().any(|d| d.0 <= here && here < d.1) {
-                        continue;
-                    }
-                }
+            let here = at + (i * stride) as u64;
+            pointers(self.space, &self.placed, here, part, allowed[i], dead, |bit, target| {
                 kept[i] |= 1 << bit;
                 self.edges[self.count] = I::new(target);
                 self.count += 1;
-            }
+            });
         }
         kept
     }
@@ -394,6 +405,50 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
                 }
             }
         }
+    }
+}
+
+/// Reads, zero-filling what is not in the dump; `missing` is told of it.
+fn fill(image: &Image, start: u64, buffer: &mut [u8], mut missing: impl FnMut(u64, u64)) {
+    let mut done = image.read(start, buffer);
+    while done < buffer.len() {
+        let hole = start + done as u64;
+        let end = start + buffer.len() as u64;
+        let resume = image.covered(hole, end).iter().map(|c| c.0).find(|&c| c > hole).unwrap_or(end);
+        missing(hole, resume);
+        let from = (resume - start) as usize;
+        buffer[done..from].fill(0);
+        done = from + image.read(resume, &mut buffer[from..]);
+    }
+}
+
+/// Range-tests the 64 words of `part`, which is in the run `placed` at address `at`; `allowed` masks those that can be pointers at all.
+/// Calls `keep` with the number of each that points into a run and of the word that it names.
+#[inline(always)]
+fn pointers<const P: usize>(
+    space: &Space<P>,
+    placed: &Placed,
+    at: u64,
+    part: &[u8],
+    allowed: u64,
+    dead: &[(u64, u64)],
+    mut keep: impl FnMut(usize, usize),
+) {
+    let mut mask = in_spans::<P>(part, &space.spans) & allowed;
+    while mask != 0 {
+        let bit = mask.trailing_zeros() as usize;
+        mask &= mask - 1;
+        let value = word::<P>(part, bit);
+        let own = value.wrapping_sub(placed.lo) < placed.hi - placed.lo;
+        let target = if own { Some(Space::<P>::word_in(placed, value)) } else { space.word_of(value) };
+        let Some(target) = target else { continue };
+        if !dead.is_empty() {
+            let here = at + bit as u64 * Space::<P>::WORD;
+            if dead.iter().any(|d| d.0 <= here && here < d.1) {
+                continue;
+            }
+        }
+        keep(bit, target);
     }
 }
 

@@ -1,9 +1,13 @@
 //! Where the runs lie, and the compact numbering of their words.
 //!
 //! A *run* is a stretch of chunks that follow each other: the main arena's brk area up to `top`, one heap of a thread
-//! arena, or one mmapped chunk. Runs are laid side by side in a compact space of *words* (pointer size), *granules*
-//! (16 bytes: malloc's alignment) and *regions* (64 granules: 1 KiB), each run beginning a new region. `P` is the
-//! number of words in a granule: 2 where pointers have 8 bytes, 4 where they have 4.
+//! arena, or one mmapped chunk. Of an allocator without headers it is a slab (blocks of one size side by side) or the
+//! extent of a single block. Runs are laid side by side in a compact space of *words* (pointer size), *granules* (16
+//! bytes: malloc's alignment) and *regions* (64 granules: 1 KiB), each run beginning a new region. `P` is the number of
+//! words in a granule: 2 where pointers have 8 bytes, 4 where they have 4.
+//!
+//! In the compact space every block is a chunk. A slab's blocks get a granule for the header that they do not have, so
+//! that whoever marks, follows and counts need not know which allocator a block is of.
 
 use super::find::TOP;
 use crate::hw::Spans;
@@ -12,6 +16,10 @@ use crate::hw::Spans;
 pub const REGION: usize = 64;
 /// Bytes in a granule: MALLOC_ALIGNMENT of every 64-bit port, and of i386 since glibc 2.26.
 pub const GRANULE: u64 = 16;
+/// Blocks in a slab at most (jemalloc's SC_LG_SLAB_MAXREGS with pages of 4 KiB).
+pub const SLOTS: usize = 512;
+/// Bytes of a slab at most: more than 512 of the largest small size.
+const MOST_SLAB: u64 = 1 << 28;
 /// Bytes in a region.
 pub const REGION_BYTES: u64 = GRANULE * REGION as u64;
 
@@ -23,9 +31,25 @@ pub enum Kind {
     Thread,
     /// One chunk of its own mapping.
     Mmapped,
+    /// Blocks of one size without headers.
+    Slab,
+    /// One block without a header, which begins at `start`.
+    Extent,
 }
 
-/// A run as it was found: `[start, end)` from the first chunk's address to `top` (or the heap's end, or the mapping's).
+impl Kind {
+    /// Whether the run is one block.
+    pub fn is_single(self) -> bool {
+        matches!(self, Kind::Mmapped | Kind::Extent)
+    }
+    /// Whether its blocks have glibc's headers.
+    pub fn has_chunks(self) -> bool {
+        matches!(self, Kind::Main | Kind::Thread | Kind::Mmapped)
+    }
+}
+
+/// A run as it was found: `[start, end)` from the first chunk's address to `top` (or the heap's end, or the mapping's); the blocks
+/// alone where they have no headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub start: u64,
@@ -33,8 +57,36 @@ pub struct Run {
     pub kind: Kind,
     /// The caller's number for the arena.
     pub arena: u32,
-    /// Usable bytes of the one block of a `Mmapped` run; 0 for others.
+    /// Usable bytes of the one block of a `Mmapped` run or an `Extent`, and of each block of a `Slab`; 0 for others.
     pub usable: u64,
+    /// For a `Slab`, the index of its map of live blocks: see [`super::pass::Request`].
+    pub map: u32,
+}
+
+impl Run {
+    /// A run of chunks.
+    pub fn of_chunks(start: u64, end: u64, kind: Kind, arena: u32, usable: u64) -> Run {
+        Run { start, end, kind, arena, usable, map: 0 }
+    }
+
+    /// How many blocks a slab has room for.
+    pub fn slots(&self) -> usize {
+        ((self.end - self.start) / self.usable.max(1)) as usize
+    }
+
+    /// Granules that a block of a slab takes in the compact space.
+    pub fn stride(&self) -> usize {
+        1 + self.usable.div_ceil(GRANULE) as usize
+    }
+
+    /// Granules of the whole run in the compact space; one more is the sentinel that bounds its last block.
+    pub fn granules(&self) -> usize {
+        match self.kind {
+            Kind::Slab => self.slots().saturating_mul(self.stride()),
+            // Where words have 4 bytes a heap ends half a granule past its last whole one.
+            _ => self.end.saturating_sub(self.start).div_ceil(GRANULE) as usize,
+        }
+    }
 }
 
 /// A run with its place in the compact space.
@@ -72,7 +124,11 @@ impl<const P: usize> Space<P> {
 
     /// Sorts the runs and drops those that overlap an earlier one (returned beside).
     pub fn new(mut runs: Vec<Run>) -> (Space<P>, Vec<Run>) {
-        runs.retain(|r| r.start.checked_add(Self::MIN_CHUNK).is_some_and(|least| least <= r.end) && r.end <= TOP);
+        runs.retain(|r| {
+            let least = if r.kind.has_chunks() { Self::MIN_CHUNK } else { r.usable.max(1) };
+            let fits = r.start.checked_add(least).is_some_and(|least| least <= r.end) && r.end <= TOP;
+            fits && (r.kind != Kind::Slab || (r.usable > 0 && r.end - r.start <= MOST_SLAB && r.slots() <= SLOTS))
+        });
         runs.sort_by_key(|r| (r.start, std::cmp::Reverse(r.end)));
         let mut dropped = Vec::new();
         let (mut region, mut edge, mut reached) = (0usize, 0usize, 0u64);
@@ -83,15 +139,18 @@ impl<const P: usize> Space<P> {
                 continue;
             }
             reached = run.end;
-            let single = run.kind == Kind::Mmapped;
-            let hi = if single { run.start + Self::HEADER + run.usable.max(1) } else { run.end + Self::WORD };
-            placed.push(Placed { run, lo: run.start + Self::HEADER, hi, region, edge });
-            // Where words have 4 bytes a heap ends half a granule past its last whole one.
-            let granules = (run.end - run.start).div_ceil(GRANULE);
-            // One granule beyond the end is the sentinel that bounds the last block. An mmapped chunk needs no map of its
-            // inside: one region for it, one for its sentinel, so that untouched gigabytes cost nothing.
-            region += if single { 2 } else { (granules as usize + 1).div_ceil(REGION) };
-            edge += (granules as usize + 1) * P;
+            let (lo, hi) = match run.kind {
+                Kind::Main | Kind::Thread => (run.start + Self::HEADER, run.end + Self::WORD),
+                Kind::Mmapped => (run.start + Self::HEADER, run.start + Self::HEADER + run.usable.max(1)),
+                Kind::Slab => (run.start, run.start + run.slots() as u64 * run.usable),
+                Kind::Extent => (run.start, run.start + run.usable.max(1)),
+            };
+            placed.push(Placed { run, lo, hi, region, edge });
+            let granules = run.granules();
+            // A single block needs no map of its inside: one region for it, one for its sentinel, so that untouched gigabytes
+            // cost nothing.
+            region += if run.kind.is_single() { 2 } else { (granules + 1).div_ceil(REGION) };
+            edge += (granules + 1) * P;
         }
         let mut space = Space {
             runs: placed,
@@ -153,10 +212,15 @@ impl<const P: usize> Space<P> {
     #[inline(always)]
     pub fn word_in(placed: &Placed, value: u64) -> usize {
         let first = placed.region * REGION * P;
-        if placed.run.kind == Kind::Mmapped {
-            first + 2
-        } else {
-            first + ((value - placed.run.start) / Self::WORD) as usize
+        match placed.run.kind {
+            Kind::Mmapped | Kind::Extent => first + P,
+            Kind::Slab => {
+                // A slab and its blocks are far below 4 GiB, and 32-bit divisions are the fast ones.
+                let (offset, size) = ((value - placed.run.start) as u32, placed.run.usable as u32);
+                let (block, within) = (offset / size, offset % size);
+                first + (block as usize * placed.run.stride() + 1) * P + within as usize / Self::WORD as usize
+            }
+            Kind::Main | Kind::Thread => first + ((value - placed.run.start) / Self::WORD) as usize,
         }
     }
 
@@ -178,6 +242,32 @@ impl<const P: usize> Space<P> {
         placed.run.start + (granule - placed.region * REGION) as u64 * GRANULE
     }
 
+    /// What malloc returned for the block that begins at a granule of run `index`.
+    #[inline]
+    pub fn user(&self, index: usize, granule: usize) -> u64 {
+        let placed = &self.runs[index];
+        match placed.run.kind {
+            Kind::Extent => placed.run.start,
+            Kind::Slab => {
+                let block = (granule - placed.region * REGION) / placed.run.stride();
+                placed.run.start + block as u64 * placed.run.usable
+            }
+            _ => self.address(index, granule) + Self::HEADER,
+        }
+    }
+
+    /// A granule of run `index` at or before the one that begins the first block at or after `address`.
+    pub fn granule_near(&self, index: usize, address: u64) -> usize {
+        let placed = &self.runs[index];
+        let skip = address.saturating_sub(placed.run.start);
+        let first = placed.region * REGION;
+        match placed.run.kind {
+            Kind::Slab => first + (skip / placed.run.usable) as usize * placed.run.stride(),
+            // A header's length back: `address` may be in the block of the chunk that begins before it.
+            _ => first + ((skip / GRANULE) as usize).saturating_sub(1),
+        }
+    }
+
     /// One past the last region of run `index`.
     pub fn region_end(&self, index: usize) -> usize {
         self.runs.get(index + 1).map_or(self.regions, |next| next.region)
@@ -189,7 +279,7 @@ mod tests {
     use super::*;
 
     fn run(start: u64, size: u64, kind: Kind) -> Run {
-        Run { start, end: start + size, kind, arena: 0, usable: if kind == Kind::Mmapped { size - 16 } else { 0 } }
+        Run::of_chunks(start, start + size, kind, 0, if kind == Kind::Mmapped { size - 16 } else { 0 })
     }
 
     #[test]
@@ -223,8 +313,8 @@ mod tests {
         let (space, dropped) = Space::<2>::new(vec![
             run(0x1000, 0x1000, Kind::Main),
             run(0x1800, 0x1000, Kind::Main),
-            Run { start: 0x9000, end: 0x1000, kind: Kind::Main, arena: 0, usable: 0 },
-            Run { start: 16, end: u64::MAX, kind: Kind::Main, arena: 0, usable: 0 },
+            Run::of_chunks(0x9000, 0x1000, Kind::Main, 0, 0),
+            Run::of_chunks(16, u64::MAX, Kind::Main, 0, 0),
         ]);
         assert_eq!(space.runs.len(), 1);
         assert_eq!(dropped.len(), 1);

@@ -51,7 +51,7 @@ fn lists_end_where_they_break() {
         }
         let image = world.image();
         let control = Control::default();
-        let request = Request { image: &image, runs: world.runs.clone(), dead: &[], watch: &[], threads: 1 };
+        let request = Request { image: &image, runs: world.runs.clone(), dead: &[], watch: &[], maps: &[], threads: 1 };
         let mut heap = model::build(word, request, &control).expect("built");
         let head = free.first().map_or(last, |&f| link(f));
         let list = List { head, to_user, protected, least: 0, most: u64::MAX };

@@ -204,7 +204,7 @@ impl World {
             self.put(at + header + word, 1);
         }
         self.put(end + word, 0x1000 | if fenced { 1 } else { in_use });
-        self.runs.push(Run { start, end, kind, arena, usable: 0 });
+        self.runs.push(Run::of_chunks(start, end, kind, arena, 0));
         end
     }
 
@@ -217,7 +217,7 @@ impl World {
         self.put(chunk + word, (end - chunk) | 2);
         let usable = end - chunk - header;
         let run = self.runs.len();
-        self.runs.push(Run { start: chunk, end, kind: Kind::Mmapped, arena: u32::MAX, usable });
+        self.runs.push(Run::of_chunks(chunk, end, Kind::Mmapped, u32::MAX, usable));
         self.blocks.push(Made { chunk, address: chunk + header, usable, free: false, mmapped: true, run });
         end
     }

@@ -1,0 +1,208 @@
+"""Every thread's tcache: blocks that a thread has freed, or has fetched ahead, and that their slabs count as in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from dmods.jemalloc.layouts import Layout, Tcaches
+from dmods.target import Target, Thread
+from dmods.words import Words
+
+_REACH = 64 << 10  # bytes of static TLS on either side of a thread pointer
+_BLOCK_REACH = 16 << 10  # bytes of a TLS block elsewhere (a library that was loaded later)
+_MOST_MODULES = 1 << 12  # a dtv's entries
+_MOST_RING = 1 << 20  # tcaches in a ring
+_BIN = 24  # sizeof(cache_bin_t), in every release
+_MOST_BINS = 73  # TCACHE_NBINS_MAX of 5.3.0; later ones say how many there are
+_MOST_CACHED = 1 << 13  # in a bin: its bounds are kept in 16 bits, of bytes
+
+
+@dataclass
+class Tcache:
+    """``address`` of tcache_t; ``tid`` of the thread whose TLS it is in, None for one made by ``tcache.create`` or left
+    behind by a fork. ``cached`` are the blocks of each bin that is not empty, by size class."""
+
+    address: int
+    slow: int
+    tid: Optional[int]
+    arena: int  # arena_t
+    tail: int = 0  # 5.3: where tcache_slow_t ends, with its pointer back
+    cached: dict[int, Sequence[int]] = field(default_factory=dict)
+    own: list[int] = field(default_factory=list)  # within memory that was allocated for it
+    problems: list[str] = field(default_factory=list)
+
+
+def find(words: Words, target: Target, layout: Layout, pointers: Iterable[int]) -> list[Tcache]:
+    """The tcaches of all threads, those of ``pointers`` (thread pointers without registers) too, and what hangs in a ring
+    with them (explicit ones)."""
+    found: dict[int, Tcache] = {}
+    for pointer, thread in _thread_pointers(target, pointers):
+        for start, end in _tls(words, target, pointer):
+            for tcache in _in_range(words, layout, start, end):
+                known = found.setdefault(tcache.address, tcache)
+                known.tid = known.tid or (thread.tid if thread is not None else None)
+    for tcache in list(found.values()):
+        _follow_ring(words, layout, tcache, found)
+    for tcache in found.values():
+        _read_bins(words, layout, tcache)
+    return sorted(found.values(), key=lambda one: one.address)
+
+
+def _thread_pointers(target: Target, more: Iterable[int]) -> Iterator[tuple[int, Optional[Thread]]]:
+    name = target.arch.thread_pointer
+    known = set()
+    for thread in target.threads():
+        pointer = thread.registers.get(name, 0)
+        if pointer:
+            known.add(pointer)
+            yield pointer, thread
+    yield from ((pointer, None) for pointer in more if pointer not in known)
+
+
+def _tls(words: Words, target: Target, pointer: int) -> Iterator[tuple[int, int]]:
+    """Where a thread has its thread-local variables: around its pointer, and what its dtv leads to."""
+    image = target.image()
+    yield from image.covered(max(0, pointer - _REACH), pointer + _REACH)
+    dtv = words.at(pointer + (0 if target.arch.name == "aarch64" else words.size))
+    count = words.at(dtv - 2 * words.size) if dtv else None
+    if not dtv or count is None or not 0 < count <= _MOST_MODULES:
+        return
+    for block in (words.many(dtv + 2 * words.size, 2 * count) or ())[::2]:
+        if block not in (0, words.mask) and abs(block - pointer) > _REACH:
+            yield from image.covered(block, block + _BLOCK_REACH)
+
+
+def _in_range(words: Words, layout: Layout, start: int, end: int) -> Iterator[Tcache]:
+    start = -(-start // words.size) * words.size
+    values = words.many(start, max(0, end - start) // words.size)
+    if not values:
+        return
+    size = words.size
+    for index, value in enumerate(values):
+        if value == 0 or value % size:
+            continue
+        at = start + index * size
+        for shape in layout.tcaches:
+            if shape.paired:
+                # Cheap first: most words are no pointer that is near.
+                if not start <= value < end - shape.descriptor:
+                    continue
+                tcache = _pair(words, shape, at)
+            else:
+                tcache = _single(words, shape, at - shape.descriptor, value)
+            if tcache is not None:
+                yield tcache
+
+
+def _pair(words: Words, shape: Tcaches, address: int) -> Optional[Tcache]:
+    """5.3: ``tcache_t.tcache_slow`` and ``tcache_slow_t.cache_bin_array_descriptor.bins`` point to each other, and the
+    last word of tcache_slow_t points back."""
+    slow = words.at(address)
+    if not slow or words.at(slow + shape.descriptor) != address + shape.small:
+        return None
+    head = words.many(slow, 64)
+    tail = next((i for i in range(6, 64) if head[i] == address), None) if head is not None else None
+    if head is None or tail is None:
+        return None
+    return Tcache(address, slow, None, head[shape.arena // words.size], tail * words.size)
+
+
+def _single(words: Words, shape: Tcaches, address: int, small: int) -> Optional[Tcache]:
+    """5.2: the descriptor within tcache_t points to both of its arrays of bins."""
+    if small != address + shape.small:
+        return None
+    if words.at(address + shape.descriptor + words.size) != address + shape.large:
+        return None
+    return Tcache(address, address, None, words.at(address + shape.arena) or 0)
+
+
+def _follow_ring(words: Words, layout: Layout, first: Tcache, found: dict[int, Tcache]) -> None:
+    """The tcaches of an arena hang in a ring (``ql_elm``: next, previous): explicit ones, too."""
+    shape = layout.tcaches[0]
+    at = first.slow
+    for _step in range(_MOST_RING):
+        following = words.at(at + shape.link)
+        if not following or following == first.slow:
+            return
+        if shape.paired:
+            address = words.at(following + first.tail)
+            tcache = _pair(words, shape, address) if address else None
+        else:
+            small = words.at(following + shape.descriptor)
+            tcache = _single(words, shape, following, small) if small else None
+        if tcache is None or tcache.address in found:
+            return
+        found[tcache.address] = tcache
+        at = following
+
+
+def _read_bins(words: Words, layout: Layout, tcache: Tcache) -> None:
+    shape = layout.tcaches[0]
+    if shape.paired:
+        _read_stacks(words, shape, tcache, _bins_of(words, tcache))
+        own = words.at(tcache.slow + tcache.tail - words.size)  # dyn_alloc
+        tcache.own.extend([own] if own else [])
+    else:
+        _read_counted(words, layout, shape, tcache)
+
+
+def _bins_of(words: Words, tcache: Tcache) -> int:
+    """5.3.0 has all that there may be, 5.3.1 (whose tcache_slow_t is larger) says how many it uses."""
+    behind = tcache.slow - tcache.address
+    room = (behind - words.size) // _BIN if behind > 0 else _MOST_BINS
+    said = words.at(tcache.slow + 48) or 0
+    return min(room, said & 0xFFFFFFFF, _MOST_BINS) if tcache.tail > 168 else min(room, _MOST_BINS)
+
+
+def _read_stacks(words: Words, shape: Tcaches, tcache: Tcache, bins: int) -> None:
+    """5.3: a stack that grows down from ``empty``; ``head`` points to what was cached last. Of its bounds only the low
+    16 bits are kept."""
+    for index in range(bins):
+        head, bounds = (words.at(tcache.address + shape.small + index * _BIN + at) for at in (0, 16))
+        if not head or bounds is None:
+            continue
+        full, empty = bounds >> 16 & 0xFFFF, bounds >> 32 & 0xFFFF
+        cached, room = (empty - head) & 0xFFFF, (empty - full) & 0xFFFF
+        if head % words.size or cached > room or cached % words.size:
+            tcache.problems.append(f"bin {index}: the bounds of its stack ({head:#x}) contradict each other")
+        else:
+            _take(words, tcache, index, head, cached // words.size)
+
+
+def _read_counted(words: Words, layout: Layout, shape: Tcaches, tcache: Tcache) -> None:
+    """5.2: ``avail`` points behind the ``ncached`` blocks."""
+    places = [(index, shape.small + index * _BIN) for index in range(layout.bins)]
+    places += [(layout.bins + i, shape.large + i * _BIN) for i in range(_MOST_BINS - layout.bins)]
+    for index, offset in places:
+        counts, avail = words.at(tcache.address + offset), words.at(tcache.address + offset + 16)
+        if counts is None or not avail:
+            continue
+        count = counts >> 32
+        if count > _MOST_CACHED or avail % words.size:
+            tcache.problems.append(f"bin {index}: its count ({count}) is impossible")
+            continue
+        # The stacks of all bins are one block. The first one's begins where nothing of it is used.
+        tcache.own.append(avail - words.size)
+        _take(words, tcache, index, avail - count * words.size, count)
+
+
+def _take(words: Words, tcache: Tcache, index: int, head: int, count: int) -> None:
+    if not count:
+        return
+    blocks = words.many(head, count)
+    if blocks is None:
+        tcache.problems.append(f"bin {index}: its stack at {head:#x} is not in the dump")
+    else:
+        tcache.cached[index] = blocks
+
+
+def memory(layout: Layout, tcache: Tcache) -> Iterator[tuple[int, int]]:
+    """Where a tcache and the cached radix tree nodes beside it (``rtree_ctx``: addresses of GiBs, not pointers) lie."""
+    shape = layout.tcaches[0]
+    first, last = sorted((tcache.address, tcache.slow))
+    if shape.paired:
+        yield first, max(last + tcache.tail, tcache.address + shape.small + _BIN * layout.bins)
+    else:
+        yield tcache.address - shape.before, tcache.address + shape.large

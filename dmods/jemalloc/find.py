@@ -1,0 +1,184 @@
+"""Finding jemalloc: the radix tree of its extents, and the memory that it keeps for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Optional
+from weakref import WeakKeyDictionary
+
+from dmods import _engine
+from dmods.jemalloc.layouts import LAYOUTS, LEAST_POINTER, Layout
+from dmods.ranges import Ranges
+from dmods.target import AddressRange, Module, Target
+from dmods.words import Words
+
+HUGE = 2 << 20  # HUGEPAGE: blocks of jemalloc's base allocator are multiples of it, and aligned to it
+_ROOTS = 4  # places that are tried
+_TASTE = 4000  # extents that are looked at before a layout is believed
+_BELIEVED = 0.5  # the part of them that must be sound
+_MOST_BLOCKS = 1 << 16
+_SYMBOLS = ("mallctl", "je_mallctl", "_rjem_mallctl", "_rjem_je_arena_emap_global", "je_arena_emap_global")
+
+ACTIVE, DIRTY, MUZZY, RETAINED = 0, 1, 2, 3
+FAULTS = {
+    "missing": "no extent stands where the tree leads",
+    "address": "the extent's address and size are not those of the page that leads to it",
+    "bits": "the extent's state or size class are none",
+    "leaf": "the extent's size class, state or slab flag are not those in the tree",
+    "size": "the extent's size does not fit its size class",
+    "free": "the slab's count of free regions is not that of its bitmap",
+    "overlap": "the extent lies across another",
+}
+
+
+@dataclass
+class Jemalloc:
+    """One jemalloc of the process. ``base`` is what it keeps for itself: extents' records, leaves, arenas."""
+
+    root: int  # of the radix tree: rtree_t.root
+    layout: Layout
+    extents: _engine.Extents
+    module: Optional[Module]  # that holds the root
+    base: Ranges = field(default_factory=Ranges)
+    owned: Ranges = field(default_factory=Ranges)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """As notes name it: by its module."""
+        return f"jemalloc of {self.module.name}" if self.module is not None else f"jemalloc at {self.root:#x}"
+
+
+@dataclass
+class Found:
+    """``notes`` say of what is there and could not be read."""
+
+    all: list[Jemalloc] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+_cache: WeakKeyDictionary[Target, tuple[Hashable, Found]] = WeakKeyDictionary()
+
+
+def of(target: Target) -> Found:
+    """Every jemalloc of the process: looked for once for each state of it."""
+    state = target.state()
+    kept = _cache.get(target)
+    if kept is None or kept[0] != state:
+        kept = (state, _find(target))
+        _cache[target] = kept
+    return kept[1]
+
+
+def _find(target: Target) -> Found:
+    found = Found()
+    words = Words(target.image(), target.arch.word)
+    if words.size != 8:
+        return found
+    data = list(_module_data(target))
+    roots = _engine.find_radix_trees(words.image, data, replace(LAYOUTS[0], pointer=LEAST_POINTER, alignment=64))
+    for root, _votes in roots[:_ROOTS]:
+        if any(abs(root - other.root) < 8 << other.layout.root_bits for other in found.all):
+            continue
+        chosen = _choose(words, root, found.notes)
+        if chosen is not None:
+            found.all.append(_made(target, words, root, chosen))
+    if not found.all:
+        found.notes.extend(_unread(target, bool(found.notes)))
+    else:
+        found.notes.clear()
+    found.all.sort(key=lambda one: one.root)
+    return found
+
+
+def _module_data(target: Target) -> Iterator[tuple[int, int]]:
+    """The writable memory of each module, its .bss included: stretches of mappings without a gap."""
+    modules = target.modules()
+    stretch: Optional[list[int]] = None
+    for mapping in target.mappings():
+        if stretch is not None and mapping.start == stretch[1] and "w" in mapping.flags and mapping.path is None:
+            stretch[1] = mapping.end
+            continue
+        if stretch is not None:
+            yield stretch[0], stretch[1]
+            stretch = None
+        if "w" in mapping.flags and _of_module(mapping, modules):
+            stretch = [mapping.start, mapping.end]
+    if stretch is not None:
+        yield stretch[0], stretch[1]
+
+
+def _of_module(mapping: AddressRange, modules: Sequence[Module]) -> bool:
+    """A file's mapping, or what lies within a module's extent: data that is .bss alone has no file."""
+    return mapping.path is not None or any(module.start <= mapping.start < module.end for module in modules)
+
+
+def _choose(words: Words, root: int, notes: list[str]) -> Optional[Layout]:
+    """The layout that holds for the extents, newest first."""
+    refused = []
+    for layout in LAYOUTS:
+        tried = _engine.Extents(words.image, layout, root, _TASTE)
+        if tried.entries and tried.fault_count <= tried.entries * (1 - _BELIEVED):
+            return layout
+        checks = ", ".join(sorted({fault for fault, _what, _at in tried.faults})) or "empty"
+        refused.append(f"{layout.name}: {tried.fault_count} of {tried.entries} extents fail ({checks})")
+    notes.append(f"what may be jemalloc's radix tree at {root:#x} is read by no layout: {'; '.join(refused)}")
+    return None
+
+
+def _unread(target: Target, tree: bool) -> Iterator[str]:
+    """Where a jemalloc must be, none having been found."""
+    names = [module.name for module in target.modules() if "jemalloc" in module.name]
+    names += [symbol.name for name in _SYMBOLS[2:] if (symbol := target.lookup(name)) is not None]
+    if names and not tree:
+        yield (
+            f"{names[0]} is in the process, but nothing in its data looks like the radix tree of jemalloc 5.2.1 to 5.3.1: "
+            "its blocks are not known"
+        )
+
+
+def _made(target: Target, words: Words, root: int, layout: Layout) -> Jemalloc:
+    extents = _engine.Extents(words.image, layout, root)
+    module = next((m for m in target.modules() if m.start <= root < m.end), None)
+    made = Jemalloc(root, layout, extents, module)
+    made.base = Ranges(_base_blocks(words, extents.metadata()))
+    made.owned = Ranges(made.base)
+    for start, end in extents.ranges():
+        made.owned.add(start, end)
+    if extents.fault_count:
+        kinds = sorted({fault for fault, _what, _at in extents.faults})
+        made.notes.append(
+            f"{made.name}: {extents.fault_count} of its {extents.entries} extents contradict themselves "
+            f"({', '.join(kinds)}): `heapcheck` tells which"
+        )
+    return made
+
+
+def _base_blocks(words: Words, places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The blocks of the base allocator that hold ``places`` (multiples of HUGE), and those that they link to.
+
+    base_block_t: size, next, and the record of what is left of it at its end, which lies within the block.
+    """
+    known: dict[int, int] = {}
+    pending = sorted(places, reverse=True)
+    while pending and len(known) < _MOST_BLOCKS:
+        place = pending.pop()
+        if any(start <= place < end for start, end in known.items()):
+            continue
+        for start in range(place, max(0, place - 64 * HUGE), -HUGE):
+            block = words.many(start, 5)
+            if block is None:
+                break
+            size, following, _bits, address, left = block
+            if _is_block(start, size, following, address, left) and start + size > place:
+                known[start] = start + size
+                if following:
+                    pending.append(following)
+                break
+    return iter(known.items())
+
+
+def _is_block(start: int, size: int, following: int, address: int, left: int) -> bool:
+    sound = size > 0 and size % HUGE == 0 and following % HUGE == 0 and start + size < 1 << 47
+    return sound and start < address <= start + size and address + left <= start + size

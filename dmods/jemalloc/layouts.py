@@ -1,0 +1,98 @@
+"""Where jemalloc's structures keep what, by release. Newest first.
+
+From include/jemalloc/internal of each release; the numbers are those of x86-64 and AArch64 with 48 address bits and pages
+of 4 KiB, and were compared with the debug information of builds of 5.2.1, 5.3.0 and 5.3.1. Nothing here is believed by
+release: a table is taken when what it says of a dump holds there (``find``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from dmods.jemalloc.sizes import size_classes
+
+SIZES, BINS = size_classes()
+LEAST_POINTER = 0xFFFFFFFFFFC0  # of a leaf's entry, in every release: the structure is at least 64-aligned
+
+
+@dataclass(frozen=True)
+class Tcaches:
+    """How a thread's cache is recognized and read.
+
+    ``paired`` (5.3): tcache_t begins with a pointer to its tcache_slow_t, whose ``cache_bin_array_descriptor.bins``, at
+    ``descriptor`` from its start, points back behind that pointer. Else (5.2) tcache_t has the descriptor itself, with
+    pointers to its small bins, at ``small``, and to its large ones, at ``large``; ``before`` it the TSD has rtree_ctx.
+    """
+
+    paired: bool
+    descriptor: int
+    arena: int
+    link: int
+    small: int
+    large: int = 0
+    before: int = 0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Offsets in the structures of heap profiling (``MALLOC_CONF=prof:true``).
+
+    ``thread_name`` is a pointer to the name in prof_tdata_t, or where ``inline_name`` the name itself. ``requested`` and
+    ``recent`` (of an extent) and the records of freed blocks came with 5.3.
+    """
+
+    tctx: int  # in the extent
+    requested: Optional[int]
+    recent: Optional[int]
+    gctx: int  # in prof_tctx_t
+    bt: int  # in prof_gctx_t
+    thread_name: int  # in prof_tdata_t
+    inline_name: bool
+    bt2tctx: int  # in prof_tdata_t: the table of a ckh_t
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The engine reads the fields up to ``bins``: see ``Layout`` in engine/core/src/heap/jemalloc.rs. Fields of
+    ``e_bits`` are (shift, width)."""
+
+    name: str
+    tcaches: tuple[Tcaches, ...]
+    profiles: tuple[Profile, ...]
+    root_bits: int = 18
+    leaf_bits: int = 18
+    pointer: int = LEAST_POINTER
+    leaf_state: bool = True
+    alignment: int = 128
+    arena: tuple[int, int] = (0, 12)
+    slab: tuple[int, int] = (12, 1)
+    state: tuple[int, int] = (17, 3)
+    szind: tuple[int, int] = (20, 8)
+    nfree: tuple[int, int] = (28, 10)
+    sizes: tuple[int, ...] = tuple(SIZES)
+    bins: int = BINS
+
+
+_PROFILE_5_3_1 = Profile(80, 72, 88, gctx=96, bt=104, thread_name=96, inline_name=True, bt2tctx=88)
+_PROFILE_5_3_0 = Profile(80, 72, 88, gctx=96, bt=104, thread_name=24, inline_name=False, bt2tctx=104)
+_PROFILE_5_2 = Profile(72, None, None, gctx=56, bt=72, thread_name=24, inline_name=False, bt2tctx=104)
+
+LAYOUTS = (
+    # edata_t is the same in both; in tcache_slow_t only what follows `arena` differs.
+    Layout(
+        "5.3",
+        (Tcaches(paired=True, descriptor=32, arena=40, link=0, small=8),),
+        (_PROFILE_5_3_1, _PROFILE_5_3_0),
+    ),
+    Layout(
+        "5.2",
+        (Tcaches(paired=False, descriptor=936, arena=952, link=880, small=16, large=1000, before=448),),
+        (_PROFILE_5_2,),
+        leaf_state=False,
+        alignment=64,
+        state=(16, 2),
+        szind=(18, 8),
+        nfree=(26, 10),
+    ),
+)

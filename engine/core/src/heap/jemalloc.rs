@@ -1,0 +1,441 @@
+//! jemalloc's extents out of a core: found without symbols, read through a layout that the caller tries and this module checks.
+//!
+//! jemalloc keeps a radix tree from page to `edata_t` (`extent_t` until 5.2): every slab at each of its pages, every other extent at its
+//! first and last one. What the tree leads to is believed when it leads back: the extent's own address and size name the page that led
+//! to it, and the copies of size class, state and slab flag in the tree are those of the extent.
+
+use super::find::{userland, TOP};
+use super::space::{Kind, Run, SLOTS};
+use super::window::Window;
+use super::{Control, Stopped};
+use crate::image::Image;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+const PAGE: u64 = 4096;
+/// Words of an `edata_t` that are read.
+const EDATA_WORDS: usize = 16;
+/// `e_addr`, `e_size_esn` and the slab's bitmap stand at the same place in every release from 5.0 to 5.3.1, as word numbers.
+const E_ADDR: usize = 1;
+const E_SIZE: usize = 2;
+const E_SLAB: usize = 8;
+/// Faults described; all are counted.
+const DESCRIBED: usize = 100;
+/// Bytes of a table that are read at once; and of what may be one.
+const BLOCK: usize = 1 << 18;
+const TASTE: usize = 1 << 13;
+/// While a tree is looked for: entries of a leaf that may vote, and bytes of leaves that may be read in all.
+const VOTERS: usize = 64;
+const BUDGET: u64 = 1 << 30;
+
+/// Where things stand, in the release that is tried.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Address bits that the root, and a leaf, of the radix tree distinguish.
+    pub root_bits: u32,
+    pub leaf_bits: u32,
+    /// The part of a leaf's entry that is the pointer.
+    pub pointer: u64,
+    /// Whether the entry repeats the state (5.3).
+    pub leaf_state: bool,
+    pub alignment: u64,
+    /// (shift, width) of fields of `e_bits`.
+    pub arena: (u32, u32),
+    pub slab: (u32, u32),
+    pub state: (u32, u32),
+    pub szind: (u32, u32),
+    pub nfree: (u32, u32),
+    /// Usable bytes by size class; the first `bins` of them are small.
+    pub sizes: Vec<u64>,
+    pub bins: usize,
+}
+
+/// What is wrong with an entry of the tree, or with what it leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// Not an aligned address, or not in the dump.
+    Missing,
+    /// The extent's address and size do not name the page.
+    Address,
+    /// State or size class are none.
+    Bits,
+    /// The copies in the tree differ.
+    Leaf,
+    /// No slab of that size class has that size; or the extent is too small for its size class.
+    Size,
+    /// The slab's count of free regions is not that of its bitmap.
+    Free,
+    /// It lies within another extent.
+    Overlap,
+}
+
+/// A part of the address space that jemalloc manages.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    pub edata: u64,
+    /// Where its block begins; the extent itself begins at that page.
+    pub address: u64,
+    pub size: u64,
+    pub arena: u16,
+    /// 0: active; then dirty, muzzy, retained and states in between.
+    pub state: u8,
+    pub szind: u16,
+    pub slab: bool,
+    pub map: u32,
+}
+
+impl Extent {
+    pub fn start(&self) -> u64 {
+        self.address / PAGE * PAGE
+    }
+    pub fn end(&self) -> u64 {
+        self.start() + self.size
+    }
+}
+
+/// Sums over extents of an arena: of one size class, or in one state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum {
+    pub extents: u64,
+    pub bytes: u64,
+    /// Regions, and of them those that the slab's bitmap has in use (a large extent has one).
+    pub slots: u64,
+    pub live: u64,
+}
+
+/// All extents of one jemalloc, by address.
+#[derive(Clone, Debug, Default)]
+pub struct Extents {
+    pub all: Vec<Extent>,
+    /// Bitmaps of slabs, 1: free.
+    pub maps: Vec<[u64; SLOTS / 64]>,
+    pub sizes: Vec<u64>,
+    pub faults: Vec<(Fault, u64, u64)>,
+    pub fault_count: u64,
+    /// Leaves of the tree, sorted.
+    pub leaves: Vec<u64>,
+    /// Entries of the tree that were looked at.
+    pub entries: u64,
+}
+
+/// Places where the root of a radix tree may be, with how many entries of its leaves led back to their own page; most first. A root lies
+/// in a module's data and is as large as `layout` says, so smaller ranges are passed over.
+pub fn find(image: &Image, ranges: &[(u64, u64)], layout: &Layout, control: &Control) -> Vec<(u64, u64)> {
+    let size = 8u64 << layout.root_bits;
+    let mut votes: HashMap<u64, u64> = HashMap::new();
+    let mut seen: HashSet<u64> = HashSet::new();
+    let mut window = Window::new(image);
+    let mut budget = BUDGET;
+    for (start, end) in userland(ranges).filter(|(start, end)| end - start >= size) {
+        each_word(image, start, end, BLOCK, |at, leaf| {
+            if leaf % 64 != 0 || leaf >= TOP || control.cancelled() || budget == 0 || !seen.insert(leaf) {
+                return true;
+            }
+            let mut voters = 0;
+            let end_of_leaf = leaf.saturating_add(8u64 << layout.leaf_bits);
+            let read = each_word(image, leaf, end_of_leaf, TASTE, |entry_at, entry| {
+                voters += 1;
+                let index = (entry_at - leaf) / 8;
+                if let Some(root) = vote(&mut window, layout, at, index, entry) {
+                    if root >= start && root + size <= end {
+                        *votes.entry(root).or_default() += 1;
+                    }
+                }
+                voters < VOTERS
+            });
+            budget = budget.saturating_sub(read);
+            true
+        });
+    }
+    let mut found: Vec<(u64, u64)> = votes.into_iter().collect();
+    found.sort_by_key(|&(root, votes)| (std::cmp::Reverse(votes), root));
+    found
+}
+
+/// The root that entry `index` of the leaf that the slot at `slot` leads to speaks for.
+fn vote(window: &mut Window, layout: &Layout, slot: u64, index: u64, entry: u64) -> Option<u64> {
+    let edata = entry & layout.pointer;
+    if edata == 0 || edata % layout.alignment != 0 {
+        return None;
+    }
+    let address = window.word(edata + 8 * E_ADDR as u64, 8)?;
+    let key = address / PAGE;
+    let own = key & ((1 << layout.leaf_bits) - 1) == index && address < TOP;
+    let high = key >> layout.leaf_bits;
+    (own && high >> layout.root_bits == 0).then(|| slot.wrapping_sub(8 * high))
+}
+
+/// All extents of the tree with that root. With `most`, about so many (to try a layout).
+pub fn collect(
+    image: &Image,
+    layout: &Layout,
+    root: u64,
+    most: usize,
+    control: &Control,
+) -> Result<Extents, Stopped> {
+    let mut out = Extents { sizes: layout.sizes.clone(), ..Default::default() };
+    let mut leaves: Vec<(u64, u64)> = Vec::new();
+    let root_end = root.saturating_add(8 << layout.root_bits);
+    each_word(image, root, root_end, BLOCK, |at, leaf| {
+        if leaf < TOP && leaf % 64 == 0 {
+            leaves.push(((at - root) / 8, leaf));
+        } else {
+            out.fault(Fault::Missing, leaf, at);
+        }
+        true
+    });
+    // One leaf is read once, and none that lies across another: else a crafted root costs hours.
+    leaves.sort_unstable_by_key(|&(high, leaf)| (leaf, high));
+    let leaf_size = 8u64 << layout.leaf_bits;
+    leaves.dedup_by(|next, kept| next.1 - kept.1 < leaf_size);
+    out.leaves = leaves.iter().map(|&(_, leaf)| leaf).collect();
+    let mut reader = Reader { layout, window: Window::new(image), seen: HashSet::new(), last: 0 };
+    for (high, leaf) in leaves {
+        if out.all.len() >= most {
+            break;
+        }
+        each_word(image, leaf, leaf.saturating_add(leaf_size), BLOCK, |at, entry| {
+            let page = (high << layout.leaf_bits | (at - leaf) / 8) * PAGE;
+            reader.entry(&mut out, page, entry);
+            out.all.len() < most && !control.cancelled()
+        });
+        if control.cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+    }
+    out.settle();
+    Ok(out)
+}
+
+struct Reader<'a> {
+    layout: &'a Layout,
+    window: Window<'a>,
+    seen: HashSet<u64>,
+    last: u64,
+}
+
+impl Reader<'_> {
+    fn entry(&mut self, out: &mut Extents, page: u64, entry: u64) {
+        let edata = entry & self.layout.pointer;
+        // An extent that is gone leaves a size class behind; a slab stands there once for each page.
+        if edata == 0 || edata == self.last {
+            return;
+        }
+        self.last = edata;
+        out.entries += 1;
+        match self.extent(out, page, entry) {
+            Ok(Some(extent)) => out.all.push(extent),
+            Ok(None) => {}
+            Err(fault) => out.fault(fault, edata, page),
+        }
+    }
+
+    /// The extent that an entry of the tree leads to; None where another page has led there.
+    fn extent(&mut self, out: &mut Extents, page: u64, entry: u64) -> Result<Option<Extent>, Fault> {
+        let layout = self.layout;
+        let edata = entry & layout.pointer;
+        if edata % layout.alignment != 0 || edata >= TOP {
+            return Err(Fault::Missing);
+        }
+        let words: [u64; EDATA_WORDS] = self.window.words(edata, 8).ok_or(Fault::Missing)?;
+        let bits = |(shift, width): (u32, u32)| words[0] >> shift & ((1 << width) - 1);
+        let (address, size) = (words[E_ADDR], words[E_SIZE] & !(PAGE - 1));
+        let start = address / PAGE * PAGE;
+        let sound = size > 0 && start < TOP && size < TOP && start + size <= TOP;
+        let slab = bits(layout.slab) != 0;
+        let last = start.wrapping_add(size).wrapping_sub(PAGE);
+        if !sound || !(page == start || page == last || slab && (start..last).contains(&page)) {
+            return Err(Fault::Address);
+        }
+        let (state, szind) = (bits(layout.state), bits(layout.szind) as usize);
+        if state > 5 || szind > layout.sizes.len() {
+            return Err(Fault::Bits);
+        }
+        let leaf_agrees = (entry >> 48) as usize == szind
+            && (entry & 1 != 0) == slab
+            && (!layout.leaf_state || entry >> 2 & 7 == state);
+        if state == 0 && !leaf_agrees {
+            return Err(Fault::Leaf);
+        }
+        if !self.seen.insert(edata) {
+            return Ok(None);
+        }
+        let mut map = 0;
+        if state == 0 && szind < layout.sizes.len() {
+            let unit = layout.sizes[szind];
+            if slab {
+                let slots = size / unit;
+                if szind >= layout.bins || address != start || slots == 0 || slots > SLOTS as u64 {
+                    return Err(Fault::Size);
+                }
+                map = out.maps.len() as u32;
+                let free = bitmap(&words, slots as usize);
+                out.maps.push(free);
+                if free.iter().map(|part| u64::from(part.count_ones())).sum::<u64>() != bits(layout.nfree) {
+                    out.fault(Fault::Free, edata, page);
+                }
+            } else if address - start >= size || size < PAGE {
+                return Err(Fault::Size);
+            }
+        }
+        Ok(Some(Extent {
+            edata,
+            address,
+            size,
+            arena: bits(layout.arena) as u16,
+            state: state as u8,
+            szind: szind as u16,
+            slab,
+            map,
+        }))
+    }
+}
+
+/// The first `slots` bits of a slab's bitmap.
+fn bitmap(words: &[u64; EDATA_WORDS], slots: usize) -> [u64; SLOTS / 64] {
+    let mut out = [0; SLOTS / 64];
+    for (i, part) in out.iter_mut().enumerate() {
+        let kept = slots.saturating_sub(i * 64).min(64);
+        let mask = if kept == 64 { u64::MAX } else { (1 << kept) - 1 };
+        *part = words[E_SLAB + i] & mask;
+    }
+    out
+}
+
+impl Extents {
+    fn fault(&mut self, fault: Fault, what: u64, at: u64) {
+        self.fault_count += 1;
+        if self.faults.len() < DESCRIBED {
+            self.faults.push((fault, what, at));
+        }
+    }
+
+    /// By address, without those that lie across others.
+    fn settle(&mut self) {
+        let mut all = std::mem::take(&mut self.all);
+        all.sort_unstable_by_key(|e| (e.start(), e.state, e.edata));
+        let mut reached = 0;
+        for extent in all {
+            if extent.start() < reached {
+                self.fault(Fault::Overlap, extent.edata, extent.start());
+            } else {
+                reached = extent.end();
+                self.all.push(extent);
+            }
+        }
+    }
+
+    /// Whether the program (or jemalloc itself) has blocks there.
+    pub fn in_use(&self, extent: &Extent) -> bool {
+        extent.state == 0 && (extent.szind as usize) < self.sizes.len()
+    }
+
+    /// Usable bytes of the extent's blocks.
+    pub fn usable(&self, extent: &Extent) -> u64 {
+        let class = self.sizes.get(extent.szind as usize).copied().unwrap_or(0);
+        let room = extent.end() - extent.address;
+        if class <= room {
+            return class;
+        }
+        // Without large size classes (5.3.1, opt.disable_large_size_classes) a block is as large as its pages; one page is to move
+        // its beginning within (cache-oblivious placement).
+        extent.size.saturating_sub(PAGE).max(PAGE).min(room)
+    }
+
+    /// The runs of all blocks. `first_arena` is added to the arenas' numbers, `first_map` to those of bitmaps.
+    pub fn runs(&self, first_arena: u32, first_map: u32) -> Vec<Run> {
+        let used = self.all.iter().filter(|extent| self.in_use(extent));
+        used.map(|extent| {
+            let usable = self.usable(extent);
+            let (kind, end) = if extent.slab {
+                (Kind::Slab, extent.end())
+            } else {
+                (Kind::Extent, extent.address + usable)
+            };
+            let arena = first_arena + u32::from(extent.arena);
+            Run { start: extent.address, end, kind, arena, usable, map: first_map + extent.map }
+        })
+        .collect()
+    }
+
+    pub fn at(&self, address: u64) -> Option<&Extent> {
+        let index = self.all.partition_point(|extent| extent.end() <= address);
+        self.all.get(index).filter(|extent| extent.start() <= address)
+    }
+
+    /// By arena, slab or not, and size class: what is in use.
+    pub fn classes(&self) -> BTreeMap<(u16, bool, u16), Sum> {
+        let mut sums: BTreeMap<_, Sum> = BTreeMap::new();
+        for extent in self.all.iter().filter(|extent| self.in_use(extent)) {
+            let sum = sums.entry((extent.arena, extent.slab, extent.szind)).or_default();
+            let free: u64 = match self.maps.get(extent.map as usize) {
+                Some(map) if extent.slab => map.iter().map(|part| u64::from(part.count_ones())).sum(),
+                _ => 0,
+            };
+            let slots = if extent.slab { extent.size / self.usable(extent) } else { 1 };
+            sum.extents += 1;
+            sum.bytes += extent.size;
+            sum.slots += slots;
+            sum.live += slots - free;
+        }
+        sums
+    }
+
+    /// By arena and state.
+    pub fn states(&self) -> BTreeMap<(u16, u8), Sum> {
+        let mut sums: BTreeMap<_, Sum> = BTreeMap::new();
+        for extent in &self.all {
+            let sum = sums.entry((extent.arena, extent.state)).or_default();
+            sum.extents += 1;
+            sum.bytes += extent.size;
+        }
+        sums
+    }
+
+    /// The address space of all of them, adjacent ones merged.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        merged(self.all.iter().map(|extent| (extent.start(), extent.end())))
+    }
+
+    /// The stretches of 2 MiB that hold an `edata_t` or a leaf.
+    pub fn metadata(&self) -> Vec<u64> {
+        let own = self.all.iter().map(|extent| extent.edata).chain(self.leaves.iter().copied());
+        let mut out: Vec<u64> = own.map(|at| at >> 21 << 21).collect();
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+}
+
+fn merged(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in ranges {
+        match out.last_mut() {
+            Some(last) if last.1 == start => last.1 = end,
+            _ => out.push((start, end)),
+        }
+    }
+    out
+}
+
+/// Calls `each` for every aligned word of the range that is not zero, until it says stop; `block` bytes are read at once. Returns how many
+/// bytes were read.
+fn each_word(image: &Image, start: u64, end: u64, block: usize, mut each: impl FnMut(u64, u64) -> bool) -> u64 {
+    let mut buffer = vec![0u8; block];
+    let mut read = 0;
+    for (from, to) in image.covered(start, end.min(TOP)) {
+        let mut at = image.data_from(from.next_multiple_of(8), to).next_multiple_of(8);
+        while at < to {
+            let want = (to - at).min(block as u64) as usize;
+            let got = image.read(at, &mut buffer[..want]) / 8 * 8;
+            read += want as u64;
+            for (i, part) in buffer[..got].chunks_exact(8).enumerate() {
+                let word = part.try_into().map_or(0, u64::from_le_bytes);
+                if word != 0 && !each(at + i as u64 * 8, word) {
+                    return read;
+                }
+            }
+            at = image.data_from(at + want as u64, to).next_multiple_of(8);
+        }
+    }
+    read
+}
