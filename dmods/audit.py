@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
 from dmods import _engine
-from dmods.glibc.words import Words
+from dmods.words import Words
 from dmods.progress import Progress
 from dmods.ranges import Ranges
 from dmods.records import NOBODY, RecordedThread, Recording

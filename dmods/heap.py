@@ -17,6 +17,7 @@ from dmods.glibc import bins, caches, runs
 from dmods.jemalloc import heap as jemalloc
 from dmods.jemalloc.heap import is_arena
 from dmods.progress import Progress
+from dmods.ranges import Ranges
 from dmods.roots import Roots, readable, without
 from dmods.roots import find as find_roots
 from dmods.target import Target
@@ -157,7 +158,8 @@ class ProcessHeap:
             for arena in self.arenas
             if arena.locked
         ]
-        missing = sum(end - start for report in self.reports for start, end in report["missing"]) + self.index.missing
+        missing = sum(end - start for report in self.reports for start, end in report["missing"])
+        missing += self._missing_bare()
         if missing:
             out.append(
                 f"{missing} bytes of the heap are not in the dump: what they pointed to may be reported as leaked"
@@ -167,6 +169,11 @@ class ProcessHeap:
                 f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out"
             )
         return out
+
+    def _missing_bare(self) -> int:
+        """Bytes of slabs and extents that the dump lacks. What was never touched, a kernel leaves out: whole mappings."""
+        dumped = Ranges((m.start, m.end) for m in self.target.mappings() if m.dumped)
+        return sum(end - start for part in self.index.missing for start, end in dumped.within(*part))
 
     def _note_damage(self) -> None:
         self.notes.extend(self.dump_notes())

@@ -16,6 +16,7 @@ _MOST_MODULES = 1 << 12  # a dtv's entries
 _MOST_RING = 1 << 20  # tcaches in a ring
 _BIN = 24  # sizeof(cache_bin_t), in every release
 _MOST_BINS = 73  # TCACHE_NBINS_MAX of 5.3.0; later ones say how many there are
+_NOMINAL = 2  # tsd_state_nominal_max: in later states the tcache has been given back
 _MOST_CACHED = 1 << 13  # in a bin: its bounds are kept in 16 bits, of bytes
 
 
@@ -92,7 +93,7 @@ def _in_range(words: Words, layout: Layout, start: int, end: int) -> Iterator[Tc
                 tcache = _pair(words, shape, at)
             else:
                 tcache = _single(words, shape, at - shape.descriptor, value)
-            if tcache is not None:
+            if tcache is not None and words.image.read(tcache.address + shape.state, 1)[:1] <= bytes([_NOMINAL]):
                 yield tcache
 
 
@@ -143,9 +144,10 @@ def _read_bins(words: Words, layout: Layout, tcache: Tcache) -> None:
     if shape.paired:
         _read_stacks(words, shape, tcache, _bins_of(words, tcache))
         own = words.at(tcache.slow + tcache.tail - words.size)  # dyn_alloc
-        tcache.own.extend([own] if own else [])
     else:
         _read_counted(words, layout, shape, tcache)
+        own = words.at(tcache.address + shape.arenas_tdata)
+    tcache.own.extend([own] if own else [])
 
 
 def _bins_of(words: Words, tcache: Tcache) -> int:

@@ -8,7 +8,7 @@ from typing import Optional
 from weakref import WeakKeyDictionary
 
 from dmods import _engine
-from dmods.jemalloc.layouts import LAYOUTS, LEAST_POINTER, Layout
+from dmods.jemalloc.layouts import LAYOUTS, Layout
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Module, Target
 from dmods.words import Words
@@ -77,13 +77,15 @@ def _find(target: Target) -> Found:
     if words.size != 8:
         return found
     data = list(_module_data(target))
-    roots = _engine.find_radix_trees(words.image, data, replace(LAYOUTS[0], pointer=LEAST_POINTER, alignment=64))
-    for root, _votes in roots[:_ROOTS]:
-        if any(abs(root - other.root) < 8 << other.layout.root_bits for other in found.all):
-            continue
-        chosen = _choose(words, root, found.notes)
-        if chosen is not None:
-            found.all.append(_made(target, words, root, chosen))
+    for shape in sorted({(layout.levels, layout.entry, layout.pointer) for layout in LAYOUTS}):
+        layouts = [one for one in LAYOUTS if (one.levels, one.entry, one.pointer) == shape]
+        loose = replace(layouts[0], alignment=min(one.alignment for one in layouts))
+        for root, _votes in _engine.find_radix_trees(words.image, data, loose)[:_ROOTS]:
+            if any(abs(root - other.root) < 8 << other.layout.levels[0] for other in found.all):
+                continue
+            chosen = _choose(words, root, layouts, found.notes)
+            if chosen is not None:
+                found.all.append(_made(target, words, root, chosen))
     if not found.all:
         found.notes.extend(_unread(target, bool(found.notes)))
     else:
@@ -114,10 +116,10 @@ def _of_module(mapping: AddressRange, modules: Sequence[Module]) -> bool:
     return mapping.path is not None or any(module.start <= mapping.start < module.end for module in modules)
 
 
-def _choose(words: Words, root: int, notes: list[str]) -> Optional[Layout]:
+def _choose(words: Words, root: int, layouts: Sequence[Layout], notes: list[str]) -> Optional[Layout]:
     """The layout that holds for the extents, newest first."""
     refused = []
-    for layout in LAYOUTS:
+    for layout in layouts:
         tried = _engine.Extents(words.image, layout, root, _TASTE)
         if tried.entries and tried.fault_count <= tried.entries * (1 - _BELIEVED):
             return layout

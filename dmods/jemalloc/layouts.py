@@ -1,19 +1,18 @@
 """Where jemalloc's structures keep what, by release. Newest first.
 
-From include/jemalloc/internal of each release; the numbers are those of x86-64 and AArch64 with 48 address bits and pages
-of 4 KiB, and were compared with the debug information of builds of 5.2.1, 5.3.0 and 5.3.1. Nothing here is believed by
+From include/jemalloc/internal of each release; the numbers are those of x86-64 and AArch64 with pages of 4 KiB, and were compared with the debug information of builds of 5.2.1, 5.3.0 and 5.3.1. Nothing here is believed by
 release: a table is taken when what it says of a dump holds there (``find``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from dmods.jemalloc.sizes import size_classes
 
 SIZES, BINS = size_classes()
-LEAST_POINTER = 0xFFFFFFFFFFC0  # of a leaf's entry, in every release: the structure is at least 64-aligned
+_POINTER = 0xFFFFFFFFFFC0  # in a leaf's entry: what it leads to is at least 64-aligned in every release
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,10 @@ class Tcaches:
     arena: int
     link: int
     small: int
+    state: int  # of the TSD that the tcache is in, from tcache_t
     large: int = 0
     before: int = 0
+    arenas_tdata: int = 0  # a pointer before tcache_t, to memory of jemalloc's own
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,12 @@ class Layout:
     name: str
     tcaches: tuple[Tcaches, ...]
     profiles: tuple[Profile, ...]
-    root_bits: int = 18
-    leaf_bits: int = 18
-    pointer: int = LEAST_POINTER
-    leaf_state: bool = True
+    levels: tuple[int, ...] = (18, 18)
+    entry: int = 8
+    pointer: int = _POINTER
+    leaf_szind: tuple[int, int] = (48, 16)
+    leaf_slab: tuple[int, int] = (0, 1)
+    leaf_state: tuple[int, int] = (2, 3)
     alignment: int = 128
     arena: tuple[int, int] = (0, 12)
     slab: tuple[int, int] = (12, 1)
@@ -78,21 +81,29 @@ _PROFILE_5_3_1 = Profile(80, 72, 88, gctx=96, bt=104, thread_name=96, inline_nam
 _PROFILE_5_3_0 = Profile(80, 72, 88, gctx=96, bt=104, thread_name=24, inline_name=False, bt2tctx=104)
 _PROFILE_5_2 = Profile(72, None, None, gctx=56, bt=72, thread_name=24, inline_name=False, bt2tctx=104)
 
+# edata_t is the same in 5.3.0 and 5.3.1; in tcache_slow_t only what follows `arena` differs.
+_5_3 = Layout(
+    "5.3",
+    (Tcaches(paired=True, descriptor=32, arena=40, link=0, small=8, state=-40),),
+    (_PROFILE_5_3_1, _PROFILE_5_3_0),
+)
+_5_2 = Layout(
+    "5.2",
+    (Tcaches(False, descriptor=936, arena=952, link=880, small=16, state=-496, large=1000, before=448, arenas_tdata=-48),),
+    (_PROFILE_5_2,),
+    leaf_state=(0, 0),
+    alignment=64,
+    state=(16, 2),
+    szind=(18, 8),
+    nfree=(26, 10),
+)
+
+# Of a jemalloc that was built on a machine with 57 address bits, for one.
+_57_BITS = {"levels": (15, 15, 15), "entry": 16, "pointer": (1 << 64) - 1}
+
 LAYOUTS = (
-    # edata_t is the same in both; in tcache_slow_t only what follows `arena` differs.
-    Layout(
-        "5.3",
-        (Tcaches(paired=True, descriptor=32, arena=40, link=0, small=8),),
-        (_PROFILE_5_3_1, _PROFILE_5_3_0),
-    ),
-    Layout(
-        "5.2",
-        (Tcaches(paired=False, descriptor=936, arena=952, link=880, small=16, large=1000, before=448),),
-        (_PROFILE_5_2,),
-        leaf_state=False,
-        alignment=64,
-        state=(16, 2),
-        szind=(18, 8),
-        nfree=(26, 10),
-    ),
+    _5_3,
+    replace(_5_3, name="5.3, 57 address bits", leaf_szind=(5, 27), **_57_BITS),
+    _5_2,
+    replace(_5_2, name="5.2, 57 address bits", leaf_szind=(0, 32), leaf_slab=(32, 1), **_57_BITS),
 )

@@ -188,8 +188,8 @@ impl Heap {
     }
 
     #[getter]
-    fn missing(&self) -> u64 {
-        self.heap().missing()
+    fn missing(&self) -> Vec<(u64, u64)> {
+        self.heap().missing().to_vec()
     }
 
     fn release(&self, py: Python<'_>, addresses: Vec<u64>) -> Vec<u64> {

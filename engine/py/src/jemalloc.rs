@@ -11,10 +11,12 @@ use crate::watch::watched;
 /// The attributes of a `dmods.jemalloc.layouts.Layout` that the engine reads.
 #[derive(FromPyObject)]
 pub struct Layout {
-    root_bits: u32,
-    leaf_bits: u32,
+    levels: Vec<u32>,
+    entry: u64,
     pointer: u64,
-    leaf_state: bool,
+    leaf_szind: (u32, u32),
+    leaf_slab: (u32, u32),
+    leaf_state: (u32, u32),
     alignment: u64,
     arena: (u32, u32),
     slab: (u32, u32),
@@ -28,9 +30,11 @@ pub struct Layout {
 impl From<Layout> for jemalloc::Layout {
     fn from(l: Layout) -> Self {
         jemalloc::Layout {
-            root_bits: l.root_bits,
-            leaf_bits: l.leaf_bits,
+            levels: l.levels,
+            entry: l.entry,
             pointer: l.pointer,
+            leaf_szind: l.leaf_szind,
+            leaf_slab: l.leaf_slab,
             leaf_state: l.leaf_state,
             alignment: l.alignment,
             arena: l.arena,

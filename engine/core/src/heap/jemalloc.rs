@@ -30,13 +30,16 @@ const BUDGET: u64 = 1 << 30;
 /// Where things stand, in the release that is tried.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Address bits that the root, and a leaf, of the radix tree distinguish.
-    pub root_bits: u32,
-    pub leaf_bits: u32,
-    /// The part of a leaf's entry that is the pointer.
+    /// Address bits that the tables of each level of the radix tree distinguish, from the root down.
+    pub levels: Vec<u32>,
+    /// Bytes of a leaf's entry: 8, or 16 where address bits leave no room beside the pointer. Then its second word has the copies.
+    pub entry: u64,
+    /// The part of an entry's first word that is the pointer.
     pub pointer: u64,
-    /// Whether the entry repeats the state (5.3).
-    pub leaf_state: bool,
+    /// (shift, width) of the copies in an entry; no width: there is none.
+    pub leaf_szind: (u32, u32),
+    pub leaf_slab: (u32, u32),
+    pub leaf_state: (u32, u32),
     pub alignment: u64,
     /// (shift, width) of fields of `e_bits`.
     pub arena: (u32, u32),
@@ -111,57 +114,94 @@ pub struct Extents {
     pub sizes: Vec<u64>,
     pub faults: Vec<(Fault, u64, u64)>,
     pub fault_count: u64,
-    /// Leaves of the tree, sorted.
-    pub leaves: Vec<u64>,
+    /// Tables of the tree, but for its root.
+    pub tables: Vec<u64>,
     /// Entries of the tree that were looked at.
     pub entries: u64,
+}
+
+impl Layout {
+    /// Bytes of a table of that level.
+    fn table(&self, level: usize) -> u64 {
+        let entry = if level + 1 == self.levels.len() { self.entry } else { 8 };
+        entry << self.levels[level]
+    }
 }
 
 /// Places where the root of a radix tree may be, with how many entries of its leaves led back to their own page; most first. A root lies
 /// in a module's data and is as large as `layout` says, so smaller ranges are passed over.
 pub fn find(image: &Image, ranges: &[(u64, u64)], layout: &Layout, control: &Control) -> Vec<(u64, u64)> {
-    let size = 8u64 << layout.root_bits;
-    let mut votes: HashMap<u64, u64> = HashMap::new();
+    let size = layout.table(0);
+    let mut search = Search { image, layout, window: Window::new(image), budget: BUDGET, votes: HashMap::new() };
     let mut seen: HashSet<u64> = HashSet::new();
-    let mut window = Window::new(image);
-    let mut budget = BUDGET;
     for (start, end) in userland(ranges).filter(|(start, end)| end - start >= size) {
-        each_word(image, start, end, BLOCK, |at, leaf| {
-            if leaf % 64 != 0 || leaf >= TOP || control.cancelled() || budget == 0 || !seen.insert(leaf) {
-                return true;
+        each_word(image, start, end, BLOCK, |at, table| {
+            if is_table(table) && search.budget > 0 && seen.insert(table) {
+                search.taste(at, table, 1, 0, &mut { VOTERS });
             }
-            let mut voters = 0;
-            let end_of_leaf = leaf.saturating_add(8u64 << layout.leaf_bits);
-            let read = each_word(image, leaf, end_of_leaf, TASTE, |entry_at, entry| {
-                voters += 1;
-                let index = (entry_at - leaf) / 8;
-                if let Some(root) = vote(&mut window, layout, at, index, entry) {
-                    if root >= start && root + size <= end {
-                        *votes.entry(root).or_default() += 1;
-                    }
-                }
-                voters < VOTERS
-            });
-            budget = budget.saturating_sub(read);
-            true
+            !control.cancelled()
         });
+        search.votes.retain(|&root, _| ranges.iter().any(|r| r.0 <= root && root.saturating_add(size) <= r.1));
     }
-    let mut found: Vec<(u64, u64)> = votes.into_iter().collect();
+    let mut found: Vec<(u64, u64)> = search.votes.into_iter().collect();
     found.sort_by_key(|&(root, votes)| (std::cmp::Reverse(votes), root));
     found
 }
 
-/// The root that entry `index` of the leaf that the slot at `slot` leads to speaks for.
-fn vote(window: &mut Window, layout: &Layout, slot: u64, index: u64, entry: u64) -> Option<u64> {
-    let edata = entry & layout.pointer;
-    if edata == 0 || edata % layout.alignment != 0 {
-        return None;
+/// Tables are aligned to cache lines.
+fn is_table(address: u64) -> bool {
+    address % 64 == 0 && address < TOP
+}
+
+struct Search<'a> {
+    image: &'a Image,
+    layout: &'a Layout,
+    window: Window<'a>,
+    budget: u64,
+    votes: HashMap<u64, u64>,
+}
+
+impl Search<'_> {
+    /// Looks into what may be a table of that level, which the slot at `slot` of the root leads to by way of the entries in `path`.
+    fn taste(&mut self, slot: u64, table: u64, level: usize, path: u64, voters: &mut usize) {
+        let layout = self.layout;
+        let leaf = level + 1 == layout.levels.len();
+        let stride = if leaf { layout.entry } else { 8 };
+        let read = each_word(self.image, table, table.saturating_add(layout.table(level)), TASTE, |at, value| {
+            if (at - table) % stride != 0 {
+                return true;
+            }
+            let path = path << layout.levels[level] | (at - table) / stride;
+            if !leaf {
+                if is_table(value) && value != table {
+                    self.taste(slot, value, level + 1, path, voters);
+                } else {
+                    *voters -= 1;
+                }
+            } else {
+                *voters -= 1;
+                if let Some(root) = self.vote(slot, path, value) {
+                    *self.votes.entry(root).or_default() += 1;
+                }
+            }
+            *voters > 0 && self.budget > 0
+        });
+        self.budget = self.budget.saturating_sub(read);
     }
-    let address = window.word(edata + 8 * E_ADDR as u64, 8)?;
-    let key = address / PAGE;
-    let own = key & ((1 << layout.leaf_bits) - 1) == index && address < TOP;
-    let high = key >> layout.leaf_bits;
-    (own && high >> layout.root_bits == 0).then(|| slot.wrapping_sub(8 * high))
+
+    /// The root that an entry speaks for.
+    fn vote(&mut self, slot: u64, path: u64, entry: u64) -> Option<u64> {
+        let layout = self.layout;
+        let edata = entry & layout.pointer;
+        if edata == 0 || edata % layout.alignment != 0 {
+            return None;
+        }
+        let address = self.window.word(edata.checked_add(8 * E_ADDR as u64)?, 8)?;
+        let below: u32 = layout.levels[1..].iter().sum();
+        let key = address / PAGE;
+        let own = key & ((1 << below) - 1) == path && address < TOP && key >> below >> layout.levels[0] == 0;
+        own.then(|| slot.wrapping_sub(8 * (key >> below)))
+    }
 }
 
 /// All extents of the tree with that root. With `most`, about so many (to try a layout).
@@ -173,29 +213,22 @@ pub fn collect(
     control: &Control,
 ) -> Result<Extents, Stopped> {
     let mut out = Extents { sizes: layout.sizes.clone(), ..Default::default() };
-    let mut leaves: Vec<(u64, u64)> = Vec::new();
-    let root_end = root.saturating_add(8 << layout.root_bits);
-    each_word(image, root, root_end, BLOCK, |at, leaf| {
-        if leaf < TOP && leaf % 64 == 0 {
-            leaves.push(((at - root) / 8, leaf));
-        } else {
-            out.fault(Fault::Missing, leaf, at);
-        }
-        true
-    });
-    // One leaf is read once, and none that lies across another: else a crafted root costs hours.
-    leaves.sort_unstable_by_key(|&(high, leaf)| (leaf, high));
-    let leaf_size = 8u64 << layout.leaf_bits;
-    leaves.dedup_by(|next, kept| next.1 - kept.1 < leaf_size);
-    out.leaves = leaves.iter().map(|&(_, leaf)| leaf).collect();
+    let mut tables = vec![(0, root)];
+    for level in 0..layout.levels.len() - 1 {
+        tables = children(image, layout, level, &tables, &mut out, control)?;
+        out.tables.extend(tables.iter().map(|&(_, table)| table));
+    }
     let mut reader = Reader { layout, window: Window::new(image), seen: HashSet::new(), last: 0 };
-    for (high, leaf) in leaves {
+    let last = layout.levels.len() - 1;
+    for (path, leaf) in tables {
         if out.all.len() >= most {
             break;
         }
-        each_word(image, leaf, leaf.saturating_add(leaf_size), BLOCK, |at, entry| {
-            let page = (high << layout.leaf_bits | (at - leaf) / 8) * PAGE;
-            reader.entry(&mut out, page, entry);
+        each_word(image, leaf, leaf.saturating_add(layout.table(last)), BLOCK, |at, entry| {
+            if (at - leaf) % layout.entry == 0 {
+                let page = (path << layout.levels[last] | (at - leaf) / layout.entry) * PAGE;
+                reader.entry(&mut out, page, entry, at);
+            }
             out.all.len() < most && !control.cancelled()
         });
         if control.cancelled() {
@@ -206,6 +239,36 @@ pub fn collect(
     Ok(out)
 }
 
+/// The tables that those of a level lead to, each with the path of entries that led there. One is read once, and none that lies across
+/// another: else a crafted root costs hours.
+fn children(
+    image: &Image,
+    layout: &Layout,
+    level: usize,
+    tables: &[(u64, u64)],
+    out: &mut Extents,
+    control: &Control,
+) -> Result<Vec<(u64, u64)>, Stopped> {
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    for &(path, table) in tables {
+        each_word(image, table, table.saturating_add(layout.table(level)), BLOCK, |at, child| {
+            if is_table(child) {
+                found.push((path << layout.levels[level] | (at - table) / 8, child));
+            } else {
+                out.fault(Fault::Missing, child, at);
+            }
+            !control.cancelled()
+        });
+    }
+    if control.cancelled() {
+        return Err(Stopped::Cancelled);
+    }
+    found.sort_unstable_by_key(|&(path, table)| (table, path));
+    let size = layout.table(level + 1);
+    found.dedup_by(|next, kept| next.1 - kept.1 < size);
+    Ok(found)
+}
+
 struct Reader<'a> {
     layout: &'a Layout,
     window: Window<'a>,
@@ -214,7 +277,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn entry(&mut self, out: &mut Extents, page: u64, entry: u64) {
+    /// An entry of a leaf, for the page; it stands at `at`.
+    fn entry(&mut self, out: &mut Extents, page: u64, entry: u64, at: u64) {
         let edata = entry & self.layout.pointer;
         // An extent that is gone leaves a size class behind; a slab stands there once for each page.
         if edata == 0 || edata == self.last {
@@ -222,7 +286,8 @@ impl Reader<'_> {
         }
         self.last = edata;
         out.entries += 1;
-        match self.extent(out, page, entry) {
+        let copies = if self.layout.entry == 8 { Some(entry) } else { self.window.word(at + 8, 8) };
+        match self.extent(out, page, edata, copies.unwrap_or(0)) {
             Ok(Some(extent)) => out.all.push(extent),
             Ok(None) => {}
             Err(fault) => out.fault(fault, edata, page),
@@ -230,14 +295,13 @@ impl Reader<'_> {
     }
 
     /// The extent that an entry of the tree leads to; None where another page has led there.
-    fn extent(&mut self, out: &mut Extents, page: u64, entry: u64) -> Result<Option<Extent>, Fault> {
+    fn extent(&mut self, out: &mut Extents, page: u64, edata: u64, copies: u64) -> Result<Option<Extent>, Fault> {
         let layout = self.layout;
-        let edata = entry & layout.pointer;
         if edata % layout.alignment != 0 || edata >= TOP {
             return Err(Fault::Missing);
         }
         let words: [u64; EDATA_WORDS] = self.window.words(edata, 8).ok_or(Fault::Missing)?;
-        let bits = |(shift, width): (u32, u32)| words[0] >> shift & ((1 << width) - 1);
+        let bits = |field| part(words[0], field);
         let (address, size) = (words[E_ADDR], words[E_SIZE] & !(PAGE - 1));
         let start = address / PAGE * PAGE;
         let sound = size > 0 && start < TOP && size < TOP && start + size <= TOP;
@@ -250,14 +314,17 @@ impl Reader<'_> {
         if state > 5 || szind > layout.sizes.len() {
             return Err(Fault::Bits);
         }
-        let leaf_agrees = (entry >> 48) as usize == szind
-            && (entry & 1 != 0) == slab
-            && (!layout.leaf_state || entry >> 2 & 7 == state);
-        if state == 0 && !leaf_agrees {
-            return Err(Fault::Leaf);
-        }
         if !self.seen.insert(edata) {
             return Ok(None);
+        }
+        // Of a large extent only the first page's entry is kept up to date.
+        let agrees = part(copies, layout.leaf_szind) as usize == szind && (part(copies, layout.leaf_slab) != 0) == slab;
+        if state == 0 && page == start && !agrees {
+            return Err(Fault::Leaf);
+        }
+        if layout.leaf_state.1 > 0 && part(copies, layout.leaf_state) != state {
+            // The two are changed one after the other.
+            out.fault(Fault::Leaf, edata, page);
         }
         let mut map = 0;
         if state == 0 && szind < layout.sizes.len() {
@@ -288,6 +355,11 @@ impl Reader<'_> {
             map,
         }))
     }
+}
+
+/// A field, given as (shift, width), of a word.
+fn part(word: u64, (shift, width): (u32, u32)) -> u64 {
+    word >> shift & ((1 << width) - 1)
 }
 
 /// The first `slots` bits of a slab's bitmap.
@@ -398,7 +470,7 @@ impl Extents {
 
     /// The stretches of 2 MiB that hold an `edata_t` or a leaf.
     pub fn metadata(&self) -> Vec<u64> {
-        let own = self.all.iter().map(|extent| extent.edata).chain(self.leaves.iter().copied());
+        let own = self.all.iter().map(|extent| extent.edata).chain(self.tables.iter().copied());
         let mut out: Vec<u64> = own.map(|at| at >> 21 << 21).collect();
         out.sort_unstable();
         out.dedup();

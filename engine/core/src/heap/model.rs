@@ -55,8 +55,8 @@ pub trait Heap: Send + Sync {
     fn reports(&self) -> &[RunReport];
     /// The runs of chunks.
     fn chunk_runs(&self) -> Vec<Run>;
-    /// Bytes of slabs and extents that are not in the dump.
-    fn missing(&self) -> u64;
+    /// Parts of slabs and extents that are not in the dump.
+    fn missing(&self) -> &[(u64, u64)];
     fn run(&self, index: usize) -> Run;
     /// Runs that were left out: they overlap another, or hardly anything of them is in the dump.
     fn dropped(&self) -> &[Run];
@@ -94,7 +94,7 @@ struct Model<I: Index, const P: usize> {
     tables: Tables<I, P>,
     reports: Vec<RunReport>,
     dropped: Vec<Run>,
-    missing: u64,
+    missing: Vec<(u64, u64)>,
     /// The granules of the allocator's own blocks, sorted.
     own: Vec<usize>,
     leaks: Option<Leaks<I>>,
@@ -167,8 +167,8 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         self.tables.space.runs.iter().map(|p| p.run).filter(|run| run.kind.has_chunks()).collect()
     }
 
-    fn missing(&self) -> u64 {
-        self.missing
+    fn missing(&self) -> &[(u64, u64)] {
+        &self.missing
     }
 
     fn run(&self, index: usize) -> Run {

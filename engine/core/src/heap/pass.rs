@@ -14,7 +14,7 @@ use super::window::Window;
 use super::{Control, Index, Stopped};
 use crate::hw;
 use crate::image::Image;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 /// Bytes read at once: a few fit in the second-level cache, and a system call is spread over many.
@@ -90,8 +90,8 @@ pub struct Built<T> {
     pub tables: T,
     pub reports: Vec<RunReport>,
     pub dropped: Vec<Run>,
-    /// Bytes of slabs and extents that are not in the dump.
-    pub missing: u64,
+    /// Parts of slabs and extents that are not in the dump.
+    pub missing: Vec<(u64, u64)>,
 }
 
 /// The pass over all runs. Runs are dealt out largest first; one thread handles a run.
@@ -106,7 +106,7 @@ pub fn build<I: Index, const P: usize>(mut request: Request, control: &Control) 
     let mut edges = Edges::<I>::new(space.edges).map_err(Stopped::NoMemory)?;
     let chunked: Vec<usize> = (0..space.runs.len()).filter(|&i| space.runs[i].run.kind.has_chunks()).collect();
     let mut reports = vec![RunReport::default(); chunked.len()];
-    let missing = AtomicU64::new(0);
+    let missing = Mutex::new(Vec::new());
     {
         let mut jobs = Vec::new();
         let (mut regions, mut free, mut edges) = (&mut regions[..], &mut free[..], edges.as_mut_slice());
@@ -168,7 +168,9 @@ pub fn build<I: Index, const P: usize>(mut request: Request, control: &Control) 
     }
     holes.sort_unstable();
     let tables = Tables { space, regions, edges, free, holes, used_end };
-    Ok(Built { tables, reports, dropped, missing: missing.into_inner() })
+    let mut missing = missing.into_inner().unwrap_or_else(|e| e.into_inner());
+    missing.sort_unstable();
+    Ok(Built { tables, reports, dropped, missing })
 }
 
 /// Splits off runs that are mostly not in the dump: tables are in proportion to what is there, whatever a size field or a program header

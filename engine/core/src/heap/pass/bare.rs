@@ -7,7 +7,7 @@ use crate::heap::space::{Kind, Placed, Space, REGION, SLOTS};
 use crate::heap::{Control, Index};
 use crate::image::Image;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 
 /// Bytes that are handed to a thread at once: slabs are small.
 const BATCH: u64 = 4 << 20;
@@ -29,7 +29,7 @@ pub(super) struct Bare<'a, I: Index, const P: usize> {
     regions: &'a mut [Region<I, P>],
     free: &'a mut [u64],
     edges: &'a mut [I],
-    missing: &'a AtomicU64,
+    missing: &'a Mutex<Vec<(u64, u64)>>,
 }
 
 impl<'a, I: Index, const P: usize> Bare<'a, I, P> {
@@ -42,7 +42,7 @@ impl<'a, I: Index, const P: usize> Bare<'a, I, P> {
         regions: &'a mut [Region<I, P>],
         free: &'a mut [u64],
         edges: &'a mut [I],
-        missing: &'a AtomicU64,
+        missing: &'a Mutex<Vec<(u64, u64)>>,
     ) -> Self {
         Bare { image: request.image, maps: request.maps, space, runs, regions, free, edges, missing }
     }
@@ -66,7 +66,11 @@ impl<'a, I: Index, const P: usize> Bare<'a, I, P> {
 
     fn fill(&self, start: u64, buffer: &mut [u8]) {
         fill(self.image, start, buffer, |hole, resume| {
-            self.missing.fetch_add(resume - hole, Ordering::Relaxed);
+            let mut missing = self.missing.lock().unwrap_or_else(|e| e.into_inner());
+            match missing.last_mut() {
+                Some(last) if last.1 == hole => last.1 = resume,
+                _ => missing.push((hole, resume)),
+            }
         });
     }
 
