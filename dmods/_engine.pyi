@@ -3,7 +3,7 @@
 An address argument that 64 bits cannot hold (a sum of what a dump says) is not an error: no memory is there.
 """
 
-from typing import Callable, Optional, TypedDict
+from typing import Callable, Optional, Protocol, TypedDict
 
 __version__: str
 
@@ -78,12 +78,12 @@ class RunReport(TypedDict):
     ]  # (fault, chunk, value, chunk before, where chunks make sense again)
 
 # (address, usable size, state, arena, own mapping, blocks kept alive, bytes kept alive)
-# state: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly
+# state: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly, 4 the allocator's own
 Block = tuple[int, int, int, int, bool, int, int]
 
 class Heap:
-    """The blocks of glibc heaps. Make it, ``follow`` every free list with set=True, ``mark`` from the roots,
-    ``find_leaks``.
+    """The blocks of glibc's heaps and jemalloc's. Make it, ``follow`` every free list with set=True, ``mark`` from the
+    roots, ``find_leaks``.
 
     The three long calls release the GIL, call ``progress(bytes done)`` now and then, and raise what it (or Ctrl-C)
     raises.
@@ -100,8 +100,9 @@ class Heap:
         watch: list[tuple[int, int, int]],
         threads: int,
         progress: Progress = None,
+        extents: list[tuple[Extents, int]] = ...,
     ) -> None:
-        """Reads every run once.
+        """Reads every run once, and the blocks of ``extents``, each with what is added to its arenas' numbers.
 
         ``runs`` are (start, end, kind, arena number, usable): kind 0 main arena, 1 thread arena (NON_MAIN_ARENA set),
         2 one mmapped chunk of
@@ -110,6 +111,8 @@ class Heap:
         number of counters, bytes of each), the counters being followed by as many pointers.
         Raises MemoryError when the address space for the tables cannot be had.
         """
+
+    missing: list[tuple[int, int]]  # parts of jemalloc's blocks that are not in the dump, in pieces
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
         """As given, sorted by address; ``reports`` has the same order."""
@@ -139,6 +142,13 @@ class Heap:
         fault, chunk or bin that is at fault, what its link or size is): see ``Fault`` in engine/core/src/heap/bins.rs.
         """
 
+    def release(self, addresses: list[int]) -> list[int]:
+        """Sets free the blocks of jemalloc that begin at the addresses. Returns those where none in use does."""
+
+    def own(self, values: list[int], closure: bool) -> int:
+        """The blocks that the values point into are the allocator's own: not followed, and no leaks. With ``closure``,
+        what they lead to, too. To be called before ``mark``. Returns how many such blocks there are now."""
+
     def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
         """Marks what the words of the ranges, and the values, lead to. Returns (candidate pointers in roots, blocks
         reached)."""
@@ -146,9 +156,9 @@ class Heap:
     def find_leaks(self, progress: Progress = None) -> tuple[int, int, int, int]:
         """(direct count, usable bytes, indirect count, usable bytes) of what was not reached."""
 
-    def groups(self) -> list[tuple[int, bool, int, int, int, int]]:
-        """Direct leaks by size: (usable size, own mapping, count, lowest address, blocks kept alive, bytes kept
-        alive)."""
+    def groups(self) -> list[tuple[int, bool, bool, int, int, int, int]]:
+        """Direct leaks by size: (usable size, glibc's, own mapping or extent, count, lowest address, blocks kept alive,
+        bytes kept alive)."""
 
     def blocks(self, states: list[int], start: int, most: int) -> list[Block]:
         """Up to ``most`` blocks in one of the states, in address order, from address ``start`` on."""
@@ -159,9 +169,9 @@ class Heap:
     def find(self, address: int) -> Optional[Block]:
         """The block that the address points into (headers belong to none)."""
 
-    def sizes(self, arena: int | None = None) -> list[tuple[int, int, int, int]]:
-        """(usable size, live blocks, free blocks, leaked blocks), by size: of all runs, or those with that arena
-        number."""
+    def sizes(self, arena: int | None = None) -> list[tuple[int, int, int, int, int]]:
+        """(usable size, live blocks, free blocks, leaked blocks, the allocator's own), by size: of all runs, or
+        those with that arena number."""
 
 # (block, where the record lies, bytes asked for, ns of CLOCK_MONOTONIC, stack, thread); stack and thread 0: not known
 RecordRow = tuple[int, int, int, int, int, int]
@@ -237,6 +247,75 @@ def read_audit(
 
 def group_leaks(recorders: list[Records], blocks: list[Block]) -> list[LeakGroup]:
     """Direct leaks by size and stack: each is looked up with the recorders in turn."""
+
+class JemallocLayout(Protocol):
+    """See ``Layout`` in engine/core/src/heap/jemalloc.rs, and dmods/jemalloc/layouts.py."""
+
+    @property
+    def levels(self) -> tuple[int, ...]: ...
+    @property
+    def entry(self) -> int: ...
+    @property
+    def pointer(self) -> int: ...
+    @property
+    def leaf_szind(self) -> tuple[int, int]: ...
+    @property
+    def leaf_slab(self) -> tuple[int, int]: ...
+    @property
+    def leaf_state(self) -> tuple[int, int]: ...
+    @property
+    def alignment(self) -> int: ...
+    @property
+    def arena(self) -> tuple[int, int]: ...
+    @property
+    def slab(self) -> tuple[int, int]: ...
+    @property
+    def state(self) -> tuple[int, int]: ...
+    @property
+    def szind(self) -> tuple[int, int]: ...
+    @property
+    def nfree(self) -> tuple[int, int]: ...
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+    @property
+    def bins(self) -> int: ...
+
+# (record, address of its block, bytes, arena, state, size class where it is in use, slab)
+Extent = tuple[int, int, int, int, int, Optional[int], bool]
+
+class Extents:
+    """All extents of one jemalloc, by address."""
+
+    entries: int  # of the radix tree, that were looked at
+    fault_count: int
+    faults: list[tuple[str, int, int]]  # the first of them: (check, record, page): see dmods.jemalloc.find.FAULTS
+
+    def __init__(
+        self, image: Image, layout: JemallocLayout, root: int, most: int = ..., progress: Progress = None
+    ) -> None:
+        """Follows the radix tree whose root table is at ``root``; with ``most``, to about so many extents."""
+
+    def __len__(self) -> int: ...
+    def at(self, address: int) -> Optional[Extent]:
+        """The one that the address lies in."""
+
+    def following(self, start: int, most: int) -> list[Extent]:
+        """Up to ``most`` that begin at ``start`` or later."""
+
+    def classes(self) -> list[tuple[int, bool, int, int, int, int, int]]:
+        """What is in use: (arena, slabs, size class, extents, bytes, regions, regions in use by the bitmaps)."""
+
+    def states(self) -> list[tuple[int, int, int, int]]:
+        """(arena, state, extents, bytes)."""
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """The address space of all of them."""
+
+    def metadata(self) -> list[int]:
+        """Multiples of 2 MiB: where their records, and tables of the tree, lie."""
+
+def find_radix_trees(image: Image, ranges: list[tuple[int, int]], layout: JemallocLayout) -> list[tuple[int, int]]:
+    """Where the root table of jemalloc's radix tree may be, and how much speaks for it: candidates, to be validated."""
 
 def find_bins(image: Image, ranges: list[tuple[int, int]], word: int) -> list[int]:
     """Where a ``malloc_state.bins`` may begin: candidates, to be validated."""

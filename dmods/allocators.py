@@ -17,7 +17,7 @@ from dmods.words import Words
 
 @dataclass(frozen=True)
 class Survey:
-    """``owned`` is all memory of allocators, in use or not: no roots. ``notes`` say what is there and cannot be read."""
+    """``owned`` is all memory of allocators, in use or not: no roots. ``notes`` say what cannot be read."""
 
     glibc: runs.Layout
     jemallocs: list[Jemalloc]

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
 from dmods import _engine
-from dmods.words import Words
 from dmods.progress import Progress
 from dmods.ranges import Ranges
 from dmods.records import NOBODY, RecordedThread, Recording
 from dmods.target import Target
+from dmods.words import Words
 
 NAME = "the auditor"
 MAGIC = b"DMODS-AUDIT-ROOT"

@@ -114,7 +114,7 @@ def _pointers(heap: ProcessHeap, block: Block, words: Sequence[int], most: int) 
                 return
 
 
-_STATES = {0: "live", 1: "free", 2: "leaked", 3: "leaked"}
+_STATES = {0: "live", 1: "free", 2: "leaked", 3: "leaked", 4: "jemalloc's own"}
 
 
 def _pointee(heap: ProcessHeap, block: Block, value: int) -> Optional[str]:

@@ -171,7 +171,8 @@ class ProcessHeap:
         return out
 
     def _missing_bare(self) -> int:
-        """Bytes of slabs and extents that the dump lacks. What was never touched, a kernel leaves out: whole mappings."""
+        """Bytes of slabs and extents that the dump lacks. (What was never touched, a kernel leaves out: whole
+        mappings.)"""
         dumped = Ranges((m.start, m.end) for m in self.target.mappings() if m.dumped)
         return sum(end - start for part in self.index.missing for start, end in dumped.within(*part))
 

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence, Set
 from typing import Optional
 
-from dmods.elf import PAGE
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Target
 from dmods.threads import stacks_of
@@ -60,19 +59,17 @@ def kinds(target: Target) -> list[tuple[AddressRange, str]]:
 
 
 def allocator_claims(target: Target) -> list[Claim]:
-    """What malloc knows to be its own: thread arenas as "arena"; the main arena and blocks with a mapping of their
-    own as "heap"."""
-    from dmods.glibc import arenas, runs
+    """What allocators know to be their own: glibc's thread arenas as "arena"; its main arena, blocks with a mapping of
+    their own, and all of jemalloc's memory as "heap"."""
+    from dmods.allocators import survey
     from dmods.words import Words
 
-    words = Words(target.image(), target.arch.word)
-    hint = target.lookup("main_arena")
-    mallocs = arenas.find(words, target.mappings(), hint.address if hint else None)
-    layout = runs.arrange(words, mallocs, target.mappings(), PAGE)
-    of_arenas = [(heap.start, heap.start + heap.size) for arena in layout.arenas for heap in arena.heaps]
-    headers = [(arena.address, arena.end) for arena in layout.arenas]  # the main arena's is no heap, but in libc's data
+    found = survey(target, Words(target.image(), target.arch.word), target.mappings())
+    arenas = found.glibc.arenas
+    of_arenas = [(heap.start, heap.start + heap.size) for arena in arenas for heap in arena.heaps]
+    headers = [(arena.address, arena.end) for arena in arenas]  # the main arena's is no heap, but in libc's data
     claims = [(start, end, "arena") for start, end in of_arenas]
-    claims += [(start, end, "heap") for start, end in Ranges([*of_arenas, *headers]).without(layout.owned)]
+    claims += [(start, end, "heap") for start, end in Ranges([*of_arenas, *headers]).without(found.owned)]
     return sorted(claims)
 
 

@@ -14,7 +14,7 @@ from dmods.content import class_of, mapping_of
 from dmods.freelists import FreeLists
 from dmods.glibc.arenas import first_chunk
 from dmods.glibc.runs import top_size
-from dmods.heap import DIRECT, FREE, INDIRECT, Block, ProcessHeap
+from dmods.heap import DIRECT, FREE, INDIRECT, OWN, Block, ProcessHeap
 from dmods.names import describe_code, module_at
 from dmods.ranges import Ranges
 from dmods.stacks import Frame
@@ -295,7 +295,7 @@ class Places:
         yield Place("mapping", text, f"anonymous memory {mapping.start:#x}+{address - mapping.start:#x}")
 
 
-_STATES = {0: "live", FREE: "freed", DIRECT: "leaked", INDIRECT: "leaked"}
+_STATES = {0: "live", FREE: "freed", DIRECT: "leaked", INDIRECT: "leaked", OWN: "jemalloc's own"}
 
 
 def _past(address: int, block: Block) -> str:

@@ -85,9 +85,7 @@ def _only(heap: ProcessHeap, address: int, text: str, report: Report) -> list[Gr
         return []
     if block.state not in (DIRECT, INDIRECT):
         raise UsageError(f"the block at {block.address:#x} is not leaked", "`whatis` says what it is")
-    return [
-        Group(block.size, block.allocator, block.single, 1, block.address, block.kept_count, block.kept_bytes)
-    ]
+    return [Group(block.size, block.allocator, block.single, 1, block.address, block.kept_count, block.kept_bytes)]
 
 
 def _add_groups(report: Report, groups: list[Group], leaks: Leaks) -> None:

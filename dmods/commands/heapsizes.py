@@ -62,10 +62,11 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.insert(0, NO_HEAP)
         return report
     number = None if args.arena is None else _arena(heap, args.arena)
-    sizes = heap.index.sizes(number)
+    # What jemalloc allocated for itself fills nothing of the program's.
+    sizes = [row[:4] for row in heap.index.sizes(number) if any(row[1:4])]
     classes = classify(sizes, heap.words.size, args.exact)
     total = Class(0, 0)
-    for size, live, free, leaked, _own in sizes:
+    for size, live, free, leaked in sizes:
         total.add(size, live, free, leaked)
     shown = sorted(classes, key=ORDERS[args.sort])  # type: ignore[arg-type]
     if args.top is not None and len(shown) > args.top:
@@ -104,7 +105,7 @@ def classify(sizes: Iterable[tuple[int, int, int, int]], word: int, exact: bool)
     sizes = list(sizes)
     exact = exact or len(sizes) <= _FEW
     classes: dict[int, Class] = {}
-    for size, live, free, leaked, _own in sizes:
+    for size, live, free, leaked in sizes:
         least, most = (size, size) if exact else class_of(size, word)
         classes.setdefault(least, Class(least, most)).add(size, live, free, leaked)
     return list(classes.values())

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from dmods import _engine
-from dmods.words import GRANULE, Words
 from dmods.target import AddressRange
+from dmods.words import GRANULE, Words
 
 BIN_LINKS = 254  # NBINS * 2 - 2, malloc.c
 BINMAP_BYTES = 16  # BINMAPSIZE unsigned ints

@@ -8,9 +8,9 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.glibc.arenas import Arena, Malloc, first_chunk
-from dmods.words import GRANULE, Words
 from dmods.ranges import Ranges
 from dmods.target import AddressRange
+from dmods.words import GRANULE, Words
 
 MAIN, THREAD, MMAPPED = 0, 1, 2
 NO_ARENA = 0xFFFFFFFF  # the number of mmapped chunks' arena

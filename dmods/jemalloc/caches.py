@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from dmods.jemalloc.layouts import Layout, Tcaches
+from dmods.ranges import Ranges
 from dmods.target import Target, Thread
 from dmods.words import Words
 
@@ -16,6 +17,8 @@ _MOST_MODULES = 1 << 12  # a dtv's entries
 _MOST_RING = 1 << 20  # tcaches in a ring
 _BIN = 24  # sizeof(cache_bin_t), in every release
 _MOST_BINS = 73  # TCACHE_NBINS_MAX of 5.3.0; later ones say how many there are
+_RUN = 16  # bins in a row that make a tcache
+_RUN_REACH = 1 << 17  # bytes that their stacks may take
 _NOMINAL = 2  # tsd_state_nominal_max: in later states the tcache has been given back
 _MOST_CACHED = 1 << 13  # in a bin: its bounds are kept in 16 bits, of bytes
 
@@ -36,8 +39,8 @@ class Tcache:
 
 
 def find(words: Words, target: Target, layout: Layout, pointers: Iterable[int]) -> list[Tcache]:
-    """The tcaches of all threads, those of ``pointers`` (thread pointers without registers) too, and what hangs in a ring
-    with them (explicit ones)."""
+    """The tcaches of all threads, those of ``pointers`` (thread pointers without registers) too, and what hangs in a
+    ring with them (explicit ones)."""
     found: dict[int, Tcache] = {}
     for pointer, thread in _thread_pointers(target, pointers):
         for start, end in _tls(words, target, pointer):
@@ -49,6 +52,23 @@ def find(words: Words, target: Target, layout: Layout, pointers: Iterable[int]) 
     for tcache in found.values():
         _read_bins(words, layout, tcache)
     return sorted(found.values(), key=lambda one: one.address)
+
+
+def is_unknown(words: Words, target: Target, owned: Ranges) -> bool:
+    """Whether some thread has what looks like a tcache's bins, none having been recognized: stacks that follow each
+    other in jemalloc's memory (without tcaches, MALLOC_CONF=tcache:false, there are none)."""
+    ranges = (range_ for pointer, _ in _thread_pointers(target, ()) for range_ in _tls(words, target, pointer))
+    for start, end in ranges:
+        first_word = -(-start // words.size) * words.size
+        values = words.many(first_word, max(0, end - first_word) // words.size) or ()
+        step = _BIN // words.size
+        for index in range(len(values) - _RUN * step):
+            first = values[index]
+            if first in owned and first < values[index + (_RUN - 1) * step] < first + _RUN_REACH:
+                stacks = values[index : index + _RUN * step : step]
+                if all(below < above for below, above in zip(stacks, stacks[1:])):
+                    return True
+    return False
 
 
 def _thread_pointers(target: Target, more: Iterable[int]) -> Iterator[tuple[int, Optional[Thread]]]:

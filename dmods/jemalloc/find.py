@@ -135,8 +135,8 @@ def _unread(target: Target, tree: bool) -> Iterator[str]:
     names += [symbol.name for name in _SYMBOLS[2:] if (symbol := target.lookup(name)) is not None]
     if names and not tree:
         yield (
-            f"{names[0]} is in the process, but nothing in its data looks like the radix tree of jemalloc 5.2.1 to 5.3.1: "
-            "its blocks are not known"
+            f"{names[0]} is in the process, but nothing in its data looks like the radix tree of jemalloc 5.2.1 to "
+            "5.3.1: its blocks are not known"
         )
 
 

@@ -38,14 +38,13 @@ class Caches:
     """The tcaches of one jemalloc. Made after the blocks were indexed: sets free what they hold, and takes their stacks
     for jemalloc's own. ``wrong`` are cached addresses where no block in use begins."""
 
-    def __init__(
-        self, words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[int], index: Heap
-    ) -> None:
+    def __init__(self, words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[int], index: Heap) -> None:
         self.all: list[Tcache] = caches.find(words, target, jemalloc.layout, pointers)
         self.wrong: list[tuple[Tcache, int, int]] = []  # (whose, size class, address)
         for tcache in self.all:
             for size_class, blocks in tcache.cached.items():
                 self.wrong.extend((tcache, size_class, at) for at in index.release(list(blocks)))
+        self.unknown = not self.all and caches.is_unknown(words, target, jemalloc.owned)
         index.own([address for tcache in self.all for address in tcache.own], False)
 
     @property
@@ -60,7 +59,7 @@ class Caches:
     def notes(self, jemalloc: Jemalloc) -> list[str]:
         """What makes the answer uncertain."""
         out = []
-        if not self.all and len(jemalloc.extents):
+        if self.unknown:
             out.append(
                 f"{jemalloc.name}: no thread's tcache was recognized: freed blocks in one may be reported as leaked"
             )

@@ -1,7 +1,8 @@
 """Where jemalloc's structures keep what, by release. Newest first.
 
-From include/jemalloc/internal of each release; the numbers are those of x86-64 and AArch64 with pages of 4 KiB, and were compared with the debug information of builds of 5.2.1, 5.3.0 and 5.3.1. Nothing here is believed by
-release: a table is taken when what it says of a dump holds there (``find``).
+From include/jemalloc/internal of each release; the numbers are those of x86-64 and AArch64 with pages of 4 KiB, and
+were compared with the debug information of builds of 5.2.1, 5.3.0 and 5.3.1. Nothing here is believed by release: a
+table is taken when what it says of a dump holds there (``find``).
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Tcaches:
 class Profile:
     """Offsets in the structures of heap profiling (``MALLOC_CONF=prof:true``).
 
-    ``thread_name`` is a pointer to the name in prof_tdata_t, or where ``inline_name`` the name itself. ``requested`` and
-    ``recent`` (of an extent) and the records of freed blocks came with 5.3.
+    ``thread_name`` is a pointer to the name in prof_tdata_t, or where ``inline_name`` the name itself. ``requested``
+    and ``recent`` (of an extent) and the records of freed blocks came with 5.3.
     """
 
     tctx: int  # in the extent
@@ -89,7 +90,11 @@ _5_3 = Layout(
 )
 _5_2 = Layout(
     "5.2",
-    (Tcaches(False, descriptor=936, arena=952, link=880, small=16, state=-496, large=1000, before=448, arenas_tdata=-48),),
+    (
+        Tcaches(
+            False, descriptor=936, arena=952, link=880, small=16, state=-496, large=1000, before=448, arenas_tdata=-48
+        ),
+    ),
     (_PROFILE_5_2,),
     leaf_state=(0, 0),
     alignment=64,
@@ -98,12 +103,11 @@ _5_2 = Layout(
     nfree=(26, 10),
 )
 
-# Of a jemalloc that was built on a machine with 57 address bits, for one.
-_57_BITS = {"levels": (15, 15, 15), "entry": 16, "pointer": (1 << 64) - 1}
 
-LAYOUTS = (
-    _5_3,
-    replace(_5_3, name="5.3, 57 address bits", leaf_szind=(5, 27), **_57_BITS),
-    _5_2,
-    replace(_5_2, name="5.2, 57 address bits", leaf_szind=(0, 32), leaf_slab=(32, 1), **_57_BITS),
-)
+def _wide(layout: Layout, szind: tuple[int, int], slab: tuple[int, int]) -> Layout:
+    """The same, built on a machine with 57 address bits, for one."""
+    name, all_bits = f"{layout.name}, 57 address bits", (1 << 64) - 1
+    return replace(layout, name=name, levels=(15, 15, 15), entry=16, pointer=all_bits, leaf_szind=szind, leaf_slab=slab)
+
+
+LAYOUTS = (_5_3, _wide(_5_3, szind=(5, 27), slab=(0, 1)), _5_2, _wide(_5_2, szind=(0, 32), slab=(32, 1)))

@@ -85,9 +85,7 @@ impl Heap {
     ) -> PyResult<Self> {
         let mut runs = runs
             .into_iter()
-            .map(|(start, end, number, arena, usable)| {
-                Ok(Run::of_chunks(start.0, end.0, kind(number)?, arena, usable))
-            })
+            .map(|(start, end, number, arena, usable)| Ok(Run::of_chunks(start.0, end.0, kind(number)?, arena, usable)))
             .collect::<PyResult<Vec<_>>>()?;
         let mut maps = Vec::new();
         for (extents, first_arena) in &extents {

@@ -74,9 +74,8 @@ impl Extents {
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let (memory, layout) = (image.inner.clone(), layout.into());
-        let inner = watched(py, progress.as_ref(), |control| {
-            jemalloc::collect(&memory, &layout, root.0, most, control)
-        })?;
+        let inner =
+            watched(py, progress.as_ref(), |control| jemalloc::collect(&memory, &layout, root.0, most, control))?;
         Ok(Extents { inner: Arc::new(inner) })
     }
 
@@ -112,7 +111,7 @@ impl Extents {
         self.inner.at(address.0).map(|extent| row(&self.inner, extent))
     }
 
-    fn list(&self, start: Address, most: usize) -> Vec<Row> {
+    fn following(&self, start: Address, most: usize) -> Vec<Row> {
         let first = self.inner.all.partition_point(|extent| extent.start() < start.0);
         self.inner.all[first..].iter().take(most).map(|extent| row(&self.inner, extent)).collect()
     }

@@ -171,7 +171,7 @@ impl Search<'_> {
             if (at - table) % stride != 0 {
                 return true;
             }
-            let path = path << layout.levels[level] | (at - table) / stride;
+            let path = (path << layout.levels[level]) | ((at - table) / stride);
             if !leaf {
                 if is_table(value) && value != table {
                     self.taste(slot, value, level + 1, path, voters);
@@ -205,13 +205,7 @@ impl Search<'_> {
 }
 
 /// All extents of the tree with that root. With `most`, about so many (to try a layout).
-pub fn collect(
-    image: &Image,
-    layout: &Layout,
-    root: u64,
-    most: usize,
-    control: &Control,
-) -> Result<Extents, Stopped> {
+pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: &Control) -> Result<Extents, Stopped> {
     let mut out = Extents { sizes: layout.sizes.clone(), ..Default::default() };
     let mut tables = vec![(0, root)];
     for level in 0..layout.levels.len() - 1 {
@@ -226,7 +220,7 @@ pub fn collect(
         }
         each_word(image, leaf, leaf.saturating_add(layout.table(last)), BLOCK, |at, entry| {
             if (at - leaf) % layout.entry == 0 {
-                let page = (path << layout.levels[last] | (at - leaf) / layout.entry) * PAGE;
+                let page = ((path << layout.levels[last]) | ((at - leaf) / layout.entry)) * PAGE;
                 reader.entry(&mut out, page, entry, at);
             }
             out.all.len() < most && !control.cancelled()
@@ -253,7 +247,7 @@ fn children(
     for &(path, table) in tables {
         each_word(image, table, table.saturating_add(layout.table(level)), BLOCK, |at, child| {
             if is_table(child) {
-                found.push((path << layout.levels[level] | (at - table) / 8, child));
+                found.push(((path << layout.levels[level]) | ((at - table) / 8), child));
             } else {
                 out.fault(Fault::Missing, child, at);
             }
@@ -418,11 +412,8 @@ impl Extents {
         let used = self.all.iter().filter(|extent| self.in_use(extent));
         used.map(|extent| {
             let usable = self.usable(extent);
-            let (kind, end) = if extent.slab {
-                (Kind::Slab, extent.end())
-            } else {
-                (Kind::Extent, extent.address + usable)
-            };
+            let (kind, end) =
+                if extent.slab { (Kind::Slab, extent.end()) } else { (Kind::Extent, extent.address + usable) };
             let arena = first_arena + u32::from(extent.arena);
             Run { start: extent.address, end, kind, arena, usable, map: first_map + extent.map }
         })

@@ -95,7 +95,10 @@ pub struct Built<T> {
 }
 
 /// The pass over all runs. Runs are dealt out largest first; one thread handles a run.
-pub fn build<I: Index, const P: usize>(mut request: Request, control: &Control) -> Result<Built<Tables<I, P>>, Stopped> {
+pub fn build<I: Index, const P: usize>(
+    mut request: Request,
+    control: &Control,
+) -> Result<Built<Tables<I, P>>, Stopped> {
     let (runs, mut absurd) = believable(request.image, std::mem::take(&mut request.runs));
     let (space, mut dropped) = Space::<P>::new(runs);
     dropped.append(&mut absurd);

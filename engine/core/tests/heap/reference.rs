@@ -27,7 +27,8 @@ fn rows(heap: &dyn Heap, batch: usize) -> Vec<Row> {
 pub fn solve(world: &World, threads: usize) -> Box<dyn Heap> {
     let image = world.image();
     let control = Control::default();
-    let request = Request { image: &image, runs: world.runs.clone(), dead: &world.dead, watch: &[], maps: &[], threads };
+    let request =
+        Request { image: &image, runs: world.runs.clone(), dead: &world.dead, watch: &[], maps: &[], threads };
     let mut heap = model::build(world.word, request, &control).expect("built");
     let mut roots = world.roots.clone();
     for report in heap.reports() {
