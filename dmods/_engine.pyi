@@ -178,8 +178,8 @@ RecordRow = tuple[int, int, int, int, int, int]
 # (where it lies, sequence, whether freed, block, bytes asked for, ns, stack, thread; of a freed block, or zeros: (ns,
 # stack, thread) of its allocation, and (where a copy of its first bytes lies, how many there are))
 LogRow = tuple[int, int, bool, int, int, int, int, int, tuple[int, int, int], tuple[int, int]]
-# (usable size, own mapping, index of the recorder, stack, count, oldest block, its record, blocks kept alive, bytes kept
-# alive); recorder and record are None where nobody recorded them: then the block is the lowest
+# (usable size, own mapping, index of the recorder, stack, count, oldest block, its record, blocks kept alive, bytes
+# kept alive); recorder and record are None where nobody recorded them: then the block is the lowest
 LeakGroup = tuple[int, bool, Optional[int], int, int, int, Optional[RecordRow], int, int]
 
 class Records:

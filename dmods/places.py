@@ -17,6 +17,7 @@ from dmods.glibc.runs import top_size
 from dmods.heap import DIRECT, FREE, INDIRECT, OWN, Block, ProcessHeap
 from dmods.names import describe_code, module_at
 from dmods.ranges import Ranges
+from dmods.records import Record
 from dmods.stacks import Frame
 from dmods.target import Thread
 from dmods.threads import LiveStack, ThreadStack, live_stacks, stacks_of
@@ -31,7 +32,8 @@ class Place:
     """``text`` follows "ADDRESS is"; ``brief`` names the place in a list of addresses.
 
     ``kind``: block, header, top, arena, heap_info, slack (the allocator's memory, but in no chunk); stack, dead stack,
-    thread-local, pthread; module, mapping. ``holds``: whether a pointer that lies here keeps alive what it points to.
+    thread-local, pthread; record; module, mapping. ``holds``: whether a pointer that lies here keeps alive what it
+    points to.
     """
 
     kind: str
@@ -61,7 +63,7 @@ class Places:
     def at(self, address: int) -> list[Place]:
         """What is there, the most telling first; empty where nothing is mapped. (A block may be a stack, too.)"""
         found = [place for place in (self._of_malloc(address), *self._of_threads(address)) if place is not None]
-        return found or list(self._of_modules(address))
+        return found or list(self._of_recorders(address)) or list(self._of_modules(address))
 
     def brief(self, address: int) -> str:
         """The place in a few words, as one of a list: the stack that a block is says more than the block."""
@@ -274,6 +276,21 @@ class Places:
     @cached_property
     def _tls_blocks(self) -> dict[int, Optional[int]]:
         return {pointer: stack.tid for stack in self._stacks if stack.tcb is not None for pointer in self._dtv(stack)}
+
+    # -- the recorders' -------------------------------------------------------------------------------------------
+
+    def _of_recorders(self, address: int) -> Iterator[Place]:
+        """Memory of what recorded the allocations: nothing in it keeps anything alive."""
+        for recording in self.heap.records.recordings:
+            if any(start <= address < end for start, end in recording.own):
+                entry = self.heap.records.at(address)
+                text, brief = f"in the memory of {recording.name}", f"memory of {recording.name}"
+                if isinstance(entry, Record):
+                    text = brief = f"the bufctl (allocation record) of the buffer {entry.address:#x}"
+                elif entry is not None:
+                    text = brief = f"an entry of the transaction log: {entry.address:#x} was {entry.event}"
+                yield Place("record", text, brief, holds=False)
+                return
 
     # -- everything else ------------------------------------------------------------------------------------------
 

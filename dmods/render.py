@@ -44,7 +44,7 @@ def render(  # noqa: PLR0917 (every front end gives all six)
         write(report, command, target, all_notes, out)
         return
     for number, table in enumerate(report.tables):
-        if number:
+        if number and not table.joined:
             out.write("\n")
         for text in _table(table, _bold(out)):
             out.write(text)
@@ -73,6 +73,8 @@ def _table(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
         yield from _plain(table)
     elif table.style == "record":
         yield from _records(table)
+    elif table.fold:
+        yield from _folded(table, bold)
     else:
         yield from _grid(table, bold)
     for line in table.footer:
@@ -108,6 +110,25 @@ def _grid(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
         yield "".join(_line(row, columns, widths) + "\n" for row in texts)
 
 
+def _folded(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
+    """All to the right, as mdb does it, and addresses without leading zeros."""
+    shown = _shown(table)
+    cells = [(index, _hex if column.kind == "address" else _cell(column)) for index, column in shown]
+    headings = [column.heading for _index, column in shown]
+    least = [max(column.width, len(heading)) for (_index, column), heading in zip(shown, headings)]
+    widths = [max(least[place :: table.fold]) for place in range(table.fold)]
+
+    def lines(texts: Sequence[str]) -> Iterator[str]:
+        for start in range(0, len(texts), table.fold):
+            yield " ".join(text.rjust(width) for text, width in zip(texts[start:], widths)).rstrip() + "\n"
+
+    yield from (bold(line[:-1]) + "\n" for line in lines(headings))
+    for row in table.rows:
+        yield from lines(
+            [cell(row[index]) if shown[place][1].name else "" for place, (index, cell) in enumerate(cells)]
+        )
+
+
 def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
     """Numbers to the right, under headings to the right; text to the left."""
     return " ".join(
@@ -117,15 +138,16 @@ def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) 
 
 
 def _plain(table: Table) -> Iterator[str]:
+    space = " " * table.indent
     # With 0x, as mdb's ::walk: these lines are fed to other commands.
     cells = [(index, _prefixed if column.kind == "address" else _cell(column)) for index, column in _shown(table)]
     if len(cells) == 1:  # a walk: as fast as may be
         only, cell = cells[0]
         for batch in batches(table.rows):
-            yield "".join([cell(row[only]) + "\n" for row in batch])
+            yield "".join([space + cell(row[only]) + "\n" for row in batch])
         return
     for batch in batches(table.rows):
-        yield "".join(" ".join(cell(row[index]) for index, cell in cells).rstrip() + "\n" for row in batch)
+        yield "".join(space + " ".join(cell(row[index]) for index, cell in cells).rstrip() + "\n" for row in batch)
 
 
 def _records(table: Table) -> Iterator[str]:
@@ -140,6 +162,8 @@ def _records(table: Table) -> Iterator[str]:
 def _cell(column: Column) -> Cell:
     if column.kind == "address":
         return _padded if column.width >= 16 else _hex
+    if column.kind == "time":
+        return _hex
     return _percent if column.kind == "percent" else _text
 
 

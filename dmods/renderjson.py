@@ -15,12 +15,13 @@ def write(report: Report, command: str, target: Optional[Subject], notes: Callab
     for number, table in enumerate(report.tables):
         out.write(f'{", " if number else ""}{{"name": {dumps(table.name)}, "rows": [')
         # Made from a template: json.dumps() of each row would take four times as long.
-        keys = (dumps(column.name).replace("%", "%%") for column in table.columns)
+        named = [(index, column) for index, column in enumerate(table.columns) if column.name]
+        keys = (dumps(column.name).replace("%", "%%") for _index, column in named)
         row = "{" + ", ".join(f"{key}: %s" for key in keys) + "}"
-        cells = [_json_address if column.kind == "address" else _json_value for column in table.columns]
+        cells = [(index, _json_address if column.kind == "address" else _json_value) for index, column in named]
         between = "\n"
         for batch in batches(table.rows):
-            rows = [row % tuple([cell(value) for cell, value in zip(cells, values)]) for values in batch]
+            rows = [row % tuple([cell(values[index]) for index, cell in cells]) for values in batch]
             out.write(between + ",\n".join(rows))
             between = ",\n"
         out.write("\n]}")

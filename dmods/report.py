@@ -13,8 +13,10 @@ Value = Union[int, float, str, None]
 class Column:
     """A column: ``kind`` tells the renderer what the integers are.
 
-    kinds: "text", "address" (hex; "0x..." in JSON), "bytes", "count", "percent" (a float, 0..100).
-    ``width`` is a least width, for the layouts that mdb's users know by heart.
+    kinds: "text", "address" (hex; "0x..." in JSON), "bytes", "count", "percent" (a float, 0..100), "time" (ns; hex in
+    text, as mdb shows timestamps).
+    ``width`` is a least width, for the layouts that mdb's users know by heart. A column without a name is an empty
+    place in text.
     """
 
     name: str
@@ -36,6 +38,9 @@ class Table:
     style: "grid" (headings and aligned columns), "plain" (no headings: one row a line, cells separated by a space),
     "record" (one "heading: value" line per cell; for the details of one thing).
     ``footer`` lines follow the rows in text only (what they say is in the report's totals for JSON).
+    In text, too: ``fold`` columns of a grid stand on one line, the others on lines below it, as in mdb's two-line
+    heads; ``indent`` spaces stand before each line of a plain table; a ``joined`` one follows the one before without a
+    blank line.
     """
 
     name: str
@@ -44,6 +49,9 @@ class Table:
     style: str = "grid"
     title: str = ""
     footer: Sequence[str] = ()
+    fold: int = 0
+    indent: int = 0
+    joined: bool = False
 
 
 @dataclass

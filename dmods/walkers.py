@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 
 from dmods import heap as heaps
+from dmods import records as allocation_records
 from dmods.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
 from dmods.errors import UsageError
-from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, ProcessHeap
+from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, Block, ProcessHeap
+from dmods.records import Entry, Record, Transaction
+from dmods.recordviews import address_of, event
 from dmods.report import Column, Value
 from dmods.target import Target
 
@@ -38,6 +41,15 @@ _BLOCK = (
     Column("arena"),
     Column("kept_count", "count"),
     Column("kept_bytes", "bytes"),
+)
+_LEAK = (*_BLOCK, Column("buffer", "address"))
+_ENTRY = (
+    Column("address", "address"),
+    Column("buffer", "address"),
+    Column("event"),
+    Column("requested", "bytes"),
+    Column("timestamp", "time"),
+    Column("thread", "count"),
 )
 _ARENA = (
     Column("address", "address"),
@@ -85,6 +97,57 @@ def _in_arena(*states: int) -> Callable[[Target, Optional[int], bool], Rows]:
     return rows
 
 
+def _recorded_leaks(target: Target, within: Optional[int], brief: bool) -> Rows:
+    """The bufctls of direct leaks; the blocks themselves where there are no records."""
+    heap = heaps.of(target)
+    heap.leaks()
+    if not heap.records:
+        plain = _leaked(DIRECT)(target, within, brief)
+        return plain if brief else ((*row, row[0]) for row in plain)
+    if within is None:
+        return _with_bufctls(heap, heap.blocks(DIRECT), None)
+    entry = heap.records.at(within)
+    block = heap.block_at(entry.address if isinstance(entry, Record) else within)
+    if block is None or block.state not in (DIRECT, INDIRECT):
+        raise UsageError(f"{within:#x} is in no leaked block, nor the bufctl of one", "`whatis` says what it is")
+    return _with_bufctls(heap, heap.blocks(DIRECT), block)
+
+
+def _with_bufctls(heap: ProcessHeap, blocks: Iterable[Block], alike: Optional[Block]) -> Iterator[Sequence[Value]]:
+    """With ``alike`` those of its size that were allocated by the same stack."""
+    wanted = _kin(heap, alike) if alike is not None else None
+    for block in blocks:
+        if wanted is None or ((block.size, block.mmapped) == wanted[:2] and _kin(heap, block) == wanted):
+            record = heap.records.of_block(block.address)
+            at = record.bufctl if record is not None else block.address
+            kept = (block.kept_count, block.kept_bytes)
+            yield at, block.size, STATES[block.state], arena_name(block.arena), *kept, block.address
+
+
+def _kin(heap: ProcessHeap, block: Block) -> tuple[int, bool, Sequence[object]]:
+    record = heap.records.of_block(block.address)
+    return block.size, block.mmapped, record.stack.frames if record is not None else ()
+
+
+def _bufctls(target: Target, _within: Optional[int], brief: bool) -> Rows:
+    entries = allocation_records.require(target).all()
+    return ((entry.bufctl,) for entry in entries) if brief else (_entry(entry) for entry in entries)
+
+
+def _log(target: Target, within: Optional[int], brief: bool) -> Rows:
+    records = allocation_records.require(target, log=True)
+    entries: Iterable[Transaction] = records.log()
+    if within is not None:
+        last = records.last_of(within)
+        entries = [last, *last.history()] if last is not None else []
+    return ((entry.at,) for entry in entries) if brief else (_entry(entry) for entry in entries)
+
+
+def _entry(entry: Entry) -> Sequence[Value]:
+    thread = entry.thread.tid
+    return address_of(entry), entry.address, event(entry), entry.requested, entry.time, thread
+
+
 def _leaked(*states: int) -> Callable[[Target, Optional[int], bool], Rows]:
     def rows(target: Target, within: Optional[int], brief: bool) -> Rows:
         heap = heaps.of(target)
@@ -123,14 +186,18 @@ def _mappings(target: Target, _within: Optional[int], _brief: bool) -> Rows:
     return [(m.start, m.end, m.flags, m.path, m.offset if m.path is not None else None) for m in target.mappings()]
 
 
+_SAME_ADDRESS = "only what happened to the buffer that ADDR is, or was, in"
 _SAME_ARENA = "only those in the arena that ADDR is, or points into"
 _ALIKE = "only those like the leaked block that ADDR points into: of its size"
+_ALIKE_RECORDED = "only those like that of ADDR, a bufctl or a leaked block: of its size and stack"
 
 WALKERS: Mapping[str, Walker] = {
-    "leak": Walker("direct leaks (the bufctls, where there are any)", _BLOCK, _leaked(DIRECT), _ALIKE, True),
+    "leak": Walker("direct leaks: their bufctls, where there are any", _LEAK, _recorded_leaks, _ALIKE_RECORDED, True),
     "leakbuf": Walker("every leaked buffer, direct and indirect", _BLOCK, _leaked(DIRECT, INDIRECT), _ALIKE, True),
     "buf": Walker("allocated buffers, leaked ones too", _BLOCK, _in_arena(LIVE, DIRECT, INDIRECT), _SAME_ARENA, True),
     "freebuf": Walker("free buffers, in a tcache, fastbin or bin", _BLOCK, _in_arena(FREE), _SAME_ARENA, True),
+    "bufctl": Walker("allocation records of live buffers, by buffer", _ENTRY, _bufctls),
+    "log": Walker("the transaction log: what was allocated and freed, newest first", _ENTRY, _log, _SAME_ADDRESS),
     "arena": Walker("malloc's arenas: struct malloc_state", _ARENA, _arenas, of_heap=True),
     "thread": Walker("threads: the thread pointer (struct pthread on x86)", _THREAD, _threads),
     "mapping": Walker("mappings: where each begins", _MAPPING, _mappings),

@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Optional
 
 from dmods import heap as heaps
+from dmods import leakgroups
 from dmods.blocks import arena_name
+from dmods.callers import UNKNOWN, Callers
 from dmods.command import Argument, Command
 from dmods.content import look
 from dmods.errors import UsageError
-from dmods.heap import DIRECT, INDIRECT, Group, Leaks, ProcessHeap
+from dmods.heap import DIRECT, INDIRECT, Leaks, ProcessHeap
+from dmods.leakgroups import LeakGroup
+from dmods.records import HOW, Record
+from dmods.recordviews import audit
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
 _MOST_DETAILS = 32
 RULE = "-" * 72
-UNKNOWN = "?"  # the caller of a block without an allocation record
 
 # mdb's layout: see the libumem tutorial. What more is known stands to its right.
-GROUPS = (
-    Column("cache", width=16),
-    Column("leaked", "count", width=7),
-    Column("buffer", "address", width=17),
-    Column("caller", width=6),
+_KEEPS = (
     Column("keeps", width=0, title="KEEPS ALIVE"),
     Column("bytes", "bytes", hidden=True),
     Column("kept_count", "count", hidden=True),
     Column("kept_bytes", "bytes", hidden=True),
 )
+_LEAKED = Column("leaked", "count", width=7)
+_BUFFER = Column("buffer", "address", width=17)
+GROUPS = (Column("cache", width=16), _LEAKED, _BUFFER, Column("caller", width=6), *_KEEPS)
+RECORDED = (
+    Column("cache", width=16),
+    _LEAKED,
+    Column("bufctl", "address", width=17),
+    Column("caller", width=6),
+    *_KEEPS,
+    replace(_BUFFER, hidden=True),
+    Column("requested", "bytes", hidden=True),
+)
 OVERSIZED = (
     Column("size", "bytes", width=16, title="BYTES"),
-    GROUPS[1],
+    _LEAKED,
     Column("vmem_seg", "address", width=17),
-    *GROUPS[3:],
+    Column("caller", width=6),
+    *_KEEPS,
+    *RECORDED[-2:],
 )
 DETAILS = (
     Column("buffer", "address", width=16),
@@ -49,21 +65,24 @@ INDIRECTS = (Column("buffer", "address", width=16), Column("size", "bytes"), Col
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     heap = heaps.of(target, refresh=args.force)
+    callers = Callers(target)
     report = Report(notes=list(heap.notes))
     if not heap.found:
         report.notes.insert(0, heaps.NO_HEAP)
     leaks = heap.leaks()
     report.notes.extend(heap.roots.notes)
-    groups = leaks.groups
+    groups = leakgroups.groups(heap, callers)
+    report.notes.extend(heap.records.notes)
     if args.what is not None:
-        groups = _only(heap, target.evaluate(args.what), args.what, report)
-    groups = sorted(groups, key=lambda g: (-(g.count * g.size + g.kept_bytes), g.first))
-    shown = groups if args.top is None else groups[: args.top]
+        groups = _only(heap, callers, groups, args.what, report)
+    shown = groups if args.top is None else _largest(groups, args.top)
     if len(shown) < len(groups):
         report.notes.append(f"{len(groups) - len(shown)} smaller groups are not shown (--top)")
+    if heap.records.sampled and any(group.record is None for group in shown):
+        report.notes.append(f"only samples were recorded: of the other leaks the caller is not known ({UNKNOWN})")
     _add_groups(report, shown, leaks)
     if args.details:
-        report.tables.append(Table("details", DETAILS, list(_details(heap, shown, report.notes))))
+        report.tables.extend(_details(heap, callers, shown, report.notes))
     if args.indirect:
         report.tables.append(Table("indirect", INDIRECTS, _indirects(heap), title="Indirectly leaked"))
     report.totals = _totals(leaks)
@@ -74,35 +93,71 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     return report
 
 
-def _only(heap: ProcessHeap, address: int, text: str, report: Report) -> list[Group]:
-    """The leak that the address points into; by function only where there are allocation records."""
-    block = heap.block_at(address)
-    if block is None:
+def _largest(groups: Sequence[LeakGroup], most: int) -> list[LeakGroup]:
+    """Those that hold most, in the order in which they were."""
+    chosen = sorted(groups, key=lambda group: -(group.bytes + group.kept_bytes))[:most]
+    return sorted(chosen, key=lambda group: group.order)
+
+
+def _only(heap: ProcessHeap, callers: Callers, groups: list[LeakGroup], text: str, report: Report) -> list[LeakGroup]:
+    """The leak that the address points into, or whose record it is; else those with the address, or the function there,
+    in their stack."""
+    address = heap.target.evaluate(text)
+    entry = heap.records.at(address)
+    block = heap.block_at(entry.address if isinstance(entry, Record) else address)
+    if block is not None:
+        if block.state not in (DIRECT, INDIRECT):
+            raise UsageError(f"the block at {block.address:#x} is not leaked", "`whatis` says what it is")
+        return [leakgroups.of_block(heap, callers, block)]
+    if not heap.records:
         report.notes.append(
             f"no leak has {text} in its stack: there are no allocation records (CALLER {UNKNOWN}); "
-            "an address within a block works"
+            f"an address within a block works. {HOW[0].upper()}{HOW[1:]}"
         )
         return []
-    if block.state not in (DIRECT, INDIRECT):
-        raise UsageError(f"the block at {block.address:#x} is not leaked", "`whatis` says what it is")
-    return [Group(block.size, block.allocator, block.single, 1, block.address, block.kept_count, block.kept_bytes)]
+    found = leakgroups.through(heap, callers, groups, address)
+    if not found:
+        report.notes.append(f"no leak has {text} in its stack")
+    return found
 
 
-def _add_groups(report: Report, groups: list[Group], leaks: Leaks) -> None:
-    small = [group for group in groups if not group.single]
+def _add_groups(report: Report, groups: list[LeakGroup], leaks: Leaks) -> None:
+    recorded = [group for group in groups if not group.single and group.record is not None]
+    unknown = [group for group in groups if not group.single and group.record is None]
     large = [group for group in groups if group.single]
-    footer = _footer(leaks)
-    if small or not large:
-        rows: list[tuple[Value, ...]] = [(group.cache, *_row(group)) for group in small]
-        report.tables.append(Table("leaks", GROUPS, rows, footer=() if large else footer))
+    tables: list[Table] = []
+    recorded_columns, plain, oversized = (
+        columns if any(group.kept_count for group in groups) else _without_keeps(columns)
+        for columns in (RECORDED, GROUPS, OVERSIZED)
+    )
+    if recorded:
+        rows = [(group.cache, *_row(group), group.first, _requested(group)) for group in recorded]
+        tables.append(Table("leaks", recorded_columns, rows))
+    if unknown or not (recorded or large):
+        rows = [(group.cache, *_row(group)) for group in unknown]
+        tables.append(Table("unrecorded" if recorded else "leaks", plain, rows))
     if large:
-        rows = [(group.size, *_row(group)) for group in large]
-        report.tables.append(Table("oversized", OVERSIZED, rows, footer=footer))
+        rows = [(group.size, *_row(group), group.first, _requested(group)) for group in large]
+        tables.append(Table("oversized", oversized, rows))
+    tables[-1].footer = _footer(leaks)
+    report.tables.extend(tables)
 
 
-def _row(group: Group) -> tuple[Value, ...]:
+def _without_keeps(columns: Sequence[Column]) -> Sequence[Column]:
+    """As the libumem tutorial has it: nothing keeps anything alive."""
+    return [replace(column, hidden=column.hidden or column.name == "keeps") for column in columns]
+
+
+def _row(group: LeakGroup) -> tuple[Value, ...]:
+    """From "leaked" on."""
+    place = group.record.bufctl if group.record is not None else group.first
     keeps = f"{_count(group.kept_count)}, {group.kept_bytes} bytes" if group.kept_count else ""
-    return group.count, group.first, UNKNOWN, keeps, group.count * group.size, group.kept_count, group.kept_bytes
+    return group.count, place, group.caller.text, keeps, group.bytes, group.kept_count, group.kept_bytes
+
+
+def _requested(group: LeakGroup) -> Optional[int]:
+    """Bytes that were asked for, of the representative."""
+    return group.record.requested if group.record is not None else None
 
 
 def _footer(leaks: Leaks) -> list[str]:
@@ -121,14 +176,25 @@ def _count(count: int) -> str:
     return f"{count} {_noun(count)}"
 
 
-def _details(heap: ProcessHeap, groups: list[Group], notes: list[str]) -> Iterator[tuple[Value, ...]]:
-    """A row for each representative. Who points to one is searched for in all memory, so there is a limit."""
+def _details(heap: ProcessHeap, callers: Callers, groups: list[LeakGroup], notes: list[str]) -> Iterator[Table]:
+    """A row for each representative, and its record as `bufctl -v` shows it. Who points to one is searched for in all
+    memory, so there is a limit."""
+    if len(groups) > _MOST_DETAILS:
+        notes.append(f"details of the first {_MOST_DETAILS} of {len(groups)} groups; `whatis` has those of any block")
+    yield Table("details", DETAILS, list(_looks(heap, groups[:_MOST_DETAILS])))
+    for number, group in enumerate(groups[:_MOST_DETAILS], 1):
+        if group.record is not None:
+            tables = list(audit(heap.target, callers, group.record, f" {number}"))
+            each = f"{_count(group.count)}, {group.size} bytes each, {group.bytes} bytes total"
+            tables[0].title = f"{group.cache} leak: {each}"
+            yield from tables
+
+
+def _looks(heap: ProcessHeap, groups: list[LeakGroup]) -> Iterator[tuple[Value, ...]]:
     from dmods.places import Places
 
     places = Places(heap)
-    if len(groups) > _MOST_DETAILS:
-        notes.append(f"details of the first {_MOST_DETAILS} of {len(groups)} groups; `whatis` has those of any block")
-    for group in groups[:_MOST_DETAILS]:
+    for group in groups:
         block = heap.block_at(group.first)
         if block is None:
             continue
@@ -196,12 +262,17 @@ COMMAND = Command(
         "Conservative mark from registers, stacks from SP up, the data of every module, TLS and all other memory\n"
         "that is not malloc's; a pointer anywhere into a block keeps it alive. A direct leak is one that no other\n"
         "leaked block leads to (of a cycle: the lowest address); what leaks with it is indirect, and is counted\n"
-        "with one direct leak. Results are kept until the process moves."
+        "with one direct leak. Results are kept until the process moves.\n\n"
+        "Where allocations were recorded (`dmods run -- PROG`), leaks are added up by stack, the oldest stands for\n"
+        "the others, and BUFCTL (VMEM_SEG for those with a mapping of their own) is its record: see `bufctl_audit`."
     ),
     run=run,
     arguments=(
         Argument(
-            "-d", "--details", action="store_true", help="show what each representative looks like and who points to it"
+            "-d",
+            "--details",
+            action="store_true",
+            help="show what each representative looks like, who points to it, and its allocation record",
         ),
         Argument("-f", "--force", action="store_true", help="compute anew"),
         Argument("-i", "--indirect", action="store_true", help="list the indirectly leaked blocks too"),
@@ -219,5 +290,6 @@ COMMAND = Command(
         ("findleaks", "direct leaks by size, with a representative of each"),
         ("findleaks -d --top 3", "the three largest groups in detail"),
         ("findleaks 0x55d0c8a012a0", "the leaked block at this address"),
+        ("findleaks func_leak", "what was allocated from func_leak down, where allocations were recorded"),
     ),
 )

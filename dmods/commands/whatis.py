@@ -10,10 +10,12 @@ from typing import Optional
 from dmods import _engine
 from dmods import heap as heaps
 from dmods.blocks import STATES, arena_name
+from dmods.callers import Callers
 from dmods.command import Argument, Command
 from dmods.content import Content, look, mapping_of
 from dmods.heap import DIRECT, INDIRECT, Block, ProcessHeap
 from dmods.places import Places
+from dmods.recordviews import sentence
 from dmods.report import Column, Report, Table, Value
 from dmods.roots import readable
 from dmods.target import AddressRange, Target
@@ -40,6 +42,16 @@ BLOCK = (
     Column("keeps_bytes", "bytes", title="  bytes it keeps alive"),
     Column("leaked_with", "address", title="  kept alive by the leaked block"),
     Column("looks_like", title="  looks like"),
+    Column("requested", "bytes", title="  bytes asked for"),
+    Column("allocated_by", title="  allocated by"),
+    Column("bufctl", "address", title="  its record (bufctl)"),
+)
+FREED = (
+    Column("address", "address", title="freed buffer"),
+    Column("requested", "bytes", title="  bytes asked for"),
+    Column("freed_by", title="  freed by"),
+    Column("allocated_by", title="  allocated by"),
+    Column("log", "address", title="  its entry in the log"),
 )
 CONTENT = (Column("offset", "address", title="+"), Column("address", "address", width=16), Column("what"))
 REFERRERS = (
@@ -70,6 +82,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.tables.append(_record("block", BLOCK, _block(heap, block, address, content)))
         if content.points_to:
             report.tables.append(Table("points_to", CONTENT, content.points_to, title="points to"))
+    if heap.records:
+        report.tables.extend(_freed(heap, block, address))
+        report.notes.extend(heap.records.notes)
     if mapping is not None:
         columns = MAPPING if mapping.path is not None else _without(MAPPING, "offset", "path")
         report.tables.append(Table("mapping", columns, [_mapping(mapping, address)]))
@@ -120,7 +135,32 @@ def _block(heap: ProcessHeap, block: Block, address: int, content: Content) -> t
         block.kept_bytes if direct else None,
         _direct_leak(heap, block) if block.state == INDIRECT else None,
         content.summary() or None,
+        *_allocation(heap, block),
     )
+
+
+def _allocation(heap: ProcessHeap, block: Block) -> tuple[Value, Value, Value]:
+    """(bytes asked for, by whom, where the record lies) of an allocated block."""
+    record = heap.records.of_block(block.address) if block.state != heaps.FREE else None
+    if record is None:
+        return None, None, None
+    callers = Callers(heap.target)
+    by = sentence(callers, record.recording, record.thread, record.time, record.stack)
+    return record.requested, by, record.bufctl
+
+
+def _freed(heap: ProcessHeap, block: Optional[Block], address: int) -> Iterator[Table]:
+    """Who freed what was there last, where the log goes back to it."""
+    if block is not None and block.state != heaps.FREE:
+        return
+    last = heap.records.last_of(address)
+    if last is None or not last.freed:
+        return
+    callers = Callers(heap.target)
+    by = sentence(callers, last.recording, last.thread, last.time, last.stack)
+    before = sentence(callers, last.recording, last.alloc_thread, last.alloc_time, last.alloc_stack)
+    row = (last.address, last.requested, by, before if last.alloc_stack.frames else None, last.at)
+    yield _record("freed", FREED, row)
 
 
 def _direct_leak(heap: ProcessHeap, block: Block) -> Optional[int]:
@@ -187,7 +227,8 @@ COMMAND = Command(
     description=(
         "For a block: allocator, arena, size, whether allocated, free (and on which list) or leaked, what it looks\n"
         "like (C++ class by its vtable, string, what its words point to), and where pointers to it lie: variables,\n"
-        "stacks with their frames, registers, other blocks; those that keep it alive first."
+        "stacks with their frames, registers, other blocks; those that keep it alive first. Where allocations were\n"
+        "recorded: who allocated it, and, as far as the log goes back, who freed it."
     ),
     run=run,
     arguments=(

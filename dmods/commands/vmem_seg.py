@@ -1,0 +1,80 @@
+"""The record of an oversized allocation: a block with a mapping of its own."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Optional
+
+from dmods import heap as heaps
+from dmods import records
+from dmods.callers import Callers
+from dmods.command import Argument, Command
+from dmods.commands.bufctl import ADDRESS
+from dmods.errors import UsageError
+from dmods.heap import Block
+from dmods.records import Record
+from dmods.recordviews import CALLER, REQUESTED, stack_table
+from dmods.report import Column, Report, Table
+from dmods.target import Target
+
+BRIEF = (
+    Column("addr", "address", width=16),
+    Column("type", width=4),
+    Column("start", "address", width=16),
+    Column("end", "address", width=16),
+    Column("size", "bytes"),
+    CALLER,
+    REQUESTED,
+)
+HEAD = (
+    Column("addr", "address", width=16),
+    Column("type", width=4),
+    Column("start", "address", width=16),
+    Column("end", "address", width=16),
+    Column("size", "bytes", width=16),
+    Column("", width=16),
+    Column("", width=4),
+    Column("thread", "count", width=16),
+    Column("timestamp", "time", width=16),
+    Column("caller", hidden=True),
+    Column("requested", "bytes", hidden=True),
+)
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    found = records.require(target)
+    heap = heaps.of(target)
+    address = target.evaluate(args.address)
+    entry = found.at(address)
+    record = entry if isinstance(entry, Record) else None
+    block = heap.block_at(record.address if record is not None else address)
+    if block is None or block.state == heaps.FREE:
+        raise UsageError(f"{args.address} is in no buffer", "`mdb whatis` says what it is")
+    if not block.mmapped:
+        raise UsageError(f"{args.address} is of a buffer that is not oversized", f"bufctl_audit {args.address}")
+    callers = Callers(target)
+    record = record or found.of_block(block.address)
+    return Report(list(_tables(callers, block, record, args.verbose)), notes=[*found.notes, *heap.notes])
+
+
+def _tables(callers: Callers, block: Block, record: Optional[Record], verbose: bool) -> list[Table]:
+    extent = (record.bufctl if record is not None else None, "ALLC", block.address, block.end, block.size)
+    caller = callers.caller(record.stack).text if record is not None else None
+    requested = record.requested if record is not None else None
+    if not verbose or record is None:
+        return [Table("vmem_seg", BRIEF, [(*extent, caller, requested)])]
+    head = (*extent, None, None, record.thread.tid, record.time, caller, requested)
+    return [Table("vmem_seg", HEAD, [head], fold=5), stack_table(callers, record.stack)]
+
+
+COMMAND = Command(
+    name="vmem_seg",
+    summary="the record of an oversized allocation, one that has a mapping of its own",
+    run=run,
+    arguments=(
+        Argument("-v", "--verbose", action="store_true", help="with thread, timestamp and stack"),
+        ADDRESS,
+    ),
+    requires=("userland", "audit"),
+    examples=(("vmem_seg -v 0x7f3a1c0025c0", "the record that findleaks shows under VMEM_SEG"),),
+)

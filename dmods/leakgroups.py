@@ -1,0 +1,100 @@
+"""Direct leaks added up: by size, and by stack where there are allocation records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from dmods import _engine
+from dmods.callers import Caller, Callers
+from dmods.heap import DIRECT, Block, ProcessHeap
+from dmods.records import Record, Stack, record
+
+NO_STACK = Stack((), False)
+_BATCH = 1 << 18  # leaks that are added up at once
+
+
+@dataclass(frozen=True)
+class LeakGroup:
+    """``first`` is the oldest, and ``record`` its own; where there are no records (None), the one with the lowest
+    address. ``size`` and ``kept_bytes`` are usable bytes."""
+
+    size: int
+    mmapped: bool
+    count: int
+    first: int
+    kept_count: int
+    kept_bytes: int
+    record: Optional[Record]
+    stack: Stack
+    caller: Caller
+
+    @property
+    def cache(self) -> str:
+        return f"malloc-{self.size}"
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.size
+
+    @property
+    def order(self) -> tuple[bool, str, int, int, int]:
+        """As mdb sorts: by caller. Those without a record come last, the largest first."""
+        if self.record is not None:
+            return False, self.caller.text, self.caller.pc, self.size, self.record.bufctl
+        return True, "", 0, -(self.bytes + self.kept_bytes), self.first
+
+
+def groups(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
+    """Every direct leak, in the order in which they are listed."""
+    if not heap.records:
+        plain = (
+            (group.size, group.mmapped, None, 0, group.count, group.first, None, group.kept_count, group.kept_bytes)
+            for group in heap.leaks().groups
+        )
+        return sorted((_group(heap, callers, row) for row in plain), key=lambda group: group.order)
+    heap.leaks()
+    rows = [recording.rows for recording in heap.records.recordings]
+    found: dict[object, LeakGroup] = {}
+    start = 0
+    while batch := heap.index.blocks([DIRECT], start, _BATCH):
+        start = batch[-1][0] + 1
+        for row in _engine.group_leaks(rows, batch):
+            _add(found, _group(heap, callers, row))
+    return sorted(found.values(), key=lambda group: group.order)
+
+
+def of_block(heap: ProcessHeap, callers: Callers, block: Block) -> LeakGroup:
+    """The block as a group of its own."""
+    own = heap.records.of_block(block.address)
+    stack = own.stack if own is not None else NO_STACK
+    kept = (block.kept_count, block.kept_bytes)
+    return LeakGroup(block.size, block.mmapped, 1, block.address, *kept, own, stack, callers.caller(stack))
+
+
+def through(heap: ProcessHeap, callers: Callers, found: Iterable[LeakGroup], address: int) -> list[LeakGroup]:
+    """Those with the address, or the function that begins there, in their stack."""
+    return [group for group in found if callers.passes(group.stack, address)]
+
+
+def _group(heap: ProcessHeap, callers: Callers, row: _engine.LeakGroup) -> LeakGroup:
+    size, mmapped, recorder, _stack, count, first, own, kept_count, kept_bytes = row
+    known = record(heap.records.recordings[recorder], own) if recorder is not None and own is not None else None
+    stack = known.stack if known is not None else NO_STACK
+    return LeakGroup(size, mmapped, count, first, kept_count, kept_bytes, known, stack, callers.caller(stack))
+
+
+def _add(found: dict[object, LeakGroup], group: LeakGroup) -> None:
+    """Batches know nothing of each other."""
+    key = (group.size, group.mmapped, group.record is None, tuple(group.stack.frames))
+    before = found.get(key)
+    if before is not None:
+        older, younger = sorted((before, group), key=lambda g: (g.record.time if g.record is not None else 0, g.first))
+        group = replace(
+            older,
+            count=older.count + younger.count,
+            kept_count=older.kept_count + younger.kept_count,
+            kept_bytes=older.kept_bytes + younger.kept_bytes,
+        )
+    found[key] = group
