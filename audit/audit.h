@@ -61,7 +61,8 @@ enum {
     FRAME_INDIRECT = 32,
 };
 
-/* Of each thread, in its static TLS: it comes and goes with the thread. No pointer to a block ever stays here. */
+/* Of each thread, in its static TLS: it comes and goes with the thread. The rbp of a frame
+ * may be anything, a pointer to a block too: root.tls_offset tells readers where this is. */
 struct thread {
     uint32_t index; /* in root.threads; 0: too many threads */
     bool known, walking, complete;

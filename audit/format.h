@@ -211,6 +211,10 @@ struct dmods_audit_root {
 
     struct dmods_audit_bits freed; /* of a record: see dmods_audit_shadow */
     uint32_t reserved;
+
+    /* The auditor's own memory in every thread, as in `ranges`: tls_size bytes from the thread pointer + tls_offset. */
+    int64_t tls_offset;
+    uint64_t tls_size;
 };
 
 #endif

@@ -103,6 +103,8 @@ static enum mode set_up(void) {
                                               .entry_size = sizeof(struct dmods_audit_thread),
                                               .count = 1};
     list_library();
+    root.tls_offset = (intptr_t)&self_thread - (intptr_t)__builtin_thread_pointer();
+    root.tls_size = sizeof self_thread;
     clock_start();
     cfi_start();
     if (!shadow_start() || !stacks_start() || !log_start()) {

@@ -24,6 +24,7 @@ _MOST_ROOTS = 64  # places with the magic that are looked at
 _MOST_RANGES = 1 << 16
 _MOST_THREADS = 1 << 20
 _MOST_FRAMES = 1 << 12
+_MOST_TLS = 1 << 20
 
 
 class Table(NamedTuple):
@@ -75,6 +76,7 @@ class Root(NamedTuple):
     lost_records: int
     lost_stacks: int
     status: str
+    tls: tuple[int, int]  # from the thread pointer on, size
 
 
 _HEAD = struct.Struct("<16s3I4x")
@@ -85,8 +87,9 @@ _TABLE = struct.Struct("<Q3I4xQ")
 _RING = struct.Struct("<2QI4xQ")
 _ARRAY = struct.Struct("<QI4xQ")
 _FIGURES = struct.Struct("<12Q")
-_STATUS = struct.Struct("<256s")
-_PARTS = (_HEAD, _OPTIONS, _CLOCK, _SHADOW, _TABLE, _TABLE, _RING, _RING, _ARRAY, _FIGURES, _STATUS)
+_STATUS = struct.Struct("<256s16x")
+_LATER = struct.Struct("<8xqQ")
+_PARTS = (_HEAD, _OPTIONS, _CLOCK, _SHADOW, _TABLE, _TABLE, _RING, _RING, _ARRAY, _FIGURES, _STATUS, _LATER)
 _SIZE = sum(part.size for part in _PARTS)
 _THREAD = struct.Struct("<2I2Q16s")
 _RANGE = struct.Struct("<2QI")
@@ -103,7 +106,9 @@ def parse(data: bytes) -> Optional[Root]:
     for part in _PARTS[1:]:
         fields.append(part.unpack_from(data, at))
         at += part.size
-    (text, frames, sample, *_more), clock, shadow, stacks, threads, log, contents, ranges, figures, (status,) = fields
+    (text, frames, sample, *_more), clock, shadow, stacks, threads, log, contents, ranges, figures, (status,), tls = (
+        fields
+    )
     moments = [Moment(*clock[index : index + 3]) for index in (2, 6, 9)]
     bits = shadow[9:]
     return Root(
@@ -126,6 +131,7 @@ def parse(data: bytes) -> Optional[Root]:
         figures[1],
         figures[2],
         _text(status),
+        (tls[0], tls[1]),
     )
 
 
@@ -196,11 +202,15 @@ def _recording(target: Target, root: Root) -> Recording:
         return records
 
     own = list(_own(target, root, words))
+    offset, size = root.tls
+    pointers = [thread.registers.get(target.arch.thread_pointer, 0) for thread in target.threads()]
+    plausible = abs(offset) < _MOST_TLS and size < _MOST_TLS
     return Recording(
         name=NAME,
         load=load,
         threads=list(_threads(words, root.threads)),
         own=own,
+        scratch=[(p + offset, p + offset + size) for p in pointers if p and plausible],
         mean=root.sample,
         epoch=root.latest.realtime - root.latest.monotonic if root.latest.monotonic else None,
         log=root.log.capacity > 0,
@@ -251,10 +261,10 @@ def _threads(words: Words, table: Table) -> Iterator[RecordedThread]:
 
 def _own(target: Target, root: Root, words: Words) -> Iterator[tuple[int, int]]:
     """The auditor's memory: ranges that no mapping holds, and such as are not writable, are none."""
+    writable = Ranges((m.start, m.end) for m in target.mappings() if "w" in m.flags)
     entries, entry_size, count = root.ranges
     if entry_size < _RANGE.size:
         return
-    writable = Ranges((m.start, m.end) for m in target.mappings() if "w" in m.flags)
     data = words.image.read(entries, min(count, _MOST_RANGES) * entry_size)
     for offset in range(0, len(data) - _RANGE.size + 1, entry_size):
         start, end, kind = _RANGE.unpack_from(data, offset)

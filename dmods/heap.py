@@ -100,7 +100,7 @@ class ProcessHeap:
         self.jemallocs = survey.jemallocs
         self.owned = survey.owned
         self.notes.extend(survey.notes)
-        self.roots: Roots = find_roots(target, self.owned, self.records.own)
+        self.roots: Roots = find_roots(target, self.owned, self.records)
         self.index = self._index()
         self.reports = self.index.reports()
         watched = [chunk for report in self.reports for chunk in report["watched"]]

@@ -40,7 +40,8 @@ class Recording:
     """What one recorder left in the process. ``load`` reads it, when it is first asked for.
 
     A row's thread is an index into ``threads``, whose first entry stands for an unknown one. ``own`` is the recorder's
-    own memory: nothing in it is a leak, and nothing in it keeps a block alive. ``mean`` is how many bytes lie between
+    own memory: nothing in it is a leak, and nothing in it keeps a block alive; nor does ``scratch``, the recorder's words
+    within memory of others (thread-local variables). ``mean`` is how many bytes lie between
     two samples on average, 0 where every block was recorded. ``epoch`` is what makes a record's ns (CLOCK_MONOTONIC)
     those of CLOCK_REALTIME; None: not known. ``log``: whether it keeps transactions.
     """
@@ -49,6 +50,7 @@ class Recording:
     load: Callable[[], _engine.Records]
     threads: Sequence[RecordedThread]
     own: Sequence[tuple[int, int]] = ()
+    scratch: Sequence[tuple[int, int]] = ()
     mean: int = 0
     epoch: Optional[int] = None
     log: bool = False
@@ -184,6 +186,11 @@ class Records:
     def own(self) -> list[tuple[int, int]]:
         """The recorders' own memory."""
         return [extent for recording in self.recordings for extent in recording.own]
+
+    @property
+    def scratch(self) -> list[tuple[int, int]]:
+        """The recorders' words within others' memory."""
+        return [extent for recording in self.recordings for extent in recording.scratch]
 
     @property
     def sampled(self) -> bool:

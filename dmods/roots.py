@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from dmods import _engine, elf
 from dmods.errors import DmodsError
 from dmods.ranges import Ranges
+from dmods.records import Records
 from dmods.target import AddressRange, Target, Thread
 from dmods.threads import ThreadStack, live_stacks, stacks_of
 
@@ -36,14 +37,19 @@ class Roots:
     thread_pointers: list[int] = field(default_factory=list)  # of exited threads and forked-away ones, too
 
 
-def find(target: Target, owned: Ranges, recorders: Iterable[tuple[int, int]] = ()) -> Roots:
+def find(target: Target, owned: Ranges, records: Records) -> Roots:
     """The roots of a process whose allocator owns ``owned``. ``dead`` may lie within blocks, too (stacks that a
-    program allocated). What ``recorders`` of allocations wrote down of a block does not keep it alive."""
+    program allocated). What the recorders of allocations wrote down of a block does not keep it alive."""
     roots = Roots()
+<<<<<<< HEAD
     excluded = Ranges([*owned, *recorders])
     stacks = stacks_of(target, list(excluded))
     roots.thread_pointers = [stack.tcb for stack in stacks if stack.tcb is not None]
     dead = Ranges(_dead_stacks(target, stacks))
+=======
+    excluded = Ranges([*owned, *records.own])
+    dead = Ranges([*_dead_stacks(target, excluded), *records.scratch])
+>>>>>>> 007fefa (Tests of the commands on audit records against the program's own account; the auditor tells where its thread-local memory is)
     roots.dead = list(dead)
     for thread in target.threads():
         roots.values.extend(thread.registers.values())

@@ -1,0 +1,47 @@
+"""``bufctl``: a record in a line, and the history of an address."""
+
+from __future__ import annotations
+
+from tests.auditkit import answer, callers, text
+
+
+def test_a_line_says_what_the_program_knew() -> None:
+    target, truth, told = callers()
+    for block in truth.blocks.values():
+        (row,) = answer(target, "bufctl", hex(block.address))["tables"]["bufctl"]
+        freed = block.state == "freed"
+        known = told[block.address]
+        assert row["event"] == ("freed" if freed else "live")
+        assert row["bufaddr"] == hex(block.address)
+        assert row["requested"] == block.size
+        if not freed:
+            assert row["thread"] == known.tid
+            assert known.before <= row["timestamp"] <= known.after
+            name = "libc.so.6`strdup" if block.name == "by_strdup" else block.name
+            assert row["caller"].startswith(f"{name}+0x")
+
+
+def test_verbose_is_bufctl_audit() -> None:
+    target, truth, _told = callers()
+    live = hex(next(iter(truth.addresses("live"))))
+    assert text(target, "bufctl", "-v", live) == text(target, "bufctl_audit", live)
+
+
+def test_the_history_of_an_address_is_newest_first() -> None:
+    """three_times() frees a block whose place the next one gets."""
+    target, truth, _told = callers()
+    reused = min(b.address for b in truth.blocks.values() if b.size == 2000)
+    rows = answer(target, "bufctl", "-H", hex(reused))["tables"]["bufctl"]
+    events = [row["event"] for row in rows]
+    assert events[:4] == ["live", "allocated", "freed", "allocated"]
+    assert rows[0]["timestamp"] == rows[1]["timestamp"]
+    times = [row["timestamp"] for row in rows]
+    assert times == sorted(times, reverse=True)
+    assert [row["caller"].partition("+0x")[0] for row in rows[:4]] == ["by_malloc", "by_malloc", *["three_times"] * 2]
+
+
+def test_the_heading_is_mdbs() -> None:
+    target, truth, _told = callers()
+    lines = text(target, "bufctl", hex(next(iter(truth.addresses("live"))))).splitlines()
+    assert lines[0].split()[:5] == ["ADDR", "BUFADDR", "TIMESTAMP", "THRD", "CALLER"]
+    assert len(lines) == 2

@@ -1,0 +1,127 @@
+"""``bufctl_audit`` against what the program knew of its own allocations."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dmods.corefile import CoreFile
+from dmods.errors import UserError
+from fixtures import cores
+from tests.auditkit import answer, callers, functions, text
+
+
+@pytest.mark.parametrize(
+    ("options", "how", "variant"),
+    [
+        ("audit", "kernel", "dynamic"),
+        ("audit,log=10000", "gcore", "no-pie"),
+        ("audit=30,log=10000,contents=64,guards", "kernel", "stripped"),
+    ],
+)
+def test_every_block_has_the_record_that_it_should(options: str, how: str, variant: str) -> None:
+    """Stripped, a function is known by no name; what it returns to is as exact."""
+    target, _truth, told = callers(options, how, variant)
+    seen = 0
+    for address, known in told.items():
+        if known.block.state == "freed":
+            continue
+        tables = answer(target, "bufctl_audit", hex(address))["tables"]
+        (row,), stack = tables["bufctl_audit"], tables["stack"]
+        assert (row["bufaddr"], row["requested"], row["event"]) == (hex(address), known.block.size, "live")
+        assert row["thread"] == known.tid
+        assert known.before <= row["timestamp"] <= known.after
+        # To the program a block with guards ends where its redzone begins.
+        assert row["cache"] == f"malloc-{known.block.usable}" or "guards" in options
+        first = 0 if known.block.name != "by_strdup" else 1  # libc's strdup is the caller of malloc
+        assert int(stack[first + 1]["pc"], 16) == known.returns
+        if variant != "stripped":
+            assert functions(stack)[first] == known.block.name
+        assert row["caller"] == stack[0]["where"]
+        assert (row["lastlog"] != "0x0") == ("log" in options)
+        seen += 1
+    assert seen > 20
+
+
+def test_the_whole_stack_down_to_where_the_thread_began() -> None:
+    target, truth, _told = callers()
+    calloced = next(b for b in truth.blocks.values() if b.name == "by_calloc" and b.state == "live")
+    stack = answer(target, "bufctl_audit", hex(calloced.address))["tables"]["stack"]
+    libc = ["libc.so.6`__libc_start_call_main", "libc.so.6`__libc_start_main"]
+    assert functions(stack) == ["by_calloc", "every_kind", "main", *libc, "_start"]
+    made = next(b for b in truth.blocks.values() if b.size == 700)
+    stack = answer(target, "bufctl_audit", hex(made.address))["tables"]["stack"]
+    assert functions(stack)[:2] == ["by_malloc", "allocator"]
+    assert functions(stack)[-1].startswith("libc.so.6`clone")
+
+
+def test_the_bufctl_the_buffer_and_any_address_in_it_are_one() -> None:
+    target, truth, _told = callers()
+    block = next(b for b in truth.blocks.values() if b.size == 700)
+    tables = answer(target, "bufctl_audit", hex(block.address))["tables"]
+    bufctl = tables["bufctl_audit"][0]["addr"]
+    assert answer(target, "bufctl_audit", bufctl)["tables"] == tables
+    assert answer(target, "bufctl_audit", hex(block.address + 650))["tables"] == tables
+
+
+def test_a_freed_buffer_tells_who_freed_it_and_who_had_allocated_it() -> None:
+    target, truth, told = callers()
+    freed = [told[b.address] for b in truth.blocks.values() if b.size == 600]
+    assert len(freed) == 8
+    for known in freed:
+        tables = answer(target, "bufctl_audit", hex(known.block.address))["tables"]
+        (row,) = tables["bufctl_audit"]
+        assert (row["event"], row["thread"], row["requested"]) == ("freed", known.freed_tid, 600)
+        assert functions(tables["stack"])[:2] == ["by_free", "freer"]
+        assert int(tables["stack"][1]["pc"], 16) == known.freed_returns
+        assert functions(tables["allocated_by"])[:2] == ["by_malloc", "allocator"]
+        assert int(tables["allocated_by"][1]["pc"], 16) == known.returns
+        assert row["lastlog"] != "0x0"
+        before = answer(target, "bufctl_audit", row["lastlog"])["tables"]["bufctl_audit"][0]
+        assert (before["event"], before["thread"], before["bufaddr"]) == ("allocated", known.tid, row["bufaddr"])
+    assert f"it had been allocated by thread {freed[0].tid} (allocator)" in text(target, "bufctl_audit", row["addr"])
+
+
+def test_the_text_is_mdbs() -> None:
+    """The head of the libumem tutorial, two lines with columns of 16, and a stack 17 places to the right."""
+    target, truth, told = callers()
+    block = next(b for b in truth.blocks.values() if b.name == "by_memalign")
+    record = answer(target, "bufctl_audit", hex(block.address))["tables"]["bufctl_audit"][0]
+    lines = text(target, "bufctl_audit", hex(block.address)).splitlines()
+    assert lines[0] == "            ADDR          BUFADDR        TIMESTAMP           THREAD"
+    assert lines[1] == "                            CACHE          LASTLOG         CONTENTS"
+    cells = [record["addr"][2:], f"{block.address:x}", f"{record['timestamp']:x}", told[block.address].tid]
+    assert lines[2] == " ".join(f"{cell:>16}" for cell in cells)
+    assert lines[3] == " ".join(f"{c:>16}" for c in ("", f"malloc-{block.usable}", record["lastlog"][2:], 0))
+    assert re.fullmatch(r" {17}by_memalign\+0x[0-9a-f]+", lines[4])
+    assert re.fullmatch(r" {17}every_kind\+0x[0-9a-f]+", lines[5])
+    assert re.fullmatch(r" {17}_start\+0x[0-9a-f]+", lines[-1])
+
+
+def test_the_contents_of_a_freed_buffer_are_kept() -> None:
+    target, truth, _told = callers("audit=30,log=10000,contents=64,guards")
+    freed = next(b for b in truth.blocks.values() if b.size == 600)
+    (row,) = answer(target, "bufctl_audit", hex(freed.address))["tables"]["bufctl_audit"]
+    # Fresh memory of guards, as the program left it: 0xbaddcafe.
+    assert target.read(int(row["contents"], 16), 64) == 0xBADDCAFE.to_bytes(4, "little") * 16
+
+
+def test_without_the_auditor_one_line_says_how_to_have_records() -> None:
+    target = CoreFile(str(cores.take("freed").core))
+    with pytest.raises(UserError) as error:
+        answer(target, "bufctl_audit", "0x10")
+    assert "dmods run -- PROG" in error.value.how
+    assert "\n" not in error.value.what + error.value.how
+
+
+def test_what_has_no_record_says_why() -> None:
+    target, truth, _told = callers("audit")
+    freed = next(b for b in truth.blocks.values() if b.size == 600)
+    with pytest.raises(UserError, match="free"):
+        answer(target, "bufctl_audit", hex(freed.address))
+    with pytest.raises(UserError, match="no bufctl"):
+        answer(target, "bufctl_audit", "main")
+    sampled, truth, _told = callers("audit,sample=1000000000000")
+    with pytest.raises(UserError, match="samples"):
+        answer(sampled, "bufctl_audit", hex(next(iter(truth.addresses("live")))))
