@@ -90,7 +90,7 @@ _FIGURES = struct.Struct("<12Q")
 _STATUS = struct.Struct("<256s16x")
 _LATER = struct.Struct("<8xqQ")
 _PARTS = (_HEAD, _OPTIONS, _CLOCK, _SHADOW, _TABLE, _TABLE, _RING, _RING, _ARRAY, _FIGURES, _STATUS, _LATER)
-_SIZE = sum(part.size for part in _PARTS)
+SIZE = sum(part.size for part in _PARTS)
 _THREAD = struct.Struct("<2I2Q16s")
 _RANGE = struct.Struct("<2QI")
 
@@ -100,7 +100,7 @@ def parse(data: bytes) -> Optional[Root]:
     if len(data) < _HEAD.size or not data.startswith(MAGIC):
         return None
     _magic, version, size, state = _HEAD.unpack_from(data)
-    data = data[:size].ljust(_SIZE, b"\0")  # what an older auditor's root does not have is 0
+    data = data[:size].ljust(SIZE, b"\0")  # what an older auditor's root does not have is 0
     at = _HEAD.size
     fields: list[tuple[Any, ...]] = []
     for part in _PARTS[1:]:
@@ -143,7 +143,7 @@ def find(target: Target) -> Optional[Recording]:
     """The auditor's, if it was there and on. Only its root is read."""
     if target.arch.word != 8:
         return None
-    found = [root for at in _places(target) if (root := parse(target.image().read(at, _SIZE))) is not None]
+    found = [root for at in _places(target) if (root := parse(target.image().read(at, SIZE))) is not None]
     root = next((root for root in found if root.version == VERSION and root.state != OFF), None)
     if root is not None:
         return _recording(target, root)

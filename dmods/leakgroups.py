@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Optional
 
 from dmods import _engine
 from dmods.callers import Caller, Callers
 from dmods.heap import DIRECT, Block, ProcessHeap
+from dmods.jemalloc import heap as jemalloc
 from dmods.records import Record, Stack, record
 
 NO_STACK = Stack((), False)
@@ -21,7 +22,8 @@ class LeakGroup:
     address. ``size`` and ``kept_bytes`` are usable bytes."""
 
     size: int
-    mmapped: bool
+    allocator: str
+    single: bool
     count: int
     first: int
     kept_count: int
@@ -32,7 +34,7 @@ class LeakGroup:
 
     @property
     def cache(self) -> str:
-        return f"malloc-{self.size}"
+        return f"{self.allocator.split()[-1]}-{self.size}"
 
     @property
     def bytes(self) -> int:
@@ -49,19 +51,23 @@ class LeakGroup:
 def groups(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     """Every direct leak, in the order in which they are listed."""
     if not heap.records:
+        nobody = callers.caller(NO_STACK)
         plain = (
-            (group.size, group.mmapped, None, 0, group.count, group.first, None, group.kept_count, group.kept_bytes)
-            for group in heap.leaks().groups
+            LeakGroup(
+                g.size, g.allocator, g.single, g.count, g.first, g.kept_count, g.kept_bytes, None, NO_STACK, nobody
+            )
+            for g in heap.leaks().groups
         )
-        return sorted((_group(heap, callers, row) for row in plain), key=lambda group: group.order)
+        return sorted(plain, key=lambda group: group.order)
     heap.leaks()
     rows = [recording.rows for recording in heap.records.recordings]
     found: dict[object, LeakGroup] = {}
     start = 0
     while batch := heap.index.blocks([DIRECT], start, _BATCH):
         start = batch[-1][0] + 1
-        for row in _engine.group_leaks(rows, batch):
-            _add(found, _group(heap, callers, row))
+        for allocator, blocks in _by_allocator(batch):
+            for row in _engine.group_leaks(rows, blocks):
+                _add(found, _group(heap, callers, allocator, row))
     return sorted(found.values(), key=lambda group: group.order)
 
 
@@ -70,7 +76,8 @@ def of_block(heap: ProcessHeap, callers: Callers, block: Block) -> LeakGroup:
     own = heap.records.of_block(block.address)
     stack = own.stack if own is not None else NO_STACK
     kept = (block.kept_count, block.kept_bytes)
-    return LeakGroup(block.size, block.mmapped, 1, block.address, *kept, own, stack, callers.caller(stack))
+    caller = callers.caller(stack)
+    return LeakGroup(block.size, block.allocator, block.single, 1, block.address, *kept, own, stack, caller)
 
 
 def through(heap: ProcessHeap, callers: Callers, found: Iterable[LeakGroup], address: int) -> list[LeakGroup]:
@@ -78,16 +85,26 @@ def through(heap: ProcessHeap, callers: Callers, found: Iterable[LeakGroup], add
     return [group for group in found if callers.passes(group.stack, address)]
 
 
-def _group(heap: ProcessHeap, callers: Callers, row: _engine.LeakGroup) -> LeakGroup:
-    size, mmapped, recorder, _stack, count, first, own, kept_count, kept_bytes = row
+def _by_allocator(batch: list[_engine.Block]) -> Iterator[tuple[str, list[_engine.Block]]]:
+    """The blocks of each kind of allocator that has any."""
+    of_jemalloc = [row for row in batch if jemalloc.is_arena(row[3])]
+    of_glibc = [row for row in batch if not jemalloc.is_arena(row[3])] if of_jemalloc else batch
+    for allocator, blocks in (("glibc malloc", of_glibc), ("jemalloc", of_jemalloc)):
+        if blocks:
+            yield allocator, blocks
+
+
+def _group(heap: ProcessHeap, callers: Callers, allocator: str, row: _engine.LeakGroup) -> LeakGroup:
+    size, single, recorder, _stack, count, first, own, kept_count, kept_bytes = row
     known = record(heap.records.recordings[recorder], own) if recorder is not None and own is not None else None
     stack = known.stack if known is not None else NO_STACK
-    return LeakGroup(size, mmapped, count, first, kept_count, kept_bytes, known, stack, callers.caller(stack))
+    caller = callers.caller(stack)
+    return LeakGroup(size, allocator, single, count, first, kept_count, kept_bytes, known, stack, caller)
 
 
 def _add(found: dict[object, LeakGroup], group: LeakGroup) -> None:
     """Batches know nothing of each other."""
-    key = (group.size, group.mmapped, group.record is None, tuple(group.stack.frames))
+    key = (group.size, group.allocator, group.single, group.record is None, tuple(group.stack.frames))
     before = found.get(key)
     if before is not None:
         older, younger = sorted((before, group), key=lambda g: (g.record.time if g.record is not None else 0, g.first))

@@ -40,10 +40,10 @@ class Recording:
     """What one recorder left in the process. ``load`` reads it, when it is first asked for.
 
     A row's thread is an index into ``threads``, whose first entry stands for an unknown one. ``own`` is the recorder's
-    own memory: nothing in it is a leak, and nothing in it keeps a block alive; nor does ``scratch``, the recorder's words
-    within memory of others (thread-local variables). ``mean`` is how many bytes lie between
-    two samples on average, 0 where every block was recorded. ``epoch`` is what makes a record's ns (CLOCK_MONOTONIC)
-    those of CLOCK_REALTIME; None: not known. ``log``: whether it keeps transactions.
+    own memory: nothing in it is a leak, and nothing in it keeps a block alive; nor does ``scratch``, the recorder's
+    words within memory of others (thread-local variables). ``mean`` is how many bytes lie between two samples on
+    average, 0 where every block was recorded. ``epoch`` is what makes a record's ns (CLOCK_MONOTONIC) those of
+    CLOCK_REALTIME; None: not known. ``log``: whether it keeps transactions.
     """
 
     name: str

@@ -94,9 +94,9 @@ def event(entry: Entry) -> str:
 
 
 def cache_of(target: Target, entry: Entry) -> Optional[str]:
-    """ "malloc-1032", by the usable size of a block that is still there."""
+    """ "malloc-1032" (or "jemalloc-1024"), by the usable size of a block that is still there."""
     block = heaps.of(target).block_at(entry.address) if isinstance(entry, Record) else None
-    return f"malloc-{block.size}" if block is not None else None
+    return f"{block.allocator.split()[-1]}-{block.size}" if block is not None else None
 
 
 def date(recording: Recording, time: int) -> Optional[str]:

@@ -41,15 +41,10 @@ def find(target: Target, owned: Ranges, records: Records) -> Roots:
     """The roots of a process whose allocator owns ``owned``. ``dead`` may lie within blocks, too (stacks that a
     program allocated). What the recorders of allocations wrote down of a block does not keep it alive."""
     roots = Roots()
-<<<<<<< HEAD
-    excluded = Ranges([*owned, *recorders])
+    excluded = Ranges([*owned, *records.own])
     stacks = stacks_of(target, list(excluded))
     roots.thread_pointers = [stack.tcb for stack in stacks if stack.tcb is not None]
-    dead = Ranges(_dead_stacks(target, stacks))
-=======
-    excluded = Ranges([*owned, *records.own])
-    dead = Ranges([*_dead_stacks(target, excluded), *records.scratch])
->>>>>>> 007fefa (Tests of the commands on audit records against the program's own account; the auditor tells where its thread-local memory is)
+    dead = Ranges([*_dead_stacks(target, stacks), *records.scratch])
     roots.dead = list(dead)
     for thread in target.threads():
         roots.values.extend(thread.registers.values())

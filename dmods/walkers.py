@@ -117,16 +117,16 @@ def _with_bufctls(heap: ProcessHeap, blocks: Iterable[Block], alike: Optional[Bl
     """With ``alike`` those of its size that were allocated by the same stack."""
     wanted = _kin(heap, alike) if alike is not None else None
     for block in blocks:
-        if wanted is None or ((block.size, block.mmapped) == wanted[:2] and _kin(heap, block) == wanted):
+        if wanted is None or (block.size == wanted[0] and _kin(heap, block) == wanted):
             record = heap.records.of_block(block.address)
             at = record.bufctl if record is not None else block.address
             kept = (block.kept_count, block.kept_bytes)
             yield at, block.size, STATES[block.state], arena_name(block.arena), *kept, block.address
 
 
-def _kin(heap: ProcessHeap, block: Block) -> tuple[int, bool, Sequence[object]]:
+def _kin(heap: ProcessHeap, block: Block) -> tuple[int, bool, str, Sequence[object]]:
     record = heap.records.of_block(block.address)
-    return block.size, block.mmapped, record.stack.frames if record is not None else ()
+    return block.size, block.single, block.allocator, record.stack.frames if record is not None else ()
 
 
 def _bufctls(target: Target, _within: Optional[int], brief: bool) -> Rows:

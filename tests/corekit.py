@@ -5,10 +5,11 @@ The made-up ones follow the gABI and the kernel's headers, not dmods' own readin
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
@@ -23,12 +24,18 @@ def compile_c(source: Path, output: Path, *flags: str) -> Path:
     return output
 
 
-def kernel_core(program: Path, where: Path, *args: str, coredump_filter: int = 0x33) -> Path:
+def kernel_core(
+    program: Path, where: Path, *args: str, coredump_filter: int = 0x33, env: Optional[Mapping[str, str]] = None
+) -> Path:
     """Runs the program in ``where`` until it dies; the core that the kernel leaves there."""
     check_core_pattern()
     script = 'ulimit -c unlimited; echo "$0" > /proc/self/coredump_filter; exec "$@"'
     done = subprocess.run(
-        ["sh", "-c", script, hex(coredump_filter), str(program), *args], cwd=where, check=False, timeout=60
+        ["sh", "-c", script, hex(coredump_filter), str(program), *args],
+        cwd=where,
+        check=False,
+        timeout=60,
+        env={**os.environ, **(env or {})},
     )
     assert done.returncode < 0, f"{program} did not die of a signal: {done.returncode}"
     return next(path for path in where.iterdir() if path.name.startswith("core"))

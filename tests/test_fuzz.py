@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.driver import REGRESSIONS, Finding, Victim, Worker, replay
+from tests.fuzz.driver import DUMPS, REGRESSIONS, Finding, Victim, Worker, replay
 from tests.fuzz.recipes import Recipe, invent
 
 SECONDS = float(os.environ.get("DMODS_FUZZ_SECONDS", "100"))
@@ -26,7 +26,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_undamaged_cores(work: Path) -> None:
-    for _recipe, found in replay([Recipe("kernel"), Recipe("gcore")], work):
+    for _recipe, found in replay([Recipe(dump) for dump in DUMPS], work):
         assert not found, told(found)
 
 
@@ -41,9 +41,9 @@ def test_random_damage_to_every_structure(work: Path) -> None:
     deadline = time.monotonic() + SECONDS
     count = 0
     with Worker() as worker:
-        victims = [Victim(dump, work) for dump in ("kernel", "gcore")]
+        victims = [Victim(dump, work) for dump in DUMPS]
         while count < LEAST or time.monotonic() < deadline:
-            victim = victims[count % 2]
+            victim = victims[count % len(victims)]
             recipe = invent(victim.fields, victim.dump, f"fixed-{count}")
             found = worker.judge(recipe, victim.core, victim.damage(recipe))
             assert not found, told(found)

@@ -50,7 +50,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     block = heap.block_at(record.address if record is not None else address)
     if block is None or block.state == heaps.FREE:
         raise UsageError(f"{args.address} is in no buffer", "`mdb whatis` says what it is")
-    if not block.mmapped:
+    if not block.single:
         raise UsageError(f"{args.address} is of a buffer that is not oversized", f"bufctl_audit {args.address}")
     callers = Callers(target)
     record = record or found.of_block(block.address)

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz.driver import REGRESSIONS, Finding, Victim, Worker, replay
+from tests.fuzz.driver import DUMPS, REGRESSIONS, Finding, Victim, Worker, replay
 from tests.fuzz.recipes import Recipe, invent
 
 
@@ -36,7 +36,7 @@ def fuzz(minutes: float, seed: str, keep: Path) -> int:
     seen: dict[str, Finding] = {}
     count = 0
     with tempfile.TemporaryDirectory() as folder, Worker() as worker:
-        victims = [Victim(dump, Path(folder)) for dump in ("kernel", "gcore")]
+        victims = [Victim(dump, Path(folder)) for dump in DUMPS]
         while time.monotonic() < deadline:
             victim = victims[count % len(victims)]
             recipe = invent(victim.fields, victim.dump, f"{seed}-{count}")

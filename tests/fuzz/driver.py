@@ -16,12 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Optional
 
-from fixtures import _cache
+from fixtures import _cache, audited
 from tests.corekit import compile_c, gdb_core, kernel_core
 from tests.fuzz.fields import Fields
 from tests.fuzz.recipes import Recipe, patches
 
 HERE = Path(__file__).parent
+DUMPS = ("kernel", "gcore", "audited")  # the last by the kernel, of a process that ran under the auditor
 REGRESSIONS = HERE.parent / "fuzz_regressions"
 TIMEOUT = 60.0  # wall seconds for one damaged core, on a machine that has other things to do
 
@@ -47,7 +48,7 @@ class Victim:
 
     def __init__(self, dump: str, work: Path) -> None:
         made = _cache.make(
-            _cache.CACHE / "fuzz" / f"{dump}-{_cache.key(HERE / 'victim.c', dump)}",
+            _cache.CACHE / "fuzz" / f"{dump}-{_cache.key(HERE / 'victim.c', dump, *_auditor(dump))}",
             f"a core to damage ({dump})",
             lambda where: _make(dump, where),
             in_place=True,
@@ -90,7 +91,15 @@ class Victim:
 
 def _make(dump: str, where: Path) -> None:
     program = compile_c(HERE / "victim.c", where / "victim", "-pthread", "-Wl,--build-id")
-    (kernel_core if dump == "kernel" else gdb_core)(program, where)
+    if dump == "gcore":
+        gdb_core(program, where)
+    else:
+        environment = audited.environment("audit,log=500,contents=16") if dump == "audited" else {}
+        kernel_core(program, where, env=environment)
+
+
+def _auditor(dump: str) -> list[Path]:
+    return [audited.LIBRARY] if dump == "audited" else []
 
 
 class Worker:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
+from dmods import audit
 from dmods import heap as heaps
 from dmods.corefile import CoreFile
 from dmods.glibc.arenas import Arena
@@ -132,6 +133,7 @@ class Fields:
             for word in range(-8, 300):
                 self._add(f"stack.{number}.{word}", sp + WORD * word)
         self._modules(target)
+        self._auditor(target)
 
     def _arena(self, number: int, arena: Arena) -> None:
         for word, address in enumerate(range(arena.address, arena.end, WORD)):
@@ -151,6 +153,46 @@ class Fields:
                 self._add(f"parameters.{word}", arena.address + WORD * word)
             for word in range(160):
                 self._add(f"parameters.{word}", arena.end + WORD * word)
+
+    def _auditor(self, target: CoreFile) -> None:
+        """Where audit/format.h says that tables are: the root, and of each table the first entries in use."""
+        root_at = target.lookup("dmods_audit_root")
+        root = audit.parse(target.read(root_at.address, audit.SIZE)) if root_at is not None else None
+        if root_at is None or root is None:
+            return
+        for word in range(audit.SIZE // WORD):
+            self._add(f"auditroot.{word}", root_at.address + WORD * word)
+        top, (_shift, top_count, *_more), _bits = root.shadow
+        for name, start, count in (
+            ("audittop", top, top_count),
+            ("auditranges", root.ranges[0], root.ranges[2] * 3),
+            ("auditstacks", root.stacks.chunks, root.stacks.chunk_count),
+            ("auditthreads", root.threads.chunks, root.threads.chunk_count),
+            ("auditlog", root.log.entries, 500),
+        ):
+            self._used(name, target, start, count)
+        for table, name in (
+            (top, "auditmiddle"),
+            (root.stacks.chunks, "auditnodes"),
+            (root.threads.chunks, "auditthread"),
+        ):
+            count = {"auditmiddle": top_count}.get(name, 64)
+            for number, word in enumerate(self._words_at(target, table, count)[:4]):
+                self._used(f"{name}.{number}", target, word, 4096)
+                for leaf, pointer in enumerate(self._words_at(target, word, 4096)[:4] if name == "auditmiddle" else []):
+                    self._used(f"auditrecord.{number}-{leaf}", target, pointer, 1 << 18)
+
+    def _used(self, name: str, target: CoreFile, start: int, count: int) -> None:
+        """Up to 200 of the words that are not 0."""
+        data = target.image().read(start, count * WORD)
+        values = memoryview(data[: len(data) // WORD * WORD]).cast("Q")
+        for index in [index for index, value in enumerate(values) if value][:200]:
+            self._add(f"{name}.{index}" if "." not in name else f"{name}-{index}", start + WORD * index)
+
+    @staticmethod
+    def _words_at(target: CoreFile, start: int, count: int) -> list[int]:
+        data = target.image().read(start, count * WORD)
+        return [value for value in memoryview(data[: len(data) // WORD * WORD]).cast("Q") if value]
 
     def _modules(self, target: CoreFile) -> None:
         """Writable data of every module: GOTs, _DYNAMIC, r_debug and the link map of the first objects."""

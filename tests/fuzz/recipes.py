@@ -60,8 +60,8 @@ class Edit:
 
 @dataclass(frozen=True)
 class Recipe:
-    """``dump``: "kernel" or "gcore". ``keep``: the part of the core that is left when it is truncated. ``why``: what
-    this once broke."""
+    """``dump``: one of ``driver.DUMPS``. ``keep``: the part of the core that is left when it is truncated. ``why``:
+    what this once broke."""
 
     dump: str
     edits: tuple[Edit, ...] = ()

@@ -11,22 +11,35 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Optional
 
 from dmods import command as commands
 from dmods import heap as heaps
+from dmods import records
 from dmods.corefile import CoreFile
 from dmods.errors import UserError
+from dmods.recordviews import address_of
 from dmods.render import render
+from dmods.walkers import WALKERS
 
 MEMORY = 3 << 30  # bytes of address space, the interpreter's and the threads' own included
 SECONDS = 8.0  # CPU, for all commands on one core of a megabyte: the undamaged one takes a tenth of it at most
 
 LINES: dict[str, tuple[tuple[str, ...], ...]] = {
     "findleaks": ((), ("-d", "-i", "-v")),
-    "walk": tuple((name,) for name in ("leak", "leakbuf", "buf", "freebuf", "arena", "thread", "mapping")),
+    "walk": tuple((name,) for name in WALKERS),
     "malloc_stats": ((), ("--glibc",)),
     "whatis": (),
+    "allocdby": (("victim",), ("1",)),
+    "freedby": (("victim",),),
+}
+# Asked of addresses once the other commands have run.
+OF_ADDRESSES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "whatis": ((),),
+    "bufctl": (("-v", "-H"),),
+    "bufctl_audit": ((),),
+    "vmem_seg": (("-v",),),
 }
 
 
@@ -34,11 +47,13 @@ def lines(target: CoreFile) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every command line worth trying. The target is asked for addresses only once the other commands have run."""
     names = [name for name in commands.names() if "kernel" not in commands.find(name).requires]
     for name in names:
-        for words in LINES.get(name, ((),)):
+        for words in LINES.get(name, () if name in OF_ADDRESSES else ((),)):
             yield name, words
-    if "whatis" in names:
-        for address in addresses(target):
-            yield "whatis", (hex(address),)
+    for address in addresses(target):
+        for name, variants in OF_ADDRESSES.items():
+            if name == "whatis" or records.of(target):
+                for words in variants:
+                    yield name, (*words, hex(address))
 
 
 def addresses(target: CoreFile) -> list[int]:
@@ -49,6 +64,9 @@ def addresses(target: CoreFile) -> list[int]:
     found += [mapping.start + mapping.size // 3 for mapping in mappings[:: max(1, len(mappings) // 6)]]
     heap = heaps.of(target)
     found += [arena.top for arena in heap.arenas[:3]] + [free.head for free in heap.caches.lists[:3]]
+    recorded = records.of(target)
+    for entry in (*islice(recorded.all(), 3), *islice(recorded.log(), 3)):
+        found += [address_of(entry), entry.address]
     return [address % (1 << 64) for address in found]
 
 
