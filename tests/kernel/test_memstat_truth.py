@@ -1,0 +1,164 @@
+"""memstat against the kernel itself, page by page: what its own stable_page_flags() said of every page as it panicked.
+
+The kernel tells less than memstat does (it knows no "executable", and no owner of pages without a type), so what it
+says of a page leaves some kinds possible. Where the guest knows a page, one kind alone is right.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import drgn
+import pytest
+
+from drgnext.kernel import memmap
+from drgnext.kernel.kinds import KINDS, buckets
+from drgnext.kernel.memmap import Classified
+from drgnext.kernel.target import Kernel
+from fixtures import kernel
+from fixtures.kernel import packages
+
+# /proc/kpageflags: include/uapi/linux/kernel-page-flags.h, include/linux/kernel-page-flags.h.
+BITS = {
+    "locked": 0, "dirty": 4, "lru": 5, "slab": 7, "writeback": 8, "buddy": 10, "mmap": 11, "anon": 12, "swapcache": 13,
+    "swapbacked": 14, "tail": 16, "huge": 17, "unevictable": 18, "hwpoison": 19, "nopage": 20, "ksm": 21, "thp": 22,
+    "offline": 23, "pgtable": 26, "reserved": 32,
+}  # fmt: skip
+
+#: Kinds of pages that the kernel has for itself and says nothing of.
+OWN = {"kernel", "vmalloc", "stack", "zsmalloc", "large_kmalloc", "movable", "guard"}
+
+#: What the guest knows (fixtures/kernel/guest/*.c).
+KNOWN = {
+    "anon": "anon", "thp": "anon", "locked": "anon", "ksm": "ksm", "hugetlb": "hugetlb", "shared": "shmem",
+    "memfd": "shmem", "tmpfs": "shmem", "clean": "cachelist", "dirty": "file", "mapped": "file", "library": "exec",
+    "program": "exec", "vmalloc": "vmalloc",
+}  # fmt: skip
+
+
+#: What each of them leaves possible; the first that a page has decides.
+LEFT = (
+    ("reserved", {"reserved"}),
+    ("buddy", {"free"}),
+    ("huge", {"hugetlb", "hugetlb_free"}),
+    ("slab", {"slab"}),
+    ("pgtable", {"page_table"}),
+    ("offline", {"offline"}),
+    ("ksm", {"ksm"}),
+    ("anon", {"anon"}),
+    ("swapbacked", {"shmem", "swapcache"}),
+    *((bit, {"exec", "file", "block_device"}) for bit in ("mmap", "dirty", "writeback", "locked", "unevictable")),
+    ("lru", {"exec", "cachelist"}),
+)
+
+
+def possible(flags: int, references: int, release: str) -> set[str]:
+    """The kinds that are right for a page of which the kernel says so."""
+    said = {name for name, bit in BITS.items() if flags >> bit & 1}
+    if said == {"mmap"}:  # zsmalloc keeps offsets where other pages count their mappings, until 6.12
+        return {"zsmalloc"}
+    if "ksm" in said and release not in ("5.10", "6.1"):
+        # From 6.10 on it is on every anonymous page, and slab pages have pointers where others say so.
+        said = {"slab"} if "slab" in said else said - {"ksm"}
+        if said >= {"anon"}:
+            return {"anon", "ksm"} if "huge" not in said else {"hugetlb", "hugetlb_free"}
+    for name, kinds in LEFT:
+        if name in said:
+            return kinds
+    return OWN if references else OWN | {"percpu_free"}
+
+
+def open_guest(guest: kernel.Guest, vmcore: Path) -> memmap.PageArray:
+    program = drgn.Program()
+    program.set_core_dump(str(vmcore))
+    program.load_debug_info([str(path) for path in (guest.vmlinux, *guest.modules)])
+    return memmap.of(Kernel(program))
+
+
+def read(path: Path, code: str) -> Sequence[int]:
+    found = array(code)
+    found.frombytes(path.read_bytes())
+    return found
+
+
+class Judged:
+    """A guest whose every page was classified."""
+
+    def __init__(self, release: str) -> None:
+        self.guest = kernel.guest(release)
+        self.pages = open_guest(self.guest, self.guest.vmcore)
+        self.classified: Classified = self.pages.classify()
+        self.flags = read(self.guest.oracle / "panic.flags", "Q")
+        self.references = read(self.guest.oracle / "panic.references", "I")
+
+
+@pytest.fixture(scope="module", params=packages.SUITES)
+def judged(request: Any) -> Iterator[Judged]:
+    return Judged(request.param)
+
+
+def test_every_page_is_what_the_kernel_says(judged: Judged) -> None:
+    release = judged.guest.kernel.name
+    wrong: Counter[tuple[str, str]] = Counter()
+    for frame, kind in judged.classified:
+        flags = judged.flags[frame]
+        if kind not in possible(flags, judged.references[frame], release):
+            said = " ".join(name for name, bit in BITS.items() if flags >> bit & 1)
+            wrong[kind, f"{said or 'nothing'}, {judged.references[frame]} references"] += 1
+    assert not wrong
+
+
+def test_pages_that_the_guest_knows(judged: Judged) -> None:
+    for kind, expected in KNOWN.items():
+        frames = read(judged.guest.oracle / f"known.{kind}", "Q")
+        found = Counter(judged.classified.kind(frame) for frame in frames)
+        assert found == {expected: len(frames)}, kind
+
+
+def test_the_files_of_proc_hardly_differ(judged: Judged) -> None:
+    """/proc/kpageflags was read a little before the crash: at most one page in a thousand has changed since."""
+    release = judged.guest.kernel.name
+    before = read(judged.guest.oracle / "kpageflags", "Q")
+    differ = sum(kind not in possible(before[frame], 0, release) for frame, kind in judged.classified)
+    assert differ <= len(before) / 1000
+
+
+def test_totals(judged: Judged) -> None:
+    counted = judged.pages.count()
+    assert counted.kinds == {name: judged.classified.counted.kinds[name] for name in KINDS}
+    assert sum(buckets(counted.kinds).values()) == counted.total
+    present = re.findall(r"^\s+present\s+(\d+)", (judged.guest.oracle / "zoneinfo").read_text(), re.MULTILINE)
+    assert counted.total == sum(map(int, present))
+    assert not counted.notes
+    assert counted.kinds["unknown"] == 0
+
+
+def test_what_the_kernel_counts(judged: Judged) -> None:
+    """Its own counters, read a little before the crash."""
+    vmstat = dict(line.split() for line in (judged.guest.oracle / "vmstat").read_text().splitlines())
+    kinds = judged.classified.counted.kinds
+    truth = judged.guest.truth
+    assert kinds["page_table"] == pytest.approx(int(vmstat["nr_page_table_pages"]), abs=20)
+    assert kinds["stack"] * 4 == pytest.approx(int(vmstat["nr_kernel_stack"]), abs=64)
+    assert kinds["zsmalloc"] * 4096 == truth["zram_bytes"]
+    assert kinds["hugetlb"] + kinds["hugetlb_free"] == truth["hugetlb_set_aside"] * 512
+    assert kinds["hugetlb"] == truth["hugetlb_pages"]
+    assert kinds["ksm"] == truth["ksm_shared"]
+    assert kinds["shmem"] == pytest.approx(int(vmstat["nr_shmem"]), abs=20)
+    slab = int(vmstat["nr_slab_reclaimable"]) + int(vmstat["nr_slab_unreclaimable"])
+    assert kinds["slab"] + kinds["large_kmalloc"] == pytest.approx(slab, rel=0.15)
+    assert kinds["free"] == pytest.approx(int(vmstat["nr_free_pages"]), abs=64)
+    zoneinfo = (judged.guest.oracle / "zoneinfo").read_text()
+    per_cpu = re.findall(r"^\s+count:\s+(\d+)", zoneinfo, re.MULTILINE)
+    assert kinds["percpu_free"] == pytest.approx(sum(map(int, per_cpu)), abs=64)
+
+
+def test_the_same_of_a_compressed_dump(judged: Judged) -> None:
+    pages = open_guest(judged.guest, judged.guest.kdump)
+    assert pages.native
+    assert pages.classify().numbers == judged.classified.numbers
