@@ -7,6 +7,8 @@ holds are macros that have not changed since they exist; each says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.errors import MissingDebugInfoError
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from dmods._engine import PageLayout
 
 U32 = 0xFFFFFFFF
+
+_MOST_SHRINKERS = 100_000
 
 # OpenZFS marks its file data so (module/os/linux/zfs/abd_os.c, ABD_FILE_CACHE_PAGE): page->private, with PG_private.
 ZFS_FILE_DATA = 0x2F5ABDF11ECAC4E
@@ -181,10 +185,21 @@ def _large_counts(prog: Any, page: Any) -> list[tuple[int, int]]:
 
 
 def _movers(prog: Any) -> Iterable[tuple[int, str]]:
-    try:
+    """What ``mapping`` points to in pages that zsmalloc may move: its operations, or before 6.0 the mapping of an inode
+    of the pool's. Nothing if it is not loaded, or has no debug information."""
+    from drgn import FaultError, container_of
+    from drgn.helpers.linux.list import list_for_each_entry
+
+    with suppress(LookupError):
         yield prog["zsmalloc_mops"].address_of_().value_(), "zsmalloc"
-    except LookupError:
-        return  # not loaded, or its module has no debug information
+        return
+    with suppress(AttributeError, FaultError, LookupError):
+        count = prog["zs_shrinker_count"].address_of_()  # each pool has a shrinker
+        shrinkers = list_for_each_entry("struct shrinker", prog["shrinker_list"].address_of_(), "list")
+        for shrinker in islice(shrinkers, _MOST_SHRINKERS):
+            if shrinker.count_objects == count:
+                pool = container_of(shrinker, "struct zs_pool", "shrinker")
+                yield pool.inode.i_data.address_of_().value_(), "zsmalloc"
 
 
 def _files(prog: Any) -> dict[str, Any]:
