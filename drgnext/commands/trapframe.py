@@ -36,7 +36,9 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     report = Report()
     for task in tasks[:MOST_TASKS]:
         stack = known.stack(task)
-        traps, rows = _rows(known, task, stack)
+        traps, rows, left = _rows(known, task, stack, args.all)
+        if left and not args.all:
+            report.notes.append(f"{left} more are left over from before, on parts of stacks that are not in use (-a)")
         title = f"trap frames of thread {task.address:x} ({task.comm}, pid {task.pid})"
         report.tables.append(Table("trapframes", FRAMES, rows, title=title))
         if args.verbose:
@@ -48,12 +50,16 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     return report
 
 
-def _rows(known: Threads, task: Task, stack: Stack) -> tuple[list[TrapFrame], list[tuple[Value, ...]]]:
-    """Innermost first: those that the stack leads to, then those that only a look at every word finds."""
+def _rows(
+    known: Threads, task: Task, stack: Stack, everything: bool
+) -> tuple[list[TrapFrame], list[tuple[Value, ...]], int]:
+    """Innermost first: those that the stack leads to, then those that only a look at every word finds; and how many of
+    these are left over from before (shown with ``everything``)."""
     plain = plainwalk.trace(known, task)
     traps: list[TrapFrame] = []
     rows: list[tuple[Value, ...]] = []
-    scanned = {trap.address: (name, trap) for name, found in known.traps_by_scan(task) for trap in found}
+    used, left = known.traps_by_scan(task, stack)
+    scanned = {trap.address for trap in used}
     for n, frame in enumerate(stack.frames):
         if frame.trap is not None:
             found = "scan" if frame.found == "scan" else ("walk and scan" if frame.trap.address in scanned else "walk")
@@ -65,10 +71,14 @@ def _rows(known: Threads, task: Task, stack: Stack) -> tuple[list[TrapFrame], li
         traps.append(stack.user)
         rows.append(_row(known, task, stack.user, found, _past(plainwalk.past_user(stack, plain))))
     walked = {trap.address for trap in traps}
-    for _stack, trap in (one for address, one in scanned.items() if address not in walked):
+    for trap in used:
+        if trap.address not in walked:
+            traps.append(trap)
+            rows.append(_row(known, task, trap, "scan", ""))
+    for trap in left if everything else ():
         traps.append(trap)
-        rows.append(_row(known, task, trap, "scan: left over, or missed by the walk", ""))
-    return traps, rows
+        rows.append(_row(known, task, trap, "scan: left over", ""))
+    return traps, rows, len(left)
 
 
 def _row(known: Threads, task: Task, trap: TrapFrame, found: str, lie: str) -> tuple[Value, ...]:
@@ -112,6 +122,7 @@ COMMAND = Command(
     run=run,
     arguments=(
         Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)"),
+        Argument("-a", "--all", action="store_true", help="also those left over on parts of stacks not in use"),
         Argument("-v", "--verbose", action="store_true", help="with all registers"),
     ),
     requires=("kernel",),

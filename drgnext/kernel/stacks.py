@@ -156,15 +156,17 @@ class Walker:
 
     def _scan(self, last: Frame, own: StackRange) -> Optional[TrapFrame]:
         """The innermost saved registers above ``last`` on its stack; past those that end it, on the task's own."""
-        for stack in (self.stack_at(last.sp, own), own):
-            if stack is None:
-                continue
-            low = last.sp if last.sp in stack else stack.start
+        here = self.stack_at(last.sp, own)
+        ranges = [] if here is None else [(here, last.sp)]
+        if here is not own:
+            # The switch to an interrupt stack leaves the old stack pointer at its top (asm/irq_stack.h).
+            link = self.memory.word(here.end - 8) if here is not None else None
+            ranges.append((own, link if link is not None and link in own else own.start))
+        for stack, low in ranges:
             for trap in self.machine.scan(self.memory, stack, self.code):
-                if trap.address >= low and (last.trap is None or trap.address > last.trap.address):
+                before = last.trap is not None and last.trap.address in stack and trap.address <= last.trap.address
+                if trap.address >= low and not before:
                     return trap
-            if stack is own:
-                return None
         return None
 
 

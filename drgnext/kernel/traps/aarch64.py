@@ -49,7 +49,11 @@ class Aarch64:
         found = []
         for address in range(stack.start + (-stack.start % 16), stack.end - self.size + 1, 16):
             frame = self.checked(memory, address + self.stackframe, stack)
-            if frame is not None and (frame.user or code.is_code(frame.pc) or code.after_call(frame.registers["x30"])):
+            if frame is None:
+                continue
+            # Those of user space lie at the very top (task_pt_regs); a jump to nowhere left x30 where it came from.
+            kernel = code.is_code(frame.pc) or code.after_call(code_address(frame.registers["x30"]))
+            if address + self.size == stack.end if frame.user else kernel:
                 found.append(frame)
         return found
 

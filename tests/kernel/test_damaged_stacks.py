@@ -1,0 +1,224 @@
+"""Stacks without unwind tables, and stacks, lists and logs that somebody wrote over: notes, and the rest of the
+answer."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from typing import Any
+
+import pytest
+
+from dmods.errors import UsageError
+from drgnext.kernel import threads
+from drgnext.kernel.stacks import Stack
+from drgnext.kernel.target import Kernel
+from drgnext.kernel.tasks import Task
+from drgnext.kernel.threads import Threads
+from fixtures import kernel
+from tests.kernel.crashed import TRAPS, ask, open_program
+
+WITHOUT_TABLES = [("6.1", "null"), ("6.1", "softirq"), ("6.1", "hardirq"), ("6.1", "jump"), ("6.12", "bug")]
+
+
+class Dump:
+    """A fresh program of a guest, so that each test can do its own damage."""
+
+    def __init__(self, release: str = "6.1", crash: str = "null") -> None:
+        self.guest = kernel.guest(release, crash)
+        self.prog = open_program(self.guest)
+
+    def put(self, address: int, data: bytes) -> None:
+        """Writes over kernel memory, as the program sees it."""
+        self.prog.add_memory_segment(
+            address, len(data), lambda at, size, _offset, _physical: data[at - address : at - address + size]
+        )
+
+    def lose(self, address: int, size: int) -> None:
+        """As if the dump had never had it."""
+        import drgn
+
+        def missing(at: int, _size: int, _offset: int, _physical: bool) -> bytes:
+            raise drgn.FaultError("not in the dump", at)
+
+        self.prog.add_memory_segment(address, size, missing)
+
+    @property
+    def kernel(self) -> Kernel:
+        return Kernel(self.prog)
+
+    def init(self) -> tuple[Threads, Task, Stack]:
+        known = threads.of(self.kernel)
+        (task,) = known.tasks.find("1")
+        return known, task, known.stack(task)
+
+
+@pytest.fixture
+def dump() -> Dump:
+    return Dump()
+
+
+def without_tables(known: Threads, task: Task) -> Stack:
+    known.code.format = None
+    known.code._rules.clear()
+    return known.stack(task)
+
+
+@pytest.mark.parametrize(("release", "crash"), WITHOUT_TABLES)
+def test_without_unwind_tables_every_trap_is_found(release: str, crash: str) -> None:
+    """Only the CPU's registers, and the words of the stacks: pt_regs are found, and say so."""
+    dump = Dump(release, crash)
+    known, task, whole = dump.init()
+    bare = without_tables(known, task)
+    trapped = [frame for frame in bare.frames if frame.trap is not None]
+    assert [(frame.pc, frame.found) for frame in trapped] == [
+        (frame.pc, "scan") for frame in whole.frames if frame.trap is not None
+    ]
+    for frame, trap in zip(trapped, TRAPS[crash]):
+        if trap is not None:
+            assert frame.pc == (0 if trap.at == "jump" else dump.guest.truth[f"at_{trap.at}"])
+    assert bare.end == "user"
+    assert bare.user == whole.user
+    # Nothing else than what the whole walk knows.
+    assert {frame.pc for frame in bare.frames} <= {frame.pc for frame in whole.frames}
+
+
+def test_a_walk_that_stops_short_goes_on_from_the_next_pt_regs(dump: Dump) -> None:
+    known, _task, whole = dump.init()
+    at = next(n for n, frame in enumerate(whole.frames) if frame.trap is not None)
+    # The return address of panic's caller, in the middle of what leads to the trap, is written over.
+    hole = whole.frames[2]
+    assert hole.pc == known.memory.word(hole.sp - 8)
+    dump.put(hole.sp - 8, struct.pack("<Q", 0x4141414141414141))
+    _known, _task, found = dump.init()
+    assert [frame.pc for frame in found.frames] == [
+        *(frame.pc for frame in whole.frames[:2]),
+        *(frame.pc for frame in whole.frames[at:]),
+    ]
+    assert found.frames[2].found == "scan"
+    assert found.user == whole.user
+
+
+def words_of(seed: int, size: int, start: int) -> bytes:
+    """Nothing in particular, or what looks as if it belonged here."""
+    random.seed(seed)
+    kinds: list[Any] = [
+        lambda: random.getrandbits(64),
+        lambda: start + random.randrange(0, size, 8),
+        lambda: 0xFFFFFFFF81000000 + random.getrandbits(24),
+        lambda: random.choice([0, 0x10, 0x33, 0x18, 0x2B, 0x246, 2**64 - 1]),
+    ]
+    return struct.pack(f"<{size // 8}Q", *(random.choice(kinds)() for _ in range(size // 8)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_garbage_on_the_stack_costs_that_stack_alone(dump: Dump, seed: int) -> None:
+    known, task, whole = dump.init()
+    kthreadd = known.stack(known.tasks.find("2")[0])
+    dump.put(task.stack, words_of(seed, known.stack_size, task.stack))
+    started = time.monotonic()
+    known, task, found = dump.init()
+    assert found.frames[0].pc == whole.frames[0].pc  # the CPU's own registers
+    assert len(found.frames) <= 256
+    assert [frame.pc for frame in known.stack(known.tasks.find("2")[0]).frames] == [f.pc for f in kthreadd.frames]
+    for name in ("panicinfo", "findstack", "trapframe", "stacks"):
+        assert ask(dump.kernel, name)["tables"]
+    assert time.monotonic() - started < 20
+
+
+def test_a_stack_that_leads_to_itself_ends(dump: Dump) -> None:
+    _known, _task, whole = dump.init()
+    # Every return address again and again: each frame's caller is the frame itself.
+    for frame, outer in zip(whole.frames[1:4], whole.frames[2:5]):
+        dump.put(outer.sp - 8, struct.pack("<Q", frame.pc))
+    found = dump.init()[2]
+    assert len({(frame.pc, frame.sp) for frame in found.frames}) == len(found.frames) <= 256
+
+
+def test_a_stack_that_is_not_in_the_dump(dump: Dump) -> None:
+    known, task, whole = dump.init()
+    dump.lose(task.stack, known.stack_size)
+    _known, _task, found = dump.init()
+    assert [frame.pc for frame in found.frames] == [whole.frames[0].pc]
+    answer = ask(dump.kernel, "findstack")
+    assert answer["totals"]["end"] == "what the unwind tables ask for is not in the dump"
+    record = ask(dump.kernel, "panicinfo")["tables"][0]["rows"][0]
+    assert record["message"].startswith("BUG: kernel NULL pointer dereference")
+    # The log still says where it was.
+    assert record["logged_pc"].startswith("guest_crash_null+")
+
+
+def test_half_a_stack_that_is_not_in_the_dump(dump: Dump) -> None:
+    """The page of the trap is there, those of the panic are not."""
+    _known, task, whole = dump.init()
+    trap = next(frame.trap for frame in whole.frames if frame.trap is not None)
+    dump.lose(task.stack, (trap.address & ~0xFFF) - task.stack)
+    found = dump.init()[2]
+    if whole.frames[0].sp & ~0xFFF == trap.address & ~0xFFF:
+        assert [frame.pc for frame in found.frames] == [frame.pc for frame in whole.frames]
+    else:
+        assert trap.pc in [frame.pc for frame in found.frames]
+    assert found.user == whole.user
+
+
+def test_a_task_list_that_leads_back(dump: Dump) -> None:
+    known, _task, _stack = dump.init()
+    every = list(known.tasks.all())
+    offset = known.tasks._layout.tasks
+    middle = every[len(every) // 2].address
+    leader = next(t.address for t in every if t.pid == t.tgid and t.address >= middle and t.pid > 2)
+    dump.put(leader + offset, struct.pack("<Q", leader + offset))
+    answer = ask(dump.kernel, "stacks")
+    assert 0 < answer["totals"]["tasks"] < len(every)
+    assert any("list of tasks" in note and "may be missing" in note for note in answer["notes"])
+
+
+def test_a_task_list_that_leads_nowhere(dump: Dump) -> None:
+    known, _task, _stack = dump.init()
+    dump.put(known.tasks.find("2")[0].address + known.tasks._layout.tasks, struct.pack("<Q", 0xFFFF_8880_DEAD_0000))
+    answer = ask(dump.kernel, "stacks")
+    assert answer["totals"]["tasks"] >= 2
+    assert any("list of tasks" in note for note in answer["notes"])
+
+
+def test_unwind_tables_that_are_garbage(dump: Dump) -> None:
+    """Every frame that is still shown is one that the stack really has, or marked."""
+    known, _task, whole = dump.init()
+    table = known.code.texts[0].table or next(text.table for text in known.code.texts if text.table)
+    random.seed(1)
+    dump.put(table.entries, random.randbytes(table.count * 6))
+    found = dump.init()[2]
+    assert whole.user is not None
+    assert found.frames[0].pc == whole.frames[0].pc
+    assert len(found.frames) <= 256
+    trapped = {frame.pc for frame in whole.frames if frame.trap is not None}
+    assert trapped <= {frame.pc for frame in found.frames}
+
+
+def test_a_log_whose_counters_lie(dump: Dump) -> None:
+    ring = dump.prog["prb"].desc_ring
+    dump.put(int(ring.head_id.counter.address_of_()), struct.pack("<Q", 2**61))
+    answer = ask(dump.kernel, "panicinfo")
+    assert any("log is damaged" in note for note in answer["notes"])
+    record = answer["tables"][0]["rows"][0]
+    assert int(record["pc"], 16) == dump.guest.truth["at_null"]
+
+
+def test_what_is_no_task(dump: Dump) -> None:
+    for text in ("0xffffffffdead0000", "no such name", "99999", "-1"):
+        with pytest.raises(UsageError):
+            ask(dump.kernel, "findstack", "--", text)
+
+
+@pytest.fixture(scope="module")
+def without_modules() -> Kernel:
+    return Kernel(open_program(kernel.guest("6.1", "null"), modules=False))
+
+
+def test_a_module_without_its_file_is_named_by_the_kernels_own_table(without_modules: Kernel) -> None:
+    record = ask(without_modules, "panicinfo")["tables"][0]["rows"][0]
+    assert record["where"].startswith("dmods_guest`guest_crash_null+0x")
+    assert "source" not in record
+    frames = ask(without_modules, "findstack")["tables"][0]["rows"]
+    assert [row["where"] for row in frames if "`" in row["where"]][1].startswith("dmods_guest`guest_write+")

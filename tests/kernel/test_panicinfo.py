@@ -1,0 +1,111 @@
+"""``panicinfo`` of kernels that died in every way, compared with what the guest knew and said of itself."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.kernel.crashed import DEATHS, Death, addr2line, died, in_module, symbols
+
+TRAPPED = [death for death in DEATHS if death[1] != "sysrq"]
+
+MESSAGES = {
+    "sysrq": "sysrq triggered crash",
+    "null": "BUG: kernel NULL pointer dereference, address: 0000000000000028",
+    "softirq": "BUG: kernel NULL pointer dereference, address: 0000000000000028",
+    "hardirq": "BUG: kernel NULL pointer dereference, address: 0000000000000028",
+    "jump": "BUG: kernel NULL pointer dereference, address: 0000000000000000",
+    "bug": "kernel BUG at ",
+    "nmi": "Uhhuh. NMI received for unknown reason ",
+}
+
+
+@pytest.mark.parametrize(("release", "crash"), DEATHS)
+def test_the_message_is_the_first_cause(release: str, crash: str) -> None:
+    death = died(release, crash)
+    record = death.record
+    assert record["message"].startswith(MESSAGES[crash])
+    assert any(line.endswith(record["message"]) for line in death.guest.console.splitlines()) or crash == "sysrq"
+    told = re.search(r"Kernel panic - not syncing: (.*)", death.guest.console)
+    assert told is not None
+    assert record.get("panic", record["message"]) == told[1].strip()
+    printed = re.search(r"CPU: (\d+) (?:UID: 0 )?PID: (\d+) Comm: (\S+)", death.guest.console)
+    assert printed is not None
+    assert (record["cpu"], record["pid"], record["name"]) == (int(printed[1]), int(printed[2]), printed[3])
+
+
+@pytest.mark.parametrize(("release", "crash"), TRAPPED)
+def test_the_pc_is_that_of_the_guests_own_instruction(release: str, crash: str) -> None:
+    death = died(release, crash)
+    record = death.record
+    if death.panicked != 1:  # an NMI that another CPU took first
+        assert record["where"] == _printed_pc(death)
+        return
+    at = death.at(crash)
+    path = str(death.guest.module.resolve())
+    section, offset = in_module(path, f"guest_at_{crash}")
+    function = next(iter(symbols(path).at(offset) & {f"guest_crash_{crash}", *HANDLERS}))
+    line = addr2line(path, offset, section)[1]
+    place = f"dmods_guest`{function}+{offset - symbols(path).address(function):#x}"
+    if crash == "jump":
+        assert (record["pc"], int(record["call"], 16), record["call_where"]) == ("0x0", at, place)
+        assert record["call_source"] == f"{path.rpartition('/')[0]}/dmods_guest.c:{line}"
+        assert record["call_instruction"].startswith("call")
+        assert record.get("instruction") is None
+    else:
+        assert (int(record["pc"], 16), record["where"]) == (at, place)
+        assert record["source"] == f"{path.rpartition('/')[0]}/dmods_guest.c:{line}"
+        expected = {"bug": "ud2", "nmi": f"jmp {at:#x}"}.get(crash, "movl ")
+        assert record["instruction"].startswith(expected)
+        assert record["where"] == _printed_pc(death)
+
+
+def _printed_pc(death: Death) -> str:
+    """As the console names it, the module first."""
+    found = re.search(r"RIP: 0010:(\w+\+0x[0-9a-f]+)/0x[0-9a-f]+(?: \[(\w+)\])?", death.guest.console)
+    assert found is not None
+    return f"{found[2]}`{found[1]}" if found[2] else found[1]
+
+
+HANDLERS = {"guest_timer_function", "guest_irq_function"}
+
+
+@pytest.mark.parametrize(("release", "crash"), TRAPPED)
+def test_the_registers_are_those_the_kernel_printed(release: str, crash: str) -> None:
+    death = died(release, crash)
+    console = death.guest.console
+    # The first block that an oops (or a panic in an NMI) prints of the code that it interrupted in the kernel.
+    block = console[console.index("RIP: 0010:") :][:2000]
+    printed: dict[str, str] = {}
+    for name, value in re.findall(r"\b(R[A-Z0-9]{2}|EFLAGS): (?:0018:)?([0-9a-f]{8,16})\b", block):
+        printed.setdefault(name, value)
+    assert len(printed) >= 17
+    for name, value in printed.items():
+        # R8 and R9 are printed as R08 and R09.
+        register = re.sub(r"^r0", "r", name.lower())
+        assert int(death.record[register], 16) == int(value, 16), register
+    assert death.record["rip"] == death.record["pc"]
+
+
+@pytest.mark.parametrize(("release", "crash"), [d for d in DEATHS if d[1] in ("null", "softirq", "hardirq", "jump")])
+def test_the_faulting_address(release: str, crash: str) -> None:
+    death = died(release, crash)
+    assert int(death.record["address"], 16) == (0 if crash == "jump" else death.guest.truth["fault_address"])
+
+
+@pytest.mark.parametrize(("release", "crash"), [d for d in DEATHS if d[1] == "sysrq"])
+def test_a_plain_call_of_panic_names_its_caller_and_invents_no_trap(release: str, crash: str) -> None:
+    record = died(release, crash).record
+    assert record["called_by"].startswith("sysrq_handle_crash+")
+    assert not {"pc", "trap", "rip", "address", "pt_regs"} & record.keys()
+
+
+@pytest.mark.parametrize(("release", "crash"), DEATHS)
+def test_taint_and_modules(release: str, crash: str) -> None:
+    record = died(release, crash).record
+    oops = crash not in ("sysrq", "nmi")
+    assert record["tainted"].split()[0].replace("D", "") == "OE"
+    assert ("D" in record["tainted"].split()[0]) == oops
+    assert "dmods_guest (OE)" in record["modules"]
+    assert record["kernel"].startswith(died(release, crash).guest.release)

@@ -1,0 +1,175 @@
+"""``findstack`` and ``stacks`` of kernels that died in every way: against the guest's own words, the trace that the
+kernel itself printed, drgn's unwinder, and nm."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.kernel.crashed import DEATHS, TRAPS, Death, call_trace, died, names, rows_of, symbols
+
+#: What the console shows right before the trace of the innermost trap.
+BEFORE = {"sysrq": "Kernel panic - not syncing", "nmi": "Kernel panic - not syncing"}
+
+
+@pytest.mark.parametrize(("release", "crash"), DEATHS)
+def test_every_trap_is_a_frame_and_marked(release: str, crash: str) -> None:
+    death = died(release, crash)
+    trapped = [row for row in death.frames if row["pt_regs"]]
+    assert len(trapped) == len(TRAPS[crash])
+    for row, trap in zip(trapped, TRAPS[crash]):
+        assert row["note"].startswith("<-- ")
+        assert row["exact"] == 1
+        if trap is not None:
+            assert int(row["pc"], 16) == (0 if trap.at == "jump" else death.at(trap.at))
+
+
+@pytest.mark.parametrize(("release", "crash"), DEATHS)
+def test_the_frames_are_those_that_the_kernel_printed(release: str, crash: str) -> None:
+    """All function+offset pairs from panic (or the trap) to the outermost, in their order: none more, none less."""
+    death = died(release, crash)
+    rows = rows_of(death.findstack)
+    ours = names(rows)
+    theirs = call_trace(death.guest.console, BEFORE.get(crash, "Oops" if crash != "bug" else "invalid opcode"))
+    if crash in BEFORE:
+        # What panic and show_stack themselves stood at is another moment's.
+        start = next(n for n, place in enumerate(theirs) if place.startswith("panic+")) + 1
+        ours = ours[next(n for n, place in enumerate(ours) if place.startswith("panic+")) + 1 :]
+        theirs = theirs[start:]
+    else:
+        # An oops shows the trapped pc above its trace, as RIP.
+        first = next(n for n, row in enumerate(rows) if row["pt_regs"])
+        ours = ours[first + 1 :]
+    inside = [row["pt_regs"] for row in rows][-len(ours) :]
+    # Interrupted code is shown as RIP, too.
+    ours = [place for place, trap in zip(ours, inside) if not trap]
+    assert [_plain_name(place) for place in ours] == [_plain_name(place) for place in theirs]
+
+
+def _plain_name(place: str) -> str:
+    """Assembly has labels inside functions, and the kernel prints the nearest."""
+    labels = {"entry_SYSCALL_64": "system call", "asm_exc_nmi": "NMI", "end_repeat_nmi": "NMI"}
+    labels.update({"secondary_startup_64": "start", "common_startup_64": "start"})
+    return next((name for label, name in labels.items() if place.startswith(label)), place)
+
+
+@pytest.mark.parametrize(("release", "crash"), DEATHS)
+def test_nothing_past_the_boundary_to_user_space(release: str, crash: str) -> None:
+    death = died(release, crash)
+    assert death.init["totals"]["end"] == "entered from user space"
+    last = death.frames[-1]
+    assert last["where"].startswith("entry_SYSCALL_64")
+    assert int(last["pc"], 16) >> 63 == 1
+    # write(2) in the guest's init: right after its syscall instruction, whose address rcx holds, too.
+    printed = re.search(r"RIP: 0033:0x([0-9a-f]+)", death.guest.console)
+    assert printed is not None or death.panicked != 1
+    if printed is not None:
+        assert int(death.init["totals"]["user_pc"], 16) == int(printed[1], 16)
+
+
+@pytest.mark.parametrize(("release", "crash"), DEATHS)
+def test_a_return_address_names_the_function_that_made_the_call(release: str, crash: str) -> None:
+    """By nm: where the call before it never returns, the return address itself is another function's."""
+    death = died(release, crash)
+    table = symbols(str(death.guest.vmlinux))
+    slide = _slide(death)
+    beyond = 0
+    for stack in death.stacks["tables"][1:]:
+        for row in stack["rows"]:
+            function = row["where"].partition("+")[0]
+            if "`" in function or row["note"].startswith("<-- "):
+                continue
+            pc = int(row["pc"], 16) - slide
+            exact = any(row["pc"] == one["pc"] and one["exact"] for one in death.frames)
+            assert function in table.at(pc if exact else pc - 1), row
+            beyond += function not in table.at(pc)
+    print(f"{release} {crash}: {beyond} return addresses lie in the next function")
+
+
+def _slide(death: Death) -> int:
+    """What KASLR added: the console says so when it panics."""
+    found = re.search(r"Kernel Offset: 0x([0-9a-f]+) from", death.guest.console)
+    return int(found[1], 16) if found else 0
+
+
+@pytest.mark.parametrize("release", ["6.1", "6.12"])
+def test_a_noreturn_call_is_its_callers(release: str) -> None:
+    """oops_end's call of panic is the last thing in its cold part."""
+    death = died(release, "null")
+    table = symbols(str(death.guest.vmlinux))
+    row = next(row for row in death.frames if row["where"].startswith("oops_end"))
+    pc = int(row["pc"], 16) - _slide(death)
+    function, _plus, offset = row["where"].partition("+")
+    assert table.address(function) + int(offset, 16) == pc
+    assert row["source"].startswith("arch/x86/kernel/dumpstack.c:")
+
+
+@pytest.mark.parametrize(("release", "crash"), DEATHS)
+def test_all_tasks_have_the_frames_that_drgn_finds(release: str, crash: str) -> None:
+    """Two unwinders, one by ORC and one by DWARF. What is left out is what drgn shows of user space."""
+    death = died(release, crash)
+    summary, *stacks = death.stacks["tables"]
+    assert sum(row["count"] for row in summary["rows"]) == death.stacks["totals"]["tasks"]
+    seen = 0
+    for row, stack in zip(summary["rows"], stacks):
+        pcs = [int(frame["pc"], 16) for frame in stack["rows"]]
+        pids = _pids(row["tasks"])
+        assert len(pids) <= row["count"]  # all idle tasks have pid 0
+        for pid in pids - {0}:
+            theirs = death.plain[pid]
+            assert theirs[: len(pcs)] == pcs, pid
+            # Then drgn goes on with user space, as far as it can, and further.
+            assert (len(theirs) > len(pcs)) == (stack["rows"][-1]["where"].startswith("entry_")), pid
+            seen += 1
+    assert seen >= 40
+    assert len(stacks) < seen
+    assert sorted((row["count"] for row in summary["rows"]), reverse=True) == [r["count"] for r in summary["rows"]]
+
+
+def _pids(text: str) -> set[int]:
+    found: set[int] = set()
+    for first, last in re.findall(r"(?<=[ ,])(\d+)(?:-(\d+))?(?=,|$)", text):
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def test_the_threads_of_the_guest_share_one_stack() -> None:
+    death = died("6.1", "sysrq")
+    summary = death.stacks["tables"][0]["rows"]
+    threads = death.guest.truth["threads"]
+    biggest: Counter[str] = Counter({row["top"]: row["count"] for row in summary})
+    assert max(biggest.values()) >= threads
+
+
+def test_stacks_by_caller_and_module() -> None:
+    from drgnext.kernel.target import Kernel
+    from tests.kernel.crashed import ask, open_program
+
+    death = died("6.1", "null")
+    target = Kernel(open_program(death.guest))
+    (summary, stack) = ask(target, "stacks", "-m", "dmods_guest")["tables"]
+    assert [row["count"] for row in summary["rows"]] == [1]
+    assert any(row["where"].startswith("dmods_guest`") for row in stack["rows"])
+    for table in ask(target, "stacks", "-c", "kthread")["tables"][1:]:
+        assert any(row["where"].startswith("kthread+") for row in table["rows"])
+    assert ask(target, "stacks", "-c", "no_such_function")["totals"] == {"stacks": 0, "tasks": 0}
+
+
+def test_findstack_by_address_pid_and_name() -> None:
+    from drgnext.kernel.target import Kernel
+    from tests.kernel.crashed import ask, open_program
+
+    death = died("6.1", "sysrq")
+    assert death.panicked == 1
+    target = Kernel(open_program(death.guest))
+
+    def found(*arguments: str) -> list[Any]:
+        return [table["rows"] for table in ask(target, "findstack", *arguments)["tables"]]
+
+    assert found("1") == found() == found(death.record["thread"]) == found(death.record["thread"][2:])
+    by_name = found("kthreadd")
+    assert by_name == found("2")
+    assert [row["where"].partition("+")[0] for row in by_name[0]][-2:] == ["kthreadd", "ret_from_fork"]

@@ -1,0 +1,42 @@
+"""``trapframe`` of kernels that died in every way, and what finds pt_regs where nothing can unwind."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kernel.crashed import DEATHS, TRAPS, died
+
+
+@pytest.mark.parametrize(("release", "crash"), DEATHS)
+def test_every_pt_regs_is_found_twice_and_no_other(release: str, crash: str) -> None:
+    """By the walk, and by a look at every word of the stacks, which knows of no unwind tables."""
+    death = died(release, crash)
+    (table,) = death.trapframe["tables"]
+    kinds = [(row["trap"], int(row["pc"], 16), row["found"]) for row in table["rows"]]
+    *traps, user = kinds
+    assert len(traps) == len(TRAPS[crash])
+    for found, expected in zip(traps, TRAPS[crash]):
+        assert found[2] == "walk and scan"
+        if expected is not None:
+            assert found[0] == expected.kind
+            assert found[1] == (0 if expected.at == "jump" else death.at(expected.at))
+    assert user == ("system call", int(death.init["totals"]["user_pc"], 16), "walk and scan")
+
+
+@pytest.mark.parametrize(("release", "crash"), DEATHS)
+def test_the_stacks_are_the_right_ones(release: str, crash: str) -> None:
+    rows = died(release, crash).trapframe["tables"][0]["rows"]
+    stacks = [row["stack"].partition(" ")[0] for row in rows]
+    expected = {"softirq": ["irq", "task", "task"], "hardirq": ["irq", "task", "task"], "nmi": ["NMI", "task"]}
+    assert stacks == expected.get(crash, ["task"] * len(rows))
+
+
+@pytest.mark.parametrize("release", ["6.1", "6.12", "5.10"])
+def test_where_a_plain_walker_lies(release: str) -> None:
+    """drgn takes the caller of a jump to NULL for interrupted; a pc taken for a return address is the line before."""
+    jump = died(release, "jump").trapframe["tables"][0]["rows"][0]["lie"]
+    assert "drgn says of its caller what comes after the call: guest_crash_jump" in jump
+    null = died(release, "null").trapframe["tables"][0]["rows"][0]
+    line = int(null["source"].rpartition(":")[2])
+    assert "pc taken for a return address: dmods_guest`guest_crash_null+" in null["lie"]
+    assert f":{line})" not in null["lie"]
