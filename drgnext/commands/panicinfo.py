@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 from dmods._engine import disassemble
 from dmods.command import Argument, Command
 from dmods.report import Column, Report, Table, Value
-from drgnext.kernel import modules, panic, remarks, threads
+from drgnext.kernel import modules, operand, panic, remarks, threads
 from drgnext.kernel.panic import Cause
 from drgnext.kernel.stacks import Frame
 from drgnext.kernel.threads import Threads
@@ -64,12 +64,9 @@ def _who(cause: Cause) -> list[Fact]:
 
 def _what(known: Threads, cause: Cause) -> list[Fact]:
     trap = cause.trap
-    address = cause.told.address
-    if address is None and trap is not None and cause.called_from is not None:
-        address = trap.pc
     facts: list[Fact] = [
         (Column("details"), "; ".join(cause.told.details) or None),
-        (Column("address", "address", width=16), address),
+        (Column("address", "address", width=16), _address(known, cause)),
     ]
     if trap is not None and trap.trap is not None:
         facts.append((Column("trap"), remarks.happened(known, trap.trap)))
@@ -77,6 +74,19 @@ def _what(known: Threads, cause: Cause) -> list[Fact]:
     if trap is None or trap.trap is None or not panic.is_exception(known, trap.trap):
         facts.append((Column("called_by", title="called by"), _place(known, cause.caller)))
     return facts
+
+
+def _address(known: Threads, cause: Cause) -> Optional[int]:
+    """What could not be accessed: the log says it; if not, the instruction does. x86 keeps it nowhere else (cr2 is that
+    of the last fault of all)."""
+    trap = cause.trap
+    if cause.told.address is not None or trap is None or trap.trap is None:
+        return cause.told.address
+    if cause.called_from is not None:
+        return trap.pc
+    if panic.kind(known, trap.trap) not in ("page fault", "general protection"):
+        return None
+    return operand.address(_instruction(known, trap.pc) or "", trap.registers)
 
 
 def _trap(known: Threads, cause: Cause) -> list[Fact]:
@@ -102,7 +112,7 @@ def _trap(known: Threads, cause: Cause) -> list[Fact]:
     facts += [
         (Column(name, "address", width=16), frame.registers[name])
         for name in known.machine.registers
-        if name in frame.registers
+        if name in frame.registers and name != "pc"  # arm64's is above
     ]
     return facts
 

@@ -50,7 +50,7 @@ _CAUSES = (
     (re.compile(r"^NMI: Not continuing|^NMI IOCK|unknown NMI"), re.compile(r"NMI.*(unknown reason|error)")),
     (re.compile(r"^Out of memory|out of memory", re.I), re.compile(r"invoked oom-killer")),
 )
-_DETAILS = re.compile(r"^(#PF: |Oops|.*: [0-9a-f]{4,16} \[#\d+\]|Internal error|  ESR = |Mem abort)")
+_DETAILS = re.compile(r"^(#PF: |Oops|.*: [0-9a-f]{4,16} \[#\d+\]|Internal error|  ESR = )")
 _ADDRESS = re.compile(r"(?:address:?|paging request at|dereference at) (?:virtual address )?(?:0x)?([0-9a-f]{8,16})\b")
 _RIP = re.compile(r"^(?:RIP: [0-9a-f]{4}:|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
 _SAME_MOMENT = (

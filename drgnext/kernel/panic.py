@@ -76,6 +76,8 @@ def kind(threads: Threads, trap: TrapFrame) -> str:
     if function is None:
         return ""
     name = re.sub(r"^(asm_|__)", "", function.name)
+    if re.match(r"el\d[th]?_(64_|32_)?sync|el\d_sync", name):
+        return "synchronous exception"
     if re.search(r"SYSCALL|SYSENTER|INT80|int80|svc", name):
         return "system call"
     if re.search(r"nmi|fiq", name):

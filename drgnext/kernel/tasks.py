@@ -6,6 +6,7 @@ read at one read each.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class Tasks:
         )
 
     def all(self) -> Iterator[Task]:
-        """Every thread of every process, each process's own first; then the idle tasks of CPUs that are online."""
+        """Every thread of every process, each process's own first; then the idle tasks of all CPUs that are there."""
         init = int(self._prog["init_task"].address_of_())
         seen: set[int] = set()
         for leader in (init, *self._follow(init + self._layout.tasks, self._layout.tasks, "tasks")):
@@ -140,11 +141,12 @@ class Tasks:
 
     def _idle(self) -> Iterator[int]:
         from drgn import FaultError
-        from drgn.helpers.linux.cpumask import for_each_online_cpu
+        from drgn.helpers.linux.cpumask import for_each_present_cpu
         from drgn.helpers.linux.sched import idle_task
 
         try:
-            for cpu in for_each_online_cpu(self._prog):
+            # Not those online: a panic takes all but its own CPU offline (smp_send_stop).
+            for cpu in for_each_present_cpu(self._prog):
                 yield int(idle_task(self._prog, cpu))
         except (FaultError, LookupError):
             return
@@ -154,10 +156,7 @@ class Tasks:
 
         Raises UsageError where there is none.
         """
-        try:
-            number = int(text, 16 if len(text) == 16 and text[:4].lower() == "ffff" else 0)
-        except ValueError:
-            number = -1
+        number = _number(text)
         if number >= 1 << 32:
             task = self.at(number)
             if task is None or task.pid < 0 or not task.stack:
@@ -167,6 +166,16 @@ class Tasks:
         if not found:
             raise UsageError(f"no task has the pid or the name {text!r}", "`stacks` lists the tasks that there are")
         return found
+
+
+def _number(text: str) -> int:
+    """A pid or an address, as people write them or as tables show them (16 digits without 0x); -1 for a name."""
+    if re.fullmatch(r"[89a-fA-F][0-9a-fA-F]{15}", text):
+        return int(text, 16)
+    try:
+        return int(text, 0)
+    except ValueError:
+        return -1
 
 
 def _int(data: bytes, offset: int) -> int:

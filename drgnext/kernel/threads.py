@@ -110,14 +110,13 @@ class Threads:
         from drgn import FaultError
 
         try:
-            known = self.prog.stack_trace(self.task_object(task))[0].registers()
+            frame = self.prog.stack_trace(self.task_object(task))[0]
+            known, pc, sp = frame.registers(), frame.pc, frame.sp
         except (FaultError, LookupError, ValueError, IndexError):
             return None
         registers = {_OTHER_NAMES.get(name, name): value for name, value in known.items()}
-        pc, sp = (registers.get(name) for name in _PC_SP[self.machine.name])
-        if pc is None or sp is None:
-            return None
-        return Frame(pc, sp, True, "cpu", registers)
+        pc_name, sp_name = _PC_SP[self.machine.name]
+        return Frame(pc, sp, True, "cpu", {**registers, pc_name: pc, sp_name: sp})
 
     def _is_user(self, frame: Frame) -> bool:
         if self.machine.name == "x86_64":
@@ -184,9 +183,11 @@ def of(kernel: Kernel) -> Threads:
 
 def _aarch64(prog: Any) -> aarch64.Aarch64:
     """Its layout, from debug information."""
+    from drgn import sizeof
+
     try:
         regs = prog.type("struct pt_regs")
         frame = regs.member("stackframe")
     except LookupError:
         return aarch64.Aarch64()
-    return aarch64.Aarch64(int(regs.size), frame.bit_offset // 8, frame.type.size > 16)
+    return aarch64.Aarch64(int(regs.size), frame.bit_offset // 8, sizeof(frame.type) > 16)

@@ -64,4 +64,5 @@ class RecordUnwinder:
         if here is not None and here == self._function(link - 4):
             return None
         registers = {name: value for name, value in frame.registers.items() if name not in ("pc", "x30")}
-        return Frame(link, frame.sp, False, "link register", {**registers, "pc": link})
+        found = "link register" if self._code.is_code(frame.pc) else "bad jump"
+        return Frame(link, frame.sp, False, found, {**registers, "pc": link})

@@ -8,7 +8,7 @@ from typing import Optional
 from drgnext.kernel import orc
 from drgnext.kernel.code import KernelCode
 from drgnext.kernel.stacks import Frame, Step, bad_jump
-from drgnext.kernel.traps.x86_64 import X86_64
+from drgnext.kernel.traps.x86_64 import SELECTORS, X86_64
 from drgnext.kernel.words import Memory
 
 _SAME = ("rdx", "rdi", "r10", "r13", "rax", "rbp")  # what entry code has not yet changed when only the processor pushed
@@ -78,6 +78,11 @@ class OrcUnwinder:
 
     def _by_frame_pointer(self, frame: Frame, end: str) -> Step:
         bp = frame.registers.get("rbp")
+        if bp is not None and bp & 7 == 1:
+            # Kernels that unwind by frame pointers mark pt_regs so (ENCODE_FRAME_POINTER, asm/frame.h).
+            trap = self._machine.read(self._memory, bp - 1)
+            if trap is not None and trap.registers["cs"] & 0xFFFF in SELECTORS:
+                return Step(trap=replace(trap, entry=frame.pc))
         if bp is None or bp & 7 or bp < frame.sp:
             return Step(end=end)
         pc, outer = self._memory.word(bp + 8), self._memory.word(bp)

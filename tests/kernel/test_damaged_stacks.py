@@ -203,6 +203,21 @@ def test_a_log_whose_counters_lie(dump: Dump) -> None:
     assert any("log is damaged" in note for note in answer["notes"])
     record = answer["tables"][0]["rows"][0]
     assert int(record["pc"], 16) == dump.guest.truth["at_null"]
+    # Without the log, the instruction and its registers say what it could not touch.
+    assert int(record["address"], 16) == dump.guest.truth["fault_address"]
+
+
+def test_a_kernel_that_has_not_panicked() -> None:
+    """As a dump of a running guest looks: nobody took panic_cpu, and the log says nothing."""
+    dump = Dump("6.1", "sysrq")
+    dump.put(int(dump.prog["panic_cpu"].counter.address_of_()), struct.pack("<i", -1))
+    ring = dump.prog["prb"].desc_ring
+    dump.put(int(ring.head_id.counter.address_of_()), struct.pack("<Q", int(ring.tail_id.counter)))
+    record = ask(dump.kernel, "panicinfo")["tables"][0]["rows"][0]
+    assert record["message"] == "the kernel had not panicked when the dump was taken"
+    with pytest.raises(UsageError):
+        ask(dump.kernel, "findstack")
+    assert ask(dump.kernel, "findstack", "1")["tables"]
 
 
 def test_what_is_no_task(dump: Dump) -> None:

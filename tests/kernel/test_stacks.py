@@ -4,7 +4,6 @@ kernel itself printed, drgn's unwinder, and nm."""
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -53,6 +52,7 @@ def _plain_name(place: str) -> str:
     """Assembly has labels inside functions, and the kernel prints the nearest."""
     labels = {"entry_SYSCALL_64": "system call", "asm_exc_nmi": "NMI", "end_repeat_nmi": "NMI"}
     labels.update({"secondary_startup_64": "start", "common_startup_64": "start"})
+    place = re.sub(r"asm_call_\w*on_stack", "asm_call_on_stack", place)
     return next((name for label, name in labels.items() if place.startswith(label)), place)
 
 
@@ -136,12 +136,33 @@ def _pids(text: str) -> set[int]:
     return found
 
 
-def test_the_threads_of_the_guest_share_one_stack() -> None:
-    death = died("6.1", "sysrq")
-    summary = death.stacks["tables"][0]["rows"]
-    threads = death.guest.truth["threads"]
-    biggest: Counter[str] = Counter({row["top"]: row["count"] for row in summary})
-    assert max(biggest.values()) >= threads
+WAYS = {
+    "in_pause": "__x64_sys_pause",
+    "in_sleep": "do_nanosleep",
+    "in_poll": "do_sys_poll",
+    "in_read": "pipe_read",
+    "in_futex": "futex_wait",
+}
+
+
+@pytest.mark.parametrize("release", ["6.1", "6.12"])
+def test_threads_that_wait_for_the_same_share_a_stack(release: str) -> None:
+    """The guest's threads are called after what they wait in."""
+    death = died(release, "sysrq")
+    summary, *stacks = death.stacks["tables"]
+    for name, function in WAYS.items():
+        (at,) = (n for n, row in enumerate(summary["rows"]) if f"{name} " in row["tasks"])
+        others = _pids(re.sub(rf"\b{name} [\d,-]+", "", summary["rows"][at]["tasks"]))
+        assert summary["rows"][at]["count"] - len(others) == death.guest.truth[f"threads_{name}"]
+        assert function in [row["where"].partition("+")[0] for row in stacks[at]["rows"]]
+
+
+@pytest.mark.parametrize("release", ["6.1", "6.12"])
+def test_the_idle_tasks_of_all_cpus(release: str) -> None:
+    """Also of those that the panic stopped."""
+    summary = died(release, "sysrq").stacks["tables"][0]["rows"]
+    tasks = ", ".join(row["tasks"] for row in summary)
+    assert set(re.findall(r"swapper/\d", tasks)) == {"swapper/0", "swapper/1"}
 
 
 def test_stacks_by_caller_and_module() -> None:

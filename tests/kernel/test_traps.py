@@ -177,6 +177,20 @@ def test_arm64_a_scan_finds_both(machine: Aarch64) -> None:
     assert [(frame.pc, frame.user) for frame in found] == [(ARM_CODE.start + 0x2024, False), (0x400123, True)]
 
 
+def test_arm64_a_jump_to_null_came_from_x30() -> None:
+    machine = ARM_KERNELS[0]
+    memory, first = arm_oops(machine, False)
+    regs = next(frame.address for frame in machine.scan(memory.pages, ARM_STACK, ARM_CODE))
+    memory.put(regs + 256, 0)
+    memory.put(regs + machine.stackframe + 8, 0)
+    memory.pages = Pages(memory.give)
+    stack = arm_walk(machine, memory, first)
+    assert [(frame.pc, frame.found) for frame in stack.frames][2:4] == [
+        (0, "trap"),
+        (ARM_CODE.start + 0x3040, "bad jump"),
+    ]
+
+
 def test_arm64_signed_return_addresses() -> None:
     machine = ARM_KERNELS[0]
     memory, first = arm_oops(machine, True)

@@ -21,7 +21,7 @@ _HARDWARE = 8 * _NAMES.index("rip")  # where the processor's own part begins
 _KERNEL_CS = 0x10
 _USER_CS = (0x33, 0x23)  # 64-bit and 32-bit code (arch/x86/include/asm/segment.h)
 _XEN_PV = {0xE030: _KERNEL_CS, 0xE033: 0x33, 0xE019: _KERNEL_CS, 0xE023: 0x23}  # FLAT_RING3_*: Xen's own selectors
-_SELECTORS = frozenset((_KERNEL_CS, *_USER_CS, *_XEN_PV))
+SELECTORS = frozenset((_KERNEL_CS, *_USER_CS, *_XEN_PV))
 _KERNEL_SS = (0x18, 0)  # 0 after a change of stack by the processor (SDM volume 3, 6.14.4)
 _USER_SS = (0x2B,)
 
@@ -70,7 +70,7 @@ class X86_64:
         found = []
         for at in range(1, len(words) - 20):
             selector = words[at + _CS] & 0xFFFF
-            if selector not in _SELECTORS or not _fits(words, at, base + 8 * at, stack):
+            if selector not in SELECTORS or not _fits(words, at, base + 8 * at, stack):
                 continue
             if code.is_entry(words[at - 1]) and code.after_call(words[at - 1]):
                 found.append(_frame(base + 8 * at, words[at : at + 21], words[at - 1]))
