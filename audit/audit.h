@@ -112,7 +112,13 @@ bool start(void);
 
 /* bootstrap.c */
 void *bootstrap_malloc(size_t size, size_t alignment);
-bool bootstrap_owns(const void *p);
+extern struct bootstrap_arena {
+    _Atomic size_t used;
+    char bytes[256 << 10] __attribute__((aligned(64)));
+} bootstrap_arena;
+HOT bool bootstrap_owns(const void *p) {
+    return unlikely((uintptr_t)p - (uintptr_t)bootstrap_arena.bytes < sizeof bootstrap_arena.bytes);
+}
 size_t bootstrap_size(const void *p);
 
 /* options.c */

@@ -4,10 +4,8 @@
 
 #include <string.h>
 
-static struct {
-    _Atomic size_t used;
-    char bytes[256 << 10] __attribute__((aligned(64)));
-} arena;
+struct bootstrap_arena bootstrap_arena;
+#define arena bootstrap_arena
 
 static bool listed;
 
@@ -29,8 +27,6 @@ void *bootstrap_malloc(size_t size, size_t alignment) {
     memcpy(arena.bytes + at - 16, &size, sizeof size);
     return arena.bytes + at;
 }
-
-bool bootstrap_owns(const void *p) { return (uintptr_t)p - (uintptr_t)arena.bytes < sizeof arena.bytes; }
 
 size_t bootstrap_size(const void *p) {
     size_t size;

@@ -63,20 +63,38 @@ static COLD void *malloc_otherwise(size_t size, size_t alignment) {
     return alignment == 0 ? below.malloc(padded(size)) : below.memalign(alignment, padded(size));
 }
 
-EXPORT void *malloc(size_t size) {
+/* The exported functions of every day leave what is seldom to a function that they jump to: that one's frame is where
+ * their own would be, and the others need none. */
+static __attribute__((noinline)) void *malloc_noted(size_t size) {
     if (likely(mode() == MODE_FULL))
         return record_guarded(below.malloc(padded(size)), size, 0, FRAME_POINTER);
-    if (likely(mode() == MODE_SAMPLED))
-        return maybe_sample(below.malloc(size), size, FRAME_POINTER);
+    if (likely(mode() == MODE_SAMPLED)) {
+        void *p = below.malloc(size);
+        hook_sampled(p, size, &self_thread, FRAME_POINTER);
+        return p;
+    }
     return given(malloc_otherwise(size, 0), size, 0, FRAME_POINTER);
 }
 
-EXPORT void free(void *p) {
+EXPORT void *malloc(size_t size) {
+    if (mode() == MODE_SAMPLED && likely((self_thread.until_sample -= (int64_t)size) > 0))
+        return below.malloc(size);
+    return malloc_noted(size);
+}
+
+static __attribute__((noinline)) void free_noted(void *p) {
     if (unlikely(p == NULL || bootstrap_owns(p)))
         return;
     if (likely(mode() > MODE_OFF))
         forget_block(p, FRAME_POINTER);
     below.free(p);
+}
+
+EXPORT void free(void *p) {
+    if (mode() == MODE_SAMPLED && !samples_may_know((uintptr_t)p) && !unloading() && !bootstrap_owns(p))
+        below.free(p);
+    else
+        free_noted(p);
 }
 
 EXPORT void free_sized(void *p, size_t size) {
@@ -157,7 +175,8 @@ HOT void *reallocate(void *p, size_t size, uintptr_t frame_pointer) {
         return move_out(p, size, frame_pointer);
     if (unlikely(mode() <= MODE_OFF))
         return below.realloc(p, size);
-    watch_unloading();
+    if (unloading())
+        walk_code_unloaded();
     return mode() == MODE_FULL ? reallocate_recorded(p, size, frame_pointer)
                                : reallocate_sampled(p, size, frame_pointer);
 }

@@ -61,15 +61,13 @@ HOT void *given(void *p, size_t size, size_t kept, uintptr_t frame_pointer) {
                                     : p;
 }
 
-/* Code that is being unloaded: the loader frees what it knew of it after it is unmapped (elf/dl-close.c). */
-HOT void watch_unloading(void) {
-    if (unlikely(_r_debug.r_state == RT_DELETE))
-        walk_code_unloaded();
-}
+/* Whether code is being unloaded: the loader frees what it knew of it after it is unmapped (elf/dl-close.c). */
+HOT bool unloading(void) { return unlikely(_r_debug.r_state == RT_DELETE); }
 
 /* A block is about to be given back. */
 HOT void forget_block(void *p, uintptr_t frame_pointer) {
-    watch_unloading();
+    if (unloading())
+        walk_code_unloaded();
     if (likely(mode() == MODE_FULL)) {
         struct known known = shadow_take((uintptr_t)p);
         if (unlikely(settings.log) && known.record != NULL)
