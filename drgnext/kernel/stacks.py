@@ -6,6 +6,7 @@ only likely is marked as a guess. Nothing past the boundary to user space is a f
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import NamedTuple, Optional, Protocol
 
@@ -95,7 +96,8 @@ class Walker:
         self.machine = machine
         self.code = code
         self.unwinder = unwinder
-        self.shared = shared
+        self.shared = sorted(shared, key=lambda stack: stack.start)
+        self._starts = [stack.start for stack in self.shared]
 
     def walk(self, first: Frame, own: StackRange, limit: int = FRAME_LIMIT) -> Stack:
         """The stack of a task whose innermost frame is ``first`` and whose own stack is ``own``. Bounded, whatever the
@@ -131,7 +133,12 @@ class Walker:
         """The stack that ``sp`` points into, or to the end of."""
         if own.start <= sp <= own.end:
             return own
-        return next((stack for stack in self.shared if stack.start <= sp <= stack.end), None)
+        at = bisect_right(self._starts, sp) - 1
+        # The end of one may be the start of the next: what grows down from there is above.
+        for stack in self.shared[max(0, at - 1) : at + 1]:
+            if stack.start < sp <= stack.end:
+                return stack
+        return None
 
     def _accept(
         self, last: Frame, step: Step, own: StackRange, left: list[StackRange], seen: set[tuple[int, int]]

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Optional
 
 from elftools.elf.elffile import ELFFile
@@ -50,12 +51,12 @@ TRAPS: dict[str, list[Optional[Trap]]] = {
 }
 
 
-def open_program(guest: Guest, modules: bool = True) -> Any:
-    """drgn's program of the guest, as drgn's own command line makes it."""
+def open_program(guest: Guest, modules: bool = True, dump: Optional[Path] = None) -> Any:
+    """drgn's program of the guest (of its vmcore, or another dump of it), as drgn's own command line makes it."""
     import drgn
 
     prog = drgn.Program()
-    prog.set_core_dump(str(guest.vmcore))
+    prog.set_core_dump(str(dump or guest.vmcore))
     files = guest.modules if modules else []
     prog.load_debug_info([str(guest.vmlinux), *map(str, files)])
     return prog

@@ -6,7 +6,11 @@ import re
 
 import pytest
 
-from tests.kernel.crashed import DEATHS, Death, addr2line, died, in_module, symbols
+from drgnext.kernel.target import Kernel
+from tests.drgn.conftest import Drgn, drgn, place
+from tests.kernel.crashed import DEATHS, Death, addr2line, ask, died, in_module, open_program, symbols
+
+__all__ = ("drgn", "place")  # fixtures
 
 TRAPPED = [death for death in DEATHS if death[1] != "sysrq"]
 
@@ -109,3 +113,32 @@ def test_taint_and_modules(release: str, crash: str) -> None:
     assert ("D" in record["tainted"].split()[0]) == oops
     assert "dmods_guest (OE)" in record["modules"]
     assert record["kernel"].startswith(died(release, crash).guest.release)
+
+
+@pytest.mark.parametrize("name", ["panicinfo", "findstack", "trapframe"])
+def test_a_compressed_and_filtered_dump_says_the_same(name: str) -> None:
+    """makedumpfile -d 31 keeps what the kernel allocated for itself: stacks, tables and the log."""
+    guest = died("6.1", "null").guest
+    whole = ask(Kernel(open_program(guest)), name)["tables"]
+    small = ask(Kernel(open_program(guest, dump=guest.kdump)), name)["tables"]
+    for table in (*whole, *small):
+        for row in table["rows"]:
+            row.pop("lie", None)  # what drgn reads past the boundary to user space is not in both
+    assert small == whole
+
+
+@pytest.mark.parametrize("name", ["panicinfo", "findstack", "trapframe", "stacks"])
+def test_as_typed(drgn: Drgn, name: str) -> None:
+    """The literal command line: text, with nothing but results on stdout."""
+    guest = died("6.1", "null").guest
+    symbols = [word for path in (guest.vmlinux, *guest.modules) for word in ("-s", path)]
+    done = drgn("-c", guest.vmcore, *symbols, name)
+    assert done.returncode == 0, done.stderr
+    assert "dmods_guest`guest_crash_null+0x" in done.stdout
+    first = {
+        "panicinfo": "cpu:",
+        "findstack": "stack pointer for thread",
+        "trapframe": "trap frames of thread",
+        "stacks": "STACK COUNT TASKS",
+    }
+    assert done.stdout.startswith(first[name])
