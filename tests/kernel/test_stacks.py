@@ -3,11 +3,13 @@ kernel itself printed, drgn's unwinder, and nm."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 
+from fixtures.bench import stacks as bench
 from tests.kernel.crashed import DEATHS, TRAPS, Death, call_trace, died, names, rows_of, symbols
 
 #: What the console shows right before the trace of the innermost trap.
@@ -194,3 +196,11 @@ def test_findstack_by_address_pid_and_name() -> None:
     by_name = found("kthreadd")
     assert by_name == found("2")
     assert [row["where"].partition("+")[0] for row in by_name[0]][-2:] == ["kthreadd", "ret_from_fork"]
+
+
+def test_the_bench_says_that_both_unwinders_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--small", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["tasks"] >= sum(died("6.1", "sysrq").guest.truth[f"threads_{name}"] for name in WAYS)
+    assert said["unique"] < said["tasks"]
+    assert said["stacks_per_second"] > said["drgn_stacks_per_second"]
