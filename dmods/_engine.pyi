@@ -233,7 +233,7 @@ def read_audit(
     clock: tuple[int, int, int, int],
     frames: int,
     mean: int,
-    progress: Progress = None,
+    progress: Progress,
 ) -> tuple[Records, tuple[bool, bool, bool, int, int]]:
     """The auditor's tables (audit/format.h), each read once.
 

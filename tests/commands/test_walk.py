@@ -9,11 +9,12 @@ import pytest
 
 from dmods import command, heap
 from dmods.corefile import CoreFile
-from dmods.errors import UsageError
+from dmods.errors import UsageError, UserError
 from dmods.report import Report, Value
 from dmods.walkers import WALKERS
 from fixtures import cores
 from fixtures.truth import Truth
+from tests.auditkit import callers
 
 
 @cache
@@ -158,3 +159,56 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UsageError) as error:
         run(target, "bogus")
     assert all(name in error.value.what for name in WALKERS)
+
+
+# -- allocation records -----------------------------------------------------------------------------------------------
+
+
+def test_leaks_are_bufctls_where_there_are_records() -> None:
+    target, truth, _told = callers()
+    rows_of = {int(row[-1] or 0): row for row in rows(target, "leak", "--json")}
+    assert rows_of.keys() == truth.addresses("direct")
+    bufctls = {int(row[0] or 0): row[1] for row in rows(target, "bufctl", "--json")}
+    assert {bufctls[int(row[0] or 0)] for row in rows_of.values()} == rows_of.keys()
+    assert sorted(walked(target, "leak")) == sorted(int(row[0] or 0) for row in rows_of.values())
+    assert set(walked(target, "leakbuf")) == truth.leaked
+
+
+def test_an_address_narrows_leaks_to_those_of_its_size_and_stack() -> None:
+    """Of malloc(100) there are two, by two ways; of malloc(2000) three by one."""
+    target, truth, _told = callers()
+    for size, alike in ((100, 1), (2000, 3)):
+        one = next(block.address for block in truth.blocks.values() if (block.size, block.state) == (size, "direct"))
+        found = walked(target, "leak", hex(one))
+        assert len(found) == alike
+        assert walked(target, "leak", hex(found[0])) == found
+
+
+def test_records_are_those_of_every_live_buffer() -> None:
+    target, truth, told = callers()
+    found = {int(row[1] or 0): row for row in rows(target, "bufctl", "--json")}
+    assert truth.addresses("live", "direct") <= found.keys()
+    assert not truth.addresses("freed") & found.keys()
+    for address in truth.addresses("live", "direct"):
+        _bufctl, _buffer, event, requested, _time, tid = found[address]
+        assert (event, requested, tid) == ("live", told[address].block.size, told[address].tid)
+
+
+def test_the_log_is_newest_first_and_an_address_narrows_it() -> None:
+    target, truth, told = callers()
+    entries = rows(target, "log", "--json")
+    times = [int(row[4] or 0) for row in entries]
+    assert times == sorted(times, reverse=True)
+    freed = next(block for block in truth.blocks.values() if block.size == 600)
+    known = told[freed.address]
+    last, before = rows(target, "log", hex(freed.address + 1), "--json")[:2]
+    assert (last[1], last[2], last[5]) == (freed.address, "freed", known.freed_tid)
+    assert (before[1], before[2], before[5]) == (freed.address, "allocated", known.tid)
+    assert {last[0], before[0]} <= set(walked(target, "log"))
+
+
+@pytest.mark.parametrize("walker", ["bufctl", "log"])
+def test_without_records_one_line_says_how_to_have_them(walker: str) -> None:
+    with pytest.raises(UserError) as error:
+        run(taken("freed")[0], walker)
+    assert "dmods run -- PROG" in error.value.how

@@ -18,6 +18,7 @@ from dmods.report import Report
 from dmods.stacks import unwind
 from fixtures import cores
 from fixtures.truth import Truth
+from tests.auditkit import callers
 
 
 @cache
@@ -322,3 +323,36 @@ def test_text_and_json_agree() -> None:
     assert tables["block"][0]["looks_like"] == "C++ object of class shapes::Square"
     for row in tables["points_to"]:
         assert any(row["what"] in line and row["address"][2:] in line for line in lines)
+
+
+# -- allocation records -----------------------------------------------------------------------------------------------
+
+
+def test_a_live_block_says_who_allocated_it() -> None:
+    target, _truth, told = callers()
+    for known in told.values():
+        if known.block.state == "live":
+            (row,) = answer(target, hex(known.block.address + 1))["block"]
+            assert row["requested"] == known.block.size
+            assert row["allocated_by"].startswith(f"{known.block.name}+0x")
+            assert f"thread {known.tid} (" in row["allocated_by"]
+            assert sentence(target, int(row["bufctl"], 16)).endswith(f"of the buffer {known.block.address:#x}")
+
+
+def test_a_freed_block_says_who_freed_it_and_who_had_allocated_it() -> None:
+    target, truth, told = callers()
+    freed = [told[block.address] for block in truth.blocks.values() if block.size == 600]
+    for known in freed:
+        (row,) = answer(target, hex(known.block.address + 599))["freed"]
+        assert (row["address"], row["requested"]) == (hex(known.block.address), 600)
+        assert row["freed_by"].startswith("by_free+0x")
+        assert f"thread {known.freed_tid} (freer)" in row["freed_by"]
+        assert row["allocated_by"].startswith("by_malloc+0x")
+        assert f"thread {known.tid} (allocator)" in row["allocated_by"]
+        assert sentence(target, int(row["log"], 16)).endswith(f"{known.block.address:#x} was freed")
+
+
+def test_without_a_log_nobody_says_who_freed_a_block() -> None:
+    target, truth, _told = callers("audit")
+    freed = next(block for block in truth.blocks.values() if block.size == 600)
+    assert "freed" not in answer(target, hex(freed.address))

@@ -187,6 +187,7 @@ impl Reader<'_> {
             return Ok(size == 0);
         }
         let (end, part) = (start + size, PART / entry * entry);
+        let covered: u64 = self.image.covered(start, end).iter().map(|(from, to)| to - from).sum();
         let mut buffer = Vec::new();
         let mut at = start;
         while at < end {
@@ -206,7 +207,7 @@ impl Reader<'_> {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok(covered == size)
     }
 
     /// `count` pointers in a row, those that are 0 left out, with their places.
