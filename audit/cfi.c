@@ -5,7 +5,7 @@
 #include <link.h>
 #include <string.h>
 
-#define REMEMBERED 8
+#define REMEMBERED 4 /* compilers nest them once; the stack may be a small one */
 
 /* What a pointer in .eh_frame is relative to (LSB 5.0, 10.5.1). */
 enum { ABSOLUTE = 0x00, ULEB = 0x01, DATA2 = 0x02, DATA4 = 0x03, DATA8 = 0x04, SLEB = 0x09, SDATA2 = 0x0a };
@@ -263,7 +263,7 @@ struct machine {
 
 static void set(struct machine *m, uint64_t reg, enum cfi_how how, int64_t offset) {
     if (reg < CFI_REGISTERS)
-        m->row->registers[reg] = (struct cfi_rule){how, offset, NULL};
+        m->row->registers[reg] = (struct cfi_rule){.how = how, .offset = offset};
 }
 
 static void set_expression(struct machine *m, uint64_t reg, enum cfi_how how, const uint8_t **p) {
@@ -271,7 +271,7 @@ static void set_expression(struct machine *m, uint64_t reg, enum cfi_how how, co
     uint64_t size = cfi_unsigned(p);
     *p += size;
     if (reg < CFI_REGISTERS)
-        m->row->registers[reg] = (struct cfi_rule){how, 0, expression};
+        m->row->registers[reg] = (struct cfi_rule){.how = how, .expression = expression};
 }
 
 static void restore(struct machine *m, uint64_t reg) {

@@ -22,8 +22,10 @@ enum cfi_how {
 
 struct cfi_rule {
     enum cfi_how how;
-    int64_t offset;
-    const uint8_t *expression; /* its length (ULEB128), then so many bytes */
+    union {
+        int64_t offset;
+        const uint8_t *expression; /* its length (ULEB128), then so many bytes */
+    };
 };
 
 /* The row of the table for one address. */

@@ -26,6 +26,7 @@ COLD void hook_sample_freed(uintptr_t address);
 HOT void *record_block(void *p, size_t size, uintptr_t frame_pointer) {
     if (unlikely(p == NULL))
         return p;
+    shadow_prefetch((uintptr_t)p);
     struct thread *thread = thread_self();
     uint64_t now = clock_now();
     uint32_t stack = walk(thread, frame_pointer);

@@ -72,6 +72,13 @@ HOT struct record *shadow_find(uintptr_t address) {
     return &leaf->records[(address >> GRANULE_SHIFT) % LEAF_RECORDS];
 }
 
+/* The record will be written after the stack was walked. */
+HOT void shadow_prefetch(uintptr_t address) {
+    struct record *record = shadow_find(address);
+    if (likely(record != NULL))
+        __builtin_prefetch(record, 1);
+}
+
 HOT uint64_t record_offset(uintptr_t address) { return (address >> 3 & 3) << RECORD_OFFSET_AT; }
 
 /* The requested size of a recorded block. The next record may lie in the next leaf. */

@@ -1,0 +1,21 @@
+"""Real programs pass their own tests under the auditor, with everything on."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.audit.auditor import environment
+
+PYTHON = "/usr/bin/python3"
+SUITE = ["test_dict", "test_thread", "test_json", "test_ctypes"]
+
+
+def test_cpython(tmp_path: Path) -> None:
+    """Its every object a block: PYTHONMALLOC=malloc."""
+    variables = environment("audit,log=10000,contents=64,guards", PYTHONMALLOC="malloc")
+    command = [PYTHON, "-m", "test", "-q", *SUITE]
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "No module named" not in done.stderr, "scripts/setup installs libpython3-testsuite of this Python"
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "dmods audit" not in done.stderr
