@@ -4,7 +4,9 @@ kernel itself printed, drgn's unwinder, and nm."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from typing import Any
 
 import pytest
@@ -165,6 +167,29 @@ def test_the_idle_tasks_of_all_cpus(release: str) -> None:
     summary = died(release, "sysrq").stacks["tables"][0]["rows"]
     tasks = ", ".join(row["tasks"] for row in summary)
     assert set(re.findall(r"swapper/\d", tasks)) == {"swapper/0", "swapper/1"}
+
+
+def test_crash_shows_the_same_frames_and_some_more() -> None:
+    """crash(8) scans the stack for return addresses: what it shows beyond ours, the kernel itself did not print."""
+    death = died("6.1", "jump")
+    done = subprocess.run(
+        ["crash", "-s", str(death.guest.vmlinux), str(death.guest.vmcore)],
+        input=f"bt {death.record['thread'][2:]}\nquit\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "TERM": "dumb", "HOME": str(death.guest.directory)},
+    )
+    theirs = re.findall(r"^ *#\d+ \[[0-9a-f]+\] (\w+) at", done.stdout, re.M)
+    assert "guest_crash_jump" in theirs, done.stdout + done.stderr
+    first = next(n for n, row in enumerate(death.frames) if row["pt_regs"])
+    ours = [place.partition("+")[0] for place in names(death.frames)[first + 1 :]]
+    theirs = [name.replace("_after_hwframe", "") for name in theirs[theirs.index("guest_crash_jump") :]]
+    rest = iter(theirs)
+    assert all(name in rest for name in ours), (ours, theirs)  # in their order
+    printed = " ".join(call_trace(death.guest.console, "Oops"))
+    assert not [name for name in set(theirs) - set(ours) if f"{name}+" in printed]
 
 
 def test_stacks_by_caller_and_module() -> None:
