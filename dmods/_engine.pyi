@@ -359,8 +359,13 @@ class Unwinder:
         A frame is (pc, sp, found, exact, trampoline, ucontext, siginfo, known registers): see ``dmods.stacks.Frame``.
         """
 
-def find_self_pointers(image: Image, ranges: list[tuple[int, int]], limit: int = 65536) -> list[int]:
-    """The 16-aligned addresses whose 64-bit words at +0 and +16 both hold the address itself, in the ranges' order."""
+def find_self_pointers(image: Image, ranges: list[tuple[int, int]], word: int = 8, limit: int = 65536) -> list[int]:
+    """The 16-aligned addresses whose words at +0 and two words on both hold the address itself, in the ranges' order:
+    x86's TCBs."""
+
+def find_dtv_pointers(image: Image, ranges: list[tuple[int, int]], limit: int = 65536) -> list[int]:
+    """The 16-aligned addresses where a TCB of AArch64 seems to be: it leads to a dtv, and what lies below it knows the
+    stack that it is in."""
 
 def disassemble(arch: str, code: bytes, address: int) -> tuple[str, int] | None:
     """The instruction that ``code`` begins with (give 16 bytes or what there is), as gdb and objdump write it, and its

@@ -51,7 +51,11 @@ class CoreFile:
         self.arch = arches.of_elf(header.machine, header.word, header.little_endian, path)
         self._loads, spoiled = coremap.loads(header.loads(), self._size)
         self._starts = [load.start for load in self._loads]
-        self._notes = corenotes.parse(self._raw_notes(header), self.arch)
+        notes = list(self._raw_notes(header))
+        struct_word = self.arch.word
+        if self.arch is arches.X86_64 and corenotes.described_machine(notes) == "i386":
+            self.arch = arches.I386
+        self._notes = corenotes.parse(notes, self.arch, struct_word)
         self.pid: Optional[int] = self._notes.pid
         self._note_damage(header, spoiled)
         self.executable: Optional[str] = self._executable()
@@ -165,11 +169,15 @@ class CoreFile:
 
     def _linked_files(self) -> list[corenotes.FileMapping]:
         """For a core without NT_FILE: from the dynamic linker's list."""
-        given = self._given.elf if self._given else None
-        bias, linked = modules.program_link_map(self.dumped, self._notes.auxv, self.arch.word, given)
+        auxv, name = self._notes.auxv, self._execfn() or ""
+        # qemu-user dumps no code, the program's headers neither: then they are the file's, if it is the one.
+        local = self._given or (
+            found if (found := self._files.find(name)) and modules.is_program(found, auxv) else None
+        )
+        bias, linked = modules.program_link_map(self.dumped, auxv, self.arch.word, local.elf if local else None)
         if bias is None:
             return []
-        return modules.as_mapped_files(linked, (bias, self._execfn() or "", self._given), self.dumped, self._files)
+        return modules.as_mapped_files(linked, (bias, name, local), self.dumped, self._files)
 
     # -- memory ---------------------------------------------------------------------------------------------------
 

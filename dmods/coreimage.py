@@ -36,7 +36,9 @@ def build(
         path, writable = mapping.path or "", "w" in mapping.flags
         local = proven.get(path)
         if writable and not (local and private_dumped and piece.promised == 0):
-            if piece.promised < mapping.size:
+            # The kernel leaves out private memory that was never written, too: there is nothing in it to miss.
+            untouched = private_dumped and mapping.path is None and piece.promised == 0
+            if piece.promised < mapping.size and not untouched:
                 missing.append(piece)
             continue
         if local is None and path and path not in elf_paths and not writable:

@@ -6,6 +6,7 @@ and 32 bits.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from dmods.target import Arch, Signal, Thread
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV = 1, 3, 6
 NT_386_TLS, NT_ARM_TLS = 0x200, 0x401
 NT_FILE, NT_SIGINFO = 0x46494C45, 0x53494749
+NT_GDB_TDESC = 0xFF000000
 
 AT_PHDR, AT_PHNUM, AT_BASE, AT_ENTRY, AT_EXECFN, AT_SYSINFO_EHDR = 3, 5, 7, 9, 31, 33
 
@@ -91,21 +93,33 @@ class _Started:
     signal: Optional[Signal] = None
 
 
-def parse(notes: Iterable[tuple[bytes, int, bytes]], arch: Arch) -> CoreNotes:
-    """Reads them in order. What cannot be made sense of is a line in ``problems``."""
+def described_machine(notes: Iterable[tuple[bytes, int, bytes]]) -> Optional[str]:
+    """The machine that gdb's gcore says it dumped. A gdb for x86-64 writes a 64-bit core of an i386 process, too."""
+    for name, kind, desc in notes:
+        if name == b"GDB" and kind == NT_GDB_TDESC:
+            found = re.search(rb"<architecture>\s*([^<\s]{1,64})\s*</architecture>", desc[: 1 << 16])
+            if found:
+                return found[1].decode("ascii", "replace")
+    return None
+
+
+def parse(notes: Iterable[tuple[bytes, int, bytes]], arch: Arch, struct_word: int = 0) -> CoreNotes:
+    """Reads them in order. What cannot be made sense of is a line in ``problems``. ``struct_word``: bytes in a word of
+    the kernel's structures around the registers, where those are wider than the process's own."""
+    struct_word = struct_word or arch.word
     found = CoreNotes()
     started: list[_Started] = []
     first_signal: Optional[Signal] = None
     for _name, kind, desc in (note for note in notes if note[0] in (b"CORE", b"LINUX")):
         if kind == NT_PRSTATUS:
-            started.extend(_prstatus(desc, arch, found.problems) if len(started) < _MAX_THREADS else ())
+            started.extend(_prstatus(desc, arch, struct_word, found.problems) if len(started) < _MAX_THREADS else ())
         elif kind == NT_SIGINFO:
             signal = _siginfo(desc, arch.word)
             first_signal = first_signal or signal
             if started:
                 started[-1].signal = signal
         elif kind == NT_PRPSINFO:
-            _prpsinfo(desc, arch.word, found)
+            _prpsinfo(desc, struct_word, found)
         elif kind == NT_AUXV:
             found.auxv.update(_words_in_pairs(desc, arch.word))
         elif kind == NT_FILE:
@@ -122,11 +136,11 @@ def parse(notes: Iterable[tuple[bytes, int, bytes]], arch: Arch) -> CoreNotes:
     return found
 
 
-def _prstatus(desc: bytes, arch: Arch, problems: list[str]) -> list[_Started]:
+def _prstatus(desc: bytes, arch: Arch, word: int, problems: list[str]) -> list[_Started]:
     """struct elf_prstatus: pr_cursig (short) after three ints, pr_pid after two longs more, pr_reg after four
     pids and four timevals."""
-    pid_at = 16 + 2 * arch.word
-    registers_at = pid_at + 16 + 8 * arch.word
+    pid_at = 16 + 2 * word
+    registers_at = pid_at + 16 + 8 * word
     size = len(arch.registers) * arch.word
     if len(desc) < registers_at + size:
         problems.append("a thread's registers are cut short in the core: that thread is left out")
@@ -152,8 +166,9 @@ def _siginfo(desc: bytes, word: int) -> Optional[Signal]:
 
 
 def _prpsinfo(desc: bytes, word: int, found: CoreNotes) -> None:
-    """struct elf_prpsinfo: i386 keeps 16-bit uids (arch/x86/include/asm/compat.h)."""
-    pid_at, name_at = (24, 40) if word == 8 else (12, 28)
+    """struct elf_prpsinfo: i386 keeps 16-bit uids (arch/x86/include/asm/compat.h), and so does a 64-bit one that gdb
+    writes of an i386 process, which is shorter."""
+    pid_at, name_at = (12, 28) if word == 4 else (24, 40) if len(desc) >= 136 else (16, 32)
     if len(desc) >= name_at + 16:
         found.pid = struct.unpack_from("<i", desc, pid_at)[0]
         found.program = desc[name_at : name_at + 16].split(b"\0")[0].decode("utf-8", "replace") or None

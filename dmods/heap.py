@@ -27,6 +27,8 @@ LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
 NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or its data is not in the dump"
 _TLS_REACH = 16 << 10  # bytes around a thread pointer that are searched for the pointer to its tcache
 _BATCH = 65536
+_LIBC_DATA = 64 << 10  # bytes around main_arena in which libc's other variables lie
+_MOST_KEYS = 16
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class ProcessHeap:
         self.index = self._index()
         self.reports = self.index.reports()
         watched = [chunk for report in self.reports for chunk in report["watched"]]
-        first = [start for start, _end, kind, *_ in self.layout.runs if kind != runs.MMAPPED]
+        first = runs.first_chunks(self.layout)
         found = caches.Candidates(watched, self._thread_words(), first)
         self.caches = caches.release(self.words, self.index, self.arenas, found)
         self.jemalloc_caches = [
@@ -213,7 +215,7 @@ class ProcessHeap:
 
     def _find_leaks(self) -> Leaks:
         started = _Clock()
-        ranges = list(self.roots.ranges)
+        ranges = self._root_ranges()
         for report in self.reports:
             ranges.extend(report["gaps"])
             ranges.extend(report["lost"])
@@ -236,6 +238,19 @@ class ProcessHeap:
             seconds + self._build[0],
             cpu + self._build[1],
         )
+
+    def _root_ranges(self) -> list[tuple[int, int]]:
+        """The roots without ``tcache_key``, a random number in libc's data, which on 32-bit machines often looks like a
+        pointer. (With it many are found in free blocks; only a block of that address is worth the search.)"""
+        keys = [key for key in self.caches.keys if key not in self.caches.tcaches and self.index.find(key) is not None]
+        hidden: list[tuple[int, int]] = []
+        for arena in self.arenas if keys else ():
+            near = Ranges([(max(0, arena.address - _LIBC_DATA), arena.end + _LIBC_DATA)]) if arena.main else Ranges()
+            where = [part for start, end in self.roots.ranges for part in near.within(start, end)]
+            for key in keys:
+                found = _engine.find_pointers(self.target.image(), where, self.words.size, key, key + 1, _MOST_KEYS)
+                hidden.extend((address, address + self.words.size) for address in found)
+        return Ranges(hidden).without(self.roots.ranges) if hidden else list(self.roots.ranges)
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 

@@ -215,6 +215,15 @@ def program_link_map(
     return (None, []) if bias is None else (bias, walk(read, segments, bias, word))
 
 
+def is_program(local: LocalFile, auxv: Mapping[int, int]) -> bool:
+    """Whether what the kernel told the process of its program fits the file: entry and program headers lie as far from
+    each other, and are as many."""
+    elf = local.elf
+    if elf is None or AT_ENTRY not in auxv or AT_PHDR not in auxv or len(elf.segments) != auxv.get(AT_PHNUM):
+        return False
+    return bias_of(elf.segments, auxv[AT_PHDR]) == auxv[AT_ENTRY] - elf.entry
+
+
 def as_mapped_files(
     linked: Sequence[Linked],
     program: tuple[int, str, Optional[LocalFile]],

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from dmods import _engine, elf
 from dmods.errors import DmodsError
+from dmods.modules import VDSO
 from dmods.ranges import Ranges
 from dmods.records import Records
 from dmods.target import AddressRange, Target, Thread
@@ -60,8 +61,11 @@ def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
     """Readable memory that can hold a pointer which the program wrote."""
     from_files, left_out = 0, 0
     sealed = Ranges(_sealed(target))
+    kernels = {
+        module.start for module in target.modules() if module.path == VDSO
+    }  # code and tables, never the program's
     for mapping in target.mappings():
-        if "r" not in mapping.flags:
+        if "r" not in mapping.flags or mapping.start in kernels:
             continue
         if mapping.dumped and ("w" in mapping.flags or mapping.path is None):
             yield mapping.start, mapping.start + mapping.dumped
@@ -100,8 +104,10 @@ def _dead_stacks(target: Target, stacks: Iterable[ThreadStack]) -> Iterator[tupl
     threads = {thread.tid: thread for thread in target.threads()}
     for stack in stacks:
         if stack.tid is None:
-            # Exited: its struct pthread still anchors what glibc keeps for the next thread (the dtv).
+            # Exited: its TCB still anchors what glibc keeps for the next thread (the dtv).
             yield stack.start, stack.tcb if stack.tcb is not None else stack.end
+            if stack.tcb is not None and not target.arch.tcb_is_pthread:
+                yield stack.tcb + 2 * target.arch.word, stack.end  # TLS variant I: static TLS lies above the TCB
             continue
         thread = threads.get(stack.tid)
         if thread is None or stack.sp is None:

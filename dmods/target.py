@@ -30,6 +30,12 @@ class Arch:
     registers: tuple[str, ...]
     red_zone: int = 0  # bytes below sp that a leaf function may use (x86-64 psABI 3.2.2: 128)
 
+    @property
+    def tcb_is_pthread(self) -> bool:
+        """TLS variant II (x86): the TCB is where glibc's struct pthread begins, static TLS lies below. Variant I
+        (AArch64): struct pthread ends where the TCB begins, static TLS lies above."""
+        return self.name != "aarch64"
+
 
 @dataclass(frozen=True)
 class AddressRange:

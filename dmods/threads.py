@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from dmods import stacks
-from dmods._engine import find_self_pointers
+from dmods._engine import find_dtv_pointers, find_self_pointers
 from dmods.errors import FaultError, UsageError, UserError
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Target, Thread
@@ -56,9 +56,17 @@ def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[Thre
     writable mapping is read once.
     """
     found = [live for thread in target.threads() if (live := _live(target, thread)) is not None]
-    if target.arch.name == "x86_64":
-        found += _others(target, found, skip)
-    return found
+    tcbs = _tcbs(target, found, skip)
+    # qemu-user's dumps hold no thread pointer: then the thread is the one whose sp lies in the stack.
+    found = [
+        stack
+        if stack.tcb is not None or stack.sp is None
+        else next(
+            (ThreadStack(stack.tid, *at, stack.sp, tcb) for tcb, at in tcbs.items() if at[0] <= stack.sp < at[1]), stack
+        )
+        for stack in found
+    ]
+    return found + _others(target, found, tcbs)
 
 
 def stack_of(target: Target, thread: Thread) -> Optional[ThreadStack]:
@@ -153,7 +161,7 @@ def _is_tcb(target: Target, tcb: int) -> bool:
         data = target.read(tcb, 3 * word)
     except FaultError:
         return False
-    if target.arch.name == "aarch64":
+    if not target.arch.tcb_is_pthread:
         return True
     first, _dtv, itself = struct.unpack("<QQQ" if word == 8 else "<III", data)
     return bool(first == tcb == itself)
@@ -167,7 +175,7 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     ``mapped_only``: not the stacks that a program allocated itself (pthread_attr_setstack); those may lie anywhere.
     """
     word = target.arch.word
-    start = tcb - _PTHREAD_MAX if target.arch.name == "aarch64" else tcb
+    start = tcb if target.arch.tcb_is_pthread else tcb - _PTHREAD_MAX
     data = target.image().read(start, _PTHREAD_MAX)
     words = struct.unpack(f"<{len(data) // word}{'Q' if word == 8 else 'I'}", data[: len(data) // word * word])
     mapping = _mapping(target.mappings(), tcb)
@@ -187,19 +195,31 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     return inside[0] if inside and not mapped_only else None
 
 
-def _others(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> list[ThreadStack]:
-    """Stacks that belong to no thread of the dump."""
+def _tcbs(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Thread control blocks that no register leads to, with the bounds of their stacks. Those of x86 point to
+    themselves; AArch64's lead to a dtv."""
     known = {stack.tcb for stack in live}
-    tid_offset = _tid_offset(target, live)
     ranges = Ranges(skip).without((m.start, m.end) for m in target.mappings() if _may_hold_stacks(m))
+    if target.arch.tcb_is_pthread:
+        found = find_self_pointers(target.image(), ranges, target.arch.word)
+    else:
+        found = find_dtv_pointers(target.image(), ranges)
+    bounds = {tcb: _stack_block(target, tcb, mapped_only=True) for tcb in found if tcb not in known}
+    return {tcb: at for tcb, at in bounds.items() if at is not None}
+
+
+def _others(target: Target, live: Sequence[ThreadStack], tcbs: Mapping[int, tuple[int, int]]) -> list[ThreadStack]:
+    """Stacks that belong to no thread of the dump."""
+    tid_offset = _tid_offset(target, live)
+    if tid_offset is None and sum(stack.tcb is None for stack in live) > 1:
+        return []  # one of them may be a thread's that runs elsewhere: on an alternate signal stack
     found = []
-    for tcb in find_self_pointers(target.image(), ranges):
-        bounds = None if tcb in known else _stack_block(target, tcb, mapped_only=True)
-        if bounds is None or any(bounds[0] < s.end and s.start < bounds[1] for s in live):
+    for tcb, bounds in tcbs.items():
+        if any(bounds[0] < s.end and s.start < bounds[1] for s in live):
             continue
         # The kernel clears tid when a thread exits (CLONE_CHILD_CLEARTID). One that is not 0 is a thread that the dump
         # has no registers of.
-        tid = _int32(target, tcb + tid_offset) if tid_offset else 0
+        tid = 0 if tid_offset is None else _int32(target, tcb + tid_offset)
         found.append(ThreadStack(tid if tid > 0 else None, *bounds, None, tcb))
     return sorted(found, key=lambda stack: stack.start)
 
@@ -209,14 +229,16 @@ def _may_hold_stacks(mapping: AddressRange) -> bool:
 
 
 def _tid_offset(target: Target, live: Sequence[ThreadStack]) -> Optional[int]:
-    """Where ``struct pthread`` keeps the tid: the one offset at which every live thread's is found."""
+    """Where ``struct pthread`` keeps the tid, as a distance from the TCB: the one at which every live thread's is
+    found."""
+    first = 0 if target.arch.tcb_is_pthread else -_PTHREAD_MAX
     common: Optional[set[int]] = None
     for stack in live[:64]:
         if stack.tcb is None or stack.tid is None:
             continue
-        data = target.image().read(stack.tcb, _PTHREAD_MAX)
+        data = target.image().read(stack.tcb + first, _PTHREAD_MAX)
         values = struct.unpack(f"<{len(data) // 4}i", data[: len(data) // 4 * 4])
-        here = {4 * index for index, value in enumerate(values) if value == stack.tid}
+        here = {first + 4 * index for index, value in enumerate(values) if value == stack.tid}
         common = here if common is None else common & here
     return min(common) if common else None
 

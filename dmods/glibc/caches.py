@@ -49,6 +49,7 @@ class Caches:
     owners: dict[str, int] = field(default_factory=dict)  # fastbin -> arena number
     found: dict[str, int] = field(default_factory=dict)  # list -> chunks on it
     orphans: int = 0  # chunks that damaged lists cut off, known all the same
+    keys: set[int] = field(default_factory=set)  # the second word of chunks in tcaches: see tcache_keys
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Candidates(NamedTuple):
 
     alike: Sequence[int]  # chunks that the engine found to look like one
     pointers: Sequence[int]  # words near a thread pointer: one of them is the thread's ``tcache``
-    first: Sequence[int]  # the first chunk of each run: there a thread's tcache is made, so an empty one is believed
+    first: Sequence[int]  # each arena's first chunk: there a thread's tcache is made, so an empty one is believed
 
 
 def watched(word: int) -> list[tuple[int, int, int]]:
@@ -117,7 +118,9 @@ def find_tcaches(words: Words, heap: Heap, where: Candidates) -> Iterator[tuple[
             continue
         seen.add(address)
         for shape in _shapes_of(block[1] + words.size, words.size, _SLACK if trusted else GRANULE):
-            if _is_tcache(words, heap, address, shape, trusted=trusted, may_be_empty=address in beginnings):
+            # A cleared block of the program's is no tcache because some number of bins would fill it.
+            may_be_empty = address in beginnings and shape in _SHAPES
+            if _is_tcache(words, heap, address, shape, trusted=trusted, may_be_empty=may_be_empty):
                 yield address, shape
                 break
 
@@ -238,19 +241,26 @@ def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates
         if problem:
             caches.problems.append((free.name, *problem))
             damaged.append(free)
+    caches.keys = tcache_keys(words, heap, caches)
     _release_orphans(words, heap, caches, damaged)
     return caches
 
 
-def _release_orphans(words: Words, heap: Heap, caches: Caches, damaged: Sequence[FreeList]) -> None:
-    """What damaged lists cut off. In a tcache every chunk's second word is the same key (``tcache_key``; until 2.33
-    the tcache's own address): the first good chunk tells it."""
+def tcache_keys(words: Words, heap: Heap, caches: Caches) -> set[int]:
+    """In a tcache every chunk's second word is the same key: the random ``tcache_key`` (until 2.33 the tcache's own
+    address). The first good chunk of a list tells it."""
     keys: set[int] = set()
     for free in caches.lists:
-        if free.to_user and damaged and (block := heap.find(free.head)) is not None and block[2] == _FREE:
+        if free.to_user and (block := heap.find(free.head)) is not None and block[2] == _FREE:
             key = words.at(block[0] + words.size)
             if key is not None and (key in caches.tcaches or key > 1 << (4 * words.size)):
                 keys.add(key)
+    return keys
+
+
+def _release_orphans(words: Words, heap: Heap, caches: Caches, damaged: Sequence[FreeList]) -> None:
+    """What damaged lists cut off: in a tcache every chunk has its key."""
+    keys = caches.keys
     done: set[tuple[int, int, bool]] = set()
     for free in damaged:
         kind = (free.least, free.most, free.to_user)

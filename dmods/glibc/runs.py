@@ -56,6 +56,18 @@ def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange
     return layout
 
 
+def first_chunks(layout: Layout) -> list[int]:
+    """The first chunk of each arena: of the main one, in each of its stretches; of another, in the heap that it is
+    in."""
+    heaps = {(number, heap.start + heap.header): heap for number, a in enumerate(layout.arenas) for heap in a.heaps}
+    first = {
+        first_chunk(layout.arenas[number], heap)
+        for (number, start), heap in heaps.items()
+        if start == layout.arenas[number].address
+    }
+    return [start for start, _end, kind, *_ in layout.runs if kind == MAIN or (kind == THREAD and start in first)]
+
+
 def top_size(words: Words, arena: Arena) -> int:
     """Bytes in the top chunk; 0 where it cannot be one."""
     if arena.top == arena.initial_top:

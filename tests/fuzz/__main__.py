@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import random
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from tests.fuzz import record
 from tests.fuzz.driver import DUMPS, REGRESSIONS, Finding, Victim, Worker, replay
 from tests.fuzz.recipes import Recipe, invent
 
@@ -18,6 +20,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10, help="how long (10)")
     parser.add_argument("--seed", default=str(int(time.time())), help="repeat the run of that seed (the time)")
     parser.add_argument("--replay", type=Path, nargs="*", help="only these recipes (none named: all that are kept)")
+    parser.add_argument("--truncate", type=int, metavar="N", help="cut the cores at N random places, and nothing else")
     parser.add_argument("--keep", type=Path, default=REGRESSIONS, help=f"where new ones go ({REGRESSIONS.name})")
     args = parser.parse_args()
     if args.replay is not None:
@@ -27,7 +30,22 @@ def main() -> int:
         for one in found:
             print(f"{one.command}: {one.trace}\n")
         return 1 if found else 0
+    if args.truncate:
+        return truncate(args.truncate, args.seed)
     return fuzz(args.minutes, args.seed, args.keep)
+
+
+def truncate(count: int, seed: str) -> int:
+    """Each cut core ends with an answer or two lines that say why not, within the seconds that the worker grants."""
+    dice, began = random.Random(seed), time.monotonic()
+    recipes = [Recipe(DUMPS[n % len(DUMPS)], keep=dice.random()) for n in range(count)]
+    with tempfile.TemporaryDirectory() as folder:
+        found = [one for _recipe, some in replay(recipes, Path(folder)) for one in some]
+    for one in found:
+        print(f"{one.recipe.text()}{one.command}: {one.trace}\n")
+    print(f"{count} truncated cores, {len(found)} defects")
+    record.add("truncated cores", time.monotonic() - began, count, 0, bool(found))
+    return 1 if found else 0
 
 
 def fuzz(minutes: float, seed: str, keep: Path) -> int:
@@ -48,6 +66,7 @@ def fuzz(minutes: float, seed: str, keep: Path) -> int:
                     path.write_text(small.recipe.text())
                     print(f"{path}: {small.command}\n{small.trace}\n", flush=True)
     print(f"{count} damaged cores, {len(seen)} defects")
+    record.add("whole cores", 60 * minutes, count, 0, bool(seen))
     return 1 if seen else 0
 
 

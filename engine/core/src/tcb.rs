@@ -4,17 +4,83 @@ use crate::image::Image;
 
 const BUFFER: usize = 1 << 20;
 
-/// The words of a TCB that point to itself: `tcb` and `self` of glibc's `tcbhead_t` (sysdeps/x86_64/nptl/tls.h).
-const SELF: u64 = 16;
+/// Where glibc's struct pthread can begin before the TCB that ends it (TLS variant I), and what it says of the stack.
+const PTHREAD_MAX: usize = 0xc00;
+const PAGE: u64 = 4096;
+const STACK_MIN: u64 = 16384;
 
-/// The 16-aligned addresses `a` in the ranges where the 64-bit words at `a` and `a + 16` both are `a`, at most `limit`.
+/// The 16-aligned addresses `a` in the ranges where the words (of `word` bytes) at `a` and `a + 2 * word` both are `a`, at most `limit`:
+/// `tcb` and `self` of glibc's `tcbhead_t` (sysdeps/x86_64/nptl/tls.h, sysdeps/i386/nptl/tls.h).
 ///
 /// `stop` is asked now and then; when it says so, what was found so far is returned.
 pub fn find_self_pointers(
     image: &Image,
     ranges: &[(u64, u64)],
+    word: usize,
+    limit: usize,
+    stop: impl FnMut() -> bool,
+) -> Vec<u64> {
+    search(image, ranges, limit, stop, |bytes, at, report| {
+        candidates(bytes, at, word, |a| {
+            if image.word(a.saturating_add(2 * word as u64), word) == Some(a) {
+                report(a);
+            }
+        });
+    })
+}
+
+/// The 16-aligned addresses in the ranges where a 64-bit `tcbhead_t` of AArch64 seems to lie, at most `limit`: a pointer to a dtv, a word that is
+/// 0, and below them a struct pthread that tells of the stack around it.
+pub fn find_dtv_pointers(image: &Image, ranges: &[(u64, u64)], limit: usize, stop: impl FnMut() -> bool) -> Vec<u64> {
+    search(image, ranges, limit, stop, |bytes, at, report| {
+        for (unit, pair) in bytes.chunks_exact(16).enumerate() {
+            let dtv = u64::from_le_bytes(pair[..8].try_into().unwrap_or_default());
+            if dtv != 0 && dtv % 8 == 0 && pair[8..] == [0; 8] {
+                let tcb = at + (unit * 16) as u64;
+                if is_dtv(image, dtv) && knows_its_stack(image, tcb) {
+                    report(tcb);
+                }
+            }
+        }
+    })
+}
+
+/// Before the dtv stands how many modules it has room for; it begins with the generation (elf/dl-tls.c, allocate_dtv).
+fn is_dtv(image: &Image, dtv: u64) -> bool {
+    let room = dtv.checked_sub(16).and_then(|at| image.word(at, 8));
+    room.is_some_and(|room| 0 < room && room < 1 << 20)
+        && image.word(dtv, 8).is_some_and(|generation| generation < 1 << 32)
+}
+
+/// `stackblock`, `stackblock_size` and `guardsize` of struct pthread, which stand together, describe memory that holds it.
+fn knows_its_stack(image: &Image, tcb: u64) -> bool {
+    let Some(start) = tcb.checked_sub(PTHREAD_MAX as u64) else { return false };
+    let mut content = [0u8; PTHREAD_MAX];
+    // The stack may be shorter than the largest struct pthread and begin within what is read.
+    let from = image.next(start).map_or(PTHREAD_MAX, |first| (first - start).min(PTHREAD_MAX as u64) as usize);
+    let got = image.read(start + from as u64, &mut content[from..]);
+    let words: Vec<u64> = content[from..from + got]
+        .chunks_exact(8)
+        .map(|w| u64::from_le_bytes(w.try_into().unwrap_or_default()))
+        .collect();
+    words.windows(3).any(|w| {
+        let (block, size, guard) = (w[0], w[1], w[2]);
+        block % PAGE == 0
+            && size % PAGE == 0
+            && size >= STACK_MIN
+            && guard < size
+            && block <= tcb
+            && block.checked_add(size).is_some_and(|end| tcb < end)
+    })
+}
+
+/// Reads the ranges piece by piece, from 16-aligned addresses on, and has `look` report what it finds in each.
+fn search(
+    image: &Image,
+    ranges: &[(u64, u64)],
     limit: usize,
     mut stop: impl FnMut() -> bool,
+    mut look: impl FnMut(&[u8], u64, &mut dyn FnMut(u64)),
 ) -> Vec<u64> {
     let mut found = Vec::new();
     let mut buffer = vec![0u8; BUFFER];
@@ -27,8 +93,8 @@ pub fn find_self_pointers(
             while at < to && found.len() < limit && !stop() {
                 let want = BUFFER.min((to - at) as usize);
                 let n = image.read(at, &mut buffer[..want]) & !15;
-                candidates(&buffer[..n], at, |a| {
-                    if found.len() < limit && image.word(a.saturating_add(SELF), 8) == Some(a) {
+                look(&buffer[..n], at, &mut |a| {
+                    if found.len() < limit {
                         found.push(a);
                     }
                 });
@@ -36,7 +102,8 @@ pub fn find_self_pointers(
                 if n == 0 {
                     break;
                 }
-                at += n as u64;
+                // Nothing is sought in a hole of the file.
+                at += (n as u64).max(image.data_from(at + n as u64, to).saturating_sub(at) & !0xfff);
             }
         }
     }
@@ -45,18 +112,20 @@ pub fn find_self_pointers(
 
 /// Calls `report` for every 16-byte unit that begins with its own address. Written so that the compiler makes vector code of
 /// the test that nearly always fails.
-fn candidates(bytes: &[u8], address: u64, mut report: impl FnMut(u64)) {
+fn candidates(bytes: &[u8], address: u64, word: usize, mut report: impl FnMut(u64)) {
     const UNITS: usize = 16;
+    // Where words have 4 bytes, the other half of what is read is another word.
+    let mask = if word == 4 { u64::from(u32::MAX) } else { u64::MAX };
     for (block, chunk) in bytes.chunks(UNITS * 16).enumerate() {
         let base = address + (block * UNITS * 16) as u64;
         let mut hit = false;
-        for (unit, word) in chunk.chunks_exact(16).enumerate() {
-            let value = u64::from_le_bytes(word[..8].try_into().unwrap_or_default());
+        for (unit, bytes) in chunk.chunks_exact(16).enumerate() {
+            let value = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()) & mask;
             hit |= value == base + (unit * 16) as u64;
         }
         if hit {
-            for (unit, word) in chunk.chunks_exact(16).enumerate() {
-                let value = u64::from_le_bytes(word[..8].try_into().unwrap_or_default());
+            for (unit, bytes) in chunk.chunks_exact(16).enumerate() {
+                let value = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()) & mask;
                 if value == base + (unit * 16) as u64 {
                     report(value);
                 }
@@ -88,8 +157,27 @@ mod tests {
         let segment = Segment { start, end: start + size as u64, source: Source::Bytes(data.into()) };
         let image = Image::new(&[], vec![segment]).unwrap();
         let expected: Vec<u64> = known.iter().map(|&at| start + at as u64).collect();
-        assert_eq!(find_self_pointers(&image, &[(0, u64::MAX)], 100, || false), expected);
-        assert_eq!(find_self_pointers(&image, &[(0, u64::MAX)], 2, || false).len(), 2);
-        assert!(find_self_pointers(&image, &[(0, u64::MAX)], 100, || true).is_empty());
+        assert_eq!(find_self_pointers(&image, &[(0, u64::MAX)], 8, 100, || false), expected);
+        assert_eq!(find_self_pointers(&image, &[(0, u64::MAX)], 8, 2, || false).len(), 2);
+        assert!(find_self_pointers(&image, &[(0, u64::MAX)], 8, 100, || true).is_empty());
+    }
+
+    #[test]
+    fn finds_a_tcb_that_leads_to_a_dtv_above_what_knows_its_stack() {
+        let (stack, size, tcb) = (0x7f00_0000_0000u64, 0x8000u64, 0x7000usize);
+        let mut data = vec![0u8; size as usize];
+        let mut put = |at: usize, value: u64| data[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        put(tcb, stack + 0x110);
+        put(0x100, 14); // the dtv: room for so many modules, then the generation
+        put(0x110, 1);
+        let known = |data: &[u8]| {
+            let segment = Segment { start: stack, end: stack + size, source: Source::Bytes(data.to_vec().into()) };
+            find_dtv_pointers(&Image::new(&[], vec![segment]).unwrap(), &[(0, u64::MAX)], 9, || false)
+        };
+        assert!(known(&data).is_empty());
+        for (at, value) in [(0x100, stack), (0xf8, size), (0xf0, 0x1000)] {
+            data[tcb - at..tcb - at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        assert_eq!(known(&data), [stack + tcb as u64]);
     }
 }

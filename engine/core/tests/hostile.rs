@@ -121,7 +121,9 @@ fn searches_survive_every_image_and_any_range() {
             assert!(stretches.iter().all(|s| s.0 < s.1));
             assert!(find::pointers(&image, &ranges, word, 0x5000, 0x9000, 7).len() <= 7);
         }
-        assert!(tcb::find_self_pointers(&image, &ranges, 9, || false).len() <= 9);
+        assert!(tcb::find_self_pointers(&image, &ranges, 4, 9, || false).len() <= 9);
+        assert!(tcb::find_self_pointers(&image, &ranges, 8, 9, || false).len() <= 9);
+        assert!(tcb::find_dtv_pointers(&image, &ranges, 9, || false).len() <= 9);
         heap(&mut dice, &image, &ranges);
         assert!(started.elapsed() < Duration::from_secs(10), "seed {seed}: {:?}", started.elapsed());
     }

@@ -39,5 +39,6 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(disassemble::disassemble, m)?)?;
     m.add_class::<unwind::Unwinder>()?;
     m.add_function(wrap_pyfunction!(unwind::find_self_pointers, m)?)?;
+    m.add_function(wrap_pyfunction!(unwind::find_dtv_pointers, m)?)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use dmods_engine::unwind::{Arch, Module, Unwinder as Core, UNKNOWN};
-use dmods_engine::{tcb, unwind};
+use dmods_engine::{image, tcb, unwind};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -67,21 +67,40 @@ fn convert<'py>(py: Python<'py>, arch: &Arch, frame: &unwind::Frame) -> PyResult
     Ok((frame.pc, frame.sp, found, frame.exact, frame.trampoline, frame.ucontext, frame.siginfo, registers))
 }
 
-/// Addresses in the ranges whose words at 0 and 16 hold the address itself. See `_engine.pyi`.
+/// Addresses in the ranges whose words at 0 and 2 words on hold the address itself. See `_engine.pyi`.
 #[pyfunction]
-#[pyo3(signature = (image, ranges, limit = 65536))]
+#[pyo3(signature = (image, ranges, word = 8, limit = 65536))]
 pub fn find_self_pointers(
     py: Python<'_>,
     image: &Bound<'_, Image>,
     ranges: Ranges,
+    word: usize,
     limit: usize,
+) -> PyResult<Vec<u64>> {
+    let word = if word == 4 { 4 } else { 8 };
+    interruptible(py, image, ranges, |image, ranges, stop| tcb::find_self_pointers(image, ranges, word, limit, stop))
+}
+
+/// Where AArch64's TCBs seem to be. See `_engine.pyi`.
+#[pyfunction]
+#[pyo3(signature = (image, ranges, limit = 65536))]
+pub fn find_dtv_pointers(py: Python<'_>, image: &Bound<'_, Image>, ranges: Ranges, limit: usize) -> PyResult<Vec<u64>> {
+    interruptible(py, image, ranges, |image, ranges, stop| tcb::find_dtv_pointers(image, ranges, limit, stop))
+}
+
+/// Runs a search without the GIL, which asks Python about Ctrl-C now and then.
+fn interruptible(
+    py: Python<'_>,
+    image: &Bound<'_, Image>,
+    ranges: Ranges,
+    search: impl FnOnce(&image::Image, &[(u64, u64)], &mut dyn FnMut() -> bool) -> Vec<u64> + Send,
 ) -> PyResult<Vec<u64>> {
     let (image, ranges) = (image.get().inner.clone(), plain(ranges));
     let mut interrupt = Ok(());
     let found = py.detach(|| {
         let mut reads = 0u32;
-        tcb::find_self_pointers(&image, &ranges, limit, || {
-            // A megabyte a time: ask Python about Ctrl-C some 100 times a second.
+        search(&image, &ranges, &mut || {
+            // A megabyte a time: some 100 times a second.
             reads += 1;
             if reads % 64 == 0 {
                 interrupt = Python::attach(|py| py.check_signals());

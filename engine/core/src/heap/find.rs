@@ -71,7 +71,7 @@ pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: 
                     base = found.end;
                     out.push(found);
                 }
-                None if deep => base += page,
+                None if deep => base = next_page(image, &mut window, base, end, page),
                 None => break,
             }
         }
@@ -144,11 +144,21 @@ pub fn stretches(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, top
                     out.push((first, stop));
                     base = stop.next_multiple_of(page).max(base + 1);
                 }
-                None => base = (base + 1).next_multiple_of(page),
+                None => base = next_page(image, &mut window, base, end, page),
             }
         }
     }
     out
+}
+
+/// The page after the one that holds `at`; or, where that begins with zeros, the one where the file has data again: a sparse file
+/// may have a hole of terabytes.
+fn next_page(image: &Image, window: &mut Window, at: u64, end: u64, page: u64) -> u64 {
+    let next = (at + 1).next_multiple_of(page);
+    match window.words::<2>(next, 8) {
+        Some([0, 0]) if next < end => (image.data_from(next, end) / page * page).max(next),
+        _ => next,
+    }
 }
 
 /// Where the chunks from `at` on end.
@@ -208,7 +218,8 @@ fn each_block(image: &Image, ranges: &[(u64, u64)], overlap: u64, mut each: impl
                 let want = (to - at).min(BLOCK + overlap) as usize;
                 let got = image.read(at, &mut buffer[..want]);
                 each(at, &buffer[..got]);
-                at += BLOCK;
+                // Nothing is sought in a hole; whole pages keep the blocks aligned as they were.
+                at += BLOCK.max(image.data_from(at + BLOCK, to).saturating_sub(at) & !0xfff);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Following the chunks of a run from header to header, and finding them again behind damage.
 
-use super::{word_at, Anomaly, Fault, Scan};
+use super::{word_at, Anomaly, Fault, Scan, BLOCK};
 use crate::heap::space::{Kind, Space, GRANULE, REGION};
 use crate::heap::watch::Watch;
 use crate::heap::window::Window;
@@ -14,6 +14,8 @@ pub(super) const SEARCH_BACK: u64 = 1 << 26;
 const LONG_CHAIN: usize = 1024;
 /// Anomalies described in each run; all are counted.
 const DESCRIBED: usize = 100;
+/// The least unit in which memory is in a dump, or not.
+const PAGE: u64 = 4096;
 const PREV_INUSE: u64 = 1;
 const IS_MMAPPED: u64 = 2;
 const NON_MAIN_ARENA: u64 = 4;
@@ -277,10 +279,27 @@ impl<I: Index, const P: usize> Scan<'_, I, P> {
         self.report.anomalies.last().is_some_and(|last| last.fault == Fault::PrevSize && last.chunk == self.before)
     }
 
-    /// The first place from `from` on where a chain of consistent chunks begins.
+    /// The first place from `from` on where a chain of consistent chunks begins. Memory that is not in the dump, and holes of the
+    /// file, are leapt over: a run may have gigabytes of them.
     fn resync(&self, from: u64, window: &mut Window) -> Option<u64> {
         let last = self.placed.run.end.checked_sub(Space::<P>::MIN_CHUNK)?;
-        (from..=last).step_by(GRANULE as usize).find(|&at| self.chain(at, at, &mut u64::MAX.clone(), window))
+        let (mut at, mut zeros) = (from, 0u64);
+        while at <= last {
+            let field = window.word(at + Self::WORD, Self::WORD);
+            if field.is_some() && self.chain(at, at, &mut u64::MAX.clone(), window) {
+                return Some(at);
+            }
+            zeros = if field == Some(0) { zeros + 1 } else { 0 };
+            let next = match field {
+                None => self.image.next((at | (PAGE - 1)) + 1)?.saturating_sub(2 * Self::WORD),
+                Some(_) if zeros > 0 && zeros % (BLOCK as u64 / GRANULE) == 0 => {
+                    self.image.data_from(at, self.placed.run.end).saturating_sub(2 * Self::WORD)
+                }
+                Some(_) => at,
+            };
+            at += (next.saturating_sub(at) / GRANULE).max(1) * GRANULE;
+        }
+        None
     }
 
     /// The same behind a damaged header. If the chain breaks off early, it may be of stale headers in the content of the
@@ -320,7 +339,13 @@ impl<I: Index, const P: usize> Scan<'_, I, P> {
     fn resync_before(&mut self, from: u64, bad: u64, window: &mut Window) -> Option<u64> {
         let given = self.budget.min(1 << 22);
         let mut budget = given;
-        let found = (from..bad).step_by(GRANULE as usize).find(|&at| self.chain(at, bad, &mut budget, window));
+        let mut found = None;
+        for at in (from..bad).step_by(GRANULE as usize) {
+            if budget == 0 || found.is_some() {
+                break;
+            }
+            found = self.chain(at, bad, &mut budget, window).then_some(at);
+        }
         self.budget -= given - budget;
         found
     }

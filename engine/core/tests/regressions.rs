@@ -1,0 +1,23 @@
+//! What once broke a fuzz target (`regressions/TARGET/NAME`) does so no more.
+
+#[path = "../../fuzz/src/targets.rs"]
+mod targets;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+#[test]
+fn what_once_broke_stays_mended() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/regressions");
+    let mut replayed = 0;
+    for (name, target) in targets::TARGETS {
+        for entry in std::fs::read_dir(folder.join(name)).into_iter().flatten() {
+            let path = entry.expect("listed").path();
+            let started = Instant::now();
+            target(&std::fs::read(&path).expect("there"));
+            assert!(started.elapsed() < Duration::from_secs(10), "{}: {:?}", path.display(), started.elapsed());
+            replayed += 1;
+        }
+    }
+    assert!(replayed > 0);
+}

@@ -1,0 +1,140 @@
+"""Cores made to eat memory or time: what each command takes at most, whatever the core says of itself.
+
+The bounds are stated in docs/FUZZING.md. Peak memory is the process's own (ru_maxrss), the interpreter included.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dmods import heap as heaps
+from fixtures import cores, judge
+from tests.corekit import PT_LOAD, PT_NOTE, Memory, elf64_core, file_note, note, prstatus64
+
+MEBIBYTE = 1 << 20
+PEAK = 600 * MEBIBYTE  # beside the part of the core that is looked at once and held (notes: 256 MiB at most)
+SECONDS = 60.0  # CPU
+COMMANDS = ("findleaks", "malloc_stats", "heapcheck", "maps", "stacks", "panicinfo")
+REGISTERS = [0x5000 + 8 * n for n in range(27)]
+
+
+def one_thread(count: int = 1) -> bytes:
+    return b"".join(note(1, prstatus64(n + 1, REGISTERS)) for n in range(count))
+
+
+def with_headers(rows: Iterator[tuple[int, int, int, int]], notes: bytes = b"", tail: int = 0) -> bytes:
+    """A core whose PT_LOADs are (offset, address, filesz, memsz), whatever those say."""
+    loads = [struct.pack("<IIQQQQQQ", PT_LOAD, 6, offset, at, 0, filesz, size, 1) for offset, at, filesz, size in rows]
+    count = len(loads) + 1
+    at = 64 + 56 * count
+    header = b"\x7fELF\2\1\1" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 4, 62, 1, 0, 64, 0, 0, 64, 56, count, 0, 0, 0)
+    return (
+        header
+        + struct.pack("<IIQQQQQQ", PT_NOTE, 0, at, 0, 0, len(notes), 0, 4)
+        + b"".join(loads)
+        + notes
+        + bytes(tail)
+    )
+
+
+def overlapping(path: Path) -> None:
+    rows = ((4096 * n, 0x10000 + 8 * n, 1 << 20, 1 << 30) for n in range(60000))
+    path.write_bytes(with_headers(rows, one_thread(), 4096))
+
+
+def sizes_of_2_to_63(path: Path) -> None:
+    huge = (1 << 63, (1 << 63) - 1, (1 << 64) - 1)
+    rows = ((size % 4096, 0x10000 * n, size, size) for n, size in enumerate(huge * 1000))
+    path.write_bytes(with_headers(rows, one_thread(), 4096))
+
+
+def a_hole_of_a_tebibyte(path: Path) -> None:
+    """Sparse: it takes no room on the disk, and reading all of it would take minutes."""
+    path.write_bytes(with_headers(iter([(1 << 20, 0x100000, 1 << 40, 1 << 40)]), one_thread()))
+    os.truncate(path, (1 << 40) + (1 << 20))
+
+
+def a_million_threads(path: Path) -> None:
+    one = note(1, prstatus64(7, REGISTERS))
+    path.write_bytes(elf64_core([Memory(0x5000, bytes(4096))], one * 1_000_000))
+
+
+def a_million_files(path: Path) -> None:
+    files = file_note([(0x1000 * n, 0x1000 * n + 0x1000, 0, "f") for n in range(500_000)])
+    path.write_bytes(elf64_core([Memory(0x5000, bytes(4096))], one_thread() + note(0x46494C45, files)))
+
+
+def words_that_lead_in_circles(path: Path) -> None:
+    """Every word is the address of a word: of itself, of its neighbour, of where a malloc_state would begin."""
+    base, count = 0x10000000, 4 << 20
+    words = struct.pack(f"<{count}Q", *(base + 8 * (n ^ (n % 3)) for n in range(count)))
+    path.write_bytes(elf64_core([Memory(base, words)], one_thread()))
+
+
+CRAFTED: tuple[Callable[[Path], None], ...] = (
+    overlapping,
+    sizes_of_2_to_63,
+    a_hole_of_a_tebibyte,
+    a_million_threads,
+    a_million_files,
+    words_that_lead_in_circles,
+)
+
+
+def measured(argv: list[str]) -> tuple[int, int, float, str]:
+    """(exit status, peak resident bytes, CPU seconds, what it said on stderr)."""
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        said = process.stderr.read().decode(errors="replace")
+        _pid, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime, said
+
+
+@pytest.mark.parametrize("craft", CRAFTED, ids=lambda craft: craft.__name__)
+def test_a_crafted_core_is_bounded(craft: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "core"
+    craft(path)
+    for command in COMMANDS:
+        code, peak, seconds, said = measured([sys.executable, "-m", "dmods", command, str(path)])
+        assert code in (0, 1), f"{command}: {said[-2000:]}"
+        assert "Traceback" not in said, f"{command}: {said[-2000:]}"
+        assert peak < PEAK, f"{command} took {peak / MEBIBYTE:.0f} MiB"
+        assert seconds < SECONDS, f"{command} took {seconds:.0f} s"
+
+
+def test_symbol_tables_of_lies(tmp_path: Path) -> None:
+    """A program whose section headers claim tables of 2^40 symbols, and tables that are one another."""
+    made = cores.take("sizes")
+    program = bytearray(made.executable.read_bytes())
+    table, count = struct.unpack_from("<Q", program, 40)[0], struct.unpack_from("<H", program, 60)[0]
+    for number in range(count):
+        at = table + 64 * number
+        if struct.unpack_from("<I", program, at + 4)[0] in (2, 3, 11):  # SHT_SYMTAB, SHT_STRTAB, SHT_DYNSYM
+            struct.pack_into("<Q", program, at + 32, 24 << 40)  # sh_size
+            struct.pack_into("<I", program, at + 40, number)  # sh_link: itself
+    (tmp_path / "program").write_bytes(program)
+    for command in ("stacks", "findleaks", "panicinfo"):
+        argv = [sys.executable, "-m", "dmods", command, str(made.core), "--exe", str(tmp_path / "program")]
+        code, peak, seconds, said = measured(argv)
+        assert code == 0, f"{command}: {said[-2000:]}"
+        assert peak < PEAK
+        assert seconds < SECONDS
+
+
+@pytest.mark.parametrize("mode", ["cyclic-tcache", "cyclic-fastbin", "wild-bins"])
+def test_cycles_in_the_heap_end(mode: str) -> None:
+    made = cores.take("corrupt", mode=mode)
+    code, peak, seconds, said = measured([sys.executable, "-m", "dmods", "heapcheck", str(made.core)])
+    assert code == 0, said
+    assert peak < PEAK
+    assert seconds < SECONDS
+    assert heaps.of(judge.open_core(made)).found
