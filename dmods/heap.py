@@ -170,6 +170,7 @@ class ProcessHeap:
             out.append(
                 f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out"
             )
+        out.extend(runtimes.notes(self.target))
         return out
 
     def _missing_bare(self) -> int:

@@ -143,6 +143,11 @@ def test_the_command_says_the_same(how: str) -> None:
     assert listed + sum(row["size"] for row in tables["indirect"]) == usable
 
 
+def test_the_heap_of_another_runtime_is_named() -> None:
+    assert any("a Go program" in note for note in heaps.of(judge.open_core(cores.take("gopher"))).dump_notes())
+    assert not any("a Go program" in note for note in heaps.of(judge.open_core(cores.take("oxide"))).dump_notes())
+
+
 @pytest.mark.parametrize("userland", ["host", "bullseye", "trixie", "sid"])
 @pytest.mark.parametrize("program", ["freed", "arenas"])
 def test_arenas_are_those_of_malloc_info(program: str, userland: str) -> None:

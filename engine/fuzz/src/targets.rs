@@ -5,7 +5,7 @@ use dmods_engine::heap::bins::Bin;
 use dmods_engine::heap::lists::List;
 use dmods_engine::heap::model::{self, State};
 use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::space::{Kind, Run};
+use dmods_engine::heap::space::{Kind, Run, SLOTS};
 use dmods_engine::heap::watch::Watch;
 use dmods_engine::heap::{find, Control};
 use dmods_engine::image::{Image, Segment, Source};
@@ -99,12 +99,13 @@ fn width(input: &mut Input) -> usize {
 pub fn heap(data: &[u8]) {
     let mut input = Input(data);
     let word = width(&mut input);
-    let kinds = [Kind::Main, Kind::Thread, Kind::Mmapped];
+    let kinds = [Kind::Main, Kind::Thread, Kind::Mmapped, Kind::Slab, Kind::Extent];
     let runs: Vec<Run> = (0..1 + u32::from(input.byte() % 4))
         .map(|arena| {
             let start = input.address();
             let end = if input.byte() == 0xff { input.word() } else { start.saturating_add(input.short()) };
-            Run { start, end, kind: kinds[usize::from(input.byte()) % 3], arena: arena % 3, usable: input.short() }
+            let kind = kinds[usize::from(input.byte()) % kinds.len()];
+            Run { start, end, kind, arena: arena % 3, usable: input.short(), map: arena % 2 }
         })
         .collect();
     let heads: Vec<u64> = (0..4).map(|_| input.word()).collect();
@@ -112,10 +113,11 @@ pub fn heap(data: &[u8]) {
     let flags = input.byte();
     let roots = [(input.address(), input.address()), (input.address(), u64::MAX)];
     let dead = [(input.address() & !15, input.address())];
+    let maps = [[u64::MAX; SLOTS / 64], [0x5555_5555_5555_5555; SLOTS / 64]];
     let image = memory(&mut input, word);
     let control = Control::default();
     let watch = [Watch { chunk: 0x290, bins: 64, width: 2 }, Watch { chunk: 0x40, bins: 2, width: 2 }];
-    let request = Request { image: &image, runs, dead: &dead, watch: &watch, threads: 1 };
+    let request = Request { image: &image, runs, dead: &dead, watch: &watch, maps: &maps, threads: 1 };
     let mut heap = model::build(word as u64, request, &control).expect("tables in proportion to what is there");
     for (n, &head) in heads.iter().enumerate() {
         let (to_user, protected) = (flags & 1 != 0, flags & 2 != 0);
@@ -139,11 +141,13 @@ pub fn heap(data: &[u8]) {
 
 /// Every question gives the same answer as the others.
 fn answers(heap: &dyn model::Heap, direct: u64, indirect: u64) {
-    let blocks = heap.blocks(&[State::Live, State::Free, State::LeakedDirectly, State::LeakedIndirectly], 0, 1 << 20);
+    let states = [State::Live, State::Free, State::LeakedDirectly, State::LeakedIndirectly, State::Own];
+    let blocks = heap.blocks(&states, 0, 1 << 20);
     let of = |state: State| blocks.iter().filter(|(_, s, _, _)| *s == state).count() as u64;
     assert_eq!((of(State::LeakedDirectly), of(State::LeakedIndirectly)), (direct, indirect));
     assert_eq!(heap.groups().iter().map(|group| group.count).sum::<u64>(), direct);
-    assert_eq!(heap.sizes(None).iter().map(|s| s.live + s.free + s.leaked).sum::<u64>(), blocks.len() as u64);
+    let counted = heap.sizes(None).iter().map(|s| s.live + s.free + s.leaked).sum::<u64>();
+    assert_eq!(counted, blocks.len() as u64 - of(State::Own));
     for pair in blocks.windows(2) {
         assert!(pair[0].0.address < pair[1].0.address, "blocks in the order of their addresses");
     }
