@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 from weakref import WeakKeyDictionary
 
-from dmods import _engine, allocators
+from dmods import _engine, allocators, runtimes
 from dmods import records as allocation_records
 from dmods.glibc import bins, caches, runs
 from dmods.jemalloc import heap as jemalloc
