@@ -51,11 +51,12 @@ class CoreFile:
         self.arch = arches.of_elf(header.machine, header.word, header.little_endian, path)
         self._loads, spoiled = coremap.loads(header.loads(), self._size)
         self._starts = [load.start for load in self._loads]
-        notes = list(self._raw_notes(header))
         struct_word = self.arch.word
-        if self.arch is arches.X86_64 and corenotes.described_machine(notes) == "i386":
+        # Twice through the notes rather than all of them kept: they may be hundreds of megabytes.
+        if self.arch is arches.X86_64 and corenotes.described_machine(self._raw_notes(header)) == "i386":
             self.arch = arches.I386
-        self._notes = corenotes.parse(notes, self.arch, struct_word)
+        self.notes.clear()
+        self._notes = corenotes.parse(self._raw_notes(header), self.arch, struct_word)
         self.pid: Optional[int] = self._notes.pid
         self._note_damage(header, spoiled)
         self.executable: Optional[str] = self._executable()

@@ -27,6 +27,7 @@ _SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the kernel, si_addr unknown 
 
 # More threads than this are a lie: the kernel's own limit is 4,194,304 pids, a thread's notes take over 500 bytes.
 _MAX_THREADS = 1 << 18
+_TOO_MANY = f"the core names more than {_MAX_THREADS} threads: the others are left out"
 
 
 class FileMapping(NamedTuple):
@@ -112,7 +113,10 @@ def parse(notes: Iterable[tuple[bytes, int, bytes]], arch: Arch, struct_word: in
     first_signal: Optional[Signal] = None
     for _name, kind, desc in (note for note in notes if note[0] in (b"CORE", b"LINUX")):
         if kind == NT_PRSTATUS:
-            started.extend(_prstatus(desc, arch, struct_word, found.problems) if len(started) < _MAX_THREADS else ())
+            if len(started) < _MAX_THREADS:
+                started.extend(_prstatus(desc, arch, struct_word, found.problems))
+            elif _TOO_MANY not in found.problems[-1:]:
+                found.problems.append(_TOO_MANY)
         elif kind == NT_SIGINFO:
             signal = _siginfo(desc, arch.word)
             first_signal = first_signal or signal

