@@ -40,6 +40,7 @@ class KernelCode:
             self.notes.append(f"the list of modules cannot be read ({error}): their code is not known")
         self.texts = sorted(texts)
         self._starts = [text.start for text in self.texts]
+        self._init = _range(prog, *_INIT_TEXT)
         self._entry = [found for found in (_range(prog, *names) for names in _ENTRY_TEXT) if found]
         self._rules: dict[int, Optional[orc.Rule]] = {}
         self._calls: dict[int, bool] = {}
@@ -52,6 +53,10 @@ class KernelCode:
 
     def is_code(self, address: int) -> bool:
         return self.text_at(address) is not None
+
+    def is_freed(self, address: int) -> bool:
+        """Whether it lies in the kernel's code for its own start, whose memory has other uses since (free_initmem)."""
+        return self._init is not None and self._init[0] <= address < self._init[1]
 
     def is_entry(self, address: int) -> bool:
         return any(start <= address < end for start, end in self._entry)
@@ -100,6 +105,7 @@ class KernelCode:
             self.format = self.format._replace(registers=names)
 
 
+_INIT_TEXT = ("_sinittext", "_einittext")
 _ENTRY_TEXT = (("__entry_text_start", "__entry_text_end"), ("__irqentry_text_start", "__irqentry_text_end"))
 
 
@@ -129,7 +135,7 @@ def _format(prog: Any) -> Optional[orc.Format]:
 def _vmlinux(prog: Any, with_orc: bool) -> Iterator[Text]:
     places = _range(prog, "__start_orc_unwind_ip", "__stop_orc_unwind_ip")
     entries = _range(prog, "__start_orc_unwind", "__stop_orc_unwind")
-    for first, last in (("_stext", "_etext"), ("_sinittext", "_einittext")):
+    for first, last in (("_stext", "_etext"), _INIT_TEXT):
         found = _range(prog, first, last)
         if found is None:
             continue

@@ -21,6 +21,7 @@ GUESSES = {
     "bad jump": "guess: the return address of a jump to where no code is",
     "frame pointer": "guess: by the frame pointer, no unwind tables here",
     "link register": "guess: by the link register",
+    "no call": "guess: no call ends at this return address",
     "scan": "found by looking for saved registers, unwinding stopped short",
 }
 
@@ -29,6 +30,7 @@ ENDS = {
     "outermost": "the outermost frame",
     "no tables": "no unwind tables for this pc",
     "not code": "this pc is in no kernel code",
+    "no registers there": "what should be saved registers is none",
     "unreadable": "what the unwind tables ask for is not in the dump",
     "not increasing": "the caller's frame would be below this one",
     "off the stack": "the caller's frame would be on no stack",
@@ -157,7 +159,7 @@ class Walker:
             return None, "off the stack"
         if (frame.pc, frame.sp) in seen or now in left or (now is before and frame.sp < last.sp):
             return None, "not increasing"
-        if not frame.exact and not self.code.is_code(frame.pc - 1) and frame.found == "unwind":
+        if not frame.exact and not self.code.is_code(frame.pc - 1) and frame.found in ("unwind", "no call"):
             return (None, "not code") if frame.pc else (None, "outermost")
         return frame, ""
 

@@ -47,6 +47,8 @@ class OrcUnwinder:
             trap = replace(trap, registers={**kept, **trap.registers}) if trap is not None else None
         if trap is None:
             return Step(end="unreadable")
+        if trap.registers["cs"] & 0xFFFF not in SELECTORS:
+            return Step(end="no registers there")
         return Step(trap=replace(trap, entry=frame.pc))
 
     def _previous(self, frame: Frame, rule: orc.Rule) -> Optional[int]:
@@ -74,7 +76,17 @@ class OrcUnwinder:
         registers = {"rip": pc, "rsp": previous}
         if bp is not None:
             registers["rbp"] = bp
-        return Step(Frame(pc, previous, rule.exact, "unwind", registers))
+        # kretprobes and the function graph tracer put their own in place of the return address; so does who writes
+        # wild.
+        sound = rule.exact or self._code.after_call(pc) or self._has_no_call(pc)
+        return Step(Frame(pc, previous, rule.exact, "unwind" if sound else "no call", registers))
+
+    def _has_no_call(self, pc: int) -> bool:
+        """Whether nothing can be said of the code before a return address, or is: memory that is not in the dump; code
+        of the start, freed since; and the outermost frame of all, to where head_64.S jumps with a far return."""
+        rule = self._code.rule(pc - 1)
+        outermost = rule is not None and rule.kind == orc.END_OF_STACK
+        return outermost or self._code.is_freed(pc - 1) or not self._memory.read(pc - 1, 1)
 
     def _by_frame_pointer(self, frame: Frame, end: str) -> Step:
         bp = frame.registers.get("rbp")

@@ -100,6 +100,28 @@ def test_a_walk_that_stops_short_goes_on_from_the_next_pt_regs(dump: Dump) -> No
     assert found.user == whole.user
 
 
+def test_a_return_address_that_follows_no_call_is_marked(dump: Dump) -> None:
+    known, _task, whole = dump.init()
+    frame = whole.frames[2]
+    inside = next(pc for pc in range(frame.pc, frame.pc + 64) if not known.code.after_call(pc) and pc != frame.pc)
+    dump.put(frame.sp - 8, struct.pack("<Q", inside))
+    rows = ask(dump.kernel, "findstack")["tables"][0]["rows"]
+    assert int(rows[2]["pc"], 16) == inside
+    assert "no call ends at this return address" in rows[2]["note"]
+    assert not any("guess" in row["note"] for row in rows[:2])
+
+
+def test_saved_registers_that_are_none_are_not_shown(dump: Dump) -> None:
+    _known, _task, whole = dump.init()
+    at = next(n for n, frame in enumerate(whole.frames) if frame.trap is not None)
+    trap = whole.frames[at].trap
+    assert trap is not None
+    dump.put(trap.address, b"\x41" * 168)
+    found = dump.init()[2]
+    assert [frame.pc for frame in found.frames] == [frame.pc for frame in whole.frames[:at]]
+    assert found.user == whole.user  # the next that are right
+
+
 def words_of(seed: int, size: int, start: int) -> bytes:
     """Nothing in particular, or what looks as if it belonged here."""
     random.seed(seed)
