@@ -1,0 +1,86 @@
+"""On a process's core every command answers in drgn what it answers without a debugger, to the letter."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from dmods import command
+from dmods.corefile import CoreFile
+from dmods.errors import UserError
+from dmods.render import render
+from fixtures import cores
+from tests.corekit import Crash
+from tests.drgn.conftest import Drgn
+
+# Words behind the names of those that mean little without.
+MORE = {
+    "findleaks": ["", "-d", "-i", "--top 3"],
+    "walk": ["", "leak", "leakbuf", "buf", "freebuf", "arena", "thread", "mapping"],
+    "whatis": ["main", "malloc", "0x10"],
+}
+RUN = """
+from drgn.commands import run_command
+for number, line in enumerate({lines!r}):
+    run_command(prog, line + " {extra} > {folder}/" + str(number))
+"""
+
+
+def lines() -> list[str]:
+    """Every command for processes, as JSON and a few as text."""
+    names = [name for name, side, _module in command.modules() if side == command.USERLAND]
+    asked = [f"{name} {words}" for name in names for words in MORE.get(name, [""])]
+    return [f"{line} --json" for line in asked] + ["findleaks", "stacks", "malloc_stats"]
+
+
+def alone(target: CoreFile, line: str) -> str:
+    name, *words = line.split()
+    found = command.find(name)
+    out = io.StringIO()
+    try:
+        args = found.parser().parse_args(words)
+        subject = target if found.requires else None
+        render(found.run(subject, args), name, subject, args.json, out, io.StringIO())
+    except UserError:  # drgn's is on stderr, too
+        assert out.getvalue() == ""
+    return out.getvalue()
+
+
+def compare(drgn: Drgn, core: Path, folder: Path, sysroot: Optional[Path] = None) -> None:
+    folder.mkdir()
+    extra = f"--sysroot {sysroot}" if sysroot else ""
+    done = drgn("-q", "-c", core, "-e", RUN.format(lines=lines(), folder=folder, extra=extra), timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    # One for all, as drgn has it: what a command has found out shows in the next one's answer.
+    target = CoreFile(str(core.resolve()), sysroot=str(sysroot) if sysroot else None)
+    answered = 0
+    for number, line in enumerate(lines()):
+        said = (folder / str(number)).read_text()
+        assert said == alone(target, line), line
+        answered += bool(said)
+    assert answered > len(lines()) / 2
+
+
+@pytest.mark.parametrize(("program", "how"), [("sizes", "kernel"), ("freed", "gcore"), ("cxx", "kernel")])
+def test_fixtures(drgn: Drgn, tmp_path: Path, program: str, how: str) -> None:
+    compare(drgn, cores.take(program, how).core, tmp_path / "said")
+
+
+def test_a_broken_heap(drgn: Drgn, tmp_path: Path) -> None:
+    compare(drgn, cores.take("corrupt", mode="overrun").core, tmp_path / "said")
+
+
+def test_another_machines(drgn: Drgn, tmp_path: Path) -> None:
+    """A core of bullseye's glibc, its files under --sysroot."""
+    taken = cores.take("freed", userland="bullseye")
+    compare(drgn, taken.core, tmp_path / "said", taken.sysroot)
+
+
+def test_a_truncated_core(drgn: Drgn, tmp_path: Path, crashed: Crash) -> None:
+    data = crashed.core.read_bytes()
+    (tmp_path / "core").write_bytes(data[: len(data) // 2])
+    compare(drgn, tmp_path / "core", tmp_path / "said")
