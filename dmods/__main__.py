@@ -23,7 +23,7 @@ USAGE = "usage: dmods NAME core [args]   (`dmods` lists the commands, `dmods hel
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The exit status: 0 done, 1 cannot, 2 usage, 130 interrupted; a command may have others."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return guard_program(lambda: _run(words))
+    return guard_program(lambda: _run(words), f"this Python ({sys.executable})")
 
 
 def _run(words: list[str]) -> int:

@@ -22,11 +22,21 @@ SYSROOT = Argument("--sysroot", metavar="DIR", help="where the files of the mach
 _FROM_SETUP = ("dmods._engine", "elftools")
 
 
-def guard(work: Callable[[], int]) -> int:
+def guard(work: Callable[[], int], who: str) -> int:
     """``work``'s exit status: its own, or 1 cannot, 2 usage, 130 interrupted. What the user can mend is told without a
-    traceback."""
+    traceback; that ``who``, this Python's program, lacks what scripts/setup builds is that, too."""
     try:
         return work()
+    except ImportError as error:
+        try:
+            check_set_up(who)
+        except UserError as reason:
+            complain(reason)
+            return 1
+        if error.name != "dmods._engine":
+            raise
+        complain(not_set_up(error, who))  # an engine older than what asks it: pulled, and not built again
+        return 1
     except UserError as error:
         complain(error)
         return 2 if isinstance(error, UsageError) else 1
@@ -39,10 +49,10 @@ def complain(error: UserError) -> None:
     print(f"dmods: {printable(error.what)}\n  {printable(error.how)}", file=sys.stderr)
 
 
-def guard_program(work: Callable[[], int]) -> int:
+def guard_program(work: Callable[[], int], who: str) -> int:
     """``guard`` for a whole program: a reader that has seen enough (| head) ends it well."""
     try:
-        return guard(work)
+        return guard(work, who)
     except BrokenPipeError:  # Python would complain again when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

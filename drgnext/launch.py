@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dmods.command import KERNEL, USERLAND, Command, find
-from dmods.frontend import EXE, SYSROOT, check_set_up, guard, guard_program, not_set_up, safe_output
+from dmods.frontend import EXE, SYSROOT, guard, guard_program, safe_output
 from dmods.render import render
 from drgnext import session
 
@@ -18,7 +18,7 @@ WHO = f"this drgn (Python {sys.version_info[0]}.{sys.version_info[1]}, {sys.exec
 def main(name: str, prog: Any) -> int:
     """The launcher's: the exit status."""
     safe_output()
-    return guard_program(lambda: _run(name, prog, sys.argv[1:], {}))
+    return guard_program(lambda: _run(name, prog, sys.argv[1:], {}), WHO)
 
 
 def at_prompt(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> None:
@@ -31,7 +31,7 @@ def at_prompt(name: str, prog: Any, words: Sequence[str], variables: Mapping[str
         except SystemExit:  # argparse has printed the --help that was asked for
             return 0
 
-    guard(work)
+    guard(work, WHO)
 
 
 def command_for(name: str, prog: Any) -> Command:
@@ -45,16 +45,6 @@ def parser(command: Command, prog: Any) -> argparse.ArgumentParser:
 
 
 def _run(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> int:
-    check_set_up(WHO)
-    try:
-        return _answer(name, prog, words, variables)
-    except ImportError as error:
-        if error.name != "dmods._engine":
-            raise
-        raise not_set_up(error, WHO) from None  # an engine older than what asks it: pulled, and not built again
-
-
-def _answer(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> int:
     command = command_for(name, prog)
     args = parser(command, prog).parse_args(words)
     # A command that requires nothing of its target does not look at it.

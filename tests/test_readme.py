@@ -21,6 +21,7 @@ def test_the_transcripts_have_the_shape_of_what_is_printed_now() -> None:
 def test_the_two_literal_lines_are_there() -> None:
     assert "\ngdb -x heapcmds.py core.1603\n" in README
     assert "\n$ dmods findleaks core.1603\n" in README
+    assert "\n$ drgn -c vmcore memstat\n" in README
 
 
 def test_the_scripts_that_are_named_exist() -> None:
