@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Optional
 
-from dmods import doctor
 from dmods.command import Command
 from dmods.report import Column, Report, Table
 from dmods.target import Target
@@ -14,6 +13,8 @@ COLUMNS = (Column("what"), Column("found"), Column("help", title="WHAT HELPS"))
 
 
 def run(target: Optional[Target], _args: argparse.Namespace) -> Report:
+    from dmods import doctor  # and what starts programs: gdb, at its start, need not load it
+
     findings = [*doctor.installation(), *(doctor.core(target) if target is not None else ())]
     return Report([Table("doctor", COLUMNS, [(one.what, one.found, one.help or None) for one in findings])])
 

@@ -30,8 +30,8 @@ for number, line in enumerate({lines!r}):
 
 
 def lines() -> list[str]:
-    """Every command for processes, as JSON and a few as text."""
-    names = [name for name, side, _module in command.modules() if side == command.USERLAND]
+    """Every command that looks at a process, as JSON and a few as text."""
+    names = [name for name in command.names() if command.USERLAND in command.find(name).requires]
     asked = [f"{name} {words}" for name in names for words in MORE.get(name, [""])]
     return [f"{line} --json" for line in asked] + ["findleaks", "stacks", "malloc_stats"]
 
@@ -42,8 +42,7 @@ def alone(target: CoreFile, line: str) -> str:
     out = io.StringIO()
     try:
         args = found.parser().parse_args(words)
-        subject = target if found.requires else None
-        render(found.run(subject, args), name, subject, args.json, out, io.StringIO())
+        render(found.run(target, args), name, target, args.json, out, io.StringIO())
     except UserError:  # drgn's is on stderr, too
         assert out.getvalue() == ""
     return out.getvalue()
