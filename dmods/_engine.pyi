@@ -303,7 +303,8 @@ class Extents:
         """Up to ``most`` that begin at ``start`` or later."""
 
     def classes(self) -> list[tuple[int, bool, int, int, int, int, int]]:
-        """What is in use: (arena, slabs, size class, extents, bytes, regions, regions in use by the bitmaps)."""
+        """What is in use: (arena, slabs, size class, extents, usable bytes in use, regions, regions in use by the
+        bitmaps)."""
 
     def states(self) -> list[tuple[int, int, int, int]]:
         """(arena, state, extents, bytes)."""

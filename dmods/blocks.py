@@ -8,6 +8,7 @@ from typing import Optional
 from dmods.glibc.runs import MMAPPED
 from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, OWN, ProcessHeap
 from dmods.jemalloc import heap as jemalloc
+from dmods.jemalloc import stats
 
 STATES = {
     LIVE: "live",
@@ -38,11 +39,26 @@ def arena_of(heap: ProcessHeap, address: int) -> Optional[int]:
         if any(info.start <= address < info.start + info.size for info in arena.heaps):
             return number
     runs = (run for run in heap.layout.runs if run[2] != MMAPPED)
-    return next((number for start, end, _kind, number, _usable in runs if start <= address < end), None)
+    found = next((number for start, end, _kind, number, _usable in runs if start <= address < end), None)
+    return found if found is not None else _jemalloc_arena_of(heap, address)
+
+
+def _jemalloc_arena_of(heap: ProcessHeap, address: int) -> Optional[int]:
+    for order, (one, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches)):
+        extent = one.extents.at(address)
+        if extent is not None:
+            return jemalloc.first_arena(order) + extent[3]
+        for number, arena in stats.addresses(heap.words, one, caches).items() if address in one.base else ():
+            if arena == address:
+                return jemalloc.first_arena(order) + number
+    return None
 
 
 def runs_of(heap: ProcessHeap, number: int) -> list[tuple[int, int]]:
-    """Where the chunks of an arena lie."""
+    """Where the chunks (or extents) of an arena lie."""
+    if jemalloc.is_arena(number):
+        order, arena = jemalloc.split(number)
+        return list(stats.ranges(heap.jemallocs[order], arena))
     return sorted((start, end) for start, end, _kind, arena, _usable in heap.layout.runs if arena == number)
 
 

@@ -23,11 +23,21 @@ class FreeLists:
 
     def holding(self, block: Block) -> str:
         """ "in the tcache of thread 123", "in a fastbin of arena main", "in the unsorted bin of arena 1"."""
+        if block.allocator == "jemalloc":
+            return self._jemalloc(block)
         free = list_holding(self.heap.index, self.heap.caches, block.address)
         if free is not None:
             return f"in {self._named(free)}"
         found = self._bin(block)
         return f"in {found}" if found is not None else "on no list that could be followed"
+
+    def _jemalloc(self, block: Block) -> str:
+        for caches in self.heap.jemalloc_caches:
+            tcache = caches.holder(block.address)
+            if tcache is not None:
+                whose = self.thread_named(tcache.tid) if tcache.tid is not None else "no thread that is there"
+                return f"in the tcache of {whose}"
+        return f"in its slab, of arena {arena_name(block.arena)}"
 
     def tcache(self, address: int) -> str:
         """What a ``tcache_perthread_struct`` is, in words."""

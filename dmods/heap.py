@@ -49,6 +49,11 @@ class Block:
         return "jemalloc" if self.arena is not None and is_arena(self.arena) else "glibc malloc"
 
     @property
+    def cache(self) -> str:
+        """As libumem would name where it comes from."""
+        return f"{self.allocator.split()[-1]}-{self.size}"
+
+    @property
     def end(self) -> int:
         return self.address + self.size
 
@@ -112,6 +117,9 @@ class ProcessHeap:
         self.jemalloc_caches = [
             jemalloc.Caches(self.words, target, one, self.roots.thread_pointers, self.index) for one in self.jemallocs
         ]
+        structures = [at for recording in self.records.recordings for at in recording.structures]
+        if structures:
+            self.index.own(structures, True)
         for one, own in zip(self.jemallocs, self.jemalloc_caches):
             self.roots.ranges = own.own_memory(one).without(self.roots.ranges)
         self._note_damage()
@@ -126,10 +134,14 @@ class ProcessHeap:
         """Whether the process ever used an allocator that is known."""
         return bool(self.layout.runs or self.jemallocs)
 
+    @property
+    def bytes(self) -> int:
+        """Of chunks, and of extents in use."""
+        extents = (size for one in self.jemallocs for *_, size, _slots, _live in one.extents.classes())
+        return sum(end - start for start, end, *_ in self.layout.runs) + sum(extents)
+
     def _index(self) -> _engine.Heap:
-        total = sum(end - start for start, end, *_ in self.layout.runs)
-        total += sum(size for one in self.jemallocs for *_, size, _slots, _live in one.extents.classes())
-        with _bar("reading the heap", total) as progress:
+        with _bar("reading the heap", self.bytes) as progress:
             return _engine.Heap(
                 self.target.image(),
                 self.words.size,

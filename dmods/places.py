@@ -15,6 +15,8 @@ from dmods.freelists import FreeLists
 from dmods.glibc.arenas import first_chunk
 from dmods.glibc.runs import top_size
 from dmods.heap import DIRECT, FREE, INDIRECT, OWN, Block, ProcessHeap
+from dmods.jemalloc.find import STATES
+from dmods.jemalloc.heap import first_arena
 from dmods.names import describe_code, module_at
 from dmods.ranges import Ranges
 from dmods.records import Record
@@ -84,11 +86,11 @@ class Places:
         brief = f"{_STATES[block.state]} block {block.address:#x}+{address - block.address:#x}"
         what = self._nature(block)
         text = f"{offset}, {self.state(block)}" + (f": {what}" if what else "")
-        return Place("block", text, f"{brief} ({what})" if what else brief, holds=block.state != FREE)
+        return Place("block", text, f"{brief} ({what})" if what else brief, holds=block.state not in (FREE, OWN))
 
     def _nature(self, block: Block) -> Optional[str]:
         """What an allocated block is, where that is known for certain."""
-        if block.state == FREE:
+        if block.state in (FREE, OWN):
             return None
         if block.address in self.heap.caches.tcaches:
             return self.free_lists.tcache(block.address)
@@ -100,10 +102,13 @@ class Places:
 
     def state(self, block: Block) -> str:
         """ "allocated from malloc-56", and more where more is known."""
-        cache = f"malloc-{block.size}"
+        cache = block.cache
+        if block.state == OWN:
+            return f"allocated from {cache} by jemalloc for itself"
         if block.state == FREE:
             return f"freed from {cache}: {self.free_lists.holding(block)}"
-        where = " (a mapping of its own)" if block.single else ""
+        own = "an extent" if block.allocator == "jemalloc" else "a mapping"
+        where = f" ({own} of its own)" if block.single else ""
         text = f"allocated from {cache}{where}"
         if block.state == DIRECT:
             return f"{text}, leaked directly"
@@ -131,7 +136,7 @@ class Places:
     def _header(self, address: int) -> Optional[Place]:
         """In a chunk's header: the words before what malloc returns."""
         if address not in self.heap.layout.owned:
-            return None
+            return None  # jemalloc has no headers
         word = self.heap.words.size
         at = address // word * word
         for user in (at + word, at + 2 * word):
@@ -148,7 +153,7 @@ class Places:
     def _rest(self, address: int) -> Optional[Place]:
         """Malloc's, but in no chunk; or in the midst of its memory and somebody else's."""
         if address not in self.heap.layout.owned:
-            return None
+            return self._of_jemalloc(address)
         name = arena_name(arena_of(self.heap, address))
         for report in self.heap.reports:
             if any(start <= address < end for start, end in report["gaps"]):
@@ -163,6 +168,23 @@ class Places:
             text += f"; {_past(address, before)} the block {before.address:#x}, {self.state(before)}"
         return Place("slack", text, "the allocator's own memory", holds=False)
 
+    def _of_jemalloc(self, address: int) -> Optional[Place]:
+        """jemalloc's, but in no block: between or behind blocks, in pages that are free, or its own records."""
+        for order, one in enumerate(self.heap.jemallocs):
+            extent = one.extents.at(address)
+            if extent is not None:
+                _edata, start, size, arena, state, size_class, slab = extent
+                base = start // 4096 * 4096
+                what = "a slab" if slab else "an extent"
+                used = "in use" if size_class is not None and state == 0 else STATES[min(state, len(STATES) - 1)]
+                name = f"{what} of arena {arena_name(first_arena(order) + arena)}"
+                text = f"in {name}, {base:#x}-{base + size:#x}, {used}, but in no block"
+                return Place("slack", text, f"{name}, {used}", holds=False)
+            if address in one.base:
+                text = f"in memory that {one.name} keeps for its own records"
+                return Place("slack", text, "jemalloc's own records", holds=False)
+        return None
+
     def _block_before(self, address: int) -> Optional[Block]:
         """The block that ends at most a page before: an mmapped one's mapping may reach that far."""
         word = self.heap.words.size
@@ -176,7 +198,7 @@ class Places:
 
     @cached_property
     def _stacks(self) -> list[ThreadStack]:
-        return stacks_of(self.target, list(self.heap.layout.owned))
+        return stacks_of(self.target, list(self.heap.owned))
 
     @cached_property
     def _dead_ranges(self) -> Ranges:

@@ -43,7 +43,8 @@ class Recording:
     own memory: nothing in it is a leak, and nothing in it keeps a block alive; nor does ``scratch``, the recorder's
     words within memory of others (thread-local variables). ``mean`` is how many bytes lie between two samples on
     average, 0 where every block was recorded. ``epoch`` is what makes a record's ns (CLOCK_MONOTONIC) those of
-    CLOCK_REALTIME; None: not known. ``log``: whether it keeps transactions.
+    CLOCK_REALTIME; None: not known. ``log``: whether it keeps transactions. ``structures``: addresses within the allocator's
+    blocks that are the recorder's own, as is all that they lead to.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Recording:
     mean: int = 0
     epoch: Optional[int] = None
     log: bool = False
+    structures: Sequence[int] = ()
     notes: list[str] = field(default_factory=list)
 
     @cached_property
@@ -289,8 +291,9 @@ def _history(recording: Recording, address: int, before: Optional[int]) -> Itera
 def _sources() -> Sequence[Callable[[Target], Optional[Recording]]]:
     """Each finds its recorder's root, and reads no more than that."""
     from dmods import audit
+    from dmods.jemalloc import profile
 
-    return (audit.find,)
+    return (audit.find, profile.find)
 
 
 _cache: WeakKeyDictionary[Target, tuple[Hashable, Records]] = WeakKeyDictionary()

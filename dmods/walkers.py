@@ -11,6 +11,8 @@ from dmods import records as allocation_records
 from dmods.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
 from dmods.errors import UsageError
 from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, Block, ProcessHeap
+from dmods.jemalloc import stats
+from dmods.jemalloc.heap import first_arena
 from dmods.records import Entry, Record, Transaction
 from dmods.recordviews import address_of, event
 from dmods.report import Column, Value
@@ -168,11 +170,18 @@ def _leaked(*states: int) -> Callable[[Target, Optional[int], bool], Rows]:
 
 
 def _arenas(target: Target, _within: Optional[int], _brief: bool) -> Rows:
+    """glibc's, then those of jemalloc whose ``arena_t`` is known."""
     heap = heaps.of(target)
-    return [
+    rows: list[Sequence[Value]] = [
         (arena.address, arena_name(number), arena.top, arena.system_mem, arena.attached)
         for number, arena in enumerate(heap.arenas)
     ]
+    for order, (one, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches)):
+        for usage in stats.usages(heap.words, one, caches):
+            if usage.address is not None:
+                name = arena_name(first_arena(order) + usage.arena)
+                rows.append((usage.address, name, None, usage.mapped, usage.tcaches))
+    return rows
 
 
 def _threads(target: Target, _within: Optional[int], brief: bool) -> Rows:
@@ -195,10 +204,10 @@ WALKERS: Mapping[str, Walker] = {
     "leak": Walker("direct leaks: their bufctls, where there are any", _LEAK, _recorded_leaks, _ALIKE_RECORDED, True),
     "leakbuf": Walker("every leaked buffer, direct and indirect", _BLOCK, _leaked(DIRECT, INDIRECT), _ALIKE, True),
     "buf": Walker("allocated buffers, leaked ones too", _BLOCK, _in_arena(LIVE, DIRECT, INDIRECT), _SAME_ARENA, True),
-    "freebuf": Walker("free buffers, in a tcache, fastbin or bin", _BLOCK, _in_arena(FREE), _SAME_ARENA, True),
+    "freebuf": Walker("free buffers, in a tcache, fastbin, bin or slab", _BLOCK, _in_arena(FREE), _SAME_ARENA, True),
     "bufctl": Walker("allocation records of live buffers, by buffer", _ENTRY, _bufctls),
     "log": Walker("the transaction log: what was allocated and freed, newest first", _ENTRY, _log, _SAME_ADDRESS),
-    "arena": Walker("malloc's arenas: struct malloc_state", _ARENA, _arenas, of_heap=True),
+    "arena": Walker("malloc's arenas: struct malloc_state, and jemalloc's arena_t", _ARENA, _arenas, of_heap=True),
     "thread": Walker("threads: the thread pointer (struct pthread on x86)", _THREAD, _threads),
     "mapping": Walker("mappings: where each begins", _MAPPING, _mappings),
 }

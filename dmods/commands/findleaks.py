@@ -15,6 +15,7 @@ from dmods.command import Argument, Command
 from dmods.content import look
 from dmods.errors import UsageError
 from dmods.heap import DIRECT, INDIRECT, Leaks, ProcessHeap
+from dmods.jemalloc import heap as jemalloc
 from dmods.leakgroups import LeakGroup
 from dmods.records import HOW, Record
 from dmods.recordviews import audit
@@ -241,10 +242,10 @@ def _figures(heap: ProcessHeap, leaks: Leaks) -> Table:
         Column("cpu_seconds", title="CPU seconds"),
     )
     row: tuple[Value, ...] = (
-        sum(report["chunks"] - report["free_chunks"] for report in heap.reports),
-        len(heap.arenas),
-        len(heap.caches.tcaches),
-        sum(end - start for start, end, *_ in heap.layout.runs),
+        sum(row[1] + row[3] for row in heap.index.sizes()),
+        len(heap.arenas) + len(jemalloc.arenas(heap.jemallocs)),
+        len(heap.caches.tcaches) + sum(len(caches.all) for caches in heap.jemalloc_caches),
+        heap.bytes,
         leaks.root_bytes,
         leaks.root_candidates,
         leaks.reached,

@@ -17,6 +17,8 @@ from dmods.glibc.caches import cached_by_arena
 from dmods.glibc.integrity import Contradiction
 from dmods.glibc.runs import NO_ARENA
 from dmods.heap import NO_HEAP, ProcessHeap
+from dmods.jemalloc import heap as jemalloc
+from dmods.jemalloc import integrity as jemalloc_integrity
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -89,19 +91,32 @@ class Part:
 def run(target: Target, args: argparse.Namespace) -> Report:
     heap = heaps.of(target)
     report = Report(notes=list(heap.layout.notes) + heap.dump_notes())
-    if not heap.arenas:
+    if not heap.found and not heap.arenas:
         report.notes.insert(0, NO_HEAP)
         return report
+    report.notes.extend(note for one in heap.jemallocs for note in one.notes)
     chunks = list(damages(heap))
     structures, links = list(integrity.structures(heap)), list(integrity.links(heap))
+    of_jemalloc = list(jemalloc_integrity.contradictions(heap))
     unseen = heap.bins().problem_count - len(heap.bins().problems)
+    unseen += sum(one.extents.fault_count - len(one.extents.faults) for one in heap.jemallocs)
     parts = _parts(heap, chunks, structures, links)
     report.tables.append(Table("arenas", ARENAS, [_part_row(part) for part in parts]))
     if chunks:
         rows = [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]]
         report.tables.append(Table("chunks", CHUNKS, rows, title="Damaged chunks"))
         report.tables.extend(_bytes(heap, damage) for damage in chunks[:_DUMPED])
-    listed = [*structures, *links]
+    parts += [
+        Part(
+            one.name,
+            one.root,
+            chunks=len(one.extents),
+            cached=caches.count,
+            contradictions=sum(each.order == order for each in of_jemalloc),
+        )
+        for order, (one, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches))
+    ]
+    listed = [*structures, *links, *(each.contradiction for each in of_jemalloc)]
     if listed:
         rows = [_link_row(link) for link in listed[:_SHOWN]]
         report.tables.append(Table("lists", LISTS, rows, title="Contradictions in malloc's own records"))
@@ -111,9 +126,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         "problems": sum(part.problems for part in parts) + unseen,
         "damaged_chunks": bad,
         "damaged_links": len(links) + unseen,
-        "contradictions": len(structures),
+        "contradictions": len(structures) + len(of_jemalloc),
         "chunks": sum(part.chunks or 0 for part in parts),
-        "arenas": len(heap.arenas),
+        "arenas": len(heap.arenas) + len(jemalloc.arenas(heap.jemallocs)),
     }
     if args.fail_on_damage and report.totals["problems"]:
         report.status = 3
@@ -215,7 +230,9 @@ COMMAND = Command(
         "Walks every arena's chunks, follows its bins, fastbins and the threads' tcaches, and compares them with each\n"
         "other and with malloc's own records. A header is mostly damaged by the block before it, which was written\n"
         "beyond its end (LIKELY CULPRIT); or by the block itself, written before its start.\n"
-        "Chunks make sense again at SOUND AGAIN AT."
+        "Chunks make sense again at SOUND AGAIN AT.\n"
+        "Of jemalloc: its radix tree, the extents that this leads to, the bitmaps of slabs, and the threads' tcaches;\n"
+        "CHUNKS are extents there."
     ),
     run=run,
     arguments=(Argument("--fail-on-damage", action="store_true", help="exit status 3 when something is damaged"),),

@@ -13,6 +13,7 @@ from dmods.command import Argument, Command
 from dmods.errors import UsageError
 from dmods.glibc.runs import NO_ARENA
 from dmods.heap import NO_HEAP, ProcessHeap
+from dmods.jemalloc import heap as jemalloc
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -90,7 +91,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 def _arena(heap: ProcessHeap, text: str) -> int:
     """The number of an arena as ``malloc_stats`` names it; mmapped blocks are asked for as "mmapped"."""
-    names = {arena_name(number): number for number in range(len(heap.arenas))}
+    numbers = [*range(len(heap.arenas)), *jemalloc.arenas(heap.jemallocs)]
+    names: dict[str, int] = {arena_name(number): number for number in numbers}
     names["0"] = 0
     names["mmapped"] = NO_ARENA
     if text not in names:
@@ -161,7 +163,7 @@ COMMAND = Command(
     run=run,
     arguments=(
         Argument("--exact", action="store_true", help="every size by itself"),
-        Argument("--arena", metavar="N", help="only this arena: main, a number, or mmapped"),
+        Argument("--arena", metavar="N", help="only this arena: main, a number, je0, or mmapped"),
         Argument(
             "--sort", choices=sorted(ORDERS), default="bytes", help="biggest first by live bytes (the default), ..."
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Optional
@@ -14,6 +15,8 @@ from dmods.glibc.arenas import Malloc
 from dmods.glibc.caches import cached_by_arena
 from dmods.glibc.runs import top_size
 from dmods.heap import NO_HEAP, ProcessHeap
+from dmods.jemalloc import heap as jemalloc
+from dmods.jemalloc import stats as jemalloc_stats
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -38,6 +41,33 @@ ARENAS = (
     Column("fastbin_bytes", "bytes", hidden=True),
     Column("fastbin_chunks", "count", hidden=True),
     Column("cached_chunks", "count", hidden=True),
+)
+
+
+JEMALLOC_ARENAS = (
+    Column("arena"),
+    Column("address", "address"),
+    Column("allocated_bytes", "bytes", title="ALLOCATED BYTES"),
+    Column("cached_bytes", "bytes", title="OF WHICH CACHED"),
+    Column("active_bytes", "bytes", title="ACTIVE"),
+    Column("dirty_bytes", "bytes", title="DIRTY"),
+    Column("muzzy_bytes", "bytes", title="MUZZY"),
+    Column("retained_bytes", "bytes", title="RETAINED"),
+    Column("extents", "count"),
+    Column("tcaches", "count"),
+    Column("small_bytes", "bytes", hidden=True),
+    Column("large_bytes", "bytes", hidden=True),
+)
+JEMALLOC_CLASSES = (
+    Column("arena"),
+    Column("size", "bytes"),
+    Column("kind"),
+    Column("slabs", "count"),
+    Column("regions", "count"),
+    Column("allocated", "count"),
+    Column("cached", "count", title="OF WHICH CACHED"),
+    Column("bytes", "bytes"),
+    Column("used", "percent", title="USED"),
 )
 
 
@@ -103,20 +133,82 @@ def usages(heap: ProcessHeap) -> list[Usage]:
 def run(target: Target, args: argparse.Namespace) -> Report:
     heap = heaps.of(target)
     report = Report(notes=list(heap.notes))
-    if not heap.arenas:
+    if not heap.found and not heap.arenas:
         report.notes.insert(0, NO_HEAP)
         return report
     rows = usages(heap)
     report.totals = _totals(heap, rows)
+    if not args.glibc:
+        report.tables.extend(_jemallocs(heap, args.bins, report))
+    if not rows:
+        return report
     if args.glibc:
         report.tables.append(
             Table("malloc_stats", (Column("line"),), [(line,) for line in _text(heap, rows)], style="plain")
         )
     else:
-        report.tables.append(Table("arenas", ARENAS, [_row(usage) for usage in rows], footer=_footer(report.totals)))
+        report.tables.insert(0, Table("arenas", ARENAS, [_row(usage) for usage in rows], footer=_footer(report.totals)))
     report.notes.extend(_disagreements(heap, rows))
     report.notes.extend(advice(rows))
     return report
+
+
+def _jemallocs(heap: ProcessHeap, every_bin: bool, report: Report) -> Iterator[Table]:
+    """Two tables for each jemalloc: its arenas, and its size classes (of all arenas together, or each)."""
+    sums: Counter[str] = Counter()
+    for order, (one, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches)):
+        found = jemalloc_stats.usages(heap.words, one, caches)
+        first = jemalloc.first_arena(order)
+        rows = [_jemalloc_row(arena_name(first + usage.arena), usage) for usage in found]
+        yield Table("jemalloc_arenas", JEMALLOC_ARENAS, rows, title=f"{one.name}, layout {one.layout.name}")
+        classes = [each for usage in found for each in usage.classes]
+        if not every_bin:
+            classes = list(jemalloc_stats.together(classes))
+        rows = [_class_row(None if not every_bin else arena_name(first + each.arena), each) for each in classes]
+        columns = JEMALLOC_CLASSES if every_bin else JEMALLOC_CLASSES[1:]
+        yield Table("jemalloc_classes", columns, [row if every_bin else row[1:] for row in rows], title="Size classes")
+        for usage in found:
+            sums["jemalloc_allocated_bytes"] += usage.allocated
+            sums["jemalloc_cached_bytes"] += usage.cached
+            sums["jemalloc_active_bytes"] += usage.active
+            sums["jemalloc_dirty_bytes"] += usage.dirty
+            sums["jemalloc_muzzy_bytes"] += usage.muzzy
+            sums["jemalloc_retained_bytes"] += usage.retained
+        sums["jemalloc_arenas"] += len(found)
+        sums["jemalloc_metadata_bytes"] += one.base.size()
+    report.totals.update(sums)
+
+
+def _jemalloc_row(name: str, usage: jemalloc_stats.Usage) -> tuple[Value, ...]:
+    return (
+        name,
+        usage.address,
+        usage.allocated,
+        usage.cached,
+        usage.active,
+        usage.dirty,
+        usage.muzzy,
+        usage.retained,
+        usage.extents,
+        usage.tcaches,
+        usage.small,
+        usage.large,
+    )
+
+
+def _class_row(arena: Optional[str], each: jemalloc_stats.SizeClass) -> tuple[Value, ...]:
+    used = 100 * each.allocated / each.regions if each.regions else 0.0
+    return (
+        arena,
+        each.size,
+        "small" if each.small else "large",
+        each.slabs or None,
+        each.regions,
+        each.allocated,
+        each.cached,
+        each.bytes,
+        used,
+    )
 
 
 def _row(usage: Usage) -> tuple[Value, ...]:
@@ -238,10 +330,16 @@ COMMAND = Command(
         "SYSTEM BYTES and IN USE BYTES are what malloc_stats(3) and mallinfo2(3) say of the process, to the byte: in\n"
         "use is all that is neither free (bins and fastbins) nor in the top chunk. Chunks in a tcache count as in use\n"
         "there: OF WHICH CACHED is their part. FRAG is the free part of what lies below top. THREADS counts threads\n"
-        "attached to the arena, HEAPS the mappings of a thread arena. Totals do not wrap at 4 GiB."
+        "attached to the arena, HEAPS the mappings of a thread arena. Totals do not wrap at 4 GiB.\n"
+        "Of jemalloc the figures are those of malloc_stats_print(3): what tcaches hold counts as allocated, OF WHICH\n"
+        "CACHED is their part; ACTIVE are the pages in use, DIRTY and MUZZY those kept for later, RETAINED address\n"
+        "space alone. Size classes: the regions of all slabs, and large extents."
     ),
     run=run,
-    arguments=(Argument("--glibc", action="store_true", help="the text that malloc_stats(3) writes"),),
+    arguments=(
+        Argument("--glibc", action="store_true", help="the text that malloc_stats(3) writes"),
+        Argument("--bins", action="store_true", help="jemalloc's size classes for each arena by itself"),
+    ),
     examples=(
         ("malloc_stats", "a line for each arena, and the totals"),
         ("malloc_stats --glibc", "what the process itself would have printed"),

@@ -128,7 +128,7 @@ def _block(heap: ProcessHeap, block: Block, address: int, content: Content) -> t
         block.address,
         block.size,
         address - block.address,
-        "glibc malloc",
+        block.allocator,
         arena_name(block.arena),
         STATES[block.state],
         block.kept_count if direct else None,

@@ -21,6 +21,7 @@ _MOST_BLOCKS = 1 << 16
 _SYMBOLS = ("mallctl", "je_mallctl", "_rjem_mallctl", "_rjem_je_arena_emap_global", "je_arena_emap_global")
 
 ACTIVE, DIRTY, MUZZY, RETAINED = 0, 1, 2, 3
+STATES = ("active", "dirty (free)", "muzzy (free)", "retained (address space alone)", "in transition")
 FAULTS = {
     "missing": "no extent stands where the tree leads",
     "address": "the extent's address and size are not those of the page that leads to it",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Optional
 
 from dmods.jemalloc import caches
 from dmods.jemalloc.caches import Tcache
@@ -23,15 +23,30 @@ def first_arena(order: int) -> int:
     return (order + 1) * _ARENAS
 
 
+def split(number: int) -> tuple[int, int]:
+    """The place of the jemalloc (0: the first), and the arena's number in it."""
+    order, arena = divmod(number, _ARENAS)
+    return order - 1, arena
+
+
 def arena_name(number: int) -> str:
     """ "je0"; of a second jemalloc "je2.0"."""
-    order, arena = divmod(number, _ARENAS)
-    return f"je{arena}" if order == 1 else f"je{order}.{arena}"
+    order, arena = split(number)
+    return f"je{order + 1}.{arena}" if order else f"je{arena}"
 
 
 def is_arena(number: int) -> bool:
     """Whether it is the number of an arena of jemalloc's."""
     return _ARENAS <= number < 1 << 31
+
+
+def arenas(jemallocs: Sequence[Jemalloc]) -> list[int]:
+    """The numbers of all arenas that have extents."""
+    return [
+        first_arena(order) + arena
+        for order, one in enumerate(jemallocs)
+        for arena in sorted({arena for arena, *_ in one.extents.states()})
+    ]
 
 
 class Caches:
@@ -51,6 +66,10 @@ class Caches:
     def count(self) -> int:
         """Blocks that they hold."""
         return sum(len(blocks) for tcache in self.all for blocks in tcache.cached.values()) - len(self.wrong)
+
+    def holder(self, address: int) -> Optional[Tcache]:
+        """The tcache that holds the block."""
+        return next((tcache for tcache in self.all for blocks in tcache.cached.values() if address in blocks), None)
 
     def own_memory(self, jemalloc: Jemalloc) -> Ranges:
         """The thread-local memory that jemalloc keeps its caches in: what it holds, holds no block."""

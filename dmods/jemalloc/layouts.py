@@ -52,6 +52,7 @@ class Profile:
     thread_name: int  # in prof_tdata_t
     inline_name: bool
     bt2tctx: int  # in prof_tdata_t: the table of a ckh_t
+    in_tsd: int  # the pointer to prof_tdata_t, from tcache_slow_t (5.2: tcache_t)
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,9 @@ class Layout:
     bins: int = BINS
 
 
-_PROFILE_5_3_1 = Profile(80, 72, 88, gctx=96, bt=104, thread_name=96, inline_name=True, bt2tctx=88)
-_PROFILE_5_3_0 = Profile(80, 72, 88, gctx=96, bt=104, thread_name=24, inline_name=False, bt2tctx=104)
-_PROFILE_5_2 = Profile(72, None, None, gctx=56, bt=72, thread_name=24, inline_name=False, bt2tctx=104)
+_PROFILE_5_3_1 = Profile(80, 72, 88, gctx=96, bt=104, thread_name=96, inline_name=True, bt2tctx=88, in_tsd=-136)
+_PROFILE_5_3_0 = Profile(80, 72, 88, gctx=96, bt=104, thread_name=24, inline_name=False, bt2tctx=104, in_tsd=-152)
+_PROFILE_5_2 = Profile(72, None, None, gctx=56, bt=72, thread_name=24, inline_name=False, bt2tctx=104, in_tsd=-456)
 
 # edata_t is the same in 5.3.0 and 5.3.1; in tcache_slow_t only what follows `arena` differs.
 _5_3 = Layout(

@@ -65,7 +65,7 @@ impl Heap {
 }
 
 fn row(run: &Run, (block, state, count, bytes): (dmods_engine::heap::index::Block, State, u64, u64)) -> Block {
-    (block.address, block.size, state_number(state), run.arena, run.kind.is_single(), count, bytes)
+    (block.address, block.size, state_number(state), run.arena, run.is_oversized(), count, bytes)
 }
 
 #[pymethods]

@@ -99,6 +99,7 @@ impl Extent {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     pub extents: u64,
+    /// Of size classes: usable bytes of what is in use; of states: of the extents.
     pub bytes: u64,
     /// Regions, and of them those that the slab's bitmap has in use (a large extent has one).
     pub slots: u64,
@@ -112,6 +113,8 @@ pub struct Extents {
     /// Bitmaps of slabs, 1: free.
     pub maps: Vec<[u64; SLOTS / 64]>,
     pub sizes: Vec<u64>,
+    /// Bytes of a large extent that are no block's.
+    pub pad: u64,
     pub faults: Vec<(Fault, u64, u64)>,
     pub fault_count: u64,
     /// Tables of the tree, but for its root.
@@ -379,6 +382,10 @@ impl Extents {
     fn settle(&mut self) {
         let mut all = std::mem::take(&mut self.all);
         all.sort_unstable_by_key(|e| (e.start(), e.state, e.edata));
+        // Large blocks begin anywhere in a first page that is theirs beside what was asked for, unless jemalloc was built without.
+        let moved = |e: &Extent| !e.slab && self.in_use(e) && e.address % PAGE != 0;
+        let padded = |e: &Extent| !e.slab && self.in_use(e) && e.size == self.sizes[e.szind as usize] + PAGE;
+        self.pad = if all.iter().any(|e| moved(e) || padded(e)) { PAGE } else { 0 };
         let mut reached = 0;
         for extent in all {
             if extent.start() < reached {
@@ -395,16 +402,12 @@ impl Extents {
         extent.state == 0 && (extent.szind as usize) < self.sizes.len()
     }
 
-    /// Usable bytes of the extent's blocks.
+    /// Usable bytes of the extent's blocks. Since 5.3.1 a large block is as large as its pages, whatever its size class
+    /// (opt.disable_large_size_classes).
     pub fn usable(&self, extent: &Extent) -> u64 {
         let class = self.sizes.get(extent.szind as usize).copied().unwrap_or(0);
-        let room = extent.end() - extent.address;
-        if class <= room {
-            return class;
-        }
-        // Without large size classes (5.3.1, opt.disable_large_size_classes) a block is as large as its pages; one page is to move
-        // its beginning within (cache-oblivious placement).
-        extent.size.saturating_sub(PAGE).max(PAGE).min(room)
+        let room = extent.size.saturating_sub(if extent.slab { 0 } else { self.pad });
+        class.min(room.max(1)).min(extent.end() - extent.address)
     }
 
     /// The runs of all blocks. `first_arena` is added to the arenas' numbers, `first_map` to those of bitmaps.
@@ -436,7 +439,7 @@ impl Extents {
             };
             let slots = if extent.slab { extent.size / self.usable(extent) } else { 1 };
             sum.extents += 1;
-            sum.bytes += extent.size;
+            sum.bytes += self.usable(extent) * (slots - free);
             sum.slots += slots;
             sum.live += slots - free;
         }

@@ -132,8 +132,8 @@ impl<I: Index> Leaks<I> {
                 run += 1;
             }
             let block = tables.block(run, granule);
-            let kind = tables.space.runs[run].run.kind;
-            let (chunks, single) = (kind.has_chunks(), kind.is_single());
+            let found = &tables.space.runs[run].run;
+            let (chunks, single) = (found.kind.has_chunks(), found.is_oversized());
             let kept = self.kept_by(granule);
             let group = groups.entry((single, !chunks, block.size)).or_insert(Group {
                 size: block.size,

@@ -18,6 +18,8 @@ pub const REGION: usize = 64;
 pub const GRANULE: u64 = 16;
 /// Blocks in a slab at most (jemalloc's SC_LG_SLAB_MAXREGS with pages of 4 KiB).
 pub const SLOTS: usize = 512;
+/// The least large size of jemalloc (SC_LARGE_MINCLASS with pages of 4 KiB).
+const LEAST_LARGE: u64 = 1 << 14;
 /// Bytes of a slab at most: more than 512 of the largest small size.
 const MOST_SLAB: u64 = 1 << 28;
 /// Bytes in a region.
@@ -67,6 +69,12 @@ impl Run {
     /// A run of chunks.
     pub fn of_chunks(start: u64, end: u64, kind: Kind, arena: u32, usable: u64) -> Run {
         Run { start, end, kind, arena, usable, map: 0 }
+    }
+
+    /// Whether its block is a large one: a mapping of its own, or an extent that is not that of a small block. (jemalloc gives a small
+    /// block an extent when its profiler samples it.)
+    pub fn is_oversized(&self) -> bool {
+        self.kind == Kind::Mmapped || (self.kind == Kind::Extent && self.usable >= LEAST_LARGE)
     }
 
     /// How many blocks a slab has room for.

@@ -1,0 +1,212 @@
+//! jemalloc's extents: made-up trees against what they were made of, and the same with words of them overwritten.
+
+use dmods_engine::heap::jemalloc::{self, Layout};
+use dmods_engine::heap::model::{self, State};
+use dmods_engine::heap::pass::Request;
+use dmods_engine::heap::Control;
+use dmods_engine::image::{Image, Segment, Source};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+const ROOT: u64 = 0x4000_0000;
+const LEAVES: u64 = 0x4000_1000;
+const RECORDS: u64 = 0x5000_0000;
+const HEAP: u64 = 0x10_0000;
+
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// A tree of the usual shape, but for few addresses: 2^10 pages.
+fn layout() -> Layout {
+    Layout {
+        levels: vec![4, 6],
+        entry: 8,
+        pointer: 0xffff_ffff_ffc0,
+        leaf_szind: (48, 16),
+        leaf_slab: (0, 1),
+        leaf_state: (2, 3),
+        alignment: 128,
+        arena: (0, 12),
+        slab: (12, 1),
+        state: (17, 3),
+        szind: (20, 8),
+        nfree: (28, 10),
+        sizes: vec![8, 16, 32, 48, 64, 80, 96, 112, 128, 4096, 8192, 16384, 20480],
+        bins: 9,
+    }
+}
+
+struct World {
+    words: BTreeMap<u64, u64>,
+    /// Address, usable bytes, free or not.
+    blocks: Vec<(u64, u64, bool)>,
+    end: u64,
+}
+
+/// Extents side by side: slabs, large ones (some off their page's beginning), and such as are not in use.
+fn world(dice: &mut Dice) -> World {
+    let layout = layout();
+    let mut made = World { words: BTreeMap::new(), blocks: Vec::new(), end: HEAP };
+    for index in 0..2 + dice.below(30) {
+        let edata = RECORDS + index * 128;
+        let start = made.end;
+        let (mut address, mut map, mut nfree) = (start, [0u64; 8], 0);
+        let state = if dice.below(4) == 0 { 1 + dice.below(3) } else { 0 };
+        let slab = dice.below(2) == 0;
+        let szind = if slab { dice.below(9) } else { 9 + dice.below(4) };
+        let unit = layout.sizes[szind as usize];
+        let mut size = unit.next_multiple_of(PAGE);
+        if slab && state == 0 {
+            size = if unit.is_power_of_two() { PAGE } else { 3 * PAGE };
+            for slot in 0..(size / unit).min(512) {
+                let free = dice.below(3) == 0;
+                map[slot as usize / 64] |= u64::from(free) << (slot % 64);
+                nfree += u64::from(free);
+                made.blocks.push((start + slot * unit, unit, free));
+            }
+        } else if state == 0 {
+            let moved = dice.below(2) * (64 + 64 * dice.below(60));
+            size += if moved > 0 { PAGE } else { 0 };
+            address += moved;
+            made.blocks.push((address, unit, false));
+        }
+        let known = if state == 0 { szind } else { layout.sizes.len() as u64 };
+        let bits = u64::from(slab) << 12 | state << 17 | known << 20 | nfree << 28 | 3;
+        for (i, word) in [bits, address, size].into_iter().chain([0; 5]).chain(map).enumerate() {
+            made.words.insert(edata + 8 * i as u64, word);
+        }
+        let entry = edata | known << 48 | state << 2 | u64::from(slab);
+        let last = start + size - PAGE;
+        let pages = (start..=last).step_by(PAGE as usize);
+        for page in pages.filter(|&page| page == start || page == last || slab && state == 0) {
+            let (high, low) = (page / PAGE >> 6, page / PAGE & 63);
+            let leaf = LEAVES + high * 512;
+            made.words.insert(ROOT + 8 * high, leaf);
+            made.words.insert(leaf + 8 * low, entry);
+        }
+        made.end += size + dice.below(2) * PAGE;
+    }
+    // Some words of blocks hold pointers to (the midst of) others: nothing else is in them.
+    let live: Vec<(u64, u64)> = made.blocks.iter().filter(|b| !b.2).map(|b| (b.0, b.1)).collect();
+    for &(address, size) in &live {
+        if dice.below(2) == 0 && !live.is_empty() {
+            let (target, room) = live[dice.below(live.len() as u64) as usize];
+            made.words.insert(address + 8 * dice.below(size / 8), target + dice.below(room));
+        }
+    }
+    made
+}
+
+fn image(words: &BTreeMap<u64, u64>, heap_end: u64) -> Image {
+    let parts = [(ROOT, ROOT + 128), (LEAVES, LEAVES + 16 * 512), (RECORDS, RECORDS + 64 * 128), (HEAP, heap_end)];
+    let segments = parts.map(|(start, end)| {
+        let mut data = vec![0u8; (end - start) as usize];
+        for (&at, word) in words.range(start..end) {
+            data[(at - start) as usize..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        Segment { start, end, source: Source::Bytes(data.into()) }
+    });
+    Image::new(&[], segments.to_vec()).expect("no files")
+}
+
+/// What is reachable from a root that points to the first live block, slowly.
+fn reachable(made: &World) -> Vec<u64> {
+    let holding = |value: u64| made.blocks.iter().find(|b| !b.2 && b.0 <= value && value < b.0 + b.1);
+    let mut found: Vec<u64> = made.blocks.iter().find(|b| !b.2).map(|b| b.0).into_iter().collect();
+    let mut next = 0;
+    while let Some(&at) = found.get(next) {
+        next += 1;
+        let size = holding(at).map_or(0, |b| b.1);
+        for (_, &value) in made.words.range(at..at + size) {
+            if let Some(block) = holding(value).filter(|b| !found.contains(&b.0)) {
+                found.push(block.0);
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn blocks_sizes_and_marking_are_those_of_the_made_up_heap() {
+    for seed in 1..200 {
+        let mut dice = Dice(seed * 7919);
+        let made = world(&mut dice);
+        let image = image(&made.words, made.end);
+        let control = Control::default();
+        let roots = jemalloc::find(&image, &[(ROOT, ROOT + 128)], &layout(), &control);
+        assert_eq!(roots.first().map(|r| r.0), Some(ROOT), "seed {seed}");
+        let found = jemalloc::collect(&image, &layout(), ROOT, usize::MAX, &control).expect("not cancelled");
+        assert_eq!((found.fault_count, &found.faults[..]), (0, &[][..]), "seed {seed}");
+        let request = Request {
+            image: &image,
+            runs: found.runs(100, 0),
+            dead: &[],
+            watch: &[],
+            maps: &found.maps,
+            threads: 1 + seed as usize % 3,
+        };
+        let mut heap = model::build(8, request, &control).expect("not cancelled");
+        let all = [State::Live, State::Free];
+        let said: Vec<(u64, u64, bool)> =
+            heap.blocks(&all, 0, usize::MAX).iter().map(|(b, _, _, _)| (b.address, b.size, b.free)).collect();
+        assert_eq!(said, made.blocks, "seed {seed}");
+        for &(address, size, _) in &made.blocks {
+            for at in [address, address + dice.below(size), address + size - 1] {
+                assert_eq!(heap.find(at).map(|(b, ..)| b.address), Some(address), "seed {seed}: {at:#x}");
+            }
+        }
+        let first: Vec<u64> = made.blocks.iter().find(|b| !b.2).map(|b| b.0).into_iter().collect();
+        heap.mark(&image, &[], &first, &control).expect("not cancelled");
+        heap.find_leaks(&control).expect("not cancelled");
+        let live: Vec<u64> = heap.blocks(&[State::Live], 0, usize::MAX).iter().map(|(b, ..)| b.address).collect();
+        assert_eq!(live, reachable(&made), "seed {seed}");
+    }
+}
+
+#[test]
+fn overwritten_words_cost_faults_but_no_time_and_no_panic() {
+    for seed in 1..400 {
+        let mut dice = Dice(seed * 104_729);
+        let mut made = world(&mut dice);
+        let places: Vec<u64> = made.words.keys().copied().collect();
+        for _ in 0..1 + dice.below(8) {
+            let at = places[dice.below(places.len() as u64) as usize];
+            let value = match dice.below(5) {
+                0 => dice.next(),
+                1 => 0,
+                2 => u64::MAX,
+                3 => made.words[&places[dice.below(places.len() as u64) as usize]],
+                _ => made.words[&at] ^ 1 << dice.below(64),
+            };
+            made.words.insert(at, value);
+        }
+        let image = image(&made.words, made.end);
+        let (control, started) = (Control::default(), Instant::now());
+        jemalloc::find(&image, &[(ROOT, ROOT + 128), (0, u64::MAX)], &layout(), &control);
+        let found = jemalloc::collect(&image, &layout(), ROOT, usize::MAX, &control).expect("not cancelled");
+        assert!(found.all.windows(2).all(|pair| pair[0].end() <= pair[1].start()), "seed {seed}: they overlap");
+        let runs = found.runs(0, 0);
+        let request = Request { image: &image, runs, dead: &[], watch: &[], maps: &found.maps, threads: 1 };
+        let mut heap = model::build(8, request, &control).expect("not cancelled");
+        heap.release(&[HEAP, HEAP + 8, 1, u64::MAX]);
+        heap.own(&[HEAP + 4096, u64::MAX], seed % 2 == 0, &control).expect("not cancelled");
+        heap.mark(&image, &[(HEAP, made.end)], &[HEAP], &control).expect("not cancelled");
+        heap.find_leaks(&control).expect("not cancelled");
+        let blocks = heap.blocks(&[State::Live, State::Free, State::Own], 0, usize::MAX);
+        assert!(blocks.windows(2).all(|pair| pair[0].0.address < pair[1].0.address), "seed {seed}: order");
+        assert!(started.elapsed() < Duration::from_secs(5), "seed {seed}: {:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,96 @@
+"""malloc_stats and heapsizes under jemalloc: to the byte what jemalloc said of itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from dmods import heap as heaps
+from dmods.corefile import CoreFile
+from dmods.jemalloc import stats
+from dmods.jemalloc.stats import Usage
+from fixtures import jemallocs
+from fixtures.cores import CoreSet
+
+PAGE = 4096
+LANDS = ("host", "bullseye", "trixie", "sid")
+
+
+@pytest.fixture(scope="module", params=LANDS)
+def made(request: pytest.FixtureRequest) -> CoreSet:
+    return jemallocs.take("jestats", userland=request.param)
+
+
+def figures(made: CoreSet) -> list[Usage]:
+    heap = heaps.of(CoreFile(str(made.core), sysroot=str(made.sysroot) if made.sysroot else None))
+    (one,), (caches,) = heap.jemallocs, heap.jemalloc_caches
+    return stats.usages(heap.words, one, caches)
+
+
+def test_every_arena_and_bin_is_what_mallctl_said(made: CoreSet) -> None:
+    facts, found = made.truth.facts, figures(made)
+    assert found
+    said = {name.split(".")[2] for name in facts if name.startswith("stats.arenas.")}
+    assert {str(usage.arena) for usage in found} == said
+    for usage in found:
+        prefix = f"stats.arenas.{usage.arena}."
+        assert usage.small == facts[prefix + "small.allocated"]
+        assert usage.large == facts[prefix + "large.allocated"]
+        assert usage.active == PAGE * facts[prefix + "pactive"]
+        assert usage.dirty == PAGE * facts[prefix + "pdirty"]
+        assert usage.muzzy == PAGE * facts[prefix + "pmuzzy"]
+        assert usage.retained == facts[prefix + "retained"]
+    assert sum(usage.allocated for usage in found) == facts["stats.allocated"]
+    assert sum(usage.active for usage in found) == facts["stats.active"]
+
+
+def test_every_size_class_is_what_mallctl_said(made: CoreSet) -> None:
+    heap = heaps.of(CoreFile(str(made.core), sysroot=str(made.sysroot) if made.sysroot else None))
+    sizes, bins = heap.jemallocs[0].layout.sizes, heap.jemallocs[0].layout.bins
+    found = {(usage.arena, each.size): each for usage in figures(made) for each in usage.classes}
+    looked_at = 0
+    for name, value in made.truth.facts.items():
+        parts = name.split(".")
+        if parts[3:4] == ["bins"]:
+            each = found.get((int(parts[2]), sizes[int(parts[4])]))
+            mine = 0 if each is None else each.allocated if parts[5] == "curregs" else each.slabs
+        elif parts[3:4] == ["lextents"]:
+            each = found.get((int(parts[2]), sizes[bins + int(parts[4])]))
+            mine = each.allocated if each is not None else 0
+        else:
+            continue
+        looked_at += 1
+        assert mine == value, name
+    assert looked_at > 400
+
+
+def report(command: str, made: CoreSet, *args: str) -> Any:
+    argv = [sys.executable, "-m", "dmods", command, str(made.core), "--json", *args]
+    argv += ["--sysroot", str(made.sysroot)] if made.sysroot else []
+    return json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+
+
+def test_the_commands_add_up() -> None:
+    made = jemallocs.take("jestats")
+    said = report("malloc_stats", made, "--bins")
+    tables = {table["name"]: table["rows"] for table in said["tables"]}
+    facts = made.truth.facts
+    assert said["totals"]["jemalloc_allocated_bytes"] == facts["stats.allocated"]
+    assert sum(row["bytes"] for row in tables["jemalloc_classes"]) == facts["stats.allocated"]
+    assert sum(row["allocated_bytes"] for row in tables["jemalloc_arenas"]) == facts["stats.allocated"]
+    assert sum(row["tcaches"] for row in tables["jemalloc_arenas"]) == 4
+    assert all(row["address"] for row in tables["jemalloc_arenas"] if row["tcaches"])
+    together = {table["name"]: table["rows"] for table in report("malloc_stats", made)["tables"]}
+    assert sum(row["bytes"] for row in together["jemalloc_classes"]) == facts["stats.allocated"]
+    sizes = report("heapsizes", made)["totals"]
+    # What tcaches hold is free, and what jemalloc has for itself nobody's.
+    cached = said["totals"]["jemalloc_cached_bytes"]
+    own = facts["stats.allocated"] - cached - sizes["live_bytes"]
+    assert 0 < own < 256 << 10
+    arenas = [row["arena"] for row in tables["jemalloc_arenas"]]
+    parts = [report("heapsizes", made, "--arena", name)["totals"]["live_bytes"] for name in arenas]
+    assert sum(parts) == sizes["live_bytes"]
