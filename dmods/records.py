@@ -43,8 +43,8 @@ class Recording:
     own memory: nothing in it is a leak, and nothing in it keeps a block alive; nor does ``scratch``, the recorder's
     words within memory of others (thread-local variables). ``mean`` is how many bytes lie between two samples on
     average, 0 where every block was recorded. ``epoch`` is what makes a record's ns (CLOCK_MONOTONIC) those of
-    CLOCK_REALTIME; None: not known. ``log``: whether it keeps transactions. ``structures``: addresses within the allocator's
-    blocks that are the recorder's own, as is all that they lead to.
+    CLOCK_REALTIME; None: not known. ``log``: whether it keeps transactions. ``structures``: addresses within the
+    allocator's blocks that are the recorder's own, as is all that they lead to.
     """
 
     name: str

@@ -101,11 +101,6 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     unseen = heap.bins().problem_count - len(heap.bins().problems)
     unseen += sum(one.extents.fault_count - len(one.extents.faults) for one in heap.jemallocs)
     parts = _parts(heap, chunks, structures, links)
-    report.tables.append(Table("arenas", ARENAS, [_part_row(part) for part in parts]))
-    if chunks:
-        rows = [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]]
-        report.tables.append(Table("chunks", CHUNKS, rows, title="Damaged chunks"))
-        report.tables.extend(_bytes(heap, damage) for damage in chunks[:_DUMPED])
     parts += [
         Part(
             one.name,
@@ -116,6 +111,11 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         )
         for order, (one, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches))
     ]
+    report.tables.append(Table("arenas", ARENAS, [_part_row(part) for part in parts]))
+    if chunks:
+        rows = [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]]
+        report.tables.append(Table("chunks", CHUNKS, rows, title="Damaged chunks"))
+        report.tables.extend(_bytes(heap, damage) for damage in chunks[:_DUMPED])
     listed = [*structures, *links, *(each.contradiction for each in of_jemalloc)]
     if listed:
         rows = [_link_row(link) for link in listed[:_SHOWN]]

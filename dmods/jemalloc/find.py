@@ -126,6 +126,8 @@ def _choose(words: Words, root: int, layouts: Sequence[Layout], notes: list[str]
             return layout
         checks = ", ".join(sorted({fault for fault, _what, _at in tried.faults})) or "empty"
         refused.append(f"{layout.name}: {tried.fault_count} of {tried.entries} extents fail ({checks})")
+    if notes:
+        return None  # the likeliest place has been told of
     notes.append(f"what may be jemalloc's radix tree at {root:#x} is read by no layout: {'; '.join(refused)}")
     return None
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods import _engine
 from dmods.jemalloc import caches
+from dmods.jemalloc.caches import Tcache
 from dmods.jemalloc.find import Jemalloc, of
 from dmods.jemalloc.layouts import Profile
 from dmods.records import NOBODY, RecordedThread, Recording
@@ -100,7 +101,8 @@ class Reader:
         return text if text and text.isprintable() else None
 
     def __post_init__(self) -> None:
-        self._tids = _tids(self.target, self.words, self.jemalloc, self.shape)
+        self.tcaches = caches.find(self.words, self.target, self.jemalloc.layout, ())
+        self._tids = _tids(self.words, self.tcaches, self.shape)
 
 
 def find(target: Target) -> Optional[Recording]:
@@ -115,7 +117,10 @@ def find(target: Target) -> Optional[Recording]:
 
 
 def _recording(reader: Reader) -> Recording:
-    blocks = list(sampled(reader.words, reader.jemalloc, reader.shape))
+    # A freed block keeps its record for as long as a tcache keeps the block.
+    cached = {at for tcache in reader.tcaches for held in tcache.cached.values() for at in held}
+    found = sampled(reader.words, reader.jemalloc, reader.shape)
+    blocks = [block for block in found if block.address not in cached]
     lg, known = _distance(reader, blocks)
     recents = _recents(reader.words, blocks)
     contexts = {block.tctx for block in blocks} | {at for one in recents for at in (one.alloc_tctx, one.free_tctx)}
@@ -185,10 +190,10 @@ def _holds(words: Words, jemalloc: Jemalloc, shape: Profile, tctx: int) -> bool:
 # -- threads ----------------------------------------------------------------------------------------------------------
 
 
-def _tids(target: Target, words: Words, jemalloc: Jemalloc, shape: Profile) -> dict[int, int]:
+def _tids(words: Words, tcaches: Iterable[Tcache], shape: Profile) -> dict[int, int]:
     """thr_uid -> tid, of threads that are there: their TSD points to their prof_tdata_t."""
     found: dict[int, int] = {}
-    for tcache in caches.find(words, target, jemalloc.layout, ()):
+    for tcache in tcaches:
         tdata = words.at(tcache.slow + shape.in_tsd)
         uid = words.at(tdata + 8) if tdata else None
         if tcache.tid is not None and uid is not None:
