@@ -59,6 +59,8 @@ struct World {
 fn world(dice: &mut Dice) -> World {
     let layout = layout();
     let mut made = World { words: BTreeMap::new(), blocks: Vec::new(), end: HEAP };
+    // Large blocks begin somewhere in a first page that is theirs beside what was asked for; or jemalloc was built without that.
+    let padded = dice.below(2) == 0;
     for index in 0..2 + dice.below(30) {
         let edata = RECORDS + index * 128;
         let start = made.end;
@@ -77,9 +79,8 @@ fn world(dice: &mut Dice) -> World {
                 made.blocks.push((start + slot * unit, unit, free));
             }
         } else if state == 0 {
-            let moved = dice.below(2) * (64 + 64 * dice.below(60));
-            size += if moved > 0 { PAGE } else { 0 };
-            address += moved;
+            size += if padded { PAGE } else { 0 };
+            address += if padded { 64 * dice.below(64) } else { 0 };
             made.blocks.push((address, unit, false));
         }
         let known = if state == 0 { szind } else { layout.sizes.len() as u64 };
@@ -162,7 +163,7 @@ fn blocks_sizes_and_marking_are_those_of_the_made_up_heap() {
         let all = [State::Live, State::Free];
         let said: Vec<(u64, u64, bool)> =
             heap.blocks(&all, 0, usize::MAX).iter().map(|(b, _, _, _)| (b.address, b.size, b.free)).collect();
-        assert_eq!(said, made.blocks, "seed {seed}");
+        assert!(said == made.blocks, "seed {seed}: {} blocks, not {}", said.len(), made.blocks.len());
         for &(address, size, _) in &made.blocks {
             for at in [address, address + dice.below(size), address + size - 1] {
                 assert_eq!(heap.find(at).map(|(b, ..)| b.address), Some(address), "seed {seed}: {at:#x}");
