@@ -38,17 +38,17 @@ class Tcache:
     problems: list[str] = field(default_factory=list)
 
 
-def find(words: Words, target: Target, layout: Layout, pointers: Iterable[int]) -> list[Tcache]:
+def find(words: Words, target: Target, layout: Layout, base: Ranges, pointers: Iterable[int]) -> list[Tcache]:
     """The tcaches of all threads, those of ``pointers`` (thread pointers without registers) too, and what hangs in a
-    ring with them (explicit ones)."""
+    ring with them (explicit ones). ``base`` is where arenas lie."""
     found: dict[int, Tcache] = {}
     for pointer, thread in _thread_pointers(target, pointers):
         for start, end in _tls(words, target, pointer):
-            for tcache in _in_range(words, layout, start, end):
+            for tcache in _in_range(words, layout, base, start, end):
                 known = found.setdefault(tcache.address, tcache)
                 known.tid = known.tid or (thread.tid if thread is not None else None)
     for tcache in list(found.values()):
-        _follow_ring(words, layout, tcache, found)
+        _follow_ring(words, layout, base, tcache, found)
     for tcache in found.values():
         _read_bins(words, layout, tcache)
     return sorted(found.values(), key=lambda one: one.address)
@@ -95,7 +95,7 @@ def _tls(words: Words, target: Target, pointer: int) -> Iterator[tuple[int, int]
             yield from image.covered(block, block + _BLOCK_REACH)
 
 
-def _in_range(words: Words, layout: Layout, start: int, end: int) -> Iterator[Tcache]:
+def _in_range(words: Words, layout: Layout, base: Ranges, start: int, end: int) -> Iterator[Tcache]:
     start = -(-start // words.size) * words.size
     values = words.many(start, max(0, end - start) // words.size)
     if not values:
@@ -110,24 +110,27 @@ def _in_range(words: Words, layout: Layout, start: int, end: int) -> Iterator[Tc
                 # Cheap first: most words are no pointer that is near.
                 if not start <= value < end - shape.descriptor:
                     continue
-                tcache = _pair(words, shape, at)
+                tcache = _pair(words, shape, base, at)
             else:
                 tcache = _single(words, shape, at - shape.descriptor, value)
+                if tcache is None and value in base:
+                    tcache = _without_stats(words, shape, at - shape.arena, value)
             if tcache is not None and words.image.read(tcache.address + shape.state, 1)[:1] <= bytes([_NOMINAL]):
                 yield tcache
 
 
-def _pair(words: Words, shape: Tcaches, address: int) -> Optional[Tcache]:
-    """5.3: ``tcache_t.tcache_slow`` and ``tcache_slow_t.cache_bin_array_descriptor.bins`` point to each other, and the
-    last word of tcache_slow_t points back."""
+def _pair(words: Words, shape: Tcaches, base: Ranges, address: int) -> Optional[Tcache]:
+    """5.3: ``tcache_t.tcache_slow`` and the last word of tcache_slow_t point to each other; and so does
+    ``cache_bin_array_descriptor.bins``, or else (a jemalloc built without statistics) there is an arena at least."""
     slow = words.at(address)
-    if not slow or words.at(slow + shape.descriptor) != address + shape.small:
+    head = words.many(slow, 64) if slow else None
+    if not slow or head is None:
         return None
-    head = words.many(slow, 64)
-    tail = next((i for i in range(6, 64) if head[i] == address), None) if head is not None else None
-    if head is None or tail is None:
+    tail = next((i for i in range(12, 64) if head[i] == address), None)
+    arena = head[shape.arena // words.size]
+    if tail is None or not (head[shape.descriptor // words.size] == address + shape.small or arena in base):
         return None
-    return Tcache(address, slow, None, head[shape.arena // words.size], tail * words.size)
+    return Tcache(address, slow, None, arena, tail * words.size)
 
 
 def _single(words: Words, shape: Tcaches, address: int, small: int) -> Optional[Tcache]:
@@ -139,8 +142,13 @@ def _single(words: Words, shape: Tcaches, address: int, small: int) -> Optional[
     return Tcache(address, address, None, words.at(address + shape.arena) or 0)
 
 
-def _follow_ring(words: Words, layout: Layout, first: Tcache, found: dict[int, Tcache]) -> None:
-    """The tcaches of an arena hang in a ring (``ql_elm``: next, previous): explicit ones, too."""
+def _without_stats(words: Words, shape: Tcaches, address: int, arena: int) -> Optional[Tcache]:
+    """5.2 built without statistics: the TSD has the tcache's arena, too."""
+    return Tcache(address, address, None, arena) if words.at(address + shape.tsd_arena) == arena else None
+
+
+def _follow_ring(words: Words, layout: Layout, base: Ranges, first: Tcache, found: dict[int, Tcache]) -> None:
+    """The tcaches of an arena hang in a ring (``ql_elm``: next, previous), explicit ones, too (but without statistics)."""
     shape = layout.tcaches[0]
     at = first.slow
     for _step in range(_MOST_RING):
@@ -149,7 +157,7 @@ def _follow_ring(words: Words, layout: Layout, first: Tcache, found: dict[int, T
             return
         if shape.paired:
             address = words.at(following + first.tail)
-            tcache = _pair(words, shape, address) if address else None
+            tcache = _pair(words, shape, base, address) if address else None
         else:
             small = words.at(following + shape.descriptor)
             tcache = _single(words, shape, following, small) if small else None

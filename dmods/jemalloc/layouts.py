@@ -33,6 +33,7 @@ class Tcaches:
     state: int  # of the TSD that the tcache is in, from tcache_t
     large: int = 0
     before: int = 0
+    tsd_arena: int = 0  # before tcache_t: the TSD's pointer to its arena
     arenas_tdata: int = 0  # a pointer before tcache_t, to memory of jemalloc's own
 
 
@@ -93,7 +94,16 @@ _5_2 = Layout(
     "5.2",
     (
         Tcaches(
-            False, descriptor=936, arena=952, link=880, small=16, state=-496, large=1000, before=448, arenas_tdata=-48
+            False,
+            descriptor=936,
+            arena=952,
+            link=880,
+            small=16,
+            state=-496,
+            large=1000,
+            before=448,
+            tsd_arena=-56,
+            arenas_tdata=-48,
         ),
     ),
     (_PROFILE_5_2,),
