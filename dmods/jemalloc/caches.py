@@ -148,7 +148,7 @@ def _without_stats(words: Words, shape: Tcaches, address: int, arena: int) -> Op
 
 
 def _follow_ring(words: Words, layout: Layout, base: Ranges, first: Tcache, found: dict[int, Tcache]) -> None:
-    """The tcaches of an arena hang in a ring (``ql_elm``: next, previous), explicit ones, too (but without statistics)."""
+    """The tcaches of an arena hang in a ring (``ql_elm``: next, previous), explicit ones, too (with statistics)."""
     shape = layout.tcaches[0]
     at = first.slow
     for _step in range(_MOST_RING):
