@@ -376,6 +376,10 @@ def disassemble(arch: str, code: bytes, address: int) -> tuple[str, int] | None:
 PAGE_KINDS: tuple[str, ...]
 """What a page can be used for: the names by number."""
 
+def hex_lines(start: int, step: int, count: int, numbers: Optional[bytes] = None, wanted: int = 0) -> str:
+    """``count`` addresses from ``start`` on, ``step`` apart, each as hex() writes it and on a line of its own; with
+    ``numbers``, a byte for each, only those whose byte is ``wanted``."""
+
 class Physical:
     """A machine's memory by physical address. Usable from any thread."""
 

@@ -138,6 +138,9 @@ def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) 
 
 
 def _plain(table: Table) -> Iterator[str]:
+    if table.lines is not None:
+        yield from table.lines
+        return
     space = " " * table.indent
     # With 0x, as mdb's ::walk: these lines are fed to other commands.
     cells = [(index, _prefixed if column.kind == "address" else _cell(column)) for index, column in _shown(table)]

@@ -10,6 +10,7 @@ use dmods_engine::kernel::overlay::{Lists, Overlay};
 use dmods_engine::kernel::physical::{Foreign, Physical as Memory};
 use dmods_engine::kernel::scan::{Counts, Scan};
 use dmods_engine::kernel::space::Space;
+use dmods_engine::kernel::lines::hex_lines as lines;
 use dmods_engine::kernel::tables::{Format, Tables};
 use dmods_engine::kernel::{Kind, KINDS};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
@@ -354,4 +355,19 @@ fn counts_dict<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyD
 /// The kinds' names, by number.
 pub fn kind_names(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, KINDS.iter().map(|(_, name)| *name))
+}
+
+/// The addresses as lines, each as Python's hex() writes it. See `_engine.pyi`.
+#[pyfunction]
+#[pyo3(signature = (start, step, count, numbers = None, wanted = 0))]
+pub fn hex_lines(
+    py: Python<'_>,
+    start: u64,
+    step: u64,
+    count: usize,
+    numbers: Option<&Bound<'_, PyBytes>>,
+    wanted: u8,
+) -> PyResult<String> {
+    let numbers = numbers.map(|numbers| numbers.as_bytes());
+    py.detach(|| lines(start, step, count, numbers, wanted)).map_err(|_| PyMemoryError::new_err("lines of text"))
 }

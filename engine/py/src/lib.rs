@@ -31,6 +31,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(records::group_leaks, m)?)?;
     m.add_class::<kernel::Physical>()?;
     m.add_class::<kernel::Memmap>()?;
+    m.add_function(wrap_pyfunction!(kernel::hex_lines, m)?)?;
     m.add("PAGE_KINDS", kernel::kind_names(m.py())?)?;
     m.add_class::<symbols::Symbols>()?;
     m.add_function(wrap_pyfunction!(symbols::demangle, m)?)?;

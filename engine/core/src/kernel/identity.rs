@@ -1,5 +1,6 @@
 //! What a file page's mapping is: looked up once per mapping and kept, as Sun's memstat kept one flag per vnode.
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
 use lru::LruCache;
@@ -14,9 +15,6 @@ pub const REMEMBERED: usize = 10_000;
 /// At most so many nodes of a mapping's tree of VMAs are looked at. All but a handful of a library's VMAs come in groups of which one is
 /// executable, so that the search ends early; what does not is mapped, and not executable, this often.
 const MOST_NODES: usize = 4096;
-
-/// As no red-black tree of 2^64 nodes is deeper.
-const MOST_DEPTH: usize = 128;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
@@ -91,31 +89,24 @@ impl Identity {
         Kind::File
     }
 
-    /// Whether a VMA in the tree is executable. Whatever the nodes say, this ends.
+    /// Whether a VMA in the tree is executable. Level by level, so that a node that leads back up hides none of the others; and whatever the
+    /// nodes say, this ends.
     fn executable(&mut self, root: u64, files: &Files, space: &mut Space) -> bool {
-        let mut stack = vec![root];
-        let mut seen = 0;
-        while let Some(node) = stack.pop() {
-            seen += 1;
-            if seen > MOST_NODES || stack.len() > MOST_DEPTH {
-                self.figures.cut += 1;
-                return false;
-            }
+        let mut queue = VecDeque::from([root]);
+        for _ in 0..MOST_NODES {
+            let Some(node) = queue.pop_front() else { return false };
             let flags = node.checked_add_signed(files.to_flags).and_then(|at| space.word(at));
             if flags.is_some_and(|flags| flags & files.exec != 0) {
                 return true;
             }
-            for offset in [files.left, files.right] {
-                match node.checked_add(offset).and_then(|at| space.word(at)) {
-                    Some(0) => {}
-                    Some(child) => stack.push(child),
-                    None => {
-                        self.figures.cut += 1;
-                        return false;
-                    }
-                }
+            let children = [files.left, files.right].map(|offset| node.checked_add(offset).and_then(|at| space.word(at)));
+            if flags.is_none() || children.contains(&None) {
+                self.figures.cut += 1;
+                return false;
             }
+            queue.extend(children.into_iter().flatten().filter(|child| *child != 0));
         }
+        self.figures.cut += 1;
         false
     }
 }

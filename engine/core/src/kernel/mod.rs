@@ -12,6 +12,7 @@ pub mod classify;
 pub mod identity;
 pub mod kdump;
 pub mod layout;
+pub mod lines;
 pub mod overlay;
 pub mod physical;
 pub mod scan;

@@ -1,0 +1,52 @@
+"""Addresses of one kind in a kernel, one a line."""
+
+from __future__ import annotations
+
+import argparse
+
+from dmods.command import KERNEL, Argument, Command
+from dmods.errors import UsageError
+from dmods.report import Column, Report, Table
+from drgnext.kernel.target import Kernel
+from drgnext.walkers import WALKERS
+
+NAMES = (Column("name"), Column("summary"), Column("with_word", title="WITH WORD"))
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    if args.walker is None:
+        rows = [(name, walker.summary, walker.narrows or None) for name, walker in WALKERS.items()]
+        return Report([Table("walkers", NAMES, rows)])
+    walker = WALKERS[args.walker]
+    if args.word is not None and not walker.narrows:
+        raise UsageError(f"walk {args.walker} takes no further word", f"walk {args.walker}")
+    if args.json:
+        table = Table(args.walker, walker.columns, walker.rows(kernel, args.word), style="plain")
+    elif walker.lines is not None:
+        table = Table(args.walker, walker.columns[:1], (), style="plain", lines=walker.lines(kernel, args.word))
+    else:
+        table = Table(args.walker, walker.columns[:1], walker.rows(kernel, args.word), style="plain")
+    return Report([table])
+
+
+COMMAND = Command(
+    name="walk",
+    summary="the addresses of pages, tasks, slab caches, zones or vmap areas, one a line",
+    description="Walkers (`walk` alone lists them):\n"
+    + "\n".join(
+        f"  {name:<10} {walker.summary}" + (f";\n{'':13}with a word {walker.narrows}" if walker.narrows else "")
+        for name, walker in WALKERS.items()
+    )
+    + "\nWith --json each address comes with what is known of it: page frame and kind; pid and name.",
+    run=run,
+    arguments=(
+        Argument("walker", nargs="?", metavar="NAME", choices=list(WALKERS), help="what to walk"),
+        Argument("word", nargs="?", metavar="WORD", help="walk only some, as the walker says"),
+    ),
+    requires=(KERNEL,),
+    examples=(
+        ("walk allpages", "every struct page"),
+        ("walk allpages page_table", "those of pages that are page tables"),
+        ("walk task --json", "every thread, with its pid and name"),
+    ),
+)
