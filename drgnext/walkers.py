@@ -22,9 +22,11 @@ Rows = Iterable[Sequence[Value]]
 
 @dataclass(frozen=True)
 class Walker:
-    """``columns`` begin with the address; ``rows(kernel, narrowed)`` gives them in the same order. ``narrows`` says what
-    the optional word does ("": this walker takes none). ``lines`` are the addresses as text, where that can be made
-    faster than row by row."""
+    """``columns`` begin with the address; ``rows(kernel, narrowed)`` gives them in the same order.
+
+    ``narrows`` says what the optional word does ("": this walker takes none). ``lines`` are the addresses as text,
+    where that can be made faster than row by row.
+    """
 
     summary: str
     columns: Sequence[Column]
@@ -38,8 +40,9 @@ _TASK = (Column("address", "address"), Column("pid", "count"), Column("tgid", "c
 _NAMED = (Column("address", "address"), Column("name"))
 _VMAP = (Column("address", "address"), Column("start", "address"), Column("end", "address"))
 
-# So many pages are walked at a time: 4 GB of memory with 4 KB pages. No free block or compound page crosses that.
-_AT_ONCE = 1 << 20
+# So many pages are walked at a time: half a gigabyte of memory with 4 KB pages, and 2.5 MB of text. No free block
+# crosses that.
+_AT_ONCE = 1 << 17
 
 
 def _pieces(ranges: Iterable[Range]) -> Iterator[Range]:
@@ -78,8 +81,7 @@ def _classified(array: PageArray, wanted: Optional[int]) -> Iterator[Sequence[Va
 
 def _page_lines(kernel: Kernel, kind: Optional[str]) -> Iterable[str]:
     wanted = None if kind is None else _kind_number(kind)
-    array = memmap.of(kernel)
-    return _lines(array, wanted)
+    return _lines(memmap.of(kernel), wanted)
 
 
 def _lines(array: PageArray, wanted: Optional[int]) -> Iterator[str]:

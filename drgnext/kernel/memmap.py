@@ -174,7 +174,7 @@ class PageArray:
         return tuple(valid)
 
     def count(self, remember: int = REMEMBERED, progress: Progress = None) -> Counted:
-        """Pages by kind. ``remember``: how many mappings the cache holds. ``progress`` gets bytes of page array done."""
+        """Pages by kind. ``remember``: how many mappings the cache holds; ``progress`` gets bytes done."""
         self._gather(progress)
         return _counted(self._memmap.classify(list(self.ranges), remember, False, progress)[0])
 

@@ -99,7 +99,8 @@ impl Identity {
             if flags.is_some_and(|flags| flags & files.exec != 0) {
                 return true;
             }
-            let children = [files.left, files.right].map(|offset| node.checked_add(offset).and_then(|at| space.word(at)));
+            let children =
+                [files.left, files.right].map(|offset| node.checked_add(offset).and_then(|at| space.word(at)));
             if flags.is_none() || children.contains(&None) {
                 self.figures.cut += 1;
                 return false;

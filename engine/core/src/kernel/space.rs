@@ -7,11 +7,40 @@ use super::tables::{Tables, Walker};
 pub struct Space<'p> {
     pub physical: &'p dyn Physical,
     pub walker: Walker,
+    near: Near,
+}
+
+/// Blocks of physical memory that were looked into last: structures from one slab lie together, and a read of a few bytes costs as much as
+/// one of a block.
+struct Near {
+    /// (address, how much of it there is), by number modulo their count.
+    blocks: Vec<(u64, usize)>,
+    bytes: Vec<u8>,
+}
+
+const BLOCK: usize = 4096;
+const BLOCKS: usize = 256;
+
+impl Near {
+    fn new() -> Near {
+        Near { blocks: vec![(u64::MAX, 0); BLOCKS], bytes: vec![0; BLOCK * BLOCKS] }
+    }
+
+    /// What there is from `address` on, to the end of its block.
+    fn read(&mut self, physical: &dyn Physical, address: u64) -> &[u8] {
+        let (block, offset) = (address - address % BLOCK as u64, (address % BLOCK as u64) as usize);
+        let place = (block / BLOCK as u64 % BLOCKS as u64) as usize;
+        let bytes = &mut self.bytes[place * BLOCK..(place + 1) * BLOCK];
+        if self.blocks[place].0 != block {
+            self.blocks[place] = (block, physical.read(block, bytes));
+        }
+        bytes[..self.blocks[place].1].get(offset..).unwrap_or_default()
+    }
 }
 
 impl<'p> Space<'p> {
     pub fn new(physical: &'p dyn Physical, tables: Tables) -> Space<'p> {
-        Space { physical, walker: Walker::new(tables) }
+        Space { physical, walker: Walker::new(tables), near: Near::new() }
     }
 
     /// Fills `buf` from `address` on; how many bytes there were before the first that is not mapped or not in the dump.
@@ -52,10 +81,21 @@ impl<'p> Space<'p> {
         Some((mapped.physical, usize::try_from(mapped.left).unwrap_or(usize::MAX).min(wanted - done)))
     }
 
-    /// All of `N` bytes or nothing.
+    /// All of `N` (few) bytes or nothing.
     pub fn bytes<const N: usize>(&mut self, address: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
-        (self.read(address, &mut bytes) == N).then_some(bytes)
+        let mut done = 0;
+        while done < N {
+            let mapped = self.walker.translate(self.physical, address.checked_add(done as u64)?)?;
+            let there = self.near.read(self.physical, mapped.physical);
+            let length = there.len().min(N - done).min(usize::try_from(mapped.left).unwrap_or(N));
+            if length == 0 {
+                return None;
+            }
+            bytes[done..done + length].copy_from_slice(&there[..length]);
+            done += length;
+        }
+        Some(bytes)
     }
 
     pub fn word(&mut self, address: u64) -> Option<u64> {

@@ -51,7 +51,8 @@ fn dump(rng: &mut Rng, count: usize) -> Dump {
         }
         head[PAGE * (2 + bitmap_blocks / 2) + pfn / 8] |= 1 << (pfn % 8);
         let seed = rng.next() as u8;
-        let page: Vec<u8> = (0..PAGE).map(|i| if i % 97 == 0 { rng.next() as u8 } else { seed.wrapping_add((i / 64) as u8) }).collect();
+        let page: Vec<u8> =
+            (0..PAGE).map(|i| if i % 97 == 0 { rng.next() as u8 } else { seed.wrapping_add((i / 64) as u8) }).collect();
         descriptors.push(compress(&page, rng.below(4)));
         pages.push(Some(page));
     }

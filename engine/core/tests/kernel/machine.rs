@@ -85,7 +85,12 @@ pub fn layout(by_number: bool, size: usize) -> Layout {
         has_private: 1 << 13,
         hwpoison: 1 << 23,
         types: if by_number {
-            vec![number(0xf0, Kind::Free), number(0xf5, Kind::Slab), number(0xf2, Kind::PageTable), number(0xf4, Kind::Hugetlb)]
+            vec![
+                number(0xf0, Kind::Free),
+                number(0xf5, Kind::Slab),
+                number(0xf2, Kind::PageTable),
+                number(0xf4, Kind::Hugetlb),
+            ]
         } else {
             vec![bits(0x80, Kind::Free), bits(0x100, Kind::Offline), bits(0x200, Kind::PageTable)]
         },

@@ -44,7 +44,11 @@ impl Plain<'_> {
         }
         let layout = &self.machine.layout;
         let inside = pfn < block.end;
-        if inside && !block.doubted && self.half(pfn, layout.mapcount) == u32::MAX && self.half(pfn, layout.refcount) == 0 {
+        if inside
+            && !block.doubted
+            && self.half(pfn, layout.mapcount) == u32::MAX
+            && self.half(pfn, layout.refcount) == 0
+        {
             return block.kind;
         }
         if let Some(head) = self.head(pfn) {

@@ -1,0 +1,77 @@
+"""`walk` in a kernel: every page, and what else there are lists of."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Optional
+
+import pytest
+from drgn.helpers.linux.pid import for_each_task
+
+from dmods.errors import UsageError
+from drgnext.commands import walk
+from drgnext.kernel.target import Kernel
+from drgnext.walkers import WALKERS
+from fixtures import kernel
+from tests.kernel.memory import open_kernel
+
+
+@pytest.fixture(scope="module")
+def guest() -> kernel.Guest:
+    return kernel.guest("6.1")
+
+
+@pytest.fixture(scope="module")
+def subject(guest: kernel.Guest) -> Kernel:
+    return open_kernel(guest)
+
+
+def lines(subject: Kernel, walker: Optional[str], word: Optional[str] = None) -> list[str]:
+    (table,) = walk.run(subject, argparse.Namespace(walker=walker, word=word, json=False)).tables
+    if table.lines is not None:
+        return "".join(table.lines).splitlines()
+    return [str(row[0]) for row in table.rows]
+
+
+def rows(subject: Kernel, walker: str, word: Optional[str] = None) -> list[tuple[object, ...]]:
+    (table,) = walk.run(subject, argparse.Namespace(walker=walker, word=word, json=True)).tables
+    return [tuple(row) for row in table.rows]
+
+
+def test_allpages_are_all_the_pages_that_the_kernel_has(guest: kernel.Guest, subject: Kernel) -> None:
+    zones = re.findall(r"^\s+present\s+(\d+)", (guest.oracle / "zoneinfo").read_text(), re.M)
+    vmemmap = subject.prog["vmemmap"].value_()
+    found = rows(subject, "allpages")
+    assert len(found) == sum(map(int, zones))
+    assert all(address == vmemmap + pfn * 64 for address, pfn, _kind in found)  # type: ignore[operator]
+    assert lines(subject, "allpages") == [f"{address:#x}" for address, _pfn, _kind in found]
+
+
+def test_allpages_of_one_kind(subject: Kernel) -> None:
+    everything = rows(subject, "allpages")
+    for kind in ("anon", "page_table", "zfs"):
+        wanted = [row for row in everything if row[2] == kind]
+        assert rows(subject, "allpages", kind) == wanted
+        assert lines(subject, "allpages", kind) == [f"{row[0]:#x}" for row in wanted]
+    with pytest.raises(UsageError, match="no kind of page is called 'fish'"):
+        lines(subject, "allpages", "fish")
+
+
+def test_tasks_are_drgns(subject: Kernel) -> None:
+    wanted = [(task.value_(), task.pid.value_()) for task in for_each_task(subject.prog)]
+    assert [(row[0], row[1]) for row in rows(subject, "task")] == wanted
+    assert "in_futex" in {row[3] for row in rows(subject, "task")}
+
+
+def test_the_guests_own_cache_and_vmalloc(guest: kernel.Guest, subject: Kernel) -> None:
+    assert "dmods_guest" in {row[1] for row in rows(subject, "kmem_cache")}
+    area = guest.truth["vmalloc_address"]
+    assert [row for row in rows(subject, "vmap") if row[1] <= area < row[2]]  # type: ignore[operator]
+    assert [row[1] for row in rows(subject, "zone")] == ["DMA", "DMA32"]
+
+
+def test_usage(subject: Kernel) -> None:
+    assert lines(subject, None) == list(WALKERS)
+    with pytest.raises(UsageError, match="takes no further word"):
+        lines(subject, "task", "1")
