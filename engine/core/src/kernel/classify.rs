@@ -6,6 +6,7 @@
 use super::identity::Identity;
 use super::layout::{Huge, Layout};
 use super::space::Space;
+use super::tables::Tables;
 use super::Kind;
 
 /// `struct page`, as words.
@@ -46,13 +47,34 @@ pub enum Verdict {
 
 /// The rules, for one kernel.
 pub struct Rules<'l> {
-    pub layout: &'l Layout,
+    layout: &'l Layout,
+    /// Flags that call for a closer look: with none of them, and no type, a page is what its mapping says.
+    special: u64,
+    /// Where the kernel's half of the address space begins.
+    kernel: u64,
 }
 
 /// What is known of a type that the debug information did not name: only that there is one.
 const MAPCOUNT_UNUSED: u32 = u32::MAX;
 
-impl Rules<'_> {
+impl<'l> Rules<'l> {
+    pub fn new(layout: &'l Layout, tables: &Tables) -> Rules<'l> {
+        let special = layout.reserved | layout.hwpoison | layout.has_private | layout.compound | layout.slab;
+        Rules { layout, special, kernel: tables.kernel_start() }
+    }
+
+    /// Whether it is a page of anonymous memory like most: neither typed nor compound nor special.
+    #[inline(always)]
+    pub fn plainly_anonymous(&self, page: Page) -> bool {
+        let (layout, mapping) = (self.layout, page.word(self.layout.mapping));
+        page.word(layout.flags) & self.special == 0
+            && page.word(layout.head) & 1 == 0
+            && mapping & 3 == 1
+            && mapping >= self.kernel
+            && page.half(layout.mapcount) as i32 >= -1
+            && page.half(layout.refcount) as i32 >= 0
+    }
+
     /// If it is a tail: the address of its head's `struct page`. `next` is the `struct page` behind it.
     ///
     /// A hugetlb page's memmap may be mapped several times over ("fake heads", Documentation/mm/vmemmap_dedup.rst): a `struct page` at the
@@ -165,7 +187,7 @@ impl Rules<'_> {
             let cached = layout.swapcache != 0 && flags & swap == swap;
             return Verdict::Is(if cached { Kind::SwapCache } else { Kind::Kernel });
         }
-        if !space.walker.tables.is_kernel(mapping) {
+        if mapping < self.kernel {
             return Verdict::Nonsense;
         }
         let kind = match mapping & 3 {

@@ -91,7 +91,7 @@ impl<'a, 'p> Scan<'a, 'p> {
         let together = layout.mapcount % 8 == 0 && layout.refcount == layout.mapcount + 4;
         Scan {
             layout,
-            rules: Rules { layout },
+            rules: Rules::new(layout, &space.walker.tables),
             overlay,
             space,
             identity: Identity::new(remembered),
@@ -180,6 +180,12 @@ impl<'a, 'p> Scan<'a, 'p> {
             }
         }
         let Some(page) = piece.page(index) else { return 1 };
+        if pfn >= self.free_until && self.rules.plainly_anonymous(page) {
+            let more = (index + 1..piece.count).map_while(|i| piece.page(i));
+            let run = 1 + more.take_while(|page| self.rules.plainly_anonymous(*page)).count();
+            self.add(Kind::Anon, run as u64);
+            return run;
+        }
         let address = self.layout.page(pfn).unwrap_or(0);
         let next = piece.page(index + 1);
         match self.rules.head(page, address, next) {

@@ -10,27 +10,32 @@ pub struct Space<'p> {
     near: Near,
 }
 
-/// Blocks of physical memory that were looked into last: structures from one slab lie together, and a read of a few bytes costs as much as
-/// one of a block.
+/// Blocks of physical memory that were looked into last: structures from one slab lie together, and a read of a few bytes costs almost as
+/// much as one of a block.
 struct Near {
     /// (address, how much of it there is), by number modulo their count.
     blocks: Vec<(u64, usize)>,
     bytes: Vec<u8>,
+    /// Bytes of a block.
+    size: usize,
 }
 
-const BLOCK: usize = 4096;
+/// Half of a large slab. Where bytes are dear, no more than one asks for at once.
+const BLOCK: usize = 16 << 10;
 const BLOCKS: usize = 256;
 
 impl Near {
-    fn new() -> Near {
-        Near { blocks: vec![(u64::MAX, 0); BLOCKS], bytes: vec![0; BLOCK * BLOCKS] }
+    fn new(physical: &dyn Physical) -> Near {
+        let size = BLOCK.min(physical.granule());
+        Near { blocks: vec![(u64::MAX, 0); BLOCKS], bytes: vec![0; size * BLOCKS], size }
     }
 
     /// What there is from `address` on, to the end of its block.
     fn read(&mut self, physical: &dyn Physical, address: u64) -> &[u8] {
-        let (block, offset) = (address - address % BLOCK as u64, (address % BLOCK as u64) as usize);
-        let place = (block / BLOCK as u64 % BLOCKS as u64) as usize;
-        let bytes = &mut self.bytes[place * BLOCK..(place + 1) * BLOCK];
+        let (number, offset) = (address / self.size as u64, (address % self.size as u64) as usize);
+        let place = (number % BLOCKS as u64) as usize;
+        let bytes = &mut self.bytes[place * self.size..(place + 1) * self.size];
+        let block = number * self.size as u64;
         if self.blocks[place].0 != block {
             self.blocks[place] = (block, physical.read(block, bytes));
         }
@@ -40,7 +45,7 @@ impl Near {
 
 impl<'p> Space<'p> {
     pub fn new(physical: &'p dyn Physical, tables: Tables) -> Space<'p> {
-        Space { physical, walker: Walker::new(tables), near: Near::new() }
+        Space { physical, walker: Walker::new(tables), near: Near::new(physical) }
     }
 
     /// Fills `buf` from `address` on; how many bytes there were before the first that is not mapped or not in the dump.
@@ -87,13 +92,17 @@ impl<'p> Space<'p> {
         let mut done = 0;
         while done < N {
             let mapped = self.walker.translate(self.physical, address.checked_add(done as u64)?)?;
+            let most = (N - done).min(usize::try_from(mapped.left).unwrap_or(N));
             let there = self.near.read(self.physical, mapped.physical);
-            let length = there.len().min(N - done).min(usize::try_from(mapped.left).unwrap_or(N));
-            if length == 0 {
+            let length = there.len().min(most);
+            bytes[done..done + length].copy_from_slice(&there[..length]);
+            // A block ends for us where something is missing in it: what lies behind that is read by itself.
+            let rest = &mut bytes[done + length..done + most];
+            let more = if there.is_empty() { self.physical.read(mapped.physical, rest) } else { 0 };
+            if length + more == 0 {
                 return None;
             }
-            bytes[done..done + length].copy_from_slice(&there[..length]);
-            done += length;
+            done += length + more;
         }
         Some(bytes)
     }

@@ -61,14 +61,14 @@ impl Tables {
         self.page_bits + (levels - 1) * self.stride()
     }
 
-    /// Whether the address is in the upper (the kernel's) half and canonical.
-    pub fn is_kernel(&self, address: u64) -> bool {
+    /// Where the upper (the kernel's) half begins: everything from there on is canonical.
+    pub fn kernel_start(&self) -> u64 {
         // On x86 the topmost of the va_bits is copied upwards; AArch64's TTBR1 half has ones above them.
-        let low = match self.format {
-            Format::X86 { .. } => self.va_bits - 1,
-            Format::Aarch64 => self.va_bits,
-        };
-        address >> low == u64::MAX >> low
+        u64::MAX
+            << match self.format {
+                Format::X86 { .. } => self.va_bits - 1,
+                Format::Aarch64 => self.va_bits,
+            }
     }
 
     fn entry(&self, entry: u64, shift: u32) -> Entry {
@@ -124,7 +124,7 @@ impl Tables {
 
     /// The table of the last level that maps the address, or the leaf above it.
     fn descend(&self, physical: &dyn Physical, address: u64) -> Option<Above> {
-        if !self.is_kernel(address) {
+        if address < self.kernel_start() {
             return None;
         }
         let (mut table, mut shift) = (self.root, self.top_shift());

@@ -99,7 +99,8 @@ fn aarch64_with_pages_of_4_and_64_kb() {
 #[test]
 fn some_last_table_of_a_process() {
     let tables = Tables::new(X86, 0x1000, 12, 48).unwrap();
-    let words = [(0x1000 + 300 * 8, 0x9003), (0x1000 + 8, 0x2067), (0x2000 + 40, 0x3067), (0x3000, 0x4567), (0x3008, 0x45e7)];
+    let words =
+        [(0x1000 + 300 * 8, 0x9003), (0x1000 + 8, 0x2067), (0x2000 + 40, 0x3067), (0x3000, 0x4567), (0x3008, 0x45e7)];
     let memory = Words(words.into_iter().collect());
     assert_eq!(tables.some_last_table(&memory, 0x1000), Some(0x4000));
     // Tables that lead back to themselves.
