@@ -60,7 +60,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     present = ranges.present(kernel.prog)
     report.totals.update(pages=total, bytes=total * size, page_size=size, present_pages=present)
     report.notes += [*array.notes, *counted.notes]
-    if present != total:
+    if present is not None and present != total:
         report.notes.append(f"the kernel says that it has {present} pages; {total} have a struct page and are RAM")
     return report
 

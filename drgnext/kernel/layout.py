@@ -59,7 +59,7 @@ def _layout(prog: Any, vmcoreinfo: Mapping[str, int]) -> PageLayout:
         return sum(1 << flags[name] for name in set(names) if name in flags)
 
     return {
-        "base": prog["vmemmap"].value_(),
+        "base": _vmemmap(prog),
         "page_bits": prog["PAGE_SHIFT"].value_(),
         "size": page.size,
         "flags": _offset(page, "flags"),
@@ -90,6 +90,15 @@ def _layout(prog: Any, vmcoreinfo: Mapping[str, int]) -> PageLayout:
         "zfs": ZFS_FILE_DATA,
         **_files(prog),  # type: ignore[typeddict-item]
     }
+
+
+def _vmemmap(prog: Any) -> int:
+    from drgn import FaultError
+
+    try:
+        return int(prog["vmemmap"].value_())
+    except FaultError:  # drgn asks the sections, which may be missing; x86-64 has a variable as well
+        return int(prog["vmemmap_base"].value_())
 
 
 def enumerators(prog: Any, name: str) -> dict[str, int]:

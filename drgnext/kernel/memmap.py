@@ -8,6 +8,7 @@ memmap.classify().kind(pfn)     # "anon"
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Callable, Optional
@@ -91,12 +92,19 @@ class PageArray:
 
     def __init__(self, kernel: Kernel) -> None:
         """Raises UserError where the kernel's debug information, or its machine, is not what is needed."""
+        from drgn import FaultError
+
         self._prog = prog = kernel.prog
         self.notes: list[str] = []
         vmcoreinfo = numbers(prog)
         try:
             self.layout = page_layout(prog, vmcoreinfo)
             self._tables = page_tables(prog, vmcoreinfo)
+        except FaultError as error:
+            raise UserError(
+                f"the dump lacks what leads to the page array: {error}",
+                "it is cut off, or was filtered too much: copy it anew",
+            ) from None
         except (MissingDebugInfoError, LookupError) as error:
             raise UserError(
                 f"cannot make out {error}", "load the kernel's vmlinux with its debug information: drgn -s vmlinux ..."
@@ -109,13 +117,16 @@ class PageArray:
         self._gathered = False
 
     def _physical(self, kernel: Kernel) -> Physical:
+        from drgn import FaultError
+
         found, why = (None, "it is running") if kernel.live else native(kernel.path)
         if found is not None:
             # The kernel's name of itself, through the page tables: does the engine find what drgn finds?
             name = self._prog["init_uts_ns"]
             said = Memmap(found, self._tables, self.layout).read(name.address_, name.type_.size)
-            if said == self._prog.read(name.address_, name.type_.size):
-                return found
+            with suppress(FaultError):
+                if said == self._prog.read(name.address_, name.type_.size):
+                    return found
             why = "the engine does not find in it what drgn finds"
         self.native = False
         self.notes.append(f"drgn reads the dump, which is slower: {why}")
@@ -166,12 +177,26 @@ class PageArray:
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
         """The page frames of memory that have a ``struct page``."""
-        valid = frames.valid(self._prog)
-        memory = frames.common(valid, frames.memory(self._prog))
+        valid, memory = self._found(frames.valid), self._found(frames.memory)
+        if valid and memory:
+            return tuple(frames.common(valid, memory))
         if memory:
-            return tuple(memory)
-        self.notes.append("the kernel's list of resources names no RAM: every page frame with a struct page is counted")
-        return tuple(valid)
+            self.notes.append("the list of memory sections is not in the dump: all RAM is counted")
+        elif valid:
+            self.notes.append("the list of resources names no RAM: every page frame with a struct page is counted")
+        else:
+            valid = self._found(frames.highest)
+            self.notes.append("the dump lacks the list of memory: every page frame up to the highest is counted")
+        if not memory and not valid:
+            raise UserError("the dump does not say what memory there is", "it is cut off: copy it anew")
+        return tuple(memory or valid)
+
+    def _found(self, find: Callable[[Any], list[Range]]) -> list[Range]:
+        from drgn import FaultError
+
+        with suppress(FaultError, LookupError):
+            return find(self._prog)
+        return []
 
     def count(self, remember: int = REMEMBERED, progress: Progress = None) -> Counted:
         """Pages by kind. ``remember``: how many mappings the cache holds; ``progress`` gets bytes done."""

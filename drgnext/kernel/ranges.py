@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Optional
 
 from drgnext.kernel.lists import zones
 
@@ -29,6 +29,11 @@ def memory(prog: Any) -> list[Range]:
         if name.startswith(b"System RAM")
     )
     return [(start, end) for start, end in pages if start < end]
+
+
+def highest(prog: Any) -> list[Range]:
+    """All page frames below the highest of memory, holes too."""
+    return [(0, prog["max_pfn"].value_())]
 
 
 def _resources(prog: Any) -> Iterator[tuple[int, int, bytes]]:
@@ -64,6 +69,11 @@ def pages(ranges: list[Range]) -> int:
     return sum(end - start for start, end in ranges)
 
 
-def present(prog: Any) -> int:
-    """How many pages the kernel says it has: what its zones' ``present_pages`` add up to."""
-    return sum(zone.present_pages.value_() for zone in zones(prog))
+def present(prog: Any) -> Optional[int]:
+    """How many pages the kernel says it has: what its zones' ``present_pages`` add up to; None if unsaid."""
+    from drgn import FaultError
+
+    try:
+        return sum(int(zone.present_pages.value_()) for zone in zones(prog))
+    except (FaultError, LookupError):
+        return None
