@@ -99,7 +99,7 @@ pub fn layout(by_number: bool, size: usize) -> Layout {
         movable: true,
         movers: vec![(DIRECT + 0x77000, Kind::Zsmalloc)],
         orders: 11,
-        zfs: 0x2F5A_BDF1_1ECA_C4E,
+        zfs: 0x02F5_ABDF_11EC_AC4E,
         files: Files {
             host: 0,
             i_mmap: 64,

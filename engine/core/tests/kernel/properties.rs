@@ -248,7 +248,7 @@ fn lists() {
         let node = |pfn: u64| BASE + pfn * 64 + layout.lru as u64;
         let mut ring: Vec<u64> = vec![head];
         ring.extend(pfns.iter().map(|pfn| node(*pfn)));
-        let mut link = |machine: &mut Machine, at: u64, next: u64, prev: u64| {
+        let link = |machine: &mut Machine, at: u64, next: u64, prev: u64| {
             if at == head {
                 machine.put(head - DIRECT, next);
                 machine.put(head - DIRECT + 8, prev);

@@ -61,8 +61,8 @@ fn x86_with_four_levels() {
 #[test]
 fn x86_with_five_levels() {
     let tables = Tables::new(X86, 0x1000, 12, 57).unwrap();
-    // 0xff11000000000000: entry 272 of the first table.
-    let words = [(0x1000 + 272 * 8, 0x2003), (0x2000, 0x3003), (0x3000, 0xe3)];
+    // 0xff11000000000000: entry 273 of the first table.
+    let words = [(0x1000 + 273 * 8, 0x2003), (0x2000, 0x3003), (0x3000, 0xe3)];
     assert_eq!(at(tables, &words, 0xff11_0000_1234_5678), Some((0x1234_5678, 0x4000_0000 - 0x1234_5678)));
 }
 
