@@ -1,0 +1,23 @@
+"""scripts/bench memstat: every step says what the engine says, and each is faster than a page at a time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fixtures.bench import memstat
+
+
+def test_the_steps_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its exit status is 1 when a step's kinds differ from the engine's, page by page."""
+    assert memstat.main(["--quick", "--sample", "2000", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["failures"] == []
+    elf = [step for step in answer["steps"] if step["dump"] == "ELF" and "walk" not in step["what"]]
+    kdump = [step for step in answer["steps"] if step["dump"] == "kdump zlib"]
+    for steps in (elf, kdump):
+        assert [step["what"] for step in steps][0].startswith("naive")
+        assert len(steps) == 7
+        assert all(step["speedup"] > 5 for step in steps[1:])
+    assert [goal["reached"] is None for goal in answer["goals"]] == [False] * 3
