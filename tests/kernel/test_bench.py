@@ -17,7 +17,7 @@ def test_the_steps_agree(capsys: pytest.CaptureFixture[str]) -> None:
     elf = [step for step in answer["steps"] if step["dump"] == "ELF" and "walk" not in step["what"]]
     kdump = [step for step in answer["steps"] if step["dump"] == "kdump zlib"]
     for steps in (elf, kdump):
-        assert [step["what"] for step in steps][0].startswith("naive")
+        assert steps[0]["what"].startswith("naive")
         assert len(steps) == 7
         assert all(step["speedup"] > 5 for step in steps[1:])
     assert [goal["reached"] is None for goal in answer["goals"]] == [False] * 3
