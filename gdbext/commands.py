@@ -12,7 +12,7 @@ from typing import Any, Optional
 import gdb
 
 import dmods.command
-from dmods.command import KERNEL, Argument, Command
+from dmods.command import USERLAND, Argument, Command
 from dmods.errors import UsageError, UserError
 from gdbext import output, session, sysbp
 from gdbext.bridge import bridge
@@ -29,11 +29,14 @@ def register() -> None:
     taken = _taken()
     prefix = type("Mdb", (gdb.Command,), {"__doc__": _PREFIX_HELP})
     _registered.append(prefix(_PREFIX, gdb.COMMAND_DATA, gdb.COMPLETE_COMMAND, True))
+    here = {name for name, side, _module in dmods.command.modules() if side == USERLAND}
     for name in dmods.command.names():
-        command = dmods.command.find(name)
         for shown in (f"{_PREFIX} {name}", name):
-            if shown not in taken:
-                _registered.append(_GdbCommand(shown, command))
+            if shown in taken:
+                continue
+            # The other side's commands are not even loaded: that takes longer than all of ours.
+            made = _GdbCommand(shown, dmods.command.find(name)) if name in here else _ForDrgn(shown, name)
+            _registered.append(made)
     for shown in (f"{_PREFIX} {sysbp.NAME}", sysbp.NAME):
         if shown not in taken:
             _registered.append(sysbp.SysBp(shown))
@@ -75,6 +78,22 @@ class _GdbCommand(gdb.Command):
         return complete(self.command, text, word)
 
 
+class _ForDrgn(gdb.Command):
+    """A command for kernel dumps, which gdb does not read."""
+
+    def __init__(self, shown: str, name: str) -> None:
+        self._error = UserError(f"{name} is for kernel dumps, which gdb does not read", f"drgn -c vmcore {name}")
+        self.__doc__ = f"(for kernel dumps, in drgn.)\n\n{self._error.how}"
+        super().__init__(shown, gdb.COMMAND_DATA)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        self.dont_repeat()
+        bridge(self._refuse)
+
+    def _refuse(self) -> None:
+        raise self._error
+
+
 def _run(command: Command, argument: str) -> None:
     from dmods.render import render
 
@@ -82,10 +101,6 @@ def _run(command: Command, argument: str) -> None:
         arguments = parse(command, argument)
     except SystemExit:  # argparse has printed the --help that was asked for
         return
-    if KERNEL in command.requires:
-        raise UserError(
-            f"{command.name} is for kernel dumps, which gdb does not read", f"drgn -c vmcore {command.name}"
-        )
     # A command that requires nothing of its target does not look at it.
     target = session.current_target() if command.requires else None
     with redirect_stderr(output.stderr()) as stderr:
