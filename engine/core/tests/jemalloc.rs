@@ -92,7 +92,7 @@ fn world(dice: &mut Dice) -> World {
         let last = start + size - PAGE;
         let pages = (start..=last).step_by(PAGE as usize);
         for page in pages.filter(|&page| page == start || page == last || slab && state == 0) {
-            let (high, low) = (page / PAGE >> 6, page / PAGE & 63);
+            let (high, low) = (page / PAGE / 64, page / PAGE % 64);
             let leaf = LEAVES + high * 512;
             made.words.insert(ROOT + 8 * high, leaf);
             made.words.insert(leaf + 8 * low, entry);
