@@ -45,7 +45,7 @@ def bare_machine(tmp_path: Path) -> Path:
         (tools / name).symlink_to(found)
     (tools / "python3").symlink_to("/usr/bin/python3")
     clone = tmp_path / "clone"
-    for name in ("scripts", "engine"):
+    for name in ("scripts", "engine", "audit"):
         shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("target"))
     shutil.copy(ROOT / "pyproject.toml", clone)
     return clone
