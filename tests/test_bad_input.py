@@ -228,7 +228,7 @@ def test_ctrl_c(large: Path, after: float) -> None:
     process.send_signal(signal.SIGINT)
     started = time.monotonic()
     _out, err = process.communicate(timeout=SECONDS)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30  # 0.1 s on an idle machine
     assert process.returncode in (0, 130, -signal.SIGINT), err
     if process.returncode == 130:
         assert err == "interrupted\n"

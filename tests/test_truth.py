@@ -58,6 +58,8 @@ KNOWN: dict[tuple[Optional[str], Optional[str], Optional[str], Optional[str]], s
     ): "no core holds a MAP_SHARED file by default, and nothing proves its bytes",
     ("registers", "", "gcore", None): "a red zone in use around a system call of the function's own is taken for dead",
     ("sizes", "", None, "i386-bookworm"): "in 32 bits some number lies in one of its large blocks by chance",
+    ("graph", "", None, "i386-bookworm"): "in 32 bits some numbers lie in blocks of its many by chance",
+    ("gopher", "", "gcore", None): "what Go's scheduler threads left in their C frames may anchor a block",
     (None, "", "gcore", "sid"): "gdb 13's gcore leaves out stacks whose guard pages are part of them (glibc 2.42)",
 }
 

@@ -87,10 +87,12 @@ def _find(target: Target) -> Found:
             chosen = _choose(words, root, layouts, found.notes)
             if chosen is not None:
                 found.all.append(_made(target, words, root, chosen))
-    if not found.all:
-        found.notes.extend(_unread(target, bool(found.notes)))
-    else:
+    if found.all:
         found.notes.clear()
+    elif not (named := _named(target)):
+        found.notes.clear()  # other trees look like it from afar: CPython's, of its arenas
+    elif not found.notes:
+        found.notes.append(_unread(named))
     found.all.sort(key=lambda one: one.root)
     return found
 
@@ -132,15 +134,19 @@ def _choose(words: Words, root: int, layouts: Sequence[Layout], notes: list[str]
     return None
 
 
-def _unread(target: Target, tree: bool) -> Iterator[str]:
-    """Where a jemalloc must be, none having been found."""
-    names = [module.name for module in target.modules() if "jemalloc" in module.name]
-    names += [symbol.name for name in _SYMBOLS[2:] if (symbol := target.lookup(name)) is not None]
-    if names and not tree:
-        yield (
-            f"{names[0]} is in the process, but nothing in its data looks like the radix tree of jemalloc 5.2.1 to "
-            "5.3.1: its blocks are not known"
-        )
+def _named(target: Target) -> Optional[str]:
+    """What says that a jemalloc must be there."""
+    for module in target.modules():
+        if "jemalloc" in module.name:
+            return module.name
+    return next((name for name in _SYMBOLS[2:] if target.lookup(name) is not None), None)
+
+
+def _unread(named: str) -> str:
+    return (
+        f"{named} is in the process, but nothing in its data looks like the radix tree of jemalloc 5.2.1 to "
+        "5.3.1: its blocks are not known"
+    )
 
 
 def _made(target: Target, words: Words, root: int, layout: Layout) -> Jemalloc:

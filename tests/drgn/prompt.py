@@ -48,7 +48,9 @@ class Prompt:
         deadline = time.monotonic() + seconds
         while end not in said:
             assert time.monotonic() < deadline, f"no {end!r} in {said!r}"
-            if select.select([self._terminal], [], [], 0.1)[0]:
+            waiting = select.poll()  # select() knows no descriptor above 1023
+            waiting.register(self._terminal, select.POLLIN)
+            if waiting.poll(100):
                 said += os.read(self._terminal, 65536).decode(errors="replace")
                 said = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", said)
         return said

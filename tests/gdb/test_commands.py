@@ -208,7 +208,9 @@ class Terminal:
     def until(self, pattern: str, seconds: float = 30) -> str:
         seen, end = "", time.monotonic() + seconds
         while not re.search(pattern, seen):
-            ready = select.select([self.fd], [], [], max(0.0, end - time.monotonic()))[0]
+            waiting = select.poll()  # select() knows no descriptor above 1023
+            waiting.register(self.fd, select.POLLIN)
+            ready = waiting.poll(max(0.0, end - time.monotonic()) * 1000)
             assert ready, f"no {pattern!r} in {seen!r}"
             seen += os.read(self.fd, 4096).decode(errors="replace")
         return seen
