@@ -79,7 +79,7 @@ class Tables:
     """The tables of a process, by what reads its memory."""
 
     pid: int
-    library: Path = LIBRARY
+    preloaded: Path = LIBRARY
 
     def __post_init__(self) -> None:
         self.memory = os.open(f"/proc/{self.pid}/mem", os.O_RDONLY)
@@ -114,8 +114,8 @@ class Tables:
 
     def _root(self) -> int:
         maps = Path(f"/proc/{self.pid}/maps").read_text().splitlines()
-        base = next(int(line.split("-")[0], 16) for line in maps if line.endswith(str(self.library)))
-        with open(self.library, "rb") as file:
+        base = next(int(line.split("-")[0], 16) for line in maps if line.endswith(str(self.preloaded)))
+        with open(self.preloaded, "rb") as file:
             (symbol,) = ELFFile(file).get_section_by_name(".dynsym").get_symbol_by_name("dmods_audit_root")
         return base + int(symbol["st_value"])
 
