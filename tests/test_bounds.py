@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from dmods import heap as heaps
 from fixtures import cores, judge
+from fixtures.bench.measure import Observed
 from tests.corekit import PT_LOAD, PT_NOTE, Memory, elf64_core, note, prstatus64
 
 MEBIBYTE = 1 << 20
@@ -79,23 +79,8 @@ CRAFTED: tuple[Callable[[Path], None], ...] = (
 
 def measured(argv: list[str]) -> tuple[int, int, float, str]:
     """(exit status, peak resident bytes, CPU seconds, what it said on stderr)."""
-    # Through a small process: ru_maxrss begins with what the parent had when it forked (exec_mmap keeps the mark), and
-    # pytest may have gigabytes.
-    asked = [sys.executable, "-S", "-c", _MEASURE, *argv]
-    done = subprocess.run(asked, capture_output=True, check=True)
-    status, peak, spent = done.stdout.split()
-    return int(status), int(peak) * 1024, float(spent), done.stderr.decode(errors="replace")
-
-
-_MEASURE = """
-import os, resource, sys
-child = os.fork()
-if child == 0:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.execvp(sys.argv[1], sys.argv[1:])
-_pid, status, usage = os.wait4(child, 0)
-print(os.waitstatus_to_exitcode(status), usage.ru_maxrss, usage.ru_utime + usage.ru_stime)
-"""
+    code, sample, said = Observed(argv).end()
+    return code, sample.rss, sample.cpu, said
 
 
 @pytest.mark.parametrize("craft", CRAFTED, ids=lambda craft: craft.__name__)
