@@ -48,7 +48,7 @@ extern struct dmods_audit_root dmods_audit_root EXPORT;
 struct frame {
     uintptr_t pc, sp, bp;
     uintptr_t bp_at; /* where it saved its caller's rbp; 0: it did not */
-    uint64_t hash;   /* of the stack from its outermost frame to this one, while the whole stack fits the window */
+    uint64_t hash;   /* of the kept frames from the outermost to this one */
     uint32_t flags;
     int32_t cfa_at; /* FRAME_INDIRECT: where its CFA is kept, from rbp */
 };
@@ -136,8 +136,7 @@ void thread_forked(void);
 /* stacks.c */
 bool stacks_start(void);
 uint32_t stacks_intern(const struct frame *innermost, int count, uint64_t hash);
-uint64_t stacks_weight(int from_outermost);
-extern uint64_t stacks_weights[MAX_FRAMES];
+extern uint64_t stacks_weights[CACHED_FRAMES], stacks_inverses[CACHED_FRAMES]; /* by the distance from the outermost */
 
 /* walk_ARCH.c: the node of the stack whose innermost frame called the function with that frame pointer */
 uint32_t walk(struct thread *thread, uintptr_t frame_pointer);

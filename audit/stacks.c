@@ -2,9 +2,10 @@
  * Every distinct stack once, as a path in a tree: most stacks of a program share their outer frames.
  *
  * A stack is looked up as a whole, with one probe of an index over a hash of all its frames. The hash is a sum of
- * pc * weight(distance from the outermost frame), so that each outer part of a stack has one too: the nodes of the
- * tree are in the same index. An entry holds 36 bits of the 64-bit hash and lies within a few places of where the
- * upper bits say: a million stacks share an entry by mistake with a probability of about one in ten thousand.
+ * pc * weight^(distance from the outermost frame), so that each outer part of a stack has one too: the nodes of the
+ * tree are in the same index. And the hash of some frames within a longer stack is the difference of two, divided. An
+ * entry holds 36 bits of the 64-bit hash and lies within a few places of where the upper bits say: a million stacks
+ * share an entry by mistake with a probability of about one in ten thousand.
  *
  * Readers take no lock. Nodes are appended and entries filled under one; what is there never changes.
  */
@@ -26,7 +27,12 @@ struct index {
 
 _Static_assert(NODE_SHIFT <= RECORD_STACK_BITS, "a record can name every node");
 
-uint64_t stacks_weights[MAX_FRAMES];
+/* Odd, so it can be divided by modulo 2^64: 2^64 / the golden ratio, and what times it is 1. */
+#define WEIGHT 0x9e3779b97f4a7c15
+#define INVERSE 0xf1de83e19937733d
+_Static_assert(WEIGHT *INVERSE == 1, "inverse of each other");
+
+uint64_t stacks_weights[CACHED_FRAMES], stacks_inverses[CACHED_FRAMES];
 static uint64_t chunks[CHUNKS];
 static _Atomic(struct index *) current;
 static _Atomic bool full;
@@ -39,12 +45,10 @@ static struct index *make_index(uint64_t shift) {
 }
 
 bool stacks_start(void) {
-    uint64_t state = 0x9e3779b97f4a7c15; /* splitmix64 */
-    for (int i = 0; i < MAX_FRAMES; i++) {
-        uint64_t z = state += 0x9e3779b97f4a7c15;
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-        z = (z ^ z >> 27) * 0x94d049bb133111eb;
-        stacks_weights[i] = (z ^ z >> 31) | 1;
+    stacks_weights[0] = stacks_inverses[0] = 1;
+    for (int i = 1; i < CACHED_FRAMES; i++) {
+        stacks_weights[i] = stacks_weights[i - 1] * WEIGHT;
+        stacks_inverses[i] = stacks_inverses[i - 1] * INVERSE;
     }
     root.stacks = (struct dmods_audit_table){.chunks = (uintptr_t)chunks,
                                              .chunk_shift = CHUNK_SHIFT,

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define MEMO_SHIFT 16
-#define NEW_FRAMES 6 /* a path that changed by more is walked plainly: that is faster then */
+#define NEW_FRAMES 10 /* a path that changed by more is walked plainly: that is faster then */
 
 enum rule_type { RULE_NONE, RULE_SP, RULE_BP, RULE_INDIRECT, RULE_SIGNAL, RULE_END, RULE_SLOW, RULE_UNKNOWN };
 
@@ -261,12 +261,30 @@ HOT uint64_t pc_key(const struct frame *f) {
     return f->pc | (uint64_t)(f->flags & (FRAME_TRUNCATED | FRAME_EXACT)) << 48;
 }
 
-/* The hash of the innermost `count` frames, and their node. */
+/* The node of the innermost `count` frames, which have no hashes. */
 static uint32_t intern(const struct frame *frames, int count) {
     uint64_t hash = 0;
     for (int i = count - 1, outer = 0; i >= 0; i--, outer++)
         hash += pc_key(&frames[i]) * stacks_weights[outer];
     return stacks_intern(frames, count, hash);
+}
+
+/* The node of frames[head..end) of those kept, each of which has its hash. */
+HOT uint32_t intern_kept(const struct thread *t, int end) {
+    uint64_t hash = t->frames[t->head].hash;
+    if (end < t->tail)
+        hash = (hash - t->frames[end].hash) * stacks_inverses[t->tail - end];
+    return stacks_intern(&t->frames[t->head], end - t->head, hash);
+}
+
+/* Field by field: as a whole gcc copies it by "rep movs", which takes longer to begin than all the rest takes. */
+HOT void copy_frame(struct frame *to, const struct frame *from) {
+    to->pc = from->pc;
+    to->sp = from->sp;
+    to->bp = from->bp;
+    to->bp_at = from->bp_at;
+    to->flags = from->flags;
+    to->cfa_at = from->cfa_at;
 }
 
 static uint32_t walk_anew(struct thread *t, uint32_t now, struct frame innermost) {
@@ -278,15 +296,16 @@ static uint32_t walk_anew(struct thread *t, uint32_t now, struct frame innermost
     t->tail = walked.reusable ? t->head + walked.count : t->head;
     t->complete = walked.complete;
     t->generation = now;
+    if (!walked.reusable)
+        return t->stack = intern(f, walked.count < frames ? walked.count : frames);
     bool needs = !walked.complete;
-    for (int i = walked.count - 1; walked.reusable && i >= 0; i--) {
+    uint64_t hash = 0;
+    for (int i = walked.count - 1, outer = 0; i >= 0; i--, outer++) {
         note_needs(&f[i], needs);
         needs = f[i].flags & FRAME_NEEDS_BP;
-    }
-    uint64_t hash = 0;
-    for (int i = walked.count - 1, outer = 0; walked.complete && i >= 0 && outer < frames; i--, outer++)
         f[i].hash = hash += pc_key(&f[i]) * stacks_weights[outer];
-    return t->stack = intern(f, walked.count < frames ? walked.count : frames);
+    }
+    return t->stack = intern_kept(t, walked.count < frames ? t->tail : t->head + frames);
 }
 
 /* Whether what was read to get from f to f + 1 still says the same. */
@@ -299,36 +318,52 @@ HOT bool still(const struct frame *f) {
            *(const uintptr_t *)(f->bp + (uintptr_t)(intptr_t)f->cfa_at) == f[1].sp;
 }
 
+/* Where a walk meets the last stack: `count` frames are new, frames[at..last] are as they were, and `last` is the
+ * outermost that the record wants. */
+struct meeting {
+    int count, at, last;
+};
+
+/* Steps from fresh[0] outwards until what is left is known to be as it was. False: it is not worth while. */
+HOT bool meet(struct thread *t, uint32_t now, struct frame *fresh, struct meeting *m) {
+    struct walk w = {.high = t->stack_high, .generation = now};
+    int at = t->head, changed = at; /* frames[..changed) are not those of this stack */
+    for (int count = 0;; count++) {
+        struct frame *f = &fresh[count];
+        bool end;
+        while (at < t->tail && t->frames[at].sp < f->sp)
+            at++;
+        if (at == t->tail)
+            return false;
+        const struct frame *old = &t->frames[at];
+        if (old->sp == f->sp && old->pc == f->pc && at >= changed &&
+            (old->bp == f->bp || !(old->flags & FRAME_NEEDS_BP))) {
+            int last = at + (int)settings.frames - count - 1;
+            if (last >= t->tail) {
+                if (!t->complete)
+                    return false;
+                last = t->tail - 1;
+            }
+            for (changed = at; changed < last && likely(still(&t->frames[changed]));)
+                changed++;
+            *m = (struct meeting){count, at, last};
+            if (changed++ == last)
+                return count <= at;
+        }
+        if (count == NEW_FRAMES || changed - at > NEW_FRAMES - count ||
+            !step(&w, f, f + 1, rule_of(f->pc - 1, now), &end))
+            return false;
+    }
+}
+
 /* 0: it cannot be had from the last stack. */
 HOT uint32_t walk_on(struct thread *t, uint32_t now, struct frame innermost) {
     struct frame fresh[NEW_FRAMES + 1];
-    struct walk w = {.high = t->stack_high, .generation = now};
-    int count = 0, at = t->head, tail = t->tail, wanted = (int)settings.frames;
+    struct meeting m;
     fresh[0] = innermost;
-    for (;; count++) {
-        struct frame *f = &fresh[count];
-        bool end;
-        while (at < tail && t->frames[at].sp < f->sp)
-            at++;
-        if (at == tail)
-            return 0;
-        const struct frame *old = &t->frames[at];
-        if (old->sp == f->sp && old->pc == f->pc && (old->bp == f->bp || !(old->flags & FRAME_NEEDS_BP)))
-            break;
-        if (count == NEW_FRAMES || !step(&w, f, f + 1, rule_of(f->pc - 1, now), &end))
-            return 0;
-    }
-    int last = at + wanted - count - 1; /* the outermost frame of the window */
-    if (last >= tail) {
-        if (!t->complete)
-            return 0;
-        last = tail - 1;
-    }
-    if (count > at)
+    if (!meet(t, now, fresh, &m))
         return 0;
-    for (int i = at; i < last; i++)
-        if (unlikely(!still(&t->frames[i])))
-            return 0;
+    int count = m.count, at = m.at, last = m.last, tail = t->tail;
     if (count == 0 && at == t->head)
         return t->stack;
     t->head = at - count;
@@ -336,15 +371,12 @@ HOT uint32_t walk_on(struct thread *t, uint32_t now, struct frame innermost) {
     uint64_t hash = t->frames[at].hash;
     for (int i = at - 1; i >= t->head; i--) {
         struct frame *f = &t->frames[i];
-        *f = fresh[i - t->head];
+        copy_frame(f, &fresh[i - t->head]);
         note_needs(f, needs);
         needs = f->flags & FRAME_NEEDS_BP;
-        if (t->complete && tail - 1 - i < wanted)
-            f->hash = hash += pc_key(f) * stacks_weights[tail - 1 - i];
+        f->hash = hash += pc_key(f) * stacks_weights[tail - 1 - i];
     }
-    if (t->complete && tail - t->head <= wanted)
-        return t->stack = stacks_intern(&t->frames[t->head], tail - t->head, t->frames[t->head].hash);
-    return t->stack = intern(&t->frames[t->head], last - t->head + 1);
+    return t->stack = intern_kept(t, last + 1);
 }
 
 /* A signal's handler allocated while the thread was in here: its stack is walked without touching what is half done. */
