@@ -1,19 +1,70 @@
-"""Language runtimes that keep a heap of their own beside malloc's: what is said of them."""
+"""Heaps that are not walked, of language runtimes and of other allocators: what is said of them.
+
+Their memory is searched for pointers like any other, so that what it holds is no leak.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
 from dmods._engine import elf_section
-from dmods.target import Target
+from dmods.target import Module, Target
+
+GO = (
+    "a Go program: Go's own heap is not walked, only malloc's (cgo); what Go's memory points to counts as "
+    "reachable, whether Go still needs it or not"
+)
+JAVA = (
+    "a Java virtual machine: Java's own heap is not walked, only malloc's; what Java's memory points to counts as "
+    "reachable, whether Java still needs it or not"
+)
+
+
+class Other(NamedTuple):
+    """An allocator that stands in malloc's place: the file that it comes in (a pattern for its whole path), and a symbol
+    that a program has that was linked with it statically."""
+
+    name: str
+    files: str
+    symbol: str
+
+
+OTHERS = (
+    Other("tcmalloc", r"libtcmalloc[^/]*$", "tc_malloc"),  # gperftools
+    Other("tcmalloc", r"(?!)", "TCMallocInternalMalloc"),  # github.com/google/tcmalloc
+    Other("mimalloc", r"libmimalloc[^/]*$", "mi_malloc"),
+    Other("musl's malloc", r"ld-musl-[^/]*$|-musl/libc\.so$|libc\.musl-[^/]*$", "__libc_malloc_impl"),
+    Other("AddressSanitizer's malloc", r"lib(asan|clang_rt\.asan)[^/]*$", "__asan_init"),
+    Other("HWAddressSanitizer's malloc", r"lib(hwasan|clang_rt\.hwasan)[^/]*$", "__hwasan_init"),
+    Other("ThreadSanitizer's malloc", r"lib(tsan|clang_rt\.tsan)[^/]*$", "__tsan_init"),
+    Other("MemorySanitizer's malloc", r"libclang_rt\.msan[^/]*$", "__msan_init"),
+    Other("LeakSanitizer's malloc", r"lib(lsan|clang_rt\.lsan)[^/]*$", "__lsan_init"),
+    Other("Scudo", r"lib(scudo|clang_rt\.scudo)[^/]*$", "__scudo_get_error_info"),
+    Other("snmalloc", r"libsnmalloc[^/]*$", "sn_malloc"),
+    Other("rpmalloc", r"librpmalloc[^/]*$", "rpmalloc"),
+    Other("Hoard", r"libhoard[^/]*$", "xxmalloc"),
+)
 
 
 def notes(target: Target) -> list[str]:
-    """A line for each runtime in the program whose heap is not walked. Its memory is searched for pointers like any
-    other, so that what it holds is no leak."""
-    program = next((m for m in target.modules() if m.path == target.executable and m.file is not None), None)
+    """A line for each heap that is not walked."""
+    modules = target.modules()
+    program = next((m for m in modules if m.path == target.executable and m.file is not None), None)
+    found = []
     # The linker writes it into every Go program since 1.13 (cmd/link, buildinfo), and strip leaves it there.
-    if program is None or program.file is None or elf_section(program.file, ".go.buildinfo") is None:
-        return []
-    return [
-        "a Go program: Go's own heap is not walked, only malloc's (cgo); what Go's memory points to counts as "
-        "reachable, whether Go still needs it or not"
-    ]
+    if program is not None and program.file is not None and elf_section(program.file, ".go.buildinfo") is not None:
+        found.append(GO)
+    if any(re.search(r"libjvm\.so$", module.path) for module in modules):
+        found.append(JAVA)
+    found.extend(dict.fromkeys(_not_walked(target, modules, program)))
+    return found
+
+
+def _not_walked(target: Target, modules: list[Module], program: Optional[Module]) -> Iterator[str]:
+    for other in OTHERS:
+        if any(re.search(other.files, module.path) for module in modules) or (
+            program is not None and target.lookup(f"{program.name}`{other.symbol}") is not None
+        ):
+            yield f"blocks of {other.name} are not walked; what its memory points to counts as reachable"

@@ -1,0 +1,30 @@
+"""Heaps that are not walked are named, and nothing on them is called a leak."""
+
+from __future__ import annotations
+
+import pytest
+
+from dmods import heap as heaps
+from fixtures import cores, judge, userlands
+from fixtures.programs import PROGRAMS
+
+PRELOADED = {"libtcmalloc_minimal.so.4": "tcmalloc", "libmimalloc.so.2": "mimalloc"}
+
+
+@pytest.mark.parametrize("library", PRELOADED)
+def test_another_allocator_by_its_file(library: str) -> None:
+    package = {"libtcmalloc_minimal.so.4": "libtcmalloc-minimal4", "libmimalloc.so.2": "libmimalloc2.0"}[library]
+    path = userlands.packaged(userlands.get("host"), package, library)
+    heap = heaps.of(judge.open_core(cores.take("graph", env={"LD_PRELOAD": str(path)})))
+    assert [note for note in heap.notes if note.startswith(f"blocks of {PRELOADED[library]} are not walked")]
+    assert heap.leaks().direct_count == 0
+
+
+def test_another_allocator_by_its_symbol() -> None:
+    """Linked statically, as Google's own tcmalloc always is."""
+    land = userlands.get("host")
+    named = cores.build("graph", extra=["-Wl,--defsym=TCMallocInternalMalloc=malloc"])
+    made = cores.taken(PROGRAMS["graph"], land, named, "kernel", settings={}, name="graph-named")
+    notes = heaps.of(judge.open_core(made)).notes
+    assert [note for note in notes if note.startswith("blocks of tcmalloc are not walked")]
+    assert not [note for note in heaps.of(judge.open_core(cores.take("graph"))).notes if "not walked" in note]
