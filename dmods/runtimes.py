@@ -6,7 +6,7 @@ Their memory is searched for pointers like any other, so that what it holds is n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from dmods._engine import elf_section
@@ -23,8 +23,8 @@ JAVA = (
 
 
 class Other(NamedTuple):
-    """An allocator that stands in malloc's place: the file that it comes in (a pattern for its whole path), and a symbol
-    that a program has that was linked with it statically."""
+    """An allocator that stands in malloc's place: the file that it comes in (a pattern for its whole path), and a
+    symbol that a program has that was linked with it statically."""
 
     name: str
     files: str
@@ -62,7 +62,7 @@ def notes(target: Target) -> list[str]:
     return found
 
 
-def _not_walked(target: Target, modules: list[Module], program: Optional[Module]) -> Iterator[str]:
+def _not_walked(target: Target, modules: Sequence[Module], program: Optional[Module]) -> Iterator[str]:
     for other in OTHERS:
         if any(re.search(other.files, module.path) for module in modules) or (
             program is not None and target.lookup(f"{program.name}`{other.symbol}") is not None
