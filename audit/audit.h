@@ -140,10 +140,10 @@ extern uint64_t stacks_weights[CACHED_FRAMES], stacks_inverses[CACHED_FRAMES]; /
 
 /* walk_ARCH.c: the node of the stack whose innermost frame called the function with that frame pointer */
 uint32_t walk(struct thread *thread, uintptr_t frame_pointer);
-void walk_code_unloaded(void);
+void walk_code_unloaded(void); /* what was remembered of it is forgotten */
 
-/* cfi.c */
-void cfi_start(void);
+/* fde.c */
+void fde_start(void);
 
 /* log.c */
 bool log_start(void);

@@ -106,7 +106,7 @@ static enum mode set_up(void) {
     root.tls_offset = (intptr_t)&self_thread - (intptr_t)__builtin_thread_pointer();
     root.tls_size = sizeof self_thread;
     clock_start();
-    cfi_start();
+    fde_start();
     if (!shadow_start() || !stacks_start() || !log_start()) {
         give_up("no memory for the tables");
         return MODE_OFF;

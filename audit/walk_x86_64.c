@@ -1,115 +1,21 @@
 /*
  * Complete stacks, in code with and without frame pointers, for a few nanoseconds a frame.
  *
- * 1. A memo of rules. Nearly every function's CFI says one of four things about two registers (rsp and rbp); that fits,
- *    with the address it is for, in one 64-bit word. One load finds it; a word is never half-written. A word made
- * before code was unloaded has another generation and is not looked at.
+ * 1. A memo of rules (rules.h): one load says how a frame's caller is found.
  * 2. Verified reuse. Between two allocations of a thread the outer part of its stack mostly stays. What was found by
  *    walking it (frames of pc, rsp, rbp) is still true if the frame where the new walk arrives is the same in all that
- * the rest depends on, every return address that the rest was found by is still in its place, so are the saved rbp that
- * it went by, and no code was unloaded. All of that is checked, each time, for all frames that go into the record: one
- *    matching slot would not do, nor all return addresses alone (a frame found by rbp may stay where the saved rbp
- * moved).
+ *    the rest depends on, every return address that the rest was found by is still in its place, so are the saved rbp
+ *    that it went by, and no code was unloaded. All of that is checked, each time, for all frames that go into the
+ *    record: one matching slot would not do, nor all return addresses alone (a frame found by rbp may stay where the
+ *    saved rbp moved).
  *
- * What those four rules do not cover is walked by expression.c with all registers; such a stack is not kept.
+ * What no rule covers is walked by expression.c with all registers; such a stack is not kept.
  */
 #if defined __x86_64__
 #include "cfi.h"
+#include "rules.h"
 
-#include <string.h>
-
-#define MEMO_SHIFT 16
 #define NEW_FRAMES 10 /* a path that changed by more is walked plainly: that is faster then */
-
-enum rule_type { RULE_NONE, RULE_SP, RULE_BP, RULE_INDIRECT, RULE_SIGNAL, RULE_END, RULE_SLOW, RULE_UNKNOWN };
-
-/* A rule: type 3 bits, where the caller's rbp was saved 8 bits (in words from the CFA down, or from rbp up with
- * RULE_INDIRECT; 0: nowhere), CFA offset 18 bits (in words, signed). A memo entry: 31 bits of the address, 4 bits of
- * the generation, 29 bits of rule; the lower 16 bits of the address are in its place in the table. */
-#define RULE_BITS 29
-#define RULE_MASK ((1u << RULE_BITS) - 1)
-#define GENERATIONS 16
-
-static _Atomic uint64_t memo[1u << MEMO_SHIFT];
-static _Atomic uint32_t generation;
-static _Atomic bool memo_filled;
-
-static unsigned rule_type(uint32_t rule) { return rule & 7; }
-static unsigned rule_bp(uint32_t rule) { return rule >> 3 & 0xff; }
-static intptr_t rule_cfa(uint32_t rule) { return (intptr_t)((int32_t)(rule << 3) >> 14) * 8; }
-
-static uint32_t make_rule(enum rule_type type, int64_t bp, int64_t cfa) {
-    if (bp % 8 || cfa % 8 || bp < 0 || bp / 8 > 0xff || cfa / 8 >= 1 << 17 || cfa / 8 < -(1 << 17))
-        return RULE_SLOW;
-    return (uint32_t)type | (uint32_t)(bp / 8) << 3 | ((uint32_t)(cfa / 8) & 0x3ffff) << 11;
-}
-
-/* The expression "rbp + n", dereferenced or not, as gcc writes it where it aligned the stack (DRAP). */
-static bool bp_plus(const uint8_t *p, bool dereferenced, int64_t *offset) {
-    uint64_t size = cfi_unsigned(&p);
-    const uint8_t *end = p + size;
-    if (*p++ != 0x70 + CFI_BP)
-        return false;
-    *offset = cfi_signed(&p);
-    return dereferenced ? p + 1 == end && *p == 0x06 : p == end;
-}
-
-static uint32_t rule_from(const struct cfi_row *row) {
-    const struct cfi_rule *ra = &row->registers[CFI_RA], *bp = &row->registers[CFI_BP];
-    int64_t cfa, saved = 0;
-    if (ra->how == CFI_UNDEFINED)
-        return RULE_END;
-    if (row->signal_frame)
-        return RULE_SIGNAL;
-    if (ra->how != CFI_AT_CFA || ra->offset != -8 || row->registers[CFI_SP].how != CFI_SAME)
-        return RULE_SLOW;
-    if (row->cfa_expression != NULL) {
-        /* A word of 0 cannot be told from "not saved": it is one above what is meant. */
-        if (!bp_plus(row->cfa_expression, true, &cfa) || bp->how != CFI_EXPRESSION ||
-            !bp_plus(bp->expression, false, &saved))
-            return RULE_SLOW;
-        return make_rule(RULE_INDIRECT, saved + 8, cfa);
-    }
-    if (bp->how == CFI_AT_CFA)
-        saved = -bp->offset;
-    else if (bp->how != CFI_SAME)
-        return RULE_SLOW;
-    if (bp->how == CFI_AT_CFA && saved <= 0)
-        return RULE_SLOW;
-    if (row->cfa_register == CFI_SP)
-        return make_rule(RULE_SP, saved, row->cfa_offset);
-    return row->cfa_register == CFI_BP ? make_rule(RULE_BP, saved, row->cfa_offset) : RULE_SLOW;
-}
-
-static uint64_t memo_key(uintptr_t address, uint32_t now) {
-    return (uint64_t)(now % GENERATIONS) << 31 | (address >> 16 & 0x7fffffff);
-}
-
-static COLD uint32_t rule_look_up(uintptr_t address, _Atomic uint64_t *place, uint64_t key) {
-    struct cfi_row row;
-    uint32_t rule = cfi_find(address, &row) ? rule_from(&row) : RULE_UNKNOWN;
-    atomic_store_explicit(&memo_filled, true, memory_order_relaxed);
-    atomic_store_explicit(place, key << RULE_BITS | rule, memory_order_relaxed);
-    return rule;
-}
-
-HOT uint32_t rule_of(uintptr_t address, uint32_t now) {
-    if (unlikely(address >> 47 != 0))
-        return RULE_UNKNOWN;
-    uint64_t key = memo_key(address, now);
-    _Atomic uint64_t *place = &memo[(address ^ address >> 16) & ((1u << MEMO_SHIFT) - 1)];
-    uint64_t entry = atomic_load_explicit(place, memory_order_relaxed);
-    return likely(entry >> RULE_BITS == key) ? (uint32_t)entry & RULE_MASK : rule_look_up(address, place, key);
-}
-
-void walk_code_unloaded(void) {
-    if (!atomic_exchange(&memo_filled, false))
-        return;
-    root.figures.generations++;
-    if ((atomic_fetch_add(&generation, 1) + 1) % GENERATIONS == 0)
-        for (size_t i = 0; i < sizeof memo / sizeof memo[0]; i++)
-            atomic_store_explicit(&memo[i], 0, memory_order_relaxed);
-}
 
 /* A walk under way. On the thread's own stack everything from rsp to its upper end can be read; elsewhere (a
  * coroutine's stack, a signal's) each page is asked about first. */
@@ -391,7 +297,7 @@ void check_stack(uintptr_t frame_pointer, uint32_t stack); /* tests/audit/check.
 
 __attribute__((noinline)) uint32_t walk(struct thread *t, uintptr_t frame_pointer) {
     const uintptr_t *saved = (const uintptr_t *)frame_pointer;
-    uint32_t now = atomic_load_explicit(&generation, memory_order_acquire), stack = 0;
+    uint32_t now = atomic_load_explicit(&rule_generation, memory_order_acquire), stack = 0;
     struct frame innermost = {.bp = saved[0], .pc = saved[1], .sp = frame_pointer + 16};
     if (unlikely(t->walking))
         return walk_nested(t, now, innermost);
