@@ -30,7 +30,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         heap = heaps.of(target)
         report.notes.extend(heap.notes)
         if not heap.found:
-            report.notes.insert(0, "no heap: the process did not use glibc's malloc, or its data is not in the dump")
+            report.notes.insert(0, heaps.NO_HEAP)
     return report
 
 
