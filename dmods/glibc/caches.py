@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from dmods.glibc.runs import NO_ARENA
 from dmods.words import GRANULE, Words
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ def find_tcaches(words: Words, heap: Heap, where: Candidates) -> Iterator[tuple[
         if block is None or block[0] != address or block[2] == _FREE:
             continue
         seen.add(address)
-        for shape in _shapes_of(block[1] + words.size, words.size, _SLACK if trusted else GRANULE):
+        # With a small enough mmap_threshold it has a mapping of its own, of whole pages.
+        slack = GRANULE if not trusted else block[1] if block[3] == NO_ARENA else _SLACK
+        for shape in _shapes_of(block[1] + words.size, words.size, slack):
             # A cleared block of the program's is no tcache because some number of bins would fill it.
             may_be_empty = address in beginnings and shape in _SHAPES
             if _is_tcache(words, heap, address, shape, trusted=trusted, may_be_empty=may_be_empty):
