@@ -111,7 +111,6 @@ class CoreFile:
 
     @property
     def auxv(self) -> dict[int, int]:
-        """The auxiliary vector: a_type -> a_val."""
         return self._notes.auxv
 
     def mappings(self) -> Sequence[AddressRange]:

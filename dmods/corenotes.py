@@ -20,7 +20,7 @@ NT_386_TLS, NT_ARM_TLS = 0x200, 0x401
 NT_FILE, NT_SIGINFO = 0x46494C45, 0x53494749
 NT_GDB_TDESC = 0xFF000000
 
-AT_PHDR, AT_PHNUM, AT_BASE, AT_ENTRY, AT_EXECFN, AT_SYSINFO_EHDR = 3, 5, 7, 9, 31, 33
+AT_PHDR, AT_PHNUM, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3, 5, 7, 9, 25, 31, 33
 
 _FAULTS = frozenset((4, 5, 7, 8, 11))  # SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV carry si_addr
 _SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the kernel, si_addr unknown (a non-canonical address on x86-64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 from weakref import WeakKeyDictionary
 
-from dmods import _engine, allocators, runtimes
+from dmods import _engine, allocators, mistakable, runtimes
 from dmods import records as allocation_records
 from dmods.glibc import bins, caches, runs
 from dmods.jemalloc import heap as jemalloc
@@ -28,7 +28,7 @@ NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or i
 _TLS_REACH = 16 << 10  # bytes around a thread pointer that are searched for the pointer to its tcache
 _BATCH = 65536
 _LIBC_DATA = 64 << 10  # bytes around main_arena in which libc's other variables lie
-_MOST_KEYS = 16
+_MOST_NUMBERS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -253,15 +253,20 @@ class ProcessHeap:
         )
 
     def _root_ranges(self) -> list[tuple[int, int]]:
-        """The roots without ``tcache_key``, a random number in libc's data, which on 32-bit machines often looks like a
-        pointer. (With it many are found in free blocks; only a block of that address is worth the search.)"""
-        keys = [key for key in self.caches.keys if key not in self.caches.tcaches and self.index.find(key) is not None]
+        """The roots without glibc's random numbers, which on 32-bit machines often look like pointers: ``tcache_key``
+        in its data, and its guards anywhere. (Many keys are found in free blocks; only one that leads to a block is
+        worth the search.)"""
+        keys = [key for key in self.caches.keys if key not in self.caches.tcaches]
+        main = [(max(0, arena.address - _LIBC_DATA), arena.end + _LIBC_DATA) for arena in self.arenas if arena.main]
+        data = [part for start, end in self.roots.ranges for part in Ranges(main).within(start, end)]
+        sought = [(key, data) for key in keys]
+        sought += [(guard, self.roots.ranges) for guard in mistakable.secrets(self.target)]
         hidden: list[tuple[int, int]] = []
-        for arena in self.arenas if keys else ():
-            near = Ranges([(max(0, arena.address - _LIBC_DATA), arena.end + _LIBC_DATA)]) if arena.main else Ranges()
-            where = [part for start, end in self.roots.ranges for part in near.within(start, end)]
-            for key in keys:
-                found = _engine.find_pointers(self.target.image(), where, self.words.size, key, key + 1, _MOST_KEYS)
+        for number, where in sought:
+            if self.index.find(number) is not None:
+                found = _engine.find_pointers(
+                    self.target.image(), where, self.words.size, number, number + 1, _MOST_NUMBERS
+                )
                 hidden.extend((address, address + self.words.size) for address in found)
         return Ranges(hidden).without(self.roots.ranges) if hidden else list(self.roots.ranges)
 

@@ -1,9 +1,8 @@
 """What is live without anything pointing to it: where marking starts.
 
 Registers of every thread; every stack from SP up; writable data of every module; TLS; and all other readable memory
-that is not the
-allocator's. Not: what lies below a stack pointer, the stacks of exited threads that glibc keeps for reuse, the
-allocator's own bookkeeping.
+that is not the allocator's. Not: what lies below a stack pointer, the stacks of exited threads that glibc keeps for
+reuse, the allocator's own bookkeeping, the text of arguments and environment, constants.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dmods import _engine, elf
+from dmods import _engine, elf, mistakable
 from dmods.errors import DmodsError
 from dmods.modules import VDSO
 from dmods.ranges import Ranges
@@ -27,6 +26,7 @@ _MOST_INSTRUCTIONS = 128
 # Shared file mappings are not in a core by default (coredump_filter bit 3); up to this much of them is read from the
 # files.
 _MOST_FROM_FILES = 256 << 20
+_STACK_SAMPLE = 64 << 10
 
 
 @dataclass
@@ -51,10 +51,33 @@ def find(target: Target, owned: Ranges, records: Records) -> Roots:
         roots.values.extend(thread.registers.values())
     if not target.threads():
         roots.notes.append("no registers and stack pointers are known: all of every stack counts as live")
-    for start, end in dead:
+    text = mistakable.from_execve(target)
+    for start, end in [*dead, *([text] if text else [])]:
         excluded.add(start, end)
     roots.ranges = excluded.without(_memory(target, roots.notes))
+    for others in (mistakable.constants, mistakable.encrypted):
+        roots.ranges = Ranges(others(target, owned, roots.ranges)).without(roots.ranges)
+    empty = sum(_is_empty(target, thread) for thread in target.threads())
+    if empty:
+        roots.notes.append(
+            f"the stacks of {empty} threads are all zeros in the dump: what they pointed to may be reported as leaked "
+            "(gdb's gcore before 18 leaves out the stacks that glibc 2.42 makes: take the dump with another)"
+        )
     return roots
+
+
+def _is_empty(target: Target, thread: Thread) -> bool:
+    """Whether there is nothing on a thread's stack: it was not dumped, for the outermost frame is always there.
+
+    gdb copies a mapping from its beginning, and gives up where it cannot read: at the guard, which in glibc 2.42 is a
+    part of it (madvise(2), MADV_GUARD_INSTALL).
+    """
+    sp = thread.registers.get(target.arch.sp, 0)
+    stack = next((mapping for mapping in target.mappings() if sp in mapping), None)
+    if stack is None or not stack.dumped:
+        return False
+    above = target.image().read(sp, min(_STACK_SAMPLE, stack.end - sp))
+    return len(above) == min(_STACK_SAMPLE, stack.end - sp) and not above.strip(b"\0")
 
 
 def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:

@@ -124,6 +124,10 @@ class Target(Protocol):
     executable: Optional[str]  # the program's path as the process knew it
     notes: list[str]  # what is missing or wrong in the dump, one line each
 
+    @property
+    def auxv(self) -> Mapping[int, int]:
+        """The auxiliary vector: a_type -> a_val; empty where the dump has none."""
+
     def state(self) -> Hashable:
         """A value that changes whenever the process has moved: the key of everything that is cached."""
 

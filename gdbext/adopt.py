@@ -104,7 +104,7 @@ def _own_command_line() -> cmdline.CommandLine:
             words = file.read().split(b"\0")[:-1]
     except OSError:
         return cmdline.CommandLine()
-    return cmdline.parse([os.fsdecode(word) for word in words])
+    return cmdline.parse(cmdline.without_loader([os.fsdecode(word) for word in words]))
 
 
 def _runs_now(line: cmdline.CommandLine, script: str) -> bool:

@@ -51,6 +51,10 @@ _FLAGS = """args async batch batch-silent configuration dbx f fullname h help n 
 nx q quiet r readnever readnow return-child-result silent statistics tui v version w windows write""".split()  # noqa: SIM905
 
 
+# Of glibc's dynamic linker, when it is told what to run: elf/rtld.c.
+_LOADER_FLAGS = ("--list", "--verify", "--inhibit-cache", "--list-diagnostics", "--list-tunables")
+
+
 @dataclass
 class CommandLine:
     """``files`` are the arguments that are no options: a program, then a core or a process id. ``steps`` are the
@@ -62,6 +66,16 @@ class CommandLine:
     pid: Optional[str] = None
     args: bool = False
     steps: list[tuple[str, str]] = field(default_factory=list)
+
+
+def without_loader(words: Sequence[str]) -> list[str]:
+    """A gdb that brings its own C library is started by its own dynamic linker: `ld.so --library-path DIR gdb ...`."""
+    if not words or not words[0].rpartition("/")[2].startswith(("ld-linux", "ld.so")):
+        return list(words)
+    at = 1
+    while at < len(words) and words[at].startswith("--"):
+        at += 1 if words[at] in _LOADER_FLAGS or "=" in words[at] else 2
+    return list(words[at:])
 
 
 def parse(argv: Sequence[str]) -> CommandLine:

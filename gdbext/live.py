@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -55,6 +55,10 @@ class LiveTarget:
         if self._stopped is None or self._stopped.state != state:
             self._stopped = _Stopped(self._inferior, self.arch, self.local, state)
         return self._stopped
+
+    @property
+    def auxv(self) -> Mapping[int, int]:
+        return self._now.auxv
 
     def image(self) -> Image:
         return self._now.image
@@ -133,7 +137,7 @@ class _Stopped:
         return list(_threads(self._inferior, self._arch))
 
     @cached_property
-    def _auxv(self) -> dict[int, int]:
+    def auxv(self) -> dict[int, int]:
         found = {}
         text = gdb.execute("info auxv", to_string=True)
         for kind, value in re.findall(r"^(\d+)\s+AT_\S+\s.*?\s(0x[0-9a-f]+|\d+)(?: \".*)?$", text, re.MULTILINE):
@@ -142,12 +146,12 @@ class _Stopped:
 
     @cached_property
     def modules(self) -> list[Module]:
-        found = modules.find(self.mappings, self.read, self._files, self._auxv.get(AT_SYSINFO_EHDR), None)
+        found = modules.find(self.mappings, self.read, self._files, self.auxv.get(AT_SYSINFO_EHDR), None)
         return [one.module for one in found]
 
     @cached_property
     def program(self) -> Optional[Module]:
-        for address in (self._auxv.get(AT_PHDR), self._auxv.get(AT_ENTRY)):
+        for address in (self.auxv.get(AT_PHDR), self.auxv.get(AT_ENTRY)):
             for module in self.modules:
                 if address is not None and any(address in piece for piece in module.ranges):
                     return module

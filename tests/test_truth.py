@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import pytest
 
@@ -51,20 +51,8 @@ UNKNOWABLE = {
     ("inmalloc", "fastbin"): {"fast"},
 }
 
-#: Wrong answers that are known, by (program, mode, how, userland), and why. None stands for any.
-KNOWN: dict[tuple[Optional[str], Optional[str], Optional[str], Optional[str]], str] = {
-    (
-        "anchors",
-        "shared-file",
-        None,
-        None,
-    ): "no core holds a MAP_SHARED file by default, and nothing proves its bytes",
-    ("registers", "", "gcore", None): "a red zone in use around a system call of the function's own is taken for dead",
-    ("sizes", "", None, "i386-bookworm"): "in 32 bits some number lies in one of its large blocks by chance",
-    ("graph", "", None, "i386-bookworm"): "in 32 bits some numbers lie in blocks of its many by chance",
-    ("gopher", "", "gcore", None): "what Go's scheduler threads left in their C frames may anchor a block",
-    (None, "", "gcore", "sid"): "gdb 13's gcore leaves out stacks whose guard pages are part of them (glibc 2.42)",
-}
+#: Wrong answers that are known (docs/LIMITS.md), by (program, mode), and why.
+KNOWN = {("anchors", "shared-file"): "no core holds a MAP_SHARED file by default, and nothing proves its bytes"}
 
 #: The heap of a static program that is not PIE lies where sizes and counts have their values too (brk begins within
 #: 1 GiB of 0x400000): one of them may anchor something in some MB of heap. Sure are programs with little heap.
@@ -112,18 +100,10 @@ def other_machines() -> Iterator[Case]:
         yield Case(name, "", "gcore", "dynamic", "i386-bookworm")
 
 
-def known(case: Case) -> Optional[str]:
-    place = (case.program, case.mode, case.how, case.userland)
-    for pattern, reason in KNOWN.items():
-        if all(wanted in (None, actual) for wanted, actual in zip(pattern, place)):
-            return reason
-    return None
-
-
 def parameters() -> Iterator[object]:
     for case in matrix():
-        reason = known(case)
-        marks = [pytest.mark.xfail(reason=reason, strict=False)] if reason else []
+        reason = KNOWN.get((case.program, case.mode))
+        marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
         yield pytest.param(case, id=str(case), marks=marks)
 
 

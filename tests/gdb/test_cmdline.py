@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from gdbext.cmdline import CommandLine, parse
+from gdbext.cmdline import CommandLine, parse, without_loader
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,17 @@ def test_every_option_that_this_gdb_documents_is_known() -> None:
             assert parse(["gdb", name, "next"]).files == ([] if takes_value else ["next"]), line
             checked += 1
     assert checked > 20
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("gdb -x a core.1", "gdb -x a core.1"),
+        ("/opt/lib/ld-linux-x86-64.so.2 --library-path /opt/lib /opt/bin/gdb core.1", "/opt/bin/gdb core.1"),
+        ("ld-linux.so.2 --inhibit-cache --argv0 gdb --library-path a:b gdb -c core.1", "gdb -c core.1"),
+        ("/lib/ld-linux-aarch64.so.1 /opt/bin/gdb", "/opt/bin/gdb"),
+        ("/lib/ld-linux-aarch64.so.1 --library-path", ""),
+    ],
+)
+def test_a_gdb_that_a_dynamic_linker_was_told_to_run(line: str, expected: str) -> None:
+    assert without_loader(shlex.split(line)) == shlex.split(expected)

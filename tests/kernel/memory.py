@@ -15,8 +15,9 @@ from drgnext.kernel import memory
 from drgnext.kernel.memmap import PageArray
 from drgnext.kernel.target import Kernel
 from fixtures import kernel
+from fixtures.kernel import packages
 
-RELEASES = ["5.10", "6.1", "6.12"]
+RELEASES = list(packages.SUITES)
 
 
 def open_kernel(guest: kernel.Guest, vmcore: Optional[Path] = None) -> Kernel:

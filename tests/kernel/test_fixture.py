@@ -77,7 +77,7 @@ def test_it_died_as_told(release: str, crash: str) -> None:
 def test_known_pages_are_what_the_kernel_says(release: str) -> None:
     guest = kernel.guest(release)
     flags = words(guest.oracle / "panic.flags")
-    # From 6.10 on every anonymous page carries KPF_KSM (the test was changed for a mask that they all match).
+    # From 6.10 to 7.0 every anonymous page carries KPF_KSM (the test was changed for a mask that they all match).
     anonymous = {kind for kind, expected in KNOWN.items() if expected & ANON}
     for kind, expected in KNOWN.items():
         frames = words(guest.oracle / f"known.{kind}")

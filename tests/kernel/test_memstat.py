@@ -20,6 +20,7 @@ from drgnext.kernel import ranges
 from drgnext.kernel.kinds import BUCKETS, KINDS, buckets
 from drgnext.kernel.memmap import PageArray
 from fixtures import _cache, kernel
+from fixtures.kernel import compress
 from tests.kernel.memory import RELEASES, Changed, open_kernel, opened, words
 
 # include/uapi/linux/kernel-page-flags.h
@@ -150,7 +151,7 @@ def test_what_the_guest_counted_itself(release: str) -> None:
 def test_kdumps_and_what_drgn_reads_say_the_same(release: str) -> None:
     guest, array = opened(release)
     wanted = array.classify()
-    forms = [("-c", "-d", "31")]
+    forms = [("-c", "-d", compress.LEVELS.get(release, "31"))]
     if release == "6.12":
         forms += [("-l", "-d", "31"), ("-z", "-d", "31"), ("-F", "-c", "-d", "31")]
     for form in forms:

@@ -62,8 +62,8 @@ def possible(flags: int, references: int, release: str) -> set[str]:
     said = {name for name, bit in BITS.items() if flags >> bit & 1}
     if said == {"mmap"}:  # zsmalloc keeps offsets where other pages count their mappings, until 6.12
         return {"zsmalloc"}
-    if "ksm" in said and release not in ("5.10", "6.1"):
-        # From 6.10 on it is on every anonymous page, and slab pages have pointers where others say so.
+    if "ksm" in said and release == "6.12":
+        # From 6.10 to 7.0 it is on every anonymous page, and slab pages have pointers where others say so.
         said = {"slab"} if "slab" in said else said - {"ksm"}
         if said >= {"anon"}:
             return {"anon", "ksm"} if "huge" not in said else {"hugetlb", "hugetlb_free"}

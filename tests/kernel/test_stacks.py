@@ -144,12 +144,12 @@ WAYS = {
     "in_pause": "__x64_sys_pause",
     "in_sleep": "do_nanosleep",
     "in_poll": "do_sys_poll",
-    "in_read": "pipe_read",
+    "in_read": "vfs_read",
     "in_futex": "futex_wait",
 }
 
 
-@pytest.mark.parametrize("release", ["6.1", "6.12"])
+@pytest.mark.parametrize("release", ["6.1", "6.12", "sid"])
 def test_threads_that_wait_for_the_same_share_a_stack(release: str) -> None:
     """The guest's threads are called after what they wait in."""
     death = died(release, "sysrq")
@@ -161,7 +161,7 @@ def test_threads_that_wait_for_the_same_share_a_stack(release: str) -> None:
         assert function in [row["where"].partition("+")[0] for row in stacks[at]["rows"]]
 
 
-@pytest.mark.parametrize("release", ["6.1", "6.12"])
+@pytest.mark.parametrize("release", ["6.1", "6.12", "sid"])
 def test_the_idle_tasks_of_all_cpus(release: str) -> None:
     """Also of those that the panic stopped."""
     summary = died(release, "sysrq").stacks["tables"][0]["rows"]

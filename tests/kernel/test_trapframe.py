@@ -31,7 +31,7 @@ def test_the_stacks_are_the_right_ones(release: str, crash: str) -> None:
     assert stacks == expected.get(crash, ["task"] * len(rows))
 
 
-@pytest.mark.parametrize("release", ["6.1", "6.12", "5.10"])
+@pytest.mark.parametrize("release", ["6.1", "6.12", "5.10", "sid"])
 def test_drgn_takes_the_caller_of_a_jump_to_null_for_interrupted(release: str) -> None:
     lie = died(release, "jump").trapframe["tables"][0]["rows"][0]["lie"]
     assert "drgn says of its caller what comes after the call: guest_crash_jump" in lie

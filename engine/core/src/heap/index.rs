@@ -235,8 +235,8 @@ pub fn size_of<I: Index, const P: usize>(
         return placed.run.usable;
     }
     let end = space.address(run, next_start(regions, granule)).min(used_end[run]);
-    // A chunk's last word is lent to it by the next one: usable = size - SIZE_SZ.
-    (end - space.address(run, granule)).saturating_sub(Space::<P>::WORD)
+    // A chunk's last word is lent to it by the next one: usable = size - SIZE_SZ. Fenceposts lie behind the used end.
+    end.saturating_sub(space.address(run, granule) + Space::<P>::WORD)
 }
 
 impl<I: Index, const P: usize> Tables<I, P> {

@@ -1,0 +1,116 @@
+"""What lies among the roots and only looks like a pointer into the heap.
+
+With 64-bit addresses hardly any number does. In a 32-bit process, and in a static program that is not PIE, the heap has
+addresses that text, sizes and random numbers have, too.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional
+
+from dmods.corenotes import AT_EXECFN, AT_RANDOM
+from dmods.ranges import Ranges
+from dmods.target import AddressRange, Target
+
+_RANDOM_BYTES = 16
+_LONGEST_NAME = 4096  # PATH_MAX
+_LOW = 1 << 32
+_WINDOW = 1 << 20
+
+
+def from_execve(target: Target) -> Optional[tuple[int, int]]:
+    """What the kernel writes above the auxiliary vector, on the first thread's stack (fs/binfmt_elf.c,
+    create_elf_tables): random bytes, then the platform's name, the arguments and the environment, then the program's
+    name. Whoever writes there writes text."""
+    start, end = target.auxv.get(AT_RANDOM, 0), target.auxv.get(AT_EXECFN, 0)
+    stack = next((mapping for mapping in target.mappings() if start in mapping), None)
+    if stack is None or not start < end < stack.end:
+        return None
+    name = target.image().read(end, min(_LONGEST_NAME, stack.end - end))
+    return start, end + len(name.partition(b"\0")[0])
+
+
+def secrets(target: Target) -> Sequence[int]:
+    """glibc's stack guard and pointer guard (sysdeps/unix/sysv/linux/dl-osinfo.h): they lie in the TCB or in ld.so's
+    data, the first in every frame that is guarded, too."""
+    word = target.arch.word
+    random = target.image().read(target.auxv.get(AT_RANDOM, 0), _RANDOM_BYTES)
+    if len(random) < _RANDOM_BYTES:
+        return ()
+    guard, pointer_guard = (int.from_bytes(random[at : at + word], "little") for at in (0, word))
+    return guard & ~0xFF, pointer_guard
+
+
+def encrypted(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Words in ``roots`` that look like pointers into ``owned`` and are x86's PTR_MANGLE of something else: in a
+    jmp_buf the stack pointer, and behind it the pc (what calls main() has one); a function that exit() is to call,
+    behind its kind (stdlib/exit.h, struct exit_function: ef_on, ef_at, ef_cxa)."""
+    low, within = Ranges(owned.within(0, _LOW)), Ranges(roots)
+    known = secrets(target)
+    if not low.size() or not known or target.arch.name not in ("i386", "x86_64"):
+        return
+    bits, turn = 8 * target.arch.word, 2 * target.arch.word + 1
+
+    def plain(value: int) -> int:
+        return (value >> turn | value << bits - turn) & (1 << bits) - 1 ^ known[1]
+
+    code = Ranges((m.start, m.end) for m in target.mappings() if "x" in m.flags)
+    pointers = [thread.registers.get(target.arch.sp, 0) for thread in target.threads()]
+    stacks = Ranges((m.start, m.end) for m in target.mappings() for sp in pointers if sp in m)
+    data = [(piece.start, piece.end) for module in target.modules() for piece in module.ranges if "w" in piece.flags]
+    for start, end in Ranges([*stacks, *data]):
+        for at, words, index in _lookalikes(target, within.within(start, end), low):
+            value, before, after = words[index], words[max(index - 1, 0)], words[min(index + 1, len(words) - 1)]
+            is_pc = plain(value) in code and (2 <= before <= 4 or plain(before) in stacks)
+            if is_pc or (plain(value) in stacks and plain(after) in code):
+                yield at, at + target.arch.word
+
+
+def _lookalikes(
+    target: Target, ranges: Iterable[tuple[int, int]], low: Ranges
+) -> Iterator[tuple[int, array[int], int]]:
+    """Where a word looks like a pointer into ``low``; and the words around it, with its index."""
+    word = target.arch.word
+    lowest, highest = min(start for start, _end in low), max(end for _start, end in low)
+    for start, end in ranges:
+        for at in range(start + -start % word, end, _WINDOW):
+            data = target.image().read(at, min(_WINDOW, end - at))
+            words = array("Q" if word == 8 else "I", data[: len(data) // word * word])
+            for index, value in enumerate(words):
+                if lowest <= value < highest and value in low:
+                    yield at + index * word, words, index
+
+
+def constants(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Words of modules' data in ``roots`` that look like pointers into ``owned``, and are as the file has them: the
+    linker wrote them, before there was a heap to point into. (libc's ``randtbl``: 31 random words. ld.so's
+    ``tunable_list``: text, and where i386's heap begins every address is text: 0x58414d5f is "_MAX".) Only files that
+    are proven to be those of the process are asked."""
+    low = Ranges(owned.within(0, _LOW))
+    within = Ranges(roots)
+    for module in target.modules() if low.size() else ():
+        if module.file is None or module.problem is not None:
+            continue
+        try:
+            descriptor = os.open(module.file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            for piece in module.ranges:
+                if piece.path is not None:
+                    yield from _unchanged(target, descriptor, piece, low, within)
+        finally:
+            os.close(descriptor)
+
+
+def _unchanged(
+    target: Target, descriptor: int, piece: AddressRange, low: Ranges, within: Ranges
+) -> Iterator[tuple[int, int]]:
+    word = target.arch.word
+    for at, words, index in _lookalikes(target, within.within(piece.start, piece.end), low):
+        file = os.pread(descriptor, word, piece.offset + at - piece.start)
+        if int.from_bytes(file, "little") == words[index]:
+            yield at, at + word

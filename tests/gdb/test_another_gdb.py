@@ -1,0 +1,94 @@
+"""The gdb of Debian 13 (16.3, with a Python of its own: 3.13) gives the answers of this machine's gdb, and of the bare
+core."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import cores, debuggers, userlands
+from tests.gdb.conftest import ROOT, Gdb, gdb_environment, waiting
+
+FIND = ("-ex", "echo {cut}", "-ex", "findleaks --json --indirect", "-ex", "echo {cut}")
+
+
+@pytest.fixture
+def other(place: Path, tmp_path: Path) -> Gdb:
+    """As ``gdb``, with trixie's."""
+    debugger = debuggers.gdb("trixie")
+
+    def run(*arguments: object, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*debugger.argv, "-batch", *map(str, arguments)],
+            cwd=place,
+            env={**gdb_environment(tmp_path), **debugger.env, **more},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+def answer(done: subprocess.CompletedProcess[str]) -> Any:
+    parts = done.stdout.split("{cut}")
+    assert len(parts) == 3, done.stderr
+    return json.loads(parts[1])
+
+
+def bare(core: Path, *arguments: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "dmods", "findleaks", str(core), "--json", "--indirect", *arguments],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+def test_it_is_another_python(other: Gdb, gdb: Gdb) -> None:
+    asked = ("-ex", "python import sys; print(sys.version_info[:2])")
+    assert other(*asked).stdout.strip() == "(3, 13)"
+    assert gdb(*asked).stdout.strip() != "(3, 13)"
+
+
+@pytest.mark.parametrize("program", ["graph", "cxx"])
+def test_findleaks_says_the_same(other: Gdb, gdb: Gdb, program: str) -> None:
+    made = cores.take(program)
+    said = answer(other("-x", "heapcmds.py", made.core, *FIND))
+    truth = made.truth
+    direct = len(truth.addresses("direct")) + len(truth.cycles)
+    totals = said["totals"]
+    assert (totals["direct_count"], totals["indirect_count"]) == (direct, len(truth.leaked) - direct)
+    assert said == answer(gdb("-x", "heapcmds.py", made.core, *FIND)) == bare(made.core)
+
+
+def test_a_core_of_its_own_release(other: Gdb) -> None:
+    """The files of the process lie in a root of their own."""
+    made = cores.take("graph", userland="trixie")
+    root = userlands.get("trixie").root
+    said = answer(other("-iex", f"set sysroot {root}", "-x", "heapcmds.py", made.core, *FIND))
+    assert said == bare(made.core, "--sysroot", str(root))
+    assert said["totals"]["direct_count"] == len(made.truth.addresses("direct")) + len(made.truth.cycles)
+
+
+def test_a_running_process(other: Gdb, program: Path) -> None:
+    with waiting(program) as pid:
+        totals = answer(other("-x", "heapcmds.py", "-p", pid, *FIND))["totals"]
+    assert (totals["leaked_count"], totals["leaked_bytes"]) == (1, 1000)
+
+
+def test_other_commands_say_the_same(other: Gdb, gdb: Gdb, core: Path) -> None:
+    ask: list[object] = ["-x", "heapcmds.py", core]
+    names = ("whatis $sp", "heapcheck", "heapsizes", "malloc_stats", "stacks", "findstack", "maps", "panicinfo")
+    for name in names:
+        ask += ["-ex", "echo {cut}", "-ex", f"mdb {name} --json"]
+    said, expected = (run(*ask).stdout.split("{cut}")[1:] for run in (other, gdb))
+    assert len(said) == len(names)
+    assert [json.loads(one) for one in said] == [json.loads(one) for one in expected]

@@ -1,0 +1,135 @@
+"""What only looks like a pointer into the heap, by what the processes' own memory and files say."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dmods import elf, mistakable
+from dmods import heap as heaps
+from dmods._engine import Image
+from dmods.arch import I386
+from dmods.corefile import CoreFile
+from dmods.ranges import Ranges
+from dmods.target import AddressRange, Module
+from fixtures import cores, judge
+
+EVERYWHERE = Ranges([(0, 1 << 32)])
+
+#: Offsets in tcbhead_t (sysdeps/x86_64/nptl/tls.h, sysdeps/i386/nptl/tls.h): stack_guard, pointer_guard.
+GUARDS = {"host": ("fs_base", 0x28, 0x30), "i386-bookworm": ("gs_base", 0x14, 0x18)}
+
+
+@pytest.mark.parametrize("userland", list(GUARDS))
+def test_the_guards_are_those_in_the_tcb(userland: str) -> None:
+    target = judge.open_core(cores.take("sizes", userland=userland))
+    register, *offsets = GUARDS[userland]
+    tcb, word = target.threads()[0].registers[register], target.arch.word
+    assert list(mistakable.secrets(target)) == [
+        int.from_bytes(target.read(tcb + offset, word), "little") for offset in offsets
+    ]
+
+
+@pytest.mark.parametrize("userland", ["host", "i386-bookworm", "arm64-bookworm"])
+def test_what_execve_wrote_is_text_and_nothing_below_it(userland: str) -> None:
+    made = cores.take("sizes", userland=userland)
+    target = judge.open_core(made)
+    found = mistakable.from_execve(target)
+    assert found is not None
+    text = target.read(found[0], found[1] - found[0])
+    assert text.startswith(target.read(target.auxv[25], 16))
+    assert b"\0DMODS_TRUTH=" in text
+    assert text.endswith(b"sizes")
+    # envp[] ends below it, and points into it.
+    word = target.arch.word
+    below = target.read((found[0] & -word) - 2048, 2048)
+    pointers = {int.from_bytes(below[at : at + word], "little") for at in range(0, 2048, word)}
+    assert found[0] + text.index(b"\0DMODS_TRUTH=") + 1 in pointers
+    heap = heaps.of(target)
+    assert not Ranges(heap.roots.ranges).within(*found)
+
+
+@dataclass
+class Made:
+    """As much of a Target as constants() asks for."""
+
+    words: Sequence[int]
+    module: Module
+    arch: Any = I386
+    auxv: dict[int, int] = field(default_factory=dict)
+
+    def image(self) -> Image:
+        return Image([], [], [(self.module.start, struct.pack(f"<{len(self.words)}I", *self.words))])
+
+    def modules(self) -> list[Module]:
+        return [self.module]
+
+
+def test_what_the_file_holds_is_no_pointer_to_a_heap(tmp_path: Path) -> None:
+    heap = Ranges([(0x58000000, 0x58800000)])
+    # Text; the linker's number; a pointer that the program wrote; one that it wrote where a number was; none; the end.
+    before = [0x58414D5F, 0x58000010, 0, 0x58000020, 7]
+    now = [0x58414D5F, 0x58000010, 0x58000030, 0x58000024, 7, 0x58000010]
+    file = tmp_path / "file"
+    file.write_bytes(bytes(4096) + struct.pack("<5I", *before))
+    start = 0xF7000000
+    piece = AddressRange(start, start + 24, "rw-", "/file", 4096, 24)
+    module = Module("/file", start, start + 24, start, str(file), ranges=(piece,))
+    roots = [(start, start + 24)]
+
+    def found(module: Module, heap: Ranges = heap) -> list[tuple[int, int]]:
+        target: Any = Made(now, module)
+        return list(mistakable.constants(target, heap, roots))
+
+    assert found(module) == [(start, start + 4), (start + 4, start + 8)]
+    assert found(replace(module, problem="another build-id")) == []
+    assert found(replace(module, file=None)) == []
+    assert found(replace(module, file=str(tmp_path / "gone"))) == []
+    assert found(module, Ranges([(1 << 33, 1 << 34)])) == []
+    beyond = replace(piece, offset=1 << 40)
+    assert found(replace(module, ranges=(beyond,))) == []
+
+
+def test_the_registers_that_setjmp_encrypts() -> None:
+    """__libc_start_call_main() saves its own before it calls main(); here it has a symbol."""
+    target = judge.open_core(cores.take("sizes", variant="static", userland="i386-bookworm"))
+    roots = [(m.start, m.end) for m in target.mappings() if "w" in m.flags]
+    places = sorted(start for start, _end in mistakable.encrypted(target, EVERYWHERE, roots))
+    guard = mistakable.secrets(target)[1]
+
+    def plain(address: int) -> int:
+        value = int.from_bytes(target.read(address, 4), "little")
+        return ((value >> 9) | (value << 23 & 0xFFFFFFFF)) ^ guard
+
+    pairs = [(plain(at), plain(at + 4)) for at in places if at + 4 in places]
+    callers = [(sp, symbol.name) for sp, pc in pairs if (symbol := target.symbol_at(pc)) is not None]
+    (sp,) = (sp for sp, name in callers if name == "__libc_start_call_main")
+    assert sp > target.threads()[0].registers["esp"]
+    assert len(places) <= 16  # and hardly anything else
+
+
+def test_an_empty_stack_is_told(tmp_path: Path) -> None:
+    """As gdb's gcore leaves it where it cannot read a guard page."""
+    made = cores.take("sizes")
+    core = tmp_path / "core.1"
+    shutil.copy(made.core, core)
+    target = CoreFile(str(core))
+    sp = target.threads()[0].registers["rsp"]
+    assert not any("all zeros" in note for note in heaps.of(target).roots.notes)
+    with open(core, "r+b") as file:
+
+        def read(offset: int, size: int) -> bytes:
+            file.seek(offset)
+            return file.read(size)
+
+        stack = next(s for s in elf.parse(read, "core").loads() if s.vaddr <= sp < s.vaddr + s.filesz)
+        file.seek(stack.offset)
+        file.write(bytes(stack.filesz))
+    notes = heaps.of(CoreFile(str(core))).roots.notes
+    assert [note for note in notes if note.startswith("the stacks of 1 threads are all zeros")]
