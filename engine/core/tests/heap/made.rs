@@ -103,7 +103,7 @@ impl World {
         world
     }
 
-    fn header(&self) -> u64 {
+    pub fn header(&self) -> u64 {
         2 * self.word
     }
     pub fn min_chunk(&self) -> u64 {
@@ -182,7 +182,7 @@ impl World {
             before_free = free;
             at += size;
         }
-        let fenced = kind == Kind::Thread && word == 8 && dice.one_in(2);
+        let fenced = kind == Kind::Thread && dice.one_in(2);
         let end = if fenced { at + 2 * header } else { at };
         self.memory.push(Memory { start, bytes: vec![0; (end + 4 * header - start) as usize] });
         let run = self.runs.len();

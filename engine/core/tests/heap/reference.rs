@@ -95,6 +95,12 @@ fn check_questions(world: &World, plain: &Plain, heap: &dyn Heap, dice: &mut Dic
             assert_eq!(heap.find(address).map(|f| f.0.address), expected, "{label}: find {address:#x}");
         }
     }
+    for run in &world.runs {
+        for address in (run.end.saturating_sub(4 * world.header())..run.end + world.word).step_by(world.word as usize) {
+            let expected = plain.holder(address).map(|i| plain.block(i).address);
+            assert_eq!(heap.find(address).map(|f| f.0.address), expected, "{label}: find {address:#x} near an end");
+        }
+    }
     let mut sizes: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for block in &world.blocks {
         let entry = sizes.entry(block.usable).or_default();
