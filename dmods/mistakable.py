@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
@@ -58,8 +59,7 @@ def encrypted(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -
         return (value >> turn | value << bits - turn) & (1 << bits) - 1 ^ known[1]
 
     code = Ranges((m.start, m.end) for m in target.mappings() if "x" in m.flags)
-    pointers = [thread.registers.get(target.arch.sp, 0) for thread in target.threads()]
-    stacks = Ranges((m.start, m.end) for m in target.mappings() for sp in pointers if sp in m)
+    stacks = Ranges(running_stacks(target))
     data = [(piece.start, piece.end) for module in target.modules() for piece in module.ranges if "w" in piece.flags]
     for start, end in Ranges([*stacks, *data]):
         for at, words, index in _lookalikes(target, within.within(start, end), low):
@@ -67,6 +67,17 @@ def encrypted(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -
             is_pc = plain(value) in code and (2 <= before <= 4 or plain(before) in stacks)
             if is_pc or (plain(value) in stacks and plain(after) in code):
                 yield at, at + target.arch.word
+
+
+def running_stacks(target: Target) -> Iterator[tuple[int, int]]:
+    """Of each thread, its stack pointer and where the mapping ends that it lies in; not where that is not dumped."""
+    mappings = target.mappings()
+    starts = [mapping.start for mapping in mappings]
+    for thread in target.threads():
+        sp = thread.registers.get(target.arch.sp, 0)
+        index = bisect_right(starts, sp) - 1
+        if index >= 0 and sp in mappings[index] and mappings[index].dumped:
+            yield sp, mappings[index].end
 
 
 def _lookalikes(

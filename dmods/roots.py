@@ -57,7 +57,7 @@ def find(target: Target, owned: Ranges, records: Records) -> Roots:
     roots.ranges = excluded.without(_memory(target, roots.notes))
     for others in (mistakable.constants, mistakable.encrypted):
         roots.ranges = Ranges(others(target, owned, roots.ranges)).without(roots.ranges)
-    empty = sum(_is_empty(target, thread) for thread in target.threads())
+    empty = sum(_is_empty(target, sp, end) for sp, end in mistakable.running_stacks(target))
     if empty:
         roots.notes.append(
             f"the stacks of {empty} threads are all zeros in the dump: what they pointed to may be reported as leaked "
@@ -66,18 +66,14 @@ def find(target: Target, owned: Ranges, records: Records) -> Roots:
     return roots
 
 
-def _is_empty(target: Target, thread: Thread) -> bool:
+def _is_empty(target: Target, sp: int, end: int) -> bool:
     """Whether there is nothing on a thread's stack: it was not dumped, for the outermost frame is always there.
 
     gdb copies a mapping from its beginning, and gives up where it cannot read: at the guard, which in glibc 2.42 is a
     part of it (madvise(2), MADV_GUARD_INSTALL).
     """
-    sp = thread.registers.get(target.arch.sp, 0)
-    stack = next((mapping for mapping in target.mappings() if sp in mapping), None)
-    if stack is None or not stack.dumped:
-        return False
-    above = target.image().read(sp, min(_STACK_SAMPLE, stack.end - sp))
-    return len(above) == min(_STACK_SAMPLE, stack.end - sp) and not above.strip(b"\0")
+    above = target.image().read(sp, min(_STACK_SAMPLE, end - sp))
+    return len(above) == min(_STACK_SAMPLE, end - sp) and not above.strip(b"\0")
 
 
 def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
