@@ -6,17 +6,25 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Optional
 
 from dmods import command as commands
 from dmods.command import KERNEL, Argument, Command
-from dmods.errors import UsageError, UserError
+from dmods.errors import KernelDumpError, UsageError, UserError
 from dmods.frontend import EXE, SYSROOT, check_sysroot, guard_program, safe_output
 from dmods.render import render
 
 if TYPE_CHECKING:
     from dmods.corefile import CoreFile
 
+# Words of the shell's alone: each a module with ``run(words) -> exit status``, SUMMARY and USAGE.
+ALONE = {
+    "run": "dmods.run",
+    "gdb": "dmods.debuggers",
+    "link": "dmods.link",
+    "complete": "dmods.completion",
+}
 USAGE = "usage: dmods NAME core [args]   (`dmods` lists the commands, `dmods help NAME` explains one)"
 
 
@@ -41,13 +49,16 @@ def _run(words: list[str]) -> int:
             print(_overview())
             return 0
         words = [words[1], "--help"]
+    if words[0] in ("-l", "--long"):
+        words = ["dmods", *words]
     name, *rest = words
-    if name == "run":
-        from dmods import run
-
-        return run.run(rest)
+    if name in ALONE:
+        status: int = import_module(ALONE[name]).run(rest)
+        return status
     if name.startswith("-") or (name not in commands.names() and os.path.exists(name)):
-        raise UsageError(f"the command comes first, not {name}", USAGE)
+        given = [word for word in words if os.path.isfile(word)]
+        example = f"for example: dmods findleaks {given[-1]}   (`dmods` lists the commands)" if given else USAGE
+        raise UsageError(f"the command comes first, not {name}", example)
     return _command(commands.find(name), [*rest, *options])
 
 
@@ -62,36 +73,95 @@ def _options_first(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _command(command: Command, words: Sequence[str]) -> int:
     if KERNEL in command.requires:
+        args = _arguments(command, words)
+        try:
+            core = _target(args)
+        except KernelDumpError:
+            return _in_drgn(command.name, args.core, words)
         raise UserError(
-            f"{command.name} is for kernel dumps, which need drgn's type system", f"drgn -c vmcore {command.name}"
+            f"{core.path} is the core of a process, and {command.name} is for kernels",
+            "for processes: findleaks, whatis, maps, ... (`dmods` lists all)",
         )
-    bare = not command.requires
-    core = Argument("core", help="the core file", **({"nargs": "?"} if bare else {}))
-    parser = command.parser(before=[core], after=[EXE, SYSROOT], prog=f"dmods {command.name}")
-    # Intermixed: in `findleaks core -d main` plain argparse gives the optional address up once it has seen the core.
-    args = parser.parse_intermixed_args(words)
-    target = _target(args) if args.core is not None else None
-    # A command that requires nothing of its target does not look at it.
-    report = command.run(target, args)
+    try:
+        args = _arguments(command, words)
+        target = _target(args) if args.core is not None else None
+        # A command that requires nothing of its target does not look at it.
+        report = command.run(target, args)
+    except (KernelDumpError, UsageError):
+        dump = _kernel_dump(command.name, words)
+        if dump is None:
+            raise
+        return _in_drgn(command.name, dump, words)
     safe_output()
     render(report, command.name, target, args.json, sys.stdout, sys.stderr)
     return report.status
 
 
+def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
+    core = Argument("core", help="the core file", **({} if command.requires else {"nargs": "?"}))
+    extra = () if KERNEL in command.requires else (EXE, SYSROOT)
+    parser = command.parser(before=[core], after=extra, prog=f"dmods {command.name}")
+    # Intermixed: in `findleaks core -d main` plain argparse gives the optional address up once it has seen the core.
+    return parser.parse_intermixed_args(words)
+
+
+def _kernel_dump(name: str, words: Sequence[str]) -> Optional[str]:
+    """The kernel's dump in a command line that is none for processes, if kernels have a command of that name, too."""
+    command = commands.find(name, KERNEL)
+    if KERNEL not in command.requires:
+        return None
+    try:
+        args = _arguments(command, words)
+        _target(args)
+    except KernelDumpError:
+        dump: str = args.core
+        return dump
+    except UserError:
+        pass
+    return None
+
+
+def _in_drgn(name: str, dump: str, words: Sequence[str]) -> int:
+    """Only drgn knows the types of a kernel."""
+    from dmods import debuggers
+
+    rest = list(words)
+    rest.remove(dump)
+    return debuggers.drgn(dump, name, rest)
+
+
 def _target(args: argparse.Namespace) -> CoreFile:
     from dmods.corefile import CoreFile
 
+    if not hasattr(args, "exe"):  # a kernel's command
+        return CoreFile(args.core)
     check_sysroot(args.sysroot)
     return CoreFile(args.core, args.exe, args.sysroot)
 
 
 def _overview() -> str:
-    from dmods import run
+    """Every name that can be typed, by what it needs."""
+    found = [commands.load(module) for _name, _side, module in commands.modules()]
+    alone = {name: import_module(module) for name, module in ALONE.items()}
+    width = max(len(name) for name in [*alone, *(command.name for command in found)])
 
-    found = [commands.find(name) for name in commands.names()]
-    width = max((len(command.name) for command in found), default=0)
-    lines = [f"  {command.name:<{width}}  {command.summary}" for command in found]
-    return "\n".join([USAGE, "", *lines, "", f"  {'run':<{width}}  {run.SUMMARY}", f"  {'':<{width}}  {run.USAGE}"])
+    def line(name: str, summary: str) -> str:
+        return f"  {name:<{width}}  {summary}"
+
+    processes = [line(one.name, one.summary) for one in found if KERNEL not in one.requires and one.requires]
+    kernels = [line(one.name, one.summary) for one in found if KERNEL in one.requires]
+    others = [line(one.name, one.summary) for one in found if not one.requires]
+    shell = [each for name, one in alone.items() for each in (line(name, one.SUMMARY), line("", _bare(one.USAGE)))]
+    parts = {
+        "A process's core:": processes,
+        "A kernel's dump (vmcore), through drgn:": kernels,
+        "Without a core:": [*others, *shell],
+    }
+    return "\n".join([USAGE, *(text for title, lines in parts.items() for text in ("", title, *lines))])
+
+
+def _bare(usage: str) -> str:
+    return usage.partition(": ")[2]
 
 
 if __name__ == "__main__":

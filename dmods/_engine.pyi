@@ -331,8 +331,16 @@ def find_stretches(
 ) -> list[tuple[int, int]]:
     """Stretches of main-arena chunks that lead to a double fencepost or to ``top``: (first chunk, end)."""
 
-def find_pointers(image: Image, ranges: list[tuple[int, int]], word: int, low: int, high: int, most: int) -> list[int]:
-    """Addresses of up to ``most`` aligned words that hold a value in [low, high)."""
+def find_pointers(
+    image: Image,
+    ranges: list[tuple[int, int]],
+    word: int,
+    wanted: list[tuple[int, int]],
+    most: int,
+    progress: Progress = None,
+) -> list[list[int]]:
+    """For each [low, high) of ``wanted`` (in order, not overlapping: else ValueError) the addresses of up to ``most``
+    aligned words that hold a value in it. One pass."""
 
 class Unwinder:
     """Unwinds the threads of one process; tables are read when first needed and kept. Usable from any thread."""

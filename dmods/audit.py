@@ -166,7 +166,7 @@ def _places(target: Target) -> Iterator[int]:
         for piece in module.ranges:
             if "w" in piece.flags:
                 parts.add(piece.start, piece.end)
-    found = _engine.find_pointers(target.image(), list(parts), 8, low, low + 1, _MOST_ROOTS)
+    found = _engine.find_pointers(target.image(), list(parts), 8, [(low, low + 1)], _MOST_ROOTS)[0]
     return (at for at in found if at % _PAGE == 0)
 
 

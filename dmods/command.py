@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
@@ -36,8 +37,8 @@ class Argument:
 @dataclass(frozen=True)
 class Command:
     """``name`` is what the user types and the name of its file; ``summary`` is one line; ``requires`` says what the
-    target must be ("userland", "kernel", "audit"; nothing: anything, or none); ``examples`` are (command line, what it
-    shows) pairs."""
+    target must be ("userland", "kernel", "audit"; nothing: anything, or none; ``optional``: a process, if there is
+    one); ``examples`` are (command line, what it shows) pairs."""
 
     name: str
     summary: str
@@ -45,6 +46,7 @@ class Command:
     description: str = ""
     arguments: Sequence[Argument] = ()
     requires: Sequence[str] = ("userland",)
+    optional: bool = False
     examples: Sequence[tuple[str, str]] = field(default=())
 
     def parser(
@@ -64,9 +66,19 @@ class Command:
         return parser
 
 
+def positive(text: str) -> int:
+    """The ``type`` of an argument that counts something."""
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no count: give 1 or more")
+    return number
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
-        raise UsageError(f"{self.prog}: {message}", " ".join(self.format_usage().split()))
+        missing = message.partition("the following arguments are required: ")[2]
+        what = f"{self.prog.split()[-1]}: {f'{missing} is missing' if missing else message}"
+        raise UsageError(what, " ".join([*self.format_usage().split(), " (-h explains)"]))
 
 
 def modules() -> list[tuple[str, str, str]]:
@@ -90,7 +102,9 @@ def find(name: str, side: str = USERLAND) -> Command:
     """
     found = {where: module for known, where, module in modules() if known == name}
     if not found:
-        raise UsageError(f"no command {name!r}", "`dmods` lists the commands")
+        alike = difflib.get_close_matches(name.lower(), names(), 1)
+        meant = f"did you mean {alike[0]}? " if alike else ""
+        raise UsageError(f"there is no command {name!r}", f"{meant}`dmods -l` lists the commands")
     return load(found.get(side) or next(iter(found.values())))
 
 

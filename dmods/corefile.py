@@ -4,6 +4,7 @@ hand."""
 from __future__ import annotations
 
 import os
+import shlex
 import weakref
 from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Optional
 from dmods import arch as arches
 from dmods import coremap, corenotes, elf, modules
 from dmods.corenotes import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
-from dmods.errors import CorruptError, FaultError, TruncatedError, UserError
+from dmods.errors import CorruptError, FaultError, KernelDumpError, TruncatedError, UserError
 from dmods.localfiles import LocalFile, LocalFiles, open_local
 from dmods.modules import Found
 from dmods.target import AddressRange, Module, Symbol, Thread
@@ -25,13 +26,20 @@ if TYPE_CHECKING:
 
 _MAX_NOTES = 1 << 28  # bytes of notes that are read: about 500,000 threads
 
-# (magic, what it is, how to unpack it to NAME)
+# (magic, what it is, how to unpack it to standard output)
 _PACKED = (
     (b"\x1f\x8b", "gzip", "gzip -dc"),
     (b"\xfd7zXZ\0", "xz", "xz -dc"),
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
     (b"BZh", "bzip2", "bzip2 -dc"),
     (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
+)
+
+
+# (magic, what it is, what makes a core of it)
+_OTHERS = (
+    (b"MDMP", "a minidump", "Breakpad's minidump-2-core {} > core makes one of it, without its heap"),
+    (b"Problem", "a report of Ubuntu's apport", "apport-unpack {} DIR: the core is DIR/CoreDump"),
 )
 
 
@@ -80,7 +88,7 @@ class CoreFile:
             budget -= len(data)
             for note in elf.notes(data, header.little_endian):
                 if note[0] == b"VMCOREINFO":
-                    raise _kernel_dump(self._core)
+                    raise KernelDumpError(self._core)
                 yield note
 
     def _note_damage(self, header: elf.Elf, spoiled: int) -> None:
@@ -282,7 +290,12 @@ def _open(path: str) -> tuple[int, int, tuple[str, int, int]]:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(f"cannot open {path}: {reason}", "give the path of a core file that you may read") from None
+        how = "give the path of a core file"
+        if isinstance(error, PermissionError):
+            how = "as root: chown it to you (the core of a set-uid program is root's)"
+        elif path.isdecimal() and os.path.exists(f"/proc/{path}"):
+            how = f"process {path} is alive: `gcore {path}` makes its core; or: dmods gdb -p {path}"
+        raise UserError(f"cannot open {path}: {reason}", how) from None
     return descriptor, status.st_size, (os.path.realpath(path), status.st_mtime_ns, status.st_size)
 
 
@@ -298,14 +311,15 @@ def _header(read: elf.Read, path: str) -> elf.Elf:
     magic = read(0, 8)
     if not magic:
         raise UserError(f"{path} is empty", "was there room on the disk, and did `ulimit -c` allow a core?")
-    if magic == b"KDUMP   ":  # makedumpfile's header (struct disk_dump_header)
-        raise _kernel_dump(path)
+    # makedumpfile's header (struct disk_dump_header), or that of its flattened form (struct makedumpfile_header)
+    if magic in (b"KDUMP   ", b"makedump"):
+        raise KernelDumpError(path)
     for start, kind, unpack in _PACKED:
         if magic.startswith(start):
-            plain = (
-                os.path.splitext(path)[0] if path.endswith((".gz", ".xz", ".zst", ".bz2", ".lz4")) else f"{path}.plain"
-            )
-            raise UserError(f"{path} is compressed ({kind})", f"unpack it first: {unpack} {path} > {plain}")
+            raise UserError(f"{path} is compressed ({kind})", f"unpack it first: {unpack} {_unpacked(path)}")
+    for start, kind, how in _OTHERS:
+        if magic.startswith(start):
+            raise UserError(f"{path} is {kind}, not a core file", how.format(shlex.quote(path)))
     try:
         header = elf.parse(read, path)
     except CorruptError as error:
@@ -323,8 +337,12 @@ def _header(read: elf.Read, path: str) -> elf.Elf:
     return header
 
 
-def _kernel_dump(path: str) -> UserError:
-    return UserError(f"{path} is a kernel dump", f"its commands run in drgn: drgn -c {path} NAME")
+def _unpacked(path: str) -> str:
+    """ "FILE > CORE": beside it, or here where that is another's folder (systemd's)."""
+    plain = os.path.splitext(path)[0] if path.endswith((".gz", ".xz", ".zst", ".bz2", ".lz4")) else f"{path}.plain"
+    if not os.access(os.path.dirname(path) or ".", os.W_OK):
+        plain = os.path.basename(plain)
+    return f"{shlex.quote(path)} > {shlex.quote(plain)}"
 
 
 def _module_notes(found: Sequence[Found]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is installed here, whether it works together, and what a core lacks. Each finding comes with what would help.
+"""What is installed here, and whether it works together. Each finding comes with what would help.
 
 gdb and drgn are asked as a user would ask them: by running what PATH finds.
 """
@@ -13,12 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
-if TYPE_CHECKING:
-    from dmods.target import Target
+from dmods.debuggers import find_drgn, install_drgn
+from dmods.link import FOR_GDB, ROOT
+from dmods.run import LIBRARY
 
-ROOT = Path(__file__).resolve().parents[1]
 _PATIENCE = 60  # seconds for a debugger to start
 
 # Said by the Python that is asked, wherever dmods and what it needs may be: as gdbext/heapcmds.py has it.
@@ -45,10 +45,12 @@ class Finding(NamedTuple):
 
 
 def installation() -> Iterator[Finding]:
-    """This Python, the engine, gdb, drgn, and where cores go."""
+    """This Python, the engine, the auditor, gdb, drgn, and where cores go."""
+    yield Finding("dmods", str(ROOT / "dmods"))
     yield Finding("python", f"{sys.version.split()[0]} ({sys.executable})")
     for name in ("dmods._engine", "elftools"):
         yield _importable(name)
+    yield _auditor()
     yield from _gdb()
     yield from _drgn()
     yield from _dumping()
@@ -68,6 +70,16 @@ def _importable(name: str) -> Finding:
     return Finding(shown, f"{module.__version__} ({module.__file__})")
 
 
+def _auditor() -> Finding:
+    """Whether a program starts with it. ld.so says why it cannot preload something, and goes on."""
+    if not os.path.exists(LIBRARY):
+        return Finding("auditor", f"not there: {LIBRARY}", f"for `dmods run`: {_set_up()}")
+    said = _output(["true"], {**os.environ, "LD_PRELOAD": LIBRARY, "DMODS_AUDIT": "audit"}).strip()
+    if said:
+        return Finding("auditor", f"does not load: {said}", f"for `dmods run`: {_set_up()}")
+    return Finding("auditor", f"loads into programs that `dmods run` starts ({LIBRARY})")
+
+
 def _gdb() -> Iterator[Finding]:
     gdb = shutil.which("gdb")
     if gdb is None:
@@ -75,21 +87,27 @@ def _gdb() -> Iterator[Finding]:
         return
     yield Finding("gdb", f"{_first_line([gdb, '--version'])} ({gdb})")
     code = _PROBE.format(root=str(ROOT), names=("dmods._engine", "elftools"))
-    yield _probed("gdb's own Python", [gdb, "-nx", "-nh", "-batch", "-ex", f"python exec({code!r})"])
+    found = _probed("gdb's own Python", [gdb, "-nx", "-nh", "-batch", "-ex", f"python exec({code!r})"])
+    yield found
+    if not found.help:
+        yield Finding("in gdb", f"dmods gdb CORE; or: gdb -x {FOR_GDB} CORE")
 
 
 def _drgn() -> Iterator[Finding]:
-    beside = Path(sys.executable).with_name("drgn")
-    drgn = str(beside) if beside.exists() else shutil.which("drgn")
+    drgn = find_drgn()
     if drgn is None:
-        yield Finding("drgn", "not there", "for kernel dumps: pip install drgn")
+        yield Finding("drgn", "not there", f"for kernel dumps: {install_drgn()}")
         return
     version = _first_line([drgn, "--version"]).partition(" (using")[0]
     yield Finding("drgn", f"{version} ({drgn})")
     python = _interpreter(drgn)
-    if python is not None:
-        code = _PROBE.format(root=str(ROOT), names=("drgn", "dmods._engine", "elftools"))
-        yield _probed("drgn's own Python", [python, "-c", code])
+    if python is None:
+        return
+    code = _PROBE.format(root=str(ROOT), names=("drgn", "dmods._engine", "elftools"))
+    found = _probed("drgn's own Python", [python, "-c", code])
+    yield found
+    if not found.help:
+        yield Finding("in drgn", "dmods NAME VMCORE; after `dmods link .`: drgn -c VMCORE NAME; at its prompt: %NAME")
 
 
 def _interpreter(script: str) -> Optional[str]:
@@ -121,10 +139,10 @@ def _first_line(command: list[str]) -> str:
     return _output(command).partition("\n")[0]
 
 
-def _output(command: list[str]) -> str:
+def _output(command: list[str], environment: Optional[dict[str, str]] = None) -> str:
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             timeout=_PATIENCE, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -133,49 +151,44 @@ def _output(command: list[str]) -> str:
 
 
 def _dumping() -> Iterator[Finding]:
-    """Whether this machine would leave a core, and where: core(5)."""
+    """Whether this machine would leave a core, where, and with what in it: core(5)."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_CORE)
+    pattern = _proc("sys/kernel/core_pattern")
+    unlimited = "ulimit -c unlimited, in the shell that starts the program"
     if soft == resource.RLIM_INFINITY:
         yield Finding("core size limit", "none")
+    elif soft == 0 and not pattern.startswith("|"):  # a program that takes cores is given them whatever the limit
+        yield Finding("core size limit", "0: programs started from here leave no core", unlimited)
     else:
-        yield Finding("core size limit", f"{soft} bytes", "ulimit -c unlimited, in the shell that starts the program")
-    try:
-        pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
-    except OSError:
-        return
+        yield Finding("core size limit", f"{soft} bytes", "" if pattern.startswith("|") else unlimited)
     if pattern.startswith("|"):
-        known = "coredumpctl dump -o core PID" if "systemd-coredump" in pattern else "that program's own way"
+        known = next((how for name, how in _TAKERS.items() if name in pattern), "that program's own way")
         yield Finding("cores go to", pattern, f"to get one: {known}; or gcore PID")
-    else:
-        yield Finding("cores go to", pattern)
+    elif pattern:
+        yield Finding("cores go to", pattern if pattern.startswith("/") else f"{pattern}, in the program's own folder")
+    chosen = _proc("self/coredump_filter")
+    if chosen and ~int(chosen, 16) & _FILTER:
+        yield Finding(
+            "coredump_filter", f"0x{int(chosen, 16):x}: cores lack memory",
+            f"echo 0x{_FILTER:x} > /proc/self/coredump_filter, in the shell that starts the program",
+        )  # fmt: skip
+    scope = _proc("sys/kernel/yama/ptrace_scope")
+    if scope not in ("", "0") and os.geteuid() != 0:
+        how = "as root; or: sysctl kernel.yama.ptrace_scope=0" if scope != "3" else "not before the next boot"
+        yield Finding("running processes", f"gdb -p and gcore are barred (kernel.yama.ptrace_scope={scope})", how)
 
 
-def core(target: Target) -> Iterator[Finding]:
-    """What the core lacks that commands would use."""
-    threads = len(target.threads())
-    yield Finding("core", f"{target.path}: {threads} threads, {target.arch.name}")
-    program = next((module for module in target.modules() if module.path == target.executable), None)
-    if program is not None and program.file is None:
-        yield Finding("program", f"{program.path}: {program.problem or 'not here'}", "--exe FILE, or --sysroot DIR")
-    elif program is not None:
-        yield Finding("program", program.file or "")
-    missing = _missing(target)
-    for kind, size in missing.items():
-        filter_ = "echo 0x3f > /proc/PID/coredump_filter before it dies (core(5)); or gcore PID"
-        yield Finding("not in the core", f"{size} bytes of {kind}", filter_)
-    if not missing:
-        yield Finding("memory", "all that the process could write is in the core")
-    target.image()  # the rest of the notes come with it
-    for note in dict.fromkeys(target.notes):
-        yield Finding("note", note)
+# core(5): what takes cores, and how it gives them.
+_TAKERS = {
+    "systemd-coredump": "coredumpctl list, then coredumpctl dump -o core.PID PID",
+    "apport": "apport-unpack /var/crash/FILE.crash DIR (the core is DIR/CoreDump)",
+    "abrt": "abrt list, and the coredump in the folder it names",
+}
+_FILTER = 0x33  # the kernel's own default: private and shared anonymous memory, ELF headers, private huge pages
 
 
-def _missing(target: Target) -> dict[str, int]:
-    """Bytes by kind that the process could write, and that the core leaves out."""
-    from dmods.mapkinds import kinds  # needs the engine, which may be what is missing
-
-    found: dict[str, int] = {}
-    for mapping, kind in kinds(target):
-        if "w" in mapping.flags and mapping.dumped < mapping.size:
-            found[kind] = found.get(kind, 0) + mapping.size - mapping.dumped
-    return found
+def _proc(name: str) -> str:
+    try:
+        return Path("/proc", name).read_text().strip()
+    except OSError:
+        return ""

@@ -44,3 +44,13 @@ class UserError(DmodsError):
 
 class UsageError(UserError):
     """The command line itself is wrong (exit status 2 in the standalone form)."""
+
+
+class KernelDumpError(UserError):
+    """What was given as a process's core is a kernel's."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is the dump of a kernel, and this is for processes",
+            f"for kernels: `dmods memstat {path}`, panicinfo, stacks, ...; in drgn: drgn -c {path} NAME",
+        )

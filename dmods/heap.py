@@ -233,7 +233,7 @@ class ProcessHeap:
             ranges.extend(report["gaps"])
             ranges.extend(report["lost"])
         total = sum(end - start for start, end in ranges)
-        with _bar("marking", total) as progress:
+        with _bar("marking", 0) as progress:  # how much the roots lead to is what it finds out
             # A fork leaves the tcaches of the other threads behind: malloc's own, no leaks of the program.
             values = self.roots.values + self.caches.tcaches
             candidates, reached = self.index.mark(ranges, values, progress)
@@ -264,9 +264,7 @@ class ProcessHeap:
         hidden: list[tuple[int, int]] = []
         for number, where in sought:
             if self.index.find(number) is not None:
-                found = _engine.find_pointers(
-                    self.target.image(), where, self.words.size, number, number + 1, _MOST_NUMBERS
-                )
+                found = self._pointers(where, [(number, number + 1)], _MOST_NUMBERS)[0]
                 hidden.extend((address, address + self.words.size) for address in found)
         return Ranges(hidden).without(self.roots.ranges) if hidden else list(self.roots.ranges)
 
@@ -290,9 +288,26 @@ class ProcessHeap:
     def referrers(self, block: Block, most: int, start_only: bool = False) -> list[int]:
         """Addresses of up to ``most`` words anywhere in memory that point into the block, or with ``start_only`` to its
         first byte (dead memory and free blocks included)."""
-        ranges = readable(self.mappings)
         end = block.address + 1 if start_only else block.end
-        return _engine.find_pointers(self.target.image(), ranges, self.words.size, block.address, end, most)
+        return self.pointers([(block.address, end)], most)[0]
+
+    def pointers(self, wanted: list[tuple[int, int]], most: int) -> list[list[int]]:
+        """For each of the ranges (in any order, not overlapping): addresses of up to ``most`` words anywhere in memory
+        that point into it. All of memory is gone through, once."""
+        order = sorted(range(len(wanted)), key=wanted.__getitem__)
+        ranges = readable(self.mappings)
+        with _bar("searching for pointers", sum(end - start for start, end in ranges)) as told:
+            found = self._pointers(ranges, [wanted[place] for place in order], most, told)
+        return [addresses for _place, addresses in sorted(zip(order, found))]
+
+    def _pointers(
+        self,
+        ranges: list[tuple[int, int]],
+        wanted: list[tuple[int, int]],
+        most: int,
+        told: Optional[Callable[[int], object]] = None,
+    ) -> list[list[int]]:
+        return _engine.find_pointers(self.target.image(), ranges, self.words.size, wanted, most, told)
 
 
 def _block(row: tuple[int, int, int, int, bool, int, int]) -> Block:

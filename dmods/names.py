@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Optional
 
@@ -39,6 +40,9 @@ def module_at(target: Target, address: int) -> Optional[Module]:
     return None
 
 
+_FORMS = "write 0x..., a symbol, symbol+offset or module`symbol+offset"
+
+
 def evaluate(target: Target, text: str) -> int:
     """What a user may write for an address, where no debugger evaluates it: ``0x...``, a number, a symbol,
     ``module`symbol``, ``module`0x...`` (the file's own address), and any of them ``+offset``. Addresses as dmods
@@ -56,7 +60,7 @@ def evaluate(target: Target, text: str) -> int:
     if value is None:
         raise UsageError(
             f"{text!r} is neither a number nor a symbol that is known here",
-            "write 0x..., a symbol, symbol+offset or module`symbol+offset",
+            "a program goes after --exe" if os.path.isfile(text) else _FORMS,
         )
     if not 0 <= value < 1 << (8 * target.arch.word):
         raise UsageError(f"{text!r} is no address", f"addresses have {8 * target.arch.word} bits here")

@@ -12,12 +12,13 @@ _WIDTH = 30
 
 class Progress:
     """``with Progress("marking") as bar: bar.update(done, total)``: as often as is convenient; it draws ten times a
-    second at most, and takes itself away at the end."""
+    second at most, and takes itself away at the end. Where no total is known (0) it shows the seconds gone by."""
 
     def __init__(self, label: str, stream: Optional[TextIO] = None, delay: float = 1.0) -> None:
         self._label = label
         self._stream = stream if stream is not None else sys.stderr
-        self._next = time.monotonic() + delay if self._stream.isatty() else float("inf")
+        self._started = time.monotonic()
+        self._next = self._started + delay if self._stream.isatty() else float("inf")
         self._drawn = 0
 
     def __enter__(self) -> Progress:
@@ -28,9 +29,12 @@ class Progress:
         if now < self._next:
             return
         self._next = now + 0.1
-        part = min(1.0, done / total) if total > 0 else 0.0
-        filled = round(part * _WIDTH)
-        text = f"{self._label} [{'#' * filled}{' ' * (_WIDTH - filled)}] {part:4.0%}"
+        if total > 0:
+            part = min(1.0, done / total)
+            filled = round(part * _WIDTH)
+            text = f"{self._label} [{'#' * filled}{' ' * (_WIDTH - filled)}] {part:4.0%}"
+        else:
+            text = f"{self._label} ... {now - self._started:.0f} s"
         self._stream.write(f"\r{text:<{self._drawn}}")
         self._stream.flush()
         self._drawn = len(text)

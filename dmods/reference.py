@@ -12,7 +12,7 @@ INTRODUCTION = """\
 <!-- Made by scripts/docs from the commands themselves: change those. -->
 
 In gdb each command is there as `mdb NAME`, and as plain `NAME` unless gdb has a command of that name; `help NAME`
-explains it. In drgn: `drgn -c core NAME [args]` where the launchers are (`scripts/link-launchers DIR`), and `%NAME` at
+explains it. In drgn: `drgn -c core NAME [args]` where the launchers are (`dmods link DIR`), and `%NAME` at
 its prompt. Without a debugger: `dmods NAME core [args]`. Those called (kernel) are for kernel dumps, in drgn; the
 others for cores of processes.
 

@@ -73,6 +73,8 @@ def _table(table: Table, bold: Callable[[str], str]) -> Iterator[str]:
         yield from _plain(table)
     elif table.style == "record":
         yield from _records(table)
+    elif table.style == "advice":
+        yield from _advice(table)
     elif table.fold:
         yield from _folded(table, bold)
     else:
@@ -160,6 +162,15 @@ def _records(table: Table) -> Iterator[str]:
     for number, row in enumerate(table.rows):
         lines = [f"{heading}{cell(row[index])}\n" for index, heading, cell in cells]
         yield ("\n" if number else "") + "".join(lines)
+
+
+def _advice(table: Table) -> Iterator[str]:
+    rows = [[_text(value) for value in row] for row in table.rows]
+    width = max((len(what) for what, _found, _help in rows), default=0) + 1
+    for what, found, advice in rows:
+        yield f"{what + ':':<{width}} {found}\n"
+        if advice != _ABSENT:
+            yield f"{'':<{width}} -> {advice}\n"
 
 
 def _cell(column: Column) -> Cell:

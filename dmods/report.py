@@ -36,7 +36,8 @@ class Table:
     """Rows as tuples in the columns' order. ``rows`` may be any iterable: a walker's is consumed as it is printed.
 
     style: "grid" (headings and aligned columns), "plain" (no headings: one row a line, cells separated by a space),
-    "record" (one "heading: value" line per cell; for the details of one thing).
+    "record" (one "heading: value" line per cell; for the details of one thing), "advice" (rows of what, found and help,
+    which has a line of its own where there is any).
     ``lines`` are the rows of a plain table as text, many lines in each string: for walks of millions, made faster than
     row by row. JSON is made from ``rows``.
     ``footer`` lines follow the rows in text only (what they say is in the report's totals for JSON).

@@ -55,7 +55,7 @@ def _understood(words: str) -> str:
 
 def _preload() -> str:
     if not os.path.exists(LIBRARY):
-        raise UserError(f"the auditor is not there: {LIBRARY}", "scripts/setup (or audit/build) builds it")
+        raise UserError(f"the auditor is not there: {LIBRARY}", "`dmods doctor` says how to get it")
     if re.search(r"[\s:]", LIBRARY):  # ld.so takes both for the end of a path, and knows no quotes
         raise UserError(f"LD_PRELOAD cannot name {LIBRARY}", "install dmods in a folder without blanks and colons")
     others = os.environ.get("LD_PRELOAD", "")
@@ -66,6 +66,10 @@ def _program(name: str) -> str:
     """Its path, where ld.so would preload for it."""
     found = shutil.which(name)
     if found is None:
+        if os.path.isfile(name):
+            folder = "" if os.path.dirname(name) else "./"  # a shell, too, looks only in PATH for a name alone
+            how = f"dmods run -- {folder}{name}" if os.access(name, os.X_OK) else f"chmod +x {name}"
+            raise UserError(f"{name} is a file, but not a program that can be started so", how)
         raise UserError(f"there is no program {name}", USAGE)
     with open(found, "rb") as file:
 

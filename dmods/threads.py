@@ -116,7 +116,8 @@ def find(target: Target, text: Optional[str]) -> Thread:
     found = found or [t for t in threads if t.name == text]
     if len(found) != 1:
         known = ", ".join(str(t.tid) for t in (found or threads)[:8]) + (", ..." if len(found or threads) > 8 else "")
-        raise UsageError(f"{len(found) or 'no'} threads are {text!r}", f"name one by its tid: {known}")
+        what = f"{len(found)} threads have the name {text!r}" if found else f"no thread is {text!r}"
+        raise UsageError(what, f"name one by its tid: {known}")
     return found[0]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from dmods.command import KERNEL, USERLAND, Command, find
+from dmods.errors import UserError
 from dmods.frontend import EXE, SYSROOT, guard, guard_program, safe_output
 from dmods.render import render
 from drgnext import session
@@ -47,8 +49,10 @@ def parser(command: Command, prog: Any) -> argparse.ArgumentParser:
 def _run(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> int:
     command = command_for(name, prog)
     args = parser(command, prog).parse_args(words)
-    # A command that requires nothing of its target does not look at it.
     subject = session.subject(prog, command, args, variables) if command.requires else None
+    if command.optional and not session.is_kernel(prog):
+        with suppress(UserError):  # nothing is loaded
+            subject = session.subject(prog, command, args, variables)
     with session.faults(subject, name):
         report = command.run(subject, args)
         render(report, command.name, subject, args.json, sys.stdout, sys.stderr)

@@ -1,5 +1,5 @@
-"""What `drgn -c vmcore memstat` runs. Every launcher is a link to this file (scripts/link-launchers, `python -m
-drgnext`), and its name is the command's."""
+"""What `drgn -c vmcore memstat` runs. Every launcher is a link to this file (`dmods link`), and its name is the
+command's; the file itself takes it as its first argument (`dmods memstat vmcore`)."""
 
 import os
 import sys
@@ -8,6 +8,8 @@ from glob import glob
 
 def _start(script: str, prog: object) -> None:
     name = os.path.basename(script)
+    if name == "launcher.py" and len(sys.argv) > 1:
+        name = sys.argv.pop(1)
     if prog is None:
         sys.exit("dmods: " + name + " is for drgn: drgn -c DUMP " + name)
     if sys.version_info < (3, 9):  # noqa: UP036 (drgn's Python is not the one that installed the pack)

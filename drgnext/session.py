@@ -78,12 +78,12 @@ def _process(prog: Any, core: str, args: argparse.Namespace) -> CoreTarget:
 
 def _check_side(prog: Any, command: Command) -> None:
     what = prog.core_dump_path or "what drgn has here"
-    if is_kernel(prog) and KERNEL not in command.requires:
+    if is_kernel(prog) and USERLAND in command.requires:
         raise UserError(
             f"{command.name} is for processes, and {what} is a kernel",
             f"drgn -c core.PID {command.name}; `dmods -l` lists the commands",
         )
-    if not is_kernel(prog) and USERLAND not in command.requires:
+    if not is_kernel(prog) and KERNEL in command.requires:
         raise UserError(
             f"{command.name} is for kernels, and {what} is not a kernel",
             f"drgn -c vmcore {command.name}; for this: findleaks, whatis, panicinfo, ... (`dmods -l` lists them all)",

@@ -1,7 +1,6 @@
 """The front end for gdb: adopts a core given alone, and offers every dmods command as ``mdb NAME`` and ``NAME``.
 
-``gdbext/heapcmds.py`` is what the user gives to gdb. Where the pack is installed as a wheel, `python -m gdbext` prints
-the path of that file.
+``gdbext/heapcmds.py`` is what the user gives to gdb, by a link of that name (`dmods link`) or by `dmods gdb`.
 """
 
 from __future__ import annotations

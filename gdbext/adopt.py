@@ -73,7 +73,7 @@ def loaded_core() -> Optional[str]:
 
 
 def _adopt_argument(line: cmdline.CommandLine) -> None:
-    files = [name for name in (line.core, *line.files) if name and os.path.isfile(name)]
+    files = [name for name in (line.core, *line.files) if name and os.path.exists(name)]
     if not files or line.args or line.pid:
         return
     cores = [name for name in files if _elf_type(name) == _ET_CORE]

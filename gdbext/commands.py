@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -13,6 +12,7 @@ import gdb
 
 import dmods.command
 from dmods.command import USERLAND, Argument, Command
+from dmods.completion import candidates, choices
 from dmods.errors import UsageError, UserError
 from gdbext import output, session, sysbp
 from gdbext.bridge import bridge
@@ -101,8 +101,10 @@ def _run(command: Command, argument: str) -> None:
         arguments = parse(command, argument)
     except SystemExit:  # argparse has printed the --help that was asked for
         return
-    # A command that requires nothing of its target does not look at it.
     target = session.current_target() if command.requires else None
+    if command.optional:
+        with suppress(UserError):  # nothing is loaded
+            target = session.current_target()
     with redirect_stderr(output.stderr()) as stderr:
         report = command.run(target, arguments)
         render(report, command.name, target, arguments.json, sys.stdout, stderr)
@@ -138,21 +140,10 @@ def complete(command: Command, text: str, word: Optional[str]) -> Any:
     gdb asks twice: first with ``word`` None, to learn what kind of thing is being completed.
     """
     last = text.rpartition(" ")[2]
-    candidates: list[str] = []
-    if last.startswith("-"):
-        candidates = [name for each in _with_json(command) for name in each.names if name.startswith("-")]
-    else:
-        for each in command.arguments:
-            if not each.names[0].startswith("-"):
-                candidates += [str(choice) for choice in each.options.get("choices", ())]
-        if not candidates:
-            return gdb.COMPLETE_EXPRESSION
+    if not last.startswith("-") and not choices(command):
+        return gdb.COMPLETE_EXPRESSION
     if word is None:
         return None
     # gdb's words end at a dash, ours at a space: give back only what follows the part that gdb keeps.
     kept = len(last) - len(word)
-    return [each[kept:] for each in candidates if each.startswith(last)]
-
-
-def _with_json(command: Command) -> Sequence[Argument]:
-    return [*command.arguments, Argument("--json"), Argument("--help")]
+    return [each[kept:] for each in candidates(command, last)]

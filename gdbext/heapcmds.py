@@ -1,6 +1,6 @@
 """What `gdb -x heapcmds.py core.1603` reads: finds the pack that this file is in, and registers its commands.
 
-The heapcmds.py at the root is a link to it, and the user may have made more (scripts/link-launchers)."""
+The heapcmds.py at the root is a link to it, and the user may have made more (`dmods link`)."""
 
 import os
 import sys

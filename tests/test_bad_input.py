@@ -87,6 +87,21 @@ def test_compressed(tmp_path: Path, small: CoreSet) -> None:
     packed = tmp_path / "core.gz"
     packed.write_bytes(gzip.compress(small.core.read_bytes()))
     refused(packed, "compressed (gzip)", f"gzip -dc {packed} > {tmp_path / 'core'}")
+    for name, start in (("zst", b"\x28\xb5\x2f\xfd"), ("lz4", b"\x04\x22\x4d\x18"), ("xz", b"\xfd7zXZ\0")):
+        blank = tmp_path / f"core of mine.{name}"
+        blank.write_bytes(start + bytes(100))
+        refused(blank, f"-dc '{blank}' > '{tmp_path / 'core of mine'}'")
+
+
+def test_other_kinds_of_dumps(tmp_path: Path) -> None:
+    for start, said in (
+        (b"MDMP\x93\xa7\0\0", "minidump-2-core"),
+        (b"ProblemType: Crash\n", "apport-unpack"),
+        (b"KDUMP   ", "for kernels"),
+        (b"makedumpfile\0\0\0\0", "for kernels"),
+    ):
+        (tmp_path / "dump").write_bytes(start + bytes(100))
+        refused(tmp_path / "dump", said)
 
 
 def test_of_another_architecture(tmp_path: Path, small: CoreSet) -> None:

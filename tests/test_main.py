@@ -49,13 +49,20 @@ def test_the_version_is_the_projects() -> None:
     ("words", "status", "what"),
     [
         (("nonesuch", "core"), 2, "no command 'nonesuch'"),
-        (("maps",), 2, "required: core"),
+        (("maps",), 2, "core is missing"),
         (("maps", "/bin/true", "--nonesuch"), 2, "--nonesuch"),
         (("--nonesuch",), 2, "the command comes first"),
         (("/bin/true", "maps"), 2, "the command comes first"),
         (("help", "nonesuch"), 2, "no command"),
         (("maps", "/bin/true"), 1, "not a core"),
         (("maps", "/nonexistent"), 1, "cannot open"),
+        (("findleak", "core"), 2, "no command 'findleak'"),
+        (("maps", "/bin/true", "more"), 2, "unrecognized arguments: more"),
+        (("findleaks", "/bin/true", "--top", "0"), 2, "0 is no count"),
+        (("memstat", "/bin/true"), 1, "not a core"),
+        (("link",), 2, "which folder"),
+        (("link", "/dev/null/x"), 1, "cannot link"),
+        (("run", "/etc/passwd"), 1, "not a program"),
         (("maps", "/bin/true", "--sysroot", "/nonexistent"), 1, "not a folder"),
     ],
 )
@@ -143,3 +150,27 @@ def test_it_starts_fast(crashed: Crash) -> None:
         best = min(best, after.children_user + after.children_system - before.children_user - before.children_system)
         time.sleep(0.01)
     assert best < 0.4, "the goal is 0.15 s on an idle machine with compiled modules"
+
+
+def test_a_word_misspelt_and_a_process_for_a_core(crashed: Crash) -> None:
+    """The second line says what to do."""
+
+    def how(*words: str) -> str:
+        return dmods(*words).stderr.splitlines()[1]
+
+    assert "did you mean findleaks?" in how("findleak", str(crashed.core))
+    assert f"gcore {os.getpid()}" in how("findleaks", str(os.getpid()))
+    assert f"dmods findleaks {crashed.core}" in how(str(crashed.core))
+    assert "--exe" in how("findleaks", str(crashed.core), str(crashed.program))
+    assert "findleaks" in how("memstat", str(crashed.core))
+
+
+def test_every_name_of_the_shell_has_help() -> None:
+    for name in ("run", "link", "gdb"):
+        done = dmods("help", name)
+        assert done.returncode == 0
+        assert f"dmods {name} " in done.stdout
+
+
+def test_the_list_of_commands_by_its_option() -> None:
+    assert dmods("-l").stdout == dmods("dmods", "-l").stdout

@@ -33,6 +33,7 @@ def test_a_bar_after_a_second_and_gone_at_the_end(clock: list[float]) -> None:
         assert stream.getvalue() == drawn, "more than ten a second"
         clock[0] += 0.2
         bar.update(0, 0)
+        assert "marking ... 2 s" in stream.getvalue()
     screen = ""
     for part in stream.getvalue().split("\r"):
         screen = part + screen[len(part) :]

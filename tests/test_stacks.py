@@ -167,5 +167,5 @@ def test_threads_are_found_by_tid_pthread_t_and_name() -> None:
     core, target = opened("raise")
     by_tid = threads.find(target, str(target.threads()[0].tid))
     assert by_tid == threads.find(target, None) == threads.find(target, hex(core.truth.facts["pthread_self"]))
-    with pytest.raises(UserError, match="no threads are 'nobody'"):
+    with pytest.raises(UserError, match="no thread is 'nobody'"):
         threads.find(target, "nobody")

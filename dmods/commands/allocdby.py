@@ -8,7 +8,7 @@ from typing import Optional
 
 from dmods import records
 from dmods.callers import Callers
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.records import Entry, Records
 from dmods.recordviews import CALLER, REQUESTED, address_of, newest_first
@@ -24,7 +24,7 @@ COLUMNS = (
     Column("thread", "count", hidden=True),
 )
 THREAD = Argument("thread", metavar="THREAD", help="tid, pthread_t or name; it may have exited")
-TOP = Argument("--top", type=int, metavar="N", help="only the N newest")
+TOP = Argument("--top", type=positive, metavar="N", help="only the N newest")
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:

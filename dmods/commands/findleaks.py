@@ -11,7 +11,7 @@ from dmods import heap as heaps
 from dmods import leakgroups
 from dmods.blocks import arena_name
 from dmods.callers import UNKNOWN, Callers
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
 from dmods.content import look
 from dmods.errors import UsageError
 from dmods.heap import DIRECT, INDIRECT, Leaks, ProcessHeap
@@ -23,6 +23,7 @@ from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
 _MOST_DETAILS = 32
+_MOST_POINTERS = 4  # to a representative
 RULE = "-" * 72
 
 # mdb's layout: see the libumem tutorial. What more is known stands to its right.
@@ -195,11 +196,10 @@ def _looks(heap: ProcessHeap, groups: list[LeakGroup]) -> Iterator[tuple[Value, 
     from dmods.places import Places
 
     places = Places(heap)
-    for group in groups:
-        block = heap.block_at(group.first)
-        if block is None:
-            continue
-        others = [at for at in heap.referrers(block, 4) if not block.address <= at < block.end]
+    blocks = [block for group in groups if (block := heap.block_at(group.first)) is not None]
+    pointers = heap.pointers([(block.address, block.end) for block in blocks], _MOST_POINTERS)
+    for block, found in zip(blocks, pointers):
+        others = [at for at in found if not block.address <= at < block.end]
         yield (
             block.address,
             block.size,
@@ -278,7 +278,7 @@ COMMAND = Command(
         Argument("-f", "--force", action="store_true", help="compute anew"),
         Argument("-i", "--indirect", action="store_true", help="list the indirectly leaked blocks too"),
         Argument("-v", "--verbose", action="store_true", help="show the figures of the run"),
-        Argument("--top", type=int, metavar="N", help="only the N groups that hold most memory"),
+        Argument("--top", type=positive, metavar="N", help="only the N groups that hold most memory"),
         Argument("--fail-on-leak", action="store_true", help="exit status 3 when something leaked"),
         Argument(
             "what",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dmods import signals, stacks, threads
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
 from dmods.report import Column, Report, Table, Value
 from dmods.stacks import Frame
 from dmods.target import Target
@@ -81,7 +81,7 @@ COMMAND = Command(
     arguments=(
         Argument("thread", metavar="THREAD", nargs="?", help="tid, pthread_t or name (default: the thread that died)"),
         Argument("-v", "--verbose", action="store_true", help="the registers known in each frame, too"),
-        Argument("-n", "--limit", type=int, default=stacks.FRAME_LIMIT, metavar="N", help="at most N frames (256)"),
+        Argument("-n", "--limit", type=positive, default=stacks.FRAME_LIMIT, metavar="N", help="at most N frames"),
     ),
     examples=(
         ("findstack", "the stack of the thread that died"),

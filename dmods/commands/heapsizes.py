@@ -9,7 +9,7 @@ from typing import Optional
 
 from dmods import heap as heaps
 from dmods.blocks import arena_name
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.glibc.runs import NO_ARENA
 from dmods.heap import NO_HEAP, ProcessHeap
@@ -167,7 +167,7 @@ COMMAND = Command(
         Argument(
             "--sort", choices=sorted(ORDERS), default="bytes", help="biggest first by live bytes (the default), ..."
         ),
-        Argument("--top", type=int, metavar="N", help="only the first N"),
+        Argument("--top", type=positive, metavar="N", help="only the first N"),
     ),
     examples=(
         ("heapsizes --top 10", "the ten sizes that hold most memory"),

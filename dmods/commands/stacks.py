@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dmods import stacks
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
 from dmods.commands.findstack import notes
+from dmods.progress import Progress
 from dmods.report import Column, Report, Table
 from dmods.stacks import Frame
 from dmods.target import Target, Thread
@@ -31,10 +32,13 @@ class Shared(NamedTuple):
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     groups: dict[tuple[tuple[int, bool], ...], Shared] = {}
-    for thread in target.threads():
-        frames = stacks.unwind(target, thread, args.limit)
-        key = tuple((frame.pc, frame.exact) for frame in frames)
-        groups.setdefault(key, Shared([], frames)).threads.append(thread)
+    threads = target.threads()
+    with Progress("unwinding") as bar:
+        for number, thread in enumerate(threads):
+            bar.update(number, len(threads))
+            frames = stacks.unwind(target, thread, args.limit)
+            key = tuple((frame.pc, frame.exact) for frame in frames)
+            groups.setdefault(key, Shared([], frames)).threads.append(thread)
     wanted = [group for group in groups.values() if _matches(target, group.frames, args.module, args.caller)]
     wanted.sort(key=lambda group: -len(group.threads))  # stable: the thread that died stays before its equals
 
@@ -61,7 +65,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         title = f"stack {number}: {len(group.threads)} thread{'s' if len(group.threads) > 1 else ''}"
         tables.append(Table(f"stack {number}", FRAMES, rows, style="plain", title=title))
     count = sum(len(group.threads) for group in wanted)
-    return Report(tables, totals={"stacks": len(wanted), "threads": count})
+    none = [] if wanted or not groups else [f"none of the {len(groups)} stacks goes through what was asked for"]
+    return Report(tables, none, totals={"stacks": len(wanted), "threads": count})
 
 
 def _tids(threads: Sequence[Thread]) -> str:
@@ -109,7 +114,7 @@ COMMAND = Command(
             "-m", "--module", default="", metavar="MODULE", help="only stacks with a frame in this module (libc, ...)"
         ),
         Argument("-c", "--caller", default="", metavar="FUNCTION", help="only stacks with a frame in this function"),
-        Argument("-n", "--limit", type=int, default=stacks.FRAME_LIMIT, metavar="N", help="at most N frames (256)"),
+        Argument("-n", "--limit", type=positive, default=stacks.FRAME_LIMIT, metavar="N", help="at most N frames"),
     ),
     examples=(
         ("stacks", "what the threads are doing, grouped"),

@@ -6,7 +6,7 @@ import argparse
 
 from dmods import records
 from dmods.callers import Callers
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
 from dmods.records import User
 from dmods.recordviews import stack_table
 from dmods.report import Column, Report, Table, Value
@@ -77,7 +77,7 @@ COMMAND = Command(
     ),
     run=run,
     arguments=(
-        Argument("--top", type=int, default=_TOP, metavar="N", help=f"the N biggest ({_TOP})"),
+        Argument("--top", type=positive, default=_TOP, metavar="N", help=f"the N biggest ({_TOP})"),
         Argument("what", nargs="?", metavar="ADDR|FUNCTION", help="only those with this in their stack"),
     ),
     requires=("userland", "audit"),

@@ -7,17 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from dmods import _engine
 from dmods import heap as heaps
 from dmods.blocks import STATES, arena_name
 from dmods.callers import Callers
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
 from dmods.content import Content, look, mapping_of
 from dmods.heap import DIRECT, INDIRECT, Block, ProcessHeap
 from dmods.places import Places
 from dmods.recordviews import sentence
 from dmods.report import Column, Report, Table, Value
-from dmods.roots import readable
 from dmods.target import AddressRange, Target
 
 _MOST_REFERRERS = 256  # that are looked at: the best of them are shown
@@ -186,10 +184,7 @@ def _referrers(places: Places, block: Optional[Block], address: int, most: int, 
     """To anywhere in the block, or to exactly the address where it is in none."""
     low, high = (block.address, block.end) if block is not None else (address, address + 1)
     rows = list(_registers(places, low, high))
-    target = places.target
-    found = _engine.find_pointers(
-        target.image(), readable(places.heap.mappings), target.arch.word, low, high, _MOST_REFERRERS
-    )
+    found = places.heap.pointers([(low, high)], _MOST_REFERRERS)[0]
     outside = [at for at in found if not (block is not None and low <= at < high)]
     ranked = sorted(outside, key=lambda at: _rank(places, at))
     for at in ranked[:most]:
@@ -232,7 +227,7 @@ COMMAND = Command(
     ),
     run=run,
     arguments=(
-        Argument("-n", "--most", type=int, default=8, metavar="N", help="show up to N pointers to it (8)"),
+        Argument("-n", "--most", type=positive, default=8, metavar="N", help="show up to N pointers to it (8)"),
         Argument("address", metavar="ADDR", help="0x..., a symbol, symbol+offset"),
     ),
     examples=(

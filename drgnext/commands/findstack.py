@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Optional
 
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.report import Column, Report, Table, Value
 from drgnext.kernel import panic, remarks, threads
@@ -104,7 +104,7 @@ COMMAND = Command(
     arguments=(
         Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)"),
         Argument("-v", "--verbose", action="store_true", help="the registers known in each frame, too"),
-        Argument("-n", "--limit", type=int, default=FRAME_LIMIT, metavar="N", help="at most N frames (256)"),
+        Argument("-n", "--limit", type=positive, default=FRAME_LIMIT, metavar="N", help="at most N frames"),
     ),
     requires=("kernel",),
     examples=(

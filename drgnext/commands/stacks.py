@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
+from dmods.progress import Progress
 from dmods.report import Column, Report, Table
 from drgnext.kernel import remarks, threads
 from drgnext.kernel.stacks import FRAME_LIMIT, Stack
@@ -51,16 +52,20 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         footer = [remarks.ending(known, one.stack)]
         tables.append(Table(f"stack {number}", FRAMES, lines, style="plain", title=title, footer=footer))
     count = sum(len(one.tasks) for one in wanted)
-    return Report(tables, notes=known.notes, totals={"stacks": len(wanted), "tasks": count})
+    none = [] if wanted or not groups else [f"none of the {len(groups)} stacks goes through what was asked for"]
+    return Report(tables, notes=[*known.notes, *none], totals={"stacks": len(wanted), "tasks": count})
 
 
 def group(known: Threads, limit: int = FRAME_LIMIT) -> list[Shared]:
     """All tasks by the pcs of their stacks. Nothing is looked up: that is for those that differ."""
     groups: dict[object, Shared] = {}
-    for task in known.tasks.all():
-        stack = known.stack(task, limit)
-        key = stack.end, tuple((frame.pc, frame.exact) for frame in stack.frames)
-        groups.setdefault(key, Shared([], stack)).tasks.append(task)
+    tasks = list(known.tasks.all())
+    with Progress("unwinding") as bar:
+        for number, task in enumerate(tasks):
+            bar.update(number, len(tasks))
+            stack = known.stack(task, limit)
+            key = stack.end, tuple((frame.pc, frame.exact) for frame in stack.frames)
+            groups.setdefault(key, Shared([], stack)).tasks.append(task)
     return list(groups.values())
 
 
@@ -99,7 +104,7 @@ COMMAND = Command(
             "-m", "--module", default="", metavar="MODULE", help="only stacks with a frame in this module (nfs, ...)"
         ),
         Argument("-c", "--caller", default="", metavar="FUNCTION", help="only stacks with a frame in this function"),
-        Argument("-n", "--limit", type=int, default=FRAME_LIMIT, metavar="N", help="at most N frames (256)"),
+        Argument("-n", "--limit", type=positive, default=FRAME_LIMIT, metavar="N", help="at most N frames"),
     ),
     requires=("kernel",),
     examples=(

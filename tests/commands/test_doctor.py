@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Optional
 
-from tests.corekit import crash
+from tests.corekit import Crash, crash
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,9 @@ def test_the_tools() -> None:
     assert found["gdb's own Python"] == (f"{version}, loads the engine", None)
     assert found["drgn's own Python"] == (f"{sys.version.split()[0]}, loads the engine", None)
     assert found["drgn"][0].startswith("drgn ")
-    assert found["cores go to"][0] == Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    assert found["cores go to"][0].startswith(Path("/proc/sys/kernel/core_pattern").read_text().strip())
+    assert found["auditor"][1] is None
+    assert str(ROOT / "gdbext" / "heapcmds.py") in found["in gdb"][0]
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
@@ -59,6 +61,61 @@ def test_memory_that_a_core_lacks(tmp_path: Path) -> None:
     missing = [(said, help) for what, said, help in rows if what == "not in the core"]
     assert sum(int(said.split()[0]) for said, _help in missing) == left_out(crashed.core) > 0
     assert all("coredump_filter" in help for _said, help in missing)
+
+
+def build_id(program: Path) -> str:
+    said = subprocess.run(["readelf", "-n", program], capture_output=True, text=True, check=True).stdout
+    return said.partition("Build ID: ")[2].split()[0]
+
+
+def test_files_and_symbols_that_a_core_lacks(tmp_path: Path) -> None:
+    crashed = crash(tmp_path, "kernel")
+    wanted = build_id(crashed.program)
+    found = {what: (said, help) for what, said, help in doctor(crashed.core)}
+    assert found["core"][0].startswith(f"{crashed.core}: x86_64, {len(crashed.threads)} threads, died of SIG")
+    assert "symbols" not in found
+    subprocess.run(["strip", crashed.program], check=True)
+    found = {what: (said, help) for what, said, help in doctor(crashed.core)}
+    assert "stripped" in found["symbols"][0]
+    assert f".build-id/{wanted[:2]}/{wanted[2:]}.debug" in found["symbols"][1]
+    crashed.program.unlink()
+    (tmp_path / "libcrash.so.1").unlink()
+    rows = doctor(crashed.core)
+    found = {what: (said, help) for what, said, help in rows}
+    assert str(crashed.program) in found["program"][0]
+    assert wanted in found["program"][1]
+    assert [said.partition(":")[0] for what, said, _help in rows if what == "library"] == [
+        str(tmp_path / "libcrash.so.1")
+    ]
+
+
+def test_a_core_that_was_cut_off(tmp_path: Path) -> None:
+    crashed = crash(tmp_path, "kernel", coredump_filter=0x3F)
+    os.truncate(crashed.core, crashed.core.stat().st_size - 100_000)
+    advice = [help for what, _said, help in doctor(crashed.core) if what == "not in the core"]
+    assert advice
+    assert all("ulimit -c" in help for help in advice)
+
+
+def test_in_gdb_it_is_about_what_is_loaded(tmp_path: Path, crashed: Crash) -> None:
+    words = ["gdb", "-nx", "-batch", "-x", ROOT / "heapcmds.py", crashed.core, "-ex", "doctor --json"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    rows = json.loads(done.stdout[done.stdout.index('{"') :])["tables"][0]["rows"]
+    found = {row["what"]: row["found"] for row in rows}
+    assert found["core"].startswith(f"{crashed.core}: ")
+    assert found["program"] == str(crashed.program)
+
+
+def test_what_a_terminal_shows(crashed: Crash) -> None:
+    """A line for each finding, and one with what would help where there is any."""
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -S -c 0; exec "$@"', "-", sys.executable, "-m", "dmods", "doctor", crashed.core],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    place = next(number for number, line in enumerate(lines) if line.startswith("records: "))
+    assert lines[place + 1].split(maxsplit=1)[0] == "->"
+    assert "dmods run" in lines[place + 1]
 
 
 def left_out(core: Path) -> int:

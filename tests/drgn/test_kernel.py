@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from drgnext.kernel import debuginfo, dumpfile
 from fixtures.kernel import Guest
-from tests.drgn.conftest import ROOT, Drgn, own
+from tests.drgn.conftest import ROOT, Drgn, drgn_environment, own
 from tests.drgn.prompt import Prompt
 
 
@@ -34,10 +36,33 @@ def test_as_typed(drgn: Drgn, dump: Path, guest: Guest) -> None:
     assert any("modules have no debugging information" in note for note in found["notes"])
 
 
-def test_from_the_projects_root(drgn: Drgn, guest: Guest) -> None:
-    done = drgn("-c", guest.vmcore, "-s", guest.vmlinux, ROOT / "drgnext" / "launcher.py", where=ROOT)
+def test_the_launcher_itself_takes_the_name_first(drgn: Drgn, guest: Guest) -> None:
+    launcher = ROOT / "drgnext" / "launcher.py"
+    done = drgn("-c", guest.vmcore, "-s", guest.vmlinux, launcher, where=ROOT)
     assert done.returncode == 2
     assert "no command 'launcher.py'" in done.stderr
+    done = drgn("-c", guest.vmcore, "-s", guest.vmlinux, launcher, "walk", "zone", where=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("0x")
+
+
+def test_from_the_shell_without_launchers(place: Path, tmp_path: Path, dump: Path, guest: Guest) -> None:
+    """`dmods NAME vmcore`: debugging information lies in the folder; a name that both sides have is the dump's."""
+    (dump.parent / "vmlinux").symlink_to(guest.vmlinux)
+    found = []
+    for words in (["panicinfo", dump], ["walk", dump, "zone"], ["memstat", "-v", dump]):
+        done = subprocess.run(
+            [sys.executable, "-m", "dmods", *map(str, words), "--json"], cwd=place, capture_output=True, text=True,
+            env=drgn_environment(tmp_path) | {"PYTHONPATH": str(ROOT)}, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout)["command"])
+    assert found == ["panicinfo", "walk", "memstat"]
+    done = subprocess.run(
+        [sys.executable, "-m", "dmods", "findleaks", dump], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "dump of a kernel" in done.stderr
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -43,7 +43,7 @@ def test_link_launchers_links_every_command_and_leaves_the_users_files_alone(tmp
         [ROOT / "scripts" / "link-launchers", "."], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "./maps" in done.stderr
+    assert "maps is there already" in done.stderr
     assert (tmp_path / "maps").read_text() == "mine"
     for name in {*dmods.command.names()} - {"maps"}:
         assert (tmp_path / name).resolve() == ROOT / "drgnext" / "launcher.py"
@@ -61,12 +61,16 @@ def test_link_launchers_leaves_the_projects_own_root_as_it_is() -> None:
             (ROOT / name).unlink(missing_ok=True)
 
 
-def test_the_module_links_the_same_launchers(tmp_path: Path) -> None:
-    """As after `pip install`, where there are no scripts."""
+def test_dmods_link_is_the_same(tmp_path: Path) -> None:
+    """As after `pip install`, where there are no scripts. What another dmods left there is replaced."""
+    (tmp_path / "findleaks").symlink_to("/nonexistent/drgnext/launcher.py")
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-m", "drgnext", tmp_path], capture_output=True, text=True, check=True)
-        assert {Path(line).name for line in done.stdout.splitlines()} == {*dmods.command.names()}
+        done = subprocess.run(
+            [sys.executable, "-m", "dmods", "link", tmp_path], capture_output=True, text=True, check=True
+        )
+        assert {Path(line).name for line in done.stdout.splitlines()} == {*dmods.command.names(), "heapcmds.py"}
     assert (tmp_path / "findleaks").resolve() == ROOT / "drgnext" / "launcher.py"
+    assert (tmp_path / "heapcmds.py").resolve() == ROOT / "gdbext" / "heapcmds.py"
 
 
 def test_help_and_usage(drgn: Drgn, crashed: Crash) -> None:
@@ -76,7 +80,7 @@ def test_help_and_usage(drgn: Drgn, crashed: Crash) -> None:
     done = drgn("-c", crashed.core, "whatis")
     assert done.returncode == 2
     assert len(own(done.stderr)) == 2
-    assert "required: ADDR" in done.stderr
+    assert "ADDR is missing" in done.stderr
 
 
 def test_a_status_of_the_commands_own(drgn: Drgn, crashed: Crash, core: Path) -> None:

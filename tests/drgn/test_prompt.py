@@ -58,7 +58,7 @@ def test_addresses_are_expressions_of_the_prompts(prompt: Prompt, crashed: Crash
 def test_errors_are_two_lines_and_the_prompt_goes_on(prompt: Prompt, crashed: Crash) -> None:
     said = prompt.ask("%whatis")
     assert len(said) == 2
-    assert "required: ADDR" in said[0]
+    assert "ADDR is missing" in said[0]
     assert len(prompt.ask("%trapframe")) == 2
     assert prompt.ask("%maps") == alone("maps", crashed.core)
 
@@ -105,3 +105,19 @@ def test_a_core_that_changed_is_read_anew(crashed: Crash, gcored: Crash, tmp_pat
         said = prompt.ask("%maps")
         assert len(said) == 2
         assert "no longer there" in said[0]
+
+
+def test_tab_completes_names_options_and_choices(prompt: Prompt, crashed: Crash) -> None:
+    assert prompt.ask("%memst\t --help")[0].startswith("usage: memstat ")
+    assert prompt.ask("%map\t --js\t") == alone("maps", crashed.core, "--json")
+    assert prompt.ask("%walk mappi\t") == alone("walk", crashed.core, "mapping")
+    assert prompt.ask("prog.core_dump_pa\t") == [repr(str(crashed.core))], "drgn's own completer is still there"
+
+
+def test_help_at_the_prompt(prompt: Prompt) -> None:
+    assert prompt.ask("%help findleaks") == prompt.ask("%findleaks --help")
+    assert prompt.ask("%help findleaks")[0].startswith("usage: findleaks ")
+    said = "\n".join(prompt.ask("%help"))
+    for name in dmods.command.names():
+        assert f" {name} " in said
+    assert prompt.ask("%help findleak")[1].strip().startswith("did you mean findleaks?")

@@ -230,7 +230,7 @@ def test_an_unset_up_pack_says_what_to_run(here: str, gdb: Gdb, place: Path) -> 
 
 
 def test_installed_by_pip(here: str, gdb: Gdb, place: Path, program: Path) -> None:
-    """In site-packages all packages are neighbours, and `python -m gdbext` tells where the launcher is."""
+    """In site-packages all packages are neighbours; `dmods gdb` takes gdb's own arguments."""
     site = place / "site-packages"
     for package in ("dmods", "gdbext", "drgnext"):
         shutil.copytree(ROOT / package, site / package)
@@ -238,14 +238,13 @@ def test_installed_by_pip(here: str, gdb: Gdb, place: Path, program: Path) -> No
     assert spec is not None
     assert spec.origin is not None
     shutil.copytree(Path(spec.origin).parent, site / "elftools")
-    asked = subprocess.run(
-        [sys.executable, "-m", "gdbext"],
-        cwd=site,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": str(site)},
-    )
-    done = gdb("-x", asked.stdout.strip(), here, *SHOW, "-ex", "mdb maps --json")
+    done = gdb("-x", site / "gdbext" / "heapcmds.py", here, *SHOW, "-ex", "mdb maps --json")
     assert loaded(done) == str(program)
     assert '"command"' in done.stdout
+    asked = subprocess.run(
+        [sys.executable, "-m", "dmods", "gdb", "-batch", here, *SHOW, "-ex", "mdb maps --json"],
+        cwd=place, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(site), "HOME": str(place)},
+    )  # fmt: skip
+    assert loaded(asked) == str(program)
+    assert '"command"' in asked.stdout

@@ -111,7 +111,7 @@ fn searches_survive_every_image_and_any_range() {
         ranges.push((u64::MAX, u64::MAX));
         let started = Instant::now();
         for word in [4, 8] {
-            find::bins(&image, &ranges, word);
+            let _ = find::bins(&image, &ranges, word, &Control::default());
             for deep in [false, true] {
                 let mapped = find::mapped(&image, &ranges, word, 4096, deep);
                 assert!(mapped.iter().all(|m| m.base <= m.chunk && m.chunk < m.end));
@@ -119,7 +119,8 @@ fn searches_survive_every_image_and_any_range() {
             let top = ranges[0].0;
             let stretches = find::stretches(&image, &ranges, word, 4096, top);
             assert!(stretches.iter().all(|s| s.0 < s.1));
-            assert!(find::pointers(&image, &ranges, word, 0x5000, 0x9000, 7).len() <= 7);
+            let found = find::pointers(&image, &ranges, word, &[(0x5000, 0x9000)], 7, &Control::default());
+            assert!(found.is_ok_and(|found| found[0].len() <= 7));
         }
         assert!(tcb::find_self_pointers(&image, &ranges, 4, 9, || false).len() <= 9);
         assert!(tcb::find_self_pointers(&image, &ranges, 8, 9, || false).len() <= 9);

@@ -167,14 +167,15 @@ pub fn search(data: &[u8]) {
     ranges.push((0, u64::MAX));
     let (top, low, high) = (input.word(), input.word(), input.word());
     let image = memory(&mut input, word as usize);
-    find::bins(&image, &ranges, word);
+    let _ = find::bins(&image, &ranges, word, &Control::default());
     for deep in [false, true] {
         for mapped in find::mapped(&image, &ranges, word, 4096, deep) {
             assert!(mapped.base <= mapped.chunk && mapped.chunk < mapped.end);
         }
     }
     assert!(find::stretches(&image, &ranges, word, 4096, top).iter().all(|s| s.0 < s.1));
-    assert!(find::pointers(&image, &ranges, word, low, high, 7).len() <= 7);
+    let found = find::pointers(&image, &ranges, word, &[(low, high)], 7, &Control::default());
+    assert!(found.is_ok_and(|found| found[0].len() <= 7));
     assert!(tcb::find_self_pointers(&image, &ranges, 4, 9, || false).len() <= 9);
     assert!(tcb::find_self_pointers(&image, &ranges, 8, 9, || false).len() <= 9);
     assert!(tcb::find_dtv_pointers(&image, &ranges, 9, || false).len() <= 9);

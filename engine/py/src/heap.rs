@@ -309,9 +309,9 @@ fn report_dict<'py>(py: Python<'py>, report: &RunReport) -> PyResult<Bound<'py, 
 }
 
 #[pyfunction]
-pub fn find_bins(py: Python<'_>, image: &Image, ranges: Ranges, word: u64) -> Vec<u64> {
+pub fn find_bins(py: Python<'_>, image: &Image, ranges: Ranges, word: u64) -> PyResult<Vec<u64>> {
     let ranges = plain(ranges);
-    py.detach(|| find::bins(&image.inner, &ranges, word))
+    watched(py, None, |control| find::bins(&image.inner, &ranges, word, control))
 }
 
 #[pyfunction]
@@ -346,15 +346,21 @@ pub fn find_stretches(
 }
 
 #[pyfunction]
+#[pyo3(signature = (image, ranges, word, wanted, most, progress=None))]
 pub fn find_pointers(
     py: Python<'_>,
     image: &Image,
     ranges: Ranges,
     word: u64,
-    low: u64,
-    high: u64,
+    wanted: Ranges,
     most: usize,
-) -> Vec<u64> {
-    let ranges = plain(ranges);
-    py.detach(|| find::pointers(&image.inner, &ranges, word, low, high, most))
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<Vec<Vec<u64>>> {
+    let (ranges, wanted) = (plain(ranges), plain(wanted));
+    if wanted.windows(2).any(|pair| pair[1].0 < pair[0].1) {
+        return Err(PyValueError::new_err("the ranges that are looked for overlap, or are not in order"));
+    }
+    watched(py, progress.as_ref(), |control| {
+        find::pointers(&image.inner, &ranges, word, &wanted, most, control)
+    })
 }

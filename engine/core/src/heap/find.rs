@@ -2,6 +2,7 @@
 
 use super::space::GRANULE;
 use super::window::Window;
+use super::{Control, Stopped};
 use crate::image::Image;
 
 const PREV_INUSE: u64 = 1;
@@ -16,9 +17,9 @@ const MOST: usize = 1 << 20;
 
 /// Places where `malloc_state.bins` may begin. An empty bin's two links hold the address of the bin seen as a chunk, which is two
 /// words before the links; even a busy arena has dozens of them, and the last bin is always empty.
-pub fn bins(image: &Image, ranges: &[(u64, u64)], word: u64) -> Vec<u64> {
+pub fn bins(image: &Image, ranges: &[(u64, u64)], word: u64, control: &Control) -> Result<Vec<u64>, Stopped> {
     let mut pairs: Vec<u64> = Vec::new();
-    each_block(image, ranges, word, |start, bytes| {
+    each_block(image, ranges, word, control, |start, bytes| {
         for (i, pair) in bytes.windows(2 * word as usize).step_by(word as usize).enumerate() {
             let at = start + i as u64 * word;
             let (fd, bk) = pair.split_at(word as usize);
@@ -26,7 +27,8 @@ pub fn bins(image: &Image, ranges: &[(u64, u64)], word: u64) -> Vec<u64> {
                 pairs.push(at);
             }
         }
-    });
+        true
+    })?;
     let mut out = Vec::new();
     let mut i = 0;
     while i < pairs.len() {
@@ -40,7 +42,7 @@ pub fn bins(image: &Image, ranges: &[(u64, u64)], word: u64) -> Vec<u64> {
         i += within;
     }
     out.dedup();
-    out
+    Ok(out)
 }
 
 /// An mmapped chunk.
@@ -194,35 +196,67 @@ fn stretch(window: &mut Window, first: u64, end: u64, word: u64, page: u64, top:
     None
 }
 
-/// Addresses of words whose value lies in `[lo, hi)`: who points there. At most `most` of them.
-pub fn pointers(image: &Image, ranges: &[(u64, u64)], word: u64, lo: u64, hi: u64, most: usize) -> Vec<u64> {
-    let mut out = Vec::new();
-    each_block(image, ranges, 0, |start, bytes| {
+/// For each of the `wanted` ranges `[lo, hi)`, which are in order and do not overlap: addresses of words whose value lies in it, at
+/// most `most`. Who points there, for many places in one pass.
+pub fn pointers(
+    image: &Image,
+    ranges: &[(u64, u64)],
+    word: u64,
+    wanted: &[(u64, u64)],
+    most: usize,
+    control: &Control,
+) -> Result<Vec<Vec<u64>>, Stopped> {
+    let mut found = vec![Vec::new(); wanted.len()];
+    let mut unfilled = if most == 0 { 0 } else { wanted.len() };
+    let (Some(&(low, _)), Some(&(_, high))) = (wanted.first(), wanted.last()) else { return Ok(found) };
+    each_block(image, ranges, 0, control, |start, bytes| {
         for (i, value) in bytes.chunks_exact(word as usize).enumerate() {
-            if little(value).wrapping_sub(lo) < hi.saturating_sub(lo) && out.len() < most {
-                out.push(start + i as u64 * word);
+            let value = little(value);
+            if value < low || value >= high {
+                continue;
+            }
+            let Some(place) = wanted.partition_point(|&(lo, _)| lo <= value).checked_sub(1) else { continue };
+            if value < wanted[place].1 && found[place].len() < most {
+                found[place].push(start + i as u64 * word);
+                unfilled -= usize::from(found[place].len() == most);
             }
         }
-    });
-    out
+        unfilled > 0
+    })?;
+    Ok(found)
 }
 
-/// Hands out the readable bytes of the ranges, in blocks of 1 MiB, each with the first `overlap` bytes of the next.
-fn each_block(image: &Image, ranges: &[(u64, u64)], overlap: u64, mut each: impl FnMut(u64, &[u8])) {
+/// Hands out the readable bytes of the ranges, in blocks of 1 MiB, each with the first `overlap` bytes of the next, for as long as
+/// `each` asks for more.
+fn each_block(
+    image: &Image,
+    ranges: &[(u64, u64)],
+    overlap: u64,
+    control: &Control,
+    mut each: impl FnMut(u64, &[u8]) -> bool,
+) -> Result<(), Stopped> {
     const BLOCK: u64 = 1 << 20;
     let mut buffer = vec![0u8; (BLOCK + overlap) as usize];
     for (start, end) in userland(ranges) {
         for (from, to) in image.covered(start, end) {
             let mut at = from.next_multiple_of(8);
             while at < to {
+                if control.cancelled() {
+                    return Err(Stopped::Cancelled);
+                }
                 let want = (to - at).min(BLOCK + overlap) as usize;
                 let got = image.read(at, &mut buffer[..want]);
-                each(at, &buffer[..got]);
+                if !each(at, &buffer[..got]) {
+                    return Ok(());
+                }
                 // Nothing is sought in a hole; whole pages keep the blocks aligned as they were.
-                at += BLOCK.max(image.data_from(at + BLOCK, to).saturating_sub(at) & !0xfff);
+                let step = BLOCK.max(image.data_from(at + BLOCK, to).saturating_sub(at) & !0xfff);
+                control.add(step.min(to - at));
+                at += step;
             }
         }
     }
+    Ok(())
 }
 
 /// The ranges as far as they lie in the lower half of the address space, where processes live: so that sums do not wrap.
