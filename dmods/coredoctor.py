@@ -22,10 +22,10 @@ def findings(target: Target) -> Iterator[Finding]:
     yield from _files(target)
     target.image()  # the rest of the notes come with it; they are shown as ever
     truncated = any(note.startswith("the core is truncated") for note in target.notes)
-    missing = _missing(target)
+    missing = _missing(target) if target.path else {}
     for kind, size in missing.items():
         yield Finding("not in the core", f"{size} bytes of {kind}", _WHOLE if truncated else _FILTER)
-    if not missing:
+    if target.path and not missing:
         yield Finding("memory", "all that the process could write is in the core")
     yield from _heap(target)
 

@@ -7,6 +7,8 @@ exception that reaches a front end is a defect of dmods and keeps its traceback.
 
 from __future__ import annotations
 
+ASK_WHATIS = "`whatis` says what it is (in gdb: `mdb whatis`)"  # the second line of many a UsageError
+
 
 class DmodsError(Exception):
     """Base of every error that dmods raises on purpose."""

@@ -337,7 +337,8 @@ def named(target: Target, text: str) -> Entry:
     if found is not None:
         return found
     if block is None:
-        raise UsageError(f"{text} is no bufctl and in no buffer", "`mdb whatis` says what it is")
+        how = "give what findleaks shows as BUFCTL, or an address in a buffer; `walk bufctl` lists all"
+        raise UsageError(f"{text} is no bufctl and in no buffer", how)
     if block.state == heap.FREE:
         raise UserError(f"the buffer at {block.address:#x} is free, and the log does not go back to it", HOW_LOG)
     why = "only samples were recorded" if records.sampled else "it may be older than the auditor"

@@ -9,7 +9,7 @@ from typing import Callable, Optional
 from dmods import heap as heaps
 from dmods import records as allocation_records
 from dmods.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
-from dmods.errors import UsageError
+from dmods.errors import ASK_WHATIS, UsageError
 from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, Block, ProcessHeap
 from dmods.jemalloc import stats
 from dmods.jemalloc.heap import first_arena
@@ -111,7 +111,7 @@ def _recorded_leaks(target: Target, within: Optional[int], brief: bool) -> Rows:
     entry = heap.records.at(within)
     block = heap.block_at(entry.address if isinstance(entry, Record) else within)
     if block is None or block.state not in (DIRECT, INDIRECT):
-        raise UsageError(f"{within:#x} is in no leaked block, nor the bufctl of one", "`whatis` says what it is")
+        raise UsageError(f"{within:#x} is in no leaked block, nor the bufctl of one", ASK_WHATIS)
     return _with_bufctls(heap, heap.blocks(DIRECT), block)
 
 
@@ -158,7 +158,7 @@ def _leaked(*states: int) -> Callable[[Target, Optional[int], bool], Rows]:
             return _blocks(heap, [EVERYWHERE], states, brief)
         block = heap.block_at(within)
         if block is None or block.state not in (DIRECT, INDIRECT):
-            raise UsageError(f"{within:#x} is in no leaked block", "`whatis` says what it is")
+            raise UsageError(f"{within:#x} is in no leaked block", ASK_WHATIS)
         alike = (
             other.address
             for other in heap.blocks(*states)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ from fixtures.cores import check_core_pattern
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAKED = "Total       3 buffers, 3096 bytes"  # fixtures/tutorial.c: three of 1024, which malloc rounds up to 1032
+# It says when it is ready, and then sleeps until it is killed.
+CRASH = """crash() {
+    coproc "${@:2}"
+    read -r _ <&"${COPROC[0]}"
+    until [[ $(</proc/$COPROC_PID/stat) == *') S '* ]]; do sleep 0.05; done
+    kill -ABRT $COPROC_PID
+    wait $COPROC_PID
+    mv core* $1
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -32,26 +42,27 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=installed.PYTHONS)
 def machine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, program: Path
-) -> installed.Machine:
+) -> Iterator[installed.Machine]:
     """With the wheel in ~/env, two cores of the tutorial (core.1604: started by `dmods run`), and a kernel's dump."""
     check_core_pattern()
     release: str = request.param
     guest = kernel.guest("6.1", crash="null")
     home = tmp_path_factory.mktemp("home") / "you"
     # As kdump-tools and the kernel's debug package would have it.
-    mounts = [(guest.directory, "/var/crash"), (guest.vmlinux.parents[1], "/usr/lib/debug")]
+    mounts = [(guest.directory, "/var/crash"), (guest.vmlinux.parent, "/usr/lib/debug")]
+    mounts.append((installed.needs(release), "/mnt"))
     one = installed.machine(release, home, mounts)
     shutil.copy(program, home)
     shutil.copy(installed.wheel(), home)
-    shutil.copytree(installed.needs(release), home / "needs")
     done = one.run(
-        "python3 -m venv env && env/bin/pip --disable-pip-version-check install -q --no-index --find-links needs "
-        '"$(echo dmods-*.whl)[drgn]" && rm -r needs dmods-*.whl && ulimit -c unlimited || exit; '
-        "timeout -s ABRT 1 ./tutorial; mv core* kept.1603; "
-        "timeout -s ABRT 1 env/bin/dmods run -- ./tutorial; mv core* core.1604; mv kept.1603 core.1603"
+        "python3 -m venv env && env/bin/pip --disable-pip-version-check install -q --no-index --find-links /mnt "
+        '"$(echo dmods-*.whl)[drgn]" && rm dmods-*.whl && ulimit -c unlimited || exit; '
+        f"{CRASH}\ncrash kept.1603 ./tutorial; crash kept.1604 env/bin/dmods run -- ./tutorial; "
+        "for number in 1603 1604; do mv kept.$number core.$number; done"
     )
     assert (home / "core.1604").exists(), done.stdout + done.stderr
-    return one
+    yield one
+    shutil.rmtree(home)
 
 
 def answer(machine: installed.Machine, command: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Optional
 
 from dmods import records
@@ -60,9 +61,10 @@ def thread_meant(target: Target, found: Records, text: str) -> tuple[str, Option
         number = None
     if any(recording.threads_called(text, number) for recording in found.recordings):
         return text, number
-    number = target.evaluate(text)  # in gdb: $fs_base, pthread_self()
-    if any(recording.threads_called(text, number) for recording in found.recordings):
-        return text, number
+    with suppress(UsageError):  # in gdb: $fs_base, pthread_self()
+        number = target.evaluate(text)
+        if any(recording.threads_called(text, number) for recording in found.recordings):
+            return text, number
     known = sorted({t.tid for recording in found.recordings for t in recording.threads if t.tid is not None})
     some = ", ".join(map(str, known[:8])) + (", ..." if len(known) > 8 else "")
     raise UsageError(f"no thread {text} ever allocated or freed anything", f"those that did: {some or 'none'}")

@@ -13,7 +13,7 @@ from dmods.blocks import arena_name
 from dmods.callers import UNKNOWN, Callers
 from dmods.command import Argument, Command, positive
 from dmods.content import look
-from dmods.errors import UsageError
+from dmods.errors import ASK_WHATIS, UsageError
 from dmods.heap import DIRECT, INDIRECT, Leaks, ProcessHeap
 from dmods.jemalloc import heap as jemalloc
 from dmods.leakgroups import LeakGroup
@@ -109,7 +109,7 @@ def _only(heap: ProcessHeap, callers: Callers, groups: list[LeakGroup], text: st
     block = heap.block_at(entry.address if isinstance(entry, Record) else address)
     if block is not None:
         if block.state not in (DIRECT, INDIRECT):
-            raise UsageError(f"the block at {block.address:#x} is not leaked", "`whatis` says what it is")
+            raise UsageError(f"the block at {block.address:#x} is not leaked", ASK_WHATIS)
         return [leakgroups.of_block(heap, callers, block)]
     if not heap.records:
         report.notes.append(

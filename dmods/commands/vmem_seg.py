@@ -10,7 +10,7 @@ from dmods import records
 from dmods.callers import Callers
 from dmods.command import Argument, Command
 from dmods.commands.bufctl import ADDRESS
-from dmods.errors import UsageError
+from dmods.errors import ASK_WHATIS, UsageError
 from dmods.heap import Block
 from dmods.records import Record
 from dmods.recordviews import CALLER, REQUESTED, stack_table
@@ -49,7 +49,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     record = entry if isinstance(entry, Record) else None
     block = heap.block_at(record.address if record is not None else address)
     if block is None or block.state == heaps.FREE:
-        raise UsageError(f"{args.address} is in no buffer", "`mdb whatis` says what it is")
+        raise UsageError(f"{args.address} is in no buffer", ASK_WHATIS)
     if not block.single:
         raise UsageError(f"{args.address} is of a buffer that is not oversized", f"bufctl_audit {args.address}")
     callers = Callers(target)
