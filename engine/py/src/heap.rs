@@ -360,7 +360,5 @@ pub fn find_pointers(
     if wanted.windows(2).any(|pair| pair[1].0 < pair[0].1) {
         return Err(PyValueError::new_err("the ranges that are looked for overlap, or are not in order"));
     }
-    watched(py, progress.as_ref(), |control| {
-        find::pointers(&image.inner, &ranges, word, &wanted, most, control)
-    })
+    watched(py, progress.as_ref(), |control| find::pointers(&image.inner, &ranges, word, &wanted, most, control))
 }
