@@ -53,6 +53,6 @@ class KernelDumpError(UserError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path} is the dump of a kernel, and this is for processes",
+            f"{path} is a kernel dump, and this is for processes",
             f"for kernels: `dmods memstat {path}`, panicinfo, stacks, ...; in drgn: drgn -c {path} NAME",
         )
