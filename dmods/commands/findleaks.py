@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Optional
 
 from dmods import heap as heaps
-from dmods import leakgroups
+from dmods import leakgroups, signalstacks
 from dmods.blocks import arena_name
 from dmods.callers import UNKNOWN, Callers
 from dmods.command import Argument, Command, positive
@@ -75,6 +75,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.notes.extend(heap.roots.notes)
     groups = leakgroups.groups(heap, callers)
     report.notes.extend(heap.records.notes)
+    report.notes.extend(signalstacks.notes(target, leaks))
     if args.what is not None:
         groups = _only(heap, callers, groups, args.what, report)
     shown = groups if args.top is None else _largest(groups, args.top)

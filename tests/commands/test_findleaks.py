@@ -17,6 +17,7 @@ from dmods.errors import UsageError
 from fixtures import audited, cores
 from fixtures.truth import Truth
 from tests.auditkit import Told, answer, callers, functions, text
+from tests.corekit import compile_c, kernel_core
 
 
 def leaked_groups(told: dict[int, Told]) -> dict[tuple[int, str, int], list[Told]]:
@@ -187,3 +188,34 @@ def test_without_the_auditor_one_line_says_how_to_know_callers() -> None:
     report = answer(target, "findleaks", "main")
     assert any("dmods run -- PROG" in note for note in report["notes"])
     assert {row["caller"] for row in answer(target, "findleaks")["tables"]["leaks"]} == {"?"}
+
+
+SIGNAL_STACK = r"""
+#include <signal.h>
+#include <stdlib.h>
+__attribute__((noinline)) static void set(size_t size) {
+    stack_t stack = {.ss_size = size, .ss_sp = malloc(size)};
+    sigaltstack(&stack, NULL);
+    *(void *volatile *)&stack.ss_sp = NULL;
+}
+__attribute__((noinline)) static void wipe(void) {
+    volatile char frame[4096];
+    for (int i = 0; i < 4096; i++)
+        frame[i] = 0;
+}
+int main(int argc, char **argv) {
+    set(atoi(argv[argc - 1]));
+    wipe();
+    abort();
+}
+"""
+
+
+@pytest.mark.parametrize(("size", "said"), [(8192, True), (65536, True), (5000, False)])
+def test_what_may_be_an_alternate_signal_stack_is_said_to_be(tmp_path: Path, size: int, said: bool) -> None:
+    source = tmp_path / "stack.c"
+    source.write_text(SIGNAL_STACK)
+    program = compile_c(source, tmp_path / "stack")
+    report = answer(CoreFile(str(kernel_core(program, tmp_path, str(size)))), "findleaks")
+    assert report["totals"]["direct_count"] == 1
+    assert any("alternate signal stack" in note for note in report["notes"]) == said

@@ -61,16 +61,21 @@ pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: 
     let mut out = Vec::new();
     let mut window = Window::new(image);
     for (start, end) in userland(ranges) {
-        let mut base = start;
+        let (mut base, mut floor) = (start, start);
         // What a dump says of a mapping's size costs nothing: only where it has bytes is anything tried.
         while let Some(at) = image.next(base).filter(|&at| at < end).map(|at| at.next_multiple_of(page)) {
             if at >= end || out.len() >= MOST || (at != base && base != start && !deep) {
                 break;
             }
             base = at;
-            match mapped_at(&mut window, base, end, word, page) {
+            let found = if deep {
+                mapped_in_page(&mut window, base, floor, end, word, page)
+            } else {
+                mapped_at(&mut window, base, end, word, page)
+            };
+            match found {
                 Some(found) => {
-                    base = found.end;
+                    (base, floor) = (found.end, found.end);
                     out.push(found);
                 }
                 None if deep => base = next_page(image, &mut window, base, end, page),
@@ -101,6 +106,31 @@ fn mapped_at(window: &mut Window, base: u64, end: u64, word: u64, page: u64) -> 
             None => true,
         })
         .or(plain)
+}
+
+/// The same where `base` may be any page of the range, free memory from `floor` on before it: only words of this page are looked at, so
+/// that a gigabyte of other memory costs no more than reading it.
+fn mapped_in_page(window: &mut Window, base: u64, floor: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
+    let header = 2 * word;
+    let plain_at = (base + header).next_multiple_of(GRANULE) - header;
+    if mapped_chunk(window, plain_at, base, end, word, page).is_some() {
+        return mapped_at(window, base, end, word, page);
+    }
+    // What memalign moved up is aligned to a page or more, and so ends one with its header, however far its mapping's start is; or it is
+    // within the mapping's first page.
+    let last = base.checked_add(page)?.checked_sub(header)?;
+    let lead = window.word(last, word)? & !1;
+    let begin = last.checked_sub(lead).filter(|&begin| begin % page == 0 && (floor..=base).contains(&begin));
+    let far = begin.and_then(|begin| mapped_chunk(window, last, begin, end, word, page));
+    far.or_else(|| {
+        let aligned = (5..page.trailing_zeros()).map(|bits| 1u64 << bits).flat_map(|align| {
+            let user = (plain_at + header).next_multiple_of(align);
+            [user - header, user + align - header]
+        });
+        aligned
+            .filter(|&chunk| plain_at < chunk && chunk < last)
+            .find_map(|chunk| mapped_chunk(window, chunk, base, end, word, page))
+    })
 }
 
 fn mapped_chunk(window: &mut Window, chunk: u64, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
@@ -266,4 +296,53 @@ pub(super) fn userland(ranges: &[(u64, u64)]) -> impl Iterator<Item = (u64, u64)
 
 fn little(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{Segment, Source};
+
+    const BASE: u64 = 0x7f00_0000_0000;
+    const PAGES: u64 = 64;
+
+    /// A range of other memory with mmapped chunks at some pages, each as (base, chunk, end).
+    fn image(made: &[(u64, u64, u64)], fill: u8, header_stays: bool) -> Image {
+        let mut bytes = vec![fill; (PAGES * 4096) as usize];
+        let mut put = |at: u64, value: u64| {
+            let at = (at - BASE) as usize;
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        };
+        for &(base, chunk, end) in made {
+            if header_stays {
+                put(base, 0);
+                put(base + 8, (end - base) | 2);
+            }
+            put(chunk, chunk - base);
+            put(chunk + 8, (end - chunk) | 2);
+        }
+        let end = BASE + bytes.len() as u64;
+        let segment = Segment { start: BASE, end, source: Source::Bytes(bytes.into()) };
+        Image::new(&[], vec![segment]).expect("no files")
+    }
+
+    #[test]
+    fn mapped_chunks_are_found_behind_other_memory_however_they_were_aligned() {
+        let page = |n: u64| BASE + n * 4096;
+        let made = [
+            (page(3), page(3), page(5)),              // as malloc has it
+            (page(5), page(5) + 48, page(6)),         // moved up to 64 bytes
+            (page(9), page(9) + 2048 - 16, page(12)), // to 2 KiB
+            (page(12), page(13) - 16, page(20)),      // to a page
+            (page(21), page(32) - 16, page(33)),      // to 32 pages
+            (page(40), page(48) - 16, page(PAGES)),   // to 16 pages
+        ];
+        for fill in [0, 0x41] {
+            for header_stays in [true, false] {
+                let found = mapped(&image(&made, fill, header_stays), &[(BASE, page(PAGES))], 8, 4096, true);
+                let found: Vec<_> = found.iter().map(|m| (m.base, m.chunk, m.end)).collect();
+                assert_eq!(found, made, "fill {fill:#x}, header stays: {header_stays}");
+            }
+        }
+    }
 }

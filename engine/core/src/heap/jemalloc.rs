@@ -199,6 +199,12 @@ impl Search<'_> {
         if edata == 0 || edata % layout.alignment != 0 {
             return None;
         }
+        // What is in use is a slab of a small size class or no slab of a large one, and what is not has a class beyond all: a plain
+        // pointer, as other programs' tables are full of, is neither, and needs no look at what it leads to.
+        let (class, slab) = (part(entry, layout.leaf_szind), part(entry, layout.leaf_slab));
+        if layout.entry == 8 && slab == 0 && class < layout.bins as u64 {
+            return None;
+        }
         let address = self.window.word(edata.checked_add(8 * E_ADDR as u64)?, 8)?;
         let below: u32 = layout.levels[1..].iter().sum();
         let key = address / PAGE;
@@ -207,7 +213,8 @@ impl Search<'_> {
     }
 }
 
-/// All extents of the tree with that root. With `most`, about so many (to try a layout).
+/// All extents of the tree with that root. With `most`, about so many (to try a layout); and not many more entries than that are looked
+/// at, since what is no tree of jemalloc's leads to millions of no extents (CPython's tree of its arenas does).
 pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: &Control) -> Result<Extents, Stopped> {
     let mut out = Extents { sizes: layout.sizes.clone(), ..Default::default() };
     let mut tables = vec![(0, root)];
@@ -218,7 +225,7 @@ pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: 
     let mut reader = Reader { layout, window: Window::new(image), seen: HashSet::new(), last: 0 };
     let last = layout.levels.len() - 1;
     for (path, leaf) in tables {
-        if out.all.len() >= most {
+        if out.is_enough(most) {
             break;
         }
         each_word(image, leaf, leaf.saturating_add(layout.table(last)), BLOCK, |at, entry| {
@@ -226,7 +233,7 @@ pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: 
                 let page = ((path << layout.levels[last]) | ((at - leaf) / layout.entry)) * PAGE;
                 reader.entry(&mut out, page, entry, at);
             }
-            out.all.len() < most && !control.cancelled()
+            !out.is_enough(most) && !control.cancelled()
         });
         if control.cancelled() {
             return Err(Stopped::Cancelled);
@@ -371,6 +378,11 @@ fn bitmap(words: &[u64; EDATA_WORDS], slots: usize) -> [u64; SLOTS / 64] {
 }
 
 impl Extents {
+    /// Whether a taste of `most` extents has shown what it can.
+    fn is_enough(&self, most: usize) -> bool {
+        self.all.len() >= most || self.entries >= (most as u64).saturating_mul(4)
+    }
+
     fn fault(&mut self, fault: Fault, what: u64, at: u64) {
         self.fault_count += 1;
         if self.faults.len() < DESCRIBED {
