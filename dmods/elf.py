@@ -18,7 +18,6 @@ Read = Callable[[int, int], bytes]
 
 ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
 PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 3, 4, 6, 7
-PT_GNU_RELRO = 0x6474E552
 PF_X, PF_W, PF_R = 1, 2, 4
 NT_GNU_BUILD_ID = 3
 PAGE = 4096  # the least page size: what is aligned to a larger one is aligned to it as well

@@ -79,19 +79,21 @@ def _is_empty(target: Target, sp: int, end: int) -> bool:
 def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
     """Readable memory that can hold a pointer which the program wrote."""
     from_files, left_out = 0, 0
-    sealed = Ranges(_sealed(target))
+    written = Ranges(_writable_segments(target))
     kernels = {
         module.start for module in target.modules() if module.path == VDSO
     }  # code and tables, never the program's
     for mapping in target.mappings():
-        if "r" not in mapping.flags or mapping.start in kernels:
+        if mapping.start in kernels:
             continue
         if mapping.dumped and ("w" in mapping.flags or mapping.path is None):
+            # Whatever may be done with it now: programs lock memory away (PROT_NONE, PROT_EXEC) that they have written.
             yield mapping.start, mapping.start + mapping.dumped
         elif "w" not in mapping.flags:
             # Code and constants hold no pointer to the heap (gdb's gcore dumps them all the same), but numbers that
-            # look like one where the heap lies low. What is read-only now and was written before is RELRO.
-            yield from sealed.within(mapping.start, mapping.end)
+            # look like one where the heap lies low. What was written before it was made read-only is in segments that
+            # their file has as writable.
+            yield from written.within(mapping.start, mapping.end)
         elif mapping.path is None or from_files + mapping.size <= _MOST_FROM_FILES:
             from_files += mapping.size if mapping.path is not None else 0
             yield mapping.start, mapping.end
@@ -103,8 +105,9 @@ def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
         )
 
 
-def _sealed(target: Target) -> Iterator[tuple[int, int]]:
-    """PT_GNU_RELRO of every module: written by the dynamic linker and by constructors, then made read-only."""
+def _writable_segments(target: Target) -> Iterator[tuple[int, int]]:
+    """Of every module. PT_GNU_RELRO is a part of one that the dynamic linker makes read-only when constructors' turn
+    comes; a program may do so with others of its data."""
     for module in target.modules():
 
         def at(offset: int, size: int, start: int = module.start) -> bytes:
@@ -115,7 +118,7 @@ def _sealed(target: Target) -> Iterator[tuple[int, int]]:
         except DmodsError:
             continue
         for segment in header.segments:
-            if segment.type == elf.PT_GNU_RELRO:
+            if segment.type == elf.PT_LOAD and segment.flags & elf.PF_W:
                 yield segment.vaddr + module.bias, segment.vaddr + module.bias + segment.memsz
 
 
@@ -182,5 +185,5 @@ def without(mappings: Iterable[AddressRange], ranges: Iterable[tuple[int, int]])
 
 
 def readable(mappings: Iterable[AddressRange]) -> list[tuple[int, int]]:
-    """All readable mappings, for a search that leaves nothing out."""
-    return [(m.start, m.end) for m in mappings if "r" in m.flags]
+    """All mappings that can be read, by the program or in the dump, for a search that leaves nothing out."""
+    return [(m.start, m.end) for m in mappings if "r" in m.flags or m.dumped]

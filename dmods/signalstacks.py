@@ -1,8 +1,8 @@
 """Alternate signal stacks: blocks that only the kernel points to.
 
-``sigaltstack`` tells the kernel where a thread's is, and many a program forgets it then (Erlang's schedulers take theirs
-from malloc). The kernel writes it into no core, but for a thread that was handling a signal there: so such a block
-cannot be told from a leak. What can be said is that a group of leaks looks like them.
+``sigaltstack`` tells the kernel where a thread's is, and many a program forgets it then (Erlang's schedulers take
+theirs from malloc). The kernel writes it into no core, but for a thread that was handling a signal there: so such a
+block cannot be told from a leak. What can be said is that a group of leaks looks like them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _CALL = b"\0sigaltstack\0"
 
 
 def notes(target: Target, leaks: Leaks) -> Iterator[str]:
-    """Of each size of leaks that are no more than there are threads, keep nothing alive, and are as large as such stacks
-    are; where a module calls ``sigaltstack`` at all."""
+    """Of each size of leaks that are no more than there are threads, keep nothing alive, and are as large as such
+    stacks are; where a module calls ``sigaltstack`` at all."""
     threads = len(target.threads())
     alike = [
         group
