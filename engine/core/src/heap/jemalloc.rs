@@ -199,12 +199,6 @@ impl Search<'_> {
         if edata == 0 || edata % layout.alignment != 0 {
             return None;
         }
-        // What is in use is a slab of a small size class or no slab of a large one, and what is not has a class beyond all: a plain
-        // pointer, as other programs' tables are full of, is neither, and needs no look at what it leads to.
-        let (class, slab) = (part(entry, layout.leaf_szind), part(entry, layout.leaf_slab));
-        if layout.entry == 8 && slab == 0 && class < layout.bins as u64 {
-            return None;
-        }
         let address = self.window.word(edata.checked_add(8 * E_ADDR as u64)?, 8)?;
         let below: u32 = layout.levels[1..].iter().sum();
         let key = address / PAGE;
