@@ -235,8 +235,8 @@ pub fn size_of<I: Index, const P: usize>(
         return placed.run.usable;
     }
     let end = space.address(run, next_start(regions, granule)).min(used_end[run]);
-    // A chunk's last word is lent to it by the next one: usable = size - SIZE_SZ. Fenceposts lie behind the used end.
-    end.saturating_sub(space.address(run, granule) + Space::<P>::WORD)
+    // A chunk's last word is lent to it by the next one: usable = size - SIZE_SZ.
+    (end - space.address(run, granule)).saturating_sub(Space::<P>::WORD)
 }
 
 impl<I: Index, const P: usize> Tables<I, P> {
@@ -269,8 +269,12 @@ impl<I: Index, const P: usize> Tables<I, P> {
     pub fn find(&self, address: u64) -> Option<Block> {
         let run = self.space.run_of(address)?;
         let granule = self.chunk_of_word(Space::<P>::word_in(&self.space.runs[run], address))?;
+        // Behind the last block are fenceposts and the sentinel, which have no size.
+        if !self.in_use_range(run, granule) {
+            return None;
+        }
         let block = self.block(run, granule);
-        (address < block.address + block.size && self.in_use_range(run, granule)).then_some(block)
+        (address < block.address + block.size).then_some(block)
     }
 
     /// The block of glibc's whose chunk begins exactly at `chunk`.

@@ -183,7 +183,7 @@ impl World {
             at += size;
         }
         let fenced = kind == Kind::Thread && dice.one_in(2);
-        let end = if fenced { at + 2 * header } else { at };
+        let end = if fenced { (at + 2 * header).next_multiple_of(16) } else { at }; // a heap ends with a page
         self.memory.push(Memory { start, bytes: vec![0; (end + 4 * header - start) as usize] });
         let run = self.runs.len();
         let mut in_use = 1;
