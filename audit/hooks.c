@@ -167,6 +167,15 @@ static void *reallocate_recorded(void *p, size_t size, uintptr_t frame_pointer) 
     return NULL;
 }
 
+/* Whoever was handed a function's frame may not be jumped to at its end: on AArch64 a frame's record lies at its lowest
+ * address, and is gone with it. (On x86-64 it lies where the next function's will.) */
+HOT void *returned(void *p) {
+#if defined __aarch64__
+    __asm__("" : "+r"(p));
+#endif
+    return p;
+}
+
 HOT void *reallocate(void *p, size_t size, uintptr_t frame_pointer) {
     if (unlikely(p == NULL))
         return given(mode() == MODE_BOOT ? malloc_otherwise(size, 0) : below.malloc(padded(size)), size, 0,
@@ -181,7 +190,7 @@ HOT void *reallocate(void *p, size_t size, uintptr_t frame_pointer) {
                                : reallocate_sampled(p, size, frame_pointer);
 }
 
-EXPORT void *realloc(void *p, size_t size) { return reallocate(p, size, FRAME_POINTER); }
+EXPORT void *realloc(void *p, size_t size) { return returned(reallocate(p, size, FRAME_POINTER)); }
 
 EXPORT void *reallocarray(void *p, size_t count, size_t each) {
     size_t size;
@@ -189,7 +198,7 @@ EXPORT void *reallocarray(void *p, size_t count, size_t each) {
         errno = ENOMEM;
         return NULL;
     }
-    return reallocate(p, size, FRAME_POINTER);
+    return returned(reallocate(p, size, FRAME_POINTER));
 }
 
 EXPORT void *memalign(size_t alignment, size_t size) {

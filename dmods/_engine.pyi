@@ -220,6 +220,13 @@ class Records:
     def log(self, before: int, most: int, freed: bool | None = None, threads: list[int] | None = None) -> list[LogRow]:
         """Up to ``most`` transactions with a lower sequence than ``before``, newest first."""
 
+    def newest(
+        self, freed: bool, threads: list[int], most: int
+    ) -> tuple[int, int, list[tuple[int, int, int, int, int, int]]]:
+        """What these threads allocated (and is still there) or freed (as far as the log goes back): how often, how many
+        bytes, and the newest of it, newest first, as (where the record or transaction lies, block, size, time, stack,
+        thread)."""
+
     def users(self) -> list[tuple[int, int, int, float, float, int, int, RecordRow]]:
         """By stack, biggest first: (stack, records, their bytes, how many blocks and bytes they stand for, least and
         largest size, the oldest record)."""
@@ -238,11 +245,11 @@ def read_audit(
     """The auditor's tables (audit/format.h), each read once.
 
     ``shadow``: (top, [top_shift, top_count, middle_shift, middle_count, granule_shift, leaf_records, record_size,
-    offset_shift], bits of live, offset, stack, thread, size and time); ``stacks``: (chunks, chunk_shift, chunk_count,
-    entry_size, count); ``log`` and ``contents``: (entries, capacity, entry_size); ``clock``: (ns of time 0, shift,
-    numerator, denominator); at most ``frames`` frames of a stack.
+    offset_shift], bits of live, offset, stack, thread, size, time and freed); ``stacks``: (chunks, chunk_shift,
+    chunk_count, entry_size, count); ``log`` and ``contents``: (entries, capacity, entry_size); ``clock``: (ns of time
+    0, shift, numerator, denominator); at most ``frames`` frames of a stack.
     Also gives whether the numbers of shadow, stacks and log made no sense; how many tables were not (wholly) in the
-    dump; and how many entries contradicted themselves.
+    dump; and how many entries contradicted themselves. What records of freed blocks say extends the log into the past.
     """
 
 def group_leaks(recorders: list[Records], blocks: list[Block]) -> list[LeakGroup]:

@@ -18,6 +18,7 @@ MAGIC = b"DMODS-AUDIT-ROOT"
 VERSION = 1
 OFF, STARTING, RECORDING, STOPPED = range(4)
 _PAGE = 4096
+_GUARDS = 1  # DMODS_AUDIT_GUARDS
 _TICKS = 1  # DMODS_AUDIT_CLOCK_TICKS
 _BOOTSTRAP = 6  # DMODS_AUDIT_RANGE_BOOTSTRAP: the program's blocks, not the auditor's memory
 _MOST_ROOTS = 64  # places with the magic that are looked at
@@ -61,6 +62,7 @@ class Root(NamedTuple):
     size: int
     state: int
     text: str
+    guards: bool  # freed blocks keep their records
     frames: int
     sample: int
     clock_kind: int
@@ -80,7 +82,7 @@ class Root(NamedTuple):
 
 
 _HEAD = struct.Struct("<16s3I4x")
-_OPTIONS = struct.Struct("<256s4xI3QI12x")
+_OPTIONS = struct.Struct("<256s2I3QI12x")
 _CLOCK = struct.Struct("<2I10Q")
 _SHADOW = struct.Struct("<Q8I24B")
 _TABLE = struct.Struct("<Q3I4xQ")
@@ -88,7 +90,7 @@ _RING = struct.Struct("<2QI4xQ")
 _ARRAY = struct.Struct("<QI4xQ")
 _FIGURES = struct.Struct("<12Q")
 _STATUS = struct.Struct("<256s16x")
-_LATER = struct.Struct("<8xqQ")
+_LATER = struct.Struct("<4B4xqQ")
 _PARTS = (_HEAD, _OPTIONS, _CLOCK, _SHADOW, _TABLE, _TABLE, _RING, _RING, _ARRAY, _FIGURES, _STATUS, _LATER)
 SIZE = sum(part.size for part in _PARTS)
 _THREAD = struct.Struct("<2I2Q16s")
@@ -106,16 +108,16 @@ def parse(data: bytes) -> Optional[Root]:
     for part in _PARTS[1:]:
         fields.append(part.unpack_from(data, at))
         at += part.size
-    (text, frames, sample, *_more), clock, shadow, stacks, threads, log, contents, ranges, figures, (status,), tls = (
-        fields
-    )
+    options, clock, shadow, stacks, threads, log, contents, ranges, figures, (status,), later = fields
+    text, flags, frames, sample, *_more = options
     moments = [Moment(*clock[index : index + 3]) for index in (2, 6, 9)]
-    bits = shadow[9:]
+    bits = shadow[9:] + later[:4]
     return Root(
         version,
         size,
         state,
         _text(text),
+        bool(flags & _GUARDS),
         frames,
         sample,
         clock[0],
@@ -131,7 +133,7 @@ def parse(data: bytes) -> Optional[Root]:
         figures[1],
         figures[2],
         _text(status),
-        (tls[0], tls[1]),
+        (later[4], later[5]),
     )
 
 
@@ -213,7 +215,7 @@ def _recording(target: Target, root: Root) -> Recording:
         scratch=[(p + offset, p + offset + size) for p in pointers if p and plausible],
         mean=root.sample,
         epoch=root.latest.realtime - root.latest.monotonic if root.latest.monotonic else None,
-        log=root.log.capacity > 0,
+        log=root.log.capacity > 0 or root.guards,
         notes=notes,
     )
 

@@ -173,10 +173,10 @@ class Places:
         for order, one in enumerate(self.heap.jemallocs):
             extent = one.extents.at(address)
             if extent is not None:
-                _edata, start, size, arena, state, size_class, slab = extent
-                base = start // 4096 * 4096
+                _edata, start, size, arena, state, _size_class, slab = extent
+                base = start // one.layout.page_size * one.layout.page_size
                 what = "a slab" if slab else "an extent"
-                used = "in use" if size_class is not None and state == 0 else STATES[min(state, len(STATES) - 1)]
+                used = STATES[state]
                 name = f"{what} of arena {arena_name(first_arena(order) + arena)}"
                 text = f"in {name}, {base:#x}-{base + size:#x}, {used}, but in no block"
                 return Place("slack", text, f"{name}, {used}", holds=False)

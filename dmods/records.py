@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dmods._engine import LogRow, RecordRow
 
 _BATCH = 65536
+_EVERYTHING = 1 << 62
 _MOST_HISTORY = 4096  # transactions of one block that are listed
 HOW = "next time start the program with `dmods run -- PROG ARGS...`: the auditor then records every allocation"
 
@@ -170,6 +171,19 @@ class User:
         return Stack(*self.recording.rows.stack(self.stack_key))
 
 
+EventRow = tuple[int, int, int, int, int, int]
+
+
+@dataclass
+class Newest:
+    """Sums over everything; of each recording that has some the newest events, newest first, as (where the record or
+    transaction lies, block, bytes asked for, time, stack key, thread's number)."""
+
+    count: int = 0
+    bytes: int = 0
+    events: list[tuple[Recording, Sequence[EventRow]]] = field(default_factory=list)
+
+
 class Records:
     """All recordings of a process: none, mostly."""
 
@@ -225,25 +239,32 @@ class Records:
                 return transaction(recording, row)
         return None
 
-    def all(self, threads: Optional[str] = None, number: Optional[int] = None) -> Iterator[Record]:
-        """Every record, by address; with ``threads`` (and its ``number``) only those of the threads so called."""
+    def all(self) -> Iterator[Record]:
+        """Every record, by address."""
         for recording in self.recordings:
-            numbers = recording.threads_called(threads, number) if threads is not None else None
             at = 0
-            while rows := recording.rows.records(at, _BATCH, numbers):
+            while rows := recording.rows.records(at, _BATCH):
                 yield from (record(recording, row) for row in rows)
                 at = rows[-1][0] + 1
 
-    def log(
-        self, freed: Optional[bool] = None, threads: Optional[str] = None, number: Optional[int] = None
-    ) -> Iterator[Transaction]:
-        """The transactions, newest first; of one kind, of some threads, where asked."""
+    def log(self, freed: Optional[bool] = None) -> Iterator[Transaction]:
+        """The transactions, newest first; of one kind, where asked."""
         for recording in self.recordings:
-            numbers = recording.threads_called(threads, number) if threads is not None else None
             before = 1 << 64
-            while rows := recording.rows.log(before, _BATCH, freed, numbers):
+            while rows := recording.rows.log(before, _BATCH, freed):
                 yield from (transaction(recording, row) for row in rows)
                 before = rows[-1][1]
+
+    def newest(self, freed: bool, threads: str, number: Optional[int], most: Optional[int] = None) -> Newest:
+        """What the threads so called allocated, and is still there, or freed, as far as logs go back."""
+        found = Newest()
+        for recording in self.recordings:
+            numbers = recording.threads_called(threads, number)
+            count, size, rows = recording.rows.newest(freed, numbers, _EVERYTHING if most is None else max(0, most))
+            found.count += count
+            found.bytes += size
+            found.events.append((recording, rows))
+        return found
 
     def users(self) -> list[User]:
         """Who holds memory, by stack; the biggest first."""

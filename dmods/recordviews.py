@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Optional
 
@@ -121,7 +121,3 @@ def sentence(callers: Callers, recording: Recording, thread: RecordedThread, tim
     """ "main+0x12, thread 1603 (worker), 2026-11-21 13:40:12.123456 UTC"."""
     words = [callers.caller(stack).text, thread_named(thread), date(recording, time)]
     return ", ".join(word for word in words if word is not None)
-
-
-def newest_first(entries: Iterable[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: -entry.time)

@@ -34,9 +34,11 @@ class Taken(NamedTuple):
 
 
 @cache
-def callers(options: str = "audit,log=10000", how: str = "kernel", variant: str = "dynamic") -> Taken:
+def callers(
+    options: str = "audit,log=10000", how: str = "kernel", variant: str = "dynamic", userland: str = "host"
+) -> Taken:
     """A core of callers.c."""
-    made = audited.take("callers", options, how, variant)
+    made = audited.take("callers", options, how, variant, userland)
     facts = made.truth.facts
 
     def of(block: Block) -> Told:
@@ -45,7 +47,8 @@ def callers(options: str = "audit,log=10000", how: str = "kernel", variant: str 
         return Told(block, *values, *freed)
 
     told = {address: of(block) for address, block in made.truth.blocks.items()}
-    return Taken(CoreFile(str(made.core)), made.truth, told)
+    target = CoreFile(str(made.core), sysroot=str(made.sysroot) if made.sysroot else None)
+    return Taken(target, made.truth, told)
 
 
 def answer(target: CoreFile, name: str, *words: str) -> dict[str, Any]:

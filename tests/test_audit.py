@@ -22,11 +22,13 @@ TOP, MIDDLE, LEAF, CHUNKS, NODES, RING, CONTENTS = (0x10000 * n for n in range(1
 GRANULE, LEAF_RECORDS, MIDDLE_COUNT, TOP_COUNT = 5, 16, 4, 4
 # Shifts and counts as format.h orders them: top, middle, granule and leaf, record size, offset shift.
 SHAPE = [11, TOP_COUNT, 9, MIDDLE_COUNT, GRANULE, LEAF_RECORDS, 16, 3]
-BITS = [(0, 0, 1), (0, 2, 2), (0, 22, 28), (0, 4, 18), (0, 50, 14), (1, 0, 64)]  # live offset stack thread size time
+# live offset stack thread size time freed
+BITS = [(0, 0, 1), (0, 2, 2), (0, 22, 28), (0, 4, 18), (0, 50, 14), (1, 0, 64), (0, 1, 1)]
 LARGE = (1 << 14) - 1
 
 
 def record(size: int, stack: int = 0, thread: int = 0, time: int = 0, *, offset: int = 0, live: int = 1) -> bytes:
+    """``live`` 2: freed."""
     return struct.pack("<2Q", live | offset << 2 | thread << 4 | stack << 22 | size << 50, time)
 
 
@@ -194,6 +196,34 @@ def test_the_log_is_read_in_order_and_without_what_was_being_overwritten() -> No
     assert freed == (RING, 9, True, 0x500, 8, 1000, 2, 0, (1012, 1, 3), (CONTENTS, 16))
     assert found.log(1 << 64, 9)[1][6] == 0
     assert [row[1] for row in found.log(9, 1)] == [6]
+
+
+def test_what_freed_blocks_records_say_comes_before_the_log() -> None:
+    records = {
+        1: record(40, 3, 7, 20, live=2),
+        3: record(90, 1, 2, 9),
+        4: record(30, 1, 7, 5, live=2),  # a leftover inside that block
+        8: record(LARGE, 2, 7, 15, live=2, offset=1),
+        9: record(0, live=0, time=1 << 20),
+        11: record(LARGE, 2, 7, 1, live=2),  # of its memory another block has taken a part
+        12: record(8, 1, 7, 2, live=2),
+        14: record(8, 2, 7, 3, live=2),  # the log has it
+    }
+    log = [entry(9, 448, 2, stack=2, time=3)]
+    found, damage = Tables(records, log=log).read()
+    assert damage == SOUND
+    assert [row[0] for row in found.records(0, 9)] == [96]
+    # (sequence, block, size): the numbers before the log's first, in the order of being freed.
+    said = [(row[1], row[3], row[4]) for row in found.log(1 << 64, 9)]
+    assert said == [(9, 448, 8), (8, 32, 40), (7, 264, 1 << 20), (6, 384, 8)]
+    assert found.logged_at(LEAF + 16) == (LEAF + 16, 8, True, 32, 40, 1060, 3, 7, (0, 0, 0), (0, 0))
+    assert found.newest(True, [7], 2) == (3, 40 + (1 << 20) + 8, [
+        (LEAF + 16, 32, 40, 1060, 3, 7), (LEAF + 128, 264, 1 << 20, 1045, 2, 7),
+    ])  # fmt: skip
+    assert found.newest(False, [2], 9) == (1, 90, [(LEAF + 48, 96, 90, 1027, 1, 2)])
+    without = Tables(records, log=log)
+    without.bits[6] = (0, 0, 0)  # an auditor that has no such bit
+    assert len(without.read()[0].log(1 << 64, 9)) == 1
 
 
 # -- the root ---------------------------------------------------------------------------------------------------------

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
 from typing import Optional
 
 from dmods import records
 from dmods.callers import Callers
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
-from dmods.records import Entry, Records
-from dmods.recordviews import CALLER, REQUESTED, address_of, newest_first
+from dmods.records import EventRow, Recording, Records, Stack
+from dmods.recordviews import CALLER, REQUESTED
 from dmods.report import Column, Report, Table
 from dmods.target import Target
 
@@ -26,31 +29,32 @@ COLUMNS = (
 )
 THREAD = Argument("thread", metavar="THREAD", help="tid, pthread_t or name; it may have exited")
 TOP = Argument("--top", type=positive, metavar="N", help="only the N newest")
+_TIME = 1  # among the columns
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    found = records.require(target)
-    entries = found.all(*thread_meant(target, found, args.thread))
-    return report(target, found, "allocdby", newest_first(entries), args.top)
+    return report(target, records.require(target), "allocdby", args)
 
 
-def report(target: Target, found: Records, name: str, entries: Iterable[Entry], top: Optional[int]) -> Report:
-    """The table that allocdby and freedby share."""
-    entries = list(entries)
+def report(target: Target, found: Records, name: str, args: argparse.Namespace, freed: bool = False) -> Report:
+    """What allocdby and freedby have in common."""
+    newest = found.newest(freed, *thread_meant(target, found, args.thread), args.top)
     callers = Callers(target)
-    rows = (
-        (
-            address_of(each),
-            each.time,
-            callers.caller(each.stack).text,
-            each.requested,
-            each.address,
-            each.thread.tid,
-        )
-        for each in entries[:top]
-    )
-    totals = {"buffers": len(entries), "bytes": sum(entry.requested for entry in entries)}
-    return Report([Table(name, COLUMNS, rows)], notes=found.notes, totals={**totals})
+    rows = merge(*(_rows(callers, *part) for part in newest.events), key=itemgetter(_TIME), reverse=True)
+    totals = {"buffers": newest.count, "bytes": newest.bytes}
+    return Report([Table(name, COLUMNS, islice(rows, args.top))], notes=found.notes, totals={**totals})
+
+
+def _rows(
+    callers: Callers, recording: Recording, events: Sequence[EventRow]
+) -> Iterator[tuple[int, int, str, int, int, Optional[int]]]:
+    """Of COLUMNS. There are far fewer stacks than events."""
+    named: dict[int, str] = {}
+    for at, address, size, time, stack, thread in events:
+        caller = named.get(stack)
+        if caller is None:
+            caller = named[stack] = callers.caller(Stack(*recording.rows.stack(stack))).text
+        yield at, time, caller, size, address, recording.thread(thread).tid
 
 
 def thread_meant(target: Target, found: Records, text: str) -> tuple[str, Optional[int]]:

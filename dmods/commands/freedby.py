@@ -6,20 +6,23 @@ import argparse
 
 from dmods import records
 from dmods.command import Command
-from dmods.commands.allocdby import THREAD, TOP, report, thread_meant
+from dmods.commands.allocdby import THREAD, TOP, report
 from dmods.report import Report
 from dmods.target import Target
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    found = records.require(target, log=True)
-    return report(target, found, "freedby", found.log(True, *thread_meant(target, found, args.thread)), args.top)
+    return report(target, records.require(target, log=True), "freedby", args, freed=True)
 
 
 COMMAND = Command(
     name="freedby",
-    summary="the buffers that a thread freed, newest first, as far as the transaction log goes back",
-    description="BUFCTL is the entry of the log: `bufctl_audit` shows where it was freed, and where allocated.",
+    summary="the buffers that a thread freed, newest first, as far as the records go back",
+    description=(
+        "BUFCTL is the entry of the log: `bufctl_audit` shows where it was freed, and where allocated. With guards\n"
+        "and no log it is the buffer's own record, which stays until its memory is used again: it tells where it was\n"
+        "freed."
+    ),
     run=run,
     arguments=(TOP, THREAD),
     requires=("userland", "audit"),

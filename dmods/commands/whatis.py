@@ -49,7 +49,7 @@ FREED = (
     Column("requested", "bytes", title="  bytes asked for"),
     Column("freed_by", title="  freed by"),
     Column("allocated_by", title="  allocated by"),
-    Column("log", "address", title="  its entry in the log"),
+    Column("log", "address", title="  its record"),
 )
 CONTENT = (Column("offset", "address", title="+"), Column("address", "address", width=16), Column("what"))
 REFERRERS = (

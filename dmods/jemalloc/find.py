@@ -21,7 +21,15 @@ _MOST_BLOCKS = 1 << 16
 _SYMBOLS = ("mallctl", "je_mallctl", "_rjem_mallctl", "_rjem_je_arena_emap_global", "je_arena_emap_global")
 
 ACTIVE, DIRTY, MUZZY, RETAINED = 0, 1, 2, 3
-STATES = ("active", "dirty (free)", "muzzy (free)", "retained (address space alone)", "in transition")
+STATES = (
+    "in use",
+    "dirty (free)",
+    "muzzy (free)",
+    "retained (address space alone)",
+    "in transition",
+    "in transition",
+    "kept at hand (free)",  # of no size class: in the cache of opt.hpa, or what opt.san_guard_small cuts extents from
+)
 FAULTS = {
     "missing": "no extent stands where the tree leads",
     "address": "the extent's address and size are not those of the page that leads to it",
@@ -78,8 +86,8 @@ def _find(target: Target) -> Found:
     if words.size != 8:
         return found
     data = list(_module_data(target))
-    for shape in sorted({(layout.levels, layout.entry, layout.pointer) for layout in LAYOUTS}):
-        layouts = [one for one in LAYOUTS if (one.levels, one.entry, one.pointer) == shape]
+    for shape in dict.fromkeys(_shape(layout) for layout in LAYOUTS):
+        layouts = [one for one in LAYOUTS if _shape(one) == shape]
         loose = replace(layouts[0], alignment=min(one.alignment for one in layouts))
         for root, _votes in _engine.find_radix_trees(words.image, data, loose)[:_ROOTS]:
             if any(abs(root - other.root) < 8 << other.layout.levels[0] for other in found.all):
@@ -95,6 +103,11 @@ def _find(target: Target) -> Found:
         found.notes.append(_unread(named))
     found.all.sort(key=lambda one: one.root)
     return found
+
+
+def _shape(layout: Layout) -> tuple[Hashable, ...]:
+    """What a tree is recognized by."""
+    return layout.page, layout.levels, layout.entry, layout.pointer
 
 
 def _module_data(target: Target) -> Iterator[tuple[int, int]]:

@@ -1,18 +1,18 @@
 """Where jemalloc's structures keep what, by release. Newest first.
 
-From include/jemalloc/internal of each release; the numbers are those of x86-64 and AArch64 with pages of 4 KiB, and
-were compared with the debug information of builds of 5.2.1, 5.3.0 and 5.3.1. Nothing here is believed by release: a
-table is taken when what it says of a dump holds there (``find``).
+From include/jemalloc/internal of each release; the numbers are those of x86-64 and AArch64, and were compared with the
+debug information of builds of 5.2.1, 5.3.0 and 5.3.1. Nothing here is believed by release: a table is taken when what
+it says of a dump holds there (``find``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Optional
 
 from dmods.jemalloc.sizes import size_classes
 
-SIZES, BINS = size_classes()
 _POINTER = 0xFFFFFFFFFFC0  # in a leaf's entry: what it leads to is at least 64-aligned in every release
 
 
@@ -58,12 +58,13 @@ class Profile:
 
 @dataclass(frozen=True)
 class Layout:
-    """The engine reads the fields up to ``bins``: see ``Layout`` in engine/core/src/heap/jemalloc.rs. Fields of
+    """The engine reads the fields from ``page`` on: see ``Layout`` in engine/core/src/heap/jemalloc/mod.rs. Fields of
     ``e_bits`` are (shift, width)."""
 
     name: str
     tcaches: tuple[Tcaches, ...]
     profiles: tuple[Profile, ...]
+    page: int = 12
     levels: tuple[int, ...] = (18, 18)
     entry: int = 8
     pointer: int = _POINTER
@@ -76,8 +77,12 @@ class Layout:
     state: tuple[int, int] = (17, 3)
     szind: tuple[int, int] = (20, 8)
     nfree: tuple[int, int] = (28, 10)
-    sizes: tuple[int, ...] = tuple(SIZES)
-    bins: int = BINS
+    sizes: tuple[int, ...] = tuple(size_classes()[0])
+    bins: int = size_classes()[1]
+
+    @property
+    def page_size(self) -> int:
+        return 1 << self.page
 
 
 _PROFILE_5_3_1 = Profile(80, 72, 88, gctx=96, bt=104, thread_name=96, inline_name=True, bt2tctx=88, in_tsd=-136)
@@ -118,7 +123,55 @@ _5_2 = Layout(
 def _wide(layout: Layout, szind: tuple[int, int], slab: tuple[int, int]) -> Layout:
     """The same, built on a machine with 57 address bits, for one."""
     name, all_bits = f"{layout.name}, 57 address bits", (1 << 64) - 1
-    return replace(layout, name=name, levels=(15, 15, 15), entry=16, pointer=all_bits, leaf_szind=szind, leaf_slab=slab)
+    levels = _levels(57 - layout.page)
+    return replace(layout, name=name, levels=levels, entry=16, pointer=all_bits, leaf_szind=szind, leaf_slab=slab)
 
 
-LAYOUTS = (_5_3, _wide(_5_3, szind=(5, 27), slab=(0, 1)), _5_2, _wide(_5_2, szind=(0, 32), slab=(32, 1)))
+def _levels(bits: int) -> tuple[int, ...]:
+    """RTREE_HEIGHT and rtree_levels of rtree.h, for so many significant bits of an address above a page."""
+    height = 2 if bits <= 36 else 3
+    each, left = divmod(bits, height)
+    return (each, each + left) if height == 2 else (each, each + left // 2, each + left - left // 2)
+
+
+def _paged(layout: Layout, page: int) -> Layout:
+    """The same with pages of ``1 << page`` bytes: small size classes go further (to four pages), slabs hold more blocks
+    (as many as a page has words, SC_LG_SLAB_MAXREGS), and 5.2's tcache_t holds the bins of small ones inside."""
+    sizes, bins = size_classes(page)
+    more = bins - layout.bins
+    tcaches = (_grown(shape, more) if not shape.paired else shape for shape in layout.tcaches)
+    return replace(
+        layout,
+        name=f"{layout.name}, pages of {1 << page - 10} KiB",
+        page=page,
+        levels=_levels(48 - page),
+        nfree=(layout.nfree[0], layout.nfree[1] + page - layout.page),
+        tcaches=tuple(tcaches),
+        sizes=tuple(sizes),
+        bins=bins,
+    )
+
+
+def _grown(shape: Tcaches, more: int) -> Tcaches:
+    """5.2's, with so many more small bins: each has 24 bytes of cache_bin_t and one of ``lg_fill_div``, which
+    ``bins_large`` follows."""
+    room = 24 * more
+    return replace(
+        shape,
+        descriptor=shape.descriptor + room,
+        arena=shape.arena + room,
+        link=shape.link + room,
+        large=shape.large + room + -(-more // 8) * 8,
+    )
+
+
+def _all() -> Iterator[Layout]:
+    # Debian builds jemalloc for AArch64 with pages of 64 KiB; some machines have 16 KiB.
+    for page in (12, 16, 14):
+        for layout, szind, slab in ((_5_3, (5, 27), (0, 1)), (_5_2, (0, 32), (32, 1))):
+            paged = _paged(layout, page) if page != layout.page else layout
+            yield paged
+            yield _wide(paged, szind, slab)
+
+
+LAYOUTS = tuple(_all())

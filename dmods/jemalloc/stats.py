@@ -120,11 +120,11 @@ def addresses(words: Words, jemalloc: Jemalloc, caches: Caches) -> dict[int, int
 
 def ranges(jemalloc: Jemalloc, arena: int) -> Iterator[tuple[int, int]]:
     """Where the blocks of an arena lie, by address."""
-    at = 0
+    at, page = 0, jemalloc.layout.page_size
     while batch := jemalloc.extents.following(at, _BATCH):
         for _edata, address, size, of, _state, size_class, _slab in batch:
             if of == arena and size_class is not None:
-                yield address, address // 4096 * 4096 + size
+                yield address, address // page * page + size
         at = batch[-1][1] // 4096 * 4096 + 1
 
 

@@ -13,16 +13,17 @@ from tests.auditkit import answer, callers, functions, text
 
 
 @pytest.mark.parametrize(
-    ("options", "how", "variant"),
+    ("options", "how", "variant", "userland"),
     [
-        ("audit", "kernel", "dynamic"),
-        ("audit,log=10000", "gcore", "no-pie"),
-        ("audit=30,log=10000,contents=64,guards", "kernel", "stripped"),
+        ("audit", "kernel", "dynamic", "host"),
+        ("audit,log=10000", "gcore", "no-pie", "host"),
+        ("audit=30,log=10000,contents=64,guards", "kernel", "stripped", "host"),
+        ("audit,log=10000", "kernel", "dynamic", "arm64-bookworm"),
     ],
 )
-def test_every_block_has_the_record_that_it_should(options: str, how: str, variant: str) -> None:
-    """Stripped, a function is known by no name; what it returns to is as exact."""
-    target, _truth, told = callers(options, how, variant)
+def test_every_block_has_the_record_that_it_should(options: str, how: str, variant: str, userland: str) -> None:
+    """Stripped, a function is known by no name; what it returns to is as exact. AArch64's auditor runs in qemu-user."""
+    target, _truth, told = callers(options, how, variant, userland)
     seen = 0
     for address, known in told.items():
         if known.block.state == "freed":

@@ -29,9 +29,9 @@ def leaked_groups(told: dict[int, Told]) -> dict[tuple[int, str, int], list[Told
     return dict(groups)
 
 
-@pytest.mark.parametrize("how", ["kernel", "gcore"])
-def test_leaks_are_added_up_by_size_and_stack_and_the_oldest_stands_for_all(how: str) -> None:
-    target, _truth, told = callers(how=how)
+@pytest.mark.parametrize(("how", "userland"), [("kernel", "host"), ("gcore", "host"), ("kernel", "arm64-bookworm")])
+def test_leaks_are_added_up_by_size_and_stack_and_the_oldest_stands_for_all(how: str, userland: str) -> None:
+    target, _truth, told = callers(how=how, userland=userland)
     tables = answer(target, "findleaks")["tables"]
     expected = leaked_groups(told)
     rows = [*tables["leaks"], *tables["oversized"]]

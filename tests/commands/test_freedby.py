@@ -19,6 +19,17 @@ def test_what_a_thread_freed_newest_first() -> None:
     assert not {int(row["bufaddr"], 16) for row in rows} & truth.addresses("live", "direct")
 
 
+def test_guards_alone_know_what_a_thread_freed_too() -> None:
+    target, truth, told = callers("audit,guards")
+    rows = answer(target, "freedby", "freer")["tables"]["freedby"]
+    freed = [address for address, known in told.items() if known.block.state == "freed"]  # in the order of being freed
+    assert [int(row["bufaddr"], 16) for row in rows if int(row["bufaddr"], 16) in told] == freed[::-1]
+    assert not {int(row["bufaddr"], 16) for row in rows} & truth.addresses("live", "direct")
+    row = next(row for row in rows if int(row["bufaddr"], 16) == freed[0])
+    (head,) = answer(target, "bufctl_audit", row["bufctl"])["tables"]["bufctl_audit"]
+    assert (head["bufaddr"], head["event"], head["thread"]) == (row["bufaddr"], "freed", told[freed[0]].freed_tid)
+
+
 def test_without_a_log_one_line_says_how_to_have_one() -> None:
     with pytest.raises(UserError, match="log") as error:
         answer(callers("audit").target, "freedby", "freer")

@@ -352,6 +352,19 @@ def test_a_freed_block_says_who_freed_it_and_who_had_allocated_it() -> None:
         assert sentence(target, int(row["log"], 16)).endswith(f"{known.block.address:#x} was freed")
 
 
+def test_with_guards_a_freed_blocks_own_record_says_who_freed_it() -> None:
+    target, truth, told = callers("audit,guards")
+    freed = [told[block.address] for block in truth.blocks.values() if block.state == "freed"]
+    assert len(freed) > 4
+    for known in freed:
+        (row,) = answer(target, hex(known.block.address + 599))["freed"]
+        assert (row["address"], row["requested"]) == (hex(known.block.address), known.block.size)
+        assert row["freed_by"].startswith("by_free+0x")
+        assert f"thread {known.freed_tid} (freer)" in row["freed_by"]
+        assert row["allocated_by"] is None
+        assert sentence(target, int(row["log"], 16)).endswith(f"{known.block.address:#x} was freed")
+
+
 def test_without_a_log_nobody_says_who_freed_a_block() -> None:
     target, truth, _told = callers("audit")
     freed = next(block for block in truth.blocks.values() if block.size == 600)

@@ -31,6 +31,7 @@ impl Dice {
 /// A tree of the usual shape, but for few addresses: 2^10 pages.
 fn layout() -> Layout {
     Layout {
+        page: 12,
         levels: vec![4, 6],
         entry: 8,
         pointer: 0xffff_ffff_ffc0,
@@ -198,7 +199,7 @@ fn overwritten_words_cost_faults_but_no_time_and_no_panic() {
         let (control, started) = (Control::default(), Instant::now());
         jemalloc::find(&image, &[(ROOT, ROOT + 128), (0, u64::MAX)], &layout(), &control);
         let found = jemalloc::collect(&image, &layout(), ROOT, usize::MAX, &control).expect("not cancelled");
-        assert!(found.all.windows(2).all(|pair| pair[0].end() <= pair[1].start()), "seed {seed}: they overlap");
+        assert!(found.all.windows(2).all(|pair| pair[0].end() <= pair[1].start), "seed {seed}: they overlap");
         let runs = found.runs(0, 0);
         let request = Request { image: &image, runs, dead: &[], watch: &[], maps: &found.maps, threads: 1 };
         let mut heap = model::build(8, request, &control).expect("not cancelled");

@@ -95,6 +95,9 @@ fn width(input: &mut Input) -> usize {
     }
 }
 
+/// Words of a slab's bitmap at most.
+const MAP: u32 = SLOTS as u32 / 64;
+
 /// The pass, the free lists, the bins, marking, leaks, and questions to the tables.
 pub fn heap(data: &[u8]) {
     let mut input = Input(data);
@@ -105,7 +108,7 @@ pub fn heap(data: &[u8]) {
             let start = input.address();
             let end = if input.byte() == 0xff { input.word() } else { start.saturating_add(input.short()) };
             let kind = kinds[usize::from(input.byte()) % kinds.len()];
-            Run { start, end, kind, arena: arena % 3, usable: input.short(), map: arena % 2 }
+            Run { start, end, kind, arena: arena % 3, usable: input.short(), map: arena % 2 * MAP }
         })
         .collect();
     let heads: Vec<u64> = (0..4).map(|_| input.word()).collect();
@@ -113,7 +116,7 @@ pub fn heap(data: &[u8]) {
     let flags = input.byte();
     let roots = [(input.address(), input.address()), (input.address(), u64::MAX)];
     let dead = [(input.address() & !15, input.address())];
-    let maps = [[u64::MAX; SLOTS / 64], [0x5555_5555_5555_5555; SLOTS / 64]];
+    let maps = [[u64::MAX; MAP as usize], [0x5555_5555_5555_5555; MAP as usize]].concat();
     let image = memory(&mut input, word);
     let control = Control::default();
     let watch = [Watch { chunk: 0x290, bins: 64, width: 2 }, Watch { chunk: 0x40, bins: 2, width: 2 }];

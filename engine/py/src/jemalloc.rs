@@ -11,6 +11,7 @@ use crate::watch::watched;
 /// The attributes of a `dmods.jemalloc.layouts.Layout` that the engine reads.
 #[derive(FromPyObject)]
 pub struct Layout {
+    page: u32,
     levels: Vec<u32>,
     entry: u64,
     pointer: u64,
@@ -30,6 +31,7 @@ pub struct Layout {
 impl From<Layout> for jemalloc::Layout {
     fn from(l: Layout) -> Self {
         jemalloc::Layout {
+            page: l.page,
             levels: l.levels,
             entry: l.entry,
             pointer: l.pointer,
@@ -56,8 +58,8 @@ pub struct Extents {
 
 type Row = (u64, u64, u64, u16, u8, Option<u16>, bool);
 
-fn row(extents: &jemalloc::Extents, extent: &jemalloc::Extent) -> Row {
-    let class = extents.in_use(extent).then_some(extent.szind);
+fn row(extent: &jemalloc::Extent) -> Row {
+    let class = extent.in_use().then_some(extent.szind);
     (extent.edata, extent.address, extent.size, extent.arena, extent.state, class, extent.slab)
 }
 
@@ -108,12 +110,12 @@ impl Extents {
     }
 
     fn at(&self, address: Address) -> Option<Row> {
-        self.inner.at(address.0).map(|extent| row(&self.inner, extent))
+        self.inner.at(address.0).map(row)
     }
 
     fn following(&self, start: Address, most: usize) -> Vec<Row> {
-        let first = self.inner.all.partition_point(|extent| extent.start() < start.0);
-        self.inner.all[first..].iter().take(most).map(|extent| row(&self.inner, extent)).collect()
+        let first = self.inner.all.partition_point(|extent| extent.start < start.0);
+        self.inner.all[first..].iter().take(most).map(row).collect()
     }
 
     fn classes(&self) -> Vec<(u16, bool, u16, u64, u64, u64, u64)> {

@@ -1,6 +1,7 @@
 use dmods_engine::records::audit::{self, Bits, Clock, Layout, Ring, Shadow, Table};
 use dmods_engine::records::groups::{self, Leak};
 use dmods_engine::records::log::{Log, Transaction};
+use dmods_engine::records::newest;
 use dmods_engine::records::stacks::{Stack, Stacks};
 use dmods_engine::records::{self as core, Record};
 use pyo3::prelude::*;
@@ -22,6 +23,7 @@ type GivenLogRow = (Address, u64, bool, Address, u64, u64, u32, u32, (u64, u32, 
 type Block = (Address, u64, u8, u32, bool, u64, u64);
 type Triple = (u8, u8, u8);
 type User = (u32, u64, u64, f64, f64, u64, u64, Row);
+type Newest = (u64, u64, Vec<(u64, u64, u64, u64, u32, u32)>);
 type Damage = (bool, bool, bool, u64, u64);
 
 fn row(record: &Record) -> Row {
@@ -133,6 +135,14 @@ impl Records {
         py.detach(|| self.inner.log.before(before.0, most, freed, threads.as_deref()).iter().map(log_row).collect())
     }
 
+    fn newest(&self, py: Python<'_>, freed: bool, threads: Vec<u32>, most: usize) -> Newest {
+        py.detach(|| {
+            let found = newest::newest(&self.inner, freed, &threads, most);
+            let rows = found.events.iter().map(|e| (e.at, e.address, e.size, e.time, e.stack, e.thread));
+            (found.count, found.bytes, rows.collect())
+        })
+    }
+
     fn users(&self, py: Python<'_>) -> Vec<User> {
         py.detach(|| {
             groups::users(&self.inner)
@@ -147,7 +157,7 @@ impl Records {
 pub fn read_audit(
     py: Python<'_>,
     image: &Image,
-    shadow: (Address, [u32; 8], [Triple; 6]),
+    shadow: (Address, [u32; 8], [Triple; 7]),
     stacks: (Address, u32, u32, u32, u64),
     log: (Address, u64, u32),
     contents: (Address, u64, u32),
@@ -161,7 +171,8 @@ pub fn read_audit(
         [top_shift, top_count, middle_shift, middle_count, granule_shift, leaf_records, record_size, offset_shift],
         fields,
     ) = shadow;
-    let [live, offset, stack, thread, size, time] = fields.map(|(word, shift, width)| Bits { word, shift, width });
+    let [live, offset, stack, thread, size, time, freed] =
+        fields.map(|(word, shift, width)| Bits { word, shift, width });
     let ring = |(entries, capacity, entry_size): (Address, u64, u32)| Ring { entries: entries.0, capacity, entry_size };
     let (chunks, chunk_shift, chunk_count, entry_size, count) = stacks;
     let (start, shift, numerator, denominator) = clock;
@@ -177,6 +188,7 @@ pub fn read_audit(
             record_size,
             offset_shift,
             live,
+            freed,
             offset,
             stack,
             thread,

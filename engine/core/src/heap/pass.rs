@@ -8,7 +8,7 @@ mod bare;
 mod walk;
 
 use super::index::{Edges, Region, Tables};
-use super::space::{Kind, Placed, Run, Space, GRANULE, REGION, REGION_BYTES, SLOTS};
+use super::space::{Kind, Placed, Run, Space, GRANULE, REGION, REGION_BYTES};
 use super::watch::Watch;
 use super::window::Window;
 use super::{Control, Index, Stopped};
@@ -80,7 +80,7 @@ pub struct Request<'a> {
     /// Chunks to report (`RunReport::watched`).
     pub watch: &'a [Watch],
     /// For slabs (`Run::map`): which of their blocks are free, one bit each.
-    pub maps: &'a [[u64; SLOTS / 64]],
+    pub maps: &'a [u64],
     pub threads: usize,
 }
 

@@ -16,11 +16,11 @@ use crate::hw::Spans;
 pub const REGION: usize = 64;
 /// Bytes in a granule: MALLOC_ALIGNMENT of every 64-bit port, and of i386 since glibc 2.26.
 pub const GRANULE: u64 = 16;
-/// Blocks in a slab at most (jemalloc's SC_LG_SLAB_MAXREGS with pages of 4 KiB).
-pub const SLOTS: usize = 512;
+/// Blocks in a slab at most (jemalloc's SC_LG_SLAB_MAXREGS; 512 with pages of 4 KiB, this with those of 64 KiB).
+pub const SLOTS: usize = 8192;
 /// The least large size of jemalloc (SC_LARGE_MINCLASS with pages of 4 KiB).
 const LEAST_LARGE: u64 = 1 << 14;
-/// Bytes of a slab at most: more than 512 of the largest small size.
+/// Bytes of a slab at most: more than 512 of the largest small size (with pages of 64 KiB a slab has at most 13 of those).
 const MOST_SLAB: u64 = 1 << 28;
 /// Bytes in a region.
 pub const REGION_BYTES: u64 = GRANULE * REGION as u64;
@@ -61,7 +61,7 @@ pub struct Run {
     pub arena: u32,
     /// Usable bytes of the one block of a `Mmapped` run or an `Extent`, and of each block of a `Slab`; 0 for others.
     pub usable: u64,
-    /// For a `Slab`, the index of its map of live blocks: see [`super::pass::Request`].
+    /// For a `Slab`, where its map of free blocks begins: see [`super::pass::Request`].
     pub map: u32,
 }
 

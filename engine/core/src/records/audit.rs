@@ -34,6 +34,10 @@ impl Bits {
         let inside = u64::from(self.word) < record_size / 8;
         inside && self.width >= 1 && u32::from(self.shift) + u32::from(self.width) <= 64
     }
+
+    fn is_set(self, record: &[u8]) -> bool {
+        self.fits(record.len() as u64) && self.of(record) == 1
+    }
 }
 
 /// `struct dmods_audit_shadow`.
@@ -49,6 +53,8 @@ pub struct Shadow {
     pub record_size: u32,
     pub offset_shift: u32,
     pub live: Bits,
+    /// Of a record that is not live: it says who freed the block (with guards; older auditors have no such field).
+    pub freed: Bits,
     pub offset: Bits,
     pub stack: Bits,
     pub thread: Bits,
@@ -120,19 +126,21 @@ pub struct Damage {
 pub fn read(image: &Image, layout: &Layout, control: &Control) -> Result<(Records, Damage), Stopped> {
     let mut reader = Reader { image, control, claims: Claims::default(), damage: Damage::default() };
     let stacks = Stacks::new(reader.nodes(&layout.stacks)?, layout.frames);
-    let mut records = Vec::new();
+    let mut found = Found::default();
     if layout.shadow.fits() {
-        reader.shadow(&layout.shadow, &mut records)?;
+        reader.shadow(&layout.shadow, &mut found)?;
     } else {
         reader.damage.layout = layout.shadow.top != 0;
     }
-    for record in &mut records {
+    for record in found.live.iter_mut().chain(&mut found.freed) {
         record.time = layout.clock.monotonic(record.time);
         record.stack = stacks.known(record.stack.into());
     }
-    let transactions = reader.log(layout, &stacks)?;
+    let log = Log::new(reader.log(layout, &stacks)?);
     let damage = reader.damage;
-    Ok((Records::new(records, stacks, Log::new(transactions), layout.mean), damage))
+    let mut records = Records::new(found.live, stacks, log, layout.mean);
+    records.remember(found.freed);
+    Ok((records, damage))
 }
 
 impl Shadow {
@@ -169,6 +177,13 @@ impl Shadow {
         let index = (address >> self.granule_shift) % u64::from(self.leaf_records);
         leaf.checked_add(index * u64::from(self.record_size))
     }
+}
+
+/// Records of blocks that are there, and such as stayed when their block was freed: with the stack, thread and time of the free.
+#[derive(Default)]
+struct Found {
+    live: Vec<Record>,
+    freed: Vec<Record>,
 }
 
 struct Reader<'a> {
@@ -224,12 +239,12 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    fn shadow(&mut self, shadow: &Shadow, out: &mut Vec<Record>) -> Result<(), Stopped> {
+    fn shadow(&mut self, shadow: &Shadow, out: &mut Found) -> Result<(), Stopped> {
         let count = u64::from(shadow.top_count).min(1 << (64 - shadow.top_shift));
         for (top, middle) in self.pointers(shadow.top, count)? {
             for (index, leaf) in self.pointers(middle, shadow.middle_count.into())? {
                 let base = (top << shadow.top_shift) + (index << shadow.middle_shift);
-                let first = out.len();
+                let first = (out.live.len(), out.freed.len());
                 let mut damaged = 0;
                 let record_size = u64::from(shadow.record_size);
                 let complete = self.parts(leaf, shadow.leaf_size(), record_size, |at, bytes| {
@@ -238,7 +253,8 @@ impl Reader<'_> {
                 })?;
                 self.damage.tables += u64::from(!complete);
                 self.damage.entries += damaged;
-                self.large(shadow, &mut out[first..]);
+                self.large(shadow, &mut out.live[first.0..]);
+                self.large_freed(shadow, &mut out.freed, first.1);
             }
         }
         Ok(())
@@ -254,6 +270,27 @@ impl Reader<'_> {
                 _ => self.damage.entries += 1,
             }
         }
+    }
+
+    /// The same of freed blocks, from number `first` on: where the following record serves another block, the size is gone, and the
+    /// block's memory with it.
+    fn large_freed(&mut self, shadow: &Shadow, records: &mut Vec<Record>, first: usize) {
+        let size_of = |record: &Record| {
+            let next = shadow.record_at(self.image, record.address.checked_add(1 << shadow.granule_shift)?)?;
+            let unused = self.image.word(next, 8)? == 0;
+            self.image.word(next.checked_add(8)?, 8).filter(|&size| unused && size >= record.size)
+        };
+        let mut kept = first;
+        for index in first..records.len() {
+            let mut record = records[index];
+            if record.size == shadow.size.mask() {
+                let Some(size) = size_of(&record) else { continue };
+                record.size = size;
+            }
+            records[kept] = record;
+            kept += 1;
+        }
+        records.truncate(kept);
     }
 
     fn nodes(&mut self, table: &Table) -> Result<Vec<Node>, Stopped> {
@@ -325,12 +362,13 @@ impl Reader<'_> {
     }
 }
 
-/// The live records in `bytes`, which lie at `at` and are those of the granules from address `base` on. Says how many made no sense.
-fn records(shadow: &Shadow, base: u64, at: u64, bytes: &[u8], out: &mut Vec<Record>) -> u64 {
+/// The records in `bytes`, which lie at `at` and are those of the granules from address `base` on. Says how many made no sense.
+fn records(shadow: &Shadow, base: u64, at: u64, bytes: &[u8], out: &mut Found) -> u64 {
     let size = shadow.record_size as usize;
     let mut damaged = 0;
     for (index, bytes) in bytes.chunks_exact(size).enumerate() {
-        if shadow.live.of(bytes) != 1 {
+        let live = shadow.live.of(bytes) == 1;
+        if !live && !shadow.freed.is_set(bytes) {
             continue;
         }
         // A sample may lie some granules before its block's.
@@ -340,7 +378,8 @@ fn records(shadow: &Shadow, base: u64, at: u64, bytes: &[u8], out: &mut Vec<Reco
             damaged += 1;
             continue;
         };
-        out.push(Record {
+        let of_its_kind = if live { &mut out.live } else { &mut out.freed };
+        of_its_kind.push(Record {
             address,
             at: at + (index * size) as u64,
             size: shadow.size.of(bytes),

@@ -1,5 +1,6 @@
 //! Transactions: what happened to blocks, oldest first.
 
+use super::Record;
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 
@@ -37,6 +38,25 @@ impl Log {
     pub fn new(mut transactions: Vec<Transaction>) -> Log {
         transactions.sort_by_key(|t| t.sequence);
         Log { transactions, ..Log::default() }
+    }
+
+    /// Frees that came before all that it has (or beside it, of other blocks): they take the numbers before its first.
+    pub fn extend_back(&mut self, mut freed: Vec<Record>) {
+        freed.sort_by_key(|record| record.time);
+        let first = self.transactions.first().map_or(freed.len() as u64 + 1, |t| t.sequence);
+        let before = first.saturating_sub(freed.len() as u64);
+        let older = freed.iter().zip(before..).map(|(record, sequence)| Transaction {
+            at: record.at,
+            sequence: sequence.max(1),
+            freed: true,
+            address: record.address,
+            size: record.size,
+            time: record.time,
+            stack: record.stack,
+            thread: record.thread,
+            ..Transaction::default()
+        });
+        *self = Log::new(older.chain(std::mem::take(&mut self.transactions)).collect());
     }
 
     /// Oldest first.
@@ -105,5 +125,21 @@ mod tests {
         assert_eq!(sequences(log.before(3, 2, None, None)), [2, 1]);
         assert_eq!(sequences(log.before(u64::MAX, 9, Some(true), None)), [4]);
         assert_eq!(sequences(log.before(u64::MAX, 9, None, Some(&[1]))), [3, 1]);
+    }
+
+    #[test]
+    fn frees_that_only_their_records_tell_of_come_before() {
+        let freed = |address, time| Record { address, time, at: address + 7, size: 8, ..Record::default() };
+        let mut log = Log::default();
+        log.extend_back(vec![freed(30, 9), freed(10, 5)]);
+        assert_eq!(
+            log.all().iter().map(|t| (t.sequence, t.address, t.freed)).collect::<Vec<_>>(),
+            [(1, 10, true), (2, 30, true)]
+        );
+        assert_eq!(log.at(37).unwrap().address, 30);
+        let mut log = Log::new(vec![Transaction { sequence: 6, address: 50, ..Transaction::default() }]);
+        log.extend_back(vec![freed(30, 9), freed(10, 5)]);
+        assert_eq!(log.all().iter().map(|t| (t.sequence, t.address)).collect::<Vec<_>>(), [(4, 10), (5, 30), (6, 50)]);
+        assert_eq!(log.holding(12).unwrap().address, 10);
     }
 }

@@ -4,12 +4,14 @@
 //! * [`stacks`]: stacks as a tree of return addresses.
 //! * [`log`]: transactions: what happened to blocks, freed ones too.
 //! * [`groups`]: records and leaks, added up by stack.
+//! * [`newest`]: what some threads allocated or freed.
 //!
 //! Other recorders (a profiling allocator) hand their records over one by one: [`Records::new`].
 
 pub mod audit;
 pub mod groups;
 pub mod log;
+pub mod newest;
 pub mod stacks;
 
 use std::collections::BTreeMap;
@@ -53,6 +55,20 @@ impl Records {
             records.dedup_by_key(|record| record.address);
         }
         Records { records, by_at: OnceLock::new(), stacks, log, mean }
+    }
+
+    /// Extends the log into the past by what freed blocks' own records say, of blocks that it has no transaction of. Inside a live
+    /// block such a record is a leftover.
+    pub fn remember(&mut self, freed: Vec<Record>) {
+        let gone = |record: &Record| {
+            let before = self.records.partition_point(|live| live.address <= record.address);
+            before == 0 || record.address - self.records[before - 1].address >= self.records[before - 1].size.max(1)
+        };
+        let older: Vec<Record> =
+            freed.into_iter().filter(|r| gone(r) && self.log.of_block(r.address).next().is_none()).collect();
+        if !older.is_empty() {
+            self.log.extend_back(older);
+        }
     }
 
     /// By address.
@@ -114,6 +130,7 @@ impl Claims {
 
 #[cfg(test)]
 mod tests {
+    use super::log::Transaction;
     use super::*;
 
     #[test]
@@ -151,5 +168,14 @@ mod tests {
         assert!(all.of_block(201).is_none() && all.at(1).is_none());
         assert_eq!(all.from(101, 1, None)[0].address, 200);
         assert!(all.from(0, 9, Some(&[3])).is_empty());
+    }
+
+    #[test]
+    fn a_freed_blocks_record_is_remembered_unless_something_newer_is_there() {
+        let record = |address, size| Record { address, size, ..Record::default() };
+        let log = Log::new(vec![Transaction { sequence: 9, address: 500, ..Transaction::default() }]);
+        let mut all = Records::new(vec![record(100, 64)], Stacks::default(), log, 0);
+        all.remember(vec![record(128, 8), record(164, 8), record(500, 8), record(90, 8)]);
+        assert_eq!(all.log.all().iter().map(|t| t.address).collect::<Vec<_>>(), [164, 90, 500]);
     }
 }

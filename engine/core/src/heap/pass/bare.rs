@@ -3,7 +3,7 @@
 
 use super::{fill, is_zero, pointers, Request, BLOCK};
 use crate::heap::index::Region;
-use crate::heap::space::{Kind, Placed, Space, REGION, SLOTS};
+use crate::heap::space::{Kind, Placed, Space, REGION};
 use crate::heap::{Control, Index};
 use crate::image::Image;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub(super) fn batch(runs: &[Placed], first: usize) -> usize {
 /// The scan of some slabs and extents that follow each other.
 pub(super) struct Bare<'a, I: Index, const P: usize> {
     image: &'a Image,
-    maps: &'a [[u64; SLOTS / 64]],
+    maps: &'a [u64],
     space: &'a Space<P>,
     runs: Range<usize>,
     regions: &'a mut [Region<I, P>],
@@ -93,8 +93,8 @@ impl<'a, I: Index, const P: usize> Bare<'a, I, P> {
     #[inline(always)]
     fn slab(&mut self, buffer: &mut Vec<u8>, placed: &Placed, dead: &[(u64, u64)]) {
         let (slots, stride, size) = (placed.run.slots(), placed.run.stride(), placed.run.usable as usize);
-        let map = self.maps.get(placed.run.map as usize).copied().unwrap_or_default();
-        let is_free = |slot: usize| map[slot / 64] >> (slot % 64) & 1 != 0;
+        let map = self.maps.get(placed.run.map as usize..).unwrap_or_default();
+        let is_free = |slot: usize| map.get(slot / 64).is_some_and(|word| word >> (slot % 64) & 1 != 0);
         for slot in 0..slots {
             self.begin(placed, slot * stride, is_free(slot));
         }

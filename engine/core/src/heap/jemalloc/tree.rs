@@ -1,0 +1,193 @@
+//! Reading a radix tree of extents, and checking that what it leads to leads back.
+
+use super::extents::SPARE;
+use super::words::each_word;
+use super::{is_table, part, Extent, Extents, Fault, Layout};
+use crate::heap::find::TOP;
+use crate::heap::space::SLOTS;
+use crate::heap::window::Window;
+use crate::heap::{Control, Stopped};
+use crate::image::Image;
+use std::collections::HashSet;
+
+/// Words of an `edata_t` before its slab's bitmap.
+const EDATA_WORDS: usize = 8;
+/// `e_addr`, `e_size_esn` and the slab's bitmap stand at the same place in every release from 5.0 to 5.3.1, as word numbers. (A bitmap
+/// of more than 512 bits has a tree above, which follows it.)
+pub(super) const E_ADDR: usize = 1;
+const E_SIZE: usize = 2;
+const E_SLAB: u64 = 8;
+/// Bytes of a table that are read at once.
+const BLOCK: usize = 1 << 18;
+
+/// All extents of the tree with that root. With `most`, about so many (to try a layout).
+pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: &Control) -> Result<Extents, Stopped> {
+    let mut out = Extents { sizes: layout.sizes.clone(), page: layout.page_size(), ..Default::default() };
+    let mut tables = vec![(0, root)];
+    for level in 0..layout.levels.len() - 1 {
+        tables = children(image, layout, level, &tables, &mut out, control)?;
+        out.tables.extend(tables.iter().map(|&(_, table)| table));
+    }
+    let mut reader = Reader { layout, window: Window::new(image), seen: HashSet::new(), strays: Vec::new(), last: 0 };
+    let last = layout.levels.len() - 1;
+    for (path, leaf) in tables {
+        if out.all.len() >= most {
+            break;
+        }
+        each_word(image, leaf, leaf.saturating_add(layout.table(last)), BLOCK, |at, entry| {
+            if (at - leaf) % layout.entry == 0 {
+                let page = ((path << layout.levels[last]) | ((at - leaf) / layout.entry)) << layout.page;
+                reader.entry(&mut out, page, entry, at);
+            }
+            out.all.len() < most && !control.cancelled()
+        });
+        if control.cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+    }
+    for (edata, page) in reader.strays {
+        if !reader.seen.contains(&edata) {
+            out.fault(Fault::Address, edata, page);
+        }
+    }
+    out.settle();
+    Ok(out)
+}
+
+/// The tables that those of a level lead to, each with the path of entries that led there. One is read once, and none that lies across
+/// another: else a crafted root costs hours.
+fn children(
+    image: &Image,
+    layout: &Layout,
+    level: usize,
+    tables: &[(u64, u64)],
+    out: &mut Extents,
+    control: &Control,
+) -> Result<Vec<(u64, u64)>, Stopped> {
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    for &(path, table) in tables {
+        each_word(image, table, table.saturating_add(layout.table(level)), BLOCK, |at, child| {
+            if is_table(child) {
+                found.push(((path << layout.levels[level]) | ((at - table) / 8), child));
+            } else {
+                out.fault(Fault::Missing, child, at);
+            }
+            !control.cancelled()
+        });
+    }
+    if control.cancelled() {
+        return Err(Stopped::Cancelled);
+    }
+    found.sort_unstable_by_key(|&(path, table)| (table, path));
+    let size = layout.table(level + 1);
+    found.dedup_by(|next, kept| next.1 - kept.1 < size);
+    Ok(found)
+}
+
+struct Reader<'a> {
+    layout: &'a Layout,
+    window: Window<'a>,
+    seen: HashSet<u64>,
+    /// Entries of pages that are in no use, with an extent that lies elsewhere.
+    strays: Vec<(u64, u64)>,
+    last: u64,
+}
+
+impl Reader<'_> {
+    /// An entry of a leaf, for the page; it stands at `at`.
+    fn entry(&mut self, out: &mut Extents, page: u64, entry: u64, at: u64) {
+        let edata = entry & self.layout.pointer;
+        // An extent that is gone leaves a size class behind; a slab stands there once for each page.
+        if edata == 0 || edata == self.last {
+            return;
+        }
+        self.last = edata;
+        out.entries += 1;
+        let copies = if self.layout.entry == 8 { Some(entry) } else { self.window.word(at + 8, 8) };
+        match self.extent(out, page, edata, copies.unwrap_or(0)) {
+            Ok(Some(extent)) => out.all.push(extent),
+            Ok(None) => {}
+            Err(fault) => out.fault(fault, edata, page),
+        }
+    }
+
+    /// The extent that an entry of the tree leads to; None where another page has led there.
+    fn extent(&mut self, out: &mut Extents, page: u64, edata: u64, copies: u64) -> Result<Option<Extent>, Fault> {
+        let layout = self.layout;
+        if edata % layout.alignment != 0 || edata >= TOP {
+            return Err(Fault::Missing);
+        }
+        let words: [u64; EDATA_WORDS] = self.window.words(edata, 8).ok_or(Fault::Missing)?;
+        let bits = |field| part(words[0], field);
+        let unit = layout.page_size();
+        let (address, size) = (words[E_ADDR], words[E_SIZE] / unit * unit);
+        let start = address / unit * unit;
+        let sound = size > 0 && start < TOP && size < TOP && start + size <= TOP;
+        let slab = bits(layout.slab) != 0;
+        let last = start.wrapping_add(size).wrapping_sub(unit);
+        let copied = (part(copies, layout.leaf_szind) as usize, part(copies, layout.leaf_slab) != 0);
+        if !sound || !(page == start || page == last || slab && (start..last).contains(&page)) {
+            // Guarded extents (opt.san_guard_small) are cut from a larger one whose last page goes on to name its record, and that
+            // goes on to serve another extent: no fault where the tree leads to that one, too.
+            if sound && copied == (layout.sizes.len(), false) {
+                self.strays.push((edata, page));
+                return Ok(None);
+            }
+            return Err(Fault::Address);
+        }
+        let (state, szind) = (bits(layout.state), bits(layout.szind) as usize);
+        if state > 5 || szind > layout.sizes.len() {
+            return Err(Fault::Bits);
+        }
+        if !self.seen.insert(edata) {
+            return Ok(None);
+        }
+        let used = state == 0 && szind < layout.sizes.len();
+        // Of a large extent only the first page's entry is kept up to date; of those in no use none (emap_remap in src/emap.c).
+        if used && page == start && copied != (szind, slab) {
+            return Err(Fault::Leaf);
+        }
+        if layout.leaf_state.1 > 0 && part(copies, layout.leaf_state) != state {
+            // The two are changed one after the other.
+            out.fault(Fault::Leaf, edata, page);
+        }
+        let (mut map, mut free) = (0, 0);
+        if used && slab {
+            let slots = size / layout.sizes[szind];
+            if szind >= layout.bins || address != start || slots == 0 || slots > (unit / 8).min(SLOTS as u64) {
+                return Err(Fault::Size);
+            }
+            map = out.maps.len() as u32;
+            free = self.bitmap(&mut out.maps, edata, slots).ok_or(Fault::Missing)?;
+            if free != bits(layout.nfree) {
+                out.fault(Fault::Free, edata, page);
+            }
+        } else if used && (address - start >= size || size < unit) {
+            return Err(Fault::Size);
+        }
+        Ok(Some(Extent {
+            edata,
+            start,
+            size,
+            address,
+            arena: bits(layout.arena) as u16,
+            state: if state == 0 && !used { SPARE } else { state as u8 },
+            szind: szind as u16,
+            slab,
+            map,
+            free: free as u32,
+        }))
+    }
+
+    /// Appends the bits of the slab's first `slots` regions; returns how many are set: free.
+    fn bitmap(&mut self, maps: &mut Vec<u64>, edata: u64, slots: u64) -> Option<u64> {
+        let mut free = 0;
+        for group in 0..slots.div_ceil(64) {
+            let kept = (slots - group * 64).min(64);
+            let word = self.window.word(edata + (E_SLAB + group) * 8, 8)? & (u64::MAX >> (64 - kept));
+            free += u64::from(word.count_ones());
+            maps.push(word);
+        }
+        Some(free)
+    }
+}

@@ -1,0 +1,33 @@
+//! Tables of words, most of them zero.
+
+use crate::heap::find::TOP;
+use crate::image::Image;
+
+/// Calls `each(address, word)` for every aligned word of the range that is not zero, until it says stop; `block` bytes are read at once.
+/// Returns how many bytes were read.
+pub(super) fn each_word(
+    image: &Image,
+    start: u64,
+    end: u64,
+    block: usize,
+    mut each: impl FnMut(u64, u64) -> bool,
+) -> u64 {
+    let mut buffer = vec![0u8; block];
+    let mut read = 0;
+    for (from, to) in image.covered(start, end.min(TOP)) {
+        let mut at = image.data_from(from.next_multiple_of(8), to).next_multiple_of(8);
+        while at < to {
+            let want = (to - at).min(block as u64) as usize;
+            let got = image.read(at, &mut buffer[..want]) / 8 * 8;
+            read += want as u64;
+            for (i, part) in buffer[..got].chunks_exact(8).enumerate() {
+                let word = part.try_into().map_or(0, u64::from_le_bytes);
+                if word != 0 && !each(at + i as u64 * 8, word) {
+                    return read;
+                }
+            }
+            at = image.data_from(at + want as u64, to).next_multiple_of(8);
+        }
+    }
+    read
+}
