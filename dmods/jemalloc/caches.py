@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
+from dmods.jemalloc.find import Jemalloc
 from dmods.jemalloc.layouts import Layout, Tcaches
 from dmods.ranges import Ranges
 from dmods.target import Target, Thread
@@ -20,6 +21,8 @@ _MOST_BINS = 73  # TCACHE_NBINS_MAX of 5.3.0; later ones say how many there are
 _RUN = 16  # bins in a row that make a tcache
 _RUN_REACH = 1 << 17  # bytes that their stacks may take
 _NOMINAL = 2  # tsd_state_nominal_max: in later states the tcache has been given back
+_MOST_EXPLICIT = 4095  # MALLOCX_TCACHE_MAX
+_MOST_TABLES = 4096  # that may be the one of these
 _MOST_CACHED = 1 << 13  # in a bin: its bounds are kept in 16 bits, of bytes
 
 
@@ -38,9 +41,10 @@ class Tcache:
     problems: list[str] = field(default_factory=list)
 
 
-def find(words: Words, target: Target, layout: Layout, base: Ranges, pointers: Iterable[int]) -> list[Tcache]:
-    """The tcaches of all threads, those of ``pointers`` (thread pointers without registers) too, and what hangs in a
-    ring with them (explicit ones). ``base`` is where arenas lie."""
+def find(words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[int]) -> list[Tcache]:
+    """The tcaches of all threads, those of ``pointers`` (thread pointers without registers) too, and those of
+    ``tcache.create``, which hang in a ring with them or are in a table."""
+    layout, base = jemalloc.layout, jemalloc.base
     found: dict[int, Tcache] = {}
     for pointer, thread in _thread_pointers(target, pointers):
         for start, end in _tls(words, target, pointer):
@@ -49,6 +53,8 @@ def find(words: Words, target: Target, layout: Layout, base: Ranges, pointers: I
                 known.tid = known.tid or (thread.tid if thread is not None else None)
     for tcache in list(found.values()):
         _follow_ring(words, layout, base, tcache, found)
+    for tcache in _explicit(words, jemalloc):
+        found.setdefault(tcache.address, tcache)
     for tcache in found.values():
         _read_bins(words, layout, tcache)
     return sorted(found.values(), key=lambda one: one.address)
@@ -165,6 +171,41 @@ def _follow_ring(words: Words, layout: Layout, base: Ranges, first: Tcache, foun
             return
         found[tcache.address] = tcache
         at = following
+
+
+def _explicit(words: Words, jemalloc: Jemalloc) -> Iterator[Tcache]:
+    """Those of ``tcache.create``: ``tcaches[]``, a table in jemalloc's own memory that a variable of it points to. (Of
+    a jemalloc built without statistics only this leads to them.)"""
+    tables: set[int] = set()
+    for start, end in jemalloc.data():
+        first_word = -(-start // words.size) * words.size
+        values = words.many(first_word, max(0, end - first_word) // words.size) or ()
+        tables.update(value for value in values if value % words.size == 0 and value in jemalloc.base)
+    for table in sorted(tables)[:_MOST_TABLES]:
+        yield from _table(words, jemalloc, table)
+
+
+def _table(words: Words, jemalloc: Jemalloc, table: int) -> list[Tcache]:
+    """The tcaches in what may be ``tcaches[]``: each entry is one, or was one (then it is 0 or 1, or links to another
+    entry). None where it is something else."""
+    found: list[Tcache] = []
+    end = table + _MOST_EXPLICIT * words.size
+    for entry in words.many(table, _MOST_EXPLICIT) or ():
+        if entry <= 1 or table <= entry < end:
+            continue
+        tcache = _entry(words, jemalloc, entry)
+        if tcache is None:
+            return []
+        found.append(tcache)
+    return found
+
+
+def _entry(words: Words, jemalloc: Jemalloc, address: int) -> Optional[Tcache]:
+    shape = jemalloc.layout.tcaches[0]
+    if shape.paired:
+        return _pair(words, shape, jemalloc.base, address)
+    arena, stack = words.at(address + shape.arena) or 0, words.at(address + shape.small + 16) or 0
+    return Tcache(address, address, None, arena) if arena in jemalloc.base and stack in jemalloc.owned else None
 
 
 def _read_bins(words: Words, layout: Layout, tcache: Tcache) -> None:

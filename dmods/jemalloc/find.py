@@ -53,6 +53,11 @@ class Jemalloc:
     owned: Ranges = field(default_factory=Ranges)
     notes: list[str] = field(default_factory=list)
 
+    def data(self) -> list[tuple[int, int]]:
+        """The writable parts of the module that it is in."""
+        parts = self.module.ranges if self.module is not None else ()
+        return [(part.start, part.end) for part in parts if "w" in part.flags]
+
     @property
     def name(self) -> str:
         """As notes name it: by its module."""

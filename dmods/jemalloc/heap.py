@@ -54,7 +54,7 @@ class Caches:
     for jemalloc's own. ``wrong`` are cached addresses where no block in use begins."""
 
     def __init__(self, words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[int], index: Heap) -> None:
-        self.all: list[Tcache] = caches.find(words, target, jemalloc.layout, jemalloc.base, pointers)
+        self.all: list[Tcache] = caches.find(words, target, jemalloc, pointers)
         self.wrong: list[tuple[Tcache, int, int]] = []  # (whose, size class, address)
         for tcache in self.all:
             for size_class, blocks in tcache.cached.items():

@@ -101,7 +101,7 @@ class Reader:
         return text if text and text.isprintable() else None
 
     def __post_init__(self) -> None:
-        self.tcaches = caches.find(self.words, self.target, self.jemalloc.layout, self.jemalloc.base, ())
+        self.tcaches = caches.find(self.words, self.target, self.jemalloc, ())
         self._tids = _tids(self.words, self.tcaches, self.shape)
 
 

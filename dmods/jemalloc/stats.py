@@ -141,11 +141,8 @@ def _homes(jemalloc: Jemalloc) -> dict[int, set[int]]:
 
 def _of_table(words: Words, jemalloc: Jemalloc, known: dict[int, int]) -> dict[int, int]:
     """``arenas[]``, where it is found: an array of pointers in the module's data that has all that are known."""
-    module = jemalloc.module
-    if module is None:
-        return known
     number, address = min(known.items())
-    for start, end in module_data(jemalloc):
+    for start, end in jemalloc.data():
         values = words.many(-(-start // 8) * 8, (end - start) // 8) or ()
         for index, value in enumerate(values):
             first = index - number
@@ -164,12 +161,6 @@ def _leading(table: Sequence[int], jemalloc: Jemalloc) -> dict[int, int]:
             break
         found[number] = address
     return found
-
-
-def module_data(jemalloc: Jemalloc) -> list[tuple[int, int]]:
-    """The writable parts of the module that jemalloc is in."""
-    module = jemalloc.module
-    return [(r.start, r.end) for r in module.ranges if "w" in r.flags] if module is not None else []
 
 
 def together(classes: Iterable[SizeClass]) -> Iterator[SizeClass]:

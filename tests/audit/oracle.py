@@ -84,7 +84,7 @@ def redis(folder: Path, library: Path, words: str, stacks: int) -> Compared:
     variables = environment(words, library, DMODS_CHECK=str(told))
     variables["LD_PRELOAD"] += " libc.so.6"  # glibc's malloc instead of the one that Debian's redis links
     tool = _cache.tool("redis-benchmark", "redis-tools")
-    load = [tool, "-s", "redis.sock", "-q", "-n", str(max(1000, stacks // 8)), "-r", "100000", "-d", "64", "-P", "16"]
+    load = [tool, "-s", "redis.sock", "-q", "-n", str(max(1000, stacks // 40)), "-r", "100000", "-d", "64", "-P", "16"]
     with software.redis(folder, variables) as server:
         subprocess.run([*load, "-t", "set,lpush,hset,sadd,zadd,lrange_100"], cwd=folder, check=True, capture_output=True)
         argv = [_cache.tool("redis-cli", "redis-tools"), "-s", "redis.sock", "shutdown", "nosave"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from dmods import heap as heaps
@@ -11,15 +13,35 @@ from fixtures import jemallocs
 from tests.jemalloc.test_truth import problems_of
 
 
-@pytest.mark.parametrize("how", ["kernel", "gcore"])
-def test_both_allocators_are_shown(how: str) -> None:
-    made = jemallocs.both(how)
+class Case(NamedTuple):
+    """Releases of jemalloc as Rust programs have them, by the version of tikv-jemalloc-sys."""
+
+    version: str
+    layout: str
+    how: str = "kernel"
+    features: tuple[str, ...] = ("profiling",)
+
+    def __str__(self) -> str:
+        return "-".join((self.version, self.how, *self.features))
+
+
+CASES = (
+    Case("0.6.1", "5.3"),
+    Case("0.6.1", "5.3", "gcore"),
+    Case("0.7.1", "5.3", features=("stats",)),
+    Case("0.4.3", "5.2", features=()),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_both_allocators_are_shown(case: Case) -> None:
+    made = jemallocs.both(case.how, case.version, case.features)
     heap = heaps.of(CoreFile(str(made.core)))
     assert problems_of(made, heap) == []
     assert heap.notes == []
-    assert len(heap.jemallocs) == 1
+    assert [one.layout.name for one in heap.jemallocs] == [case.layout]
     assert heap.arenas
-    allocators = {"rust-node": "jemalloc", "rust-large": "jemalloc", "holder": "jemalloc"}
+    allocators = {"rust-node": "jemalloc", "rust-large": "jemalloc", "holder": "jemalloc", "explicit": "jemalloc"}
     for block in made.truth.blocks.values():
         found = heap.block_at(block.address)
         assert found is not None
@@ -30,3 +52,12 @@ def test_both_allocators_are_shown(how: str) -> None:
     across = {block.address for block in made.truth.blocks.values() if block.name == "held-across"}
     states = {block.state for block in heap.blocks(LIVE, DIRECT, INDIRECT) if block.address in across}
     assert states == {LIVE, INDIRECT}
+
+
+def test_jemalloc_may_be_malloc_itself() -> None:
+    """Without a prefix, C code's blocks are jemalloc's, too."""
+    made = jemallocs.both("kernel", "0.5.4", ("unprefixed_malloc_on_supported_platforms", "stats"))
+    heap = heaps.of(CoreFile(str(made.core)))
+    assert problems_of(made, heap) == []
+    assert heap.notes == []
+    assert {block.allocator for block in heap.blocks(LIVE, DIRECT, INDIRECT)} == {"jemalloc"}
