@@ -22,7 +22,8 @@ _RUN = 16  # bins in a row that make a tcache
 _RUN_REACH = 1 << 17  # bytes that their stacks may take
 _NOMINAL = 2  # tsd_state_nominal_max: in later states the tcache has been given back
 _MOST_EXPLICIT = 4095  # MALLOCX_TCACHE_MAX
-_MOST_TABLES = 4096  # that may be the one of these
+_MOST_STRUCTURES = 4096  # of jemalloc's own that its variables point to
+_ARENA_WORDS = 4096  # of an arena_t, in which its list of tcaches is
 _MOST_CACHED = 1 << 13  # in a bin: its bounds are kept in 16 bits, of bytes
 
 
@@ -53,8 +54,12 @@ def find(words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[in
                 known.tid = known.tid or (thread.tid if thread is not None else None)
     for tcache in list(found.values()):
         _follow_ring(words, layout, base, tcache, found)
-    for tcache in _explicit(words, jemalloc):
+    own = _own_structures(words, jemalloc)
+    for tcache in _explicit(words, jemalloc, own):
         found.setdefault(tcache.address, tcache)
+    if any(not thread.registers.get(target.arch.thread_pointer) for thread in target.threads()):
+        for tcache in _of_arenas(words, jemalloc, own):
+            found.setdefault(tcache.address, tcache)
     for tcache in found.values():
         _read_bins(words, layout, tcache)
     return sorted(found.values(), key=lambda one: one.address)
@@ -173,15 +178,41 @@ def _follow_ring(words: Words, layout: Layout, base: Ranges, first: Tcache, foun
         at = following
 
 
-def _explicit(words: Words, jemalloc: Jemalloc) -> Iterator[Tcache]:
-    """Those of ``tcache.create``: ``tcaches[]``, a table in jemalloc's own memory that a variable of it points to. (Of
-    a jemalloc built without statistics only this leads to them.)"""
-    tables: set[int] = set()
+def _own_structures(words: Words, jemalloc: Jemalloc) -> list[int]:
+    """What variables of jemalloc point to in its own memory: arenas, tables."""
+    found: set[int] = set()
     for start, end in jemalloc.data():
         first_word = -(-start // words.size) * words.size
         values = words.many(first_word, max(0, end - first_word) // words.size) or ()
-        tables.update(value for value in values if value % words.size == 0 and value in jemalloc.base)
-    for table in sorted(tables)[:_MOST_TABLES]:
+        found.update(value for value in values if value % words.size == 0 and value in jemalloc.base)
+    return sorted(found)[:_MOST_STRUCTURES]
+
+
+def _of_arenas(words: Words, jemalloc: Jemalloc, own: Iterable[int]) -> Iterator[Tcache]:
+    """Those that are in an arena's list (with statistics): of threads whose registers the dump lacks, as qemu-user's
+    lack AArch64's thread pointer."""
+    shape = jemalloc.layout.tcaches[0]
+    for place in own:
+        for value in set(words.many(place, _ARENA_WORDS) or ()):
+            if value < _REACH or value % words.size or value in jemalloc.base:
+                continue
+            bins = words.at(value + shape.descriptor)
+            if not bins:
+                continue
+            if not shape.paired:
+                tcache = _single(words, shape, value, bins)
+            elif words.at(bins - shape.small) == value:
+                tcache = _pair(words, shape, jemalloc.base, bins - shape.small)
+            else:
+                continue
+            if tcache is not None:
+                yield tcache
+
+
+def _explicit(words: Words, jemalloc: Jemalloc, own: Iterable[int]) -> Iterator[Tcache]:
+    """Those of ``tcache.create``: ``tcaches[]``, a table in jemalloc's own memory that a variable of it points to. (Of
+    a jemalloc built without statistics only this leads to them.)"""
+    for table in own:
         yield from _table(words, jemalloc, table)
 
 
@@ -211,7 +242,7 @@ def _entry(words: Words, jemalloc: Jemalloc, address: int) -> Optional[Tcache]:
 def _read_bins(words: Words, layout: Layout, tcache: Tcache) -> None:
     shape = layout.tcaches[0]
     if shape.paired:
-        _read_stacks(words, shape, tcache, _bins_of(words, tcache))
+        _read_stacks(words, shape, tcache, _bins_of(words, layout, tcache))
         own = words.at(tcache.slow + tcache.tail - words.size)  # dyn_alloc
     else:
         _read_counted(words, layout, shape, tcache)
@@ -219,12 +250,14 @@ def _read_bins(words: Words, layout: Layout, tcache: Tcache) -> None:
     tcache.own.extend([own] if own else [])
 
 
-def _bins_of(words: Words, tcache: Tcache) -> int:
+def _bins_of(words: Words, layout: Layout, tcache: Tcache) -> int:
     """5.3.0 has all that there may be, 5.3.1 (whose tcache_slow_t is larger) says how many it uses."""
     behind = tcache.slow - tcache.address
     room = (behind - words.size) // _BIN if behind > 0 else _MOST_BINS
+    # next_gc_bin, at 48, then three arrays of a byte for each small bin, dyn_alloc and the tcache
+    of_5_3_0 = -(-(52 + 3 * layout.bins) // 8) * 8 + 8
     said = words.at(tcache.slow + 48) or 0
-    return min(room, said & 0xFFFFFFFF, _MOST_BINS) if tcache.tail > 168 else min(room, _MOST_BINS)
+    return min(room, said & 0xFFFFFFFF, _MOST_BINS) if tcache.tail > of_5_3_0 else min(room, _MOST_BINS)
 
 
 def _read_stacks(words: Words, shape: Tcaches, tcache: Tcache, bins: int) -> None:

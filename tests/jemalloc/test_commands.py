@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +144,11 @@ def test_whatever_is_overwritten_the_answer_comes_in_time(freed: CoreSet, tmp_pa
         chosen = dice.sample(places, 1 << dice.randrange(10))
         edits = {at: dice.choice([*values, dice.getrandbits(64), dice.choice(places)]) for at in chosen}
         core = damaged(freed, tmp_path, edits)
-        begun = time.monotonic()
+        begun = sum(os.times()[:4])  # of this process and its children: the machine may have others to serve
         broken = heaps.of(CoreFile(str(core)))
         broken.leaks()
         list(broken.blocks(LIVE, FREE, OWN))
         report("heapcheck", core)
         report("malloc_stats", core, "--bins")
-        assert time.monotonic() - begun < 30, f"round {round_}"
+        assert sum(os.times()[:4]) - begun < 30, f"round {round_}"
         assert all(isinstance(note, str) for note in broken.notes)

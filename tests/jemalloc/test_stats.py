@@ -17,12 +17,14 @@ from fixtures import jemallocs
 from fixtures.cores import CoreSet
 
 PAGE = 4096
-LANDS = ("host", "bullseye", "trixie", "sid")
+CASES = [("host", ""), ("bullseye", ""), ("trixie", ""), ("sid", "")]
+#: What extents are cut from, or kept for, is in no use; but not free as others are.
+CASES += [("host", "hpa:true"), ("host", "san_guard_small:1,san_guard_large:1"), ("host", "background_thread:true")]
 
 
-@pytest.fixture(scope="module", params=LANDS)
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def made(request: pytest.FixtureRequest) -> CoreSet:
-    return jemallocs.take("jestats", userland=request.param)
+    return jemallocs.take("jestats", userland=request.param[0], conf=request.param[1])
 
 
 def figures(made: CoreSet) -> list[Usage]:

@@ -13,7 +13,20 @@ from dmods.heap import DIRECT, FREE, INDIRECT, LIVE, OWN, ProcessHeap
 from fixtures import jemallocs
 from fixtures.cores import CoreSet
 
-PROGRAMS = ("sizes", "shapes", "graph", "anchors", "stale", "freed", "arenas", "cxx", "forked", "registers", "huge")
+PROGRAMS = (
+    "sizes",
+    "shapes",
+    "graph",
+    "anchors",
+    "stale",
+    "freed",
+    "arenas",
+    "cxx",
+    "forked",
+    "registers",
+    "huge",
+    "jecalls",
+)
 
 #: Blocks of which the truth holds for glibc alone, and why.
 GLIBC_ONLY = {
@@ -41,10 +54,21 @@ def matrix() -> Iterator[Case]:
     for program in ("graph", "freed", "anchors"):
         yield Case(program, "gcore", "host")
     for userland in ("bullseye", "trixie", "sid"):  # 5.2.1; 5.3.0 made for 57 address bits; 5.3.1
-        for program in ("sizes", "graph", "freed", "forked", "anchors"):
+        for program in ("sizes", "graph", "freed", "forked", "anchors", "jecalls"):
             yield Case(program, "kernel", userland)
-    for conf in ("tcache:false", "narenas:1", "dirty_decay_ms:0,muzzy_decay_ms:0", "retain:false", "junk:true"):
+    yield Case("freed", "kernel", "arm64-bookworm")  # built for pages of 64 KiB
+    for conf in (
+        "tcache:false",
+        "narenas:1",
+        "retain:false",
+        "junk:true",
+        "percpu_arena:percpu,background_thread:true",
+    ):
         yield Case("graph", "kernel", "host", conf)
+    for conf in ("dirty_decay_ms:0,muzzy_decay_ms:0", "oversize_threshold:65536,dss:primary", "slab_sizes:1-4096:17"):
+        yield Case("graph", "kernel", "host", conf)
+    for conf in ("hpa:true", "san_guard_small:1,san_guard_large:1", "lg_tcache_max:20,metadata_thp:always"):
+        yield Case("jecalls", "kernel", "host", conf)
 
 
 def open_core(made: CoreSet) -> CoreFile:

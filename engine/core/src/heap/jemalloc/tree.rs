@@ -127,13 +127,15 @@ impl Reader<'_> {
         let last = start.wrapping_add(size).wrapping_sub(unit);
         let copied = (part(copies, layout.leaf_szind) as usize, part(copies, layout.leaf_slab) != 0);
         if !sound || !(page == start || page == last || slab && (start..last).contains(&page)) {
-            // Guarded extents (opt.san_guard_small) are cut from a larger one whose last page goes on to name its record, and that
-            // goes on to serve another extent: no fault where the tree leads to that one, too.
-            if sound && copied == (layout.sizes.len(), false) {
-                self.strays.push((edata, page));
-                return Ok(None);
+            // Guarded extents (opt.san_guard_small) are cut from a larger one whose last page goes on to name its record
+            // (san_bump_alloc in src/san_bump.c), and that is cleared, or serves another extent: no fault where the tree leads to that
+            // one, too.
+            let cleared = address == 0 && size == 0;
+            if copied != (layout.sizes.len(), false) || !(sound || cleared) {
+                return Err(Fault::Address);
             }
-            return Err(Fault::Address);
+            self.strays.extend(sound.then_some((edata, page)));
+            return Ok(None);
         }
         let (state, szind) = (bits(layout.state), bits(layout.szind) as usize);
         if state > 5 || szind > layout.sizes.len() {
