@@ -35,6 +35,8 @@ OTHERS = (
     Other("tcmalloc", r"libtcmalloc[^/]*$", "tc_malloc"),  # gperftools
     Other("tcmalloc", r"(?!)", "TCMallocInternalMalloc"),  # github.com/google/tcmalloc
     Other("mimalloc", r"libmimalloc[^/]*$", "mi_malloc"),
+    # Firefox's, of jemalloc's ancestors; its libmozglue is within the program itself on Linux.
+    Other("mozjemalloc", r"libmozglue[^/]*$", "moz_arena_malloc"),
     Other("musl's malloc", r"ld-musl-[^/]*$|-musl/libc\.so$|libc\.musl-[^/]*$", "__libc_malloc_impl"),
     Other("AddressSanitizer's malloc", r"lib(asan|clang_rt\.asan)[^/]*$", "__asan_init"),
     Other("HWAddressSanitizer's malloc", r"lib(hwasan|clang_rt\.hwasan)[^/]*$", "__hwasan_init"),

@@ -20,11 +20,14 @@ def test_another_allocator_by_its_file(library: str) -> None:
     assert heap.leaks().direct_count == 0
 
 
-def test_another_allocator_by_its_symbol() -> None:
-    """Linked statically, as Google's own tcmalloc always is."""
+@pytest.mark.parametrize(
+    ("symbol", "name"), [("TCMallocInternalMalloc", "tcmalloc"), ("moz_arena_malloc", "mozjemalloc")]
+)
+def test_another_allocator_by_its_symbol(symbol: str, name: str) -> None:
+    """Linked statically, as Google's own tcmalloc and Firefox's allocator always are."""
     land = userlands.get("host")
-    named = cores.build("graph", extra=["-Wl,--defsym=TCMallocInternalMalloc=malloc"])
+    named = cores.build("graph", extra=[f"-Wl,--defsym={symbol}=malloc"])
     made = cores.taken(PROGRAMS["graph"], land, named, "kernel", settings={}, name="graph-named")
     notes = heaps.of(judge.open_core(made)).notes
-    assert [note for note in notes if note.startswith("blocks of tcmalloc are not walked")]
+    assert [note for note in notes if note.startswith(f"blocks of {name} are not walked")]
     assert not [note for note in heaps.of(judge.open_core(cores.take("graph"))).notes if "not walked" in note]

@@ -32,7 +32,9 @@ def test_every_block_has_the_record_that_it_should(options: str, how: str, varia
         (row,), stack = tables["bufctl_audit"], tables["stack"]
         assert (row["bufaddr"], row["requested"], row["event"]) == (hex(address), known.block.size, "live")
         assert row["thread"] == known.tid
-        assert known.before <= row["timestamp"] <= known.after
+        # qemu's counter and its clock are two looks at the machine's, some time apart.
+        slack = 100_000 if userland != "host" else 0
+        assert known.before - slack <= row["timestamp"] <= known.after + slack
         # To the program a block with guards ends where its redzone begins.
         assert row["cache"] == f"malloc-{known.block.usable}" or "guards" in options
         first = 0 if known.block.name != "by_strdup" else 1  # libc's strdup is the caller of malloc
