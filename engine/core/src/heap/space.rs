@@ -20,8 +20,8 @@ pub const GRANULE: u64 = 16;
 pub const SLOTS: usize = 8192;
 /// The least large size of jemalloc (SC_LARGE_MINCLASS with pages of 4 KiB).
 const LEAST_LARGE: u64 = 1 << 14;
-/// Bytes of a slab at most: more than 512 of the largest small size (with pages of 64 KiB a slab has at most 13 of those).
-const MOST_SLAB: u64 = 1 << 28;
+/// Bytes of a slab at most: more than 512 of the largest small size; with pages of 64 KiB slabs are of a few pages, too.
+const MOST_SLAB: u64 = 1 << 25;
 /// Bytes in a region.
 pub const REGION_BYTES: u64 = GRANULE * REGION as u64;
 
