@@ -28,8 +28,6 @@ class Case(NamedTuple):
 CASES = (
     Case("0.6.1", "5.3"),
     Case("0.6.1", "5.3", "gcore"),
-    Case("0.7.1", "5.3", features=("stats",)),
-    Case("0.4.3", "5.2", features=()),
 )
 
 
@@ -52,12 +50,3 @@ def test_both_allocators_are_shown(case: Case) -> None:
     across = {block.address for block in made.truth.blocks.values() if block.name == "held-across"}
     states = {block.state for block in heap.blocks(LIVE, DIRECT, INDIRECT) if block.address in across}
     assert states == {LIVE, INDIRECT}
-
-
-def test_jemalloc_may_be_malloc_itself() -> None:
-    """Without a prefix, C code's blocks are jemalloc's, too."""
-    made = jemallocs.both("kernel", "0.5.4", ("unprefixed_malloc_on_supported_platforms", "stats"))
-    heap = heaps.of(CoreFile(str(made.core)))
-    assert problems_of(made, heap) == []
-    assert heap.notes == []
-    assert {block.allocator for block in heap.blocks(LIVE, DIRECT, INDIRECT)} == {"jemalloc"}
