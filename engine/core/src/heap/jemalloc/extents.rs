@@ -69,6 +69,11 @@ pub struct Extents {
 }
 
 impl Extents {
+    /// Whether a taste of `most` extents has shown what it can.
+    pub(super) fn is_enough(&self, most: usize) -> bool {
+        self.all.len() >= most || self.entries >= (most as u64).saturating_mul(4)
+    }
+
     pub(super) fn fault(&mut self, fault: Fault, what: u64, at: u64) {
         self.fault_count += 1;
         if self.faults.len() < DESCRIBED {

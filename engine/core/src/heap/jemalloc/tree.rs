@@ -20,7 +20,8 @@ const E_SLAB: u64 = 8;
 /// Bytes of a table that are read at once.
 const BLOCK: usize = 1 << 18;
 
-/// All extents of the tree with that root. With `most`, about so many (to try a layout).
+/// All extents of the tree with that root. With `most`, about so many (to try a layout); and not many more entries than that are looked
+/// at, since what is no tree of jemalloc's leads to millions of no extents (CPython's tree of its arenas does).
 pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: &Control) -> Result<Extents, Stopped> {
     let mut out = Extents { sizes: layout.sizes.clone(), page: layout.page_size(), ..Default::default() };
     let mut tables = vec![(0, root)];
@@ -31,7 +32,7 @@ pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: 
     let mut reader = Reader { layout, window: Window::new(image), seen: HashSet::new(), strays: Vec::new(), last: 0 };
     let last = layout.levels.len() - 1;
     for (path, leaf) in tables {
-        if out.all.len() >= most {
+        if out.is_enough(most) {
             break;
         }
         each_word(image, leaf, leaf.saturating_add(layout.table(last)), BLOCK, |at, entry| {
@@ -39,7 +40,7 @@ pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: 
                 let page = ((path << layout.levels[last]) | ((at - leaf) / layout.entry)) << layout.page;
                 reader.entry(&mut out, page, entry, at);
             }
-            out.all.len() < most && !control.cancelled()
+            !out.is_enough(most) && !control.cancelled()
         });
         if control.cancelled() {
             return Err(Stopped::Cancelled);
