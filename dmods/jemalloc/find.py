@@ -175,6 +175,8 @@ def _made(target: Target, words: Words, root: int, layout: Layout) -> Jemalloc:
     made.owned = Ranges(made.base)
     for start, end in extents.ranges():
         made.owned.add(start, end)
+    for start, end in list(_guards(target, made)):
+        made.owned.add(start, end)
     if extents.fault_count:
         kinds = sorted({fault for fault, _what, _at in extents.faults})
         made.notes.append(
@@ -182,6 +184,16 @@ def _made(target: Target, words: Words, root: int, layout: Layout) -> Jemalloc:
             f"({', '.join(kinds)}): `heapcheck` tells which"
         )
     return made
+
+
+def _guards(target: Target, one: Jemalloc) -> Iterator[tuple[int, int]]:
+    """The pages that opt.san_guard_small and san_guard_large took access from (san.c): one at each end of an extent,
+    which are no part of it, and still hold what was written there before."""
+    for mapping in target.mappings():
+        locked = set("rwx").isdisjoint(mapping.flags) and mapping.path is None
+        beside = mapping.start - 1 in one.owned or mapping.end in one.owned
+        if locked and beside and mapping.size <= 2 * one.layout.page_size:
+            yield mapping.start, mapping.end
 
 
 def _base_blocks(words: Words, places: Sequence[int]) -> Iterator[tuple[int, int]]:
