@@ -1,5 +1,6 @@
 //! Thread control blocks, found by their shape.
 
+use crate::heap::at_least;
 use crate::image::Image;
 
 const BUFFER: usize = 1 << 20;
@@ -83,7 +84,7 @@ fn search(
     mut look: impl FnMut(&[u8], u64, &mut dyn FnMut(u64)),
 ) -> Vec<u64> {
     let mut found = Vec::new();
-    let mut buffer = vec![0u8; BUFFER];
+    let mut buffer = Vec::new();
     for &(start, end) in ranges {
         for (from, to) in image.covered(start, end) {
             let mut at = match from.checked_add(15) {
@@ -92,6 +93,7 @@ fn search(
             };
             while at < to && found.len() < limit && !stop() {
                 let want = BUFFER.min((to - at) as usize);
+                at_least(&mut buffer, want);
                 let n = image.read(at, &mut buffer[..want]) & !15;
                 look(&buffer[..n], at, &mut |a| {
                     if found.len() < limit {

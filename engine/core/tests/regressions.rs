@@ -1,6 +1,6 @@
 //! What once broke a fuzz target (`regressions/TARGET/NAME`) does so no more.
 
-#[path = "../../fuzz/src/targets.rs"]
+#[path = "../../fuzz/src/targets/mod.rs"]
 mod targets;
 
 use std::path::Path;

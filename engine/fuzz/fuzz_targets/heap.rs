@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| dmods_engine_fuzz::targets::heap(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dmods_engine_fuzz::targets::heaps::heap(data));

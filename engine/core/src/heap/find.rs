@@ -1,5 +1,6 @@
 //! Finding glibc's structures by what they must look like: no symbols, no table of releases.
 
+use super::at_least;
 use super::space::GRANULE;
 use super::window::Window;
 use super::{Control, Stopped};
@@ -266,7 +267,7 @@ fn each_block(
     mut each: impl FnMut(u64, &[u8]) -> bool,
 ) -> Result<(), Stopped> {
     const BLOCK: u64 = 1 << 20;
-    let mut buffer = vec![0u8; (BLOCK + overlap) as usize];
+    let mut buffer = Vec::new();
     for (start, end) in userland(ranges) {
         for (from, to) in image.covered(start, end) {
             let mut at = from.next_multiple_of(8);
@@ -275,6 +276,7 @@ fn each_block(
                     return Err(Stopped::Cancelled);
                 }
                 let want = (to - at).min(BLOCK + overlap) as usize;
+                at_least(&mut buffer, want);
                 let got = image.read(at, &mut buffer[..want]);
                 if !each(at, &buffer[..got]) {
                     return Ok(());

@@ -90,3 +90,10 @@ impl Index for u64 {
     }
     const LIMIT: u64 = u64::MAX;
 }
+
+/// A buffer that is used again and again becomes as large as it ever needs to be, and no larger.
+pub(crate) fn at_least(buffer: &mut Vec<u8>, size: usize) {
+    if buffer.len() < size {
+        buffer.resize(size, 0);
+    }
+}

@@ -7,6 +7,7 @@
 mod bare;
 mod walk;
 
+use super::at_least;
 use super::index::{Edges, Region, Tables};
 use super::space::{Kind, Placed, Run, Space, GRANULE, REGION, REGION_BYTES};
 use super::watch::Watch;
@@ -259,8 +260,8 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
 
     #[inline(always)]
     fn run(mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[Watch], control: &Control) {
-        buffer.resize(BLOCK, 0);
         let run = self.placed.run;
+        at_least(buffer, (run.end - run.start).saturating_add(2 * REGION_BYTES).min(BLOCK as u64) as usize);
         self.report.used_end = run.end;
         if run.kind == Kind::Mmapped {
             self.single(buffer, dead, control);

@@ -79,7 +79,7 @@ impl Run {
 
     /// How many blocks a slab has room for.
     pub fn slots(&self) -> usize {
-        ((self.end - self.start) / self.usable.max(1)) as usize
+        (self.end.saturating_sub(self.start) / self.usable.max(1)) as usize
     }
 
     /// Granules that a block of a slab takes in the compact space.
@@ -184,8 +184,9 @@ impl<const P: usize> Space<P> {
             let (lo, hi) = (self.runs[range.start].lo, self.runs[range.end - 1].hi);
             self.spans.lo[side] = lo;
             self.spans.len[side] = hi - lo;
-            // At most 2^16 slots a span: 256 KiB that stay in the second-level cache.
-            let shift = (64 - (hi - lo).leading_zeros()).saturating_sub(16);
+            // Many for each run, but at most 2^16 a span: 256 KiB that stay in the second-level cache.
+            let bits = (range.len().ilog2() + 9).min(16);
+            let shift = (64 - (hi - lo).leading_zeros()).saturating_sub(bits);
             let slots = ((hi - lo) >> shift) as usize + 1;
             let mut first = range.start;
             self.table[side] = (0..slots as u64)

@@ -14,12 +14,13 @@ pub struct Window<'a> {
 struct Slot {
     start: u64,
     valid: usize,
-    bytes: Box<[u8; BLOCK]>,
+    /// A block's, once the slot was needed.
+    bytes: Vec<u8>,
 }
 
 impl<'a> Window<'a> {
     pub fn new(image: &'a Image) -> Self {
-        let blocks = (0..SLOTS).map(|_| Slot { start: u64::MAX, valid: 0, bytes: Box::new([0; BLOCK]) }).collect();
+        let blocks = (0..SLOTS).map(|_| Slot { start: u64::MAX, valid: 0, bytes: Vec::new() }).collect();
         Window { image, blocks }
     }
 
@@ -32,7 +33,8 @@ impl<'a> Window<'a> {
         let start = address - at as u64;
         let slot = &mut self.blocks[(start / BLOCK as u64) as usize % SLOTS];
         if slot.start != start {
-            slot.valid = self.image.read(start, &mut slot.bytes[..]);
+            slot.bytes.resize(BLOCK, 0);
+            slot.valid = self.image.read(start, &mut slot.bytes);
             slot.start = start;
         }
         if at + word as usize > slot.valid {

@@ -32,8 +32,8 @@ pub struct Kdump {
     /// Where the second bitmap (pages in the dump) begins.
     bitmap: u64,
     descriptors: u64,
-    /// For each block of the bitmap, how many pages are in the dump before it.
-    ranks: Vec<u64>,
+    /// For each block of the bitmap that has any bits: its number, and how many pages are in the dump before it. Sorted.
+    ranks: Vec<(u64, u64)>,
     hand: Mutex<Hand>,
 }
 
@@ -148,18 +148,38 @@ impl Kdump {
         Ok(dump)
     }
 
-    /// Counts the bitmap's bits once, block by block: as far as the file reaches, whatever the header says.
+    /// Counts the bitmap's bits once, block by block: as far as the file reaches, whatever the header says, and without its holes, of
+    /// which it may have terabytes.
     fn rank(&mut self) {
-        let blocks = self.pages.div_ceil(self.block as u64 * 8);
+        let (block, blocks) = (self.block as u64, self.pages.div_ceil(self.block as u64 * 8));
         let mut buffer = vec![0; self.block];
-        let mut count = 0;
-        for number in 0..blocks {
-            let got = read_at(&self.file, &mut buffer, self.bitmap + number * self.block as u64);
-            self.ranks.push(count);
-            count += buffer[..got].iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>();
+        let (mut count, mut number) = (0, 0);
+        while number < blocks {
+            let got = read_at(&self.file, &mut buffer, self.bitmap + number * block);
+            buffer[got..].fill(0);
+            let bits = buffer.chunks_exact(8).map(|word| u64::from(u64_at(word, 0).count_ones())).sum::<u64>();
+            if bits > 0 {
+                self.ranks.push((number, count));
+                count += bits;
+            }
             if got < self.block {
                 break;
             }
+            number += 1;
+            if bits == 0 {
+                number = self.data_from(number);
+            }
+        }
+    }
+
+    /// The number of the first block of the bitmap, from this one on, that does not lie in a hole of the file.
+    fn data_from(&self, number: u64) -> u64 {
+        let at = self.bitmap + number * self.block as u64;
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => number.max(data.saturating_sub(self.bitmap) / self.block as u64),
+            // Nothing but a hole follows.
+            Err(rustix::io::Errno::NXIO) => u64::MAX,
+            Err(_) => number,
         }
     }
 
@@ -175,7 +195,7 @@ impl Kdump {
             return None;
         }
         let (block, bit) = (pfn / bits, (pfn % bits) as usize);
-        let rank = *self.ranks.get(block as usize)?;
+        let (_, rank) = self.ranks[self.ranks.binary_search_by_key(&block, |rank| rank.0).ok()?];
         if hand.bitmap.block != Some(block) {
             hand.bitmap.load(&self.file, self.bitmap + block * self.block as u64, block, self.block);
         }

@@ -3,7 +3,7 @@
 //! Each overlay is a set of page frames, gathered first; [`super::scan`] asks it about pages that are otherwise just the kernel's. A set takes
 //! one bit for each page of the sections (128 MB with 4 KB pages) that have any: at most 1/32768 of the machine's memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::layout::Layout;
 use super::space::Space;
@@ -75,7 +75,7 @@ struct Mapper<'r> {
     budget: u64,
 }
 
-/// Virtual memory of vmalloc may be larger than what is mapped there, by so many regions of a last-level page table (2 MB each: 2 TB).
+/// Virtual memory of vmalloc may be larger than what is mapped there, by so many gaps in its page tables.
 const SPARE_REGIONS: u64 = 1 << 20;
 
 impl Overlay {
@@ -155,9 +155,12 @@ impl Overlay {
                 None => overlay.broken += 1,
             }
         };
+        // Every process has a list of threads of its own: were all led to one, each would cost all of its threads.
+        let mut known: HashSet<u64, foldhash::fast::FixedState> = HashSet::default();
         let mut process = |overlay: &mut Overlay, space: &mut Space, task: u64| match task
             .checked_add(signal)
             .and_then(|at| space.word(at)?.checked_add(lists.thread_head))
+            .filter(|threads| known.insert(*threads))
         {
             Some(threads) => overlay.follow(threads, space, control, |overlay, space, node| {
                 thread(overlay, space, node.wrapping_sub(thread_node));
@@ -200,18 +203,16 @@ impl Mapper<'_> {
         let mut at = start & !(page - 1);
         while at < end && self.budget > 0 && !control.cancelled() {
             self.budget -= 1;
-            let next = if space.walker.region_mapped(space.physical, at) {
-                let mapped = space.walker.translate(space.physical, at);
-                let length = mapped.map_or(page, |mapped| mapped.left.max(page));
-                if let Some(mapped) = mapped {
-                    self.insert(mapped.physical >> self.page_bits, length.min(end - at).div_ceil(page));
-                }
-                at.checked_add(length)
-            } else {
-                space.walker.next_region(at)
-            };
-            let Some(next) = next else { return };
-            at = next;
+            if let Some(behind) = space.walker.gap(space.physical, at) {
+                at = behind;
+                continue;
+            }
+            let mapped = space.walker.translate(space.physical, at);
+            let length = mapped.map_or(page, |mapped| mapped.left.max(page));
+            if let Some(mapped) = mapped {
+                self.insert(mapped.physical >> self.page_bits, length.min(end - at).div_ceil(page));
+            }
+            at = at.saturating_add(length);
         }
     }
 

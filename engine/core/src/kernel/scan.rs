@@ -23,6 +23,10 @@ pub struct Oddities {
     pub used_in_free: u64,
 }
 
+/// How often the page array is looked for where it is mapped and not in the dump. It is what a dump is taken for, so that none lacks
+/// much of it: so many pages of it describe 4 TiB.
+const PATIENCE: u64 = 1 << 24;
+
 /// The answer for all ranges.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
@@ -57,6 +61,8 @@ pub struct Scan<'a, 'p> {
     judged: Judged,
     /// Kinds page by page, where somebody wants them.
     each: Option<&'a mut Vec<u8>>,
+    /// How often the page array may still be looked for in vain.
+    patience: u64,
     /// `page._mapcount` and `._refcount` of a page that is neither mapped nor used, if they are one word.
     idle: Option<(usize, u64)>,
 }
@@ -101,6 +107,7 @@ impl<'a, 'p> Scan<'a, 'p> {
             doubted: false,
             judged: Judged { head: 0, kind: Kind::Unknown },
             each,
+            patience: PATIENCE,
             idle: together.then_some((layout.mapcount, 0xffff_ffff)),
         }
     }
@@ -120,30 +127,27 @@ impl<'a, 'p> Scan<'a, 'p> {
                     self.add(self.free_kind, until - pfn);
                     pfn = until;
                 } else {
-                    pfn = self.piece(pfn, until, &mut buffer);
+                    pfn = self.piece(pfn, until, end, &mut buffer);
                 }
-                control.add((until - pfn.min(until)) * size as u64);
+                control.add((until - pfn.min(until)).saturating_mul(size as u64));
             }
         }
         self.counts.identity = self.identity.figures;
         self.counts
     }
 
-    /// Reads and classifies some of `[pfn, until)`; returns where to go on.
-    fn piece(&mut self, pfn: u64, until: u64, buffer: &mut [u64]) -> u64 {
+    /// Reads and classifies some of `[pfn, until)`; returns where to go on, which is beyond where nothing is up to there, at most `end`.
+    fn piece(&mut self, pfn: u64, until: u64, end: u64, buffer: &mut [u64]) -> u64 {
         let size = self.layout.size;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(buffer);
         let wanted = (until - pfn) as usize * size;
         let Some(address) = self.layout.page(pfn) else {
-            self.missing(until - pfn);
-            return until;
+            self.missing(end - pfn);
+            return end;
         };
         let got = self.space.read(address, &mut bytes[..wanted]) / size;
         if got == 0 {
-            // What is missing is so in whole pages of memory.
-            let page = 1u64 << self.layout.page_bits;
-            let next = (address | (page - 1)).saturating_add(1);
-            let lost = ((next - address).div_ceil(size as u64)).clamp(1, until - pfn);
+            let lost = self.hole(address).div_ceil(size as u64).clamp(1, end - pfn);
             self.missing(lost);
             return pfn + lost;
         }
@@ -153,6 +157,21 @@ impl<'a, 'p> Scan<'a, 'p> {
             index += self.stretch(&piece, index);
         }
         pfn + got as u64
+    }
+
+    /// How many bytes from `address` on need not be looked for in the page array, the first being missing: whole pages of memory, all
+    /// that a missing page table would map, and everything once it has been in vain too often.
+    fn hole(&mut self, address: u64) -> u64 {
+        self.patience = self.patience.saturating_sub(1);
+        if self.patience == 0 {
+            return u64::MAX;
+        }
+        let page = 1u64 << self.layout.page_bits;
+        let next = match self.space.walker.gap(self.space.physical, address) {
+            Some(behind) => behind,
+            None => (address | (page - 1)).saturating_add(1),
+        };
+        next - address
     }
 
     fn missing(&mut self, pages: u64) {

@@ -123,26 +123,27 @@ impl Tables {
     }
 
     /// The table of the last level that maps the address, or the leaf above it.
-    fn descend(&self, physical: &dyn Physical, address: u64) -> Option<Above> {
-        if address < self.kernel_start() {
-            return None;
+    fn descend(&self, physical: &dyn Physical, address: u64) -> Above {
+        let start = self.kernel_start();
+        if address < start {
+            return Above::Nothing { next: Some(start) };
         }
         let (mut table, mut shift) = (self.root, self.top_shift());
         loop {
             if shift == self.page_bits {
-                return Some(Above::Table(table));
+                return Above::Table(table);
             }
             // The top level decides what is left of va_bits.
             let bits = if shift == self.top_shift() { self.va_bits - shift } else { self.stride() };
             let index = address >> shift & ((1 << bits) - 1);
             let mut entry = [0; 8];
-            let at = table.checked_add(index * 8)?;
-            if physical.read(at, &mut entry) != 8 {
-                return None;
-            }
-            match self.entry(u64::from_le_bytes(entry), shift) {
-                Entry::Absent => return None,
-                Entry::Leaf(start) => return Some(Above::Leaf { start, shift }),
+            let there = table.checked_add(index * 8).is_some_and(|at| physical.read(at, &mut entry) == 8);
+            match self.entry(if there { u64::from_le_bytes(entry) } else { 0 }, shift) {
+                Entry::Absent => {
+                    let behind = (address >> shift).checked_add(1).and_then(|number| number.checked_mul(1 << shift));
+                    return Above::Nothing { next: behind };
+                }
+                Entry::Leaf(start) => return Above::Leaf { start, shift },
                 Entry::Table(next) => table = next,
             }
             shift -= self.stride();
@@ -154,7 +155,14 @@ impl Tables {
 #[derive(Clone, Copy, Debug)]
 enum Above {
     Table(u64),
-    Leaf { start: u64, shift: u32 },
+    Leaf {
+        start: u64,
+        shift: u32,
+    },
+    /// Nothing is mapped before `next`, which is the end of what the missing entry (of whatever level) would map.
+    Nothing {
+        next: Option<u64>,
+    },
 }
 
 /// Remembered ways down, one for what a table of the last level maps (2 MB with 4 KB pages).
@@ -164,25 +172,25 @@ const REMEMBERED: usize = 1024;
 pub struct Walker {
     pub tables: Tables,
     /// By number of the region: the region and what lies above it.
-    above: Vec<(u64, Option<Above>)>,
+    above: Vec<(u64, Above)>,
     /// The last entries of a last-level table that were read: (their physical address, what they say).
     entries: (u64, [u8; 64]),
 }
 
 impl Walker {
     pub fn new(tables: Tables) -> Walker {
-        Walker { tables, above: vec![(u64::MAX, None); REMEMBERED], entries: (u64::MAX, [0; 64]) }
+        Walker {
+            tables,
+            above: vec![(u64::MAX, Above::Nothing { next: None }); REMEMBERED],
+            entries: (u64::MAX, [0; 64]),
+        }
     }
 
     /// Where the byte is, and how far memory goes on there. None where nothing is mapped.
     pub fn translate(&mut self, physical: &dyn Physical, address: u64) -> Option<Mapped> {
         let tables = self.tables;
-        let region = address >> (tables.page_bits + tables.stride());
-        let remembered = &mut self.above[region as usize % REMEMBERED];
-        if remembered.0 != region {
-            *remembered = (region, tables.descend(physical, address));
-        }
-        match remembered.1? {
+        match self.above(physical, address) {
+            Above::Nothing { .. } => None,
             Above::Leaf { start, shift } => {
                 let offset = address & ((1 << shift) - 1);
                 Some(Mapped { physical: start.checked_add(offset)?, left: (1 << shift) - offset })
@@ -197,21 +205,22 @@ impl Walker {
         }
     }
 
-    /// Where the next address lies that may be mapped, if nothing at all is mapped around this one: a table of the last level maps a region,
-    /// and a missing one is missing as a whole.
-    pub fn next_region(&mut self, address: u64) -> Option<u64> {
-        let bits = self.tables.page_bits + self.tables.stride();
-        (address >> bits).checked_add(1)?.checked_shl(bits).filter(|next| *next > address)
+    /// If no table or leaf maps the region around the address: the first address behind that may be mapped (u64::MAX: none). Where a table
+    /// is missing, all that it would map is leapt over.
+    pub fn gap(&mut self, physical: &dyn Physical, address: u64) -> Option<u64> {
+        match self.above(physical, address) {
+            Above::Nothing { next } => Some(next.filter(|next| *next > address).unwrap_or(u64::MAX)),
+            _ => None,
+        }
     }
 
-    /// Whether a table or leaf maps the region around the address.
-    pub fn region_mapped(&mut self, physical: &dyn Physical, address: u64) -> bool {
+    fn above(&mut self, physical: &dyn Physical, address: u64) -> Above {
         let region = address >> (self.tables.page_bits + self.tables.stride());
         let remembered = &mut self.above[region as usize % REMEMBERED];
         if remembered.0 != region {
             *remembered = (region, self.tables.descend(physical, address));
         }
-        remembered.1.is_some()
+        remembered.1
     }
 
     /// Entries are read eight at a time: neighbours are asked for next.

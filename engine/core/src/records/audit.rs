@@ -4,7 +4,7 @@
 use super::log::{Log, Transaction};
 use super::stacks::{Node, Stacks};
 use super::{Claims, Record, Records};
-use crate::heap::{Control, Stopped};
+use crate::heap::{at_least, Control, Stopped};
 use crate::image::Image;
 
 /// Bytes of a table that are read at once.
@@ -124,7 +124,8 @@ pub struct Damage {
 
 /// Reads all of it once.
 pub fn read(image: &Image, layout: &Layout, control: &Control) -> Result<(Records, Damage), Stopped> {
-    let mut reader = Reader { image, control, claims: Claims::default(), damage: Damage::default() };
+    let mut reader =
+        Reader { image, control, claims: Claims::default(), damage: Damage::default(), buffer: Vec::new() };
     let stacks = Stacks::new(reader.nodes(&layout.stacks)?, layout.frames);
     let mut found = Found::default();
     if layout.shadow.fits() {
@@ -191,6 +192,7 @@ struct Reader<'a> {
     control: &'a Control,
     claims: Claims,
     damage: Damage,
+    buffer: Vec<u8>,
 }
 
 impl Reader<'_> {
@@ -202,8 +204,9 @@ impl Reader<'_> {
             return Ok(size == 0);
         }
         let (end, part) = (start + size, PART / entry * entry);
-        let covered: u64 = self.image.covered(start, end).iter().map(|(from, to)| to - from).sum();
-        let mut buffer = Vec::new();
+        let pieces = self.image.covered(start, end);
+        let covered: u64 = pieces.iter().map(|(from, to)| to - from).sum();
+        let last = pieces.last().map_or(start, |(_, to)| *to);
         let mut at = start;
         while at < end {
             if self.control.cancelled() {
@@ -213,12 +216,13 @@ impl Reader<'_> {
             if end - at < entry {
                 break;
             }
-            buffer.resize(part.min(end - at) as usize, 0);
-            let got = self.image.read(at, &mut buffer) as u64 / entry * entry;
-            each(at, &buffer[..got as usize]);
+            let want = part.min(end - at).min(last.saturating_sub(at).next_multiple_of(entry)) / entry * entry;
+            at_least(&mut self.buffer, want as usize);
+            let got = self.image.read(at, &mut self.buffer[..want as usize]) as u64 / entry * entry;
+            each(at, &self.buffer[..got as usize]);
             self.control.add(got);
             at += got;
-            if got < buffer.len() as u64 / entry * entry {
+            if got < want || got == 0 {
                 return Ok(false);
             }
         }

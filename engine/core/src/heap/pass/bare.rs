@@ -2,6 +2,7 @@
 //! candidate pointers of the live ones.
 
 use super::{fill, is_zero, pointers, Request, BLOCK};
+use crate::heap::at_least;
 use crate::heap::index::Region;
 use crate::heap::space::{Kind, Placed, Space, REGION};
 use crate::heap::{Control, Index};
@@ -101,7 +102,7 @@ impl<'a, I: Index, const P: usize> Bare<'a, I, P> {
         self.begin(placed, slots * stride, true);
         let len = slots * size;
         let whole = len.next_multiple_of(Self::PART);
-        buffer.resize(whole.max(BLOCK), 0);
+        at_least(buffer, whole);
         self.fill(placed.run.start, &mut buffer[..len]);
         buffer[len..whole].fill(0);
         let (base, _) = self.place(placed, 0);
@@ -148,7 +149,7 @@ impl<'a, I: Index, const P: usize> Bare<'a, I, P> {
         let base = placed.edge - self.space.runs[self.runs.start].edge;
         let mut count = 0;
         let (mut at, end) = (placed.lo, placed.hi.min(placed.run.end));
-        buffer.resize(buffer.len().max(BLOCK), 0);
+        at_least(buffer, end.saturating_sub(at).min(BLOCK as u64) as usize + Self::PART);
         while at < end && !control.cancelled() {
             let len = (end - at).min(BLOCK as u64) as usize;
             self.fill(at, &mut buffer[..len]);

@@ -1,0 +1,169 @@
+//! Heaps of glibc and of jemalloc, and what is looked for without knowing where.
+
+use dmods_engine::heap::bins::Bin;
+use dmods_engine::heap::jemalloc::{self, Layout};
+use dmods_engine::heap::lists::List;
+use dmods_engine::heap::model::{self, State};
+use dmods_engine::heap::pass::Request;
+use dmods_engine::heap::space::{Kind, Run, SLOTS};
+use dmods_engine::heap::watch::Watch;
+use dmods_engine::heap::{find, Control};
+use dmods_engine::tcb;
+
+use super::{memory, width, Input, PLACES};
+
+/// Words of a slab's bitmap at most.
+const MAP: u32 = SLOTS as u32 / 64;
+
+/// The pass, the free lists, the bins, marking, leaks, and questions to the tables.
+pub fn heap(data: &[u8]) {
+    let mut input = Input(data);
+    let word = width(&mut input);
+    let kinds = [Kind::Main, Kind::Thread, Kind::Mmapped, Kind::Slab, Kind::Extent];
+    let runs: Vec<Run> = (0..1 + u32::from(input.byte() % 4))
+        .map(|arena| {
+            let start = input.address();
+            let end = if input.byte() == 0xff { far(start, input.word()) } else { start.saturating_add(input.short()) };
+            let kind = kinds[usize::from(input.byte()) % kinds.len()];
+            Run { start, end, kind, arena: arena % 3, usable: input.short(), map: arena % 2 * MAP }
+        })
+        .collect();
+    let heads: Vec<u64> = (0..4).map(|_| input.word()).collect();
+    let sizes = (16 * input.short(), 16 * input.short());
+    let flags = input.byte();
+    let roots = [(input.address(), input.address()), (input.address(), u64::MAX)];
+    let dead = [(input.address() & !15, input.address())];
+    let maps = [[u64::MAX; MAP as usize], [0x5555_5555_5555_5555; MAP as usize]].concat();
+    let image = memory(&mut input, word);
+    let control = Control::default();
+    let watch = [Watch { chunk: 0x290, bins: 64, width: 2 }, Watch { chunk: 0x40, bins: 2, width: 2 }];
+    let request = Request { image: &image, runs, dead: &dead, watch: &watch, maps: &maps, threads: 1 };
+    let mut heap = model::build(word as u64, request, &control).expect("tables in proportion to what is there");
+    for (n, &head) in heads.iter().enumerate() {
+        let (to_user, protected) = (flags & 1 != 0, flags & 2 != 0);
+        let list = List { head, to_user, protected, least: sizes.0, most: sizes.1 };
+        let (seen, set) = (heap.follow(&image, list, false, true), n % 2 == 0);
+        assert_eq!(seen.count as usize, seen.blocks.len());
+        heap.follow(&image, list, set, false);
+        heap.release_orphans(&image, list, (flags & 4 != 0).then_some(head));
+    }
+    let bins: Vec<Bin> = heads
+        .iter()
+        .zip(0u32..)
+        .map(|(&head, arena)| Bin { head, arena: arena % 3, least: sizes.0, most: sizes.1, sorted: flags & 8 != 0 })
+        .collect();
+    let followed = heap.bins(&image, &bins, &control).expect("not cancelled");
+    assert_eq!(followed.held.len(), bins.len());
+    heap.mark(&image, &roots, &heads, &control).expect("not cancelled");
+    let totals = heap.find_leaks(&control).expect("not cancelled");
+    answers(&*heap, totals.direct_count, totals.indirect_count);
+}
+
+/// Runs that are believed though hardly anything of them is in the dump (4 GiB in all) cost a second each: tests/test_bounds.py has such.
+fn far(start: u64, end: u64) -> u64 {
+    let near = (0x1_0000..8 << 30).contains(&end.saturating_sub(start));
+    if near {
+        start.saturating_add(end & 0xffff)
+    } else {
+        end
+    }
+}
+
+/// Every question gives the same answer as the others.
+fn answers(heap: &dyn model::Heap, direct: u64, indirect: u64) {
+    let states = [State::Live, State::Free, State::LeakedDirectly, State::LeakedIndirectly, State::Own];
+    let blocks = heap.blocks(&states, 0, 1 << 20);
+    let of = |state: State| blocks.iter().filter(|(_, s, _, _)| *s == state).count() as u64;
+    assert_eq!((of(State::LeakedDirectly), of(State::LeakedIndirectly)), (direct, indirect));
+    assert_eq!(heap.groups().iter().map(|group| group.count).sum::<u64>(), direct);
+    let counted = heap.sizes(None).iter().map(|s| s.live + s.free + s.leaked).sum::<u64>();
+    assert_eq!(counted, blocks.len() as u64 - of(State::Own));
+    for pair in blocks.windows(2) {
+        assert!(pair[0].0.address < pair[1].0.address, "blocks in the order of their addresses");
+    }
+    for (block, state, _, _) in blocks.iter().take(64) {
+        if let Some((found, same, _, _)) = heap.find(block.address) {
+            assert_eq!((found.address, same), (block.address, *state));
+        }
+    }
+    heap.find(u64::MAX);
+}
+
+/// Everything that looks for structures without knowing where.
+pub fn search(data: &[u8]) {
+    let mut input = Input(data);
+    let word = width(&mut input) as u64;
+    let mut ranges: Vec<(u64, u64)> = (0..input.byte() % 4).map(|_| (input.address(), input.address())).collect();
+    ranges.push((0, u64::MAX));
+    let (top, low, high) = (input.word(), input.word(), input.word());
+    let image = memory(&mut input, word as usize);
+    let _ = find::bins(&image, &ranges, word, &Control::default());
+    for deep in [false, true] {
+        for mapped in find::mapped(&image, &ranges, word, 4096, deep) {
+            assert!(mapped.base <= mapped.chunk && mapped.chunk < mapped.end);
+        }
+    }
+    assert!(find::stretches(&image, &ranges, word, 4096, top).iter().all(|s| s.0 < s.1));
+    let found = find::pointers(&image, &ranges, word, &[(low, high)], 7, &Control::default());
+    assert!(found.is_ok_and(|found| found[0].len() <= 7));
+    assert!(tcb::find_self_pointers(&image, &ranges, 4, 9, || false).len() <= 9);
+    assert!(tcb::find_self_pointers(&image, &ranges, 8, 9, || false).len() <= 9);
+    assert!(tcb::find_dtv_pointers(&image, &ranges, 9, || false).len() <= 9);
+    let (start, end) = (low.min(high), low.max(high));
+    for (from, to) in image.covered(start, end) {
+        assert!(start <= from && from < to && to <= end);
+    }
+}
+
+/// jemalloc's radix tree, its extents, and the heap that they make. The root lies at the first of the four places.
+pub fn jemalloc(data: &[u8]) {
+    let mut input = Input(data);
+    let how = input.byte();
+    let layout = tree(how);
+    let roots = [(PLACES[0] - 0x100, PLACES[0] + 0x1000), (input.address(), input.address())];
+    let (root, seeds) = (PLACES[0] + u64::from(input.byte()) * 8, [input.word(), input.word()]);
+    let image = memory(&mut input, 8);
+    let control = Control::default();
+    for (root, votes) in jemalloc::find(&image, &roots, &layout, &control) {
+        assert!(votes > 0 && roots.iter().any(|range| range.0 <= root && root < range.1));
+    }
+    let found = jemalloc::collect(&image, &layout, root, usize::from(how) + 1, &control).expect("not cancelled");
+    assert!(found.all.windows(2).all(|pair| pair[0].end() <= pair[1].start()), "they overlap");
+    assert!(found.faults.len() as u64 <= found.fault_count);
+    for extent in &found.all {
+        assert!(found.at(extent.start()).is_some_and(|same| same.edata == extent.edata));
+    }
+    let (live, slots) = found.classes().values().fold((0, 0), |sum, one| (sum.0 + one.live, sum.1 + one.slots));
+    assert!(live <= slots && found.ranges().len() <= found.all.len());
+    found.states();
+    found.metadata();
+    let request =
+        Request { image: &image, runs: found.runs(3, 0), dead: &[], watch: &[], maps: &found.maps, threads: 1 };
+    let mut heap = model::build(8, request, &control).expect("tables in proportion to what is there");
+    heap.release(&seeds);
+    heap.own(&seeds[..1], how & 1 != 0, &control).expect("not cancelled");
+    heap.mark(&image, &roots[1..], &seeds[1..], &control).expect("not cancelled");
+    let totals = heap.find_leaks(&control).expect("not cancelled");
+    answers(&*heap, totals.direct_count, totals.indirect_count);
+}
+
+/// The shapes that jemalloc has had, with few entries in a table: so small an input can have all of them.
+fn tree(how: u8) -> Layout {
+    let wide = how & 4 != 0;
+    Layout {
+        levels: if how & 8 != 0 { vec![4, 2, 2] } else { vec![4, 4] },
+        entry: if wide { 16 } else { 8 },
+        pointer: if wide { u64::MAX } else { 0xffff_ffff_ffc0 },
+        leaf_szind: if wide { (1, 8) } else { (48, 16) },
+        leaf_slab: (0, 1),
+        leaf_state: if how & 16 != 0 { (2, 3) } else { (0, 0) },
+        alignment: 64,
+        arena: (0, 12),
+        slab: (12, 1),
+        state: (17, 3),
+        szind: (20, 8),
+        nfree: (28, 10),
+        sizes: vec![8, 16, 32, 48, 64, 80, 96, 112, 128, 4096, 8192, 16384, 20480],
+        bins: 9,
+    }
+}

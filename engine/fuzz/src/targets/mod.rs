@@ -1,0 +1,93 @@
+//! One function for each parser of the engine: any input may come, nothing may panic, hang or grow, and what comes back must make
+//! sense. The engine's own tests replay with them what once broke it (`engine/core/tests/regressions`).
+
+pub mod files;
+pub mod heaps;
+pub mod machine;
+pub mod recorded;
+
+use dmods_engine::image::{Image, Segment, Source};
+
+pub type Target = fn(&[u8]);
+
+pub const TARGETS: [(&str, Target); 12] = [
+    ("heap", heaps::heap),
+    ("search", heaps::search),
+    ("jemalloc", heaps::jemalloc),
+    ("symbols", files::symbols),
+    ("section", files::section),
+    ("unwinding", files::unwinding),
+    ("instruction", files::instruction),
+    ("demangle", files::demangle),
+    ("kdump", files::kdump),
+    ("pagetables", machine::pagetables),
+    ("memmap", machine::memmap),
+    ("audit", recorded::audit),
+];
+
+/// Where memory begins: low, in the middle, at the sign bit, at the end of the address space.
+const PLACES: [u64; 4] = [0x1000, 0x5555_0000_0000, 1 << 63, u64::MAX - 0xffff];
+
+/// Takes numbers off the front of the input; 0 when there is none left.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+    fn short(&mut self) -> u64 {
+        u64::from(u16::from_le_bytes([self.byte(), self.byte()]))
+    }
+    fn take(&mut self, most: usize) -> &'a [u8] {
+        let (first, rest) = self.0.split_at(most.min(self.0.len()));
+        self.0 = rest;
+        first
+    }
+    /// An address in or near some memory.
+    fn address(&mut self) -> u64 {
+        PLACES[usize::from(self.byte()) % PLACES.len()].saturating_add(self.short())
+    }
+    fn word(&mut self) -> u64 {
+        if self.byte() % 4 == 0 {
+            u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
+        } else {
+            self.address()
+        }
+    }
+}
+
+/// Words whose last byte is 0xad (which no address of a process has) become addresses, so that a pointer is two bytes away for the fuzzer.
+fn with_pointers(data: &[u8], word: usize) -> Vec<u8> {
+    let mut out = data.to_vec();
+    for piece in out.chunks_exact_mut(word) {
+        if piece[word - 1] == 0xad {
+            let place = PLACES[usize::from(piece[word - 2]) % PLACES.len()];
+            let value = place.saturating_add(u64::from(u16::from_le_bytes([piece[0], piece[1]])));
+            piece.copy_from_slice(&value.to_le_bytes()[..word]);
+        }
+    }
+    out
+}
+
+/// Up to four pieces of memory, which may overlap and promise more than they hold; the last takes what is left of the input.
+fn memory(input: &mut Input, word: usize) -> Image {
+    let mut segments = Vec::new();
+    for _ in 0..1 + input.byte() % 4 {
+        let (start, promised) = (input.address() & !7, input.short());
+        let size = usize::try_from(input.short()).unwrap_or(0);
+        let data = with_pointers(input.take(size), word);
+        let end = start.saturating_add(data.len() as u64).saturating_add(promised & 0xf00);
+        segments.push(Segment { start, end, source: Source::Bytes(data.into()) });
+    }
+    Image::new(&[], segments).expect("no file is named")
+}
+
+fn width(input: &mut Input) -> usize {
+    if input.byte() % 3 == 0 {
+        4
+    } else {
+        8
+    }
+}

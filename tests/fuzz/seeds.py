@@ -1,0 +1,221 @@
+"""Where ``scripts/fuzz-engine`` begins: small inputs that get past the first checks. How they are read:
+engine/fuzz/src/targets."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+# engine/fuzz/src/targets/machine.rs
+_DIRECT, _ARRAY = 0xFFFF888000000000, 0xFFFFEA0000000000
+
+
+def of(target: str) -> Iterator[bytes]:
+    """The seeds of that target."""
+    yield from {
+        "heap": lambda: (_heap(word) for word in (4, 8)),
+        "search": lambda: (_searched(word) for word in (4, 8)),
+        "jemalloc": _jemalloc,
+        "symbols": _objects,
+        "section": lambda: (bytes([name]) + elf for elf in _objects() for name in range(3)),
+        "unwinding": lambda: (stack for elf in _objects() for stack in _stacks(elf)),
+        "instruction": lambda: [bytes([arch]) + b"\1\1\0\0\x48\x8b\x44\x24\x08\xc3" for arch in range(3)],
+        "demangle": lambda: _NAMES,
+        "kdump": _kdump,
+        "pagetables": _tables,
+        "memmap": _memmap,
+        "audit": _audit,
+    }[target]()
+
+
+_NAMES = (
+    b"_ZNSt6vectorIiSaIiEE9push_backEOi",
+    b"_ZN3FooIXadL_Z3barvEEE1xEv",
+    b"_ZNKSt8functionIFvRKSsEEclES1_",
+    b"_RNvNtCs1234_7mycrate3foo3bar",
+    b"_RINvNtC3std3mem8align_ofjdE",
+    b"_ZN4core3fmt5write17h0123456789abcdefE",
+)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def _objects() -> Iterator[bytes]:
+    source = "__thread int t; int data = 3; int f(int n) { return n ? n * f(n - 1) : data; } int g(void) { return t; }"
+    for flags in (["-shared"], ["-c", "-g", "-gz"], ["-c"]):
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder) / "made"
+            argv = [
+                *("gcc", "-O1", "-fPIC", "-nostdlib", "-fasynchronous-unwind-tables"),
+                *("-Wl,-z,noseparate-code", "-Wl,-z,norelro", "-Wl,--build-id=none"),
+                *flags,
+            ]
+            subprocess.run([*argv, "-x", "c", "-", "-o", str(made)], input=source.encode(), check=True)
+            yield made.read_bytes()
+
+
+def _address(place: int, offset: int) -> bytes:
+    return struct.pack("<BH", place, offset)
+
+
+def _word(value: int) -> bytes:
+    return b"\0" + struct.pack("<Q", value)
+
+
+def _stacks(elf: bytes) -> Iterator[bytes]:
+    for machine in range(3):
+        for pc in range(0x200, 0x400, 0x80):
+            registers = b"".join(b"\1\1" + _address(1, pc if n in (16, 32, 8) else 0x8010) for n in range(33))
+            yield bytes([machine]) + registers + b"\1\0\0\0" + bytes(512) + elf
+
+
+def _kdump() -> Iterator[bytes]:
+    """Four pages of zeros, each compressed by another library."""
+    packed = (
+        (1, zlib.compress(bytes(4096))),
+        # LZO: four literals, a match of 4092 bytes at distance 1, the end.
+        (2, b"\x15" + bytes(4) + b"\x20" + bytes(15) + b"\xea\0\0" + b"\x11\0\0"),
+        # Snappy: the length, a literal, copies of 64 and 63 bytes at offset 1.
+        (3, b"\x80\x20\0\0" + b"\xfe\1\0" * 63 + b"\xfa\1\0"),
+        # Zstandard: a frame of known size whose one block repeats a byte.
+        (4, b"\x28\xb5\x2f\xfd\x60" + struct.pack("<H", 4096 - 256) + (4096 << 3 | 3).to_bytes(3, "little") + b"\0"),
+    )
+    descriptors, data = b"", b""
+    for how, page in packed:
+        descriptors += struct.pack("<BBHB", 0, len(data), len(page), how)
+        data += page
+    for how in (2, 6, 14, 18):
+        head = bytes([how, 1, 2, 6, 0]) + struct.pack("<H", 40) + _word(40) + b"\0"
+        # Pages 0, 1, 9 and the one whose number `how` is.
+        bits = (3 | 1 << 9 | 1 << how).to_bytes(16, "little")
+        yield head + bytes([len(packed)]) + descriptors + bits + data
+
+
+# -- heaps -----------------------------------------------------------------------------------------------------------
+
+
+def _chunks(word: int) -> bytes:
+    """Some chunks in use, one free, a list of two, top."""
+    sizes = [0x21, 0x31, 0x21, 0x41, 0x20, 0x21, 0x21, 0x91]
+    out = b""
+    for size in sizes:
+        body = bytearray(size & ~7)
+        body[word : 2 * word] = size.to_bytes(word, "little")
+        body[2 * word : 3 * word] = (0x20 + len(out)).to_bytes(2, "little") + bytes(word - 4) + b"\1\xad"
+        out += body
+    return out
+
+
+def _piece(place: int, offset: int, data: bytes) -> bytes:
+    return _address(place, offset) + struct.pack("<HH", 0, len(data)) + data
+
+
+def _memory(word: int) -> bytes:
+    return b"\0" + _piece(1, 0, _chunks(word))
+
+
+def _heap(word: int) -> bytes:
+    run = _address(1, 0) + b"\0" + struct.pack("<H", 0x180) + b"\0\0\0"
+    heads = b"".join(b"\1" + _address(1, 0x10 * n) for n in range(4))
+    ranges = b"".join(_address(1, n) for n in (0, 0x40, 0x50, 0, 0))
+    return bytes([1 if word == 8 else 0, 0]) + run + heads + struct.pack("<HH", 2, 6) + b"\3" + ranges + _memory(word)
+
+
+def _searched(word: int) -> bytes:
+    words = b"".join(b"\1" + _address(1, n) for n in (0x100, 0, 0x400))
+    return bytes([1 if word == 8 else 0, 0]) + words + _memory(word)
+
+
+def _jemalloc() -> Iterator[bytes]:
+    """A root, a leaf, a slab of 16 bytes a block at 0x2000 and a large extent at 0x3000."""
+    for how in (0, 16, 20):
+        wide = bool(how & 4)
+        leaf = [0] * (32 if wide else 16)
+        edatas = []
+        for number, (page, szind, slab) in enumerate(((2, 1, 1), (3, 9, 0))):
+            at = 0x1300 + 128 * number
+            leaf[page * (2 if wide else 1)] = at if wide else at | szind << 48 | slab
+            if wide:
+                leaf[page * 2 + 1] = szind << 1 | slab
+            edatas += [slab << 12 | szind << 20, page << 12, 0x1000, *[0] * 13]
+        words = [0x1080, *[0] * 15, *leaf]
+        tree = struct.pack(f"<{len(words)}Q", *words).ljust(0x300, b"\0") + struct.pack("<32Q", *edatas)
+        blocks = struct.pack("<8Q", 0x2010, 0, 0x2020, 0x3008, 0, 0, 0x2070, 0)
+        head = bytes([how]) + _address(0, 0x1000) + _address(0, 0x1008) + b"\0" + b"\1" + _address(0, 0x1010) + _word(0)
+        yield head + b"\1" + _piece(0, 0, tree) + _piece(0, 0x1000, blocks)
+
+
+# -- a machine -------------------------------------------------------------------------------------------------------
+
+
+def _tables() -> Iterator[bytes]:
+    for machine in (0, 1):
+        for shape in ((0, 0), (0, 1), (2, 0), (3, 3)):
+            head = bytes([1, machine, *shape]) + struct.pack("<HBH", 0x1000, 0, 0x4000)
+            addresses = b"".join(bytes([n]) + _word(0x1234567 << (4 * n)) for n in range(6))
+            entries = [0x1003, 0x2003, 0x3083, 0, 0x8003, 0x10003, 0x200083, 0x40000001]
+            yield head + addresses + struct.pack("<8Q", *entries)
+
+
+def _memmap() -> Iterator[bytes]:
+    """A page of each kind: flags, compound_head, -, mapping, -, private, mapcount and refcount, -."""
+    unmapped, mapped = 0x1_FFFFFFFF, 0x1_00000000
+    pages = (
+        (1 << 12, 0, 0, 0, 0, 0, unmapped, 0),
+        (0, 0, 0, 0, 0, 2, 0xFF00007F, 0),
+        *[(0, 0, 0, 0, 0, 0, 0xFFFFFFFF, 0)] * 3,
+        (1 << 9 | 1 << 16, 0, 0, 0, 0, 0, unmapped, 0),
+        (0, _ARRAY + 5 * 64 + 1, 0, 0, 0, 0, unmapped, 0),
+        (1 << 19, 0, 0, _DIRECT + 0x300 + 1, 0, 0, mapped, 0),
+        (0, 0, 0, _DIRECT + 0x300, 0, 0, mapped, 0),
+        (0, 0, 0, _DIRECT + 0x300, 0, 0, unmapped, 0),
+        ((1 << 64) - 1,) * 8,
+        (0, 0, 0, 0, 0, 0, unmapped, 0),
+    )
+    data = b"".join(struct.pack("<8Q", *page) for page in pages)
+    # An address_space: its inode at 0x340, a tree of one VMA whose node lies at 0x3a0. A list of free pages at 0x380.
+    places = {0x300: 0x340, 0x340: 0x3A0, 0x368: 0x90, 0x380: 0x3C0, 0x388: 0x3C0, 0x3C0: 0x380, 0x3C8: 0x380}
+    more = bytearray(0x100)
+    for at, place in places.items():
+        struct.pack_into("<Q", more, at - 0x300, _DIRECT + place)
+    lists = b"\1" + _word(_DIRECT + 0x380) + b"\1" + _word(_DIRECT + 0x380) + bytes(3)
+    tasks = b"\1" + b"\0" + struct.pack("<Q", _DIRECT + 0x3C0) + bytes(5) + struct.pack("<H", 0x100)
+    for how in (0, 8, 64):
+        yield bytes([how]) + lists + tasks + struct.pack("<HHBH", 12, 2, 0, 3) + b"\3" + data + bytes(more)
+
+
+# -- records ---------------------------------------------------------------------------------------------------------
+
+
+def _words(values: Iterable[int]) -> bytes:
+    made = list(values)
+    return struct.pack(f"<{len(made)}Q", *made)
+
+
+def _audit() -> Iterator[bytes]:
+    """Granules of 16 bytes, leaves of four records, middles of two; two stacks and two transactions."""
+    base = 0x1000
+    top, middle, leaf, chunks, nodes, log = (base + at for at in (0, 0x20, 0x40, 0x80, 0xA0, 0x100))
+    record = [1 | 1 << 6, 9 | 5 << 24]
+    memory = {
+        top: [middle, 0, 0, 0],
+        middle: [leaf, 0],
+        leaf: [*record, 0, 0, *record, 0, 0],
+        chunks: [nodes],
+        nodes: [0, 0, 0x401000, 0, 0x402000, 1],
+        log: [1, 0x500, 16, 7, 1 | 1 << 32, 1, 0, 0, 2, 0x500, 16, 9, 2 | 1 << 32, 2 | 8 << 32, 7, 1],
+    }
+    data = bytearray(0x180)
+    for at, values in memory.items():
+        data[at - base : at - base + 8 * len(values)] = _words(values)
+    shadow = bytes([1, 2, 1]) + _address(0, 0) + struct.pack("<H", 4)
+    stacks = _address(0, chunks - base) + bytes([3, 1, 3])
+    ring = _address(0, log - base) + b"\2" + b"\2" + _address(0, 0x140) + struct.pack("<H", 16)
+    clock = _word(5) + b"\0" + _word(1) + b"\1"
+    leaks = b"\1" + _address(0, 0) + struct.pack("<H", 16)
+    yield shadow + stacks + ring + clock + b"\x0f" + leaks + b"\0" + _piece(0, 0, bytes(data))
