@@ -25,8 +25,9 @@ AT_PHDR, AT_PHNUM, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3,
 _FAULTS = frozenset((4, 5, 7, 8, 11))  # SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV carry si_addr
 _SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the kernel, si_addr unknown (a non-canonical address on x86-64)
 
-# More threads than this are a lie: the kernel's own limit is 4,194,304 pids, a thread's notes take over 500 bytes.
-_MAX_THREADS = 1 << 18
+# More threads than this are a lie: twice as many as there are pids unless kernel.pid_max was raised. Each costs every
+# command something, and what names more of them was made to cost minutes.
+_MAX_THREADS = 1 << 16
 _TOO_MANY = f"the core names more than {_MAX_THREADS} threads: the others are left out"
 
 

@@ -26,6 +26,7 @@ from dmods.words import Words
 LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
 NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or its data is not in the dump"
 _TLS_REACH = 16 << 10  # bytes around a thread pointer that are searched for the pointer to its tcache
+_TLS_STEP = 1 << 20  # bytes of them that are searched at once
 _BATCH = 65536
 _LIBC_DATA = 64 << 10  # bytes around main_arena in which libc's other variables lie
 _MOST_NUMBERS = 1 << 16
@@ -153,16 +154,19 @@ class ProcessHeap:
                 [(one.extents, jemalloc.first_arena(order)) for order, one in enumerate(self.jemallocs)],
             )
 
-    def _thread_words(self) -> list[int]:
-        """The words near each thread pointer: one of them is the thread's ``tcache``."""
-        out: list[int] = []
-        name = self.target.arch.thread_pointer
-        for thread in self.target.threads():
-            base = thread.registers.get(name, 0)
-            for start, end in self.target.image().covered(max(0, base - _TLS_REACH), base + _TLS_REACH):
-                aligned = -(-start // self.words.size) * self.words.size
-                out.extend(self.words.many(aligned, (end - aligned) // self.words.size) or ())
-        return out
+    def _thread_words(self) -> Iterator[int]:
+        """The words near each thread pointer that may point into the heap: one of them is the thread's ``tcache``."""
+        name, image, size = self.target.arch.thread_pointer, self.target.image(), self.words.size
+        bases = (thread.registers.get(name, 0) for thread in self.target.threads())
+        near = Ranges((max(0, base - _TLS_REACH), base + _TLS_REACH) for base in bases)
+        if not self.layout.runs:
+            return
+        low, high = min(run[0] for run in self.layout.runs), max(run[1] for run in self.layout.runs)
+        for start, end in near:
+            for first in range(start, end, _TLS_STEP):
+                part = [(first, min(first + _TLS_STEP, end))]
+                for at in _engine.find_pointers(image, part, size, low, high, _TLS_STEP):
+                    yield from self.words.many(at, 1) or ()
 
     def dump_notes(self) -> list[str]:
         """What speaks of the dump and the moment it was taken, not of damage."""

@@ -17,7 +17,7 @@ from dmods.modules import VDSO
 from dmods.ranges import Ranges
 from dmods.records import Records
 from dmods.target import AddressRange, Target, Thread
-from dmods.threads import ThreadStack, live_stacks, stacks_of
+from dmods.threads import LiveStacks, ThreadStack, stacks_of
 
 _SYSCALL = b"\x0f\x05"
 _BELOW_SP = re.compile(r"-0x[0-9a-f]+\(%rsp\)")
@@ -45,10 +45,9 @@ def find(target: Target, owned: Ranges, records: Records) -> Roots:
     excluded = Ranges([*owned, *records.own])
     stacks = stacks_of(target, list(excluded))
     roots.thread_pointers = [stack.tcb for stack in stacks if stack.tcb is not None]
-    dead = Ranges([*_dead_stacks(target, stacks), *records.scratch])
+    dead = Ranges([*_dead_stacks(target, stacks, roots.notes), *records.scratch])
     roots.dead = list(dead)
-    for thread in target.threads():
-        roots.values.extend(thread.registers.values())
+    roots.values = list({value for thread in target.threads() for value in thread.registers.values()})
     if not target.threads():
         roots.notes.append("no registers and stack pointers are known: all of every stack counts as live")
     text = mistakable.from_execve(target)
@@ -122,7 +121,8 @@ def _writable_segments(target: Target) -> Iterator[tuple[int, int]]:
                 yield segment.vaddr + module.bias, segment.vaddr + module.bias + segment.memsz
 
 
-def _dead_stacks(target: Target, stacks: Iterable[ThreadStack]) -> Iterator[tuple[int, int]]:
+def _dead_stacks(target: Target, stacks: Iterable[ThreadStack], notes: list[str]) -> Iterator[tuple[int, int]]:
+    known, missed = LiveStacks(target), 0
     threads = {thread.tid: thread for thread in target.threads()}
     for stack in stacks:
         if stack.tid is None:
@@ -134,11 +134,14 @@ def _dead_stacks(target: Target, stacks: Iterable[ThreadStack]) -> Iterator[tupl
         thread = threads.get(stack.tid)
         if thread is None or stack.sp is None:
             continue
-        live = Ranges(
-            (_in_use(target, thread, sp, low=stack.start), end) for sp, end, _note in live_stacks(target, thread)
-        )
+        if known.tired:
+            missed += 1
+            continue
+        live = Ranges((_in_use(target, thread, sp, low=stack.start), end) for sp, end, _note in known.of(thread))
         if any(start < stack.end and stack.start < end for start, end in live):
             yield from live.without([(stack.start, stack.end)])
+    if missed:
+        notes.append(f"the threads have too many frames: of {missed} of them all of the stack counts as live")
 
 
 def _in_use(target: Target, thread: Thread, start: int, low: int) -> int:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Optional
+from functools import partial
+from itertools import islice, takewhile
+from typing import Callable, NamedTuple, Optional
 
 from dmods import stacks
 from dmods._engine import find_dtv_pointers, find_self_pointers
@@ -19,6 +22,7 @@ from dmods.target import AddressRange, Target, Thread
 
 _PAGE = 4096
 _STACK_MIN = 16384  # PTHREAD_STACK_MIN of x86; arm64's is larger
+_TOP = 1 << 64
 _PTHREAD_MAX = 0xC00  # sizeof(struct pthread): 2304 in glibc 2.31 to 2.41 on x86-64
 
 
@@ -55,31 +59,55 @@ def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[Thre
     ``skip`` are (start, end) ranges (heaps) in which no stack of an exited thread is looked for; every other anonymous
     writable mapping is read once.
     """
-    found = [live for thread in target.threads() if (live := _live(target, thread)) is not None]
-    tcbs = _tcbs(target, found, skip)
+    space, many = _Space(target), stacks.ManyThreads(target)
+    found = [live for thread in target.threads() if (live := _live(target, thread, space, many.unwind)) is not None]
+    tcbs = _tcbs(target, found, skip, space)
     # qemu-user's dumps hold no thread pointer: then the thread is the one whose sp lies in the stack.
-    found = [
-        stack
-        if stack.tcb is not None or stack.sp is None
-        else next(
-            (ThreadStack(stack.tid, *at, stack.sp, tcb) for tcb, at in tcbs.items() if at[0] <= stack.sp < at[1]), stack
-        )
-        for stack in found
-    ]
+    below = sorted((start, end, tcb) for tcb, (start, end) in tcbs.items())
+
+    def placed(stack: ThreadStack) -> ThreadStack:
+        if stack.tcb is not None or stack.sp is None:
+            return stack
+        index = bisect_right(below, (stack.sp, _TOP, _TOP)) - 1
+        if index < 0 or stack.sp >= below[index][1]:
+            return stack
+        start, end, tcb = below[index]
+        return ThreadStack(stack.tid, start, end, stack.sp, tcb)
+
+    found = [placed(stack) for stack in found]
     return found + _others(target, found, tcbs)
 
 
 def stack_of(target: Target, thread: Thread) -> Optional[ThreadStack]:
     """The stack that the thread was started on, whichever it runs on now. None if no memory near its sp is known."""
-    return _live(target, thread)
+    return _live(target, thread, _Space(target), partial(stacks.unwind, target))
+
+
+class LiveStacks:
+    """The stacks of one thread after the other: see ``live_stacks``."""
+
+    def __init__(self, target: Target) -> None:
+        self._target, self._space, self._many = target, _Space(target), stacks.ManyThreads(target)
+
+    @property
+    def tired(self) -> bool:
+        """So much was unwound that nothing is known of the threads that follow."""
+        return self._many.tired
+
+    def of(self, thread: Thread) -> list[LiveStack]:
+        frames = self._many.unwind(thread)
+        return _live_stacks(self._target, thread, frames, self._space)
 
 
 def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
     """The stacks that the thread was using: the one it ran on, and those it left for an alternate signal stack."""
-    frames = stacks.unwind(target, thread)
+    return LiveStacks(target).of(thread)
+
+
+def _live_stacks(target: Target, thread: Thread, frames: list[stacks.Frame], space: _Space) -> list[LiveStack]:
     if not frames:
         return []
-    own = _live(target, thread)
+    own = _live(target, thread, space, lambda _thread: frames)
     found: list[LiveStack] = []
     for index, frame in enumerate(frames):
         interrupted = index > 0 and frames[index - 1].trampoline
@@ -93,7 +121,7 @@ def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
             found.append(LiveStack(max(start, alternate[0]), alternate[1], "alternate signal stack"))
             continue
         on_own = own is not None and own.start <= frame.sp < own.end
-        holder = own if on_own else _mapping(target.mappings(), frame.sp)
+        holder = own if on_own else space.at(frame.sp)
         if holder is not None:
             found.append(LiveStack(start, holder.end, "interrupted by a signal" if interrupted else "running"))
     if own is not None and own.tcb is not None and not any(own.start <= stack.start < own.end for stack in found):
@@ -137,7 +165,27 @@ def _alternate_stack(target: Target, frames: Iterable[stacks.Frame], sp: int) ->
     return None
 
 
-def _live(target: Target, thread: Thread) -> Optional[ThreadStack]:
+class _Space:
+    """The mappings, found by address: there may be a million of them."""
+
+    def __init__(self, target: Target) -> None:
+        self.mappings = target.mappings()
+        self._starts = [mapping.start for mapping in self.mappings]
+
+    def at(self, address: int) -> Optional[AddressRange]:
+        index = bisect_right(self._starts, address) - 1
+        return self.mappings[index] if index >= 0 and address in self.mappings[index] else None
+
+    def just_above(self, address: int) -> Optional[AddressRange]:
+        """The mapping that an overflown stack pointer has left, at most a megabyte below it."""
+        first = bisect_right(self._starts, address)
+        near = takewhile(lambda m: m.start - address <= 1 << 20, islice(self.mappings, first, None))
+        return next((mapping for mapping in near if "w" in mapping.flags), None)
+
+
+def _live(
+    target: Target, thread: Thread, space: _Space, unwind: Callable[[Thread], list[stacks.Frame]]
+) -> Optional[ThreadStack]:
     sp = thread.registers.get(target.arch.sp)
     if sp is None:
         return None
@@ -145,13 +193,13 @@ def _live(target: Target, thread: Thread) -> Optional[ThreadStack]:
     if tcb is not None and not _is_tcb(target, tcb):
         tcb = None
     if tcb is not None:
-        bounds = _stack_block(target, tcb)
+        bounds = _stack_block(target, tcb, space)
         if bounds is not None:
             return ThreadStack(thread.tid, *bounds, sp, tcb)
     # The main thread: the kernel made its stack, and glibc does not know where it begins. Its outermost frame lies
     # there even where it runs on an alternate signal stack.
-    frames = stacks.unwind(target, thread)
-    mapping = _mapping(target.mappings(), frames[-1].sp if frames else sp) or _just_above(target.mappings(), sp)
+    frames = unwind(thread)
+    mapping = space.at(frames[-1].sp if frames else sp) or space.just_above(sp)
     return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb) if mapping else None
 
 
@@ -168,7 +216,7 @@ def _is_tcb(target: Target, tcb: int) -> bool:
     return bool(first == tcb == itself)
 
 
-def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optional[tuple[int, int]]:
+def _stack_block(target: Target, tcb: int, space: _Space, mapped_only: bool = False) -> Optional[tuple[int, int]]:
     """``stackblock`` and ``stackblock_size`` of ``struct pthread``: two words whose values no other two have.
 
     They and ``guardsize`` stand together in every glibc so far (nptl/descr.h), at an offset that differs. On x86 the
@@ -179,7 +227,7 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     start = tcb if target.arch.tcb_is_pthread else tcb - _PTHREAD_MAX
     data = target.image().read(start, _PTHREAD_MAX)
     words = struct.unpack(f"<{len(data) // word}{'Q' if word == 8 else 'I'}", data[: len(data) // word * word])
-    mapping = _mapping(target.mappings(), tcb)
+    mapping = space.at(tcb)
     # Above the guard the stack is one mapping, which may go on beyond it: other words that look like these three do
     # not fit.
     triples = [
@@ -196,7 +244,9 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     return inside[0] if inside and not mapped_only else None
 
 
-def _tcbs(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+def _tcbs(
+    target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]], space: _Space
+) -> dict[int, tuple[int, int]]:
     """Thread control blocks that no register leads to, with the bounds of their stacks. Those of x86 point to
     themselves; AArch64's lead to a dtv."""
     known = {stack.tcb for stack in live}
@@ -205,7 +255,7 @@ def _tcbs(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int,
         found = find_self_pointers(target.image(), ranges, target.arch.word)
     else:
         found = find_dtv_pointers(target.image(), ranges)
-    bounds = {tcb: _stack_block(target, tcb, mapped_only=True) for tcb in found if tcb not in known}
+    bounds = {tcb: _stack_block(target, tcb, space, mapped_only=True) for tcb in found if tcb not in known}
     return {tcb: at for tcb, at in bounds.items() if at is not None}
 
 
@@ -215,8 +265,9 @@ def _others(target: Target, live: Sequence[ThreadStack], tcbs: Mapping[int, tupl
     if tid_offset is None and sum(stack.tcb is None for stack in live) > 1:
         return []  # one of them may be a thread's that runs elsewhere: on an alternate signal stack
     found = []
+    taken = Ranges((stack.start, stack.end) for stack in live)
     for tcb, bounds in tcbs.items():
-        if any(bounds[0] < s.end and s.start < bounds[1] for s in live):
+        if taken.within(*bounds):
             continue
         # The kernel clears tid when a thread exits (CLONE_CHILD_CLEARTID). One that is not 0 is a thread that the dump
         # has no registers of.
@@ -247,12 +298,3 @@ def _tid_offset(target: Target, live: Sequence[ThreadStack]) -> Optional[int]:
 def _int32(target: Target, address: int) -> int:
     data = target.image().read(address, 4)
     return int.from_bytes(data, "little", signed=True) if len(data) == 4 else 0
-
-
-def _mapping(mappings: Sequence[AddressRange], address: int) -> Optional[AddressRange]:
-    return next((mapping for mapping in mappings if address in mapping), None)
-
-
-def _just_above(mappings: Sequence[AddressRange], address: int) -> Optional[AddressRange]:
-    """The mapping that an overflown stack pointer has left, at most a megabyte below it."""
-    return next((m for m in mappings if 0 < m.start - address <= 1 << 20 and "w" in m.flags), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from dmods import stacks
@@ -13,6 +14,9 @@ from dmods.progress import Progress
 from dmods.report import Column, Report, Table
 from dmods.stacks import Frame
 from dmods.target import Target, Thread
+
+# No program has so many: each takes a table.
+_MOST_STACKS = 10_000
 
 SUMMARY = (
     Column("stack", "count", width=5),
@@ -32,13 +36,19 @@ class Shared(NamedTuple):
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     groups: dict[tuple[tuple[int, bool], ...], Shared] = {}
+    many, others = stacks.ManyThreads(target, args.limit), 0
     threads = target.threads()
     with Progress("unwinding") as bar:
         for number, thread in enumerate(threads):
             bar.update(number, len(threads))
-            frames = stacks.unwind(target, thread, args.limit)
+            frames = many.unwind(thread)
             key = tuple((frame.pc, frame.exact) for frame in frames)
-            groups.setdefault(key, Shared([], frames)).threads.append(thread)
+            if key in groups:
+                groups[key].threads.append(thread)
+            elif len(groups) < _MOST_STACKS:
+                groups[key] = Shared([thread], [replace(frame, registers={}) for frame in frames])
+            else:
+                others += 1
     wanted = [group for group in groups.values() if _matches(target, group.frames, args.module, args.caller)]
     wanted.sort(key=lambda group: -len(group.threads))  # stable: the thread that died stays before its equals
 
@@ -65,8 +75,12 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         title = f"stack {number}: {len(group.threads)} thread{'s' if len(group.threads) > 1 else ''}"
         tables.append(Table(f"stack {number}", FRAMES, rows, style="plain", title=title))
     count = sum(len(group.threads) for group in wanted)
-    none = [] if wanted or not groups else [f"none of the {len(groups)} stacks goes through what was asked for"]
-    return Report(tables, none, totals={"stacks": len(wanted), "threads": count})
+    said = [] if wanted or not groups else [f"none of the {len(groups)} stacks goes through what was asked for"]
+    if others:
+        said.append(f"the first {_MOST_STACKS} different stacks are shown: {others} threads have others")
+    if many.missed:
+        said.append(f"the threads have too many frames: of {many.missed} of them only the innermost is shown")
+    return Report(tables, said, totals={"stacks": len(wanted), "threads": count})
 
 
 def _tids(threads: Sequence[Thread]) -> str:

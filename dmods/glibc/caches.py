@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods.glibc.runs import NO_ARENA
@@ -82,7 +83,7 @@ class Candidates(NamedTuple):
     """Where a ``tcache_perthread_struct`` may be."""
 
     alike: Sequence[int]  # chunks that the engine found to look like one
-    pointers: Sequence[int]  # words near a thread pointer: one of them is the thread's ``tcache``
+    pointers: Iterable[int]  # words near a thread pointer: one of them is the thread's ``tcache``
     first: Sequence[int]  # each arena's first chunk: there a thread's tcache is made, so an empty one is believed
 
 
@@ -110,8 +111,8 @@ def find_tcaches(words: Words, heap: Heap, where: Candidates) -> Iterator[tuple[
     seen: set[int] = set()
     header = 2 * words.size
     beginnings = {chunk + header for chunk in where.first}
-    candidates = [*((chunk + header, False) for chunk in where.alike), *((p, True) for p in where.pointers)]
-    for address, trusted in [*candidates, *((at, False) for at in beginnings)]:
+    alike, pointed = ((chunk + header, False) for chunk in where.alike), ((p, True) for p in where.pointers)
+    for address, trusted in chain(alike, pointed, ((at, False) for at in beginnings)):
         if address in seen:
             continue
         block = heap.find(address)

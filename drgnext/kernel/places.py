@@ -102,13 +102,21 @@ class Places:
     def _find_lines(self, address: int) -> list[Line]:
         try:
             found = self._prog.source_location(address)
-        except (LookupError, ValueError, OverflowError):
+        except _no_line():
             return []
-        except Exception as error:
-            if type(error).__module__ == "_drgn":  # debugging information that contradicts itself: no line
-                return []
-            raise
         return [Line(os.path.normpath(line.filename), line.line, line.name()) for line in found if line.filename]
+
+
+def _no_line() -> tuple[type[Exception], ...]:
+    """What drgn raises where there is no line, of debugging information that contradicts itself, and where that leads to
+    memory which is not in the dump."""
+    import drgn
+
+    # BadDataError is not in every release that is supported; those before it raise Exception itself, which cannot be
+    # told from a defect.
+    names = ("BadDataError", "FaultError", "MissingDebugInfoError", "OutOfBoundsError")
+    of_drgn = (getattr(drgn, name) for name in names if hasattr(drgn, name))
+    return (LookupError, ValueError, OverflowError, *of_drgn)
 
 
 def _kallsyms(prog: Any) -> Optional[Any]:

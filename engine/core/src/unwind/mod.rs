@@ -131,6 +131,7 @@ pub struct Unwinder {
     /// Executable mappings, sorted.
     code: Vec<(u64, u64)>,
     remembered: Mutex<HashMap<(u64, bool), At>>,
+    quiet: Mutex<signal::Quiet>,
 }
 
 impl Unwinder {
@@ -149,7 +150,7 @@ impl Unwinder {
         }
         tables.extend(modules.into_iter().map(ModuleTables::new));
         tables.sort_by_key(ModuleTables::range);
-        Unwinder { image, arch, modules: tables, code, remembered: Mutex::new(HashMap::new()) }
+        Unwinder { image, arch, modules: tables, code, remembered: Mutex::default(), quiet: Mutex::default() }
     }
 
     pub fn arch(&self) -> &'static Arch {
@@ -390,7 +391,10 @@ impl Unwinder {
     fn scan(&self, memory: &mut Memory<'_>, last: &Frame) -> Option<Frame> {
         // The words of a trampoline's own frame have been read already.
         let from = if last.trampoline { last.sp.checked_add(1)? } else { last.sp };
-        let (pc, sp) = signal::scan(self.arch, memory, from, |pc| self.is_code(pc))?;
+        let (pc, sp) = {
+            let mut quiet = self.quiet.lock().unwrap_or_else(|e| e.into_inner());
+            signal::scan(self.arch, memory, from, |pc| self.is_code(pc), &mut quiet)?
+        };
         let mut registers = UNKNOWN;
         registers[self.arch.pc] = Some(pc);
         registers[self.arch.sp] = Some(sp);

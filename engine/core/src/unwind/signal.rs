@@ -2,6 +2,7 @@
 
 use super::arch::{Arch, Context, Registers, Trampoline, UNKNOWN};
 use super::memory::Memory;
+use std::collections::BTreeMap;
 
 /// Where the kernel put what it saved, and the registers in it.
 #[derive(Clone, Debug)]
@@ -95,22 +96,67 @@ fn has_floating_point_state(memory: &mut Memory<'_>, frame: &SignalFrame, is_cod
     near && pc.is_some_and(is_code)
 }
 
+type Named = Option<(u64, &'static Trampoline)>;
+
+/// Stretches of memory in which no signal frame was found, by where they begin: where they end, and which trampoline was named last.
+/// However many threads share a stack, each of its words is looked at once.
+#[derive(Default)]
+pub struct Quiet(BTreeMap<u64, (u64, Named)>);
+
+impl Quiet {
+    /// Where the stretch that holds `at` ends.
+    fn end(&self, at: u64) -> Option<(u64, Named)> {
+        self.0.range(..=at).next_back().map(|(_, stretch)| *stretch).filter(|stretch| at < stretch.0)
+    }
+
+    /// Where the next stretch begins.
+    fn next(&self, at: u64) -> u64 {
+        self.0.range(at..).next().map_or(u64::MAX, |(start, _)| *start)
+    }
+
+    fn add(&mut self, start: u64, end: u64, named: Named) {
+        let (mut whole, mut stop, mut named) = (start, end, named);
+        while let Some((&before, &(until, last))) = self.0.range(..=stop).next_back().filter(|(_, s)| s.0 >= whole) {
+            self.0.remove(&before);
+            whole = whole.min(before);
+            if until > stop {
+                (stop, named) = (until, last);
+            }
+        }
+        if whole < stop {
+            self.0.insert(whole, (stop, named));
+        }
+    }
+}
+
 /// Looks upward from `sp` for the address of a trampoline with a plausible signal frame where it would find one:
-/// (the trampoline's address, its sp). `is_code` says what is worth looking at.
+/// (the trampoline's address, its sp). `is_code` says what is worth looking at; `quiet` is what is known already.
 pub fn scan(
     arch: &'static Arch,
     memory: &mut Memory<'_>,
     sp: u64,
     is_code: impl Fn(u64) -> bool,
+    quiet: &mut Quiet,
 ) -> Option<(u64, u64)> {
     let word = arch.word as u64;
     let start = sp.checked_add(word - 1)? & !(word - 1);
     let &(first, end) = memory.image.covered(start, start.saturating_add(SCAN)).first()?;
-    let mut last: Option<(u64, &'static Trampoline)> = None;
+    if first > start {
+        return None;
+    }
+    let mut last: Named = None;
     let mut rejected: Option<u64> = None;
-    let mut at = first;
-    while first == start && at.checked_add(word)? <= end {
-        let value = memory.word(at, arch.word)?;
+    let (mut at, mut known_from) = (start, start);
+    let mut found = None;
+    while found.is_none() && at.checked_add(word).is_some_and(|next| next <= end) {
+        if at >= known_from {
+            if let Some((stop, named)) = quiet.end(at) {
+                (at, last) = (stop, named.or(last));
+            }
+            known_from = quiet.next(at);
+            continue;
+        }
+        let Some(value) = memory.word(at, arch.word) else { break };
         let next = at + word;
         let mut known = true;
         if rejected != Some(value) && is_code(value) {
@@ -131,11 +177,13 @@ pub fn scan(
         if let Some((pc, kind, sp)) = candidate {
             if let Some(frame) = frame_at(arch, memory, kind, sp) {
                 if plausible(arch, memory, &frame) && (known || has_floating_point_state(memory, &frame, &is_code)) {
-                    return Some((pc, sp));
+                    found = Some((pc, sp));
+                    continue;
                 }
             }
         }
         at = next;
     }
-    None
+    quiet.add(start, at, last);
+    found
 }

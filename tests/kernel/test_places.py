@@ -1,0 +1,49 @@
+"""Lines of source, whatever drgn says of them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import drgn
+import pytest
+
+from drgnext.kernel.code import KernelCode
+from drgnext.kernel.places import Places
+
+
+class Program:
+    """Of drgn's, only what a line needs."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def source_location(self, address: int) -> Any:
+        raise self._error
+
+
+def places(error: Exception) -> Places:
+    return Places(Program(error), cast(KernelCode, None), 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        drgn.BadDataError("a line table without an end"),
+        drgn.FaultError("not in the dump", 0x1000),
+        drgn.MissingDebugInfoError("vmlinux"),
+        drgn.OutOfBoundsError("beyond .debug_line"),
+        LookupError("no such line"),
+        OverflowError("no address"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_debugging_information_of_no_use_gives_no_line(error: Exception) -> None:
+    assert places(error).lines(0x1000) == []
+
+
+@pytest.mark.parametrize(
+    "error", [AttributeError("ours"), RuntimeError("ours"), drgn.ObjectAbsentError("ours"), KeyboardInterrupt()]
+)
+def test_defects_are_not_hidden(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        places(error).lines(0x1000)
