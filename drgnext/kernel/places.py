@@ -108,8 +108,8 @@ class Places:
 
 
 def _no_line() -> tuple[type[Exception], ...]:
-    """What drgn raises where there is no line, of debugging information that contradicts itself, and where that leads to
-    memory which is not in the dump."""
+    """What drgn raises where there is no line, of debugging information that contradicts itself, and where it leads to
+    memory that is not in the dump."""
     import drgn
 
     # BadDataError is not in every release that is supported; those before it raise Exception itself, which cannot be

@@ -57,4 +57,4 @@ def unreadable(kernel: Kernel, what: str, error: Exception) -> UserError:
     known = sorted(note for note in kernel.notes if note.startswith("the dump "))  # truncated, rather than filtered
     if not known:
         return UserError(f"the dump lacks {what}: {error}", "it is damaged, or was changed: copy or take it again")
-    return UserError(f"the dump lacks {what}: it {known[-1].partition('the dump ')[2]}", "copy or take it again, whole")
+    return UserError(f"the dump lacks {what}: it {known[0].partition('the dump ')[2]}", "copy or take it again, whole")

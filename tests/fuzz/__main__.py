@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--seed", default=str(int(time.time())), help="repeat the run of that seed (the time)")
     parser.add_argument("--replay", type=Path, nargs="*", help="only these recipes (none named: all that are kept)")
     parser.add_argument("--truncate", type=int, metavar="N", help="cut the cores at N random places, and nothing else")
+    parser.add_argument("--kernel", action="store_true", help="with --truncate: dumps of a kernel, N of each format")
     parser.add_argument("--keep", type=Path, default=REGRESSIONS, help=f"where new ones go ({REGRESSIONS.name})")
     args = parser.parse_args()
     if args.replay is not None:
@@ -31,7 +32,7 @@ def main() -> int:
             print(f"{one.command}: {one.trace}\n")
         return 1 if found else 0
     if args.truncate:
-        return truncate(args.truncate, args.seed)
+        return (truncate_kernels if args.kernel else truncate)(args.truncate, args.seed)
     return fuzz(args.minutes, args.seed, args.keep)
 
 
@@ -46,6 +47,26 @@ def truncate(count: int, seed: str) -> int:
     print(f"{count} truncated cores, {len(found)} defects")
     record.add("truncated cores", time.monotonic() - began, count, 0, bool(found))
     return 1 if found else 0
+
+
+def truncate_kernels(count: int, seed: str) -> int:
+    """Each cut dump ends likewise, within the seconds that its process has."""
+    from tests.fuzz import vmcores
+
+    defects = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for form in vmcores.FORMATS:
+            began = time.monotonic()
+            ended = list(vmcores.truncated(form, count, seed, Path(folder)))
+            wrong = [f"{form} cut at {one.kept}: {text}" for one in ended for text in one.wrong]
+            print("\n".join(wrong))
+            refused = sum(one.said == [vmcores.REFUSED] for one in ended)
+            print(
+                f"{len(ended)} truncated {form}s ({refused} that drgn does not open), {len(wrong)} defects", flush=True
+            )
+            record.add(f"truncated {form}s", time.monotonic() - began, len(ended), 0, bool(wrong))
+            defects += len(wrong)
+    return 1 if defects else 0
 
 
 def fuzz(minutes: float, seed: str, keep: Path) -> int:

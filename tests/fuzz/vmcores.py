@@ -1,0 +1,138 @@
+"""``scripts/fuzz --truncate N --kernel``: dumps of a kernel, ELF and kdump, cut at random places.
+
+Each is opened by drgn in a process of its own, which runs every command for kernels on it.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import random
+import resource
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dmods import command as commands
+from dmods.command import KERNEL
+from dmods.errors import UserError
+from fixtures import kernel
+from fixtures.kernel import Guest
+
+#: The one that has something to say to each command.
+GUEST = ("6.1", "softirq")
+FORMATS = ("vmcore", "kdump")
+SECONDS = 60  # CPU, for drgn's own part (reading vmlinux) and all commands
+MEMORY = 6 << 30  # bytes of address space: drgn maps vmlinux and the modules
+REFUSED = "drgn does not open it"
+
+LINES: dict[str, tuple[tuple[str, ...], ...]] = {"walk": (("allpages",), ("thread",)), "findstack": ((), ("1",))}
+
+
+class Ended(NamedTuple):
+    """How it ended with one dump: each command line with what is wrong with it, and the wall seconds of all."""
+
+    kept: int
+    said: list[str]
+    wrong: list[str]
+    seconds: float
+
+
+def truncated(form: str, count: int, seed: str, work: Path) -> Iterator[Ended]:
+    """``count`` cuts of a dump in that format, the longest first: then one copy does for all."""
+    guest = kernel.guest(*GUEST)
+    dice = random.Random(f"{seed}-{form}")
+    whole: Path = getattr(guest, form)
+    size = whole.stat().st_size
+    copy = work / form
+    shutil.copyfile(whole, copy)
+    # Half of them near the beginning, where the headers are.
+    places = sorted((int(size * dice.random() ** dice.choice((1, 6))) for _ in range(count)), reverse=True)
+    for kept in places:
+        os.truncate(copy, kept)
+        began = time.monotonic()
+        said, wrong = judge(guest, copy)
+        yield Ended(kept, said, wrong, time.monotonic() - began)
+    copy.unlink()
+
+
+def judge(guest: Guest, dump: Path) -> tuple[list[str], list[str]]:
+    """(what each command line said of it, what is wrong with dmods) in a child."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        said: list[str] = []
+        wrong: list[str] = []
+        try:
+            _all(guest, dump, said, wrong)
+        except BaseException:  # noqa: BLE001 (whatever it is, it is a finding)
+            wrong.append(traceback.format_exc())
+        with os.fdopen(write, "w") as out:
+            out.write("\0".join(said) + "\1" + "\0".join(wrong))
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as stream:
+        answers, _, defects = stream.read().partition("\1")
+    _pid, status = os.waitpid(child, 0)
+    if status:
+        return [], [f"the process ended with {status} on {dump}"]
+    return answers.split("\0") if answers else [], defects.split("\0") if defects else []
+
+
+def _all(guest: Guest, dump: Path, said: list[str], wrong: list[str]) -> None:
+    prog = _opened(guest, dump)
+    if prog is None:
+        said.append(REFUSED)
+        return
+    for name in commands.names():
+        if KERNEL not in commands.find(name, KERNEL).requires:
+            continue
+        for words in LINES.get(name, ((),)):
+            line = " ".join((name, *words))
+            try:
+                said.append(f"{line}: {_run(prog, name, words)}")
+            except UserError as error:
+                good = error.what and error.how and "\n" not in error.what + error.how
+                said.append(f"{line}: {error.what}")
+                wrong.extend([] if good else [f"{line}: not two lines: {error!r}"])
+            except Exception:  # noqa: BLE001
+                wrong.append(f"{line}:\n{traceback.format_exc()}")
+
+
+def _opened(guest: Guest, dump: Path) -> Any:
+    """As drgn's own command line does. None where drgn itself refuses."""
+    import drgn
+
+    logging.getLogger("drgn").setLevel(logging.CRITICAL)
+    prog = drgn.Program()
+    try:
+        prog.set_core_dump(str(dump))
+    except Exception:  # noqa: BLE001 (drgn's: of any kind)
+        return None
+    with suppress(drgn.MissingDebugInfoError):  # of modules that the dump no longer names
+        prog.load_debug_info([str(guest.vmlinux), *map(str, guest.modules)])
+    return prog
+
+
+def _run(prog: Any, name: str, words: tuple[str, ...]) -> str:
+    from dmods.render import render
+    from drgnext import launch, session
+
+    found = launch.command_for(name, prog)
+    args = launch.parser(found, prog).parse_args(list(words))
+    subject = session.subject(prog, found, args, {})
+    err = io.StringIO()
+    with session.faults(subject, name):
+        render(found.run(subject, args), name, subject, False, io.StringIO(), err)
+    notes = err.getvalue().strip().splitlines()
+    return f"answered, {len(notes)} notes"

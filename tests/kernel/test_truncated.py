@@ -1,0 +1,32 @@
+"""Dumps of a kernel that are cut off say what is missing, in seconds (`scripts/fuzz --truncate N --kernel` cuts more)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fixtures import kernel
+from tests.fuzz import vmcores
+
+
+@pytest.mark.parametrize("form", vmcores.FORMATS)
+def test_a_dump_cut_in_its_last_quarter(form: str, tmp_path: Path) -> None:
+    guest = kernel.guest(*vmcores.GUEST)
+    copy = tmp_path / form
+    shutil.copyfile(getattr(guest, form), copy)
+    os.truncate(copy, copy.stat().st_size * 7 // 8)
+    said, wrong = vmcores.judge(guest, copy)
+    assert not wrong
+    # Every command line ended, and none of them claims that nothing is missing.
+    assert {line.partition(":")[0] for line in said} >= {"memstat", "panicinfo", "stacks", "trapframe"}
+    assert all("truncated" in line or "notes" in line for line in said), said
+
+
+@pytest.mark.parametrize("form", vmcores.FORMATS)
+def test_cuts_near_the_headers(form: str, tmp_path: Path) -> None:
+    ended = list(vmcores.truncated(form, 2, "headers", tmp_path))
+    assert len(ended) == 2
+    assert all(one.said and not one.wrong for one in ended), ended
