@@ -20,6 +20,7 @@ from tests.corekit import PT_LOAD, PT_NOTE, Memory, elf64_core, note, prstatus64
 
 MEBIBYTE = 1 << 20
 PEAK = 600 * MEBIBYTE
+MILLIONS = 1200 * MEBIBYTE  # of a core that describes a million mappings: some programs truly have that many
 SECONDS = 60.0  # CPU
 COMMANDS = ("findleaks", "malloc_stats", "heapcheck", "maps", "stacks", "panicinfo")
 REGISTERS = [0x5000 + 8 * n for n in range(27)]
@@ -29,13 +30,18 @@ def one_thread(count: int = 1) -> bytes:
     return b"".join(note(1, prstatus64(n + 1, REGISTERS)) for n in range(count))
 
 
-def with_headers(rows: Iterator[tuple[int, int, int, int]], notes: bytes = b"", tail: int = 0) -> bytes:
-    """A core whose PT_LOADs are (offset, address, filesz, memsz), whatever those say."""
+def with_headers(
+    rows: Iterator[tuple[int, int, int, int]], notes: bytes = b"", tail: int = 0, xnum: bool = False
+) -> bytes:
+    """A core whose PT_LOADs are (offset, address, filesz, memsz), whatever those say. ``xnum``: their count is in
+    section 0 (PN_XNUM)."""
     loads = [struct.pack("<IIQQQQQQ", PT_LOAD, 6, offset, at, 0, filesz, size, 1) for offset, at, filesz, size in rows]
-    count = len(loads) + 1
-    at = 64 + 56 * count
+    count, table = len(loads) + 1, 128 if xnum else 64
+    at = table + 56 * count
     header = b"\x7fELF\2\1\1" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 4, 62, 1, 0, 64, 0, 0, 64, 56, count, 0, 0, 0)
+    sections, small = (64, 0xFFFF) if xnum else (0, count)
+    header += struct.pack("<HHIQQQIHHHHHH", 4, 62, 1, 0, table, sections, 0, 64, 56, small, 64 if xnum else 0, xnum, 0)
+    header += struct.pack("<44xI16x", count) if xnum else b""
     return (
         header
         + struct.pack("<IIQQQQQQ", PT_NOTE, 0, at, 0, 0, len(notes), 0, 4)
@@ -69,11 +75,41 @@ def words_that_lead_in_circles(path: Path) -> None:
     path.write_bytes(elf64_core([Memory(base, words)], one_thread()))
 
 
+def threads_that_share_a_stack(path: Path) -> None:
+    """Each with registers of its own, all on one stack that unwinding finds no way out of."""
+    base, code, size = 0x7F0000000000, 0x400000, 1 << 20
+    frames = b"".join(struct.pack("<QQ", base + at + 16, code + 256) for at in range(0, size // 2, 16))
+    notes = []
+    for number in range(200_000):
+        registers = [base + 8 * n + number * 64 % (size // 4) for n in range(27)]
+        registers[4] = registers[19] = base + number * 16 % 4096  # rbp, rsp
+        registers[16] = code + number % 4096  # rip
+        registers[21] = base + size // 2 + number * 8 % (size // 4)  # fs_base
+        notes.append(note(1, prstatus64(number + 1, registers)))
+    memory = [Memory(base, frames.ljust(size, b"\0")), Memory(code, b"\x90" * 8192, flags=5)]
+    path.write_bytes(elf64_core(memory, b"".join(notes)))
+
+
+def a_million_files(path: Path) -> None:
+    count, base = 1_000_000, 0x10000
+    ranges = b"".join(struct.pack("<QQQ", base + 8192 * n, base + 8192 * n + 4096, n) for n in range(count))
+    names = b"".join(b"/lib/%d\0" % n for n in range(count))
+    listed = note(0x46494C45, struct.pack("<QQ", count, 4096) + ranges + names)
+    path.write_bytes(elf64_core([Memory(0x5000, bytes(4096))], one_thread() + listed))
+
+
+def a_million_segments(path: Path) -> None:
+    count = 1_000_000
+    rows = ((4096, 0x10000 + 8192 * n, 4096, 4096) for n in range(count))
+    path.write_bytes(with_headers(rows, one_thread(), xnum=True))
+
+
 CRAFTED: tuple[Callable[[Path], None], ...] = (
     overlapping,
     sizes_of_2_to_63,
     a_hole_of_a_tebibyte,
     words_that_lead_in_circles,
+    threads_that_share_a_stack,
 )
 
 
@@ -93,6 +129,17 @@ def test_a_crafted_core_is_bounded(craft: Callable[[Path], None], tmp_path: Path
         assert "Traceback" not in said, f"{command}: {said[-2000:]}"
         assert peak < PEAK, f"{command} took {peak / MEBIBYTE:.0f} MiB"
         assert seconds < SECONDS, f"{command} took {seconds:.0f} s"
+
+
+@pytest.mark.parametrize("craft", [a_million_files, a_million_segments], ids=lambda craft: craft.__name__)
+def test_a_million_mappings(craft: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "core"
+    craft(path)
+    code, peak, seconds, said = measured([sys.executable, "-m", "dmods", "findleaks", str(path)])
+    assert code in (0, 1), said[-2000:]
+    assert "Traceback" not in said, said[-2000:]
+    assert peak < MILLIONS, f"{peak / MEBIBYTE:.0f} MiB"
+    assert seconds < SECONDS, f"{seconds:.0f} s"
 
 
 def test_symbol_tables_of_lies(tmp_path: Path) -> None:

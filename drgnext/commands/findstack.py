@@ -50,7 +50,10 @@ def chosen(known: Threads, text: Optional[str]) -> list[Task]:
         return known.tasks.find(text)
     task = panic.crashed_task(known)
     if task is None:
-        raise UsageError("this kernel has not panicked: no task is the one to show", "findstack PID, NAME or ADDRESS")
+        raise UsageError(
+            "no task is known to have panicked: the kernel did not, or its dump is truncated",
+            "name one: findstack PID, NAME or ADDRESS",
+        )
     return [task]
 
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Optional
 
-from fixtures import _cache, audited
+from fixtures import _cache, audited, jemallocs
 from tests.corekit import compile_c, gdb_core, kernel_core
 from tests.fuzz.fields import Fields
 from tests.fuzz.recipes import Recipe, patches
 
 HERE = Path(__file__).parent
-DUMPS = ("kernel", "gcore", "audited")  # the last by the kernel, of a process that ran under the auditor
+#: The last two are by the kernel, of processes that ran under the auditor, and with jemalloc.
+DUMPS = ("kernel", "gcore", "audited", "jemalloc")
 REGRESSIONS = HERE.parent / "fuzz_regressions"
 TIMEOUT = 60.0  # wall seconds for one damaged core, on a machine that has other things to do
 
@@ -48,7 +49,7 @@ class Victim:
 
     def __init__(self, dump: str, work: Path) -> None:
         made = _cache.make(
-            _cache.CACHE / "fuzz" / f"{dump}-{_cache.key(HERE / 'victim.c', dump, *_auditor(dump))}",
+            _cache.CACHE / "fuzz" / f"{dump}-{_cache.key(HERE / 'victim.c', dump, *_preloaded(dump))}",
             f"a core to damage ({dump})",
             lambda where: _make(dump, where),
             in_place=True,
@@ -94,12 +95,15 @@ def _make(dump: str, where: Path) -> None:
     if dump == "gcore":
         gdb_core(program, where)
     else:
-        environment = audited.environment("audit,log=500,contents=16") if dump == "audited" else {}
-        kernel_core(program, where, env=environment)
+        environments = {
+            "audited": lambda: audited.environment("audit,log=500,contents=16"),
+            "jemalloc": lambda: {"LD_PRELOAD": jemallocs.library()},
+        }
+        kernel_core(program, where, env=environments.get(dump, dict)())
 
 
-def _auditor(dump: str) -> list[Path]:
-    return [audited.LIBRARY] if dump == "audited" else []
+def _preloaded(dump: str) -> list[Path]:
+    return {"audited": [audited.LIBRARY], "jemalloc": [Path(jemallocs.library())]}.get(dump, [])
 
 
 class Worker:

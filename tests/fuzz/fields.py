@@ -134,6 +134,7 @@ class Fields:
                 self._add(f"stack.{number}.{word}", sp + WORD * word)
         self._modules(target)
         self._auditor(target)
+        self._jemallocs(target, found)
 
     def _arena(self, number: int, arena: Arena) -> None:
         for word, address in enumerate(range(arena.address, arena.end, WORD)):
@@ -181,6 +182,19 @@ class Fields:
                 self._used(f"{name}.{number}", target, word, 4096)
                 for leaf, pointer in enumerate(self._words_at(target, word, 4096)[:4] if name == "auditmiddle" else []):
                     self._used(f"auditrecord.{number}-{leaf}", target, pointer, 1 << 18)
+
+    def _jemallocs(self, target: CoreFile, heap: heaps.ProcessHeap) -> None:
+        """The radix tree with its first leaves, the records of extents with their bitmaps, and the tcaches."""
+        for number, (one, own) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches)):
+            self._used(f"jeroot.{number}", target, one.root, 1 << 16)
+            for leaf, table in enumerate(self._words_at(target, one.root, 1 << 16)[:4]):
+                self._used(f"jeleaf.{number}-{leaf}", target, table, 1 << 18)
+            for extent, found in enumerate(one.extents.following(0, MOST_CHUNKS)):
+                for word in range(16):
+                    self._add(f"edata.{number}-{extent}.{word}", found[0] + WORD * word)
+            for start, end in own.own_memory(one):
+                for word, address in enumerate(range(start, min(end, start + (1 << 12)), WORD)):
+                    self._add(f"jecache.{number}.{word}", address)
 
     def _used(self, name: str, target: CoreFile, start: int, count: int) -> None:
         """Up to 200 of the words that are not 0."""

@@ -12,11 +12,11 @@ import time
 import traceback
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from dmods import command as commands
+from dmods import doctor, records
 from dmods import heap as heaps
-from dmods import records
 from dmods.corefile import CoreFile
 from dmods.errors import UserError
 from dmods.recordviews import address_of
@@ -110,12 +110,26 @@ def judge(core: str, exe: Optional[str]) -> list[dict[str, Any]]:
             wrong.append({"command": line, "trace": f"took {seconds:.1f} s"})
 
 
+def _once(ask: Callable[[list[str]], str]) -> Callable[[list[str]], str]:
+    known: dict[str, str] = {}
+
+    def answer(command: list[str]) -> str:
+        key = "\0".join(command)
+        if key not in known:
+            known[key] = ask(command)
+        return known[key]
+
+    return answer
+
+
 def _check_words(line: object, error: UserError) -> list[dict[str, Any]]:
     good = error.what and error.how and "\n" not in error.what + error.how
     return [] if good else [{"command": line, "trace": f"not two lines: {error!r}"}]
 
 
 def main() -> None:
+    # What doctor says of gdb and drgn on this machine is the same for every core: each is started once.
+    doctor._output = _once(doctor._output)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     faulthandler.enable()
     for line in sys.stdin:

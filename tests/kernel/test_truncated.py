@@ -1,4 +1,4 @@
-"""Dumps of a kernel that are cut off say what is missing, in seconds (`scripts/fuzz --truncate N --kernel` cuts more)."""
+"""Dumps of a kernel that are cut off say what is missing. `scripts/fuzz --truncate N --kernel` cuts more of them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,112 @@
+//! Dumps made to cost time or memory: claims of 2^40 pages, bitmaps of terabytes, lists that lead to one another.
+
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use dmods_engine::heap::Control;
+use dmods_engine::kernel::kdump::Kdump;
+use dmods_engine::kernel::overlay::{Lists, Overlay};
+use dmods_engine::kernel::physical::Physical;
+use dmods_engine::kernel::scan::Scan;
+use dmods_engine::kernel::space::Space;
+use dmods_engine::kernel::Kind;
+
+use crate::machine::{Machine, Rng, BASE, DIRECT, PAGES};
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn pages_that_are_claimed_and_have_no_memmap_cost_nothing() {
+    let machine = Machine::new(&mut Rng(7), true, 64);
+    let memory = machine.memory(&[], 1 << 16);
+    let mut space = Space::new(&memory, machine.tables);
+    let (overlay, control, began) = (Overlay::default(), Control::default(), Instant::now());
+    let counts = Scan::new(&machine.layout, &overlay, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
+    assert_eq!(counts.kinds.iter().sum::<u64>(), 1 << 40);
+    assert_eq!(counts.odd.missing, (1 << 40) - PAGES);
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
+
+#[test]
+fn page_tables_that_lead_to_what_is_not_in_the_dump_try_ones_patience() {
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    // Every entry above the last level leads to one table, whose entries lead nowhere in the dump.
+    let (upper, middle, last) = (0x4000, 0x3000, 0x5000);
+    for entry in 0..512 {
+        machine.put(upper + entry * 8, middle | 3);
+        machine.put(middle + entry * 8, last | 3);
+        machine.put(last + entry * 8, 0xff_0000_0000 | 3);
+    }
+    let memory = machine.memory(&[], 1 << 16);
+    let mut space = Space::new(&memory, machine.tables);
+    let (overlay, control, began) = (Overlay::default(), Control::default(), Instant::now());
+    let counts = Scan::new(&machine.layout, &overlay, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
+    assert_eq!(counts.kinds[Kind::Unknown as usize], 1 << 40);
+    assert!(began.elapsed() < 3 * SOON, "{:?}", began.elapsed());
+}
+
+#[test]
+fn an_area_as_large_as_the_address_space_is_leapt_through() {
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    let (head, area) = (0x20_0000, 0x20_0100);
+    for (at, next) in [(head, area), (area, head)] {
+        machine.put(at, DIRECT + next);
+        machine.put(at + 8, DIRECT + next);
+    }
+    machine.put(area + 16, BASE);
+    machine.put(area + 24, u64::MAX);
+    let memory = machine.memory(&[], 1 << 16);
+    let mut space = Space::new(&memory, machine.tables);
+    let lists = Lists { vmap: vec![DIRECT + head], vmap_area: [0, 16, 24], ..Lists::default() };
+    let began = Instant::now();
+    let overlay = Overlay::gather(&lists, &machine.layout, &[(0, PAGES)], &mut space, &Control::default());
+    assert_eq!((overlay.vmap_areas, overlay.broken, overlay.endless), (1, 0, false));
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
+
+#[test]
+fn processes_that_share_one_list_of_threads_have_it_followed_once() {
+    const MANY: u64 = 5000;
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    let base = machine.bytes.len() as u64;
+    machine.bytes.resize(machine.bytes.len() + (2 * MANY as usize + 1) * 64, 0);
+    let (process, thread, signal) =
+        (|n: u64| base + n % MANY * 64, |n: u64| base + (MANY + n) * 64, base + 2 * MANY * 64);
+    // task_struct: tasks at 0, signal at 16, thread_node at 24, stack at 40. The list of threads begins in signal_struct.
+    let node = |n: u64| if n % (MANY + 1) == MANY { signal } else { thread(n % (MANY + 1)) + 24 };
+    for n in 0..MANY {
+        machine.put(process(n), DIRECT + process(n + 1));
+        machine.put(process(n) + 8, DIRECT + process(n + MANY - 1));
+        machine.put(process(n) + 16, DIRECT + signal);
+    }
+    for n in 0..=MANY {
+        machine.put(node(n), DIRECT + node(n + 1));
+        machine.put(node(n) + 8, DIRECT + node(n + MANY));
+    }
+    let memory = machine.memory(&[], 1 << 16);
+    let mut space = Space::new(&memory, machine.tables);
+    let lists = Lists { first_task: DIRECT + base, task: [0, 16, 24, 40], stack_size: 1 << 14, ..Lists::default() };
+    let began = Instant::now();
+    let overlay = Overlay::gather(&lists, &machine.layout, &[(0, PAGES)], &mut space, &Control::default());
+    assert_eq!((overlay.tasks, overlay.broken), (MANY, MANY - 1));
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_bitmap_of_terabytes_that_is_a_hole_is_leapt_over() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut head = [0; 464];
+    head[..8].copy_from_slice(b"KDUMP   ");
+    for (at, value) in [(8, 6u32), (428, 4096), (432, 1), (436, u32::MAX), (440, u32::MAX)] {
+        head[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    file.as_file().write_all_at(&head, 0).unwrap();
+    file.as_file().write_all_at(&u64::MAX.to_le_bytes(), 4096 + 96).unwrap();
+    file.as_file().set_len(12 << 40).unwrap();
+    let began = Instant::now();
+    let dump = Kdump::open(file.path()).unwrap();
+    for address in [0, 1 << 20, 1 << 51, u64::MAX - 4096] {
+        assert_eq!(dump.read(address, &mut [0; 64]), 0);
+    }
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
