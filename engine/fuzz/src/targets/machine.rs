@@ -49,7 +49,7 @@ pub fn pagetables(data: &[u8]) {
     let format = if input.byte() % 2 == 0 { Format::X86 { clear } } else { Format::Aarch64 };
     let page_bits = [12, 12, 14, 16, 13, 0][usize::from(input.byte()) % 6];
     let va_bits = [48, 57, 39, 42, 52, u32::from(input.byte())][usize::from(input.byte()) % 6];
-    let root = input.short() << input.byte() % 32;
+    let root = input.short() << (input.byte() % 32);
     let end = input.short() << 8;
     let addresses: [u64; 6] = std::array::from_fn(|_| (u64::MAX << 57 >> (input.byte() % 32)) | input.word() >> 7);
     let physical = Everywhere::new(input.0, end);
@@ -116,7 +116,7 @@ impl Machine {
 impl Physical for Machine {
     fn read(&self, address: u64, buf: &mut [u8]) -> usize {
         if (ROOT..ROOT + 0x3000).contains(&address) {
-            for (word, at) in buf.chunks_exact_mut(8).zip((address - ROOT & !7..0x3000).step_by(8)) {
+            for (word, at) in buf.chunks_exact_mut(8).zip(((address - ROOT) & !7..0x3000).step_by(8)) {
                 word.copy_from_slice(&Machine::table(at).to_le_bytes());
             }
             return buf.len() / 8 * 8;
