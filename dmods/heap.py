@@ -165,7 +165,7 @@ class ProcessHeap:
         for start, end in near:
             for first in range(start, end, _TLS_STEP):
                 part = [(first, min(first + _TLS_STEP, end))]
-                for at in _engine.find_pointers(image, part, size, low, high, _TLS_STEP):
+                for at in _engine.find_pointers(image, part, size, [(low, high)], _TLS_STEP)[0]:
                     yield from self.words.many(at, 1) or ()
 
     def dump_notes(self) -> list[str]:
