@@ -128,10 +128,10 @@ pub fn jemalloc(data: &[u8]) {
         assert!(votes > 0 && roots.iter().any(|range| range.0 <= root && root < range.1));
     }
     let found = jemalloc::collect(&image, &layout, root, usize::from(how) + 1, &control).expect("not cancelled");
-    assert!(found.all.windows(2).all(|pair| pair[0].end() <= pair[1].start()), "they overlap");
+    assert!(found.all.windows(2).all(|pair| pair[0].end() <= pair[1].start), "they overlap");
     assert!(found.faults.len() as u64 <= found.fault_count);
     for extent in &found.all {
-        assert!(found.at(extent.start()).is_some_and(|same| same.edata == extent.edata));
+        assert!(found.at(extent.start).is_some_and(|same| same.edata == extent.edata));
     }
     let (live, slots) = found.classes().values().fold((0, 0), |sum, one| (sum.0 + one.live, sum.1 + one.slots));
     assert!(live <= slots && found.ranges().len() <= found.all.len());
@@ -151,6 +151,7 @@ pub fn jemalloc(data: &[u8]) {
 fn tree(how: u8) -> Layout {
     let wide = how & 4 != 0;
     Layout {
+        page: 12,
         levels: if how & 8 != 0 { vec![4, 2, 2] } else { vec![4, 4] },
         entry: if wide { 16 } else { 8 },
         pointer: if wide { u64::MAX } else { 0xffff_ffff_ffc0 },

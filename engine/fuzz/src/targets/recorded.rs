@@ -53,6 +53,7 @@ fn layout(input: &mut Input) -> Layout {
         record_size: 16,
         offset_shift: 3,
         live: Bits { word: 0, shift: 0, width: 1 },
+        freed: Bits { word: 0, shift: 48, width: 1 },
         offset: Bits { word: 0, shift: 1, width: 5 },
         stack: Bits { word: 0, shift: 6, width: 26 },
         thread: Bits { word: 0, shift: 32, width: 16 },
@@ -62,7 +63,7 @@ fn layout(input: &mut Input) -> Layout {
     if how & 16 != 0 {
         // Whatever else a root may say.
         let bits = |input: &mut Input| Bits { word: input.byte(), shift: input.byte(), width: input.byte() };
-        for field in [&mut shadow.live, &mut shadow.offset, &mut shadow.stack, &mut shadow.size] {
+        for field in [&mut shadow.live, &mut shadow.freed, &mut shadow.offset, &mut shadow.stack, &mut shadow.size] {
             *field = bits(input);
         }
         shadow.top_shift = input.byte().into();

@@ -1,5 +1,6 @@
 //! Tables of words, most of them zero.
 
+use crate::heap::at_least;
 use crate::heap::find::TOP;
 use crate::image::Image;
 
@@ -12,12 +13,13 @@ pub(super) fn each_word(
     block: usize,
     mut each: impl FnMut(u64, u64) -> bool,
 ) -> u64 {
-    let mut buffer = vec![0u8; block];
+    let mut buffer = Vec::new();
     let mut read = 0;
     for (from, to) in image.covered(start, end.min(TOP)) {
         let mut at = image.data_from(from.next_multiple_of(8), to).next_multiple_of(8);
         while at < to {
             let want = (to - at).min(block as u64) as usize;
+            at_least(&mut buffer, want);
             let got = image.read(at, &mut buffer[..want]) / 8 * 8;
             read += want as u64;
             for (i, part) in buffer[..got].chunks_exact(8).enumerate() {
