@@ -32,7 +32,7 @@ SECONDS = 60  # CPU, for drgn's own part (reading vmlinux) and all commands
 MEMORY = 6 << 30  # bytes of address space: drgn maps vmlinux and the modules
 REFUSED = "drgn does not open it"
 
-LINES: dict[str, tuple[tuple[str, ...], ...]] = {"walk": (("allpages",), ("thread",)), "findstack": ((), ("1",))}
+LINES: dict[str, tuple[tuple[str, ...], ...]] = {"walk": (("allpages",), ("task",)), "findstack": ((), ("1",))}
 
 
 class Ended(NamedTuple):
