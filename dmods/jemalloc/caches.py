@@ -49,7 +49,7 @@ def find(words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[in
     found: dict[int, Tcache] = {}
     for pointer, thread in _thread_pointers(target, pointers):
         for start, end in _tls(words, target, pointer):
-            for tcache in _in_range(words, layout, base, start, end):
+            for tcache in _in_range(words, jemalloc, start, end):
                 known = found.setdefault(tcache.address, tcache)
                 known.tid = known.tid or (thread.tid if thread is not None else None)
     for tcache in list(found.values()):
@@ -106,7 +106,8 @@ def _tls(words: Words, target: Target, pointer: int) -> Iterator[tuple[int, int]
             yield from image.covered(block, block + _BLOCK_REACH)
 
 
-def _in_range(words: Words, layout: Layout, base: Ranges, start: int, end: int) -> Iterator[Tcache]:
+def _in_range(words: Words, jemalloc: Jemalloc, start: int, end: int) -> Iterator[Tcache]:
+    layout, base = jemalloc.layout, jemalloc.base
     start = -(-start // words.size) * words.size
     values = words.many(start, max(0, end - start) // words.size)
     if not values:
@@ -125,7 +126,7 @@ def _in_range(words: Words, layout: Layout, base: Ranges, start: int, end: int) 
             else:
                 tcache = _single(words, shape, at - shape.descriptor, value)
                 if tcache is None and value in base:
-                    tcache = _without_stats(words, shape, at - shape.arena, value)
+                    tcache = _without_stats(words, jemalloc, at - shape.arena, value)
             if tcache is not None and words.image.read(tcache.address + shape.state, 1)[:1] <= bytes([_NOMINAL]):
                 yield tcache
 
@@ -153,9 +154,19 @@ def _single(words: Words, shape: Tcaches, address: int, small: int) -> Optional[
     return Tcache(address, address, None, words.at(address + shape.arena) or 0)
 
 
-def _without_stats(words: Words, shape: Tcaches, address: int, arena: int) -> Optional[Tcache]:
+def _without_stats(words: Words, jemalloc: Jemalloc, address: int, arena: int) -> Optional[Tcache]:
     """5.2 built without statistics: the TSD has the tcache's arena, too."""
-    return Tcache(address, address, None, arena) if words.at(address + shape.tsd_arena) == arena else None
+    shape = jemalloc.layout.tcaches[0]
+    own = words.at(address + shape.tsd_arena) == arena and _has_bins(words, jemalloc, address)
+    return Tcache(address, address, None, arena) if own else None
+
+
+def _has_bins(words: Words, jemalloc: Jemalloc, address: int) -> bool:
+    """Whether a tcache_t of 5.2 may lie there: the stacks of its small bins are in jemalloc's memory."""
+    bins = words.many(address + jemalloc.layout.tcaches[0].small, 3 * jemalloc.layout.bins)
+    if bins is None:
+        return False
+    return all(n >> 32 <= _MOST_CACHED for n in bins[::3]) and all(at in jemalloc.owned for at in bins[2::3])
 
 
 def _follow_ring(words: Words, layout: Layout, base: Ranges, first: Tcache, found: dict[int, Tcache]) -> None:
@@ -235,8 +246,9 @@ def _entry(words: Words, jemalloc: Jemalloc, address: int) -> Optional[Tcache]:
     shape = jemalloc.layout.tcaches[0]
     if shape.paired:
         return _pair(words, shape, jemalloc.base, address)
-    arena, stack = words.at(address + shape.arena) or 0, words.at(address + shape.small + 16) or 0
-    return Tcache(address, address, None, arena) if arena in jemalloc.base and stack in jemalloc.owned else None
+    arena = words.at(address + shape.arena) or 0
+    sound = arena in jemalloc.base and _has_bins(words, jemalloc, address)
+    return Tcache(address, address, None, arena) if sound else None
 
 
 def _read_bins(words: Words, layout: Layout, tcache: Tcache) -> None:

@@ -18,6 +18,7 @@ _ROOTS = 4  # places that are tried
 _TASTE = 4000  # extents that are looked at before a layout is believed
 _BELIEVED = 0.5  # the part of them that must be sound
 _MOST_BLOCKS = 1 << 16
+_BASE_WORDS = 128  # a base_block_t, and the base_t behind it as far as its list of blocks
 _SYMBOLS = ("mallctl", "je_mallctl", "_rjem_mallctl", "_rjem_je_arena_emap_global", "je_arena_emap_global")
 
 ACTIVE, DIRTY, MUZZY, RETAINED = 0, 1, 2, 3
@@ -199,7 +200,9 @@ def _guards(target: Target, one: Jemalloc) -> Iterator[tuple[int, int]]:
 def _base_blocks(words: Words, places: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The blocks of the base allocator that hold ``places`` (multiples of HUGE), and those that they link to.
 
-    base_block_t: size, next, and the record of what is left of it at its end, which lies within the block.
+    base_block_t: size, next, and the record of what is left of it at its end, which lies within the block. The first
+    block of each arena has its base_t behind that, with a pointer to the newest one: in which no extent in use may
+    have its record yet.
     """
     known: dict[int, int] = {}
     pending = sorted(places, reverse=True)
@@ -214,8 +217,8 @@ def _base_blocks(words: Words, places: Sequence[int]) -> Iterator[tuple[int, int
             size, following, _bits, address, left = block
             if _is_block(start, size, following, address, left) and start + size > place:
                 known[start] = start + size
-                if following:
-                    pending.append(following)
+                near = words.many(start, _BASE_WORDS) or (following,)
+                pending.extend(value for value in near if value and value % HUGE == 0 and value < 1 << 47)
                 break
     return iter(known.items())
 

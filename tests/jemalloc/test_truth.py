@@ -54,10 +54,8 @@ def matrix() -> Iterator[Case]:
     for program in ("graph", "freed", "anchors"):
         yield Case(program, "gcore", "host")
     for userland in ("bullseye", "trixie", "sid"):  # 5.2.1; 5.3.0 made for 57 address bits; 5.3.1
-        for program in ("sizes", "graph", "freed", "forked", "anchors"):
+        for program in ("sizes", "graph", "freed", "forked", "anchors", "jecalls"):
             yield Case(program, "kernel", userland)
-    for userland in ("trixie", "sid"):
-        yield Case("jecalls", "kernel", userland)
     yield Case("freed", "kernel", "arm64-bookworm")  # built for pages of 64 KiB
     for conf in (
         "tcache:false",
