@@ -6,11 +6,13 @@ Each is opened by drgn in a process of its own, which runs every command for ker
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import random
 import resource
 import shutil
+import subprocess
 import sys
 import time
 import traceback
@@ -57,36 +59,28 @@ def truncated(form: str, count: int, seed: str, work: Path) -> Iterator[Ended]:
     for kept in places:
         os.truncate(copy, kept)
         began = time.monotonic()
-        said, wrong = judge(guest, copy)
+        said, wrong = judge(copy)
         yield Ended(kept, said, wrong, time.monotonic() - began)
     copy.unlink()
 
 
-def judge(guest: Guest, dump: Path) -> tuple[list[str], list[str]]:
-    """(what each command line said of it, what is wrong with dmods) in a child."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        said: list[str] = []
-        wrong: list[str] = []
-        try:
-            _all(guest, dump, said, wrong)
-        except BaseException:  # noqa: BLE001 (whatever it is, it is a finding)
-            wrong.append(traceback.format_exc())
-        with os.fdopen(write, "w") as out:
-            out.write("\0".join(said) + "\1" + "\0".join(wrong))
-        sys.stdout.flush()
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as stream:
-        answers, _, defects = stream.read().partition("\1")
-    _pid, status = os.waitpid(child, 0)
-    if status:
-        return [], [f"the process ended with {status} on {dump}"]
-    return answers.split("\0") if answers else [], defects.split("\0") if defects else []
+def judge(dump: Path) -> tuple[list[str], list[str]]:
+    """(what each command line said of it, what is wrong with dmods)."""
+    argv = [sys.executable, "-m", "tests.fuzz.vmcores", str(dump)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent.parent)
+    if done.returncode:
+        return [], [f"the process ended with {done.returncode}: {done.stderr[-2000:]}"]
+    said, wrong = json.loads(done.stdout)
+    return said, wrong
+
+
+def main(dump: str) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    said: list[str] = []
+    wrong: list[str] = []
+    _all(kernel.guest(*GUEST), Path(dump), said, wrong)
+    print(json.dumps([said, wrong]))
 
 
 def _all(guest: Guest, dump: Path, said: list[str], wrong: list[str]) -> None:
@@ -136,3 +130,7 @@ def _run(prog: Any, name: str, words: tuple[str, ...]) -> str:
         render(found.run(subject, args), name, subject, False, io.StringIO(), err)
     notes = err.getvalue().strip().splitlines()
     return f"answered, {len(notes)} notes"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -18,7 +18,7 @@ def test_a_dump_cut_in_its_last_quarter(form: str, tmp_path: Path) -> None:
     copy = tmp_path / form
     shutil.copyfile(getattr(guest, form), copy)
     os.truncate(copy, copy.stat().st_size * 7 // 8)
-    said, wrong = vmcores.judge(guest, copy)
+    said, wrong = vmcores.judge(copy)
     assert not wrong
     # Every command line ended, and none of them claims that nothing is missing.
     assert {line.partition(":")[0] for line in said} >= {"memstat", "panicinfo", "stacks", "trapframe"}
