@@ -110,13 +110,13 @@ def judge(core: str, exe: Optional[str]) -> list[dict[str, Any]]:
             wrong.append({"command": line, "trace": f"took {seconds:.1f} s"})
 
 
-def _once(ask: Callable[[list[str]], str]) -> Callable[[list[str]], str]:
+def _once(ask: Callable[..., str]) -> Callable[..., str]:
     known: dict[str, str] = {}
 
-    def answer(command: list[str]) -> str:
-        key = "\0".join(command)
+    def answer(*question: object) -> str:
+        key = repr(question)
         if key not in known:
-            known[key] = ask(command)
+            known[key] = ask(*question)
         return known[key]
 
     return answer
