@@ -104,7 +104,8 @@ def test_samples_stand_for_all(tmp_path: Path, mean: int) -> None:
     from math import exp, sqrt
 
     known = {int(line.split()[0]): int(line.split()[1]) for line in lines[1:-1]}
-    assert {block.size for block in blocks} - {4096, 1 << 16, 1024} <= set(known)
+    # What stdio takes for itself: buffers, and a FILE with its lock (472 bytes in glibc), if it happens to be a sample.
+    assert {block.size for block in blocks} - {4096, 1 << 16, 1024, 472} <= set(known)
     for size, count in known.items():
         chance = 1 - exp(-size / mean)
         taken = sum(block.size == size for block in blocks)
