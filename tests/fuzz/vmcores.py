@@ -33,6 +33,7 @@ FORMATS = ("vmcore", "kdump")
 SECONDS = 60  # CPU, for drgn's own part (reading vmlinux) and all commands
 MEMORY = 6 << 30  # bytes of address space: drgn maps vmlinux and the modules
 REFUSED = "drgn does not open it"
+_OPENED = "drgn has opened it"
 
 LINES: dict[str, tuple[tuple[str, ...], ...]] = {"walk": (("allpages",), ("task",)), "findstack": ((), ("1",))}
 
@@ -68,6 +69,8 @@ def judge(dump: Path) -> tuple[list[str], list[str]]:
     """(what each command line said of it, what is wrong with dmods)."""
     argv = [sys.executable, "-m", "tests.fuzz.vmcores", str(dump)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent.parent)
+    if done.returncode and _OPENED not in done.stderr:
+        return [REFUSED], []  # libkdumpfile maps the file, and may die of SIGBUS where that ends
     if done.returncode:
         return [], [f"the process ended with {done.returncode}: {done.stderr[-2000:]}"]
     said, wrong = json.loads(done.stdout)
@@ -113,6 +116,7 @@ def _opened(guest: Guest, dump: Path) -> Any:
         prog.set_core_dump(str(dump))
     except Exception:  # noqa: BLE001 (drgn's: of any kind)
         return None
+    print(_OPENED, file=sys.stderr, flush=True)
     with suppress(drgn.MissingDebugInfoError):  # of modules that the dump no longer names
         prog.load_debug_info([str(guest.vmlinux), *map(str, guest.modules)])
     return prog
