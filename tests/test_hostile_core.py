@@ -54,7 +54,7 @@ def ask_everything(path: Path) -> CoreFile:
     [
         (b"", "is empty", "ulimit -c"),
         (b"hello, world\n" * 9, "is not ELF: not a core file", "core file"),
-        (gzip.compress(b"x"), "compressed (gzip)", "gzip -dc"),
+        (gzip.compress(b"x", mtime=0), "compressed (gzip)", "gzip -dc"),
         (lzma.compress(b"x"), "compressed (xz)", "xz -dc"),
         (bz2.compress(b"x"), "compressed (bzip2)", "bzip2 -dc"),
         (b"\x28\xb5\x2f\xfd....", "compressed (zstd)", "zstd -dc"),
