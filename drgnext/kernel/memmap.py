@@ -80,6 +80,7 @@ _ODD = {
     "lost_heads": "{} pages belong to compound pages that are none",
     "orders": "{} free blocks have sizes that cannot be: each is counted as one page",
     "used_in_free": "{} pages lie within free blocks and say that they are used: they are believed",
+    "repeated": "{} pages are left out: page tables lead to the same struct pages again and again, as no kernel's do",
 }
 _ODD_FILES = {
     "lost": "{} file mappings could not be read: their pages count as page cache",
@@ -111,10 +112,19 @@ class PageArray:
             ) from None
         self.native = True  # the engine reads the dump itself
         physical = self._physical(kernel)
-        self._memmap = Memmap(physical, self._tables, self.layout)
+        self._memmap = self._made(physical)
         if self._find_page_tables():
-            self._memmap = Memmap(physical, self._tables, self.layout)
+            self._memmap = self._made(physical)
         self._gathered = False
+
+    def _made(self, physical: Physical) -> Memmap:
+        try:
+            return Memmap(physical, self._tables, self.layout)
+        except ValueError as error:
+            raise UserError(
+                f"what the dump says of its page tables, or vmlinux of the page array, cannot be: {error}",
+                "is it the right vmlinux, and the dump undamaged? copy it anew",
+            ) from None
 
     def _physical(self, kernel: Kernel) -> Physical:
         from drgn import FaultError
@@ -123,7 +133,7 @@ class PageArray:
         if found is not None:
             # The kernel's name of itself, through the page tables: does the engine find what drgn finds?
             name = self._prog["init_uts_ns"]
-            said = Memmap(found, self._tables, self.layout).read(name.address_, name.type_.size)
+            said = self._made(found).read(name.address_, name.type_.size)
             with suppress(FaultError):
                 if said == self._prog.read(name.address_, name.type_.size):
                     return found

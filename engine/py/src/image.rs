@@ -15,13 +15,11 @@ pub struct Image {
 #[pymethods]
 impl Image {
     #[new]
-    fn new(
-        files: Vec<String>,
-        segments: Vec<(u64, u64, usize, u64)>,
-        blobs: Vec<(u64, Bound<'_, PyBytes>)>,
-    ) -> PyResult<Image> {
-        let mut all = Vec::with_capacity(segments.len() + blobs.len());
-        for (start, size, index, offset) in segments {
+    fn new(files: Vec<String>, segments: &Bound<'_, PyAny>, blobs: Vec<(u64, Bound<'_, PyBytes>)>) -> PyResult<Image> {
+        // There may be a million: none is kept as a Python object.
+        let mut all = Vec::with_capacity(segments.len()?.saturating_add(blobs.len()));
+        for segment in segments.try_iter()? {
+            let (start, size, index, offset): (u64, u64, usize, u64) = segment?.extract()?;
             all.push(core::Segment {
                 start,
                 end: start.saturating_add(size),

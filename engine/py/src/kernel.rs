@@ -347,6 +347,7 @@ fn counts_dict<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyD
         ("lost_heads", odd.lost_heads),
         ("orders", odd.orders),
         ("used_in_free", odd.used_in_free),
+        ("repeated", odd.repeated),
     ];
     dict.set_item("odd", HashMap::from(odd))?;
     Ok(dict)

@@ -16,6 +16,9 @@ pub const REMEMBERED: usize = 10_000;
 /// executable, so that the search ends early; what does not is mapped, and not executable, this often.
 const MOST_NODES: usize = 4096;
 
+/// And at most so many for all mappings: those that are remembered, twice over. What follows is not searched.
+const MOST_IN_ALL: usize = 1 << 26;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     pub hits: u64,
@@ -31,6 +34,8 @@ pub struct Identity {
     cache: LruCache<u64, Kind, foldhash::fast::FixedState>,
     /// Pages of one file mostly lie together.
     last: (u64, Kind),
+    /// Nodes that may still be looked at.
+    budget: usize,
     pub figures: Figures,
 }
 
@@ -40,6 +45,7 @@ impl Identity {
         Identity {
             cache: LruCache::with_hasher(size, foldhash::fast::FixedState::default()),
             last: (0, Kind::File),
+            budget: MOST_IN_ALL,
             figures: Figures::default(),
         }
     }
@@ -93,8 +99,9 @@ impl Identity {
     /// nodes say, this ends.
     fn executable(&mut self, root: u64, files: &Files, space: &mut Space) -> bool {
         let mut queue = VecDeque::from([root]);
-        for _ in 0..MOST_NODES {
+        for _ in 0..MOST_NODES.min(self.budget) {
             let Some(node) = queue.pop_front() else { return false };
+            self.budget -= 1;
             let flags = node.checked_add_signed(files.to_flags).and_then(|at| space.word(at));
             if flags.is_some_and(|flags| flags & files.exec != 0) {
                 return true;

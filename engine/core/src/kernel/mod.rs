@@ -6,7 +6,7 @@
 //! * [`classify`]: one `struct page`, by the rules. **Here memstat decides.**
 //! * [`identity`]: what a file page's mapping is, looked up once per mapping.
 //! * [`overlay`]: what only other lists tell: per-CPU free pages, stacks, vmalloc.
-//! * [`scan`]: all of it over the page array, streamed.
+//! * [`scan`]: all of it over the page array, streamed; [`shared`]: what of it is shown more than once.
 
 pub mod classify;
 pub mod identity;
@@ -16,6 +16,7 @@ pub mod lines;
 pub mod overlay;
 pub mod physical;
 pub mod scan;
+pub mod shared;
 pub mod space;
 pub mod tables;
 

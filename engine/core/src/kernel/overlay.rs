@@ -1,8 +1,9 @@
 //! What a page's own words do not tell: per-CPU free lists, tasks' stacks, vmalloc.
 //!
 //! Each overlay is a set of page frames, gathered first; [`super::scan`] asks it about pages that are otherwise just the kernel's. A set takes
-//! one bit for each page of the sections (128 MB with 4 KB pages) that have any: at most 1/32768 of the machine's memory.
+//! one bit for each page of the sections (16 MB with 4 KB pages) that have any: at most 1/32768 of the machine's memory, and a bound.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use super::layout::Layout;
@@ -10,8 +11,11 @@ use super::space::Space;
 use super::Kind;
 use crate::heap::Control;
 
-const SECTION_BITS: u32 = 15;
+const SECTION_BITS: u32 = 12;
 const WORDS: usize = (1 << SECTION_BITS) / 64;
+
+/// 8 TiB of pages of 4 KB, in 280 MB. An entry of a page table, eight bytes that may lie, can ask for a section of its own.
+const MOST_SECTIONS: usize = 1 << 19;
 
 /// A set of page frames.
 #[derive(Default)]
@@ -20,13 +24,18 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Whether it was not there yet.
-    pub fn insert(&mut self, pfn: u64) -> bool {
-        let section = self.sections.entry(pfn >> SECTION_BITS).or_insert_with(|| Box::new([0; WORDS]));
+    /// Whether it was not there yet. None where there is no room for it: that many are a lie.
+    pub fn insert(&mut self, pfn: u64) -> Option<bool> {
+        let room = self.sections.len() < MOST_SECTIONS;
+        let section = match self.sections.entry(pfn >> SECTION_BITS) {
+            Entry::Occupied(section) => section.into_mut(),
+            Entry::Vacant(place) if room => place.insert(Box::new([0; WORDS])),
+            Entry::Vacant(_) => return None,
+        };
         let bit = pfn as usize % (1 << SECTION_BITS);
         let fresh = section[bit / 64] >> (bit % 64) & 1 == 0;
         section[bit / 64] |= 1 << (bit % 64);
-        fresh
+        Some(fresh)
     }
 
     pub fn contains(&self, pfn: u64) -> bool {
@@ -78,12 +87,18 @@ struct Mapper<'r> {
 /// Virtual memory of vmalloc may be larger than what is mapped there, by so many gaps in its page tables.
 const SPARE_REGIONS: u64 = 1 << 20;
 
+/// However much memory a dump claims: 2 TiB of stacks, or of vmalloc, in pages of 4 KB.
+const MOST_STEPS: u64 = 1 << 29;
+
+/// Steps that a frame costs which was mapped before. Some are mapped twice, as rings of BPF; all of them again and again are a lie.
+const AGAIN: u64 = 64;
+
 impl Overlay {
     /// Follows all the lists. `ram` are the page frames that will be asked about, sorted.
     pub fn gather(lists: &Lists, layout: &Layout, ram: &[(u64, u64)], space: &mut Space, control: &Control) -> Overlay {
         let mut overlay = Overlay::default();
         let pages: u64 = ram.iter().map(|(start, end)| end - start).sum();
-        let budget = pages.saturating_mul(2).saturating_add(SPARE_REGIONS);
+        let budget = pages.saturating_mul(2).min(MOST_STEPS) + SPARE_REGIONS;
         let mapper = || Mapper { frames: Frames::default(), ram, page_bits: layout.page_bits, budget };
         let sets = [
             (Kind::PerCpuFree, overlay.per_cpu(lists, layout, space, control)),
@@ -128,13 +143,16 @@ impl Overlay {
     }
 
     fn per_cpu(&mut self, lists: &Lists, layout: &Layout, space: &mut Space, control: &Control) -> Frames {
-        let mut frames = Frames::default();
+        let (mut frames, mut budget) = (Frames::default(), MOST_STEPS);
         for (head, order) in &lists.per_cpu {
+            let pages = 1 << order.min(&layout.orders);
             self.follow(*head, space, control, |overlay, _, node| {
                 match node.checked_sub(layout.lru as u64).and_then(|page| layout.pfn(page)) {
-                    Some(pfn) => (0..1 << order.min(&layout.orders)).for_each(|i| {
-                        frames.insert(pfn.saturating_add(i));
-                    }),
+                    Some(pfn) if budget >= pages => {
+                        budget -= pages;
+                        overlay.endless |= !(0..pages).all(|i| frames.insert(pfn.saturating_add(i)).is_some());
+                    }
+                    Some(_) => overlay.endless = true,
                     None => overlay.broken += 1,
                 }
             });
@@ -222,11 +240,13 @@ impl Mapper<'_> {
         let from = self.ram.partition_point(|(_, end)| *end <= first);
         for (a, b) in self.ram[from..].iter().take_while(|(start, _)| *start < end) {
             for pfn in first.max(*a)..end.min(*b) {
-                self.budget = self.budget.saturating_sub(1);
+                self.budget = match self.frames.insert(pfn) {
+                    Some(fresh) => self.budget.saturating_sub(if fresh { 1 } else { AGAIN }),
+                    None => 0,
+                };
                 if self.budget == 0 {
                     return;
                 }
-                self.frames.insert(pfn);
             }
         }
     }

@@ -9,6 +9,11 @@ pub trait Physical: Send + Sync {
 
     /// How many bytes are best asked for at once. Where bytes are dear (decompressed), few: what need not be looked at is not asked for.
     fn granule(&self) -> usize;
+
+    /// How many of the `most` bytes from `address` on are known to be a hole of a sparse file, which reads as zeros.
+    fn hole(&self, _address: u64, _most: u64) -> u64 {
+        0
+    }
 }
 
 /// An ELF dump: its image's segments lie at physical addresses (p_paddr).
@@ -20,6 +25,10 @@ impl Physical for Image {
     /// What is copied should still be in the CPU's second cache when it is looked at.
     fn granule(&self) -> usize {
         256 << 10
+    }
+
+    fn hole(&self, address: u64, most: u64) -> u64 {
+        self.data_from(address, address.saturating_add(most)) - address
     }
 }
 

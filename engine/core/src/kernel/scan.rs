@@ -4,6 +4,7 @@ use super::classify::{Page, Rules, Verdict, Words};
 use super::identity::{Figures, Identity};
 use super::layout::Layout;
 use super::overlay::Overlay;
+use super::shared::Shared;
 use super::space::Space;
 use super::{Kind, KINDS};
 use crate::heap::Control;
@@ -21,6 +22,8 @@ pub struct Oddities {
     pub orders: u64,
     /// Pages within free blocks that say that they are used. They are believed.
     pub used_in_free: u64,
+    /// Pages that were left out, as the page tables lead to the same `struct page`s again and again.
+    pub repeated: u64,
 }
 
 /// How often the page array is looked for where it is mapped and not in the dump. It is what a dump is taken for, so that none lacks
@@ -63,6 +66,9 @@ pub struct Scan<'a, 'p> {
     each: Option<&'a mut Vec<u8>>,
     /// How often the page array may still be looked for in vain.
     patience: u64,
+    shared: Shared,
+    /// Tails that were met.
+    tails: u64,
     /// `page._mapcount` and `._refcount` of a page that is neither mapped nor used, if they are one word.
     idle: Option<(usize, u64)>,
 }
@@ -108,6 +114,8 @@ impl<'a, 'p> Scan<'a, 'p> {
             judged: Judged { head: 0, kind: Kind::Unknown },
             each,
             patience: PATIENCE,
+            shared: Shared::default(),
+            tails: 0,
             idle: together.then_some((layout.mapcount, 0xffff_ffff)),
         }
     }
@@ -141,6 +149,11 @@ impl<'a, 'p> Scan<'a, 'p> {
         let size = self.layout.size;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(buffer);
         let wanted = (until - pfn) as usize * size;
+        if self.shared.is_a_lie() {
+            self.counts.odd.repeated += end - pfn;
+            self.add(Kind::Unknown, end - pfn);
+            return end;
+        }
         let Some(address) = self.layout.page(pfn) else {
             self.missing(end - pfn);
             return end;
@@ -151,12 +164,41 @@ impl<'a, 'p> Scan<'a, 'p> {
             self.missing(lost);
             return pfn + lost;
         }
-        let piece = Piece { words: &buffer[..got * size / 8], size: size / 8, first: pfn, count: got };
+        let words = &buffer[..got * size / 8];
+        // No kernel has a `struct page` of zeros (a page that nobody uses has a _mapcount of -1); a hole of a sparse file is full of them.
+        if words[..size / 8].iter().all(|word| *word == 0) {
+            let empty = (self.empty(address) / size as u64).min(end - pfn);
+            if empty > 0 {
+                self.missing(empty);
+                return pfn + empty;
+            }
+        }
+        let (fresh, tails) = (self.show(address, got * size) / size as u64, self.tails);
+        let piece = Piece { words, size: size / 8, first: pfn, count: got };
         let mut index = 0;
         while index < got {
             index += self.stretch(&piece, index);
         }
+        self.shared.strange((got as u64 - (self.tails - tails)).saturating_sub(fresh));
         pfn + got as u64
+    }
+
+    /// How many bytes from `address` on are a hole of the dump's file.
+    fn empty(&mut self, address: u64) -> u64 {
+        let Some(mapped) = self.space.walker.translate(self.space.physical, address) else { return 0 };
+        self.space.physical.hole(mapped.physical, mapped.left)
+    }
+
+    /// Notes where the page array's bytes, which were read, lie; how many of them were not seen before.
+    fn show(&mut self, address: u64, bytes: usize) -> u64 {
+        let (mut done, mut fresh) = (0, 0);
+        while done < bytes as u64 {
+            let Some(mapped) = self.space.walker.translate(self.space.physical, address + done) else { break };
+            let length = mapped.left.min(bytes as u64 - done);
+            fresh += self.shared.show(mapped.physical, mapped.physical.saturating_add(length));
+            done += length;
+        }
+        fresh
     }
 
     /// How many bytes from `address` on need not be looked for in the page array, the first being missing: whole pages of memory, all
@@ -210,6 +252,7 @@ impl<'a, 'p> Scan<'a, 'p> {
         match self.rules.head(page, address, next) {
             Some(head) if head == self.judged.head => self.tails(piece, index),
             Some(head) => {
+                self.tails += 1;
                 self.doubt(pfn);
                 let kind = self.lost_head(head, pfn);
                 self.count(kind, pfn);
@@ -252,6 +295,7 @@ impl<'a, 'p> Scan<'a, 'p> {
             }
             count += 1;
         }
+        self.tails += count as u64;
         count.max(1)
     }
 

@@ -1,17 +1,19 @@
 //! Dumps made to cost time or memory: claims of 2^40 pages, bitmaps of terabytes, lists that lead to one another.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dmods_engine::heap::Control;
+use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::kernel::kdump::Kdump;
 use dmods_engine::kernel::overlay::{Lists, Overlay};
 use dmods_engine::kernel::physical::Physical;
-use dmods_engine::kernel::scan::Scan;
+use dmods_engine::kernel::scan::{Counts, Scan};
 use dmods_engine::kernel::space::Space;
 use dmods_engine::kernel::Kind;
 
-use crate::machine::{Machine, Rng, BASE, DIRECT, PAGES};
+use crate::machine::{Machine, Rng, BASE, DIRECT, PAGE, PAGES};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -32,19 +34,134 @@ fn pages_that_are_claimed_and_have_no_memmap_cost_nothing() {
 #[test]
 fn page_tables_that_lead_to_what_is_not_in_the_dump_try_ones_patience() {
     let mut machine = Machine::new(&mut Rng(7), true, 64);
-    // Every entry above the last level leads to one table, whose entries lead nowhere in the dump.
-    let (upper, middle, last) = (0x4000, 0x3000, 0x5000);
-    for entry in 0..512 {
-        machine.put(upper + entry * 8, middle | 3);
-        machine.put(middle + entry * 8, last | 3);
-        machine.put(last + entry * 8, 0xff_0000_0000 | 3);
-    }
+    cyclic(&mut machine, 0xff_0000_0000);
     let memory = machine.memory(&[], 1 << 16);
     let mut space = Space::new(&memory, machine.tables);
     let (overlay, control, began) = (Overlay::default(), Control::default(), Instant::now());
     let counts = Scan::new(&machine.layout, &overlay, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
     assert_eq!(counts.kinds[Kind::Unknown as usize], 1 << 40);
     assert!(began.elapsed() < 3 * SOON, "{:?}", began.elapsed());
+}
+
+/// Every entry above the last level leads to one table, whose entries all lead to the page.
+fn cyclic(machine: &mut Machine, page: u64) {
+    let (upper, middle, last) = (0x4000, 0x3000, 0x5000);
+    for entry in 0..512 {
+        machine.put(upper + entry * 8, middle | 3);
+        machine.put(middle + entry * 8, last | 3);
+        machine.put(last + entry * 8, page | 3);
+    }
+}
+
+fn classified(machine: &Machine, memory: &dyn Physical) -> Counts {
+    let mut space = Space::new(memory, machine.tables);
+    let (overlay, control, began) = (Overlay::default(), Control::default(), Instant::now());
+    let counts = Scan::new(&machine.layout, &overlay, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
+    assert_eq!(counts.kinds.iter().sum::<u64>(), 1 << 40);
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    counts
+}
+
+#[test]
+fn a_page_of_memory_that_is_all_of_the_page_array_is_a_lie() {
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    let page = 0x6000;
+    for at in (0..PAGE).step_by(64) {
+        machine.put(page + at + machine.layout.mapcount as u64, 0x2_ffff_ffff);
+    }
+    cyclic(&mut machine, page);
+    let counts = classified(&machine, &machine.memory(&[], 1 << 16));
+    // What was read before it was clear is believed.
+    assert_eq!(counts.kinds[Kind::Unknown as usize], counts.odd.repeated);
+    assert!(counts.kinds[Kind::Kernel as usize] < 1 << 22);
+    assert!(counts.odd.repeated > (1 << 40) - (1 << 22));
+}
+
+#[test]
+fn not_even_tails_are_shared_by_all_of_the_page_array() {
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    let page = 0x6000;
+    for at in (0..PAGE).step_by(64) {
+        machine.put(page + at + machine.layout.head as u64, BASE + 1);
+    }
+    cyclic(&mut machine, page);
+    let counts = classified(&machine, &machine.memory(&[], 1 << 16));
+    assert!(counts.odd.repeated > (1 << 40) - (1 << 24), "{}", counts.odd.repeated);
+}
+
+#[test]
+fn tails_of_huge_pages_may_share_their_memory() {
+    // 64 pages of 1 GB (hugetlb), of each of which 4095 pages of page array are one (vmemmap_dedup): with a head of its own, all shared.
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    let (heads, tails) = (machine.bytes.len() as u64, 0x6000);
+    let tables = heads + 64 * PAGE;
+    machine.bytes.resize((tables + 64 * 8 * PAGE) as usize, 0);
+    machine.layout.head_is_mask = true;
+    let mask = !((64u64 << 18) - 1) | 1;
+    for at in (0..PAGE).step_by(64) {
+        machine.put(tails + at + machine.layout.head as u64, mask);
+    }
+    let hugetlb = machine.layout.types.iter().find(|t| t.2 == Kind::Hugetlb).map_or(0, |t| u64::from(t.1 | 0xffff));
+    for huge in 0..64 {
+        let head = heads + huge * PAGE;
+        for at in (64..PAGE).step_by(64) {
+            machine.put(head + at + machine.layout.head as u64, mask);
+        }
+        machine.put(head, machine.layout.compound);
+        machine.put(head + machine.layout.mapcount as u64, 1 << 32 | hugetlb);
+        // Eight tables of the last level describe 1 GB: the first entry of the first is the head's.
+        for table in 0..8 {
+            machine.put(0x3000 + (huge * 8 + table) * 8, (tables + (huge * 8 + table) * PAGE) | 3);
+            for entry in 0..512 {
+                let page = if table == 0 && entry == 0 { head } else { tails };
+                machine.put(tables + (huge * 8 + table) * PAGE + entry * 8, page | 3);
+            }
+        }
+    }
+    let memory = machine.memory(&[], 1 << 16);
+    let mut space = Space::new(&memory, machine.tables);
+    let (overlay, control) = (Overlay::default(), Control::default());
+    let counts = Scan::new(&machine.layout, &overlay, &mut space, 10, None).run(&[(0, 64 << 18)], &control);
+    assert_eq!(counts.kinds[Kind::Hugetlb as usize], 64 << 18);
+    assert_eq!((counts.odd.repeated, counts.odd.lost_heads), (0, 0));
+}
+
+#[test]
+fn a_page_array_that_is_a_hole_of_the_file_is_leapt_over() {
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    // In pieces of 1 GB, each of them elsewhere, as far as the entries reach.
+    for entry in 0..512 {
+        machine.put(0x4000 + entry * 8, (1 << 40) | entry << 30 | 0x83);
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 40).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    let bytes: Arc<[u8]> = machine.bytes.as_slice().into();
+    let hole = Segment { start: 1 << 40, end: 2 << 40, source: Source::File { index: 0, offset: 0 } };
+    let own = Segment { start: 0, end: bytes.len() as u64, source: Source::Bytes(bytes) };
+    let counts = classified(&machine, &Image::new(&[path], vec![own, hole]).unwrap());
+    assert_eq!(counts.kinds[Kind::Unknown as usize], 1 << 40);
+    assert_eq!(counts.odd.missing, 1 << 40);
+}
+
+#[test]
+fn an_area_that_cyclic_tables_map_everywhere_ends() {
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    cyclic(&mut machine, 0x6000);
+    let (head, area) = (0x20_0000, 0x20_0100);
+    for (at, next) in [(head, area), (area, head)] {
+        machine.put(at, DIRECT + next);
+        machine.put(at + 8, DIRECT + next);
+    }
+    machine.put(area + 16, BASE);
+    machine.put(area + 24, u64::MAX);
+    let memory = machine.memory(&[], 1 << 16);
+    let mut space = Space::new(&memory, machine.tables);
+    let lists = Lists { vmap: vec![DIRECT + head], vmap_area: [0, 16, 24], ..Lists::default() };
+    let began = Instant::now();
+    let overlay = Overlay::gather(&lists, &machine.layout, &[(0, 1 << 40)], &mut space, &Control::default());
+    assert_eq!((overlay.vmap_areas, overlay.endless, overlay.kind(6)), (1, true, Kind::Vmalloc));
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }
 
 #[test]
