@@ -3,6 +3,7 @@
 An address argument that 64 bits cannot hold (a sum of what a dump says) is not an error: no memory is there.
 """
 
+from collections.abc import Collection
 from typing import Callable, Optional, Protocol, TypedDict
 
 __version__: str
@@ -13,7 +14,7 @@ class Image:
     def __init__(
         self,
         files: list[str],
-        segments: list[tuple[int, int, int, int]],
+        segments: Collection[tuple[int, ...]],
         blobs: list[tuple[int, bytes]],
     ) -> None:
         """``segments`` are (address, size, index into files, offset in that file); ``blobs`` are (address, bytes).

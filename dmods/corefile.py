@@ -8,7 +8,6 @@ import shlex
 import weakref
 from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
@@ -57,8 +56,7 @@ class CoreFile:
         self._given = _given(executable) if executable is not None else None
         header = _header(self._pread, path)
         self.arch = arches.of_elf(header.machine, header.word, header.little_endian, path)
-        self._loads, spoiled = coremap.loads(header.loads(), self._size)
-        self._starts = [load.start for load in self._loads]
+        self._loads, spoiled = coremap.loads(header.segments, self._size)
         struct_word = self.arch.word
         # Twice through the notes rather than all of them kept: they may be hundreds of megabytes.
         if self.arch is arches.X86_64 and corenotes.described_machine(self._raw_notes(header)) == "i386":
@@ -98,12 +96,10 @@ class CoreFile:
             self.notes.append(f"{lost} of {header.promised} program headers of the core are missing")
         if spoiled:
             self.notes.append(f"{spoiled} segments of the core overlap others or the end of memory: they are cut")
-        short = [load for load in self._loads if load.dumped < load.promised]
+        short = [load.promised - load.dumped for load in self._loads if load.dumped < load.promised]
         if short:
-            missing = sum(load.promised - load.dumped for load in short)
-            self.notes.append(
-                f"the core is truncated: {missing} bytes of {len(short)} of its {len(self._loads)} segments are missing"
-            )
+            of = f"{len(short)} of its {len(self._loads)} segments"
+            self.notes.append(f"the core is truncated: {sum(short)} bytes of {of} are missing")
         if not self._loads:
             self.notes.append("the core holds no memory at all")
         if not self._notes.threads:
@@ -122,31 +118,23 @@ class CoreFile:
         return self._notes.auxv
 
     def mappings(self) -> Sequence[AddressRange]:
-        return self._mappings
+        return self._layout[0].ranges
 
     def modules(self) -> Sequence[Module]:
         return self._modules
 
     @cached_property
-    def _layout(self) -> tuple[list[coremap.Piece], list[Found]]:
+    def _layout(self) -> tuple[coremap.Pieces, list[Found]]:
         """The mappings and the modules in them."""
         pieces = coremap.join(self._loads, self._notes.files or self._linked_files())
         auxv = self._notes.auxv
         override = (auxv.get(AT_PHDR) or auxv.get(AT_ENTRY, -1), self._given) if self._given else None
-        ranges = [piece.range for piece in pieces]
-        found = modules.find(ranges, self.dumped, self._files, auxv.get(AT_SYSINFO_EHDR), override)
+        found = modules.find(pieces.ranges, self.dumped, self._files, auxv.get(AT_SYSINFO_EHDR), override)
         flags = modules.code_flags(found)
         if flags:
             found = [modules.with_flags(one, flags) for one in found]
-            pieces = [
-                piece._replace(range=replace(piece.range, flags=flags.get(piece.range.start, piece.range.flags)))
-                for piece in pieces
-            ]
+            pieces.mend_flags(flags)
         return pieces, found
-
-    @cached_property
-    def _mappings(self) -> list[AddressRange]:
-        return [piece.range for piece in self._layout[0]]
 
     @cached_property
     def _modules(self) -> list[Module]:
@@ -163,11 +151,11 @@ class CoreFile:
         return None
 
     def _executable(self) -> Optional[str]:
-        starts = [mapping.start for mapping in self._mappings]
+        mappings = self._layout[0].ranges
         for address in (self._notes.auxv.get(AT_PHDR, 0), self._notes.auxv.get(AT_ENTRY, 0)):
-            index = bisect_right(starts, address) - 1
-            if index >= 0 and address in self._mappings[index] and self._mappings[index].path is not None:
-                return self._mappings[index].path
+            index = bisect_right(mappings.columns[0], address) - 1
+            if index >= 0 and address in mappings[index] and mappings[index].path is not None:
+                return mappings[index].path
         return self._execfn()
 
     def _execfn(self) -> Optional[str]:
@@ -192,7 +180,7 @@ class CoreFile:
     def dumped(self, address: int, size: int) -> bytes:
         """Up to ``size`` bytes of the dump itself, not of the files behind it."""
         parts: list[bytes] = []
-        index = bisect_right(self._starts, address) - 1
+        index = bisect_right(self._loads.columns[0], address) - 1
         while size > 0 and 0 <= index < len(self._loads):
             load = self._loads[index]
             skip = address - load.start
@@ -348,6 +336,8 @@ def _unpacked(path: str) -> str:
 def _module_notes(found: Sequence[Found]) -> list[str]:
     """One line for each kind of trouble, however many modules have it."""
     notes = []
+    if len(found) >= modules.MOST_MODULES:
+        notes.append(f"the process has more than {modules.MOST_MODULES} ELF files mapped: the others have no symbols")
     gone = [f.module.name for f in found if f.module.problem == modules.NOT_HERE]
     if gone:
         notes.append(

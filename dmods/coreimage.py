@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dmods._engine import Image
-from dmods.coremap import Piece
-from dmods.localfiles import LocalFile, LocalFiles, was_deleted
+from dmods.coremap import Piece, Pieces
+from dmods.localfiles import MOST_FILES, LocalFile, LocalFiles, was_deleted
 from dmods.modules import Found
+from dmods.rows import Rows
 
 
 def build(
-    core: str, pieces: Sequence[Piece], found: Sequence[Found], files: LocalFiles, dumped_at: float
+    core: str, pieces: Pieces, found: Sequence[Found], files: LocalFiles, dumped_at: float
 ) -> tuple[Image, list[str]]:
     """The image, and notes on what it lacks. ``dumped_at`` is the core's mtime: a data file changed since is doubtful.
 
@@ -49,7 +50,13 @@ def build(
     notes += [f"{path}: {why}; its bytes are doubtful" for path, why in list(doubtful.items())[:4]]
     if plan.left_out:
         notes.append(f"{plan.left_out} mapped files are left out: too many open files (ulimit -n)")
+    if files.not_looked_for:
+        notes.append(f"the core names more than {MOST_FILES} files: the others are not looked for")
     return Image(plan.paths, plan.segments, []), notes
+
+
+def _segment(*fields: int) -> tuple[int, ...]:
+    return fields
 
 
 class _Plan:
@@ -57,7 +64,7 @@ class _Plan:
 
     def __init__(self, core: str) -> None:
         self.paths = [core]
-        self.segments: list[tuple[int, int, int, int]] = []
+        self.segments = Rows(_segment, "QQQQ")
         self.left_out = 0
         self._index = {core: 0}
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -3,12 +3,15 @@ bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Optional
 
 from dmods.corenotes import FileMapping
-from dmods.elf import PF_R, PF_W, PF_X, TOP, Segment
-from dmods.target import AddressRange
+from dmods.elf import PF_R, PF_W, PF_X, PT_LOAD, TOP, Segment
+from dmods.rows import Rows
+from dmods.target import AddressRange, address_ranges
 
 
 class Load(NamedTuple):
@@ -31,19 +34,48 @@ class Piece(NamedTuple):
     promised: int
 
 
+class Pieces:
+    """Pieces by address. ``ranges`` are their mappings."""
+
+    def __init__(self) -> None:
+        self.ranges = address_ranges()
+        self._offsets, self._promised = array("Q"), array("Q")
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def __iter__(self) -> Iterator[Piece]:
+        return map(Piece, self.ranges, self._offsets, self._promised)
+
+    def append(self, mapping: tuple[int, int, str, Optional[str], int, int], offset: int, promised: int) -> None:
+        """``mapping``: the fields of an AddressRange."""
+        self.ranges.append(mapping)
+        self._offsets.append(offset)
+        self._promised.append(promised)
+
+    def mend_flags(self, flags: Mapping[int, str]) -> None:
+        """By the mappings' starts."""
+        starts, _ends, all_flags, *_ = self.ranges.columns
+        for start, mended in flags.items():
+            all_flags[bisect_left(starts, start)] = mended
+
+
+_LAST = (1 << 64) - 1
 _FLAGS = [
     ("r" if flags & PF_R else "-") + ("w" if flags & PF_W else "-") + ("x" if flags & PF_X else "-")
     for flags in range(8)
 ]
 
 
-def loads(segments: Iterable[Segment], core_size: int) -> tuple[list[Load], int]:
+def loads(segments: Sequence[Segment], core_size: int) -> tuple[Rows[Load], int]:
     """PT_LOADs by address, without overlaps (of two, the lower keeps its bytes), and how many had to be cut or
     dropped."""
-    found: list[Load] = []
+    found = Rows(Load, "QQOQQQ")
     spoiled = 0
     at = 0
-    for segment in sorted(segments, key=lambda s: s.vaddr):
+    for segment in _by_address(segments):
+        if segment.type != PT_LOAD:
+            continue
         start, end = max(segment.vaddr, at), segment.vaddr + segment.memsz
         if end > TOP or start != segment.vaddr:
             spoiled += 1
@@ -52,28 +84,35 @@ def loads(segments: Iterable[Segment], core_size: int) -> tuple[list[Load], int]
             continue
         skip = start - segment.vaddr
         promised = max(0, min(segment.filesz, segment.memsz) - skip)
-        offset = segment.offset + skip
+        offset = min(segment.offset + skip, _LAST)
         dumped = max(0, min(promised, core_size - offset))
-        found.append(Load(start, end, _FLAGS[segment.flags & 7], offset, promised, dumped))
+        found.append((start, end, _FLAGS[segment.flags & 7], offset, promised, dumped))
         at = end
     return found, spoiled
 
 
-def join(all_loads: Sequence[Load], files: Sequence[FileMapping]) -> list[Piece]:
+def _by_address(segments: Sequence[Segment]) -> Iterator[Segment]:
+    """The kernel writes them so; then nothing is copied."""
+    starts = array("Q", (segment.vaddr for segment in segments))
+    if all(map(int.__le__, starts, starts[1:])):
+        return iter(segments)
+    return (segments[place] for place in sorted(range(len(starts)), key=starts.__getitem__))
+
+
+def join(all_loads: Iterable[Load], files: Iterable[FileMapping]) -> Pieces:
     """The mappings by address. Both lists are sorted; a load is split where a file begins or ends. What only the list
     of files knows (gdb's gcore leaves some mappings out of the program headers) becomes a read-only mapping of which
     the dump has no byte."""
-    pieces: list[Piece] = []
-    files = _without_overlaps(files)
-    index = 0
+    pieces = Pieces()
+    rest = _without_overlaps(files)
+    here = next(rest, None)
     done = 0  # everything below is in ``pieces``
     for load in all_loads:
         at = load.start
         while at < load.end:
-            while index < len(files) and files[index].end <= at:
-                _only_file(pieces, files[index], done, at)
-                index += 1
-            here = files[index] if index < len(files) else None
+            while here is not None and here.end <= at:
+                _only_file(pieces, here, done, at)
+                here = next(rest, None)
             if here is not None and here.start < at:
                 _only_file(pieces, here, done, at)
             if here is not None and here.start <= at:
@@ -84,25 +123,24 @@ def join(all_loads: Sequence[Load], files: Sequence[FileMapping]) -> list[Piece]
             skip = at - load.start
             dumped = max(0, min(load.dumped - skip, end - at))
             promised = max(0, min(load.promised - skip, end - at))
-            pieces.append(Piece(AddressRange(at, end, load.flags, path, offset, dumped), load.offset + skip, promised))
+            pieces.append((at, end, load.flags, path, offset, dumped), min(load.offset + skip, _LAST), promised)
             at = done = end
-    for file in files[index:]:
-        _only_file(pieces, file, done, file.end)
+    while here is not None:
+        _only_file(pieces, here, done, here.end)
+        here = next(rest, None)
     return pieces
 
 
-def _only_file(pieces: list[Piece], file: FileMapping, done: int, until: int) -> None:
+def _only_file(pieces: Pieces, file: FileMapping, done: int, until: int) -> None:
     start, end = max(file.start, done), min(file.end, until)
     if start < end:
-        pieces.append(Piece(AddressRange(start, end, "r--", file.path, file.offset + start - file.start), 0, 0))
+        pieces.append((start, end, "r--", file.path, file.offset + start - file.start, 0), 0, 0)
 
 
-def _without_overlaps(files: Sequence[FileMapping]) -> list[FileMapping]:
-    kept: list[FileMapping] = []
+def _without_overlaps(files: Iterable[FileMapping]) -> Iterator[FileMapping]:
+    at = 0
     for file in files:
-        at = kept[-1].end if kept else 0
-        if file.start >= at:
-            kept.append(file)
-        elif file.end > at:
-            kept.append(FileMapping(at, file.end, file.offset + at - file.start, file.path))
-    return kept
+        if file.end > at:
+            start = max(file.start, at)
+            yield FileMapping(start, file.end, file.offset + start - file.start, file.path)
+            at = file.end

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from dmods.elf import MAX_SEGMENTS, TOP
+from dmods.rows import Rows
 from dmods.target import Arch, Signal, Thread
 
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV = 1, 3, 6
@@ -78,7 +79,7 @@ class CoreNotes:
 
     threads: list[Thread] = field(default_factory=list)
     auxv: dict[int, int] = field(default_factory=dict)
-    files: list[FileMapping] = field(default_factory=list)
+    files: Rows[FileMapping] = field(default_factory=lambda: Rows(FileMapping, "QQQO"))
     has_files: bool = False
     pid: Optional[int] = None
     program: Optional[str] = None
@@ -195,15 +196,27 @@ def _files(desc: bytes, word: int, found: CoreNotes) -> None:
     count, page = struct.unpack_from(f"<2{code}", desc)
     fits = min(count, (len(desc) - 2 * word) // (3 * word), MAX_SEGMENTS)
     ranges = struct.Struct(f"<3{code}").iter_unpack(desc[2 * word : (2 + 3 * fits) * word])
-    paths = desc[(2 + 3 * count) * word :].split(b"\0", fits)
-    for (start, end, offset), path in zip(ranges, paths):
+    for (start, end, offset), path in zip(ranges, _strings(desc, (2 + 3 * count) * word)):
         if start < end <= TOP and path and offset * page < 1 << 63:
-            found.files.append(FileMapping(start, end, offset * page, path.decode("utf-8", "surrogateescape")))
+            found.files.append((start, end, offset * page, path))
     if len(found.files) < count:
         found.problems.append(
             f"the core's list of mapped files (NT_FILE) is damaged: {len(found.files)} of {count} entries can be used"
         )
-    found.files.sort()
+    found.files = found.files.in_order()
+
+
+def _strings(data: bytes, at: int) -> Iterator[str]:
+    """NUL-terminated, the last perhaps not. Those that are alike and neighbours (a library's mappings) are one."""
+    raw, text = b"", ""
+    while at < len(data):
+        end = data.find(b"\0", at)
+        end = len(data) if end < 0 else end
+        if data[at:end] != raw:
+            raw = data[at:end]
+            text = raw.decode("utf-8", "surrogateescape")
+        yield text
+        at = end + 1
 
 
 def _thread_pointer(kind: int, desc: bytes, arch: Arch, registers: Registers) -> None:

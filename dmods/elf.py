@@ -7,9 +7,9 @@ answer.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional, Union, overload
 
 from dmods.errors import CorruptError, TruncatedError
 
@@ -28,6 +28,8 @@ TOP = (1 << 64) - (4 << 20)
 
 # Linux maps at most vm.max_map_count pieces (65,530 unless raised); beyond this a header is not believed.
 MAX_SEGMENTS = 1 << 20
+_LARGEST_NOTE = 64 << 20  # the kernel's list of files has 16 MiB at most (sysctl kernel.core_file_note_size_limit)
+_LONGEST_NAME = 256
 _PN_XNUM = 0xFFFF  # the count is in sh_info of section 0 (gABI, "Program Header")
 
 
@@ -38,10 +40,44 @@ class Segment(NamedTuple):
     flags: int
     offset: int
     vaddr: int
+    paddr: int  # in dumps of a kernel: the physical address
     filesz: int
     memsz: int
     align: int
-    paddr: int = 0  # in dumps of a kernel: the physical address
+
+
+class Segments(Sequence[Segment]):
+    """Program headers, taken apart when they are asked for: a core may have a million."""
+
+    def __init__(self, table: bytes, layout: struct.Struct, stride: int) -> None:
+        count = (len(table) - layout.size) // stride + 1 if len(table) >= layout.size else 0
+        self._table = table[: (count - 1) * stride + layout.size] if count else b""
+        self._layout, self._stride, self._count = layout, stride, count
+        self._make = Segment._make if layout.size == 56 else _narrow
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Segment]:
+        if self._stride == self._layout.size:
+            return map(self._make, self._layout.iter_unpack(self._table))
+        return map(self.__getitem__, range(self._count))
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Segment]: ...
+    def __getitem__(self, index: Union[int, slice]) -> Union[Segment, list[Segment]]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(self._count))]
+        at = range(self._count)[index] * self._stride
+        return self._make(self._layout.unpack_from(self._table, at))
+
+
+def _narrow(row: Iterable[int]) -> Segment:
+    """Elf32_Phdr has its flags elsewhere."""
+    kind, offset, vaddr, paddr, filesz, memsz, flags, align = row
+    return Segment(kind, flags, offset, vaddr, paddr, filesz, memsz, align)
 
 
 @dataclass(frozen=True)
@@ -54,11 +90,11 @@ class Elf:
     word: int
     little_endian: bool
     entry: int
-    segments: tuple[Segment, ...]
+    segments: Sequence[Segment]
     promised: int
 
-    def loads(self) -> list[Segment]:
-        return [segment for segment in self.segments if segment.type == PT_LOAD]
+    def loads(self) -> Iterator[Segment]:
+        return (segment for segment in self.segments if segment.type == PT_LOAD)
 
     def extent(self) -> tuple[int, int]:
         """From the first to past the last byte that its PT_LOADs ask for, as the file's own addresses, in whole
@@ -100,9 +136,9 @@ class _Header(NamedTuple):
 # tests/test_elf.py has the two agree.
 
 
-def parse(read: Read, where: str) -> Elf:
-    """The headers that begin at offset 0 of ``read``. Raises CorruptError (not ELF), TruncatedError (not even a
-    header)."""
+def parse(read: Read, where: str, most: int = MAX_SEGMENTS) -> Elf:
+    """The headers that begin at offset 0 of ``read``, ``most`` program headers at most. Raises CorruptError (not ELF),
+    TruncatedError (not even a header)."""
     head = read(0, 64)
     if head[:4] != b"\x7fELF":
         raise CorruptError(f"{where} is not ELF")
@@ -121,32 +157,24 @@ def parse(read: Read, where: str) -> Elf:
         info = read(at, 4) if at + 4 <= TOP else b""
         count = struct.unpack(f"{order}I", info)[0] if len(info) == 4 else 0
     little = order == "<"
-    segments = read_segments(read, header.phoff, count, word, little=little, entry_size=header.phentsize)
+    segments = read_segments(read, header.phoff, min(count, most), word, little=little, entry_size=header.phentsize)
     return Elf(header.type, header.machine, word, little, header.entry, segments, count)
 
 
 def read_segments(
     read: Read, offset: int, count: int, word: int, *, little: bool = True, entry_size: int = 0
-) -> tuple[Segment, ...]:
+) -> Sequence[Segment]:
     """Up to ``count`` program headers at ``offset``: as many as there are."""
     layout = struct.Struct(("<" if little else ">") + ("IIQQQQQQ" if word == 8 else "IIIIIIII"))
     entry_size = entry_size or layout.size
     if entry_size < layout.size:
         return ()
-    table = read(offset, min(entry_size * count, layout.size * MAX_SEGMENTS))
-    rows: Iterator[tuple[int, ...]]
-    if entry_size == layout.size:
-        rows = layout.iter_unpack(table[: len(table) // entry_size * entry_size])
-    else:
-        rows = (layout.unpack_from(table, at) for at in range(0, len(table) - layout.size + 1, entry_size))
-    if word == 8:
-        return tuple(Segment(r[0], r[1], r[2], r[3], r[5], r[6], r[7], r[4]) for r in rows)
-    return tuple(Segment(r[0], r[6], r[1], r[2], r[4], r[5], r[7], r[3]) for r in rows)
+    return Segments(read(offset, min(entry_size * count, layout.size * MAX_SEGMENTS)), layout, entry_size)
 
 
 def notes(data: bytes, little_endian: bool, align: int = 4) -> Iterator[tuple[bytes, int, bytes]]:
     """(name without its NUL, type, desc) of each note. A note that is cut short ends the list, with what is left of
-    its desc."""
+    its desc; of one that is larger than any the beginning is given."""
     head = struct.Struct("<III" if little_endian else ">III")
     align = 8 if align == 8 else 4  # 8 only for .note.gnu.property (gABI as Linux has it); anything else is 4
     at = 0
@@ -156,7 +184,8 @@ def notes(data: bytes, little_endian: bool, align: int = 4) -> Iterator[tuple[by
         desc = desc + align - 1 & -align
         if desc > len(data):
             return
-        yield data[at + head.size : at + head.size + name_size].rstrip(b"\0"), kind, data[desc : desc + desc_size]
+        kept = data[desc : desc + min(desc_size, _LARGEST_NOTE)]
+        yield data[at + head.size : at + head.size + min(name_size, _LONGEST_NAME)].rstrip(b"\0"), kind, kept
         at = desc + (desc_size + align - 1 & -align)
 
 

@@ -192,6 +192,8 @@ class ProcessHeap:
     def _missing_bare(self) -> int:
         """Bytes of slabs and extents that the dump lacks. (What was never touched, a kernel leaves out: whole
         mappings.)"""
+        if not self.index.missing:
+            return 0
         dumped = Ranges((m.start, m.end) for m in self.target.mappings() if m.dumped)
         return sum(end - start for part in self.index.missing for start, end in dumped.within(*part))
 
@@ -262,7 +264,8 @@ class ProcessHeap:
         worth the search.)"""
         keys = [key for key in self.caches.keys if key not in self.caches.tcaches]
         main = [(max(0, arena.address - _LIBC_DATA), arena.end + _LIBC_DATA) for arena in self.arenas if arena.main]
-        data = [part for start, end in self.roots.ranges for part in Ranges(main).within(start, end)]
+        libcs = Ranges(main)
+        data = [part for start, end in self.roots.ranges for part in libcs.within(start, end)] if keys else []
         sought = [(key, data) for key in keys]
         sought += [(guard, self.roots.ranges) for guard in mistakable.secrets(self.target)]
         hidden: list[tuple[int, int]] = []

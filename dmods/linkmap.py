@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from dmods.elf import PT_DYNAMIC, PT_PHDR, Read, Segment, page_down
@@ -19,7 +20,7 @@ class Linked(NamedTuple):
     dynamic: int
 
 
-def bias_of(segments: tuple[Segment, ...], address: int) -> Optional[int]:
+def bias_of(segments: Sequence[Segment], address: int) -> Optional[int]:
     """What was added to the program's addresses, AT_PHDR being ``address``."""
     for segment in segments:
         if segment.type == PT_PHDR:
@@ -28,7 +29,7 @@ def bias_of(segments: tuple[Segment, ...], address: int) -> Optional[int]:
     return page_down(address) - page_down(loads[0].vaddr) if loads else None
 
 
-def walk(read: Read, segments: tuple[Segment, ...], bias: int, word: int) -> list[Linked]:
+def walk(read: Read, segments: Sequence[Segment], bias: int, word: int) -> list[Linked]:
     """The list that DT_DEBUG leads to; [] for a static program. A broken list ends where it breaks."""
     debug = _dt_debug(read, segments, bias, word)
     found: list[Linked] = []
@@ -46,7 +47,7 @@ def walk(read: Read, segments: tuple[Segment, ...], bias: int, word: int) -> lis
     return found
 
 
-def _dt_debug(read: Read, segments: tuple[Segment, ...], bias: int, word: int) -> int:
+def _dt_debug(read: Read, segments: Sequence[Segment], bias: int, word: int) -> int:
     for segment in segments:
         if segment.type == PT_DYNAMIC:
             raw = read(bias + segment.vaddr, min(segment.memsz, 1 << 16))

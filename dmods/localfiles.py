@@ -11,6 +11,9 @@ from typing import Optional
 from dmods.elf import Elf, build_id, parse
 from dmods.errors import CorruptError, TruncatedError
 
+# A core may name a million files. More than these could not be open at once, and each takes some kilobytes.
+MOST_FILES = 1 << 14
+
 _DELETED = " (deleted)"  # what the kernel's d_path() appends to the path of an unlinked file
 
 
@@ -32,11 +35,15 @@ class LocalFiles:
     def __init__(self, sysroot: Optional[str]) -> None:
         self.sysroot = sysroot
         self._seen: dict[str, Optional[LocalFile]] = {}
+        self.not_looked_for = 0  # questions that came when there had been too many
 
     def find(self, path: str) -> Optional[LocalFile]:
         """None: no such file here. A path that the kernel marked as deleted is looked for without the mark: what is
         there now may be another file, so the caller must ask for proof."""
         if path not in self._seen:
+            if len(self._seen) >= MOST_FILES:
+                self.not_looked_for += 1
+                return None
             here = path[: -len(_DELETED)] if was_deleted(path) else path
             if self.sysroot is not None:
                 here = os.path.join(self.sysroot, here.lstrip("/"))

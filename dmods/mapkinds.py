@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence, Set
-from typing import Optional
+from typing import Any, Optional
 
 from dmods.ranges import Ranges
+from dmods.rows import Rows
 from dmods.target import AddressRange, Target
 from dmods.threads import stacks_of
 
@@ -34,7 +35,7 @@ Claim = tuple[int, int, str]  # start, end, kind
 _LAST = 1 << 64
 
 
-def kinds(target: Target) -> list[tuple[AddressRange, str]]:
+def kinds(target: Target) -> Sequence[tuple[AddressRange, str]]:
     """Every mapping with its kind, by address; one of which only a part is the allocator's is split.
 
     The allocator says what is heap and arena, glibc's thread records where stacks lie (those of exited threads, which
@@ -46,7 +47,7 @@ def kinds(target: Target) -> list[tuple[AddressRange, str]]:
     arena_ends = {end for _start, end, kind in claims if kind == "arena"}
     stacks = stack_claims(target, claims)
     claims = sorted(claims + stacks)
-    found: list[tuple[AddressRange, str]] = []
+    found = Rows(_kinded, "QQOOQQO")
     for mapping in target.mappings():
         if _is_vdso(mapping, vdso):
             kind = "vdso"
@@ -54,8 +55,13 @@ def kinds(target: Target) -> list[tuple[AddressRange, str]]:
             kind = "reserved"
         else:
             kind = _kind(mapping)
-        found.extend(_split(mapping, kind, claims if mapping.path is None and "w" in mapping.flags else ()))
+        for part, its in _split(mapping, kind, claims if mapping.path is None and "w" in mapping.flags else ()):
+            found.append((*part, its))
     return found
+
+
+def _kinded(*fields: Any) -> tuple[AddressRange, str]:
+    return AddressRange(*fields[:-1]), fields[-1]
 
 
 def allocator_claims(target: Target) -> list[Claim]:
@@ -131,4 +137,4 @@ def _split(mapping: AddressRange, kind: str, claims: Sequence[Claim]) -> Iterato
         yield mapping.part(max(start, at), min(end, mapping.end)), claimed
         at = min(end, mapping.end)
     if at < mapping.end:
-        yield mapping.part(at, mapping.end), kind
+        yield mapping.part(at, mapping.end) if at > mapping.start else mapping, kind

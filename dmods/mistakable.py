@@ -14,6 +14,7 @@ from typing import Optional
 
 from dmods.corenotes import AT_EXECFN, AT_RANDOM
 from dmods.ranges import Ranges
+from dmods.rows import firsts
 from dmods.target import AddressRange, Target
 
 _RANDOM_BYTES = 16
@@ -49,10 +50,11 @@ def encrypted(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -
     """Words in ``roots`` that look like pointers into ``owned`` and are x86's PTR_MANGLE of something else: in a
     jmp_buf the stack pointer, and behind it the pc (what calls main() has one); a function that exit() is to call,
     behind its kind (stdlib/exit.h, struct exit_function: ef_on, ef_at, ef_cxa)."""
-    low, within = Ranges(owned.within(0, _LOW)), Ranges(roots)
+    low = Ranges(owned.within(0, _LOW))
     known = secrets(target)
-    if not low.size() or not known or target.arch.name not in ("i386", "x86_64"):
+    if not low or not known or target.arch.name not in ("i386", "x86_64"):
         return
+    within = Ranges(roots)
     bits, turn = 8 * target.arch.word, 2 * target.arch.word + 1
 
     def plain(value: int) -> int:
@@ -72,7 +74,7 @@ def encrypted(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -
 def running_stacks(target: Target) -> Iterator[tuple[int, int]]:
     """Of each thread, its stack pointer and where the mapping ends that it lies in; not where that is not dumped."""
     mappings = target.mappings()
-    starts = [mapping.start for mapping in mappings]
+    starts = firsts(mappings)
     for thread in target.threads():
         sp = thread.registers.get(target.arch.sp, 0)
         index = bisect_right(starts, sp) - 1
@@ -101,8 +103,10 @@ def constants(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -
     ``tunable_list``: text, and where i386's heap begins every address is text: 0x58414d5f is "_MAX".) Only files that
     are proven to be those of the process are asked."""
     low = Ranges(owned.within(0, _LOW))
+    if not low:
+        return
     within = Ranges(roots)
-    for module in target.modules() if low.size() else ():
+    for module in target.modules():
         if module.file is None or module.problem is not None:
             continue
         try:

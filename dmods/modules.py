@@ -15,6 +15,11 @@ from dmods.localfiles import LocalFile, LocalFiles, was_deleted
 from dmods.target import AddressRange, Module
 
 VDSO = "[vdso]"
+# More are not believed. Each takes some kilobytes, and programs have hundreds.
+MOST_MODULES = 1 << 13
+_MOST_HEADERS = 256  # of a module: linkers write a dozen
+_MOST_OTHERS = 64  # mappings of other files within the extent of a module: the dynamic linker leaves none there
+
 NOT_HERE = "not found on this machine"
 
 
@@ -49,6 +54,8 @@ def find(
     found: list[Found] = []
     end = 0
     for index, mapping in enumerate(mappings):
+        if len(found) >= MOST_MODULES:
+            break
         if mapping.start == vdso:
             one = _vdso(mapping, read)
         elif mapping.path is None or mapping.offset != 0 or mapping.start < end:
@@ -139,10 +146,10 @@ def _in_memory(address: int, read: Read) -> Optional[Elf]:
     if read(address, 4) != b"\x7fELF":
         return None
     try:
-        elf = parse(_shifted(read, address), "")
+        elf = parse(_shifted(read, address), "", most=_MOST_HEADERS)
     except (CorruptError, TruncatedError):
         return None
-    return elf if elf.loads() and elf.extent()[1] < 1 << 64 else None
+    return elf if 0 < elf.extent()[1] < 1 << 64 else None
 
 
 def _shifted(read: Read, base: int) -> Read:
@@ -161,12 +168,15 @@ def _within(mappings: Sequence[AddressRange], index: int, path: str, end: int) -
     """The mappings of the module from its first one on: those of its file, and anonymous ones in its extent (.bss;
     text that was moved to huge pages). The last may reach beyond it (the heap can follow .bss in one mapping): it is
     cut."""
-    for mapping in mappings[index:]:
-        if mapping.start >= end:
+    others = 0
+    for place in range(index, len(mappings)):
+        mapping = mappings[place]
+        if mapping.start >= end or others > _MOST_OTHERS:
             return
+        others += mapping.path not in (path, None)
         if mapping.path == path or mapping.path is None:
             if mapping.path is None and mapping.end > end:
-                mapping = AddressRange(  # noqa: PLW2901
+                mapping = AddressRange(
                     mapping.start, end, mapping.flags, dumped=min(mapping.dumped, end - mapping.start)
                 )
             yield mapping
@@ -196,9 +206,7 @@ def code_flags(found: Sequence[Found]) -> dict[int, str]:
 
 def with_flags(found: Found, flags: Mapping[int, str]) -> Found:
     """The same, its ranges' flags mended."""
-    ranges = tuple(
-        replace(piece, flags=flags[piece.start]) if piece.start in flags else piece for piece in found.module.ranges
-    )
+    ranges = tuple(piece._replace(flags=flags.get(piece.start, piece.flags)) for piece in found.module.ranges)
     return replace(found, module=replace(found.module, ranges=ranges))
 
 

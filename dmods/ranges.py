@@ -18,6 +18,10 @@ class Ranges:
     def add(self, start: int, end: int) -> None:
         if start >= end:
             return
+        if not self._ends or start > self._ends[-1]:  # as mostly
+            self._starts.append(start)
+            self._ends.append(end)
+            return
         first = bisect_left(self._ends, start)
         last = bisect_right(self._starts, end)
         if first < last:
@@ -25,6 +29,9 @@ class Ranges:
             end = max(end, self._ends[last - 1])
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(zip(self._starts, self._ends))
@@ -39,9 +46,14 @@ class Ranges:
     def without(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """The parts of ``ranges`` that are not in this set."""
         out: list[tuple[int, int]] = []
-        for start, end in ranges:
+        for part in ranges:
+            start, end = part
+            first = bisect_right(self._ends, start) if self._ends else 0
+            if start < end and (first == len(self._starts) or self._starts[first] >= end):
+                out.append(part)  # as mostly
+                continue
             at = start
-            for index in range(bisect_right(self._ends, start), len(self._starts)):
+            for index in range(first, len(self._starts)):
                 if self._starts[index] >= end:
                     break
                 if self._starts[index] > at:

@@ -8,7 +8,7 @@ reuse, the allocator's own bookkeeping, the text of arguments and environment, c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dmods import _engine, elf, mistakable
@@ -16,7 +16,7 @@ from dmods.errors import DmodsError
 from dmods.modules import VDSO
 from dmods.ranges import Ranges
 from dmods.records import Records
-from dmods.target import AddressRange, Target, Thread
+from dmods.target import AddressRange, Target, Thread, address_ranges
 from dmods.threads import LiveStacks, ThreadStack, stacks_of
 
 _SYSCALL = b"\x0f\x05"
@@ -176,14 +176,18 @@ def _reads_red_zone(target: Target, pc: int) -> bool:
     return False
 
 
-def without(mappings: Iterable[AddressRange], ranges: Iterable[tuple[int, int]]) -> list[AddressRange]:
+def without(mappings: Sequence[AddressRange], ranges: Iterable[tuple[int, int]]) -> Sequence[AddressRange]:
     """The parts of the mappings that are outside the ranges."""
     left_out = Ranges(ranges)
-    found: list[AddressRange] = []
+    if not left_out:
+        return mappings
+    found = address_ranges()
     for mapping in mappings:
-        parts = left_out.without([(mapping.start, mapping.end)])
-        whole = parts == [(mapping.start, mapping.end)]
-        found.extend([mapping] if whole else [mapping.part(start, end) for start, end in parts])
+        if not left_out.within(mapping.start, mapping.end):
+            found.append(mapping)
+            continue
+        for start, end in left_out.without([(mapping.start, mapping.end)]):
+            found.append(mapping.part(start, end))
     return found
 
 

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
+
+from dmods.rows import Rows
 
 if TYPE_CHECKING:
     from dmods._engine import Image
@@ -37,8 +39,7 @@ class Arch:
         return self.name != "aarch64"
 
 
-@dataclass(frozen=True)
-class AddressRange:
+class AddressRange(NamedTuple):
     """A mapping of the process: ``[start, end)``, its permissions, and the file behind it, if any."""
 
     start: int
@@ -61,6 +62,11 @@ class AddressRange:
 
     def __contains__(self, address: object) -> bool:
         return isinstance(address, int) and self.start <= address < self.end
+
+
+def address_ranges(some: Iterable[AddressRange] = ()) -> Rows[AddressRange]:
+    """A list of them that takes little memory."""
+    return Rows(AddressRange, "QQOOQQ", some)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dmods import stacks
 from dmods._engine import find_dtv_pointers, find_self_pointers
 from dmods.errors import FaultError, UsageError, UserError
 from dmods.ranges import Ranges
+from dmods.rows import firsts
 from dmods.target import AddressRange, Target, Thread
 
 _PAGE = 4096
@@ -170,7 +171,7 @@ class _Space:
 
     def __init__(self, target: Target) -> None:
         self.mappings = target.mappings()
-        self._starts = [mapping.start for mapping in self.mappings]
+        self._starts = firsts(self.mappings)
 
     def at(self, address: int) -> Optional[AddressRange]:
         index = bisect_right(self._starts, address) - 1

@@ -92,7 +92,7 @@ def test_what_the_file_holds_is_no_pointer_to_a_heap(tmp_path: Path) -> None:
     assert found(replace(module, file=None)) == []
     assert found(replace(module, file=str(tmp_path / "gone"))) == []
     assert found(module, Ranges([(1 << 33, 1 << 34)])) == []
-    beyond = replace(piece, offset=1 << 40)
+    beyond = piece._replace(offset=1 << 40)
     assert found(replace(module, ranges=(beyond,))) == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from dmods.command import Argument, Command
 from dmods.mapkinds import KINDS, kinds
@@ -30,23 +30,27 @@ EACH = (
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     found = kinds(target)
-    total = sum(mapping.size for mapping, _kind in found)
-    dumped = sum(mapping.dumped for mapping, _kind in found)
+    by_kind = _by_kind(found)
+    total = sum(size for _kind, _count, size, _dumped in by_kind)
+    dumped = sum(there for _kind, _count, _size, there in by_kind)
     summary = Table(
         "kinds",
         SUMMARY,
-        list(_by_kind(found)),
+        by_kind,
         footer=[f"{'Total':<12} {len(found):8} {total:16} {dumped:16}"] if found else [],
     )
-    tables = [Table("mappings", EACH, [_row(mapping, kind) for mapping, kind in found]), summary]
+    tables = [Table("mappings", EACH, (_row(mapping, kind) for mapping, kind in found)), summary]
     return Report(tables if args.verbose else [summary], totals={"count": len(found), "bytes": total, "dumped": dumped})
 
 
-def _by_kind(found: list[tuple[AddressRange, str]]) -> Iterator[tuple[Value, ...]]:
-    for kind in KINDS:
-        these = [mapping for mapping, its in found if its == kind]
-        if these:
-            yield kind, len(these), sum(m.size for m in these), sum(m.dumped for m in these)
+def _by_kind(found: Iterable[tuple[AddressRange, str]]) -> list[tuple[str, int, int, int]]:
+    sums = {kind: [0, 0, 0] for kind in KINDS}
+    for mapping, kind in found:
+        its = sums[kind]
+        its[0] += 1
+        its[1] += mapping.size
+        its[2] += mapping.dumped
+    return [(kind, count, size, dumped) for kind, (count, size, dumped) in sums.items() if count]
 
 
 def _row(mapping: AddressRange, kind: str) -> tuple[Value, ...]:

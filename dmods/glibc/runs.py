@@ -9,7 +9,7 @@ from typing import Optional
 from dmods import _engine
 from dmods.glibc.arenas import Arena, Malloc, first_chunk
 from dmods.ranges import Ranges
-from dmods.target import AddressRange
+from dmods.target import AddressRange, address_ranges
 from dmods.words import GRANULE, Words
 
 MAIN, THREAD, MMAPPED = 0, 1, 2
@@ -39,7 +39,7 @@ class Layout:
 def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange], page: int) -> Layout:
     """Finds every run of every malloc."""
     layout = Layout(mallocs, page)
-    anonymous = [m for m in mappings if "w" in m.flags and m.path is None]
+    anonymous = address_ranges(m for m in mappings if "w" in m.flags and m.path is None)
     for malloc in mallocs:
         for arena in malloc.arenas:
             number = len(layout.arenas)

@@ -62,7 +62,7 @@ def _elf(read: elf.Read, size: int) -> Iterator[str]:
         header = elf.parse(read, "the dump")
     except (CorruptError, TruncatedError):
         return
-    loads = header.loads()
+    loads = list(header.loads())
     lost = sum(load.filesz - max(0, min(load.filesz, size - load.offset)) for load in loads)
     if lost:
         whole = sum(load.filesz for load in loads)
