@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _START_KERNEL_MAP = 0xFFFFFFFF80000000
 
 _PN_XNUM = 0xFFFF
+_WORD = (1 << 64) - 1
 
 
 def page_tables(prog: Any, vmcoreinfo: Mapping[str, int]) -> PageTables:
@@ -32,10 +33,10 @@ def page_tables(prog: Any, vmcoreinfo: Mapping[str, int]) -> PageTables:
             phys_base = prog["phys_base"].value_()
         return {
             "arch": "x86_64",
-            "root": pgd - _START_KERNEL_MAP + phys_base,
+            "root": (pgd - _START_KERNEL_MAP + phys_base) & _WORD,
             "page_bits": page_bits,
             "va_bits": 57 if vmcoreinfo.get("pgtable_l5_enabled") else 48,
-            "clear": vmcoreinfo.get("sme_mask", 0),
+            "clear": vmcoreinfo.get("sme_mask", 0) & _WORD,
         }
     if arch == Architecture.AARCH64:
         size = vmcoreinfo.get("TCR_EL1_T1SZ")
@@ -44,9 +45,10 @@ def page_tables(prog: Any, vmcoreinfo: Mapping[str, int]) -> PageTables:
             voffset = prog["kimage_voffset"].value_()
         return {
             "arch": "aarch64",
-            "root": (pgd - voffset) & ((1 << 64) - 1),
+            "root": (pgd - voffset) & _WORD,
             "page_bits": page_bits,
-            "va_bits": 64 - size if size else vmcoreinfo["VA_BITS"],
+            # What fits no machine is for the engine to refuse.
+            "va_bits": (64 - size if size else vmcoreinfo["VA_BITS"]) & 0xFF,
             "clear": 0,
         }
     raise UserError(f"the page tables of {arch.name} are not known to dmods", "known are x86-64 and AArch64")

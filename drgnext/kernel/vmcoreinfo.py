@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_NUMBER = re.compile(rb"^NUMBER\(([^)]*)\)=(-?(?:0x[0-9a-fA-F]+|[0-9]+))$", re.M)
+# No more digits than a number of the kernel's has.
+_NUMBER = re.compile(rb"^NUMBER\((\w{1,64})\)=(-?(?:0x[0-9a-fA-F]{1,16}|[0-9]{1,20}))$", re.M | re.A)
 
 
 def numbers(prog: Any) -> dict[str, int]:
