@@ -101,13 +101,13 @@ def _without(columns: Sequence[Column], *names: str) -> list[Column]:
 
 
 def _neighbours(target: Target, address: int) -> str:
-    below = [mapping for mapping in target.mappings() if mapping.end <= address]
-    above = [mapping for mapping in target.mappings() if mapping.start > address]
+    below = next((mapping for mapping in reversed(target.mappings()) if mapping.end <= address), None)
+    above = next((mapping for mapping in target.mappings() if mapping.start > address), None)
     parts = []
     if below:
-        parts.append(f"{address - below[-1].end:#x} bytes above the end of {_named(below[-1])}")
+        parts.append(f"{address - below.end:#x} bytes above the end of {_named(below)}")
     if above:
-        parts.append(f"{above[0].start - address:#x} bytes below {_named(above[0])}")
+        parts.append(f"{above.start - address:#x} bytes below {_named(above)}")
     return ": " + ", ".join(parts) if parts else ""
 
 
