@@ -1,4 +1,4 @@
-"""jemalloc's heaps (5.2.1 to 5.3.1), found and read without symbols or debug information.
+"""jemalloc's heaps (5.1.0 to 5.3.1), found and read without symbols or debug information.
 
 * ``sizes``: the size classes, which are arithmetic.
 * ``layouts``: where things stand in each release, as tables; a table is believed when its checks hold.

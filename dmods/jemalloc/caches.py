@@ -32,6 +32,7 @@ class Tcache:
     """``address`` of tcache_t; ``tid`` of the thread whose TLS it is in, None for one made by ``tcache.create`` or left
     behind by a fork. ``cached`` are the blocks of each bin that is not empty, by size class."""
 
+    shape: Tcaches
     address: int
     slow: int
     tid: Optional[int]
@@ -53,7 +54,7 @@ def find(words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[in
                 known = found.setdefault(tcache.address, tcache)
                 known.tid = known.tid or (thread.tid if thread is not None else None)
     for tcache in list(found.values()):
-        _follow_ring(words, layout, base, tcache, found)
+        _follow_ring(words, base, tcache, found)
     own = _own_structures(words, jemalloc)
     for tcache in _explicit(words, jemalloc, own):
         found.setdefault(tcache.address, tcache)
@@ -126,7 +127,7 @@ def _in_range(words: Words, jemalloc: Jemalloc, start: int, end: int) -> Iterato
             else:
                 tcache = _single(words, shape, at - shape.descriptor, value)
                 if tcache is None and value in base:
-                    tcache = _without_stats(words, jemalloc, at - shape.arena, value)
+                    tcache = _without_stats(words, jemalloc, shape, at - shape.arena, value)
             if tcache is not None and words.image.read(tcache.address + shape.state, 1)[:1] <= bytes([_NOMINAL]):
                 yield tcache
 
@@ -142,7 +143,7 @@ def _pair(words: Words, shape: Tcaches, base: Ranges, address: int) -> Optional[
     arena = head[shape.arena // words.size]
     if tail is None or not (head[shape.descriptor // words.size] == address + shape.small or arena in base):
         return None
-    return Tcache(address, slow, None, arena, tail * words.size)
+    return Tcache(shape, address, slow, None, arena, tail * words.size)
 
 
 def _single(words: Words, shape: Tcaches, address: int, small: int) -> Optional[Tcache]:
@@ -151,28 +152,26 @@ def _single(words: Words, shape: Tcaches, address: int, small: int) -> Optional[
         return None
     if words.at(address + shape.descriptor + words.size) != address + shape.large:
         return None
-    return Tcache(address, address, None, words.at(address + shape.arena) or 0)
+    return Tcache(shape, address, address, None, words.at(address + shape.arena) or 0)
 
 
-def _without_stats(words: Words, jemalloc: Jemalloc, address: int, arena: int) -> Optional[Tcache]:
+def _without_stats(words: Words, jemalloc: Jemalloc, shape: Tcaches, address: int, arena: int) -> Optional[Tcache]:
     """5.2 built without statistics: the TSD has the tcache's arena, too."""
-    shape = jemalloc.layout.tcaches[0]
-    own = words.at(address + shape.tsd_arena) == arena and _has_bins(words, jemalloc, address)
-    return Tcache(address, address, None, arena) if own else None
+    own = words.at(address + shape.tsd_arena) == arena and _has_bins(words, jemalloc, address + shape.small)
+    return Tcache(shape, address, address, None, arena) if own else None
 
 
-def _has_bins(words: Words, jemalloc: Jemalloc, address: int) -> bool:
-    """Whether a tcache_t of 5.2 may lie there: the stacks of its small bins are in jemalloc's memory."""
-    bins = words.many(address + jemalloc.layout.tcaches[0].small, 3 * jemalloc.layout.bins)
+def _has_bins(words: Words, jemalloc: Jemalloc, small: int) -> bool:
+    """Whether the small bins of a tcache_t of 5.2 may lie there: their stacks are in jemalloc's memory."""
+    bins = words.many(small, 3 * jemalloc.layout.bins)
     if bins is None:
         return False
     return all(n >> 32 <= _MOST_CACHED for n in bins[::3]) and all(at in jemalloc.owned for at in bins[2::3])
 
 
-def _follow_ring(words: Words, layout: Layout, base: Ranges, first: Tcache, found: dict[int, Tcache]) -> None:
+def _follow_ring(words: Words, base: Ranges, first: Tcache, found: dict[int, Tcache]) -> None:
     """The tcaches of an arena hang in a ring (``ql_elm``: next, previous), explicit ones, too (with statistics)."""
-    shape = layout.tcaches[0]
-    at = first.slow
+    shape, at = first.shape, first.slow
     for _step in range(_MOST_RING):
         following = words.at(at + shape.link)
         if not following or following == first.slow:
@@ -202,22 +201,24 @@ def _own_structures(words: Words, jemalloc: Jemalloc) -> list[int]:
 def _of_arenas(words: Words, jemalloc: Jemalloc, own: Iterable[int]) -> Iterator[Tcache]:
     """Those that are in an arena's list (with statistics): of threads whose registers the dump lacks, as qemu-user's
     lack AArch64's thread pointer."""
-    shape = jemalloc.layout.tcaches[0]
     for place in own:
         for value in set(words.many(place, _ARENA_WORDS) or ()):
             if value < _REACH or value % words.size or value in jemalloc.base:
                 continue
-            bins = words.at(value + shape.descriptor)
-            if not bins:
-                continue
-            if not shape.paired:
-                tcache = _single(words, shape, value, bins)
-            elif words.at(bins - shape.small) == value:
-                tcache = _pair(words, shape, jemalloc.base, bins - shape.small)
-            else:
-                continue
-            if tcache is not None:
-                yield tcache
+            for shape in jemalloc.layout.tcaches:
+                tcache = _listed(words, jemalloc, shape, value)
+                if tcache is not None:
+                    yield tcache
+
+
+def _listed(words: Words, jemalloc: Jemalloc, shape: Tcaches, slow: int) -> Optional[Tcache]:
+    bins = words.at(slow + shape.descriptor)
+    if not bins:
+        return None
+    if not shape.paired:
+        return _single(words, shape, slow, bins)
+    own = words.at(bins - shape.small) == slow
+    return _pair(words, shape, jemalloc.base, bins - shape.small) if own else None
 
 
 def _explicit(words: Words, jemalloc: Jemalloc, own: Iterable[int]) -> Iterator[Tcache]:
@@ -243,22 +244,25 @@ def _table(words: Words, jemalloc: Jemalloc, table: int) -> list[Tcache]:
 
 
 def _entry(words: Words, jemalloc: Jemalloc, address: int) -> Optional[Tcache]:
-    shape = jemalloc.layout.tcaches[0]
-    if shape.paired:
-        return _pair(words, shape, jemalloc.base, address)
-    arena = words.at(address + shape.arena) or 0
-    sound = arena in jemalloc.base and _has_bins(words, jemalloc, address)
-    return Tcache(address, address, None, arena) if sound else None
+    for shape in jemalloc.layout.tcaches:
+        if shape.paired:
+            tcache = _pair(words, shape, jemalloc.base, address)
+        else:
+            arena = words.at(address + shape.arena) or 0
+            sound = arena in jemalloc.base and _has_bins(words, jemalloc, address + shape.small)
+            tcache = Tcache(shape, address, address, None, arena) if sound else None
+        if tcache is not None:
+            return tcache
+    return None
 
 
 def _read_bins(words: Words, layout: Layout, tcache: Tcache) -> None:
-    shape = layout.tcaches[0]
-    if shape.paired:
-        _read_stacks(words, shape, tcache, _bins_of(words, layout, tcache))
+    if tcache.shape.paired:
+        _read_stacks(words, tcache, _bins_of(words, layout, tcache))
         own = words.at(tcache.slow + tcache.tail - words.size)  # dyn_alloc
     else:
-        _read_counted(words, layout, shape, tcache)
-        own = words.at(tcache.address + shape.arenas_tdata)
+        _read_counted(words, layout, tcache)
+        own = words.at(tcache.address + tcache.shape.arenas_tdata)
     tcache.own.extend([own] if own else [])
 
 
@@ -272,11 +276,11 @@ def _bins_of(words: Words, layout: Layout, tcache: Tcache) -> int:
     return min(room, said & 0xFFFFFFFF, _MOST_BINS) if tcache.tail > of_5_3_0 else min(room, _MOST_BINS)
 
 
-def _read_stacks(words: Words, shape: Tcaches, tcache: Tcache, bins: int) -> None:
+def _read_stacks(words: Words, tcache: Tcache, bins: int) -> None:
     """5.3: a stack that grows down from ``empty``; ``head`` points to what was cached last. Of its bounds only the low
     16 bits are kept."""
     for index in range(bins):
-        head, bounds = (words.at(tcache.address + shape.small + index * _BIN + at) for at in (0, 16))
+        head, bounds = (words.at(tcache.address + tcache.shape.small + index * _BIN + at) for at in (0, 16))
         if not head or bounds is None:
             continue
         full, empty = bounds >> 16 & 0xFFFF, bounds >> 32 & 0xFFFF
@@ -287,8 +291,9 @@ def _read_stacks(words: Words, shape: Tcaches, tcache: Tcache, bins: int) -> Non
             _take(words, tcache, index, head, cached // words.size)
 
 
-def _read_counted(words: Words, layout: Layout, shape: Tcaches, tcache: Tcache) -> None:
+def _read_counted(words: Words, layout: Layout, tcache: Tcache) -> None:
     """5.2: ``avail`` points behind the ``ncached`` blocks."""
+    shape = tcache.shape
     places = [(index, shape.small + index * _BIN) for index in range(layout.bins)]
     places += [(layout.bins + i, shape.large + i * _BIN) for i in range(_MOST_BINS - layout.bins)]
     for index, offset in places:
@@ -316,7 +321,7 @@ def _take(words: Words, tcache: Tcache, index: int, head: int, count: int) -> No
 
 def memory(layout: Layout, tcache: Tcache) -> Iterator[tuple[int, int]]:
     """Where a tcache and the cached radix tree nodes beside it (``rtree_ctx``: addresses of GiBs, not pointers) lie."""
-    shape = layout.tcaches[0]
+    shape = tcache.shape
     first, last = sorted((tcache.address, tcache.slow))
     if shape.paired:
         yield first, max(last + tcache.tail, tcache.address + shape.small + _BIN * layout.bins)

@@ -8,6 +8,7 @@ from typing import Optional
 from weakref import WeakKeyDictionary
 
 from dmods import _engine
+from dmods.elf import PAGE
 from dmods.jemalloc.layouts import LAYOUTS, Layout
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Module, Target
@@ -18,6 +19,7 @@ _ROOTS = 4  # places that are tried
 _TASTE = 4000  # extents that are looked at before a layout is believed
 _BELIEVED = 0.5  # the part of them that must be sound
 _MOST_BLOCKS = 1 << 16
+_NEAR_ROOT = 64 << 10  # bytes: jemalloc's variables on either side of the tree's root
 _BASE_WORDS = 128  # a base_block_t, and the base_t behind it as far as its list of blocks
 _SYMBOLS = ("mallctl", "je_mallctl", "_rjem_mallctl", "_rjem_je_arena_emap_global", "je_arena_emap_global")
 
@@ -163,7 +165,7 @@ def _named(target: Target) -> Optional[str]:
 
 def _unread(named: str) -> str:
     return (
-        f"{named} is in the process, but nothing in its data looks like the radix tree of jemalloc 5.2.1 to "
+        f"{named} is in the process, but nothing in its data looks like the radix tree of jemalloc 5.1.0 to "
         "5.3.1: its blocks are not known"
     )
 
@@ -195,6 +197,21 @@ def _guards(target: Target, one: Jemalloc) -> Iterator[tuple[int, int]]:
         beside = mapping.start - 1 in one.owned or mapping.end in one.owned
         if locked and beside and mapping.size <= 2 * one.layout.page_size:
             yield mapping.start, mapping.end
+
+
+def breaks(words: Words, one: Jemalloc) -> Iterator[tuple[int, int]]:
+    """(address, value) of the variables that may be ``dss_base`` and ``dss_max`` (extent_dss.c), with the flag
+    ``dss_exhausted`` between them: where the program's break was as jemalloc began, and while it takes nothing from
+    there. One that was loaded late so points into the midst of glibc's heap."""
+    data, end = Ranges(one.data()), one.root + (words.size << one.layout.levels[0])
+    for part in ((one.root - _NEAR_ROOT, one.root), (end, end + _NEAR_ROOT)):
+        for start, stop in data.within(*part):
+            first = -(-start // words.size) * words.size
+            values = words.many(first, max(0, stop - first) // words.size) or ()
+            for index, (value, exhausted, last) in enumerate(zip(values, values[1:], values[2:])):
+                if value and value == last and value % PAGE == 0 and exhausted <= 1:
+                    yield first + index * words.size, value
+                    yield first + (index + 2) * words.size, value
 
 
 def _base_blocks(words: Words, places: Sequence[int]) -> Iterator[tuple[int, int]]:

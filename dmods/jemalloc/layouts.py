@@ -95,22 +95,33 @@ _5_3 = Layout(
     (Tcaches(paired=True, descriptor=32, arena=40, link=0, small=8, state=-40),),
     (_PROFILE_5_3_1, _PROFILE_5_3_0),
 )
+_TCACHES_5_2 = Tcaches(
+    False,
+    descriptor=936,
+    arena=952,
+    link=880,
+    small=16,
+    state=-496,
+    large=1000,
+    before=448,
+    tsd_arena=-56,
+    arenas_tdata=-48,
+)
+# 5.1 has no binshards and bytes_until_sample in the TSD, nor tsd_link and in_hook before the descriptor.
+_TCACHES_5_1 = replace(
+    _TCACHES_5_2,
+    descriptor=912,
+    arena=928,
+    state=-448,
+    large=976,
+    before=408,
+    tsd_arena=-16,
+    arenas_tdata=-8,
+)
+# extent_t is the same in 5.1.0 and 5.2.1, but for what profiling keeps there.
 _5_2 = Layout(
     "5.2",
-    (
-        Tcaches(
-            False,
-            descriptor=936,
-            arena=952,
-            link=880,
-            small=16,
-            state=-496,
-            large=1000,
-            before=448,
-            tsd_arena=-56,
-            arenas_tdata=-48,
-        ),
-    ),
+    (_TCACHES_5_2, _TCACHES_5_1),
     (_PROFILE_5_2,),
     leaf_state=(0, 0),
     alignment=64,

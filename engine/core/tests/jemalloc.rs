@@ -178,6 +178,38 @@ fn blocks_sizes_and_marking_are_those_of_the_made_up_heap() {
     }
 }
 
+/// A program's own table of pointers, to memory that nobody has written to, lies before the root.
+#[test]
+fn a_tree_is_found_behind_a_million_pointers_to_nothing() {
+    const OWN: u64 = 0x8000_0000;
+    const POINTERS: u64 = 1 << 20;
+    const BLANK: u64 = 0x10_0000_0000;
+    let layout = Layout { levels: vec![18, 18], ..layout() };
+    let root = OWN + 8 * POINTERS;
+    let (leaf, edata, heap) = (RECORDS + 4096, RECORDS, 0x7f00_1234_5000u64);
+    let mut data = vec![0u8; 8 * POINTERS as usize + (8 << 18)];
+    let mut put = |at: u64, word: u64| data[(at - OWN) as usize..][..8].copy_from_slice(&word.to_le_bytes());
+    for i in 0..POINTERS {
+        put(OWN + 8 * i, BLANK + 64 * (i % (1 << 18)));
+    }
+    put(root + 8 * (heap >> 30), leaf);
+    let mut records = vec![0u8; 4096 + (8 << 18)];
+    let mut put = |at: u64, word: u64| records[(at - RECORDS) as usize..][..8].copy_from_slice(&word.to_le_bytes());
+    put(edata + 8, heap);
+    put(leaf + 8 * (heap >> 12 & 0x3ffff), edata | 9 << 48);
+    let parts = [(OWN, data), (RECORDS, records), (BLANK, vec![0u8; 32 << 20])];
+    let segments = parts.map(|(start, data)| Segment {
+        start,
+        end: start + data.len() as u64,
+        source: Source::Bytes(data.into()),
+    });
+    let image = Image::new(&[], segments.to_vec()).expect("no files");
+    let end = root + (8 << 18);
+    let (control, started) = (Control::default(), Instant::now());
+    assert_eq!(jemalloc::find(&image, &[(OWN, end)], &layout, &control), [(root, 1)]);
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
 #[test]
 fn overwritten_words_cost_faults_but_no_time_and_no_panic() {
     for seed in 1..400 {

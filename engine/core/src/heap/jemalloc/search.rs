@@ -7,11 +7,13 @@ use crate::heap::find::{userland, TOP};
 use crate::heap::window::Window;
 use crate::heap::Control;
 use crate::image::Image;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Bytes that are read at once of a module's data; and of what may be a table.
 const BLOCK: usize = 1 << 18;
-const TASTE: usize = 1 << 13;
+const TASTE: u64 = 1 << 12;
+/// What it costs of the budget to go on to the next part of what may be a table.
+const STEP: u64 = 256;
 /// Entries of what may be a leaf that vote, and bytes of leaves that may be read in all.
 const VOTERS: usize = 64;
 const BUDGET: u64 = 1 << 30;
@@ -20,7 +22,8 @@ const BUDGET: u64 = 1 << 30;
 /// in a module's data and is as large as `layout` says, so smaller ranges are passed over.
 pub fn find(image: &Image, ranges: &[(u64, u64)], layout: &Layout, control: &Control) -> Vec<(u64, u64)> {
     let size = layout.table(0);
-    let mut search = Search { image, layout, window: Window::new(image), budget: BUDGET, votes: HashMap::new() };
+    let window = Window::new(image);
+    let mut search = Search { image, layout, window, budget: BUDGET, blank: BTreeMap::new(), votes: HashMap::new() };
     let mut seen: HashSet<u64> = HashSet::new();
     for (start, end) in userland(ranges).filter(|(start, end)| end - start >= size) {
         each_word(image, start, end, BLOCK, |at, table| {
@@ -41,16 +44,49 @@ struct Search<'a> {
     layout: &'a Layout,
     window: Window<'a>,
     budget: u64,
+    /// Stretches of memory, start -> end, in which every word is zero. A leaf is mostly that; and so may be whatever a program's own
+    /// table of a million pointers leads to, which is not to be read a million times.
+    blank: BTreeMap<u64, u64>,
     votes: HashMap<u64, u64>,
 }
 
 impl Search<'_> {
     /// Looks into what may be a table of that level, which the slot at `slot` of the root leads to by way of the entries in `path`.
     fn taste(&mut self, slot: u64, table: u64, level: usize, path: u64, voters: &mut usize) {
+        let end = table.saturating_add(self.layout.table(level)).min(TOP);
+        let mut at = table;
+        while *voters > 0 && self.budget > 0 {
+            self.budget = self.budget.saturating_sub(STEP);
+            at = self.beyond_blank(at);
+            if at >= end {
+                break;
+            }
+            let data = self.image.data_from(at, end);
+            let next = if data > at { data } else { ((at / TASTE + 1) * TASTE).min(end) };
+            let blank = data > at || self.taste_part(slot, (table, at, next), level, path, voters);
+            if blank {
+                self.note_blank(at, next);
+            }
+            self.budget = self.budget.saturating_sub((next - at).min(TASTE));
+            at = next;
+        }
+    }
+
+    /// The part of a table from one address to another; whether all of it is zero.
+    fn taste_part(
+        &mut self,
+        slot: u64,
+        (table, start, end): (u64, u64, u64),
+        level: usize,
+        path: u64,
+        voters: &mut usize,
+    ) -> bool {
         let layout = self.layout;
         let leaf = level + 1 == layout.levels.len();
         let stride = if leaf { layout.entry } else { 8 };
-        let read = each_word(self.image, table, table.saturating_add(layout.table(level)), TASTE, |at, value| {
+        let mut blank = true;
+        each_word(self.image, start, end, TASTE as usize, |at, value| {
+            blank = false;
             // Extents that are gone leave their size class behind: a leaf may begin with hundreds of those.
             if (at - table) % stride != 0 || leaf && value & layout.pointer == 0 {
                 return self.budget > 0;
@@ -70,7 +106,20 @@ impl Search<'_> {
             }
             *voters > 0 && self.budget > 0
         });
-        self.budget = self.budget.saturating_sub(read);
+        blank
+    }
+
+    /// Where the first word at or behind `at` is that may not be zero.
+    fn beyond_blank(&self, at: u64) -> u64 {
+        self.blank.range(..=at).next_back().map_or(at, |(_, &end)| end.max(at))
+    }
+
+    fn note_blank(&mut self, start: u64, end: u64) {
+        let end = self.blank.remove(&end).unwrap_or(end);
+        match self.blank.range_mut(..start).next_back() {
+            Some((_, last)) if *last == start => *last = end,
+            _ => drop(self.blank.insert(start, end)),
+        }
     }
 
     /// The root that an entry speaks for.
