@@ -1,7 +1,8 @@
-"""A process with two allocators: a Rust program with tikv-jemalloc-sys (static, prefixed), and C code on glibc."""
+"""A process with two allocators: a Rust program with a jemalloc of its own (static, prefixed), and C code on glibc."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -9,44 +10,51 @@ import pytest
 from dmods import heap as heaps
 from dmods.corefile import CoreFile
 from dmods.heap import DIRECT, INDIRECT, LIVE
+from dmods.jemalloc.heap import split
 from fixtures import jemallocs
+from fixtures.jemallocs import CRATES
 from tests.jemalloc.test_truth import problems_of
+
+NEW = replace(CRATES["5.3.0"], features=("profiling", "stats"))
 
 
 class Case(NamedTuple):
-    """Releases of jemalloc as Rust programs have them, by the version of tikv-jemalloc-sys."""
-
-    version: str
+    crate: jemallocs.Crate
     layout: str
     how: str = "kernel"
-    features: tuple[str, ...] = ("profiling",)
 
     def __str__(self) -> str:
-        return "-".join((self.version, self.how, *self.features))
+        return f"{self.crate}-{self.how}"
 
 
-CASES = (
-    Case("0.6.1", "5.3"),
-    Case("0.6.1", "5.3", "gcore"),
-)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [Case(NEW, "5.3"), Case(NEW, "5.3", "gcore")], ids=str)
 def test_both_allocators_are_shown(case: Case) -> None:
-    made = jemallocs.both(case.how, case.version, case.features)
+    made = jemallocs.both(case.crate, case.how)
     heap = heaps.of(CoreFile(str(made.core)))
     assert problems_of(made, heap) == []
     assert heap.notes == []
     assert [one.layout.name for one in heap.jemallocs] == [case.layout]
     assert heap.arenas
-    allocators = {"rust-node": "jemalloc", "rust-large": "jemalloc", "holder": "jemalloc", "explicit": "jemalloc"}
     for block in made.truth.blocks.values():
         found = heap.block_at(block.address)
         assert found is not None
-        assert found.allocator == allocators.get(block.name, "glibc malloc")
+        assert found.allocator == ("glibc malloc" if block.name in ("c-block", "held-across") else "jemalloc")
     groups = {group.allocator for group in heap.leaks().groups}
     assert groups == {"jemalloc", "glibc malloc"}
     # What one allocator's block alone keeps alive in the other's, on either side of being leaked.
     across = {block.address for block in made.truth.blocks.values() if block.name == "held-across"}
     states = {block.state for block in heap.blocks(LIVE, DIRECT, INDIRECT) if block.address in across}
     assert states == {LIVE, INDIRECT}
+
+
+def test_c_code_may_have_another_jemalloc() -> None:
+    made = jemallocs.both(NEW, malloc_of="host")
+    heap = heaps.of(CoreFile(str(made.core)))
+    assert problems_of(made, heap) == []
+    assert heap.notes == []
+    assert len(heap.jemallocs) == 2
+    of_c = [block for block in made.truth.blocks.values() if block.name in ("c-block", "held-across")]
+    arenas = {split(found.arena or 0)[0] for b in of_c if (found := heap.block_at(b.address))}
+    assert len(arenas) == 1
+    (order,) = arenas
+    assert heap.jemallocs[order].name == "jemalloc of libjemalloc.so.2"

@@ -15,6 +15,8 @@ from dmods.jemalloc import stats
 from dmods.jemalloc.stats import Usage
 from fixtures import jemallocs
 from fixtures.cores import CoreSet
+from fixtures.jemallocs import Crate
+from tests.jemalloc.test_both import NEW
 
 PAGE = 4096
 CASES = [("host", ""), ("bullseye", ""), ("trixie", ""), ("sid", "")]
@@ -22,8 +24,10 @@ CASES = [("host", ""), ("bullseye", ""), ("trixie", ""), ("sid", "")]
 CASES += [("host", "hpa:true"), ("host", "san_guard_small:1,san_guard_large:1"), ("host", "background_thread:true")]
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module", params=[*CASES, NEW], ids=lambda case: "-".join(case) if case in CASES else str(case))
 def made(request: pytest.FixtureRequest) -> CoreSet:
+    if isinstance(request.param, Crate):
+        return jemallocs.both(request.param)
     return jemallocs.take("jestats", userland=request.param[0], conf=request.param[1])
 
 
