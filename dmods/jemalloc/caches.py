@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from dmods.jemalloc.find import Jemalloc
+from dmods.jemalloc.find import Jemalloc, of
 from dmods.jemalloc.layouts import Layout, Tcaches
 from dmods.ranges import Ranges
 from dmods.target import Target, Thread
@@ -61,9 +61,12 @@ def find(words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[in
     if any(not thread.registers.get(target.arch.thread_pointer) for thread in target.threads()):
         for tcache in _of_arenas(words, jemalloc, own):
             found.setdefault(tcache.address, tcache)
-    for tcache in found.values():
+    # A second jemalloc of the process has its tcaches there, too.
+    others = [one.base for one in of(target).all if one is not jemalloc]
+    own_ones = [tcache for tcache in found.values() if not any(tcache.arena in other for other in others)]
+    for tcache in own_ones:
         _read_bins(words, layout, tcache)
-    return sorted(found.values(), key=lambda one: one.address)
+    return sorted(own_ones, key=lambda one: one.address)
 
 
 def is_unknown(words: Words, target: Target, owned: Ranges) -> bool:
