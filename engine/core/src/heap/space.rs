@@ -140,19 +140,27 @@ impl<const P: usize> Space<P> {
         runs.sort_by_key(|r| (r.start, std::cmp::Reverse(r.end)));
         let mut dropped = Vec::new();
         let (mut region, mut edge, mut reached) = (0usize, 0usize, 0u64);
-        let mut placed = Vec::with_capacity(runs.len());
-        for run in runs {
+        let mut placed: Vec<Placed> = Vec::with_capacity(runs.len());
+        for mut run in runs {
             if run.start < reached {
                 dropped.push(run);
                 continue;
             }
             reached = run.end;
+            if run.kind == Kind::Mmapped {
+                // Its one block ends in it, whatever its size claims.
+                run.usable = run.usable.min(run.end - run.start - Self::HEADER);
+            }
             let (lo, hi) = match run.kind {
                 Kind::Main | Kind::Thread => (run.start + Self::HEADER, run.end + Self::WORD),
                 Kind::Mmapped => (run.start + Self::HEADER, run.start + Self::HEADER + run.usable.max(1)),
                 Kind::Slab => (run.start, run.start + run.slots() as u64 * run.usable),
                 Kind::Extent => (run.start, run.start + run.usable.max(1)),
             };
+            if let Some(before) = placed.last_mut() {
+                // The last chunk before it has no word of what is the next run's.
+                before.hi = before.hi.min(lo);
+            }
             placed.push(Placed { run, lo, hi, region, edge });
             let granules = run.granules();
             // A single block needs no map of its inside: one region for it, one for its sentinel, so that untouched gigabytes

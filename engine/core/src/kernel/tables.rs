@@ -46,7 +46,8 @@ impl Tables {
     pub fn new(format: Format, root: u64, page_bits: u32, va_bits: u32) -> Option<Tables> {
         let fits = match format {
             Format::X86 { .. } => page_bits == 12 && (va_bits == 48 || va_bits == 57),
-            Format::Aarch64 => matches!(page_bits, 12 | 14 | 16) && (page_bits + 1..=52).contains(&va_bits),
+            // From CONFIG_ARM64_VA_BITS_36 on. The upper half begins at a table's own beginning: `Walker` relies on it.
+            Format::Aarch64 => matches!(page_bits, 12 | 14 | 16) && (36..=52).contains(&va_bits),
         };
         fits.then_some(Tables { format, root, page_bits, va_bits })
     }
