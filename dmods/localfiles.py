@@ -30,7 +30,8 @@ class LocalFile:
 
 
 class LocalFiles:
-    """Finds files by the path the process knew, under ``sysroot`` when given (and only there)."""
+    """Finds files by the path the process knew, under ``sysroot`` when given (and only there). A path that lies in it
+    already is taken as it is: of a process that ran in the sysroot, gdb's gcore notes what it is called outside."""
 
     def __init__(self, sysroot: Optional[str]) -> None:
         self.sysroot = sysroot
@@ -45,7 +46,7 @@ class LocalFiles:
                 self.not_looked_for += 1
                 return None
             here = path[: -len(_DELETED)] if was_deleted(path) else path
-            if self.sysroot is not None:
+            if self.sysroot is not None and not here.startswith(os.path.join(os.path.abspath(self.sysroot), "")):
                 here = os.path.join(self.sysroot, here.lstrip("/"))
             self._seen[path] = open_local(here) if os.path.isabs(here) or self.sysroot else None
         return self._seen[path]

@@ -7,6 +7,8 @@ addresses that text, sizes and random numbers have, too.
 from __future__ import annotations
 
 import os
+import re
+import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +23,9 @@ _RANDOM_BYTES = 16
 _LONGEST_NAME = 4096  # PATH_MAX
 _LOW = 1 << 32
 _WINDOW = 1 << 20
+_RANDOM_TYPES = re.compile(  # rand_type, rand_deg, rand_sep of TYPE_1 to TYPE_4; TYPE_0 is a single number
+    b"|".join(re.escape(struct.pack("<3I", *row)) for row in ((1, 7, 3), (2, 15, 1), (3, 31, 3), (4, 63, 1)))
+)
 
 
 def from_execve(target: Target) -> Optional[tuple[int, int]]:
@@ -71,6 +76,24 @@ def encrypted(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -
                 yield at, at + target.arch.word
 
 
+def random_tables(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The numbers of random() and random_r() in modules' data and on stacks in ``roots``, when words are no larger than
+    they are. A ``struct random_data`` says where they are (stdlib/stdlib.h): three pointers into them, then their type,
+    how many there are (stdlib/random_r.c: DEG_0 to DEG_4) and how far the first two pointers are apart, and their
+    end."""
+    if target.arch.word != 4 or not owned.within(0, _LOW):
+        return
+    data = [(piece.start, piece.end) for module in target.modules() for piece in module.ranges if "w" in piece.flags]
+    for start, end in Ranges([*running_stacks(target), *data]):
+        for at, bytes_ in _windows(target, Ranges(roots).within(start, end)):
+            for found in _RANDOM_TYPES.finditer(bytes_):
+                fields = target.image().read(at + found.start() - 12, 28)
+                if len(fields) == 28:
+                    front, rear, state, _kind, count, _apart, behind = struct.unpack("<7I", fields)
+                    if state + 4 * count == behind and state <= front < behind and state <= rear < behind:
+                        yield state, behind
+
+
 def running_stacks(target: Target) -> Iterator[tuple[int, int]]:
     """Of each thread, its stack pointer and where the mapping ends that it lies in; not where that is not dumped."""
     mappings = target.mappings()
@@ -88,13 +111,19 @@ def _lookalikes(
     """Where a word looks like a pointer into ``low``; and the words around it, with its index."""
     word = target.arch.word
     lowest, highest = min(start for start, _end in low), max(end for _start, end in low)
+    for at, data in _windows(target, ranges):
+        words = array("Q" if word == 8 else "I", data[: len(data) // word * word])
+        for index, value in enumerate(words):
+            if lowest <= value < highest and value in low:
+                yield at + index * word, words, index
+
+
+def _windows(target: Target, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+    """The bytes of the ranges, piece by piece, each with the address of its first whole word."""
+    word = target.arch.word
     for start, end in ranges:
         for at in range(start + -start % word, end, _WINDOW):
-            data = target.image().read(at, min(_WINDOW, end - at))
-            words = array("Q" if word == 8 else "I", data[: len(data) // word * word])
-            for index, value in enumerate(words):
-                if lowest <= value < highest and value in low:
-                    yield at + index * word, words, index
+            yield at, target.image().read(at, min(_WINDOW, end - at))
 
 
 def constants(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

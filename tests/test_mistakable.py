@@ -114,6 +114,27 @@ def test_the_registers_that_setjmp_encrypts() -> None:
     assert len(places) <= 16  # and hardly anything else
 
 
+#: randtbl[1] (stdlib/random.c), which no call of random() has changed yet.
+FIRST_NUMBER = struct.pack("<i", -1726662223)
+
+
+def test_the_numbers_of_random_are_no_pointers() -> None:
+    target = judge.open_core(cores.take("sizes", userland="i386-bookworm"))
+    roots = [(m.start, m.end) for m in target.mappings() if "w" in m.flags]
+    data = [(m.start, m.end) for m in target.mappings() if "w" in m.flags and m.path and "libc.so" in m.path]
+    starts = [start + target.read(start, end - start).index(FIRST_NUMBER) for start, end in data]
+    assert list(mistakable.random_tables(target, EVERYWHERE, roots)) == [(start, start + 31 * 4) for start in starts]
+    assert len(starts) == 1
+    assert list(mistakable.random_tables(target, Ranges([(1 << 33, 1 << 34)]), roots)) == []
+
+
+@pytest.mark.parametrize("how", ["kernel", "gcore"])
+def test_a_program_in_a_sysroot_has_its_files(how: str) -> None:
+    """What it ran in is a chroot: the kernel notes the paths that it has inside, gdb those outside."""
+    target = judge.open_core(cores.take("sizes", how, userland="i386-bookworm"))
+    assert all(m.file and not m.problem for m in target.modules() if m.path != "[vdso]")
+
+
 def test_an_empty_stack_is_told(tmp_path: Path) -> None:
     """As gdb's gcore leaves it where it cannot read a guard page."""
     made = cores.take("sizes")

@@ -5,9 +5,8 @@ A tool that does not know them reports them as leaked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods.glibc.runs import NO_ARENA
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 SMALL_BINS = 64  # TCACHE_MAX_BINS until 2.41, TCACHE_SMALL_BINS since 2.42
 _SLACK = 256  # what a chunk may be too large by, where a thread points to it
 _FREE = 1  # a block's state, as the engine numbers it
-_NO = 1 << 16
-_MOST_DAMAGED = 2  # bins of a tcache that may be damaged before it is not believed to be one
+_MOST_DAMAGED = 2  # bins of a tcache, and its counters, that may be damaged before it is not believed to be one
 
 
 @dataclass(frozen=True)
@@ -106,27 +104,39 @@ def classes(index: int, word: int) -> tuple[int, int]:
     return max(low, largest + step), 2 * low - 1
 
 
-def find_tcaches(words: Words, heap: Heap, where: Candidates) -> Iterator[tuple[int, _Shape]]:
-    """Every ``tcache_perthread_struct`` in the process."""
-    seen: set[int] = set()
+def find_tcaches(words: Words, heap: Heap, where: Candidates) -> list[tuple[int, _Shape]]:
+    """Every ``tcache_perthread_struct`` in the process: the sound ones, then damaged ones that a thread points to. All
+    are of one glibc, and have its form."""
     header = 2 * words.size
+    alike = {chunk + header for chunk in where.alike}
     beginnings = {chunk + header for chunk in where.first}
-    alike, pointed = ((chunk + header, False) for chunk in where.alike), ((p, True) for p in where.pointers)
-    for address, trusted in chain(alike, pointed, ((at, False) for at in beginnings)):
-        if address in seen:
-            continue
-        block = heap.find(address)
-        if block is None or block[0] != address or block[2] == _FREE:
-            continue
-        seen.add(address)
-        # With a small enough mmap_threshold it has a mapping of its own, of whole pages.
-        slack = GRANULE if not trusted else block[1] if block[3] == NO_ARENA else _SLACK
-        for shape in _shapes_of(block[1] + words.size, words.size, slack):
+    pointed = set(where.pointers)
+    shapes = {at: _shapes_at(words, heap, at, trusted=at in pointed) for at in sorted(alike | beginnings | pointed)}
+    found: dict[int, _Shape] = {}
+    for address, fitting in shapes.items():
+        for shape in fitting:
             # A cleared block of the program's is no tcache because some number of bins would fill it.
             may_be_empty = address in beginnings and shape in _SHAPES
-            if _is_tcache(words, heap, address, shape, trusted=trusted, may_be_empty=may_be_empty):
-                yield address, shape
+            if _is_tcache(words, heap, address, shape, trusted=False, may_be_empty=may_be_empty):
+                found[address] = shape
                 break
+    known = set(found.values())
+    for address in pointed.difference(found):
+        for shape in known.intersection(shapes[address]) if known else shapes[address]:
+            if _is_tcache(words, heap, address, shape, trusted=True, may_be_empty=False):
+                found[address] = shape
+                break
+    return sorted(found.items(), key=lambda one: one[0])
+
+
+def _shapes_at(words: Words, heap: Heap, address: int, *, trusted: bool) -> list[_Shape]:
+    """The forms that the block which begins there may hold."""
+    block = heap.find(address)
+    if block is None or block[0] != address or block[2] == _FREE:
+        return []
+    # With a small enough mmap_threshold it has a mapping of its own, of whole pages.
+    slack = GRANULE if not trusted else block[1] if block[3] == NO_ARENA else _SLACK
+    return _shapes_of(block[1] + words.size, words.size, slack)
 
 
 def _shapes_of(chunk: int, word: int, slack: int) -> list[_Shape]:
@@ -150,15 +160,19 @@ def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, *, trusted
     filled = [i for i in range(shape.bins) if entries[i]]
     if not filled and not may_be_empty:
         return False
-    bad = sum(not _entry_fits(heap, entries[i], i, word) for i in filled)
-    if bad and (not trusted or bad > _MOST_DAMAGED or bad == len(filled)):
-        return False
+    fitting = [i for i in filled if _entry_fits(heap, entries[i], i, word)]
+    bad = len(filled) - len(fitting)
     empty = [counts[i] for i in range(shape.bins) if not entries[i]]
-    as_counts = sum(1 for count in empty if count) + sum(1 for i in filled if not counts[i])
+    wrong = sum(1 for count in empty if count) + sum(1 for i in filled if not counts[i])
+    right = sum(1 for i in fitting if counts[i])
     # num_slots (2.42): what is free in each bin, so that every empty bin shows the limit.
     limits = set(empty) or {1 << 16}
-    as_slots = 0 if len(limits) == 1 and 0 not in limits and all(counts[i] < max(limits) for i in filled) else _NO
-    return min(as_counts, as_slots) <= (_MOST_DAMAGED if trusted else 0)
+    if len(limits) == 1 and 0 not in limits and all(counts[i] < max(limits) for i in filled):
+        wrong, right = 0, len(fitting)
+    if not trusted:
+        return bad == wrong == 0
+    # Some words of any block happen to be pointers to blocks of a fitting size.
+    return bad <= _MOST_DAMAGED and wrong <= _MOST_DAMAGED and bad + wrong <= right
 
 
 def _entry_fits(heap: Heap, entry: int, index: int, word: int) -> bool:
@@ -221,7 +235,7 @@ def _leads_on(words: Words, heap: Heap, free: FreeList, link: int) -> bool:
 def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates) -> Caches:
     """Finds and follows every list, so that its chunks are free for the engine."""
     caches = Caches()
-    for address, shape in list(find_tcaches(words, heap, where)):
+    for address, shape in find_tcaches(words, heap, where):
         caches.tcaches.append(address)
         caches.lists.extend(tcache_lists(words, address, shape))
     for number, arena in enumerate(arenas):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
+from dmods import _engine
 from dmods.jemalloc.find import Jemalloc, of
 from dmods.jemalloc.layouts import Layout, Tcaches
 from dmods.ranges import Ranges
@@ -193,12 +194,10 @@ def _follow_ring(words: Words, base: Ranges, first: Tcache, found: dict[int, Tca
 
 def _own_structures(words: Words, jemalloc: Jemalloc) -> list[int]:
     """What variables of jemalloc point to in its own memory: arenas, tables."""
-    found: set[int] = set()
-    for start, end in jemalloc.data():
-        first_word = -(-start // words.size) * words.size
-        values = words.many(first_word, max(0, end - first_word) // words.size) or ()
-        found.update(value for value in values if value % words.size == 0 and value in jemalloc.base)
-    return sorted(found)[:_MOST_STRUCTURES]
+    wanted = list(jemalloc.base)
+    places = _engine.find_pointers(words.image, jemalloc.data(), words.size, wanted, _MOST_STRUCTURES)
+    values = (words.at(place) or 0 for some in places for place in some)
+    return sorted({value for value in values if value % words.size == 0})[:_MOST_STRUCTURES]
 
 
 def _of_arenas(words: Words, jemalloc: Jemalloc, own: Iterable[int]) -> Iterator[Tcache]:
