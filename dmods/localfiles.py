@@ -46,7 +46,7 @@ class LocalFiles:
                 self.not_looked_for += 1
                 return None
             here = path[: -len(_DELETED)] if was_deleted(path) else path
-            if self.sysroot is not None and not here.startswith(os.path.join(os.path.abspath(self.sysroot), "")):
+            if self.sysroot is not None and not here.startswith(os.path.join(os.path.realpath(self.sysroot), "")):
                 here = os.path.join(self.sysroot, here.lstrip("/"))
             self._seen[path] = open_local(here) if os.path.isabs(here) or self.sysroot else None
         return self._seen[path]
