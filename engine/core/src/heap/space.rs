@@ -130,11 +130,11 @@ impl<const P: usize> Space<P> {
     /// The least chunk (MINSIZE): header and the two links of a free chunk, rounded up to the alignment.
     pub const MIN_CHUNK: u64 = (4 * Self::WORD).next_multiple_of(GRANULE);
 
-    /// Sorts the runs and drops those that overlap an earlier one (returned beside).
+    /// Sorts the runs and drops those that overlap an earlier one (returned beside), and absurd ones: 0 points to nothing.
     pub fn new(mut runs: Vec<Run>) -> (Space<P>, Vec<Run>) {
         runs.retain(|r| {
             let least = if r.kind.has_chunks() { Self::MIN_CHUNK } else { r.usable.max(1) };
-            let fits = r.start.checked_add(least).is_some_and(|least| least <= r.end) && r.end <= TOP;
+            let fits = r.start.checked_add(least).is_some_and(|least| least <= r.end) && r.start > 0 && r.end <= TOP;
             fits && (r.kind != Kind::Slab || (r.usable > 0 && r.end - r.start <= MOST_SLAB && r.slots() <= SLOTS))
         });
         runs.sort_by_key(|r| (r.start, std::cmp::Reverse(r.end)));
