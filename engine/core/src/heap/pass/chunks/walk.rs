@@ -1,6 +1,7 @@
 //! Following the chunks of a run from header to header, and finding them again behind damage.
 
-use super::{word_at, Anomaly, Fault, Scan, BLOCK};
+use super::super::{word_at, Anomaly, Fault, BLOCK};
+use super::Scan;
 use crate::heap::space::{Kind, Space, GRANULE, REGION};
 use crate::heap::watch::Watch;
 use crate::heap::window::Window;
