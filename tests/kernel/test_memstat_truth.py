@@ -41,6 +41,9 @@ KNOWN = {
 }  # fmt: skip
 
 
+#: Pages in a batch at most: PAGEVEC_SIZE (include/linux/pagevec.h), 15 before 6.11. The guests have one processor.
+BATCH = 31
+
 #: What each of them leaves possible; the first that a page has decides.
 LEFT = (
     ("reserved", {"reserved"}),
@@ -105,12 +108,19 @@ def judged(request: Any) -> Iterator[Judged]:
 def test_every_page_is_what_the_kernel_says(judged: Judged) -> None:
     release = judged.guest.kernel.name
     wrong: Counter[tuple[str, str]] = Counter()
+    batched = 0
     for frame, kind in judged.classified:
-        flags = judged.flags[frame]
-        if kind not in possible(flags, judged.references[frame], release):
+        flags, references = judged.flags[frame], judged.references[frame]
+        if kind not in possible(flags, references, release):
             said = " ".join(name for name, bit in BITS.items() if flags >> bit & 1)
-            wrong[kind, f"{said or 'nothing'}, {judged.references[frame]} references"] += 1
+            # On its way to the LRU list a page of the cache has a reference of the batch that it waits in
+            # (mm/swap.c), and the kernel does not say yet what it is.
+            if not said and kind in ("cachelist", "exec") and references >= 2:
+                batched += 1
+            else:
+                wrong[kind, f"{said or 'nothing'}, {references} references"] += 1
     assert not wrong
+    assert batched <= BATCH
 
 
 def test_pages_that_the_guest_knows(judged: Judged) -> None:
