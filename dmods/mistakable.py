@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
-from dmods.corenotes import AT_EXECFN, AT_RANDOM
+from dmods.corenotes import AT_BASE, AT_EXECFN, AT_RANDOM
 from dmods.ranges import Ranges
 from dmods.rows import firsts
 from dmods.target import AddressRange, Target
@@ -74,6 +74,15 @@ def encrypted(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -
             is_pc = plain(value) in code and (2 <= before <= 4 or plain(before) in stacks)
             if is_pc or (plain(value) in stacks and plain(after) in code):
                 yield at, at + target.arch.word
+
+
+def of_the_loader(target: Target, _owned: Ranges, _roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """ld.so's memory that may not be written any more (PT_GNU_RELRO: _rtld_global_ro with the bits of the CPU's
+    features). It was written before the program's first malloc()."""
+    base = target.auxv.get(AT_BASE, 0)
+    for module in target.modules():
+        if base and module.start == base:
+            yield from ((piece.start, piece.end) for piece in module.ranges if "w" not in piece.flags)
 
 
 def random_tables(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -114,6 +114,18 @@ def test_the_registers_that_setjmp_encrypts() -> None:
     assert len(places) <= 16  # and hardly anything else
 
 
+def test_what_ld_so_may_not_write_any_more() -> None:
+    """The bits of the CPU's features lie there, in what the symbol names; what it may write remains."""
+    target = judge.open_core(cores.take("sizes"))
+    symbol = target.lookup("_rtld_global_ro")
+    assert symbol is not None
+    ranges = Ranges(heaps.of(target).roots.ranges)
+    assert not ranges.within(symbol.address, symbol.address + symbol.size)
+    written = target.lookup("_rtld_global")
+    assert written is not None
+    assert written.address in ranges
+
+
 #: randtbl[1] (stdlib/random.c), which no call of random() has changed yet.
 FIRST_NUMBER = struct.pack("<i", -1726662223)
 
