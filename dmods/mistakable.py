@@ -92,9 +92,10 @@ def random_tables(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]
     end."""
     if target.arch.word != 4 or not owned.within(0, _LOW):
         return
+    within = Ranges(roots)
     data = [(piece.start, piece.end) for module in target.modules() for piece in module.ranges if "w" in piece.flags]
     for start, end in Ranges([*running_stacks(target), *data]):
-        for at, bytes_ in _windows(target, Ranges(roots).within(start, end)):
+        for at, bytes_ in _windows(target, within.within(start, end)):
             for found in _RANDOM_TYPES.finditer(bytes_):
                 fields = target.image().read(at + found.start() - 12, 28)
                 if len(fields) == 28:

@@ -144,10 +144,8 @@ fn a_page_array_that_is_a_hole_of_the_file_is_leapt_over() {
     assert_eq!(counts.odd.missing, 1 << 40);
 }
 
-#[test]
-fn an_area_that_cyclic_tables_map_everywhere_ends() {
-    let mut machine = Machine::new(&mut Rng(7), true, 64);
-    cyclic(&mut machine, 0x6000);
+/// A list of one vmalloc area, which ends where the address space does.
+fn one_endless_area(machine: &mut Machine) -> Lists {
     let (head, area) = (0x20_0000, 0x20_0100);
     for (at, next) in [(head, area), (area, head)] {
         machine.put(at, DIRECT + next);
@@ -155,9 +153,16 @@ fn an_area_that_cyclic_tables_map_everywhere_ends() {
     }
     machine.put(area + 16, BASE);
     machine.put(area + 24, u64::MAX);
+    Lists { vmap: vec![DIRECT + head], vmap_area: [0, 16, 24], ..Lists::default() }
+}
+
+#[test]
+fn an_area_that_cyclic_tables_map_everywhere_ends() {
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    cyclic(&mut machine, 0x6000);
+    let lists = one_endless_area(&mut machine);
     let memory = machine.memory(&[], 1 << 16);
     let mut space = Space::new(&memory, machine.tables);
-    let lists = Lists { vmap: vec![DIRECT + head], vmap_area: [0, 16, 24], ..Lists::default() };
     let began = Instant::now();
     let overlay = Overlay::gather(&lists, &machine.layout, &[(0, 1 << 40)], &mut space, &Control::default());
     assert_eq!((overlay.vmap_areas, overlay.endless, overlay.kind(6)), (1, true, Kind::Vmalloc));
@@ -167,16 +172,9 @@ fn an_area_that_cyclic_tables_map_everywhere_ends() {
 #[test]
 fn an_area_as_large_as_the_address_space_is_leapt_through() {
     let mut machine = Machine::new(&mut Rng(7), true, 64);
-    let (head, area) = (0x20_0000, 0x20_0100);
-    for (at, next) in [(head, area), (area, head)] {
-        machine.put(at, DIRECT + next);
-        machine.put(at + 8, DIRECT + next);
-    }
-    machine.put(area + 16, BASE);
-    machine.put(area + 24, u64::MAX);
+    let lists = one_endless_area(&mut machine);
     let memory = machine.memory(&[], 1 << 16);
     let mut space = Space::new(&memory, machine.tables);
-    let lists = Lists { vmap: vec![DIRECT + head], vmap_area: [0, 16, 24], ..Lists::default() };
     let began = Instant::now();
     let overlay = Overlay::gather(&lists, &machine.layout, &[(0, PAGES)], &mut space, &Control::default());
     assert_eq!((overlay.vmap_areas, overlay.broken, overlay.endless), (1, 0, false));
