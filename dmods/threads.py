@@ -198,9 +198,9 @@ def _live(
         if bounds is not None:
             return ThreadStack(thread.tid, *bounds, sp, tcb)
     # The main thread: the kernel made its stack, and glibc does not know where it begins. Its outermost frame lies
-    # there even where it runs on an alternate signal stack.
-    frames = unwind(thread)
-    mapping = space.at(frames[-1].sp if frames else sp) or space.just_above(sp)
+    # there even where it runs on an alternate signal stack. (In a damaged dump the outermost may lie nowhere.)
+    places = (space.at(sp) for sp in (*(frame.sp for frame in reversed(unwind(thread))), sp))
+    mapping = next(filter(None, places), None) or space.just_above(sp)
     return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb) if mapping else None
 
 

@@ -157,6 +157,26 @@ def test_damage_costs_frames_but_no_error(mode: str, tmp_path: Path) -> None:
             assert all(live.start < live.end for live in threads.live_stacks(target, thread))
 
 
+def test_an_outermost_frame_that_lies_nowhere_does_not_hide_the_stack(tmp_path: Path) -> None:
+    """The stack pointer that the kernel saved in the signal frame is damaged."""
+    core, target = opened("handler")
+    thread = target.threads()[0]
+    (saved,) = (frame.ucontext for frame in stacks.unwind(target, thread) if frame.ucontext is not None)
+    rsp = saved + 40 + 15 * 8  # uc_mcontext.gregs[REG_RSP]
+    data = bytearray(core.core.read_bytes())
+    loads = elf.parse(lambda at, size: bytes(data[at : at + size]), "core").loads()
+    (offset,) = (load.offset + rsp - load.vaddr for load in loads if load.vaddr <= rsp < load.vaddr + load.filesz)
+    assert int.from_bytes(data[offset : offset + 8], "little") == core.truth.facts["sp"]
+    data[offset : offset + 8] = (target.mappings()[0].start - 0x10000).to_bytes(8, "little")
+    damaged = tmp_path / "core"
+    damaged.write_bytes(data)
+    found = threads.stack_of(CoreFile(str(damaged)), thread)
+    whole = threads.stack_of(target, thread)
+    assert found is not None
+    assert whole is not None
+    assert (found.start, found.end) == (whole.start, whole.end)
+
+
 def test_the_limit_is_said() -> None:
     _core, target = opened("overflow")
     stack = stacks.walk(target, target.threads()[0], 10)

@@ -164,7 +164,8 @@ class Tasks:
             return [task]
         found = [task for task in self.all() if task.pid == number or task.comm == text]
         if not found:
-            raise UsageError(f"no task has the pid or the name {text!r}", "`stacks` lists the tasks that there are")
+            what = "; ".join((f"no task has the pid or the name {text!r}", *self.notes))
+            raise UsageError(what, "`stacks` lists the tasks that there are")
         return found
 
 

@@ -100,7 +100,7 @@ def _all(guest: Guest, dump: Path, said: list[str], wrong: list[str]) -> None:
                 said.append(f"{line}: {_run(prog, name, words)}")
             except UserError as error:
                 good = error.what and error.how and "\n" not in error.what + error.how
-                said.append(f"{line}: {error.what}")
+                said.append(f"{line}: {error.what}; {error.how}")
                 wrong.extend([] if good else [f"{line}: not two lines: {error!r}"])
             except Exception:  # noqa: BLE001 (whatever a command lets through is a finding)
                 wrong.append(f"{line}:\n{traceback.format_exc()}")
