@@ -12,8 +12,10 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Optional
 
+from dmods._engine import find_pointers
 from dmods.corenotes import AT_BASE, AT_EXECFN, AT_RANDOM
 from dmods.ranges import Ranges
 from dmods.rows import firsts
@@ -23,6 +25,10 @@ _RANDOM_BYTES = 16
 _LONGEST_NAME = 4096  # PATH_MAX
 _LOW = 1 << 32
 _WINDOW = 1 << 20
+_MOST_PIECES = 16  # of ld.so
+_SMALL = 4096  # ints that stand in the lower half of a stale pointer: flags, counts, errors
+_MOST_MULTIPLES = 1 << 12  # of 4 GiB
+_MOST_HALVES = 1 << 12  # words at each
 _RANDOM_TYPES = re.compile(  # rand_type, rand_deg, rand_sep of TYPE_1 to TYPE_4; TYPE_0 is a single number
     b"|".join(re.escape(struct.pack("<3I", *row)) for row in ((1, 7, 3), (2, 15, 1), (3, 31, 3), (4, 63, 1)))
 )
@@ -67,8 +73,7 @@ def encrypted(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -
 
     code = Ranges((m.start, m.end) for m in target.mappings() if "x" in m.flags)
     stacks = Ranges(running_stacks(target))
-    data = [(piece.start, piece.end) for module in target.modules() for piece in module.ranges if "w" in piece.flags]
-    for start, end in Ranges([*stacks, *data]):
+    for start, end in Ranges([*stacks, *_data(target)]):
         for at, words, index in _lookalikes(target, within.within(start, end), low):
             value, before, after = words[index], words[max(index - 1, 0)], words[min(index + 1, len(words) - 1)]
             is_pc = plain(value) in code and (2 <= before <= 4 or plain(before) in stacks)
@@ -85,6 +90,38 @@ def of_the_loader(target: Target, _owned: Ranges, _roots: Iterable[tuple[int, in
             yield from ((piece.start, piece.end) for piece in module.ranges if "w" not in piece.flags)
 
 
+def cache_sizes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Words of modules' data in ``roots`` that look like pointers into ``owned`` and are what ld.so found out of the
+    CPU, or half of it: libc keeps the sizes of its caches (sysdeps/x86/cacheinfo.h: __x86_shared_cache_size, and its
+    half)."""
+    low = Ranges(owned.within(0, _LOW))
+    if not low:
+        return
+    word, image = target.arch.word, target.image()
+    pieces = islice(of_the_loader(target, owned, roots), _MOST_PIECES)
+    locked = b"".join(image.read(start, min(end - start, _WINDOW)) for start, end in pieces)
+    numbers = set(array("Q" if word == 8 else "I", locked[: len(locked) // word * word]))
+    within = Ranges(roots)
+    for start, end in _data(target):
+        for at, words, index in _lookalikes(target, within.within(start, end), low):
+            if words[index] in numbers or 2 * words[index] in numbers:
+                yield at, at + word
+
+
+def halves(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
+    """(address, value) of words on the stacks in use whose upper half may be what was left there of a pointer, and the
+    lower an int that was written over it: they lie next to a multiple of 4 GiB that is in ``owned``."""
+    if target.arch.word != 8:
+        return
+    wanted = [(at - _SMALL, at + _SMALL) for at in owned.multiples(_LOW, _MOST_MULTIPLES)]
+    if not wanted:
+        return
+    image, stacks = target.image(), list(Ranges(running_stacks(target)))
+    for places in find_pointers(image, stacks, 8, wanted, _MOST_HALVES):
+        for at in places:
+            yield at, int.from_bytes(image.read(at, 8), "little")
+
+
 def random_tables(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The numbers of random() and random_r() in modules' data and on stacks in ``roots``, when words are no larger than
     they are. A ``struct random_data`` says where they are (stdlib/stdlib.h): three pointers into them, then their type,
@@ -93,8 +130,7 @@ def random_tables(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]
     if target.arch.word != 4 or not owned.within(0, _LOW):
         return
     within = Ranges(roots)
-    data = [(piece.start, piece.end) for module in target.modules() for piece in module.ranges if "w" in piece.flags]
-    for start, end in Ranges([*running_stacks(target), *data]):
+    for start, end in Ranges([*running_stacks(target), *_data(target)]):
         for at, bytes_ in _windows(target, within.within(start, end)):
             for found in _RANDOM_TYPES.finditer(bytes_):
                 fields = target.image().read(at + found.start() - 12, 28)
@@ -102,6 +138,12 @@ def random_tables(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]
                     front, rear, state, _kind, count, _apart, behind = struct.unpack("<7I", fields)
                     if state + 4 * count == behind and state <= front < behind and state <= rear < behind:
                         yield state, behind
+
+
+def _data(target: Target) -> Iterator[tuple[int, int]]:
+    """The writable parts of modules."""
+    for module in target.modules():
+        yield from ((piece.start, piece.end) for piece in module.ranges if "w" in piece.flags)
 
 
 def running_stacks(target: Target) -> Iterator[tuple[int, int]]:

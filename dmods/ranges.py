@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 
 class Ranges:
@@ -62,6 +63,10 @@ class Ranges:
             if at < end:
                 out.append((at, end))
         return out
+
+    def multiples(self, of: int, most: int) -> list[int]:
+        """The first ``most`` multiples of a number that lie inside, beginnings not included."""
+        return list(islice((at for start, end in self for at in range(start + of - start % of, end, of)), most))
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
         """The parts of this set that lie in [start, end)."""

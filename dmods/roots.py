@@ -54,7 +54,13 @@ def find(target: Target, owned: Ranges, records: Records) -> Roots:
     for start, end in [*dead, *([text] if text else [])]:
         excluded.add(start, end)
     roots.ranges = excluded.without(_memory(target, roots.notes))
-    for others in (mistakable.of_the_loader, mistakable.constants, mistakable.encrypted, mistakable.random_tables):
+    for others in (
+        mistakable.of_the_loader,
+        mistakable.constants,
+        mistakable.cache_sizes,
+        mistakable.encrypted,
+        mistakable.random_tables,
+    ):
         roots.ranges = Ranges(others(target, owned, roots.ranges)).without(roots.ranges)
     empty = sum(_is_empty(target, sp, end) for sp, end in mistakable.running_stacks(target))
     if empty:

@@ -14,10 +14,11 @@ import pytest
 from dmods import elf, mistakable
 from dmods import heap as heaps
 from dmods._engine import Image
-from dmods.arch import I386
+from dmods.arch import I386, X86_64
 from dmods.corefile import CoreFile
+from dmods.corenotes import AT_BASE
 from dmods.ranges import Ranges
-from dmods.target import AddressRange, Module
+from dmods.target import AddressRange, Module, Thread
 from fixtures import cores, judge
 
 EVERYWHERE = Ranges([(0, 1 << 32)])
@@ -124,6 +125,60 @@ def test_what_ld_so_may_not_write_any_more() -> None:
     written = target.lookup("_rtld_global")
     assert written is not None
     assert written.address in ranges
+
+
+def test_sizes_of_the_cpus_caches() -> None:
+    """What ld.so found out, and libc keeps, and half of that."""
+    heap = Ranges([(0x0F000000, 0x11000000)])
+    loader, libc = 0xF7F00000, 0xF7000000
+    locked = AddressRange(loader, loader + 12, "r--", "/ld.so", 0, 12)
+    data = AddressRange(libc, libc + 20, "rw-", "/libc.so", 0, 20)
+    modules = [Module("/ld.so", loader, loader + 12, loader, ranges=(locked,))]
+    modules += [Module("/libc.so", libc, libc + 20, libc, ranges=(data,))]
+    target: Any = Made([], modules[1], auxv={AT_BASE: loader})
+    target.modules = lambda: modules
+    words = {loader: [7, 0x10000000, 0x20000008], libc: [0x10000000, 0x10000008, 0x10000004, 0x08000000, 7]}
+    target.image = lambda: Image([], [], [(at, struct.pack(f"<{len(some)}I", *some)) for at, some in words.items()])
+
+    def found(heap: Ranges) -> list[tuple[int, int]]:
+        return list(mistakable.cache_sizes(target, heap, [(libc, libc + 20)]))
+
+    assert found(heap) == [(libc, libc + 4), (libc + 8, libc + 12)]
+    assert found(Ranges([(1 << 33, 1 << 34)])) == []
+    assert list(mistakable.cache_sizes(target, heap, [(libc + 8, libc + 20)])) == [(libc + 8, libc + 12)]
+
+
+@dataclass
+class Running:
+    """As much of a Target as halves() asks for: one thread, whose stack pointer is at its fourth word."""
+
+    words: Sequence[int]
+    start: int = 0x7FFD00000000
+    arch: Any = X86_64
+
+    def image(self) -> Image:
+        return Image([], [], [(self.start, struct.pack(f"<{len(self.words)}Q", *self.words))])
+
+    def mappings(self) -> list[AddressRange]:
+        size = 8 * len(self.words)
+        return [AddressRange(self.start, self.start + size, "rw-", None, 0, size)]
+
+    def threads(self) -> list[Thread]:
+        return [Thread(1, {"rsp": self.start + 24})]
+
+
+def test_an_int_over_half_of_a_pointer() -> None:
+    at = 0x7FAF00000000
+    heap = Ranges([(at - 0x10000, at + 0x10000)])
+    # Below sp; 0, flags, -1; pointers that are too far off to be one; another heap's.
+    words = [at, at + 1, at + 2, at, at + 0x189, at - 1, at + 0x2000, at - 0x2000, at + 0x100000000]
+    target: Any = Running(words)
+    place = target.start
+    expected = [(place + 24, at), (place + 32, at + 0x189), (place + 40, at - 1)]
+    assert sorted(mistakable.halves(target, heap)) == expected
+    assert list(mistakable.halves(target, Ranges([(at + 8, at + 0x10000)]))) == []
+    assert list(mistakable.halves(target, Ranges([(at, at + 0x10000)]))) == []  # nothing lies across it
+    assert list(mistakable.halves(target, Ranges([(0, 1 << 64)]))) == []  # of 2^32 of them the first are looked for
 
 
 #: randtbl[1] (stdlib/random.c), which no call of random() has changed yet.
