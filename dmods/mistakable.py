@@ -91,21 +91,19 @@ def of_the_loader(target: Target, _owned: Ranges, _roots: Iterable[tuple[int, in
 
 
 def cache_sizes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Words of modules' data in ``roots`` that look like pointers into ``owned`` and are what ld.so found out of the
-    CPU, or half of it: libc keeps the sizes of its caches (sysdeps/x86/cacheinfo.h: __x86_shared_cache_size, and its
-    half)."""
+    """Words of libc's data in ``roots`` that look like pointers into ``owned`` and are what ld.so found out of the
+    CPU, or half of it (sysdeps/x86/cacheinfo.h: __x86_shared_cache_size, and its half). ``roots`` still hold what ld.so
+    has locked."""
     low = Ranges(owned.within(0, _LOW))
     if not low:
         return
-    word, image = target.arch.word, target.image()
-    pieces = islice(of_the_loader(target, owned, roots), _MOST_PIECES)
-    locked = b"".join(image.read(start, min(end - start, _WINDOW)) for start, end in pieces)
-    numbers = set(array("Q" if word == 8 else "I", locked[: len(locked) // word * word]))
     within = Ranges(roots)
-    for start, end in _data(target):
+    locked = (part for piece in of_the_loader(target, owned, roots) for part in within.within(*piece))
+    numbers = {number for _at, words in _words(target, islice(locked, _MOST_PIECES)) for number in words}
+    for start, end in _data(target, "libc[.-]"):
         for at, words, index in _lookalikes(target, within.within(start, end), low):
             if words[index] in numbers or 2 * words[index] in numbers:
-                yield at, at + word
+                yield at, at + target.arch.word
 
 
 def halves(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
@@ -140,10 +138,11 @@ def random_tables(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]
                         yield state, behind
 
 
-def _data(target: Target) -> Iterator[tuple[int, int]]:
-    """The writable parts of modules."""
+def _data(target: Target, name: str = "") -> Iterator[tuple[int, int]]:
+    """The writable parts of modules whose names begin so (a regular expression)."""
     for module in target.modules():
-        yield from ((piece.start, piece.end) for piece in module.ranges if "w" in piece.flags)
+        if re.match(name, module.name):
+            yield from ((piece.start, piece.end) for piece in module.ranges if "w" in piece.flags)
 
 
 def running_stacks(target: Target) -> Iterator[tuple[int, int]]:
@@ -163,19 +162,25 @@ def _lookalikes(
     """Where a word looks like a pointer into ``low``; and the words around it, with its index."""
     word = target.arch.word
     lowest, highest = min(start for start, _end in low), max(end for _start, end in low)
-    for at, data in _windows(target, ranges):
-        words = array("Q" if word == 8 else "I", data[: len(data) // word * word])
+    for at, words in _words(target, ranges):
         for index, value in enumerate(words):
             if lowest <= value < highest and value in low:
                 yield at + index * word, words, index
 
 
+def _words(target: Target, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, array[int]]]:
+    word = target.arch.word
+    for at, data in _windows(target, ranges):
+        yield at, array("Q" if word == 8 else "I", data[: len(data) // word * word])
+
+
 def _windows(target: Target, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
     """The bytes of the ranges, piece by piece, each with the address of its first whole word."""
-    word = target.arch.word
-    for start, end in ranges:
-        for at in range(start + -start % word, end, _WINDOW):
-            yield at, target.image().read(at, min(_WINDOW, end - at))
+    word, image = target.arch.word, target.image()
+    for range_ in ranges:
+        for start, end in image.covered(*range_):
+            for at in range(start + -start % word, end, _WINDOW):
+                yield at, image.read(at, min(_WINDOW, end - at))
 
 
 def constants(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

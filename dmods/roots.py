@@ -55,9 +55,9 @@ def find(target: Target, owned: Ranges, records: Records) -> Roots:
         excluded.add(start, end)
     roots.ranges = excluded.without(_memory(target, roots.notes))
     for others in (
+        mistakable.cache_sizes,
         mistakable.of_the_loader,
         mistakable.constants,
-        mistakable.cache_sizes,
         mistakable.encrypted,
         mistakable.random_tables,
     ):

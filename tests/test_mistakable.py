@@ -128,24 +128,29 @@ def test_what_ld_so_may_not_write_any_more() -> None:
 
 
 def test_sizes_of_the_cpus_caches() -> None:
-    """What ld.so found out, and libc keeps, and half of that."""
+    """What ld.so found out, and libc keeps, and half of that; not what is in ld.so's code, nor the program's data."""
     heap = Ranges([(0x0F000000, 0x11000000)])
-    loader, libc = 0xF7F00000, 0xF7000000
-    locked = AddressRange(loader, loader + 12, "r--", "/ld.so", 0, 12)
-    data = AddressRange(libc, libc + 20, "rw-", "/libc.so", 0, 20)
-    modules = [Module("/ld.so", loader, loader + 12, loader, ranges=(locked,))]
-    modules += [Module("/libc.so", libc, libc + 20, libc, ranges=(data,))]
+    loader, libc, program = 0xF7F00000, 0xF7000000, 0x08048000
+    words = {
+        loader: [0x10000004],
+        loader + 4096: [7, 0x10000000, 0x20000010],
+        libc: [0x10000000, 0x10000004, 0x10000008, 0x08000000, 7],
+        program: [0x10000000],
+    }
+    pieces = {at: AddressRange(at, at + 4 * len(some), "rw-", "/file", 0, 4 * len(some)) for at, some in words.items()}
+    code, locked = (pieces[at]._replace(flags=flags) for at, flags in ((loader, "r-x"), (loader + 4096, "r--")))
+    modules = [
+        Module("/ld.so", loader, loader + 8192, loader, ranges=(code, locked)),
+        Module("/lib/libc.so.6", libc, libc + 20, libc, ranges=(pieces[libc],)),
+        Module("/program", program, program + 4, program, ranges=(pieces[program],)),
+    ]
     target: Any = Made([], modules[1], auxv={AT_BASE: loader})
     target.modules = lambda: modules
-    words = {loader: [7, 0x10000000, 0x20000008], libc: [0x10000000, 0x10000008, 0x10000004, 0x08000000, 7]}
     target.image = lambda: Image([], [], [(at, struct.pack(f"<{len(some)}I", *some)) for at, some in words.items()])
-
-    def found(heap: Ranges) -> list[tuple[int, int]]:
-        return list(mistakable.cache_sizes(target, heap, [(libc, libc + 20)]))
-
-    assert found(heap) == [(libc, libc + 4), (libc + 8, libc + 12)]
-    assert found(Ranges([(1 << 33, 1 << 34)])) == []
-    assert list(mistakable.cache_sizes(target, heap, [(libc + 8, libc + 20)])) == [(libc + 8, libc + 12)]
+    roots = [(locked.start, locked.end), (libc, libc + 20), (program, program + 4)]
+    assert list(mistakable.cache_sizes(target, heap, roots)) == [(libc, libc + 4), (libc + 8, libc + 12)]
+    assert list(mistakable.cache_sizes(target, Ranges([(1 << 33, 1 << 34)]), roots)) == []
+    assert list(mistakable.cache_sizes(target, heap, roots[1:])) == []
 
 
 @dataclass
