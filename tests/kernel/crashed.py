@@ -20,7 +20,10 @@ from dmods import command
 from dmods.render import render
 from drgnext.kernel.target import Kernel
 from fixtures import kernel
-from fixtures.kernel import Guest
+from fixtures.kernel import Guest, packages
+
+#: Kernels that are not of a cloud, where these are tested.
+OTHERS = [name for name in packages.TESTED if packages.KERNELS[name].flavour != "cloud"]
 
 #: (release, crash) of all tests of where a kernel trapped.
 DEATHS = [
@@ -30,6 +33,8 @@ DEATHS = [
     *(("sid", crash) for crash in ("sysrq", "softirq", "jump")),
     # There an NMI on both CPUs ends in a panic that does not end.
     *(("5.10", crash) for crash in ("sysrq", "softirq", "jump")),
+    # PREEMPT_RT has threads for what others do in interrupts.
+    *((release, crash) for release in OTHERS for crash in ("sysrq", "null", "jump", "bug")),
 ]
 
 

@@ -17,7 +17,7 @@ from drgnext.kernel.target import Kernel
 from fixtures import kernel
 from fixtures.kernel import packages
 
-RELEASES = list(packages.SUITES)
+RELEASES = packages.TESTED
 
 
 def open_kernel(guest: kernel.Guest, vmcore: Optional[Path] = None) -> Kernel:
