@@ -26,6 +26,8 @@ _LONGEST_NAME = 4096  # PATH_MAX
 _LOW = 1 << 32
 _WINDOW = 1 << 20
 _MOST_PIECES = 16  # of ld.so
+_MOST_SMALL = 64  # mappings
+_LONGEST_VERSION = 64
 _SMALL = 4096  # ints that stand in the lower half of a stale pointer: flags, counts, errors
 _MOST_MULTIPLES = 1 << 12  # of 4 GiB
 _MOST_HALVES = 1 << 12  # words at each
@@ -104,6 +106,30 @@ def cache_sizes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]])
         for at, words, index in _lookalikes(target, within.within(start, end), low):
             if words[index] in numbers or 2 * words[index] in numbers:
                 yield at, at + target.arch.word
+
+
+def version_hashes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Words of what ld.so allocated as it started, in ``roots``, that look like pointers into ``owned`` and are the
+    hashes of symbol versions ("GLIBC_2.34"): each stands behind a pointer to its name (``struct r_found_version``)."""
+    low, word, image = Ranges(owned.within(0, _LOW)), target.arch.word, target.image()
+    if not low:
+        return
+    within = Ranges(roots)
+    small = (m for m in target.mappings() if m.path is None and "w" in m.flags and m.size <= _WINDOW)
+    for mapping in islice(small, _MOST_SMALL):
+        for at, words, index in _lookalikes(target, within.within(mapping.start, mapping.end), low):
+            name, behind, _rest = image.read(words[index - 1] if index else 0, _LONGEST_VERSION).partition(b"\0")
+            if behind and name and _elf_hash(name) == words[index]:
+                yield at, at + word
+
+
+def _elf_hash(name: bytes) -> int:
+    """As the System V ABI has it (gABI, "Hash Table"), and .gnu.version_r."""
+    value = 0
+    for byte in name:
+        value = (value << 4) + byte
+        value = (value ^ value >> 24 & 0xF0) & 0xFFFFFFF
+    return value
 
 
 def halves(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:

@@ -58,6 +58,7 @@ def find(target: Target, owned: Ranges, records: Records) -> Roots:
         mistakable.cache_sizes,
         mistakable.of_the_loader,
         mistakable.constants,
+        mistakable.version_hashes,
         mistakable.encrypted,
         mistakable.random_tables,
     ):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from dmods import elf, mistakable
 from dmods import heap as heaps
@@ -151,6 +152,23 @@ def test_sizes_of_the_cpus_caches() -> None:
     assert list(mistakable.cache_sizes(target, heap, roots)) == [(libc, libc + 4), (libc + 8, libc + 12)]
     assert list(mistakable.cache_sizes(target, Ranges([(1 << 33, 1 << 34)]), roots)) == []
     assert list(mistakable.cache_sizes(target, heap, roots[1:])) == []
+
+
+@pytest.mark.parametrize("userland", ["host", "i386-bookworm"])
+def test_hashes_of_symbol_versions(userland: str) -> None:
+    """ld.so keeps them of every version that the program asks for."""
+    made = cores.take("sizes", userland=userland)
+    target = judge.open_core(made)
+    roots = [(m.start, m.end) for m in target.mappings() if "w" in m.flags]
+    word = target.arch.word
+    places = [start for start, _end in mistakable.version_hashes(target, EVERYWHERE, roots)]
+    found = {int.from_bytes(target.read(at, word), "little") for at in places}
+    with open(made.executable, "rb") as file:
+        needed = ELFFile(file).get_section_by_name(".gnu.version_r")
+        hashes = {aux.entry.vna_hash for _version, auxes in needed.iter_versions() for aux in auxes}
+    assert hashes
+    assert hashes <= found
+    assert list(mistakable.version_hashes(target, Ranges([(1 << 33, 1 << 34)]), roots)) == []
 
 
 @dataclass
