@@ -38,7 +38,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         stack = known.stack(task)
         traps, rows, left = _rows(known, task, stack, args.all)
         if left and not args.all:
-            report.notes.append(f"{left} more are left over from before, on parts of stacks that are not in use (-a)")
+            report.notes.append(f"{left} more are left over from before, where the walk does not come by (-a)")
         title = f"trap frames of thread {task.address:x} ({task.comm}, pid {task.pid})"
         report.tables.append(Table("trapframes", FRAMES, rows, title=title))
         if args.verbose:
@@ -122,7 +122,7 @@ COMMAND = Command(
     run=run,
     arguments=(
         Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)"),
-        Argument("-a", "--all", action="store_true", help="also those left over on parts of stacks not in use"),
+        Argument("-a", "--all", action="store_true", help="also those left over from before"),
         Argument("-v", "--verbose", action="store_true", help="with all registers"),
     ),
     requires=("kernel",),

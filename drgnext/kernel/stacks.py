@@ -24,6 +24,8 @@ GUESSES = {
     "no call": "guess: no call ends at this return address",
     "scan": "found by looking for saved registers, unwinding stopped short",
 }
+#: After these nobody knows whether the walk came by everything.
+UNSURE = GUESSES.keys() - {"bad jump"}
 
 ENDS = {
     "user": "entered from user space",

@@ -10,7 +10,7 @@ from dmods.errors import UserError
 from drgnext.kernel.code import KernelCode
 from drgnext.kernel.places import Function, Places
 from drgnext.kernel.stackmap import cpu_stacks, thread_size
-from drgnext.kernel.stacks import FRAME_LIMIT, WHOLE, Frame, Stack, Unwinder, Walker
+from drgnext.kernel.stacks import FRAME_LIMIT, UNSURE, WHOLE, Frame, Stack, Unwinder, Walker
 from drgnext.kernel.tasks import Task, Tasks
 from drgnext.kernel.traps import Machine, StackRange, TrapFrame, aarch64
 from drgnext.kernel.traps.x86_64 import X86_64
@@ -88,21 +88,25 @@ class Threads:
 
     def traps_by_scan(self, task: Task, stack: Stack) -> tuple[list[TrapFrame], list[TrapFrame]]:
         """Saved registers found by looking at every word of the task's own stack, and of its CPU's if it was running:
-        those in use, and those left over from before (below the stack pointer, or on a stack that ``stack`` does not
-        lead to).
+        those in use, and those left over from before: the walk does not come by. (Below the stack pointer, on a stack
+        that ``stack`` does not lead to, or in a part of a frame that its function has not written: 7.2's do_syscall_64
+        has 700 bytes of it.)
 
-        Where the walk stopped short, nobody knows what is in use: all are.
+        Where the walk stopped short, or guessed, nobody knows what is in use: all are.
         """
         ranges = [self.own_stack(task)]
         if task.on_cpu:
             cpu = self.cpu_of(task)
             ranges += [one for one in self.walker.shared if one.name.rpartition(" ")[2] == str(cpu)]
+        sure = stack.end in WHOLE and all(frame.found not in UNSURE for frame in stack.frames)
+        walked = {trap.address for trap in stack.traps}
         used: list[TrapFrame] = []
         left: list[TrapFrame] = []
         for one in ranges:
             lowest = min((frame.sp for frame in stack.frames if one.start <= frame.sp <= one.end), default=one.end)
             for trap in self.machine.scan(self.memory, one, self.code):
-                (used if trap.address >= lowest or stack.end not in WHOLE else left).append(trap)
+                stale = trap.address not in walked if sure else trap.address < lowest and stack.end in WHOLE
+                (left if stale else used).append(trap)
         return used, left
 
     def _running(self, task: Task) -> Optional[Frame]:
