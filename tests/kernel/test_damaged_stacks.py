@@ -100,6 +100,29 @@ def test_a_walk_that_stops_short_goes_on_from_the_next_pt_regs(dump: Dump) -> No
     assert found.user == whole.user
 
 
+def test_registers_in_a_part_of_a_frame_that_nobody_wrote_are_left_over() -> None:
+    """Of an earlier interrupt: in 7.2 do_syscall_64() has 700 bytes on its stack that it does not write."""
+    dump = Dump("sid", "jump")
+    known, task, whole = dump.init()
+    size = known.machine.size
+    trap = next(frame.trap for frame in whole.frames if frame.trap is not None)
+    gap = next(low.sp for low, high in zip(whole.frames, whole.frames[1:]) if high.sp - low.sp > size + 256)
+    place = gap + 64
+    words = list(struct.unpack(f"<{size // 8}Q", known.memory.read(trap.address, size)))
+    words[19] = place + size + 64  # rsp
+    entry = known.memory.read(trap.address - 16, 16)
+    before = ask(dump.kernel, "trapframe")["tables"][0]["rows"]
+    dump.put(place - 16, entry + struct.pack(f"<{len(words)}Q", *words))
+    known, task, damaged = dump.init()
+    assert [frame.pc for frame in damaged.frames] == [frame.pc for frame in whole.frames]
+    used, left = known.traps_by_scan(task, damaged)
+    assert place not in [one.address for one in used]
+    assert place in [one.address for one in left]
+    assert ask(dump.kernel, "trapframe")["tables"][0]["rows"] == before
+    everything = ask(dump.kernel, "trapframe", "-a")["tables"][0]["rows"]
+    assert [row["found"] for row in everything if int(row["pt_regs"], 16) == place] == ["scan: left over"]
+
+
 def test_a_return_address_that_follows_no_call_is_marked(dump: Dump) -> None:
     known, _task, whole = dump.init()
     frame = whole.frames[2]
