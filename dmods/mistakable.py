@@ -26,6 +26,7 @@ _LONGEST_NAME = 4096  # PATH_MAX
 _LOW = 1 << 32
 _WINDOW = 1 << 20
 _MOST_PIECES = 16  # of ld.so
+_PAGES = (4096, 16384, 65536)
 _MOST_SMALL = 64  # mappings
 _LONGEST_VERSION = 64
 _SMALL = 4096  # ints that stand in the lower half of a stale pointer: flags, counts, errors
@@ -106,6 +107,19 @@ def cache_sizes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]])
         for at, words, index in _lookalikes(target, within.within(start, end), low):
             if words[index] in numbers or 2 * words[index] in numbers:
                 yield at, at + target.arch.word
+
+
+def stack_sizes(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
+    """(address, value) of words of modules' data that look like pointers into ``owned`` and may be the stack size of a
+    ``struct pthread_attr`` (nptl/internaltypes.h; glibc has one with what RLIMIT_STACK says): it stands behind
+    ``guardsize``, a page, and ``stackaddr``, 0."""
+    low = Ranges(owned.within(0, _LOW))
+    if not low:
+        return
+    for at, words, index in _lookalikes(target, _data(target), low):
+        guard, address = words[max(index - 2, 0) : index] if index > 1 else (0, 0)
+        if guard in _PAGES and not address and words[index] % guard == 0:
+            yield at, words[index]
 
 
 def version_hashes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

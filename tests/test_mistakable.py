@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import struct
 from collections.abc import Sequence
@@ -152,6 +153,18 @@ def test_sizes_of_the_cpus_caches() -> None:
     assert list(mistakable.cache_sizes(target, heap, roots)) == [(libc, libc + 4), (libc + 8, libc + 12)]
     assert list(mistakable.cache_sizes(target, Ranges([(1 << 33, 1 << 34)]), roots)) == []
     assert list(mistakable.cache_sizes(target, heap, roots[1:])) == []
+
+
+@pytest.mark.parametrize("userland", ["host", "i386-bookworm", "arm64-bookworm"])
+def test_the_default_size_of_stacks(userland: str) -> None:
+    """The one word that is told of is what RLIMIT_STACK said (2 or 8 MiB where it said nothing)."""
+    target = judge.open_core(cores.take("sizes", userland=userland))
+    found = list(mistakable.stack_sizes(target, EVERYWHERE))
+    limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    expected = {limit} if limit != resource.RLIM_INFINITY else {2 << 20, 8 << 20}
+    assert expected & {value for _at, value in found}
+    assert len(found) <= 2
+    assert list(mistakable.stack_sizes(target, Ranges([(1 << 33, 1 << 34)]))) == []
 
 
 @pytest.mark.parametrize("userland", ["host", "i386-bookworm"])
