@@ -29,9 +29,9 @@ _MOST_PIECES = 16  # of ld.so
 _PAGES = (4096, 16384, 65536)
 _MOST_SMALL = 64  # mappings
 _LONGEST_VERSION = 64
+_MOST_LOOKALIKES = 1 << 20  # of each number, or range of them
 _SMALL = 4096  # ints that stand in the lower half of a stale pointer: flags, counts, errors
 _MOST_MULTIPLES = 1 << 12  # of 4 GiB
-_MOST_HALVES = 1 << 12  # words at each
 _RANDOM_TYPES = re.compile(  # rand_type, rand_deg, rand_sep of TYPE_1 to TYPE_4; TYPE_0 is a single number
     b"|".join(re.escape(struct.pack("<3I", *row)) for row in ((1, 7, 3), (2, 15, 1), (3, 31, 3), (4, 63, 1)))
 )
@@ -61,27 +61,30 @@ def secrets(target: Target) -> Sequence[int]:
 
 
 def encrypted(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Words in ``roots`` that look like pointers into ``owned`` and are x86's PTR_MANGLE of something else: in a
-    jmp_buf the stack pointer, and behind it the pc (what calls main() has one); a function that exit() is to call,
-    behind its kind (stdlib/exit.h, struct exit_function: ef_on, ef_at, ef_cxa)."""
+    """Words in ``roots`` of an i386 process that look like pointers into ``owned`` and are PTR_MANGLE of something
+    else: in a jmp_buf the stack pointer, and behind it the pc (what calls main() has one); a function that exit() is
+    to call, behind its kind (stdlib/exit.h, struct exit_function: ef_on, ef_at, ef_cxa)."""
     low = Ranges(owned.within(0, _LOW))
     known = secrets(target)
-    if not low or not known or target.arch.name not in ("i386", "x86_64"):
+    if not low or not known or target.arch.name != "i386":
         return
-    within = Ranges(roots)
-    bits, turn = 8 * target.arch.word, 2 * target.arch.word + 1
 
     def plain(value: int) -> int:
-        return (value >> turn | value << bits - turn) & (1 << bits) - 1 ^ known[1]
+        return (value >> 9 | value << 23) & 0xFFFFFFFF ^ known[1]
 
+    within = Ranges(roots)
     code = Ranges((m.start, m.end) for m in target.mappings() if "x" in m.flags)
     stacks = Ranges(running_stacks(target))
-    for start, end in Ranges([*stacks, *_data(target)]):
-        for at, words, index in _lookalikes(target, within.within(start, end), low):
-            value, before, after = words[index], words[max(index - 1, 0)], words[min(index + 1, len(words) - 1)]
-            is_pc = plain(value) in code and (2 <= before <= 4 or plain(before) in stacks)
-            if is_pc or (plain(value) in stacks and plain(after) in code):
-                yield at, at + target.arch.word
+    places = [part for piece in Ranges([*stacks, *_data(target)]) for part in within.within(*piece)]
+    for at, value in _lookalikes(target, places, low):
+        meant = plain(value)
+        if meant in code:
+            before = _word(target, at - 4)
+            found = 2 <= before <= 4 or plain(before) in stacks
+        else:
+            found = meant in stacks and plain(_word(target, at + 4)) in code
+        if found:
+            yield at, at + 4
 
 
 def of_the_loader(target: Target, _owned: Ranges, _roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -100,41 +103,41 @@ def cache_sizes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]])
     low = Ranges(owned.within(0, _LOW))
     if not low:
         return
-    within = Ranges(roots)
+    within, word = Ranges(roots), target.arch.word
     locked = (part for piece in of_the_loader(target, owned, roots) for part in within.within(*piece))
     numbers = {number for _at, words in _words(target, islice(locked, _MOST_PIECES)) for number in words}
-    for start, end in _data(target, "libc[.-]"):
-        for at, words, index in _lookalikes(target, within.within(start, end), low):
-            if words[index] in numbers or 2 * words[index] in numbers:
-                yield at, at + target.arch.word
+    numbers |= {number // 2 for number in numbers if number % 2 == 0}
+    places = [part for piece in _data(target, "libc[.-]") for part in within.within(*piece)]
+    for at, _number in _lookalikes(target, places, [(n, n + 1) for n in sorted(numbers) if n in low]):
+        yield at, at + word
 
 
 def stack_sizes(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
     """(address, value) of words of modules' data that look like pointers into ``owned`` and may be the stack size of a
     ``struct pthread_attr`` (nptl/internaltypes.h; glibc has one with what RLIMIT_STACK says): it stands behind
     ``guardsize``, a page, and ``stackaddr``, 0."""
-    low = Ranges(owned.within(0, _LOW))
+    low, word = Ranges(owned.within(0, _LOW)), target.arch.word
     if not low:
         return
-    for at, words, index in _lookalikes(target, _data(target), low):
-        guard, address = words[max(index - 2, 0) : index] if index > 1 else (0, 0)
-        if guard in _PAGES and not address and words[index] % guard == 0:
-            yield at, words[index]
+    for at, guard in _lookalikes(target, list(_data(target)), [(page, page + 1) for page in _PAGES]):
+        value = _word(target, at + 2 * word)
+        if value in low and value % guard == 0 and not _word(target, at + word):
+            yield at + 2 * word, value
 
 
 def version_hashes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Words of what ld.so allocated as it started, in ``roots``, that look like pointers into ``owned`` and are the
     hashes of symbol versions ("GLIBC_2.34"): each stands behind a pointer to its name (``struct r_found_version``)."""
-    low, word, image = Ranges(owned.within(0, _LOW)), target.arch.word, target.image()
+    low, word = Ranges(owned.within(0, _LOW)), target.arch.word
     if not low:
         return
     within = Ranges(roots)
     small = (m for m in target.mappings() if m.path is None and "w" in m.flags and m.size <= _WINDOW)
-    for mapping in islice(small, _MOST_SMALL):
-        for at, words, index in _lookalikes(target, within.within(mapping.start, mapping.end), low):
-            name, behind, _rest = image.read(words[index - 1] if index else 0, _LONGEST_VERSION).partition(b"\0")
-            if behind and name and _elf_hash(name) == words[index]:
-                yield at, at + word
+    places = [part for mapping in islice(small, _MOST_SMALL) for part in within.within(mapping.start, mapping.end)]
+    for at, value in _lookalikes(target, places, low):
+        name, behind, _rest = target.image().read(_word(target, at - word), _LONGEST_VERSION).partition(b"\0")
+        if behind and name and _elf_hash(name) == value:
+            yield at, at + word
 
 
 def _elf_hash(name: bytes) -> int:
@@ -154,10 +157,7 @@ def halves(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
     wanted = [(at - _SMALL, at + _SMALL) for at in owned.multiples(_LOW, _MOST_MULTIPLES)]
     if not wanted:
         return
-    image, stacks = target.image(), list(Ranges(running_stacks(target)))
-    for places in find_pointers(image, stacks, 8, wanted, _MOST_HALVES):
-        for at in places:
-            yield at, int.from_bytes(image.read(at, 8), "little")
+    yield from _lookalikes(target, list(Ranges(running_stacks(target))), wanted)
 
 
 def random_tables(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -197,15 +197,17 @@ def running_stacks(target: Target) -> Iterator[tuple[int, int]]:
 
 
 def _lookalikes(
-    target: Target, ranges: Iterable[tuple[int, int]], low: Ranges
-) -> Iterator[tuple[int, array[int], int]]:
-    """Where a word looks like a pointer into ``low``; and the words around it, with its index."""
-    word = target.arch.word
-    lowest, highest = min(start for start, _end in low), max(end for _start, end in low)
-    for at, words in _words(target, ranges):
-        for index, value in enumerate(words):
-            if lowest <= value < highest and value in low:
-                yield at + index * word, words, index
+    target: Target, ranges: list[tuple[int, int]], wanted: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """(address, value) of words whose values are in ``wanted``: disjoint ranges, in order."""
+    for places in find_pointers(target.image(), ranges, target.arch.word, list(wanted), _MOST_LOOKALIKES):
+        for at in places:
+            yield at, _word(target, at)
+
+
+def _word(target: Target, at: int) -> int:
+    """0 where there is none."""
+    return int.from_bytes(target.image().read(at, target.arch.word), "little")
 
 
 def _words(target: Target, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, array[int]]]:
@@ -251,7 +253,7 @@ def _unchanged(
     target: Target, descriptor: int, piece: AddressRange, low: Ranges, within: Ranges
 ) -> Iterator[tuple[int, int]]:
     word = target.arch.word
-    for at, words, index in _lookalikes(target, within.within(piece.start, piece.end), low):
+    for at, value in _lookalikes(target, within.within(piece.start, piece.end), low):
         file = os.pread(descriptor, word, piece.offset + at - piece.start)
-        if int.from_bytes(file, "little") == words[index]:
+        if int.from_bytes(file, "little") == value:
             yield at, at + word
