@@ -19,6 +19,7 @@ _ROOTS = 4  # places that are tried
 _TASTE = 4000  # extents that are looked at before a layout is believed
 _BELIEVED = 0.5  # the part of them that must be sound
 _MOST_BLOCKS = 1 << 16
+_ELF = b"\x7fELF"
 _NEAR_ROOT = 64 << 10  # bytes: jemalloc's variables on either side of the tree's root
 _BASE_WORDS = 128  # a base_block_t, and the base_t behind it as far as its list of blocks
 _SYMBOLS = ("mallctl", "je_mallctl", "_rjem_mallctl", "_rjem_je_arena_emap_global", "je_arena_emap_global")
@@ -120,7 +121,8 @@ def _shape(layout: Layout) -> tuple[Hashable, ...]:
 
 def _module_data(target: Target) -> Iterator[tuple[int, int]]:
     """The writable memory of each module, its .bss included: stretches of mappings without a gap."""
-    modules = target.modules()
+    image, modules = target.image(), target.modules()
+    paths = {module.path for module in modules}
     stretch: Optional[list[int]] = None
     for mapping in target.mappings():
         if stretch is not None and mapping.start == stretch[1] and "w" in mapping.flags and mapping.path is None:
@@ -129,15 +131,21 @@ def _module_data(target: Target) -> Iterator[tuple[int, int]]:
         if stretch is not None:
             yield stretch[0], stretch[1]
             stretch = None
-        if "w" in mapping.flags and _of_module(mapping, modules):
+        if "w" in mapping.flags and _of_module(image, mapping, modules, paths):
             stretch = [mapping.start, mapping.end]
     if stretch is not None:
         yield stretch[0], stretch[1]
 
 
-def _of_module(mapping: AddressRange, modules: Sequence[Module]) -> bool:
-    """A file's mapping, or what lies within a module's extent: data that is .bss alone has no file."""
-    return mapping.path is not None or any(module.start <= mapping.start < module.end for module in modules)
+def _of_module(image: _engine.Image, mapping: AddressRange, modules: Sequence[Module], paths: set[str]) -> bool:
+    """What lies within a module's extent (data that is .bss alone has no file), or is of a file, unless that is known
+    to be none of a program's (Emacs maps its dump of 14 MB). ``paths`` are the modules'."""
+    if mapping.path is None:
+        return any(module.start <= mapping.start < module.end for module in modules)
+    if mapping.path in paths:
+        return True
+    header = image.read(max(0, mapping.start - mapping.offset), len(_ELF))
+    return len(header) < len(_ELF) or header == _ELF
 
 
 def _choose(words: Words, root: int, layouts: Sequence[Layout], notes: list[str]) -> Optional[Layout]:
