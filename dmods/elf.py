@@ -20,6 +20,7 @@ ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
 PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 3, 4, 6, 7
 PF_X, PF_W, PF_R = 1, 2, 4
 NT_GNU_BUILD_ID = 3
+MAGIC = b"\x7fELF"
 PAGE = 4096  # the least page size: what is aligned to a larger one is aligned to it as well
 
 # What is above is left out: the last mapping that any process has is x86's vsyscall page, 10 MiB below the end of the
@@ -140,7 +141,7 @@ def parse(read: Read, where: str, most: int = MAX_SEGMENTS) -> Elf:
     """The headers that begin at offset 0 of ``read``, ``most`` program headers at most. Raises CorruptError (not ELF),
     TruncatedError (not even a header)."""
     head = read(0, 64)
-    if head[:4] != b"\x7fELF":
+    if head[:4] != MAGIC:
         raise CorruptError(f"{where} is not ELF")
     word = {1: 4, 2: 8}.get(head[4] if len(head) > 4 else 0)
     order = {1: "<", 2: ">"}.get(head[5] if len(head) > 5 else 0)

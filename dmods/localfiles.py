@@ -8,7 +8,7 @@ import stat
 from dataclasses import dataclass
 from typing import Optional
 
-from dmods.elf import Elf, build_id, parse
+from dmods.elf import MAGIC, Elf, build_id, parse
 from dmods.errors import CorruptError, TruncatedError
 
 # A core may name a million files. More than these could not be open at once, and each takes some kilobytes.
@@ -74,7 +74,7 @@ def open_local(path: str) -> Optional[LocalFile]:
 
         head = read(0, 4096)
         elf = identity = None
-        if head[:4] == b"\x7fELF":
+        if head[:4] == MAGIC:
             try:
                 elf = parse(read, path)
                 identity = build_id(elf, read)

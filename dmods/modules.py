@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from dmods.corenotes import AT_ENTRY, AT_PHDR, AT_PHNUM, FileMapping
-from dmods.elf import PF_X, PT_LOAD, Elf, Read, build_id, page_down, page_up, parse, read_segments
+from dmods.elf import MAGIC, PF_X, PT_LOAD, Elf, Read, build_id, page_down, page_up, parse, read_segments
 from dmods.errors import CorruptError, TruncatedError
 from dmods.linkmap import Linked, bias_of, walk
 from dmods.localfiles import LocalFile, LocalFiles, was_deleted
@@ -143,7 +143,7 @@ def _compare(local: Optional[LocalFile], path: str, identity: Optional[str], hea
 
 def _in_memory(address: int, read: Read) -> Optional[Elf]:
     """The ELF header and program headers that the process had mapped at ``address``, if the dump has them."""
-    if read(address, 4) != b"\x7fELF":
+    if read(address, 4) != MAGIC:
         return None
     try:
         elf = parse(_shifted(read, address), "", most=_MOST_HEADERS)

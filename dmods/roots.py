@@ -55,7 +55,7 @@ def find(target: Target, owned: Ranges, records: Records) -> Roots:
         excluded.add(start, end)
     roots.ranges = excluded.without(_memory(target, roots.notes))
     for others in (
-        mistakable.cache_sizes,
+        mistakable.cache_sizes,  # reads what the next leaves out
         mistakable.of_the_loader,
         mistakable.constants,
         mistakable.version_hashes,

@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Sequence
 
-from dmods.elf import PT_INTERP, parse
+from dmods.elf import MAGIC, PT_INTERP, parse
 from dmods.errors import DmodsError, UsageError, UserError
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libdmods_audit.so")
@@ -77,7 +77,7 @@ def _program(name: str) -> str:
             file.seek(offset)
             return file.read(size)
 
-        if read(0, 4) != b"\x7fELF":
+        if read(0, 4) != MAGIC:
             return found  # a script: whatever runs it
         try:
             elf = parse(read, found)

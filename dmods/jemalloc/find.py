@@ -8,7 +8,7 @@ from typing import Optional
 from weakref import WeakKeyDictionary
 
 from dmods import _engine
-from dmods.elf import PAGE
+from dmods.elf import MAGIC, PAGE
 from dmods.jemalloc.layouts import LAYOUTS, Layout
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Module, Target
@@ -19,7 +19,6 @@ _ROOTS = 4  # places that are tried
 _TASTE = 4000  # extents that are looked at before a layout is believed
 _BELIEVED = 0.5  # the part of them that must be sound
 _MOST_BLOCKS = 1 << 16
-_ELF = b"\x7fELF"
 _NEAR_ROOT = 64 << 10  # bytes: jemalloc's variables on either side of the tree's root
 _BASE_WORDS = 128  # a base_block_t, and the base_t behind it as far as its list of blocks
 _SYMBOLS = ("mallctl", "je_mallctl", "_rjem_mallctl", "_rjem_je_arena_emap_global", "je_arena_emap_global")
@@ -144,8 +143,8 @@ def _of_module(image: _engine.Image, mapping: AddressRange, modules: Sequence[Mo
         return any(module.start <= mapping.start < module.end for module in modules)
     if mapping.path in paths:
         return True
-    header = image.read(max(0, mapping.start - mapping.offset), len(_ELF))
-    return len(header) < len(_ELF) or header == _ELF
+    header = image.read(max(0, mapping.start - mapping.offset), len(MAGIC))
+    return len(header) < len(MAGIC) or header == MAGIC
 
 
 def _choose(words: Words, root: int, layouts: Sequence[Layout], notes: list[str]) -> Optional[Layout]:
