@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dmods import records
 from dmods.elf import PAGE
 from dmods.glibc import arenas, runs
 from dmods.jemalloc import find as jemallocs
 from dmods.jemalloc.find import Jemalloc
+from dmods.kept import kept
 from dmods.ranges import Ranges
 from dmods.roots import without
 from dmods.target import AddressRange, Target
 from dmods.words import Words
+
+
+def programs(target: Target) -> Sequence[AddressRange]:
+    """The mappings without the memory in which an auditor keeps its records."""
+    return without(target.mappings(), records.of(target).own)
 
 
 @dataclass(frozen=True)
@@ -25,11 +32,12 @@ class Survey:
     notes: list[str]
 
 
-def survey(target: Target, words: Words, mappings: Sequence[AddressRange]) -> Survey:
-    """Looks through the process's ``mappings``; a fraction of a second."""
-    found = jemallocs.of(target)
+@kept
+def survey(target: Target) -> Survey:
+    """Looks through the process's mappings once; a fraction of a second."""
+    words, found = Words(target.image(), target.arch.word), jemallocs.of(target)
     owned = Ranges(part for one in found.all for part in one.owned)
-    rest = without(mappings, owned)
+    rest = without(programs(target), owned)
     hint = target.lookup("main_arena")
     mallocs = arenas.find(words, rest, hint.address if hint else None)
     glibc = runs.arrange(words, mallocs, rest, PAGE)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods import _engine
 from dmods.names import describe_code
+from dmods.rows import at_or_before
 from dmods.target import AddressRange, Target
 
 if TYPE_CHECKING:
@@ -127,14 +128,9 @@ def _pointee(heap: ProcessHeap, block: Block, value: int) -> Optional[str]:
 
 def mapping_of(target: Target, address: int) -> Optional[AddressRange]:
     mappings = target.mappings()
-    low, high = 0, len(mappings)
-    while low < high:  # bisect has no key before Python 3.10
-        middle = (low + high) // 2
-        if mappings[middle].end <= address:
-            low = middle + 1
-        else:
-            high = middle
-    return mappings[low] if low < len(mappings) and address in mappings[low] else None
+    place = at_or_before(mappings, address)
+    mapping = mappings[place] if place >= 0 else None
+    return mapping if mapping is not None and address in mapping else None
 
 
 # -- strings ----------------------------------------------------------------------------------------------------------

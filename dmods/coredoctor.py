@@ -99,9 +99,8 @@ def _heap(target: Target) -> Iterator[Finding]:
     from dmods import records, runtimes
     from dmods.allocators import survey
     from dmods.heap import NO_HEAP
-    from dmods.words import Words
 
-    found = survey(target, Words(target.image(), target.arch.word), target.mappings())
+    found = survey(target)
     names = []
     if found.glibc.arenas:
         names.append(f"glibc malloc ({_counted(len(found.glibc.arenas), 'arena')})")

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Callable, Optional
-from weakref import WeakKeyDictionary
 
 from dmods import _engine, allocators, mistakable, runtimes
 from dmods import records as allocation_records
@@ -18,9 +17,10 @@ from dmods.glibc import bins, caches, runs
 from dmods.jemalloc import heap as jemalloc
 from dmods.jemalloc.find import breaks
 from dmods.jemalloc.heap import is_arena
+from dmods.kept import kept
 from dmods.progress import Progress
 from dmods.ranges import Ranges
-from dmods.roots import Roots, readable, without
+from dmods.roots import Roots, readable
 from dmods.roots import find as find_roots
 from dmods.target import Target
 from dmods.words import Words
@@ -103,8 +103,8 @@ class ProcessHeap:
         self.words = Words(target.image(), target.arch.word)
         started = _Clock()
         self.records = allocation_records.of(target)
-        self.mappings = without(target.mappings(), self.records.own)
-        survey = allocators.survey(target, self.words, self.mappings)
+        self.mappings = allocators.programs(target)
+        survey = allocators.survey(target)
         self.layout = survey.glibc
         self.arenas = self.layout.arenas
         self.jemallocs = survey.jemallocs
@@ -310,7 +310,7 @@ class ProcessHeap:
         """For each of the ranges (in any order, not overlapping): addresses of up to ``most`` words anywhere in memory
         that point into it. All of memory is gone through, once."""
         order = sorted(range(len(wanted)), key=wanted.__getitem__)
-        ranges = readable(self.mappings)
+        ranges = readable(self.target, self.mappings)
         with _bar("searching for pointers", sum(end - start for start, end in ranges)) as told:
             found = self._pointers(ranges, [wanted[place] for place in order], most, told)
         return [addresses for _place, addresses in sorted(zip(order, found))]
@@ -335,17 +335,10 @@ def _group(row: tuple[int, bool, bool, int, int, int, int]) -> Group:
     return Group(size, "glibc malloc" if chunks else "jemalloc", single, count, first, kept_count, kept_bytes)
 
 
-_cache: WeakKeyDictionary[Target, tuple[Hashable, ProcessHeap]] = WeakKeyDictionary()
-
-
-def of(target: Target, refresh: bool = False) -> ProcessHeap:
-    """The heap of the target: computed once for each state of it, anew with ``refresh``."""
-    state = target.state()
-    kept = _cache.get(target)
-    if refresh or kept is None or kept[0] != state:
-        kept = (state, ProcessHeap(target))
-        _cache[target] = kept
-    return kept[1]
+@kept
+def of(target: Target) -> ProcessHeap:
+    """The heap of the target: computed once for each state of it."""
+    return ProcessHeap(target)
 
 
 def threads() -> int:

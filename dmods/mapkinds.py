@@ -68,9 +68,8 @@ def allocator_claims(target: Target) -> list[Claim]:
     """What allocators know to be their own: glibc's thread arenas as "arena"; its main arena, blocks with a mapping of
     their own, and all of jemalloc's memory as "heap"."""
     from dmods.allocators import survey
-    from dmods.words import Words
 
-    found = survey(target, Words(target.image(), target.arch.word), target.mappings())
+    found = survey(target)
     arenas = found.glibc.arenas
     of_arenas = [(heap.start, heap.start + heap.size) for arena in arenas for heap in arena.heaps]
     headers = [(arena.address, arena.end) for arena in arenas]  # the main arena's is no heap, but in libc's data

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Optional
 
+from dmods import heap as heaps
 from dmods import stacks
 from dmods.blocks import arena_name, arena_of
 from dmods.content import class_of, mapping_of
@@ -17,11 +18,12 @@ from dmods.glibc.runs import top_size
 from dmods.heap import DIRECT, FREE, INDIRECT, OWN, Block, ProcessHeap
 from dmods.jemalloc.find import STATES
 from dmods.jemalloc.heap import first_arena
+from dmods.kept import kept
 from dmods.names import describe_code, module_at
 from dmods.ranges import Ranges
 from dmods.records import Record
 from dmods.stacks import Frame
-from dmods.target import Thread
+from dmods.target import Target, Thread
 from dmods.threads import LiveStack, ThreadStack, live_stacks, stacks_of
 
 _MOST_TLS = 1 << 20  # bytes below a thread pointer in which its modules' static TLS is looked for
@@ -340,3 +342,9 @@ _STATES = {0: "live", FREE: "freed", DIRECT: "leaked", INDIRECT: "leaked", OWN: 
 def _past(address: int, block: Block) -> str:
     over = address - block.end
     return "just past the end of" if over == 0 else f"{over} bytes past the end of"
+
+
+@kept
+def of(target: Target) -> Places:
+    """The places of the process: made once for each state of it."""
+    return Places(heaps.of(target))

@@ -6,14 +6,14 @@ new source is one entry in ``_sources``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
-from weakref import WeakKeyDictionary
 
 from dmods import _engine
 from dmods.errors import UsageError, UserError
+from dmods.kept import kept
 from dmods.target import Target
 
 if TYPE_CHECKING:
@@ -317,18 +317,11 @@ def _sources() -> Sequence[Callable[[Target], Optional[Recording]]]:
     return (audit.find, profile.find)
 
 
-_cache: WeakKeyDictionary[Target, tuple[Hashable, Records]] = WeakKeyDictionary()
-
-
+@kept
 def of(target: Target) -> Records:
     """The target's records: found once for each state of it, read when first asked for."""
-    state = target.state()
-    kept = _cache.get(target)
-    if kept is None or kept[0] != state:
-        found = (source(target) for source in _sources())
-        kept = (state, Records(recording for recording in found if recording is not None))
-        _cache[target] = kept
-    return kept[1]
+    found = (source(target) for source in _sources())
+    return Records(recording for recording in found if recording is not None)
 
 
 def require(target: Target, log: bool = False) -> Records:

@@ -198,6 +198,13 @@ def without(mappings: Sequence[AddressRange], ranges: Iterable[tuple[int, int]])
     return found
 
 
-def readable(mappings: Iterable[AddressRange]) -> list[tuple[int, int]]:
-    """All mappings that can be read, by the program or in the dump, for a search that leaves nothing out."""
-    return [(m.start, m.end) for m in mappings if "r" in m.flags or m.dumped]
+def readable(target: Target, mappings: Iterable[AddressRange]) -> list[tuple[int, int]]:
+    """All memory that can be read, by the program or in the dump, for a search that leaves nothing out where an address
+    may stand: in the pages of a position-independent file that were never written to (they are not in the dump) it
+    cannot."""
+    moved = {module.path for module in target.modules() if module.bias}
+    return [
+        (m.start, m.start + m.dumped if m.path in moved and "w" not in m.flags else m.end)
+        for m in mappings
+        if m.dumped or ("r" in m.flags and (m.path not in moved or "w" in m.flags))
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from typing import Any, Callable, Generic, TypeVar, Union, overload
 
@@ -53,6 +54,20 @@ class Rows(Sequence[Row], Generic[Row]):
         for place in sorted(range(len(first)), key=first.__getitem__):
             ordered.append(self[place])
         return ordered
+
+
+def at_or_before(rows: Sequence[tuple[Any, ...]], value: int) -> int:
+    """The index of the last row whose first field is not beyond ``value``, of rows in that field's order; -1: none."""
+    if isinstance(rows, Rows):
+        return bisect_right(rows.columns[0], value) - 1
+    low, high = 0, len(rows)
+    while low < high:  # bisect has no key before Python 3.10
+        middle = (low + high) // 2
+        if rows[middle][0] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
 
 
 def firsts(rows: Sequence[tuple[Any, ...]]) -> Sequence[int]:

@@ -5,14 +5,14 @@ The unwinding itself is the engine's; here is what its answers mean, and what a 
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from dmods import signals
 from dmods._engine import Unwinder
 from dmods.errors import FaultError
+from dmods.kept import kept
 from dmods.names import describe_code
 from dmods.target import Signal, Target, Thread
 
@@ -92,9 +92,6 @@ class Stack(NamedTuple):
     end: str
 
 
-_unwinders: weakref.WeakKeyDictionary[Target, tuple[Hashable, Unwinder]] = weakref.WeakKeyDictionary()
-
-
 def walk(target: Target, thread: Thread, limit: int = FRAME_LIMIT) -> Stack:
     """The thread's stack. Bounded, whatever the dump says; what cannot be read ends it."""
     frames, end = _unwinder(target).unwind(dict(thread.registers), limit)
@@ -131,15 +128,11 @@ class ManyThreads:
         return frames
 
 
+@kept
 def _unwinder(target: Target) -> Unwinder:
-    state = target.state()
-    kept = _unwinders.get(target)
-    if kept is None or kept[0] != state:
-        modules = [(m.start, m.end, m.bias % (1 << 64), m.file) for m in target.modules()]
-        code = [(m.start, m.end) for m in target.mappings() if "x" in m.flags]
-        kept = state, Unwinder(target.image(), target.arch.name, modules, code)
-        _unwinders[target] = kept
-    return kept[1]
+    modules = [(m.start, m.end, m.bias % (1 << 64), m.file) for m in target.modules()]
+    code = [(m.start, m.end) for m in target.mappings() if "x" in m.flags]
+    return Unwinder(target.image(), target.arch.name, modules, code)
 
 
 def describe(target: Target, frame: Frame) -> str:

@@ -45,7 +45,7 @@ def test_random_damage_to_every_structure(work: Path) -> None:
         while count < LEAST or time.monotonic() < deadline:
             victim = victims[count % len(victims)]
             recipe = invent(victim.fields, victim.dump, f"fixed-{count}")
-            found = worker.judge(recipe, victim.core, victim.damage(recipe))
+            found = worker.judge(recipe, victim.core, victim.damage(recipe)).findings
             assert not found, told(found)
             victim.mend(recipe)
             count += 1

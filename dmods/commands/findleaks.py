@@ -16,6 +16,7 @@ from dmods.content import look
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.heap import DIRECT, INDIRECT, Leaks, ProcessHeap
 from dmods.jemalloc import heap as jemalloc
+from dmods.kept import forget
 from dmods.leakgroups import LeakGroup
 from dmods.records import HOW, Record
 from dmods.recordviews import audit
@@ -66,7 +67,9 @@ INDIRECTS = (Column("buffer", "address", width=16), Column("size", "bytes"), Col
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    heap = heaps.of(target, refresh=args.force)
+    if args.force:
+        forget(target)
+    heap = heaps.of(target)
     callers = Callers(target)
     report = Report(notes=list(heap.notes))
     if not heap.found:
@@ -194,9 +197,9 @@ def _details(heap: ProcessHeap, callers: Callers, groups: list[LeakGroup], notes
 
 
 def _looks(heap: ProcessHeap, groups: list[LeakGroup]) -> Iterator[tuple[Value, ...]]:
-    from dmods.places import Places
+    from dmods.places import of as places_of
 
-    places = Places(heap)
+    places = places_of(heap.target)
     blocks = [block for group in groups if (block := heap.block_at(group.first)) is not None]
     pointers = heap.pointers([(block.address, block.end) for block in blocks], _MOST_POINTERS)
     for block, found in zip(blocks, pointers):

@@ -14,6 +14,7 @@ from dmods.command import Argument, Command, positive
 from dmods.content import Content, look, mapping_of
 from dmods.heap import DIRECT, INDIRECT, Block, ProcessHeap
 from dmods.places import Places
+from dmods.places import of as places_of
 from dmods.recordviews import sentence
 from dmods.report import Column, Report, Table, Value
 from dmods.target import AddressRange, Target
@@ -64,7 +65,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     address = target.evaluate(args.address)
     heap = heaps.of(target)
     heap.leaks()  # or a leaked block would be called live
-    places = Places(heap)
+    places = places_of(target)
     found = places.at(address)
     block = heap.block_at(address)
     mapping = mapping_of(target, address)

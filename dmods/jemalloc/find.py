@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
-from weakref import WeakKeyDictionary
 
 from dmods import _engine
 from dmods.elf import MAGIC, PAGE
 from dmods.jemalloc.layouts import LAYOUTS, Layout
+from dmods.kept import kept
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Module, Target
 from dmods.words import Words
@@ -75,20 +75,9 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
-_cache: WeakKeyDictionary[Target, tuple[Hashable, Found]] = WeakKeyDictionary()
-
-
+@kept
 def of(target: Target) -> Found:
     """Every jemalloc of the process: looked for once for each state of it."""
-    state = target.state()
-    kept = _cache.get(target)
-    if kept is None or kept[0] != state:
-        kept = (state, _find(target))
-        _cache[target] = kept
-    return kept[1]
-
-
-def _find(target: Target) -> Found:
     found = Found()
     words = Words(target.image(), target.arch.word)
     if words.size != 8:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.errors import UserError
+from dmods.kept import kept
 from drgnext.kernel.code import KernelCode
 from drgnext.kernel.places import Function, Places
 from drgnext.kernel.stackmap import cpu_stacks, thread_size
@@ -172,17 +172,11 @@ def _kernel_only(read: Callable[[int, int], bytes]) -> Callable[[int, int], byte
 _PC_SP = {"x86_64": ("rip", "rsp"), "aarch64": ("pc", "sp")}
 _OTHER_NAMES = {"rflags": "eflags"}
 
-_known: weakref.WeakKeyDictionary[Kernel, tuple[Hashable, Threads]] = weakref.WeakKeyDictionary()
 
-
+@kept
 def of(kernel: Kernel) -> Threads:
     """The kernel's threads; the same object for as long as it has not moved."""
-    state = kernel.state()
-    kept = _known.get(kernel)
-    if kept is None or kept[0] != state:
-        kept = state, Threads(kernel)
-        _known[kernel] = kept
-    return kept[1]
+    return Threads(kernel)
 
 
 def _aarch64(prog: Any) -> aarch64.Aarch64:

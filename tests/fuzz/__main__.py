@@ -7,11 +7,15 @@ import dataclasses
 import random
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 
 from tests.fuzz import record
-from tests.fuzz.driver import DUMPS, REGRESSIONS, Finding, Victim, Worker, replay
+from tests.fuzz.driver import DUMPS, REGRESSIONS, Finding, Verdict, Victim, Worker, replay
 from tests.fuzz.recipes import Recipe, invent
 
 
@@ -22,6 +26,8 @@ def main() -> int:
     parser.add_argument("--replay", type=Path, nargs="*", help="only these recipes (none named: all that are kept)")
     parser.add_argument("--truncate", type=int, metavar="N", help="cut the cores at N random places, and nothing else")
     parser.add_argument("--kernel", action="store_true", help="with --truncate: dumps of a kernel, N of each format")
+    parser.add_argument("--dumps", nargs="+", choices=DUMPS, default=list(DUMPS), help="only cores of these kinds")
+    parser.add_argument("--jobs", type=int, default=1, help="so many cores at a time (1)")
     parser.add_argument("--keep", type=Path, default=REGRESSIONS, help=f"where new ones go ({REGRESSIONS.name})")
     args = parser.parse_args()
     if args.replay is not None:
@@ -33,13 +39,13 @@ def main() -> int:
         return 1 if found else 0
     if args.truncate:
         return (truncate_kernels if args.kernel else truncate)(args.truncate, args.seed)
-    return fuzz(args.minutes, args.seed, args.keep)
+    return fuzz(Plan(args.minutes, args.seed, args.dumps, args.keep), args.jobs)
 
 
 def truncate(count: int, seed: str) -> int:
     """Each cut core ends with an answer or two lines that say why not, within the seconds that the worker grants."""
     dice, began = random.Random(seed), time.monotonic()
-    recipes = [Recipe(DUMPS[n % len(DUMPS)], keep=dice.random()) for n in range(count)]
+    recipes = [Recipe(dump, keep=dice.random()) for dump in islice(cycle(DUMPS), count)]
     with tempfile.TemporaryDirectory() as folder:
         found = [one for _recipe, some in replay(recipes, Path(folder)) for one in some]
     for one in found:
@@ -69,29 +75,64 @@ def truncate_kernels(count: int, seed: str) -> int:
     return 1 if defects else 0
 
 
-def fuzz(minutes: float, seed: str, keep: Path) -> int:
-    print(f"seed {seed}, for {minutes:g} minutes", flush=True)
-    deadline = time.monotonic() + 60 * minutes
-    seen: dict[str, Finding] = {}
-    count = 0
+@dataclass(frozen=True)
+class Plan:
+    """What is damaged, from which seed, for how long, and where the recipes of what breaks go."""
+
+    minutes: float
+    seed: str
+    dumps: list[str]
+    keep: Path
+
+
+class Tally:
+    """What was done so far, by all jobs together."""
+
+    def __init__(self) -> None:
+        self.cores = 0
+        self.runs = 0
+        self.seen: dict[str, Finding] = {}
+        self._lock = threading.Lock()
+
+    def add(self, verdict: Verdict) -> list[Finding]:
+        """Those of its findings that were not there before."""
+        with self._lock:
+            self.cores += 1
+            self.runs += verdict.runs
+            new = [one for one in verdict.findings if one.place not in self.seen]
+            self.seen.update((one.place, one) for one in new)
+            return new
+
+
+def fuzz(plan: Plan, jobs: int) -> int:
+    print(f"seed {plan.seed}, for {plan.minutes:g} minutes", flush=True)
+    began, tally = time.monotonic(), Tally()
+    with ThreadPoolExecutor(jobs) as pool:
+        for ended in [pool.submit(_job, plan, f"{plan.seed}-{job}", tally) for job in range(jobs)]:
+            ended.result()
+    print(f"{tally.cores} damaged cores, {tally.runs} commands run on them, {len(tally.seen)} defects")
+    seconds = time.monotonic() - began
+    record.add("damaged cores", seconds, tally.cores, 0, bool(tally.seen))
+    record.add("commands on damaged cores", seconds, tally.runs, 0, bool(tally.seen))
+    return 1 if tally.seen else 0
+
+
+def _job(plan: Plan, seed: str, tally: Tally) -> None:
+    deadline = time.monotonic() + 60 * plan.minutes
     with tempfile.TemporaryDirectory() as folder, Worker() as worker:
-        victims = [Victim(dump, Path(folder)) for dump in DUMPS]
-        while time.monotonic() < deadline:
-            victim = victims[count % len(victims)]
+        victims = [Victim(dump, Path(folder)) for dump in plan.dumps]
+        for count, victim in enumerate(cycle(victims)):
+            if time.monotonic() > deadline:
+                return
             recipe = invent(victim.fields, victim.dump, f"{seed}-{count}")
-            count += 1
-            for one in _judge(victim, worker, recipe):
-                if one.place not in seen:
-                    seen[one.place] = small = _smaller(victim, worker, one)
-                    path = keep / f"{seed}-{count - 1}-{len(seen)}.json"
-                    path.write_text(small.recipe.text())
-                    print(f"{path}: {small.command}\n{small.trace}\n", flush=True)
-    print(f"{count} damaged cores, {len(seen)} defects")
-    record.add("whole cores", 60 * minutes, count, 0, bool(seen))
-    return 1 if seen else 0
+            for one in tally.add(_judge(victim, worker, recipe)):
+                small = _smaller(victim, worker, one)
+                path = plan.keep / f"{seed}-{count}-{sum(one.place.encode()) % 1000}.json"
+                path.write_text(small.recipe.text())
+                print(f"{path}: {small.command}\n{small.trace}\n", flush=True)
 
 
-def _judge(victim: Victim, worker: Worker, recipe: Recipe) -> list[Finding]:
+def _judge(victim: Victim, worker: Worker, recipe: Recipe) -> Verdict:
     exe = victim.damage(recipe)
     try:
         return worker.judge(recipe, victim.core, exe)
@@ -104,7 +145,7 @@ def _smaller(victim: Victim, worker: Worker, finding: Finding) -> Finding:
     recipe = finding.recipe
     for edit in recipe.edits:
         less = dataclasses.replace(recipe, edits=tuple(other for other in recipe.edits if other is not edit))
-        again = [one for one in _judge(victim, worker, less) if one.place == finding.place]
+        again = [one for one in _judge(victim, worker, less).findings if one.place == finding.place]
         if again:
             recipe, finding = less, again[0]
     why = finding.place.replace(str(Path.cwd()), "")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Optional
+from typing import IO, Callable, Optional
 
 from fixtures import _cache, audited, jemallocs
 from tests.corekit import compile_c, gdb_core, kernel_core
@@ -22,10 +22,45 @@ from tests.fuzz.fields import Fields
 from tests.fuzz.recipes import Recipe, patches
 
 HERE = Path(__file__).parent
-#: The last two are by the kernel, of processes that ran under the auditor, and with jemalloc.
-DUMPS = ("kernel", "gcore", "audited", "jemalloc")
+
+
+def _nothing() -> dict[str, str]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Dump:
+    """How a core of victim.c is made: by the kernel or by gdb, with which options of the compiler, in which
+    environment, which leads to the libraries ``preloaded``."""
+
+    flags: tuple[str, ...] = ()
+    gcore: bool = False
+    environment: Callable[[], dict[str, str]] = _nothing
+    preloaded: Callable[[], Sequence[Path]] = tuple
+
+
+DUMPS = {
+    "kernel": Dump(),
+    "gcore": Dump(gcore=True),
+    "audited": Dump(
+        environment=lambda: audited.environment("audit,log=500,contents=16"), preloaded=lambda: [audited.LIBRARY]
+    ),
+    "jemalloc": Dump(
+        environment=lambda: {"LD_PRELOAD": jemallocs.library()}, preloaded=lambda: [Path(jemallocs.library())]
+    ),
+    "small": Dump(("-DSMALL",)),
+    "static": Dump(("-DSMALL", "-static")),
+}
 REGRESSIONS = HERE.parent / "fuzz_regressions"
 TIMEOUT = 60.0  # wall seconds for one damaged core, on a machine that has other things to do
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """On one damaged core: how often a command was run on it, and what was wrong with dmods."""
+
+    runs: int
+    findings: list[Finding]
 
 
 @dataclass(frozen=True)
@@ -48,10 +83,12 @@ class Victim:
     """The core of victim.c, its places, and a copy of both files that is damaged and mended in place."""
 
     def __init__(self, dump: str, work: Path) -> None:
+        plan = DUMPS[dump]
+        key = _cache.key(HERE / "victim.c", dump, *plan.flags, *plan.preloaded())
         made = _cache.make(
-            _cache.CACHE / "fuzz" / f"{dump}-{_cache.key(HERE / 'victim.c', dump, *_preloaded(dump))}",
+            _cache.CACHE / "fuzz" / f"{dump}-{key}",
             f"a core to damage ({dump})",
-            lambda where: _make(dump, where),
+            lambda where: _make(plan, where),
             in_place=True,
         )
         self.dump = dump
@@ -90,20 +127,12 @@ class Victim:
                 stream.write(whole.read(len(data)))
 
 
-def _make(dump: str, where: Path) -> None:
-    program = compile_c(HERE / "victim.c", where / "victim", "-pthread", "-Wl,--build-id")
-    if dump == "gcore":
+def _make(dump: Dump, where: Path) -> None:
+    program = compile_c(HERE / "victim.c", where / "victim", "-pthread", "-Wl,--build-id", *dump.flags)
+    if dump.gcore:
         gdb_core(program, where)
     else:
-        environments = {
-            "audited": lambda: audited.environment("audit,log=500,contents=16"),
-            "jemalloc": lambda: {"LD_PRELOAD": jemallocs.library()},
-        }
-        kernel_core(program, where, env=environments.get(dump, dict)())
-
-
-def _preloaded(dump: str) -> list[Path]:
-    return {"audited": [audited.LIBRARY], "jemalloc": [Path(jemallocs.library())]}.get(dump, [])
+        kernel_core(program, where, env=dump.environment())
 
 
 class Worker:
@@ -113,7 +142,7 @@ class Worker:
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._errors: IO[bytes] = io.BytesIO()
 
-    def judge(self, recipe: Recipe, core: Path, exe: Optional[Path]) -> list[Finding]:
+    def judge(self, recipe: Recipe, core: Path, exe: Optional[Path]) -> Verdict:
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -124,7 +153,8 @@ class Worker:
             answered = bool(selector.select(TIMEOUT))
         answer = process.stdout.readline() if answered else b""
         if answer:
-            return [Finding(recipe, str(row["command"]), row["trace"]) for row in json.loads(answer)]
+            runs, wrong = json.loads(answer)
+            return Verdict(runs, [Finding(recipe, str(row["command"]), row["trace"]) for row in wrong])
         if not answered:
             process.send_signal(6)  # faulthandler tells where it is
         code = process.wait(TIMEOUT)
@@ -132,7 +162,7 @@ class Worker:
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace")[-6000:]
         what = f"the process ended with {code}" if answered else f"no answer in {TIMEOUT:.0f} s"
-        return [Finding(recipe, "?", f"{said}\n{what}")]
+        return Verdict(0, [Finding(recipe, "?", f"{said}\n{what}")])
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
@@ -169,5 +199,5 @@ def replay(recipes: Sequence[Recipe], work: Path) -> Iterator[tuple[Recipe, list
             if victim is None:
                 victim = victims[recipe.dump] = Victim(recipe.dump, work)
             exe = victim.damage(recipe)
-            yield recipe, worker.judge(recipe, victim.core, exe)
+            yield recipe, worker.judge(recipe, victim.core, exe).findings
             victim.mend(recipe)

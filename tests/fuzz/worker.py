@@ -1,8 +1,9 @@
-"""Runs every command on one damaged core after the other: paths on stdin, what went wrong on stdout, a line of JSON
-each."""
+"""Runs every command on one damaged core after the other: paths on stdin; on stdout how often a command was run, and
+what went wrong; a line of JSON each."""
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import io
 import json
@@ -11,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from typing import Any, Callable, Optional
 
@@ -25,6 +27,8 @@ from dmods.walkers import WALKERS
 
 MEMORY = 3 << 30  # bytes of address space, the interpreter's and the threads' own included
 SECONDS = 8.0  # CPU, for all commands on one core of a megabyte: the undamaged one takes a tenth of it at most
+
+FORMS = (False, True)  # as JSON
 
 LINES: dict[str, tuple[tuple[str, ...], ...]] = {
     "findleaks": ((), ("-d", "-i", "-v")),
@@ -45,8 +49,7 @@ OF_ADDRESSES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 def lines(target: CoreFile) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every command line worth trying. The target is asked for addresses only once the other commands have run."""
-    names = [name for name in commands.names() if "kernel" not in commands.find(name).requires]
-    for name in names:
+    for name in _names():
         for words in LINES.get(name, () if name in OF_ADDRESSES else ((),)):
             yield name, words
     for address in addresses(target):
@@ -70,11 +73,22 @@ def addresses(target: CoreFile) -> list[int]:
     return [address % (1 << 64) for address in found]
 
 
+@cache
+def _command(name: str) -> tuple[commands.Command, argparse.ArgumentParser]:
+    command = commands.find(name)
+    return command, command.parser()
+
+
+@cache
+def _names() -> list[str]:
+    return [name for name in commands.names() if "kernel" not in _command(name)[0].requires]
+
+
 def run(target: CoreFile, name: str, words: tuple[str, ...]) -> None:
     """The command as ``dmods NAME core`` runs it, as text and as JSON. Raises UserError and whatever is a defect."""
-    command = commands.find(name)
-    args = command.parser().parse_intermixed_args(list(words))
-    for as_json in (False, True):
+    command, parser = _command(name)
+    args = parser.parse_intermixed_args(list(words))
+    for as_json in FORMS:
         out, err = io.StringIO(), io.StringIO()
         render(command.run(target, args), name, target, as_json, out, err)
         if as_json:
@@ -83,15 +97,16 @@ def run(target: CoreFile, name: str, words: tuple[str, ...]) -> None:
             assert all(isinstance(note, str) and note and "\n" not in note for note in made["notes"])
 
 
-def judge(core: str, exe: Optional[str]) -> list[dict[str, Any]]:
-    """What is wrong with dmods on this core."""
-    wrong = []
+def judge(core: str, exe: Optional[str]) -> tuple[int, list[dict[str, Any]]]:
+    """How often a command was run on this core (each line as text and as JSON), and what is wrong with dmods."""
+    runs = 0
+    wrong: list[dict[str, Any]] = []
     try:
         target = CoreFile(core, exe)
     except UserError as error:
-        return _check_words("opening", error)
+        return runs, _check_words("opening", error)
     except BaseException:  # noqa: BLE001 (a Rust panic is no Exception; whatever it is, it is a finding)
-        return [{"command": "opening", "trace": traceback.format_exc()}]
+        return runs, [{"command": "opening", "trace": traceback.format_exc()}]
     todo = lines(target)
     while True:
         line = ("", ())
@@ -99,7 +114,8 @@ def judge(core: str, exe: Optional[str]) -> list[dict[str, Any]]:
         try:
             line = next(todo, None)
             if line is None:
-                return wrong
+                return runs, wrong
+            runs += len(FORMS)
             run(target, *line)
         except UserError as error:
             wrong += _check_words(line, error)
