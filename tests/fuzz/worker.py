@@ -87,7 +87,7 @@ def _names() -> list[str]:
 def run(target: CoreFile, name: str, words: tuple[str, ...]) -> None:
     """The command as ``dmods NAME core`` runs it, as text and as JSON. Raises UserError and whatever is a defect."""
     command, parser = _command(name)
-    args = parser.parse_intermixed_args(list(words))
+    args = parser.parse_args(list(words))
     for as_json in FORMS:
         out, err = io.StringIO(), io.StringIO()
         render(command.run(target, args), name, target, as_json, out, err)

@@ -9,8 +9,9 @@
 
 use super::find::TOP;
 use super::index::{chunk_of_word, edges_of, size_of, Region, Tables};
-use super::pass::word;
+use super::pass::{word, PART};
 use super::space::REGION;
+use super::text::is_text;
 use super::{Control, Index, Stopped};
 use crate::hw;
 use crate::image::Image;
@@ -185,12 +186,14 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     fn root_words(&mut self, buffer: &[u8], control: &Control) -> Result<u64, Stopped> {
         let mut candidates = 0;
         let spans = self.tables.space.spans;
-        for part in buffer.chunks_exact(64 * 16 / P) {
+        for (i, part) in buffer.chunks_exact(PART * 16 / P).enumerate() {
             let mut mask = super::pass::in_spans::<P>(part, &spans);
             while mask != 0 {
                 let bit = mask.trailing_zeros() as usize;
                 mask &= mask - 1;
-                candidates += u64::from(self.root(word::<P>(part, bit)));
+                if !is_text(&self.tables.space, buffer, i * PART + bit) {
+                    candidates += u64::from(self.root(word::<P>(part, bit)));
+                }
             }
         }
         self.drain(control)?;

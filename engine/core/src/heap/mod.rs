@@ -22,6 +22,7 @@ pub mod mark;
 pub mod model;
 pub mod pass;
 pub mod space;
+mod text;
 pub mod watch;
 pub mod window;
 

@@ -9,6 +9,7 @@ mod chunks;
 
 use super::index::{Edges, Region, Tables};
 use super::space::{Placed, Run, Space, GRANULE, REGION};
+use super::text::is_text;
 use super::watch::Watch;
 use super::{Control, Index, Stopped};
 use crate::hw;
@@ -18,6 +19,9 @@ use std::sync::Mutex;
 
 /// Bytes read at once: a few fit in the second-level cache, and a system call is spread over many.
 const BLOCK: usize = 1 << 18;
+
+/// Words that are range-tested at once.
+pub(super) const PART: usize = 64;
 
 /// What is wrong with a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,18 +214,20 @@ fn fill(image: &Image, start: u64, buffer: &mut [u8], mut missing: impl FnMut(u6
     }
 }
 
-/// Range-tests the 64 words of `part`, which is in the run `placed` at address `at`; `allowed` masks those that can be pointers at all.
-/// Calls `keep` with the number of each that points into a run and of the word that it names.
+/// Range-tests the 64 words of part number `index` of `bytes`, which is in the run `placed` at address `at`; `allowed` masks those that can
+/// be pointers at all. Calls `keep` with the number of each that points into a run, and is no text, and of the word that it names.
 #[inline(always)]
 fn pointers<const P: usize>(
     space: &Space<P>,
     placed: &Placed,
     at: u64,
-    part: &[u8],
+    (bytes, index): (&[u8], usize),
     allowed: u64,
     dead: &[(u64, u64)],
     mut keep: impl FnMut(usize, usize),
 ) {
+    let size = PART * Space::<P>::WORD as usize;
+    let part = &bytes[index * size..(index + 1) * size];
     let mut mask = in_spans::<P>(part, &space.spans) & allowed;
     while mask != 0 {
         let bit = mask.trailing_zeros() as usize;
@@ -229,7 +235,7 @@ fn pointers<const P: usize>(
         let value = word::<P>(part, bit);
         let own = value.wrapping_sub(placed.lo) < placed.hi - placed.lo;
         let target = if own { Some(Space::<P>::word_in(placed, value)) } else { space.word_of(value) };
-        let Some(target) = target else { continue };
+        let Some(target) = target.filter(|_| !is_text(space, bytes, index * PART + bit)) else { continue };
         if !dead.is_empty() {
             let here = at + bit as u64 * Space::<P>::WORD;
             if dead.iter().any(|d| d.0 <= here && here < d.1) {

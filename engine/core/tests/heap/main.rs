@@ -5,3 +5,4 @@ mod lists;
 mod made;
 mod plain;
 mod reference;
+mod text;

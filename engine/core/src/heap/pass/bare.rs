@@ -110,9 +110,9 @@ impl<'a, I: Index, const P: usize> Bare<'a, I, P> {
         let edges = &mut self.edges[placed.edge - self.space.runs[self.runs.start].edge..];
         let (mut count, mut region) = (0, 0);
         regions[0].edge = I::new(placed.edge);
-        for (i, part) in buffer[..whole].chunks_exact(Self::PART).enumerate() {
+        for i in 0..whole / Self::PART {
             let at = placed.run.start + (i * Self::PART) as u64;
-            pointers(self.space, placed, at, part, u64::MAX, dead, |bit, target| {
+            pointers(self.space, placed, at, (&buffer[..whole], i), u64::MAX, dead, |bit, target| {
                 let offset = i * Self::PART + bit * Space::<P>::WORD as usize;
                 let (slot, within) = (offset / size, offset % size);
                 if slot >= slots || is_free(slot) {
@@ -159,9 +159,9 @@ impl<'a, I: Index, const P: usize> Bare<'a, I, P> {
                 at = self.image.data_from(at + len as u64, end);
                 continue;
             }
-            for (i, part) in buffer[..whole].chunks_exact(Self::PART).enumerate() {
+            for i in 0..whole / Self::PART {
                 let here = at + (i * Self::PART) as u64;
-                pointers(self.space, placed, here, part, u64::MAX, dead, |_, target| {
+                pointers(self.space, placed, here, (&buffer[..whole], i), u64::MAX, dead, |_, target| {
                     self.edges[base + count] = I::new(target);
                     count += 1;
                 });

@@ -162,9 +162,8 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         let mut kept = [0u64; P];
         let stride = 64 * Self::WORD as usize;
         for i in 0..P {
-            let part = &bytes[i * stride..(i + 1) * stride];
             let here = at + (i * stride) as u64;
-            pointers(self.space, &self.placed, here, part, allowed[i], dead, |bit, target| {
+            pointers(self.space, &self.placed, here, (bytes, i), allowed[i], dead, |bit, target| {
                 kept[i] |= 1 << bit;
                 self.edges[self.count] = I::new(target);
                 self.count += 1;
