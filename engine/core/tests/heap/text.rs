@@ -5,7 +5,7 @@ use crate::reference::solve;
 use dmods_engine::heap::model::State;
 use dmods_engine::heap::space::{Kind, Run};
 
-/// Two blocks of one run, and an extent. All of the first have addresses that are text: the three bytes behind their lowest are "/>\n".
+/// Two blocks of one run, and an extent. The addresses within the first that are text end with "/>\n", or "/>\n" and zeros.
 const FIRST: u64 = 0x0a3e_2f00;
 const SECOND: u64 = FIRST + 0x110;
 const END: u64 = SECOND + 0x200;
@@ -22,13 +22,14 @@ enum Place {
 }
 
 /// Whether the first block is reachable when only `content` can lead there.
-fn holds(place: Place, content: &[u8]) -> bool {
+fn holds(word: u64, place: Place, content: &[u8]) -> bool {
     let memory = |start, size| Memory { start, bytes: vec![0; size] };
+    let base = FIRST - 2 * word;
     let mut world = World {
-        word: 4,
-        memory: vec![memory(FIRST - 8, (END - FIRST) as usize + 16), memory(EXTENT, PAGE), memory(ROOTS, PAGE)],
+        word,
+        memory: vec![memory(base, (END + 16 - base) as usize), memory(EXTENT, PAGE), memory(ROOTS, PAGE)],
         runs: vec![
-            Run::of_chunks(FIRST - 8, END - 8, Kind::Main, 0, 0),
+            Run::of_chunks(base, END - 2 * word, Kind::Main, 0, 0),
             Run::of_chunks(EXTENT, EXTENT + PAGE as u64, Kind::Extent, 0, PAGE as u64),
         ],
         blocks: Vec::new(),
@@ -38,11 +39,11 @@ fn holds(place: Place, content: &[u8]) -> bool {
         gaps: Vec::new(),
         holes: Vec::new(),
     };
-    world.put(FIRST - 4, 0x110 | 1);
-    world.put(SECOND - 4, 0x200 | 1);
-    world.put(END - 4, 0x1000 | 1);
+    world.put(FIRST - word, 0x110 | 1);
+    world.put(SECOND - word, 0x200 | 1);
+    world.put(END - word, 0x1000 | 1);
     let (index, at) = match place {
-        Place::Chunk => (0, SECOND + 0x40 - (FIRST - 8)),
+        Place::Chunk => (0, SECOND + 0x40 - base),
         Place::Extent => (1, 0x40),
         Place::Roots => (2, 0x40),
     };
@@ -52,43 +53,63 @@ fn holds(place: Place, content: &[u8]) -> bool {
     state == State::Live
 }
 
+fn check(word: u64, content: &[u8], pointer: bool) {
+    for place in [Place::Chunk, Place::Extent, Place::Roots] {
+        let found = holds(word, place, content);
+        assert_eq!(found, pointer, "{:?} in {place:?}, words of {word}", String::from_utf8_lossy(content));
+    }
+}
+
 fn words(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|&value| (value as u32).to_le_bytes()).collect()
 }
 
 #[test]
-fn a_word_within_a_text_is_no_pointer() {
-    // "/>\n and a quotation mark before it: 0x0a3e2f22.
-    for text in ["count=\"0\"/>\n <size from=", "<a b=\"cd\"/>\n</a>\r\n\t.", "    ....\"/>\n    ...."] {
-        let at = text.find("\"/>\n").expect("the word");
+fn a_word_amid_text_is_no_pointer() {
+    // 0x0a3e2f22 each; in the last 0x0a3e2f20, at which a block might begin.
+    for text in [
+        "count=\"0\"/>\n <size from=",
+        "<a b=\"cd\"/>\n</a>\r\n\t.",
+        "    ....\"/>\n    ....",
+        "0 1 2 3  />\n some more",
+    ] {
+        check(4, text.as_bytes(), false);
+    }
+}
+
+#[test]
+fn a_word_that_ends_a_text_is_no_pointer_unless_a_block_may_begin_there() {
+    for text in ["    ....\"/>\n\0", "    ....\"/>\n...\0.", "a text .... !/>\n\0\0\0\0"] {
+        let at = text.find("/>\n").expect("the word") - 1;
         assert_eq!(at % 4, 0);
-        for place in [Place::Chunk, Place::Extent, Place::Roots] {
-            assert!(!holds(place, text.as_bytes()), "{text:?} in {place:?}");
-        }
+        check(4, text.as_bytes(), false);
+    }
+    check(8, b"    ....\"/>\n\0\0\0\0", false);
+    check(8, b"    ........!/>\n\0\0\0\0", false);
+    for text in ["    .... />\n\0\0\0\0", "    ....(/>\n\0\0\0\0"] {
+        check(4, text.as_bytes(), true);
+        check(8, text.as_bytes(), true);
     }
 }
 
 #[test]
 fn what_stands_beside_a_text_is_a_pointer() {
     let pointer = "\"/>\n";
-    let contents: [Vec<u8>; 8] = [
+    let contents: [Vec<u8>; 7] = [
         pointer.into(),
-        // Behind a text, before one, between two with their NULs, and between two of which one is short.
-        format!("a text without end..{pointer}").into_bytes(),
         format!("{pointer}a text that is long enough").into_bytes(),
+        // Between two with their NULs; behind a short one; before what is no text.
         format!("a name \0{pointer}and another").into_bytes(),
-        format!("a name..{pointer}text\0...").into_bytes(),
         format!("\0\0\0\0text{pointer}and another").into_bytes(),
         format!("a name..{pointer}text\x01\x7f\u{80}").into_bytes(),
-        // Pointers one beside the other; and in a structure, every third word.
+        // Pointers one beside the other; and in a structure, every second word.
         words(&[0x0a3e_2f20, 0x0a3e_2f30, 0x0a3e_2f40, 0x0a3e_2f50, 0x0a3e_2f60, 0x0a3e_2f70, 0x0a3e_2f20]),
+        words(&[0x0a3e_2f20, 0x2020_2020, 0x0a3e_2f30, 0x2020_2020, 0x0a3e_2f40, 0x2020_2020, 0x0a3e_2f50]),
     ];
     for content in contents {
-        for place in [Place::Chunk, Place::Extent, Place::Roots] {
-            assert!(holds(place, &content), "{:?} in {place:?}", String::from_utf8_lossy(&content));
-        }
+        check(4, &content, true);
     }
-    let structures =
-        words(&[0x0a3e_2f20, 0x2020_2020, 0x0a3e_2f30, 0x2020_2020, 0x0a3e_2f40, 0x2020_2020, 0x0a3e_2f50]);
-    assert!(holds(Place::Chunk, &structures));
+    check(8, b"\"/>\n\0\0\0\0", true);
+    check(8, b"a name \0\"/>\n\0\0\0\0", true);
+    check(8, b"a name..\"/>\n\0\0\0\0", false);
 }
