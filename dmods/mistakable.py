@@ -113,9 +113,10 @@ def cache_sizes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]])
 
 
 def stack_sizes(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
-    """(address, value) of words of modules' data that look like pointers into ``owned`` and may be the stack size of a
-    ``struct pthread_attr`` (nptl/internaltypes.h; glibc has one with what RLIMIT_STACK says): it stands behind
-    ``guardsize``, a page, and ``stackaddr``, 0."""
+    """(address, value) of words that look like pointers into ``owned`` and may be the size of a stack. In modules' data
+    of a ``struct pthread_attr`` (nptl/internaltypes.h; glibc has one with what RLIMIT_STACK says): behind
+    ``guardsize``, a page, and ``stackaddr``, 0. On a stack its own (clone_internal.c: struct clone_args): before or
+    behind the page where it begins, and it ends above."""
     low, word = Ranges(owned.within(0, _LOW)), target.arch.word
     if not low:
         return
@@ -123,6 +124,11 @@ def stack_sizes(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
         value = _word(target, at + 2 * word)
         if value in low and value % guard == 0 and not _word(target, at + word):
             yield at + 2 * word, value
+    for sp, end in Ranges(running_stacks(target)):
+        for at, size in _lookalikes(target, [(sp, end)], low):
+            for start in (_word(target, at - word), _word(target, at + word)):
+                if start % _PAGES[0] == 0 and 0 < start <= sp and at < start + size <= end:
+                    yield at, size
 
 
 def version_hashes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -186,7 +186,7 @@ def test_hashes_of_symbol_versions(userland: str) -> None:
 
 @dataclass
 class Running:
-    """As much of a Target as halves() asks for: one thread, whose stack pointer is at its fourth word."""
+    """As much of a Target as halves() and stack_sizes() ask for: one thread, its stack pointer at the fourth word."""
 
     words: Sequence[int]
     start: int = 0x7FFD00000000
@@ -199,8 +199,21 @@ class Running:
         size = 8 * len(self.words)
         return [AddressRange(self.start, self.start + size, "rw-", None, 0, size)]
 
+    def modules(self) -> list[Module]:
+        return []
+
     def threads(self) -> list[Thread]:
         return [Thread(1, {"rsp": self.start + 24})]
+
+
+def test_the_size_of_a_stack_beside_its_beginning() -> None:
+    start = Running([]).start
+    # Below sp; it ends above the word; at it; above; above; beyond the mapping; the address is that of no page.
+    words = [0x60, start, 0, 0x60, start, 0x28, 0, start, 0x60, 0, 0x68, start, 0, 0, start, 0x2000, start + 8, 0x60]
+    target: Any = Running(words)
+    found = list(mistakable.stack_sizes(target, Ranges([(0x20, 0x3000)])))
+    assert found == [(start + 8 * index, words[index]) for index in (3, 8, 10)]
+    assert list(mistakable.stack_sizes(target, Ranges([(0x64, 0x3000)]))) == [(start + 80, 0x68)]
 
 
 def test_an_int_over_half_of_a_pointer() -> None:
