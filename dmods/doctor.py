@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 
 from dmods.debuggers import find_drgn, install_drgn
 from dmods.link import FOR_GDB, ROOT
-from dmods.run import LIBRARY
+from dmods.run import LIBRARY, leaves_no_core
 
 _PATIENCE = 60  # seconds for a debugger to start
 
@@ -157,7 +157,7 @@ def _dumping() -> Iterator[Finding]:
     unlimited = "ulimit -c unlimited, in the shell that starts the program"
     if soft == resource.RLIM_INFINITY:
         yield Finding("core size limit", "none")
-    elif soft == 0 and not pattern.startswith("|"):  # a program that takes cores is given them whatever the limit
+    elif leaves_no_core(pattern):
         yield Finding("core size limit", "0: programs started from here leave no core", unlimited)
     else:
         yield Finding("core size limit", f"{soft} bytes", "" if pattern.startswith("|") else unlimited)

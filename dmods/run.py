@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import shutil
+import sys
 from collections.abc import Sequence
 
 from dmods.elf import MAGIC, PT_INTERP, parse
@@ -40,10 +42,27 @@ def run(words: Sequence[str]) -> int:
         raise UsageError("there is no program to start", USAGE)
     program = _program(command[0])
     environment = {**os.environ, "DMODS_AUDIT": _understood(args.audit), "LD_PRELOAD": _preload()}
+    _warn()
     try:
         os.execve(program, command, environment)
     except OSError as error:
         raise UserError(f"{program} cannot be started: {error.strerror}", USAGE) from error
+
+
+def _warn() -> None:
+    try:
+        with open("/proc/sys/kernel/core_pattern") as file:
+            in_vain = leaves_no_core(file.read())
+    except OSError:
+        return
+    if in_vain:
+        print("dmods: should it crash, it leaves no core: `ulimit -c unlimited` first, or gcore it", file=sys.stderr)
+
+
+def leaves_no_core(pattern: str) -> bool:
+    """Whether a program that is started from here leaves no core when it dies, where ``pattern`` is core_pattern: one
+    that begins with "|" names a program that is given cores whatever the limit (core(5))."""
+    return resource.getrlimit(resource.RLIMIT_CORE)[0] == 0 and not pattern.startswith("|")
 
 
 def _understood(words: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dmods.run import LIBRARY
+from dmods.run import LIBRARY, leaves_no_core
+from fixtures.cores import check_core_pattern
 
 
 def run(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
@@ -30,6 +32,17 @@ def test_words(words: list[str]) -> None:
 def test_arguments_are_the_programs() -> None:
     assert run("--", "echo", "--audit", "x", "--", "-h").stdout == "--audit x -- -h\n"
     assert run("echo", "-n", "--", "a").stdout == "-- a"
+
+
+def test_a_limit_that_leaves_no_core_is_told() -> None:
+    def limited(most: int) -> str:
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        return run("true", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (most, hard))).stderr
+
+    check_core_pattern()  # it is no pipe
+    assert not leaves_no_core("|/usr/lib/systemd/systemd-coredump %P")
+    assert limited(0) == "dmods: should it crash, it leaves no core: `ulimit -c unlimited` first, or gcore it\n"
+    assert limited(1 << 20) == ""
 
 
 def test_what_was_preloaded_stays(tmp_path: Path) -> None:
