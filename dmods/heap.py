@@ -14,6 +14,7 @@ from typing import Callable, Optional
 from dmods import _engine, allocators, mistakable, runtimes
 from dmods import records as allocation_records
 from dmods.glibc import bins, caches, runs
+from dmods.glibc.arenas import sizes_kept
 from dmods.jemalloc import heap as jemalloc
 from dmods.jemalloc.find import breaks
 from dmods.jemalloc.heap import is_arena
@@ -263,8 +264,9 @@ class ProcessHeap:
     def _root_ranges(self) -> list[tuple[int, int]]:
         """The roots without glibc's random numbers, which on 32-bit machines often look like pointers: ``tcache_key``
         in its data, and its guards anywhere. (Many keys are found in free blocks; only one that leads to a block is
-        worth the search.) And without jemalloc's notes of the program's break, halves of pointers on the stacks, and
-        sizes of stacks: these are told from pointers by not leading to where a block begins."""
+        worth the search.) And without jemalloc's notes of the program's break, malloc's own of sizes, halves of
+        pointers on the stacks, and sizes of stacks: these are told from pointers by not leading to where a block
+        begins."""
         keys = [key for key in self.caches.keys if key not in self.caches.tcaches]
         main = [(max(0, arena.address - _LIBC_DATA), arena.end + _LIBC_DATA) for arena in self.arenas if arena.main]
         libcs = Ranges(main)
@@ -277,6 +279,7 @@ class ProcessHeap:
                 found = self._pointers(where, [(number, number + 1)], _MOST_NUMBERS)[0]
                 hidden.extend((address, address + self.words.size) for address in found)
         numbers = [breaks(self.words, one) for one in self.jemallocs]
+        numbers += [sizes_kept(self.words, one.parameters) for one in self.layout.mallocs if one.parameters is not None]
         numbers += [mistakable.halves(self.target, self.owned), mistakable.stack_sizes(self.target, self.owned)]
         for address, value in chain(*numbers):
             if (row := self.index.find(value)) is not None and row[0] != value:

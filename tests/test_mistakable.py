@@ -19,9 +19,11 @@ from dmods._engine import Image
 from dmods.arch import I386, X86_64
 from dmods.corefile import CoreFile
 from dmods.corenotes import AT_BASE
+from dmods.glibc.arenas import sizes_kept
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Module, Thread
 from fixtures import cores, judge
+from tests.corekit import HERE, compile_c, kernel_core
 
 EVERYWHERE = Ranges([(0, 1 << 32)])
 
@@ -228,6 +230,20 @@ def test_an_int_over_half_of_a_pointer() -> None:
     assert list(mistakable.halves(target, Ranges([(at + 8, at + 0x10000)]))) == []
     assert list(mistakable.halves(target, Ranges([(at, at + 0x10000)]))) == []  # nothing lies across it
     assert list(mistakable.halves(target, Ranges([(0, 1 << 64)]))) == []  # of 2^32 of them the first are looked for
+
+
+def test_what_malloc_keeps_of_sizes(tmp_path: Path) -> None:
+    program = compile_c(HERE / "sizes_kept.c", tmp_path / "sizes_kept", "-no-pie", "-fno-pie")
+    target = CoreFile(str(kernel_core(program, tmp_path)))
+    heap = heaps.of(target)
+    heap.leaks()
+    (leaked,) = heap.blocks(heaps.DIRECT)
+    assert leaked.size == 20008
+    (parameters,) = (one.parameters for one in heap.layout.mallocs)
+    assert parameters is not None
+    (held,) = [at for at, value in sizes_kept(heap.words, parameters) if leaked.address <= value < leaked.end]
+    symbol = target.symbol_at(held)
+    assert symbol is None or symbol.name == "mp_"
 
 
 #: randtbl[1] (stdlib/random.c), which no call of random() has changed yet.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
 from dmods import _engine
+from dmods.elf import PAGE
 from dmods.target import AddressRange
 from dmods.words import GRANULE, Words
 
@@ -16,6 +17,7 @@ MOST_ARENAS = 65536
 NONCONTIGUOUS = 2  # NONCONTIGUOUS_BIT of malloc_state.flags
 
 _NEIGHBOURHOOD = 64 << 10
+_SETTINGS = 16  # words: at least as many as mp_ has before sbrk_base
 
 # A heap is aligned to HEAP_MAX_SIZE: 2 * DEFAULT_MMAP_THRESHOLD_MAX (64 MiB, or 1 MiB where words have 4 bytes); with
 # the tunable glibc.malloc.hugetlb of 2.35 to 2.42 it is four huge pages.
@@ -67,8 +69,9 @@ class Arena:
 
 @dataclass(frozen=True)
 class Parameters:
-    """``mp_`` as far as it says what the process mapped chunk by chunk."""
+    """``mp_`` as far as it says what the process mapped chunk by chunk. ``address`` is that of ``sbrk_base``."""
 
+    address: int
     n_mmaps: int
     mmapped_mem: int
     max_n_mmaps: int
@@ -348,15 +351,25 @@ def find_parameters(words: Words, where: AddressRange, main: Arena) -> Optional[
         base = main.top + (top_size & ~7) - main.system_mem
     best: Optional[tuple[int, Parameters]] = None
     for i in range(8, count - 4):
-        for score, parameters in _parameters_at(words, data, raw, i, base):
+        for score, fields in _parameters_at(words, data, raw, i, base):
             if best is None or score > best[0]:
-                best = (score, parameters)
+                best = (score, Parameters(start + i * words.size, *fields))
     return best[1] if best else None
+
+
+def sizes_kept(words: Words, parameters: Parameters) -> Iterator[tuple[int, int]]:
+    """(address, value) of the words of ``mp_`` that may be sizes in whole pages: mmap_threshold and trim_threshold,
+    which follow the largest mapped chunk that was freed, and the bytes that are and were mapped."""
+    for at in range(parameters.address - _SETTINGS * words.size, parameters.address, words.size):
+        value = words.at(at)
+        if value and value % PAGE == 0:
+            yield at, value
 
 
 def _parameters_at(
     words: Words, data: Sequence[int], raw: bytes, i: int, base: Optional[int]
-) -> Iterable[tuple[int, Parameters]]:
+) -> Iterable[tuple[int, tuple[int, ...]]]:
+    """How much speaks for it, and the fields of Parameters behind ``address``."""
     mapped, most_mapped, sbrk_base = data[i - 2], data[i - 1], data[i]
     bins, limit, fill = data[i + 1], data[i + 2], data[i + 3]
     tcache = 1 <= bins <= 128 and 8 <= limit <= 1 << 23 and fill <= 0xFFFF
@@ -377,4 +390,4 @@ def _parameters_at(
         default_limit = n_mmaps_max == 65536
         score = 4 * known + 2 * default_limit + tcache + (bins == 64)
         if score >= 3:
-            yield score, Parameters(n_mmaps, mapped, max_n_mmaps, most_mapped, sbrk_base)
+            yield score, (n_mmaps, mapped, max_n_mmaps, most_mapped, sbrk_base)
