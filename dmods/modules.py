@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from dmods.corenotes import AT_ENTRY, AT_PHDR, AT_PHNUM, FileMapping
-from dmods.elf import MAGIC, PF_X, PT_LOAD, Elf, Read, build_id, page_down, page_up, parse, read_segments
-from dmods.errors import CorruptError, TruncatedError
+from dmods.elf import MAGIC, PF_W, PF_X, PT_LOAD, Elf, Read, build_id, page_down, page_up, parse, read_segments
+from dmods.errors import CorruptError, DmodsError, TruncatedError
 from dmods.linkmap import Linked, bias_of, walk
 from dmods.localfiles import LocalFile, LocalFiles, was_deleted
-from dmods.target import AddressRange, Module
+from dmods.target import AddressRange, Module, Target
 
 VDSO = "[vdso]"
 # More are not believed. Each takes some kilobytes, and programs have hundreds.
@@ -254,3 +254,20 @@ def as_mapped_files(
             if 0 <= start < end < 1 << 64:
                 found.append(FileMapping(start, end, page_down(load.offset), name))
     return sorted(set(found))
+
+
+def writable_segments(target: Target) -> Iterator[tuple[int, int]]:
+    """Of every module. PT_GNU_RELRO is a part of one that the dynamic linker makes read-only when constructors' turn
+    comes; a program may do so with others of its data."""
+    for module in target.modules():
+
+        def at(offset: int, size: int, start: int = module.start) -> bytes:
+            return target.image().read(start + offset, size)
+
+        try:
+            header = parse(at, module.name)
+        except DmodsError:
+            continue
+        for segment in header.segments:
+            if segment.type == PT_LOAD and segment.flags & PF_W:
+                yield segment.vaddr + module.bias, segment.vaddr + module.bias + segment.memsz

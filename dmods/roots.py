@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dmods import _engine, elf, mistakable
-from dmods.errors import DmodsError
-from dmods.modules import VDSO
+from dmods import _engine, mistakable
+from dmods.modules import VDSO, writable_segments
 from dmods.ranges import Ranges
 from dmods.records import Records
 from dmods.target import AddressRange, Target, Thread, address_ranges
@@ -85,7 +84,7 @@ def _is_empty(target: Target, sp: int, end: int) -> bool:
 def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
     """Readable memory that can hold a pointer which the program wrote."""
     from_files, left_out = 0, 0
-    written = Ranges(_writable_segments(target))
+    written = Ranges(writable_segments(target))
     kernels = {
         module.start for module in target.modules() if module.path == VDSO
     }  # code and tables, never the program's
@@ -109,23 +108,6 @@ def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
         notes.append(
             f"{left_out} bytes of shared file mappings that are not in the core were not searched for pointers"
         )
-
-
-def _writable_segments(target: Target) -> Iterator[tuple[int, int]]:
-    """Of every module. PT_GNU_RELRO is a part of one that the dynamic linker makes read-only when constructors' turn
-    comes; a program may do so with others of its data."""
-    for module in target.modules():
-
-        def at(offset: int, size: int, start: int = module.start) -> bytes:
-            return target.image().read(start + offset, size)
-
-        try:
-            header = elf.parse(at, module.name)
-        except DmodsError:
-            continue
-        for segment in header.segments:
-            if segment.type == elf.PT_LOAD and segment.flags & elf.PF_W:
-                yield segment.vaddr + module.bias, segment.vaddr + module.bias + segment.memsz
 
 
 def _dead_stacks(target: Target, stacks: Iterable[ThreadStack], notes: list[str]) -> Iterator[tuple[int, int]]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from dmods import _engine
-from dmods.elf import MAGIC, PAGE
+from dmods.elf import MAGIC, PAGE, page_up
 from dmods.jemalloc.layouts import LAYOUTS, Layout
 from dmods.kept import kept
+from dmods.modules import writable_segments
 from dmods.ranges import Ranges
 from dmods.target import AddressRange, Module, Target
 from dmods.words import Words
@@ -108,13 +109,15 @@ def _shape(layout: Layout) -> tuple[Hashable, ...]:
 
 
 def _module_data(target: Target) -> Iterator[tuple[int, int]]:
-    """The writable memory of each module, its .bss included: stretches of mappings without a gap."""
-    image, modules = target.image(), target.modules()
+    """The writable memory of each module, its .bss included: stretches of mappings without a gap, as far as its program
+    headers say. (The program's break begins at the end of its .bss, unless the kernel draws by lot.)"""
+    image, modules, segments = target.image(), target.modules(), Ranges(writable_segments(target))
     paths = {module.path for module in modules}
     stretch: Optional[list[int]] = None
     for mapping in target.mappings():
         if stretch is not None and mapping.start == stretch[1] and "w" in mapping.flags and mapping.path is None:
-            stretch[1] = mapping.end
+            known = [page_up(end) for _start, end in segments.within(stretch[0], mapping.end)]
+            stretch[1] = max(stretch[1], min([mapping.end, *known[-1:]]))
             continue
         if stretch is not None:
             yield stretch[0], stretch[1]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from dmods import heap as heaps
 from dmods._engine import Image
+from dmods.corefile import CoreFile
 from dmods.jemalloc import find
+from dmods.ranges import Ranges
 from dmods.target import AddressRange, Module
+from tests.corekit import HERE, compile_c, kernel_core
 
 START, SIZE = 0x7F0000000000, 0x1000
 
@@ -50,3 +56,19 @@ def test_what_belongs_to_no_module_is_not_looked_through() -> None:
 def test_a_file_that_may_be_a_module_is() -> None:
     assert looked_through(b"\x7fELF") == [(1, 3), (4, 5), (5, 6)]
     assert looked_through(b"") == [(1, 3), (4, 5), (5, 6)]
+
+
+def test_a_heap_right_behind_a_modules_data_is_not_looked_through(tmp_path: Path) -> None:
+    """Where the kernel does not draw by lot, the program's break begins at the end of its .bss."""
+    program = compile_c(HERE / "sizes_kept.c", tmp_path / "sizes_kept", "-no-pie", "-fno-pie")
+    setarch = shutil.which("setarch")
+    assert setarch is not None
+    target = CoreFile(str(kernel_core(Path(setarch), tmp_path, "-R", str(program))))
+    start = heaps.of(target).layout.runs[0][0]
+    heap = next(mapping for mapping in target.mappings() if start in mapping)
+    assert any(mapping.end == heap.start for mapping in target.mappings())
+    data = Ranges(find._module_data(target))
+    assert start not in data
+    for symbol in ("main_arena", "_IO_2_1_stdout_"):
+        found = target.lookup(symbol)
+        assert found is None or found.address in data
