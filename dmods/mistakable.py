@@ -10,7 +10,6 @@ import os
 import re
 import struct
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Optional
@@ -18,7 +17,7 @@ from typing import Optional
 from dmods._engine import find_pointers
 from dmods.corenotes import AT_BASE, AT_EXECFN, AT_RANDOM
 from dmods.ranges import Ranges
-from dmods.rows import firsts
+from dmods.rows import at_or_before
 from dmods.target import AddressRange, Target
 
 _RANDOM_BYTES = 16
@@ -124,11 +123,12 @@ def stack_sizes(target: Target, owned: Ranges) -> Iterator[tuple[int, int]]:
         value = _word(target, at + 2 * word)
         if value in low and value % guard == 0 and not _word(target, at + word):
             yield at + 2 * word, value
-    for sp, end in Ranges(running_stacks(target)):
-        for at, size in _lookalikes(target, [(sp, end)], low):
-            for start in (_word(target, at - word), _word(target, at + word)):
-                if start % _PAGES[0] == 0 and 0 < start <= sp and at < start + size <= end:
-                    yield at, size
+    mappings = target.mappings()
+    for at, size in _lookalikes(target, list(Ranges(running_stacks(target))), low):
+        stack = mappings[at_or_before(mappings, at)]
+        for start in (_word(target, at - word), _word(target, at + word)):
+            if start % _PAGES[0] == 0 and stack.start <= start < at < start + size <= stack.end:
+                yield at, size
 
 
 def version_hashes(target: Target, owned: Ranges, roots: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -194,10 +194,9 @@ def _data(target: Target, name: str = "") -> Iterator[tuple[int, int]]:
 def running_stacks(target: Target) -> Iterator[tuple[int, int]]:
     """Of each thread, its stack pointer and where the mapping ends that it lies in; not where that is not dumped."""
     mappings = target.mappings()
-    starts = firsts(mappings)
     for thread in target.threads():
         sp = thread.registers.get(target.arch.sp, 0)
-        index = bisect_right(starts, sp) - 1
+        index = at_or_before(mappings, sp)
         if index >= 0 and sp in mappings[index] and mappings[index].dumped:
             yield sp, mappings[index].end
 
