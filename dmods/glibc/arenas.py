@@ -153,7 +153,7 @@ def _sound_bins(words: Words, bins: int) -> int:
 def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Optional[Malloc]:
     size = words.size
     ring, closed = _ring(words, bins)
-    begins = [address for address in ring if bins - 32 * size <= address < bins]
+    begins = [address for address in ring if bins - 32 * size <= address <= bins - min(_header_words(size))]
     address = begins[0] if begins else None
     malloc = Malloc([])
     if address is None:

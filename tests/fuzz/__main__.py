@@ -99,9 +99,9 @@ class Tally:
         with self._lock:
             self.cores += 1
             self.runs += verdict.runs
-            new = [one for one in verdict.findings if one.place not in self.seen]
-            self.seen.update((one.place, one) for one in new)
-            return new
+            new = {one.place: one for one in verdict.findings if one.place not in self.seen}
+            self.seen.update(new)
+            return list(new.values())
 
 
 def fuzz(plan: Plan, jobs: int) -> int:

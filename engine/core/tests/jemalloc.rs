@@ -178,19 +178,25 @@ fn blocks_sizes_and_marking_are_those_of_the_made_up_heap() {
     }
 }
 
-/// A program's own table of pointers, to memory that nobody has written to, lies before the root.
+/// A program's own table of pointers, to memory that nobody has written to, lies before the root, and another one behind it.
 #[test]
-fn a_tree_is_found_behind_a_million_pointers_to_nothing() {
+fn a_tree_is_found_between_a_million_pointers_to_nothing() {
     const OWN: u64 = 0x8000_0000;
     const POINTERS: u64 = 1 << 20;
     const BLANK: u64 = 0x10_0000_0000;
     let layout = Layout { levels: vec![18, 18], ..layout() };
     let root = OWN + 8 * POINTERS;
     let (leaf, edata, heap) = (RECORDS + 4096, RECORDS, 0x7f00_1234_5000u64);
-    let mut data = vec![0u8; 8 * POINTERS as usize + (8 << 18)];
+    let end = root + (8 << 18);
+    let mut data = vec![0u8; 2 * 8 * POINTERS as usize + (8 << 18)];
     let mut put = |at: u64, word: u64| data[(at - OWN) as usize..][..8].copy_from_slice(&word.to_le_bytes());
     for i in 0..POINTERS {
         put(OWN + 8 * i, BLANK + 64 * (i % (1 << 18)));
+        put(end + 8 * i, BLANK + 64 * (i % (1 << 18)));
+    }
+    // Leaves of memory that was given back.
+    for i in 0..16000 {
+        put(root + 8 * (1000 + i), BLANK + 64 * i);
     }
     put(root + 8 * (heap >> 30), leaf);
     let mut records = vec![0u8; 4096 + (8 << 18)];
@@ -204,9 +210,8 @@ fn a_tree_is_found_behind_a_million_pointers_to_nothing() {
         source: Source::Bytes(data.into()),
     });
     let image = Image::new(&[], segments.to_vec()).expect("no files");
-    let end = root + (8 << 18);
     let (control, started) = (Control::default(), Instant::now());
-    assert_eq!(jemalloc::find(&image, &[(OWN, end)], &layout, &control), [(root, 1)]);
+    assert_eq!(jemalloc::find(&image, &[(OWN, end + 8 * POINTERS)], &layout, &control), [(root, 1)]);
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 

@@ -7,7 +7,7 @@ use crate::heap::find::{userland, TOP};
 use crate::heap::window::Window;
 use crate::heap::Control;
 use crate::image::Image;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Bytes that are read at once of a module's data; and of what may be a table.
 const BLOCK: usize = 1 << 18;
@@ -18,24 +18,60 @@ const STEP: u64 = 256;
 const VOTERS: usize = 64;
 const BUDGET: u64 = 1 << 30;
 
+/// As much of the address space is believed to be in one jemalloc, and to have so many slots of a root in use at least: the rest of it is
+/// zero.
+const MOST_SPACE: u64 = 1 << 44;
+const MOST_SLOTS: u64 = 64;
+
 /// Places where the root of a radix tree may be, with how many entries of its leaves led back to their own page; most first. A root lies
-/// in a module's data and is as large as `layout` says, so smaller ranges are passed over.
+/// in a module's data and is as large as `layout` says, and mostly zero: what cannot be a part of one is passed over.
 pub fn find(image: &Image, ranges: &[(u64, u64)], layout: &Layout, control: &Control) -> Vec<(u64, u64)> {
     let size = layout.table(0);
+    let below: u32 = layout.levels[1..].iter().sum();
+    let most = MOST_SLOTS.max(MOST_SPACE.checked_shr(layout.page + below).unwrap_or(0));
     let window = Window::new(image);
     let mut search = Search { image, layout, window, budget: BUDGET, blank: BTreeMap::new(), votes: HashMap::new() };
     let mut seen: HashSet<u64> = HashSet::new();
-    for (start, end) in userland(ranges).filter(|(start, end)| end - start >= size) {
+    let wide = userland(ranges).filter(|(start, end)| end - start >= size);
+    let sparse: Vec<(u64, u64)> =
+        wide.flat_map(|(start, end)| sparse(image, start, end, size, most as usize)).collect();
+    for &(start, end) in &sparse {
         each_word(image, start, end, BLOCK, |at, table| {
             if is_table(table) && search.budget > 0 && seen.insert(table) {
                 search.taste(at, table, 1, 0, &mut { VOTERS });
             }
             !control.cancelled()
         });
-        search.votes.retain(|&root, _| ranges.iter().any(|r| r.0 <= root && root.saturating_add(size) <= r.1));
+        search.votes.retain(|&root, _| sparse.iter().any(|r| r.0 <= root && root.saturating_add(size) <= r.1));
     }
     let mut found: Vec<(u64, u64)> = search.votes.into_iter().collect();
     found.sort_by_key(|&(root, votes)| (std::cmp::Reverse(votes), root));
+    found
+}
+
+/// The parts of `[start, end)` in which every word lies in a stretch of at least `size` bytes of which `most` words at most are not zero.
+fn sparse(image: &Image, start: u64, end: u64, size: u64, most: usize) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    let mut stretch = |from: u64, to: u64| {
+        if to.saturating_sub(from) >= size {
+            match found.last_mut() {
+                Some(last) if from <= last.1 => last.1 = to,
+                _ => found.push((from, to)),
+            }
+        }
+    };
+    // Where the last words are that are not zero: one more than a stretch may have.
+    let mut recent = VecDeque::with_capacity(most + 1);
+    let mut from = start;
+    each_word(image, start, end, BLOCK, |at, _word| {
+        if recent.len() == most {
+            stretch(from, at);
+            from = recent.pop_front().map_or(at, |first: u64| first + 8);
+        }
+        recent.push_back(at);
+        true
+    });
+    stretch(from, end);
     found
 }
 
