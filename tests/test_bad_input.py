@@ -126,7 +126,7 @@ def test_truncated_at_any_byte(tmp_path: Path) -> None:
         for length in lengths:
             recipe = Recipe("kernel", keep=length / victim.fields.size)
             victim.damage(recipe)
-            found = worker.judge(recipe, victim.core, None)
+            found = worker.judge(recipe, victim.core, None).findings
             assert not found, f"cut at {length}: {found[0].command}: {found[0].trace}"
             victim.mend(recipe)
     for length in (64 + 3 * 56, victim.fields.size // 3, victim.fields.size - 1):
