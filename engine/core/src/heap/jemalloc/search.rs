@@ -60,8 +60,8 @@ fn sparse(image: &Image, start: u64, end: u64, size: u64, most: usize) -> Vec<(u
             }
         }
     };
-    // Where the last words are that are not zero: one more than a stretch may have.
-    let mut recent = VecDeque::with_capacity(most + 1);
+    // Where the words since `from` are that are not zero: as many as a stretch may have.
+    let mut recent = VecDeque::with_capacity(most);
     let mut from = start;
     each_word(image, start, end, BLOCK, |at, _word| {
         if recent.len() == most {
