@@ -1,5 +1,4 @@
-/* Time, as cheap as it comes: the processor's counter where it runs at one rate on all cores, else CLOCK_MONOTONIC. */
-#include "audit.h"
+#include "clock.h"
 
 #include <time.h>
 #if defined __x86_64__
@@ -20,14 +19,14 @@ static bool counter_is_steady(void) {
     /* "Invariant TSC" (Intel SDM volume 3, 18.17.1; AMD APM volume 3, CPUID Fn8000_0007) */
     return __get_cpuid(0x80000007, &a, &b, &c, &d) && d & 1u << 8;
 #elif defined __aarch64__
-    return true; /* the generic timer is (Arm ARM, D12) */
+    return true; /* the generic timer always is (Arm ARM, D12) */
 #else
     return false;
 #endif
 }
 
-/* The counter between two looks at the clock: of three tries, the one that was interrupted least. */
-static struct dmods_audit_moment moment(void) {
+/* Read all clocks at the same moment: the fastest of three tries, which was not interrupted in between. */
+static struct dmods_audit_moment moment_now(void) {
     struct dmods_audit_moment best = {0, 0, 0};
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 3; i++) {
@@ -45,26 +44,26 @@ static struct dmods_audit_moment moment(void) {
 void clock_start(void) {
     settings.tsc = counter_is_steady();
     root.clock.kind = settings.tsc ? DMODS_AUDIT_CLOCK_TICKS : DMODS_AUDIT_CLOCK_MONOTONIC;
-    struct dmods_audit_moment now = moment();
+    struct dmods_audit_moment now = moment_now();
     root.clock.start = now;
-    /* Two moments tell the rate; let them be a little apart, even if nothing else happens. */
+    /* Readers compute the rate from two moments, so the second one must be a little later than the first. */
     while (clock_slow_ticks() - now.monotonic < 20000)
         ;
-    root.clock.latest[0] = root.clock.latest[1] = moment();
+    root.clock.latest[0] = root.clock.latest[1] = moment_now();
     settings.start_ticks = now.ticks;
     uint64_t apart = root.clock.latest[0].ticks - now.ticks;
-    atomic_store(&settings.next_moment, now.ticks + 4 * apart);
+    atomic_store(&settings.next_calibration, now.ticks + 4 * apart);
 }
 
-/* The rate gets more exact as the moments move apart: each is taken an eighth later than the one before, so whatever a
- * record says lies at most that far beyond what was measured. */
-void clock_moment(uint64_t now) {
+/* The rate becomes more exact as the moments move apart. Each is taken when the run time has grown by an eighth, so no
+ * record lies further than that beyond the last moment. */
+void clock_calibrate(uint64_t now) {
     static _Atomic int busy;
     if (atomic_exchange(&busy, 1))
         return;
     uint64_t next = (root.clock.latest_index + 1) & 1;
-    root.clock.latest[next] = moment();
+    root.clock.latest[next] = moment_now();
     __atomic_store_n(&root.clock.latest_index, next, __ATOMIC_RELEASE);
-    atomic_store(&settings.next_moment, now + (now - settings.start_ticks) / 8);
+    atomic_store(&settings.next_calibration, now + (now - settings.start_ticks) / 8);
     atomic_store(&busy, 0);
 }

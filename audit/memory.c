@@ -1,5 +1,4 @@
-/* The auditor's own memory: mapped, never from the allocator it audits, and listed in root.ranges. */
-#include "audit.h"
+#include "memory.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -17,8 +16,8 @@ struct lock memory_lock, stacks_lock;
 
 static void add_figure(uint64_t *figure, uint64_t by) { __atomic_fetch_add(figure, by, __ATOMIC_RELAXED); }
 
-/* Locks are held for microseconds, by threads that run; but a holder may have lost its processor, or, after a bare
- * clone() that ran no fork handler, may not exist in this process at all. */
+/* A thread holds a lock for microseconds. It can lose its processor meanwhile. After a clone() without fork handlers
+ * the thread that holds the lock may not exist in this process. */
 void lock(struct lock *lock) {
     for (unsigned tries = 0;; tries++) {
         int free = 0;
@@ -29,7 +28,7 @@ void lock(struct lock *lock) {
         sched_yield();
         if (tries % 1000 == 0 && (uint32_t)getpid() != root.pid) {
             root.pid = (uint32_t)getpid();
-            return; /* it is ours now: the holder stayed in the parent */
+            return; /* the thread that held the lock stayed in the parent, so the lock is free here */
         }
     }
 }
@@ -54,7 +53,7 @@ static bool merge(uintptr_t start, uintptr_t end, uint32_t kind) {
     return false;
 }
 
-/* The lock is held, or nobody else runs yet. */
+/* The caller holds the lock, or no other thread runs yet. */
 static bool list(uintptr_t start, uintptr_t end, enum dmods_audit_range_kind kind) {
     root.ranges.entries = (uintptr_t)ranges;
     root.ranges.entry_size = sizeof ranges[0];
@@ -73,7 +72,6 @@ void own_range(uintptr_t start, uintptr_t end, enum dmods_audit_range_kind kind)
     unlock(&memory_lock);
 }
 
-/* Zeroed pages; NULL where there are none, or the list of ranges is full. errno is the program's and stays. */
 void *own_memory(size_t size, enum dmods_audit_range_kind kind) {
     int saved = errno;
     size = (size + 4095) & ~(size_t)4095;
@@ -82,7 +80,7 @@ void *own_memory(size_t size, enum dmods_audit_range_kind kind) {
         errno = saved;
         return NULL;
     }
-    /* Tables are touched where the heap is, not as a whole. */
+    /* Only the parts of a table that belong to used parts of the heap are touched. Huge pages would cost memory. */
     madvise(p, size, MADV_NOHUGEPAGE);
 #ifdef PR_SET_VMA
     prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, p, size, "dmods audit");
@@ -100,7 +98,6 @@ void *own_memory(size_t size, enum dmods_audit_range_kind kind) {
     return p;
 }
 
-/* The entry's address, its chunk made if need be; NULL where the table ends or there is no memory. */
 void *table_entry(struct dmods_audit_table *table, uint64_t index, enum dmods_audit_range_kind kind) {
     uint64_t chunk = index >> table->chunk_shift;
     if (chunk >= table->chunk_count)
@@ -113,23 +110,16 @@ void *table_entry(struct dmods_audit_table *table, uint64_t index, enum dmods_au
         if (made == 0)
             return NULL;
         if (atomic_compare_exchange_strong(place, &entries, made))
-            entries = made; /* else another thread was first, and what we mapped stays untouched: it costs no memory */
+            entries = made; /* else another thread was faster; our pages stay untouched and cost no memory */
     }
     return (void *)(entries + (index & ((1ull << table->chunk_shift) - 1)) * table->entry_size);
 }
 
-/* Whether 8 bytes can be read there. The kernel reads the signal set before it looks at `how`, which is none: EFAULT if
- * it cannot, EINVAL if it can (kernel/signal.c, rt_sigprocmask), and nothing has happened. */
+/* The kernel copies the signal set before it looks at `how`, which is invalid here. So the error is EFAULT where the
+ * address cannot be read and EINVAL where it can (kernel/signal.c, rt_sigprocmask), and nothing else happens. */
 bool readable(uintptr_t address) {
     int saved = errno;
-    bool can = syscall(SYS_rt_sigprocmask, ~0, address, NULL, 8) == 0 || errno != EFAULT;
+    bool can_read = syscall(SYS_rt_sigprocmask, ~0, address, NULL, 8) == 0 || errno != EFAULT;
     errno = saved;
-    return can;
-}
-
-/* What was recorded stays; nothing more will be. */
-void give_up(const char *why) {
-    strncpy(root.status, why, sizeof root.status - 1);
-    root.state = DMODS_AUDIT_STOPPED;
-    atomic_store(&settings.mode, MODE_OFF);
+    return can_read;
 }

@@ -1,4 +1,4 @@
-"""``dmods NAME core [args]``: every userland command on a bare core, where no debugger is."""
+"""``dmods NAME core [args]``: every command on a core file, without a debugger."""
 
 from __future__ import annotations
 
@@ -9,32 +9,31 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Optional
 
-from dmods import command as commands
-from dmods.command import KERNEL, Argument, Command
+from dmods.cli import drgn_starter, pipeline
+from dmods.cli.frontend import EXE, SYSROOT, Asked, check_sysroot, guard_program, safe_output
+from dmods.cli.verbs import SHELL_VERBS
+from dmods.command import KERNEL, Argument, Command, command_modules, command_names, find_command, load_command
 from dmods.errors import KernelDumpError, UsageError, UserError
-from dmods.frontend import EXE, SYSROOT, check_sysroot, guard_program, safe_output
-from dmods.render import render
+from dmods.output.layout import paragraph, terminal_width
+from dmods.output.render import render
 
 if TYPE_CHECKING:
-    from dmods.corefile import CoreFile
+    from dmods.corefile.target import CoreFile
 
-# Words of the shell's alone: each a module with ``run(words) -> exit status``, SUMMARY and USAGE.
-ALONE = {
-    "run": "dmods.run",
-    "gdb": "dmods.debuggers",
-    "link": "dmods.link",
-    "complete": "dmods.completion",
-}
 USAGE = "usage: dmods NAME core [args]   (`dmods` lists the commands, `dmods help NAME` explains one)"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The exit status: 0 done, 1 cannot, 2 usage, 130 interrupted; a command may have others."""
+    """Run a command line and return the exit status: 0 done, 1 cannot, 2 wrong usage, 130 interrupted.
+
+    A command may have other statuses.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return guard_program(lambda: _run(words), f"this Python ({sys.executable})")
+    asked = Asked()
+    return guard_program(lambda: _run(words, asked), f"this Python ({sys.executable})", asked)
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], asked: Asked) -> int:
     words, options = _options_first(words)
     if not words or words[0] in ("-h", "--help"):
         print(_overview())
@@ -48,32 +47,38 @@ def _run(words: list[str]) -> int:
         if len(words) == 1:
             print(_overview())
             return 0
+        if words[1] == "--man":
+            from dmods.cli import man  # only this needs every command
+
+            man.main()
+            return 0
         words = [words[1], "--help"]
     if words[0] in ("-l", "--long"):
         words = ["dmods", *words]
     name, *rest = words
-    if name in ALONE:
-        status: int = import_module(ALONE[name]).run(rest)
+    if name in SHELL_VERBS:
+        status: int = import_module(SHELL_VERBS[name]).run(rest)
         return status
-    if name.startswith("-") or (name not in commands.names() and os.path.exists(name)):
+    asked.command, asked.json = name, "--json" in rest
+    if name.startswith("-") or (name not in command_names() and os.path.exists(name)):
         given = [word for word in words if os.path.isfile(word)]
         example = f"for example: dmods findleaks {given[-1]}   (`dmods` lists the commands)" if given else USAGE
         raise UsageError(f"the command comes first, not {name}", example)
-    return _command(commands.find(name), [*rest, *options])
+    return _command(find_command(name), [*rest, *options], asked)
 
 
 def _options_first(words: list[str]) -> tuple[list[str], list[str]]:
-    """(the words from the first that is not one of our own options, those options): they may stand before the name
-    too."""
+    """Return the words behind our own options, and those options. They may stand before the command's name."""
     count = 0
     while count < len(words) and words[count].split("=")[0] in ("--exe", "--sysroot"):
         count += 1 if "=" in words[count] else 2
     return words[count:], words[:count]
 
 
-def _command(command: Command, words: Sequence[str]) -> int:
+def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
     if KERNEL in command.requires:
         args = _arguments(command, words)
+        asked.target, asked.json = args.core, args.json
         try:
             core = _target(args)
         except KernelDumpError:
@@ -84,8 +89,13 @@ def _command(command: Command, words: Sequence[str]) -> int:
         )
     try:
         args = _arguments(command, words)
+        asked.target, asked.json = args.core, args.json
         target = _target(args) if args.core is not None else None
-        # A command that requires nothing of its target does not look at it.
+        addresses = pipeline.from_stdin(command, args, sys.stdin)
+        if addresses is not None:
+            safe_output()
+            return pipeline.for_each(command, target, args, addresses, out=sys.stdout, err=sys.stderr)
+        # A command that requires nothing does not look at its target.
         report = command.run(target, args)
     except (KernelDumpError, UsageError):
         dump = _kernel_dump(command.name, words)
@@ -106,8 +116,8 @@ def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
 
 
 def _kernel_dump(name: str, words: Sequence[str]) -> Optional[str]:
-    """The kernel's dump in a command line that is none for processes, if kernels have a command of that name, too."""
-    command = commands.find(name, KERNEL)
+    """Return the kernel's dump in a command line, or None. It counts only where kernels have a command of that name."""
+    command = find_command(name, KERNEL)
     if KERNEL not in command.requires:
         return None
     try:
@@ -122,16 +132,14 @@ def _kernel_dump(name: str, words: Sequence[str]) -> Optional[str]:
 
 
 def _in_drgn(name: str, dump: str, words: Sequence[str]) -> int:
-    """Only drgn knows the types of a kernel."""
-    from dmods import debuggers
-
+    """Run the command in drgn, which knows the types of a kernel."""
     rest = list(words)
     rest.remove(dump)
-    return debuggers.drgn(dump, name, rest)
+    return drgn_starter.run_command(dump, name, rest)
 
 
 def _target(args: argparse.Namespace) -> CoreFile:
-    from dmods.corefile import CoreFile
+    from dmods.corefile.target import CoreFile
 
     if not hasattr(args, "exe"):  # a kernel's command
         return CoreFile(args.core)
@@ -140,9 +148,9 @@ def _target(args: argparse.Namespace) -> CoreFile:
 
 
 def _overview() -> str:
-    """Every name that can be typed, by what it needs."""
-    found = [commands.load(module) for _name, _side, module in commands.modules()]
-    alone = {name: import_module(module) for name, module in ALONE.items()}
+    """Return a line for every name that can be typed, grouped by what it needs."""
+    found = [load_command(module) for _name, _side, module in command_modules()]
+    alone = {name: import_module(module) for name, module in SHELL_VERBS.items()}
     width = max(len(name) for name in [*alone, *(command.name for command in found)])
 
     def line(name: str, summary: str) -> str:
@@ -153,11 +161,13 @@ def _overview() -> str:
     others = [line(one.name, one.summary) for one in found if not one.requires]
     shell = [each for name, one in alone.items() for each in (line(name, one.SUMMARY), line("", _bare(one.USAGE)))]
     parts = {
-        "A process's core:": processes,
-        "A kernel's dump (vmcore), through drgn:": kernels,
+        "On the core of a process:": processes,
+        "On a kernel's dump (vmcore), through drgn:": kernels,
         "Without a core:": [*others, *shell],
     }
-    return "\n".join([USAGE, *(text for title, lines in parts.items() for text in ("", title, *lines))])
+    shown = [USAGE, *(text for title, lines in parts.items() for text in ("", title, *lines))]
+    across = terminal_width(sys.stdout)
+    return "\n".join(paragraph(text, across, width + 2 if text.startswith(" ") else 4) for text in shown)
 
 
 def _bare(usage: str) -> str:

@@ -1,6 +1,6 @@
-"""The engine's Python face (engine/py). Addresses and sizes are unsigned 64-bit integers.
+"""The engine's Python interface (engine/py). Addresses and sizes are unsigned 64-bit integers.
 
-An address argument that 64 bits cannot hold (a sum of what a dump says) is not an error: no memory is there.
+An address argument that does not fit into 64 bits (a sum of values from a dump) is not an error: no memory is there.
 """
 
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from typing import Callable, Optional, Protocol, TypedDict
 __version__: str
 
 class Image:
-    """The memory of a process: immutable, readable from any thread."""
+    """The memory of a process. Immutable, and readable from any thread."""
 
     def __init__(
         self,
@@ -17,53 +17,109 @@ class Image:
         segments: Collection[tuple[int, ...]],
         blobs: list[tuple[int, bytes]],
     ) -> None:
-        """``segments`` are (address, size, index into files, offset in that file); ``blobs`` are (address, bytes).
+        """Open the files.
 
-        Overlaps are resolved in the order given: segments before blobs, first before later. A file shorter than a
-        segment
-        claims makes the rest of that segment unreadable, no error. Raises OSError when a file cannot be opened.
+        ``segments`` are (address, size, index into files, offset in that file); ``blobs`` are (address, bytes). Where
+        ranges overlap, the first one given wins, and segments win over blobs. Where a file is shorter than a segment
+        claims, the rest of that segment is unreadable; that is not an error. Raises OSError when a file cannot be
+        opened.
         """
 
     def read(self, address: int, size: int) -> bytes:
-        """Up to ``size`` bytes: fewer where memory ends or a byte is not in the dump, b"" when ``address`` itself is
-        not."""
+        """Return up to ``size`` bytes: fewer where memory ends or a byte is not in the dump, b"" when ``address``
+        itself is not.
+        """
 
     def covered(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The (start, end) parts of the range that have a source, merged where adjacent."""
+        """Return the (start, end) parts of the range that have a source, merged where adjacent."""
 
 class Symbols:
     """The functions and objects of one ELF file, by address and by name. Addresses are the file's own (add
-    Module.bias)."""
+    Module.bias).
+    """
 
     def __init__(self, files: list[str], blobs: list[bytes] = ...) -> None:
-        """.symtab and .dynsym of the file, and of the others given (separate debug information, an unpacked
-        .gnu_debugdata), as one table. What cannot be read or parsed adds nothing; never raises for what is in it.
+        """Read .symtab and .dynsym of all files as one table.
+
+        The further files are separate debug information or an unpacked .gnu_debugdata. A file that cannot be read or
+        parsed adds nothing. Nothing in a file raises.
         """
 
     def __len__(self) -> int:
-        """How many symbols ``at`` can name."""
+        """Return how many symbols ``at`` can name."""
 
     def at(self, address: int) -> tuple[str, int, int] | None:
-        """(name, address, size) of the symbol whose extent holds the address; a symbol of size 0 reaches to the next
-        one or the end of its section. Of several names for one place: see engine/core/src/symbols.rs, ``Rank``.
+        """Return (name, address, size) of the symbol whose extent holds the address.
+
+        A symbol of size 0 reaches to the next one or to the end of its section. Among several names for one place,
+        ``Rank`` in engine/core/src/symbols.rs decides.
         """
 
     def lookup(self, name: str) -> tuple[int, int] | None:
-        """(address, size) of the function or object of exactly that (mangled) name."""
+        """Return (address, size) of the function or object of exactly that (mangled) name."""
+
+    def named(self, text: str, most: int) -> list[tuple[str, int, int, bool, bool]]:
+        """Return the symbols that a text may mean, by address: (demangled name with parameters, address, size, whether
+        the text is the whole name, whether it is a split-off part or an old version of a function).
+
+        The text is a name as it is shown or as the symbol table has it. It may also be the end of a name, lack template
+        arguments or parameters, or have ``...`` in place of a part. If one symbol matches exactly, only those that do
+        are returned. All symbols are looked at: some 0.2 s for 130,000.
+        """
 
     def tls(self, name: str) -> tuple[int, int] | None:
-        """(offset in the module's TLS block, size) of a thread-local variable."""
+        """Return (offset in the module's TLS block, size) of a thread-local variable."""
+
+class Lines:
+    """Source lines and inlined functions of one ELF file, from DWARF debug information.
+
+    Files are opened on the first question. Usable from any thread. Nothing in a file raises: it becomes an entry of
+    ``problems``.
+    """
+
+    debug_file: str | None
+    """The file that the answers come from: ``path`` itself or a separate file; None where there is none."""
+
+    problems: list[str]
+    """What was wrong with files and their debug information so far: whole phrases that begin with the file's name,
+    at most 16. Empty where debug information was found, and also where none exists."""
+
+    def __init__(self, path: str | None, debug_roots: list[str] = ..., build_id: bytes | None = None) -> None:
+        """Prepare answers for the program or library at ``path``.
+
+        ``debug_roots`` are folders like /usr/lib/debug. Separate debug information is found as gdb finds it: by the
+        build-id (ROOT/.build-id/ab/cdef.debug), then by ``.gnu_debuglink`` (beside the file, in .debug/, below each
+        root; the checksum must match). Files that dwz split off, and .dwo and .dwp files, are found too.
+        ``build_id`` is the one in the process's memory: a file with another one is not used. With a build-id,
+        ``path`` may be None.
+        """
+
+    def find(self, addresses: list[int]) -> list[list[tuple[str | None, str | None, int | None]]]:
+        """Return for each address its frames, innermost first, as (function, source path, line).
+
+        Addresses are the file's own (subtract Module.bias). For a return address ask for the address before it, as
+        debuggers do. The last frame of a list is the function itself; those before it are inlined. Names are
+        demangled as by ``demangle``. The list is empty where the debug information does not cover the address.
+        Releases the GIL; Ctrl-C raises KeyboardInterrupt.
+        """
 
 def demangle(name: str) -> str:
-    """A C++ (without parameters) or Rust (without hash) name as written; any other, or too complex a one, unchanged."""
+    """Return a C++ name (without parameters) or a Rust name (without hash) as written. Other names, and names that
+    are too complex, are returned unchanged.
+    """
+
+def is_name(text: str, symbol: str) -> bool:
+    """Return whether the text may mean the (mangled) symbol. See ``Symbols.named``."""
 
 def elf_section(path: str, name: str) -> bytes | None:
-    """The bytes of a section of at most 64 MiB; None where there is none, or the file cannot be read or parsed."""
+    """Return the bytes of a section of at most 64 MiB. None where there is no such section, or the file cannot be
+    read or parsed.
+    """
 
 Progress = Optional[Callable[[int], object]]
 
 class RunReport(TypedDict):
-    """What the pass says of one run of chunks. Ranges are (start, end); chunk addresses are those of headers."""
+    """The report on one run of chunks. Ranges are (start, end). Chunk addresses are those of headers."""
 
     chunks: int  # free ones too
     free_chunks: int  # of them, free in bins (or a fencepost's neighbour)
@@ -83,11 +139,10 @@ class RunReport(TypedDict):
 Block = tuple[int, int, int, int, bool, int, int]
 
 class Heap:
-    """The blocks of glibc's heaps and jemalloc's. Make it, ``follow`` every free list with set=True, ``mark`` from the
-    roots, ``find_leaks``.
+    """The blocks of glibc's heaps and jemalloc's.
 
-    The three long calls release the GIL, call ``progress(bytes done)`` now and then, and raise what it (or Ctrl-C)
-    raises.
+    Make it, call ``follow`` for every free list with set=True, ``mark`` from the roots, then ``find_leaks``. The three
+    long calls release the GIL and call ``progress(bytes done)`` now and then. They raise what it (or Ctrl-C) raises.
     """
 
     dropped: int  # runs left out because they overlap others, or are far larger than what the dump has of them
@@ -103,76 +158,107 @@ class Heap:
         progress: Progress = None,
         extents: list[tuple[Extents, int]] = ...,
     ) -> None:
-        """Reads every run once, and the blocks of ``extents``, each with what is added to its arenas' numbers.
+        """Read every run once, and the blocks of ``extents``, each with the number that is added to its arenas'
+        numbers.
 
-        ``runs`` are (start, end, kind, arena number, usable): kind 0 main arena, 1 thread arena (NON_MAIN_ARENA set),
-        2 one mmapped chunk of
-        ``usable`` bytes. ``start`` is a chunk's address, ``end`` the top chunk's (or where the memory ends).
-        ``dead`` is memory within whose words are no pointers; ``watch`` are structures to report, as (chunk size,
-        number of counters, bytes of each), the counters being followed by as many pointers.
+        ``runs`` are (start, end, kind, arena number, usable). Kind 0 is the main arena, 1 a thread arena
+        (NON_MAIN_ARENA set), 2 one mmapped chunk of ``usable`` bytes. ``start`` is a chunk's address, ``end`` that of
+        the top chunk, or where the memory ends.
+
+        ``dead`` is memory whose words are not pointers. ``watch`` are structures to report, as (chunk size, number of
+        counters, bytes of each); as many pointers follow the counters.
+
         Raises MemoryError when the address space for the tables cannot be had.
         """
 
     missing: list[tuple[int, int]]  # parts of jemalloc's blocks that are not in the dump, in pieces
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
-        """As given, sorted by address; ``reports`` has the same order."""
+        """Return the runs as given, sorted by address. ``reports`` has the same order."""
 
     def reports(self) -> list[RunReport]: ...
     def follow(
         self, head: int, to_user: bool, protected: bool, least: int, most: int, set: bool, collect: bool
     ) -> tuple[int, int, Optional[tuple[str, int]], list[int]]:
-        """Follows a free list whose chunks have sizes ``least`` to ``most``: (chunks, chunk bytes, problem and where,
-        block addresses).
+        """Follow a free list whose chunks have sizes ``least`` to ``most``. Return (chunks, chunk bytes, problem and
+        where, block addresses).
 
         ``to_user``: links point to what malloc returned (tcache), else to headers (fastbins). ``protected``:
-        safe-linking. With ``set`` its chunks are free from now on; block addresses are there only with ``collect``.
+        safe-linking. With ``set`` its chunks are free from now on. Block addresses are returned only with ``collect``.
         """
 
     def release_orphans(self, to_user: bool, protected: bool, least: int, most: int, key: Optional[int]) -> int:
-        """Sets chunks free that a damaged list of this kind cut off: by ``key`` (the second word of every chunk in a
-        tcache), or by links that lead to the list's end (with safe-linking only). Returns how many."""
+        """Set the chunks free that a damaged list of this kind cut off, and return how many.
+
+        They are found by ``key`` (the second word of every chunk in a tcache), or by links that lead to the list's end
+        (with safe-linking only).
+        """
 
     def bins(
         self, bins: list[tuple[int, int, int, int, bool]], progress: Progress = None
     ) -> tuple[list[tuple[int, int]], int, list[tuple[int, str, int, int]]]:
-        """Follows the arenas' bins, each (address seen as a chunk, arena number, least and most chunk size, whether
-        it is a large bin).
+        """Follow the arenas' bins, each (address seen as a chunk, arena number, least and most chunk size, whether it
+        is a large bin).
 
-        Gives (chunks, chunk bytes) for each, how many problems there are, and the first of them as (index of the bin,
-        fault, chunk or bin that is at fault, what its link or size is): see ``Fault`` in engine/core/src/heap/bins.rs.
+        Return (chunks, chunk bytes) for each, how many problems there are, and the first of them as (index of the bin,
+        fault, chunk or bin at fault, its link or size): see ``Fault`` in engine/core/src/heap/bins.rs.
         """
 
     def release(self, addresses: list[int]) -> list[int]:
-        """Sets free the blocks of jemalloc that begin at the addresses. Returns those where none in use does."""
+        """Set the blocks of jemalloc free that begin at the addresses. Return the addresses where no block in use
+        begins.
+        """
 
     def own(self, values: list[int], closure: bool) -> int:
-        """The blocks that the values point into are the allocator's own: not followed, and no leaks. With ``closure``,
-        what they lead to, too. To be called before ``mark``. Returns how many such blocks there are now."""
+        """Make the blocks that the values point into the allocator's own: they are not followed, and are no leaks.
+
+        With ``closure``, the blocks that those lead to become the allocator's too. Call it before ``mark``. Return how
+        many blocks became the allocator's.
+        """
 
     def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
-        """Marks what the words of the ranges, and the values, lead to. Returns (candidate pointers in roots, blocks
-        reached)."""
+        """Mark the blocks that the words of the ranges and the values lead to. Return (candidate pointers in roots,
+        blocks reached).
+        """
 
     def find_leaks(self, progress: Progress = None) -> tuple[int, int, int, int]:
-        """(direct count, usable bytes, indirect count, usable bytes) of what was not reached."""
+        """Return (direct count, usable bytes, indirect count, usable bytes) of the blocks that were not reached."""
+
+    def reached_without(
+        self,
+        ranges: list[tuple[int, int]],
+        values: list[int],
+        barrier: int,
+        asked: list[int],
+        progress: Progress = None,
+    ) -> list[bool]:
+        """Return for each address whether a path that avoids the block at ``barrier`` leads to the block it lies in.
+
+        Paths begin at the roots (``ranges`` and ``values``, as for ``mark``). If the block at ``barrier`` is leaked,
+        they begin at the direct leaks. To be called after ``find_leaks``, whose answers stay as they are. It marks
+        again: about as much work as ``mark``.
+        """
 
     def groups(self) -> list[tuple[int, bool, bool, int, int, int, int]]:
-        """Direct leaks by size: (usable size, glibc's, own mapping or extent, count, lowest address, blocks kept alive,
-        bytes kept alive)."""
+        """Return the direct leaks by size: (usable size, glibc's, own mapping or extent, count, lowest address,
+        blocks kept alive, bytes kept alive).
+        """
 
     def blocks(self, states: list[int], start: int, most: int) -> list[Block]:
-        """Up to ``most`` blocks in one of the states, in address order, from address ``start`` on."""
+        """Return up to ``most`` blocks in one of the states, in address order, from address ``start`` on."""
 
     def addresses(self, states: list[int], start: int, end: int, most: int) -> list[int]:
-        """The addresses alone of up to ``most`` blocks in one of the states, in address order, in [start, end)."""
+        """Return only the addresses of up to ``most`` blocks in one of the states, in address order, in [start,
+        end).
+        """
 
     def find(self, address: int) -> Optional[Block]:
-        """The block that the address points into (headers belong to none)."""
+        """Return the block that the address points into. A header belongs to no block."""
 
     def sizes(self, arena: int | None = None) -> list[tuple[int, int, int, int, int]]:
-        """(usable size, live blocks, free blocks, leaked blocks, the allocator's own), by size: of all runs, or
-        those with that arena number."""
+        """Return (usable size, live blocks, free blocks, leaked blocks, the allocator's own) by size, of all runs
+        or of those with that arena number.
+        """
 
 # (block, where the record lies, bytes asked for, ns of CLOCK_MONOTONIC, stack, thread); stack and thread 0: not known
 RecordRow = tuple[int, int, int, int, int, int]
@@ -184,53 +270,67 @@ LogRow = tuple[int, int, bool, int, int, int, int, int, tuple[int, int, int], tu
 LeakGroup = tuple[int, bool, Optional[int], int, int, int, Optional[RecordRow], int, int]
 
 class Records:
-    """What one recorder kept of live blocks, and its log. Immutable; sorted by block."""
+    """The records of live blocks of one recorder, and its log. Immutable, sorted by block."""
 
     logged: int  # transactions
 
     def __init__(
         self, records: list[RecordRow], transactions: list[LogRow], stacks: list[list[int]], mean: int
     ) -> None:
-        """Of a recorder that is read elsewhere. Here a stack is its number in ``stacks`` counted from 1 (lists of
-        addresses, innermost first); from then on only ``stack`` knows what it is. ``mean``: bytes between samples on
-        average, 0 where every block was recorded."""
+        """Take the records of a recorder that Python has read.
+
+        In the rows a stack is its number in ``stacks`` (lists of addresses, innermost first), counted from 1. After
+        that only ``stack`` can resolve it. ``mean`` is the average number of bytes between samples, 0 where every
+        block was recorded.
+        """
 
     def __len__(self) -> int: ...
     def of_block(self, address: int) -> RecordRow | None:
-        """The record of the block that begins exactly there."""
+        """Return the record of the block that begins exactly there."""
 
     def at(self, at: int) -> RecordRow | None:
-        """The record that lies exactly there."""
+        """Return the record that lies exactly there."""
 
     def records(self, start: int, most: int, threads: list[int] | None = None) -> list[RecordRow]:
-        """Up to ``most`` records by block, from block ``start`` on; of these threads only."""
+        """Return up to ``most`` records by block, from block ``start`` on, of these threads only."""
 
     def stack(self, key: int) -> tuple[list[tuple[int, bool]], bool]:
-        """Frames, innermost first, as (address, whether it is exact: else a return address); and whether there were
-        more. Bounded, whatever the tables say."""
+        """Return the frames, innermost first, as (address, whether it is exact, else a return address), and whether
+        there were more. The number of frames is bounded.
+        """
 
     def logged_at(self, at: int) -> LogRow | None:
-        """The transaction that lies exactly there."""
+        """Return the transaction that lies exactly there."""
 
     def logged_of(self, address: int, most: int) -> list[LogRow]:
-        """Up to ``most`` transactions of blocks that began exactly there, newest first."""
+        """Return up to ``most`` transactions of blocks that began exactly there, newest first."""
+
+    def freed_holding(self, address: int) -> LogRow | None:
+        """Return the newest free of a block that held the address."""
 
     def logged_holding(self, address: int) -> LogRow | None:
-        """The newest transaction of a block that held the address."""
+        """Return the newest transaction of a block that held the address."""
 
     def log(self, before: int, most: int, freed: bool | None = None, threads: list[int] | None = None) -> list[LogRow]:
-        """Up to ``most`` transactions with a lower sequence than ``before``, newest first."""
+        """Return up to ``most`` transactions with a lower sequence than ``before``, newest first."""
 
     def newest(
         self, freed: bool, threads: list[int], most: int
     ) -> tuple[int, int, list[tuple[int, int, int, int, int, int]]]:
-        """What these threads allocated (and is still there) or freed (as far as the log goes back): how often, how many
-        bytes, and the newest of it, newest first, as (where the record or transaction lies, block, size, time, stack,
-        thread)."""
+        """Return what these threads allocated and did not free, or what they freed as far as the log goes back.
 
-    def users(self) -> list[tuple[int, int, int, float, float, int, int, RecordRow]]:
-        """By stack, biggest first: (stack, records, their bytes, how many blocks and bytes they stand for, least and
-        largest size, the oldest record)."""
+        That is: how many, their bytes, and the newest of them, newest first, as (where the record or transaction lies,
+        block, size, time, stack, thread).
+        """
+
+    def redzones(self, image: Image, size: int, byte: int, most: int) -> tuple[int, int, int, list[RecordRow]]:
+        """Compare the ``size`` bytes behind the requested end of every live block with ``byte``. Return how many blocks
+        were compared, how many are not in the dump, how many are damaged, and the first ``most`` damaged ones."""
+
+    def users(self, split: str = "") -> list[tuple[int, int, int, int, float, float, int, int, RecordRow]]:
+        """Return the users of memory by stack, biggest first: (stack, part, records, their bytes, how many blocks and
+        bytes they stand for, least and largest size, the oldest record). With ``split`` "thread" or "size" each stack
+        is split by that, and ``part`` is the thread's index or the size."""
 
 def read_audit(
     image: Image,
@@ -243,21 +343,22 @@ def read_audit(
     mean: int,
     progress: Progress,
 ) -> tuple[Records, tuple[bool, bool, bool, int, int]]:
-    """The auditor's tables (audit/format.h), each read once.
+    """Read the auditor's tables (audit/format.h), each once.
 
     ``shadow``: (top, [top_shift, top_count, middle_shift, middle_count, granule_shift, leaf_records, record_size,
     offset_shift], bits of live, offset, stack, thread, size, time and freed); ``stacks``: (chunks, chunk_shift,
     chunk_count, entry_size, count); ``log`` and ``contents``: (entries, capacity, entry_size); ``clock``: (ns of time
     0, shift, numerator, denominator); at most ``frames`` frames of a stack.
-    Also gives whether the numbers of shadow, stacks and log made no sense; how many tables were not (wholly) in the
-    dump; and how many entries contradicted themselves. What records of freed blocks say extends the log into the past.
+
+    Also return whether the numbers of shadow, stacks and log made no sense, how many tables were not (wholly) in the
+    dump, and how many entries contradicted themselves. The records of freed blocks extend the log into the past.
     """
 
 def group_leaks(recorders: list[Records], blocks: list[Block]) -> list[LeakGroup]:
-    """Direct leaks by size and stack: each is looked up with the recorders in turn."""
+    """Return direct leaks by size and stack. Each block is looked up with the recorders in turn."""
 
 class JemallocLayout(Protocol):
-    """See ``Layout`` in engine/core/src/heap/jemalloc.rs, and dmods/jemalloc/layouts.py."""
+    """See ``Layout`` in engine/core/src/heap/jemalloc/layout.rs, and dmods/allocators/jemalloc/layouts.py."""
 
     @property
     def levels(self) -> tuple[int, ...]: ...
@@ -301,43 +402,48 @@ class Extents:
     def __init__(
         self, image: Image, layout: JemallocLayout, root: int, most: int = ..., progress: Progress = None
     ) -> None:
-        """Follows the radix tree whose root table is at ``root``; with ``most``, to about so many extents."""
+        """Follow the radix tree whose root table is at ``root``; with ``most``, to about so many extents."""
 
     def __len__(self) -> int: ...
     def at(self, address: int) -> Optional[Extent]:
-        """The one that the address lies in."""
+        """Return the extent that the address lies in."""
 
     def following(self, start: int, most: int) -> list[Extent]:
-        """Up to ``most`` that begin at ``start`` or later."""
+        """Return up to ``most`` extents that begin at ``start`` or later."""
 
     def classes(self) -> list[tuple[int, bool, int, int, int, int, int]]:
-        """What is in use: (arena, slabs, size class, extents, usable bytes in use, regions, regions in use by the
-        bitmaps)."""
+        """Return what is in use: (arena, slabs, size class, extents, usable bytes in use, regions, regions in use
+        by the bitmaps).
+        """
 
     def states(self) -> list[tuple[int, int, int, int]]:
-        """(arena, state, extents, bytes)."""
+        """Return (arena, state, extents, bytes)."""
 
     def ranges(self) -> list[tuple[int, int]]:
-        """The address space of all of them."""
+        """Return the address space of all extents."""
 
     def metadata(self) -> list[int]:
-        """Multiples of 2 MiB: where their records, and tables of the tree, lie."""
+        """Return multiples of 2 MiB where the extents' records and tables of the tree lie."""
 
 def find_radix_trees(image: Image, ranges: list[tuple[int, int]], layout: JemallocLayout) -> list[tuple[int, int]]:
-    """Where the root table of jemalloc's radix tree may be, and how much speaks for it: candidates, to be validated."""
+    """Return where the root table of jemalloc's radix tree may be, and how many entries support it. These are
+    candidates to validate.
+    """
 
 def find_bins(image: Image, ranges: list[tuple[int, int]], word: int) -> list[int]:
-    """Where a ``malloc_state.bins`` may begin: candidates, to be validated."""
+    """Return where a ``malloc_state.bins`` may begin. These are candidates to validate."""
 
 def find_mmapped(
     image: Image, ranges: list[tuple[int, int]], word: int, page: int, deep: bool
 ) -> list[tuple[int, int, int, int]]:
-    """Mmapped chunks in the ranges: (chunk, start of its mapping, end, usable bytes). ``deep`` tries every page."""
+    """Return mmapped chunks in the ranges: (chunk, start of its mapping, end, usable bytes). ``deep`` tries every
+    page.
+    """
 
 def find_stretches(
     image: Image, ranges: list[tuple[int, int]], word: int, page: int, top: int
 ) -> list[tuple[int, int]]:
-    """Stretches of main-arena chunks that lead to a double fencepost or to ``top``: (first chunk, end)."""
+    """Return stretches of main-arena chunks that lead to a double fencepost or to ``top``: (first chunk, end)."""
 
 def find_pointers(
     image: Image,
@@ -347,11 +453,12 @@ def find_pointers(
     most: int,
     progress: Progress = None,
 ) -> list[list[int]]:
-    """For each [low, high) of ``wanted`` (in order, not overlapping: else ValueError) the addresses of up to ``most``
-    aligned words that hold a value in it. One pass."""
+    """Return, for each [low, high) of ``wanted``, the addresses of up to ``most`` aligned words that hold a value
+    in it. One pass. Raises ValueError where ``wanted`` is not sorted or overlaps.
+    """
 
 class Unwinder:
-    """Unwinds the threads of one process; tables are read when first needed and kept. Usable from any thread."""
+    """Unwinds the threads of one process. Tables are read when first needed, and kept. Usable from any thread."""
 
     def __init__(
         self,
@@ -360,9 +467,10 @@ class Unwinder:
         modules: list[tuple[int, int, int, str | None]],
         code: list[tuple[int, int]],
     ) -> None:
-        """``modules`` are (start, end, bias, file or None), ``code`` the executable (start, end) mappings.
+        """Prepare an unwinder.
 
-        Raises ValueError for an ``arch`` other than "x86_64", "aarch64" and "i386".
+        ``modules`` are (start, end, bias, file or None), ``code`` the executable (start, end) mappings. Raises
+        ValueError for an ``arch`` other than "x86_64", "aarch64" and "i386".
         """
 
     def unwind(
@@ -371,54 +479,62 @@ class Unwinder:
         list[tuple[int, int, str, bool, bool, int | None, int | None, dict[str, int]]],
         str,
     ]:
-        """The frames, innermost first, and why there are no more. Empty without pc and sp.
+        """Return the frames, innermost first, and why there are no more. Empty without pc and sp.
 
-        A frame is (pc, sp, found, exact, trampoline, ucontext, siginfo, known registers): see ``dmods.stacks.Frame``.
+        A frame is (pc, sp, found, exact, trampoline, ucontext, siginfo, known registers).
         """
 
 def find_self_pointers(image: Image, ranges: list[tuple[int, int]], word: int = 8, limit: int = 65536) -> list[int]:
-    """The 16-aligned addresses whose words at +0 and two words on both hold the address itself, in the ranges' order:
-    x86's TCBs."""
+    """Return the 16-aligned addresses whose words at +0 and two words on both hold the address itself, in the
+    ranges' order: x86's TCBs.
+    """
 
 def find_dtv_pointers(image: Image, ranges: list[tuple[int, int]], limit: int = 65536) -> list[int]:
-    """The 16-aligned addresses where a TCB of AArch64 seems to be: it leads to a dtv, and what lies below it knows the
-    stack that it is in."""
+    """Return the 16-aligned addresses that look like a TCB of AArch64. It leads to a dtv, and the struct pthread
+    below it describes the stack that holds it.
+    """
 
 def disassemble(arch: str, code: bytes, address: int) -> tuple[str, int] | None:
-    """The instruction that ``code`` begins with (give 16 bytes or what there is), as gdb and objdump write it, and its
-    length. None where there is none, or for a machine that is not known.
+    """Return the instruction that ``code`` begins with, as gdb and objdump write it, and its length.
+
+    Give 16 bytes, or as many as there are. None where there is no instruction, or the machine is not known.
     """
 
 PAGE_KINDS: tuple[str, ...]
-"""What a page can be used for: the names by number."""
+"""The kinds of use of a page: their names by number."""
 
 def hex_lines(start: int, step: int, count: int, numbers: Optional[bytes] = None, wanted: int = 0) -> str:
-    """``count`` addresses from ``start`` on, ``step`` apart, each as hex() writes it and on a line of its own; with
-    ``numbers``, a byte for each, only those whose byte is ``wanted``."""
+    """Return ``count`` addresses from ``start`` on, ``step`` apart, each as hex() writes it and on its own line.
+    With ``numbers``, a byte for each, only those whose byte is ``wanted``.
+    """
 
 class Physical:
     """A machine's memory by physical address. Usable from any thread."""
 
     @staticmethod
     def elf(image: Image) -> Physical:
-        """Of an ELF dump: an image whose segments lie at physical addresses."""
+        """Return the memory of an ELF dump: an image whose segments lie at physical addresses."""
 
     @staticmethod
     def kdump(path: str) -> Physical:
-        """Of makedumpfile's compressed format. Raises ValueError with the reason where it is flattened, split, or
-        something else."""
+        """Return the memory of a dump in makedumpfile's compressed format. Raises ValueError with the reason where
+        it is flattened, split, or something else.
+        """
 
     @staticmethod
     def through(reader: Callable[[int, int], bytes]) -> Physical:
-        """What ``reader(address, size)`` returns: fewer bytes from the first on that cannot be had. What it raises is
-        raised by whoever asked."""
+        """Return the memory that ``reader(address, size)`` reads. It returns fewer bytes where one cannot be had.
+        What it raises is raised by the caller's method.
+        """
 
     def read(self, address: int, size: int) -> bytes:
-        """Up to ``size`` bytes: fewer from the first on that is not in the dump."""
+        """Return up to ``size`` bytes, up to the first one that is not in the dump."""
 
 class PageTables(TypedDict):
-    """The kernel's page tables: ``arch`` "x86_64" or "aarch64", the first table's physical address, log2 of the page
-    size, the bits that translation decides, and bits of an entry that are no address (memory encryption)."""
+    """The kernel's page tables: ``arch`` "x86_64" or "aarch64", the first table's physical address, log2 of the
+    page size, the bits that translation decides, and bits of an entry that do not belong to the address (memory
+    encryption).
+    """
 
     arch: str
     root: int
@@ -427,7 +543,9 @@ class PageTables(TypedDict):
     clear: int
 
 class PageLayout(TypedDict):
-    """Offsets in bytes, masks of flags (0: there is no such flag); see engine/core/src/kernel/layout.rs."""
+    """Offsets in bytes and masks of flags; a mask of 0 means that there is no such flag. See
+    engine/core/src/kernel/layout.rs.
+    """
 
     base: int
     page_bits: int
@@ -466,7 +584,7 @@ class PageLayout(TypedDict):
     special: list[tuple[int, str]]
 
 class PageLists(TypedDict):
-    """Where lists begin, and offsets; see ``Lists`` in engine/core/src/kernel/overlay.rs."""
+    """Where lists begin, and offsets. See ``Lists`` in engine/core/src/kernel/listed_pages.rs."""
 
     per_cpu: list[tuple[int, int]]
     vmap: list[int]
@@ -477,8 +595,9 @@ class PageLists(TypedDict):
     stack_size: int
 
 class Gathered(TypedDict):
-    """What the lists held. ``broken``: those that were left before their end; ``endless``: more was said to be mapped
-    than there is memory."""
+    """The contents of the lists. ``broken``: lists that were left before their end. ``endless``: the lists claim
+    more mapped memory than there is.
+    """
 
     broken: int
     endless: bool
@@ -486,8 +605,9 @@ class Gathered(TypedDict):
     vmap_areas: int
 
 class PageCounts(TypedDict):
-    """Pages by kind; figures of the cache of mappings; pages that need not be read; what looks wrong, counted (see
-    ``Oddities`` in engine/core/src/kernel/scan.rs)."""
+    """Pages by kind, figures of the cache of mappings, pages that need not be read, and counts of what looks wrong
+    (see ``Oddities`` in engine/core/src/kernel/scan.rs).
+    """
 
     kinds: dict[str, int]
     identity: dict[str, int]
@@ -502,23 +622,25 @@ class Memmap:
     """
 
     def __init__(self, physical: Physical, tables: PageTables, layout: PageLayout) -> None:
-        """Raises ValueError where they cannot be those of any kernel."""
+        """Take the layout of a kernel. Raises ValueError where no kernel can have it."""
 
     def read(self, address: int, size: int) -> bytes:
-        """Up to ``size`` bytes of the kernel's memory: fewer from the first on that is not mapped or not in the
-        dump."""
+        """Return up to ``size`` bytes of the kernel's memory, up to the first one that is not mapped or not in the
+        dump.
+        """
 
     def translate(self, address: int) -> Optional[int]:
-        """The physical address; None where nothing is mapped."""
+        """Return the physical address, or None where nothing is mapped."""
 
     def some_last_table(self, root: int) -> Optional[int]:
-        """Physical address of a table of the last level in the lower half below ``root`` (a process's)."""
+        """Return the physical address of a table of the last level in the lower half below ``root`` (a process's)."""
 
     def gather(self, lists: PageLists, ram: list[tuple[int, int]], progress: Progress = None) -> Gathered:
-        """Follows the lists, whose answer ``classify`` uses from then on. ``ram``: page frames, sorted."""
+        """Follow the lists. ``classify`` uses the result from then on. ``ram`` are page frames, sorted."""
 
     def classify(
         self, ranges: list[tuple[int, int]], remember: int = ..., each: bool = False, progress: Progress = None
     ) -> tuple[PageCounts, Optional[bytes]]:
-        """One pass over the ranges (page frames, sorted and apart). With ``each`` also a byte for each page: its
-        kind's number."""
+        """Classify the pages of the ranges (page frames, sorted, without overlaps) in one pass. With ``each``, also
+        return a byte for each page: the number of its kind.
+        """

@@ -1,7 +1,7 @@
-"""A command is data plus ``run(target, args) -> Report``. One file per command, found by its name: in
-``dmods/commands`` those for processes, in ``drgnext/commands`` those for kernels.
+"""A command is data plus ``run(target, args) -> Report``. Each command is one file, which is found by its name.
 
-``--help``, gdb's ``help NAME``, drgn's help and docs/COMMANDS.md are all made from the same :class:`Command`.
+Commands for processes are in ``dmods/commands``, those for kernels in ``drgnext/commands``. ``--help``, gdb's ``help
+NAME``, drgn's help and docs/COMMANDS.md are all made from the same :class:`Command`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,27 @@ import argparse
 import difflib
 import importlib
 import pkgutil
+import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from dmods.errors import UsageError
 from dmods.report import Report
 
-# The first argument is a dmods.target.Target, or for a kernel's command a drgnext.kernel.target.Kernel; None for a
-# command that requires nothing.
+# The first argument is a dmods.target.Target. For a kernel's command it is a drgnext.kernel.dump.target.Kernel. For a
+# command that requires nothing it is None.
 Run = Callable[[Any, argparse.Namespace], Report]
 
 USERLAND, KERNEL = "userland", "kernel"
-# Looked through by name: nothing in dmods imports a front end. None of the commands imports a debugger before it runs.
+# Searched by name, because nothing in dmods imports a front end. No command imports a debugger before it runs.
 _ROOMS = {USERLAND: "dmods.commands", KERNEL: "drgnext.commands"}
 
 
 class Argument:
-    """One argument, in argparse's own words: ``Argument("-d", "--details", action="store_true", help="...")``."""
+    """An argument, with argparse's parameters: ``Argument("-d", "--details", action="store_true", help="...")``."""
 
     def __init__(self, *names: str, **options: Any) -> None:
         self.names = names
@@ -36,9 +39,12 @@ class Argument:
 
 @dataclass(frozen=True)
 class Command:
-    """``name`` is what the user types and the name of its file; ``summary`` is one line; ``requires`` says what the
-    target must be ("userland", "kernel", "audit"; nothing: anything, or none; ``optional``: a process, if there is
-    one); ``examples`` are (command line, what it shows) pairs."""
+    """A command.
+
+    `name` is what the user types, and the name of the file. `summary` is one line. `requires` says what the target must
+    be: "userland", "kernel", "audit". Without any it takes no target, or with `optional` a process if there is one.
+    `examples` are pairs of a command line and what it shows.
+    """
 
     name: str
     summary: str
@@ -52,12 +58,11 @@ class Command:
     def parser(
         self, before: Sequence[Argument] = (), after: Sequence[Argument] = (), prog: str = ""
     ) -> argparse.ArgumentParser:
-        """Raises UsageError instead of printing and exiting. ``before`` and ``after`` are a front end's own
-        arguments."""
-        parser = _Parser(
+        """Return the parser of the command's arguments. `before` and `after` are a front end's own arguments."""
+        parser = Parser(
             prog=prog or self.name,
             description="\n\n".join(filter(None, (self.summary, self.description))),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpFormatter,
             epilog="\n".join(f"  {line}\n      {shows}" for line, shows in self.examples),
         )
         for argument in (*before, *self.arguments, *after):
@@ -67,22 +72,52 @@ class Command:
 
 
 def positive(text: str) -> int:
-    """The ``type`` of an argument that counts something."""
+    """Return the number in `text`, which must be positive. Arguments that count something have this ``type``."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no count: give 1 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not a count: give 1 or more")
     return number
 
 
-class _Parser(argparse.ArgumentParser):
+def _hang(line: str) -> int:
+    """Return where the next line of an indented one begins: below the second column of a list, or further in."""
+    column = re.match(r" *\S+(?: \S+)* {2,}", line)
+    return column.end() if column is not None else len(line) - len(line.lstrip()) + 4
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Fill paragraphs to the width of the terminal. Indented lines stay lines of their own."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        filled: list[str] = []
+        for indented, lines in groupby(text.splitlines(), key=lambda line: line[:1] in ("", " ")):
+            for line in lines if indented else [" ".join(lines)]:
+                margin = indent + " " * (len(line) - len(line.lstrip()))
+                wrapper = textwrap.TextWrapper(
+                    width,
+                    initial_indent=margin,
+                    subsequent_indent=" " * _hang(line) if indented else margin,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+                # The author of a list places the text within its lines.
+                wrapper.fix_sentence_endings = wrapper.replace_whitespace = False
+                filled += [margin + line.strip()] if len(line) <= width else wrapper.wrap(line.strip()) or [""]
+        return "\n".join(filled)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises UsageError instead of printing and exiting."""
+
     def error(self, message: str) -> Any:
+        """Raise UsageError with the message and the usage."""
         missing = message.partition("the following arguments are required: ")[2]
         what = f"{self.prog.split()[-1]}: {f'{missing} is missing' if missing else message}"
         raise UsageError(what, " ".join([*self.format_usage().split(), " (-h explains)"]))
 
 
-def modules() -> list[tuple[str, str, str]]:
-    """(name, side, module) of every command, without importing any. A name may be there twice: once on each side."""
+def command_modules() -> list[tuple[str, str, str]]:
+    """Return (name, side, module) of every command, without importing any. Both sides may have a command of a name."""
     found = []
     for side, room in _ROOMS.items():
         folder = importlib.import_module(room).__path__
@@ -90,25 +125,26 @@ def modules() -> list[tuple[str, str, str]]:
     return sorted(found)
 
 
-def names() -> list[str]:
-    """What can be typed."""
-    return sorted({name for name, _side, _module in modules()})
+def command_names() -> list[str]:
+    """Return the names that a user can type."""
+    return sorted({name for name, _side, _module in command_modules()})
 
 
-def find(name: str, side: str = USERLAND) -> Command:
-    """The command of that name for processes (or kernels); where only the other side has one, that one.
+def find_command(name: str, side: str = USERLAND) -> Command:
+    """Return the command of that name for one side. Where only the other side has one, return that.
 
     Raises UsageError for an unknown name.
     """
-    found = {where: module for known, where, module in modules() if known == name}
+    found = {where: module for known, where, module in command_modules() if known == name}
     if not found:
-        alike = difflib.get_close_matches(name.lower(), names(), 1)
+        alike = difflib.get_close_matches(name.lower(), command_names(), 1)
         meant = f"did you mean {alike[0]}? " if alike else ""
         raise UsageError(f"there is no command {name!r}", f"{meant}`dmods -l` lists the commands")
-    return load(found.get(side) or next(iter(found.values())))
+    return load_command(found.get(side) or next(iter(found.values())))
 
 
-def load(module: str) -> Command:
+def load_command(module: str) -> Command:
+    """Return the command that a module defines."""
     command = importlib.import_module(module).COMMAND
     assert isinstance(command, Command)
     return command

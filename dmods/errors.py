@@ -1,21 +1,21 @@
-"""The typed family of errors.
+"""The errors that dmods raises.
 
-What is wrong with the *dump* is a result (a row or a note), so most of these are caught close to where they
-are raised. What the *user* must mend is a :class:`UserError`: one line saying what, one saying how. Any other
-exception that reaches a front end is a defect of dmods and keeps its traceback.
+A problem of the *dump* is a result: it becomes a row or a note. So most of these errors are caught close to where they
+are raised. A problem that the *user* can solve is a :class:`UserError`: one line says what is wrong, one line says
+what to do. Any other exception that reaches a front end is a defect of dmods, and keeps its traceback.
 """
 
 from __future__ import annotations
 
-ASK_WHATIS = "`whatis` says what it is (in gdb: `mdb whatis`)"  # the second line of many a UsageError
+ASK_WHATIS = "`whatis` says what it is (in gdb: `mdb whatis`)"  # the second line of several UsageErrors
 
 
 class DmodsError(Exception):
-    """Base of every error that dmods raises on purpose."""
+    """The base class of all errors that dmods raises on purpose."""
 
 
 class FaultError(DmodsError):
-    """``size`` bytes at ``address`` are not (all) in the dump."""
+    """Some of ``size`` bytes at ``address`` are not in the dump."""
 
     def __init__(self, address: int, size: int = 1) -> None:
         super().__init__(f"cannot read {size} bytes at {address:#x}: not in the dump")
@@ -28,31 +28,39 @@ class CorruptError(DmodsError):
 
 
 class TruncatedError(DmodsError):
-    """The dump ends before what its own headers promise."""
+    """The dump is shorter than its own headers say."""
 
 
 class MissingDebugInfoError(DmodsError):
-    """A type or symbol is needed that no debug information describes."""
+    """No debug information describes a type or symbol that is needed."""
 
 
 class UserError(DmodsError):
-    """The user can mend this. ``what`` and ``how`` are one line each; both are shown, without a traceback."""
+    """A problem that the user can solve. ``what`` and ``how`` are one line each. There is no traceback."""
 
     def __init__(self, what: str, how: str) -> None:
         super().__init__(f"{what}\n{how}")
         self.what = what
         self.how = how
+        self.in_json = False  # the output already has this error: the JSON object had begun
 
 
 class UsageError(UserError):
-    """The command line itself is wrong (exit status 2 in the standalone form)."""
+    """The command line is wrong. The exit status in the shell is 2."""
+
+
+class OutputError(DmodsError):
+    """The output cannot be written: for example, the disk is full. There is no traceback, and the exit status is 1."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"cannot write the output: {reason}")
 
 
 class KernelDumpError(UserError):
-    """What was given as a process's core is a kernel's."""
+    """The dump of a kernel was given to a command for processes."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path} is a kernel dump, and this is for processes",
-            f"for kernels: `dmods memstat {path}`, panicinfo, stacks, ...; in drgn: drgn -c {path} NAME",
+            f"{path} is a kernel dump, and this command is for processes",
+            f"type `dmods memstat {path}` (or panicinfo, stacks, ...); in drgn: drgn -c {path} NAME",
         )

@@ -1,6 +1,7 @@
-"""The door to a dead process: what a command may know of it, whichever debugger (or none) holds it.
+"""The interface between a command and a process.
 
-:class:`Target` is implemented by ``dmods.corefile`` (a bare core), ``gdbext.target`` and ``drgnext.target``.
+Three modules implement :class:`Target`: ``dmods.corefile.target`` (a core file without a debugger), ``gdbext.target``
+and ``drgnext.target``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
-from dmods.rows import Rows
+from dmods.base.rows import Rows
 
 if TYPE_CHECKING:
     from dmods._engine import Image
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arch:
-    """A machine as far as memory and stacks go.
+    """A machine: its memory and its registers.
 
-    ``registers`` are the general purpose registers in the order of the kernel's ``elf_gregset_t``; ``pc``, ``sp``
-    and ``thread_pointer`` name three of them (``thread_pointer`` is "" where the dump does not hold it).
+    ``registers`` are the general purpose registers in the order of the kernel's ``elf_gregset_t``. ``pc``, ``sp`` and
+    ``thread_pointer`` name three of them. ``thread_pointer`` is "" where dumps do not hold it.
     """
 
     name: str  # "x86_64", "aarch64", "i386"
@@ -34,8 +35,11 @@ class Arch:
 
     @property
     def tcb_is_pthread(self) -> bool:
-        """TLS variant II (x86): the TCB is where glibc's struct pthread begins, static TLS lies below. Variant I
-        (AArch64): struct pthread ends where the TCB begins, static TLS lies above."""
+        """Return whether glibc's struct pthread begins at the TCB.
+
+        So it does in TLS variant II (x86), where static TLS lies below the TCB. In variant I (AArch64) struct pthread
+        ends where the TCB begins, and static TLS lies above.
+        """
         return self.name != "aarch64"
 
 
@@ -47,14 +51,15 @@ class AddressRange(NamedTuple):
     flags: str  # "rw-", "r-x", "---", ...
     path: Optional[str] = None
     offset: int = 0  # offset in ``path``
-    dumped: int = 0  # how many of its bytes, from ``start``, the dump itself holds (not the file behind it)
+    dumped: int = 0  # how many of its bytes, from ``start``, are in the dump itself (not in the file behind it)
 
     @property
     def size(self) -> int:
+        """Return the number of bytes."""
         return self.end - self.start
 
     def part(self, start: int, end: int) -> AddressRange:
-        """``[start, end)`` of it."""
+        """Return the part ``[start, end)`` of the mapping."""
         skip = start - self.start
         dumped = max(0, min(self.dumped - skip, end - start))
         offset = self.offset + skip if self.path is not None else 0
@@ -65,13 +70,13 @@ class AddressRange(NamedTuple):
 
 
 def address_ranges(some: Iterable[AddressRange] = ()) -> Rows[AddressRange]:
-    """A list of them that takes little memory."""
+    """Return a list of mappings that takes little memory."""
     return Rows(AddressRange, "QQOOQQ", some)
 
 
 @dataclass(frozen=True)
 class Signal:
-    """The signal a thread was about to get: ``siginfo_t`` as far as the dump holds it."""
+    """The signal that a thread was about to receive: the fields of ``siginfo_t`` that the dump holds."""
 
     number: int
     code: Optional[int] = None
@@ -81,7 +86,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread with its registers (name -> unsigned value) as they were when the dump was taken."""
+    """A thread with its registers (name -> unsigned value) at the time of the dump."""
 
     tid: int
     registers: Mapping[str, int]
@@ -91,10 +96,10 @@ class Thread:
 
 @dataclass(frozen=True)
 class Module:
-    """An ELF file mapped into the process.
+    """An ELF file that is mapped into the process.
 
-    ``bias`` is what must be added to an address in the file to get the one in the process. ``file`` is where its
-    bytes were found on this machine (None: not found, or its build-id differs: then ``problem`` says so).
+    An address in the file plus ``bias`` is the address in the process. ``file`` is the path of the file on this
+    machine. It is None where the file was not found, or its build-id differs: ``problem`` says why.
     """
 
     path: str
@@ -108,12 +113,13 @@ class Module:
 
     @property
     def name(self) -> str:
+        """Return the file name without its folder."""
         return self.path.rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A function or object: ``address`` is where it starts in the process; ``size`` 0 where the table does not say."""
+    """A function or object. ``address`` is its start in the process. ``size`` is 0 where it is not known."""
 
     name: str
     address: int
@@ -122,43 +128,52 @@ class Symbol:
 
 
 class Target(Protocol):
-    """A dead (or stopped) process. No method prints; what is wrong with the dump is in ``notes``."""
+    """A dead or stopped process. No method prints. ``notes`` says what is wrong with the dump."""
 
     arch: Arch
     path: Optional[str]  # the core file; None for a live process
     pid: Optional[int]
     executable: Optional[str]  # the program's path as the process knew it
     notes: list[str]  # what is missing or wrong in the dump, one line each
+    missing: Sequence[tuple[int, int]]  # memory that a truncated dump promises and lacks, by address
+
+    @property
+    def debug_roots(self) -> Sequence[str]:
+        """Return the folders that may hold separate debug information, such as /usr/lib/debug."""
 
     @property
     def auxv(self) -> Mapping[int, int]:
-        """The auxiliary vector: a_type -> a_val; empty where the dump has none."""
+        """Return the auxiliary vector: a_type -> a_val. It is empty where the dump has none."""
 
     def state(self) -> Hashable:
-        """A value that changes whenever the process has moved: the key of everything that is cached."""
+        """Return a value that changes whenever the process has moved. All cached results depend on it."""
 
     def image(self) -> Image:
-        """The memory as the engine reads it: the dump's bytes, then those of the files behind the mappings."""
+        """Return the memory as the engine reads it: the bytes of the dump, then those of the mapped files."""
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly ``size`` bytes. Raises FaultError."""
+        """Return exactly ``size`` bytes. Raises FaultError."""
 
     def mappings(self) -> Sequence[AddressRange]:
-        """Sorted by address, not overlapping."""
+        """Return the mappings, sorted by address. They do not overlap."""
 
     def threads(self) -> Sequence[Thread]:
-        """The thread that died first, then the others in the dump's order."""
+        """Return the threads: the one that died, then the others in the order of the dump."""
 
     def modules(self) -> Sequence[Module]:
-        """Sorted by address; the program first where addresses say so is not promised: see ``executable``."""
+        """Return the modules, sorted by address. The program need not be the first: see ``executable``."""
 
     def symbol_at(self, address: int) -> Optional[Symbol]:
-        """The symbol whose extent holds ``address`` (or the nearest one below it in the same section, where sizes are
-        0)."""
+        """Return the symbol that holds ``address``, or None.
+
+        A symbol of size 0 reaches to the next one in its section.
+        """
 
     def lookup(self, name: str) -> Optional[Symbol]:
-        """The symbol of that name: the program's first, then the libraries' in load order."""
+        """Return the symbol of that name, or None. The program comes first, then the libraries in load order."""
 
     def evaluate(self, text: str) -> int:
-        """An address as the user wrote it: a number, a symbol, a symbol+offset, or what the debugger understands.
-        Raises UsageError."""
+        """Return the address that a user wrote: a number, a symbol, symbol+offset, or a debugger's expression.
+
+        Raises UsageError.
+        """

@@ -1,4 +1,4 @@
-"""From the words behind `drgn -c DUMP NAME` (or `%NAME` at the prompt) to the answer."""
+"""Runs the words behind `drgn -c DUMP NAME`, or behind `%NAME` at the prompt."""
 
 from __future__ import annotations
 
@@ -6,26 +6,35 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
 
-from dmods.command import KERNEL, USERLAND, Command, find
-from dmods.errors import UserError
-from dmods.frontend import EXE, SYSROOT, guard, guard_program, safe_output
-from dmods.render import render
+from dmods.cli import mdb_shell, pipeline
+from dmods.cli.drgn_starter import MDB
+from dmods.cli.frontend import EXE, SYSROOT, Asked, guard, guard_program, safe_output
+from dmods.command import KERNEL, USERLAND, Command, command_names, find_command
+from dmods.errors import OutputError, UserError
+from dmods.output.render import render
+from dmods.output.stdout import checked_stdout
 from drgnext import session
+
+if TYPE_CHECKING:
+    from drgn import Program
 
 WHO = f"this drgn (Python {sys.version_info[0]}.{sys.version_info[1]}, {sys.executable})"
 
 
-def main(name: str, prog: Any) -> int:
-    """The launcher's: the exit status."""
+def main(name: str, prog: Program) -> int:
+    """Run a launcher's command on drgn's command line, and return the exit status."""
     safe_output()
-    return guard_program(lambda: _run(name, prog, sys.argv[1:], {}), WHO)
+    return guard_program(lambda: _run(name, prog, sys.argv[1:], {}), WHO, _asked(name, prog, sys.argv[1:]))
 
 
-def at_prompt(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> None:
-    """``variables`` are the prompt's own: addresses may be expressions of them. BrokenPipeError goes through:
-    drgn knows whose pipe it was."""
+def at_prompt(name: str, prog: Program, words: Sequence[str], variables: Mapping[str, Any]) -> None:
+    """Run a command at drgn's prompt.
+
+    `variables` are the prompt's own: addresses may be expressions of them. BrokenPipeError goes through, because drgn
+    knows whose pipe it was.
+    """
 
     def work() -> int:
         try:
@@ -33,27 +42,79 @@ def at_prompt(name: str, prog: Any, words: Sequence[str], variables: Mapping[str
         except SystemExit:  # argparse has printed the --help that was asked for
             return 0
 
-    guard(work, WHO)
+    try:
+        with checked_stdout():
+            guard(work, WHO, _asked(name, prog, words))
+    except OutputError as error:  # `%NAME > FILE` on a full disk
+        print(f"dmods: {error}", file=sys.stderr)
 
 
-def command_for(name: str, prog: Any) -> Command:
-    return find(name, KERNEL if session.is_kernel(prog) else USERLAND)
+def _asked(name: str, prog: Program, words: Sequence[str]) -> Asked:
+    return Asked(name, prog.core_dump_path, "--json" in words)
 
 
-def parser(command: Command, prog: Any) -> argparse.ArgumentParser:
-    """A core of a process may be of another machine; a kernel's files are drgn's business."""
+def command_for(name: str, prog: Program) -> Command:
+    """Return the command of that name for what drgn has open. Raises UsageError."""
+    return find_command(name, KERNEL if session.is_kernel(prog) else USERLAND)
+
+
+def parser(command: Command, prog: Program) -> argparse.ArgumentParser:
+    """Return the command's parser. For a process it takes --exe and --sysroot; drgn itself finds a kernel's files."""
     extra = () if session.is_kernel(prog) else (EXE, SYSROOT)
     return command.parser(after=extra)
 
 
-def _run(name: str, prog: Any, words: Sequence[str], variables: Mapping[str, Any]) -> int:
+def _run(name: str, prog: Program, words: Sequence[str], variables: Mapping[str, Any]) -> int:
+    if name == MDB:
+        return _run_mdb(prog, words, variables)
     command = command_for(name, prog)
     args = parser(command, prog).parse_args(words)
-    subject = session.subject(prog, command, args, variables) if command.requires else None
-    if command.optional and not session.is_kernel(prog):
-        with suppress(UserError):  # nothing is loaded
-            subject = session.subject(prog, command, args, variables)
+    subject = _subject(command, prog, args, variables)
     with session.faults(subject, name):
+        addresses = pipeline.from_stdin(command, args, sys.stdin)
+        if addresses is not None:
+            return pipeline.for_each(command, subject, args, addresses, out=sys.stdout, err=sys.stderr)
         report = command.run(subject, args)
         render(report, command.name, subject, args.json, sys.stdout, sys.stderr)
     return report.status
+
+
+def _subject(
+    command: Command, prog: Program, args: argparse.Namespace, variables: Mapping[str, Any]
+) -> Optional[session.Subject]:
+    """Return what the command works on: a kernel or a process; None where it needs nothing."""
+    if command.requires:
+        return session.subject(prog, command, args, variables)
+    if command.optional and not session.is_kernel(prog):
+        with suppress(UserError):  # nothing is loaded
+            return session.subject(prog, command, args, variables)
+    return None
+
+
+def _run_mdb(prog: Program, words: Sequence[str], variables: Mapping[str, Any]) -> int:
+    front = _Drgn(prog, variables)
+    with session.faults(session.kernel(prog) if session.is_kernel(prog) else None, MDB):
+        if words:
+            return pipeline.run(" ".join(words), command_names(), front)
+        return mdb_shell.run_lines(sys.stdin, front, WHO)
+
+
+class _Drgn:
+    """Implements dmods.cli.pipeline.FrontEnd."""
+
+    def __init__(self, prog: Program, variables: Mapping[str, Any]) -> None:
+        self._prog = prog
+        self._variables = variables
+        self._args = argparse.Namespace(exe=None, sysroot=None)
+        self.out, self.err = sys.stdout, sys.stderr
+        self.width: Optional[int] = None
+
+    def find(self, name: str) -> Command:
+        return command_for(name, self._prog)
+
+    def parse(self, command: Command, text: str, more: Sequence[str]) -> argparse.Namespace:
+        self._args = parser(command, self._prog).parse_args([*mdb_shell.split(text), *more])
+        return self._args
+
+    def target(self, command: Command) -> Optional[session.Subject]:
+        return _subject(command, self._prog, self._args, self._variables)

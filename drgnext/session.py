@@ -1,39 +1,44 @@
-"""drgn's program as what a command gets: a kernel, or a process. The same object for as long as drgn has it."""
+"""The target that drgn has open: a kernel or a process. It stays the same object while drgn has it open."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from dmods.cli.frontend import check_sysroot
 from dmods.command import KERNEL, USERLAND, Command
 from dmods.errors import UserError
-from dmods.frontend import check_sysroot
 
 if TYPE_CHECKING:
-    from drgnext.kernel.target import Kernel
+    from drgn import Program
+
+    from drgnext.kernel.dump.target import Kernel
     from drgnext.target import CoreTarget
 
-# (drgn's program, what it and the command line were, the subject). One is what drgn itself can have at its prompt.
+    Subject = Union[Kernel, CoreTarget]
+
+# (drgn's program, the state of the dump and of the command line, the subject). drgn has one program at its prompt.
 _known: list[tuple[Any, Hashable, Any]] = []
 
 
-def is_kernel(prog: Any) -> bool:
+def is_kernel(prog: Program) -> bool:
+    """Return whether drgn has a kernel open."""
     from drgn import ProgramFlags
 
     return bool(prog.flags & ProgramFlags.IS_LINUX_KERNEL)
 
 
-def subject(
-    prog: Any, command: Command, args: argparse.Namespace, variables: Mapping[str, Any]
-) -> Union[Kernel, CoreTarget]:
-    """Raises UserError where the command is for the other side, or drgn has nothing that it could be for."""
+def subject(prog: Program, command: Command, args: argparse.Namespace, variables: Mapping[str, Any]) -> Subject:
+    """Return the kernel or the process that the command works on.
+
+    Raises UserError where the command is for the other kind, or where drgn has nothing open.
+    """
     _check_side(prog, command)
     if is_kernel(prog):
-        kernel: Kernel = _kept(prog, KERNEL, lambda: _kernel(prog))
-        return kernel
+        return kernel(prog)
     core = _core(prog)
     check_sysroot(args.sysroot)
     status = os.stat(core)
@@ -43,40 +48,46 @@ def subject(
     return target
 
 
+def kernel(prog: Program) -> Kernel:
+    """Return the kernel that drgn has open."""
+    found: Kernel = _kept(prog, KERNEL, lambda: _kernel(prog))
+    return found
+
+
 @contextmanager
 def faults(what: object, name: str) -> Iterator[None]:
-    """A page that a kernel's dump lacks, where no command made a note of it."""
+    """Report a page that a kernel's dump lacks as a UserError, where no command made a note of it."""
     from drgn import FaultError
 
     try:
         yield
     except FaultError as error:
-        from drgnext.kernel.target import Kernel, unreadable
+        from drgnext.kernel.dump.target import Kernel, unreadable
 
         if not isinstance(what, Kernel):
             raise
         raise unreadable(what, f"what {name} needs", error) from None
 
 
-def _kept(prog: Any, key: Hashable, make: Any) -> Any:
+def _kept(prog: Program, key: Hashable, make: Callable[[], Any]) -> Any:
     if not _known or _known[0][0] is not prog or _known[0][1] != key:
         _known[:] = [(prog, key, make())]
     return _known[0][2]
 
 
-def _kernel(prog: Any) -> Kernel:
-    from drgnext.kernel.target import Kernel
+def _kernel(prog: Program) -> Kernel:
+    from drgnext.kernel.dump.target import Kernel
 
     return Kernel(prog)
 
 
-def _process(prog: Any, core: str, args: argparse.Namespace) -> CoreTarget:
+def _process(prog: Program, core: str, args: argparse.Namespace) -> CoreTarget:
     from drgnext.target import CoreTarget
 
     return CoreTarget(prog, core, args.exe, args.sysroot)
 
 
-def _check_side(prog: Any, command: Command) -> None:
+def _check_side(prog: Program, command: Command) -> None:
     what = prog.core_dump_path or "what drgn has here"
     if is_kernel(prog) and USERLAND in command.requires:
         raise UserError(
@@ -90,14 +101,14 @@ def _check_side(prog: Any, command: Command) -> None:
         )
 
 
-def _core(prog: Any) -> str:
+def _core(prog: Program) -> str:
     from drgn import ProgramFlags
 
     core: Optional[str] = prog.core_dump_path
     if core is None and prog.flags & ProgramFlags.IS_LIVE:
         # drgn leaves the process running, and gives none of its registers.
         raise UserError(
-            "drgn does not stop a process, and a heap that moves cannot be told",
+            "drgn does not stop a process, and a heap that changes cannot be read",
             "take a core (gcore PID) and open that, or: gdb -x heapcmds.py -p PID",
         )
     if core is None:

@@ -1,21 +1,24 @@
-"""A core of a process in drgn as a Target: the bare core file, and beside its own names those that drgn knows."""
+"""The core of a process in drgn as a Target: the core file, with drgn's symbols beside its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-from dmods.corefile import CoreFile
+from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
 from dmods.target import Symbol
+
+if TYPE_CHECKING:
+    from drgn import Program
 
 
 class CoreTarget(CoreFile):
     """Memory, threads and modules come from the core file itself, so that the answers are the same as without drgn."""
 
-    def __init__(self, prog: Any, core: str, executable: Optional[str], sysroot: Optional[str]) -> None:
+    def __init__(self, prog: Program, core: str, executable: Optional[str], sysroot: Optional[str]) -> None:
         self._prog = prog
-        self.variables: Mapping[str, Any] = {}  # the prompt's
+        self.variables: Mapping[str, Any] = {}  # those of drgn's prompt
         super().__init__(core, executable, sysroot)
 
     def symbol_at(self, address: int) -> Optional[Symbol]:
@@ -25,7 +28,7 @@ class CoreTarget(CoreFile):
         return super().lookup(name) or self._drgn_symbol(name)
 
     def evaluate(self, text: str) -> int:
-        """Also a drgn expression: `%whatis prog["head"].next`, or any variable of the prompt's."""
+        """Return the address that `text` means. It may be a drgn expression: `%whatis prog["head"].next`."""
         try:
             return super().evaluate(text)
         except UsageError as error:
@@ -34,8 +37,8 @@ class CoreTarget(CoreFile):
                 raise error from None
             return value & ((1 << self.arch.word * 8) - 1)
 
-    def _drgn_symbol(self, what: object) -> Optional[Symbol]:
-        """drgn may have found debugging information elsewhere (separate files, debuginfod)."""
+    def _drgn_symbol(self, what: Union[int, str]) -> Optional[Symbol]:
+        """Return drgn's symbol, or None. drgn may have debugging information from elsewhere (debuginfod)."""
         try:
             found = self._prog.symbol(what)
         except LookupError:
@@ -45,15 +48,15 @@ class CoreTarget(CoreFile):
 
 
 def _value(text: str, variables: Mapping[str, Any]) -> Optional[int]:
-    """What the user's own expression is worth as an address; None where it is no expression that has one."""
+    """Return the address that a Python expression of the user's means, or None."""
     import drgn
 
     try:
-        value = eval(text, dict(variables))  # what users type at a Python prompt is theirs
+        value = eval(text, dict(variables))  # the user types Python at drgn's prompt anyway
         if isinstance(value, drgn.Object):
             kind = value.type_.kind
             aggregate = kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.UNION, drgn.TypeKind.CLASS, drgn.TypeKind.ARRAY)
             value = value.address_ if aggregate or kind == drgn.TypeKind.FUNCTION else value.value_()
         return value if isinstance(value, int) else None
-    except Exception:  # noqa: BLE001 (theirs, too)
+    except Exception:  # noqa: BLE001 (the user's expression may raise anything)
         return None

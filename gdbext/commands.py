@@ -1,20 +1,23 @@
-"""Every dmods command as ``mdb NAME``, and as ``NAME`` where gdb (or another extension of it) has no such command."""
+"""Register every dmods command as ``mdb NAME``, and as ``NAME`` where gdb and its extensions have no such command."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any, Optional, TextIO
 
 import gdb
 
-import dmods.command
-from dmods.command import USERLAND, Argument, Command
-from dmods.completion import candidates, choices
+from dmods.cli import mdb
+from dmods.cli.completion import candidates, choices
+from dmods.cli.frontend import Asked
+from dmods.command import USERLAND, Argument, Command, command_modules, command_names, find_command
 from dmods.errors import UsageError, UserError
-from gdbext import output, session, sysbp
+from dmods.output.json import target_name
+from gdbext import batch, output, session, sysbp
 from gdbext.bridge import bridge
 
 _PREFIX = "mdb"
@@ -22,32 +25,30 @@ _registered: list[gdb.Command] = []
 
 
 def registered() -> bool:
+    """Return whether this gdb has the commands already."""
     return bool(_registered)
 
 
 def register() -> None:
+    """Register every command under both of its names. A command that gdb has already stays as it is."""
     taken = _taken()
-    prefix = type("Mdb", (gdb.Command,), {"__doc__": _PREFIX_HELP})
-    _registered.append(prefix(_PREFIX, gdb.COMMAND_DATA, gdb.COMPLETE_COMMAND, True))
-    here = {name for name, side, _module in dmods.command.modules() if side == USERLAND}
-    for name in dmods.command.names():
+    _registered.append(_Mdb(_PREFIX, gdb.COMMAND_DATA, gdb.COMPLETE_COMMAND, True))
+    here = {name for name, side, _module in command_modules() if side == USERLAND}
+    for name in command_names():
         for shown in (f"{_PREFIX} {name}", name):
             if shown in taken:
                 continue
-            # The other side's commands are not even loaded: that takes longer than all of ours.
-            made = _GdbCommand(shown, dmods.command.find(name)) if name in here else _ForDrgn(shown, name)
+            # Commands for kernels are not loaded: that would take longer than all commands for processes.
+            made = _GdbCommand(shown, find_command(name)) if name in here else _ForDrgn(shown, name)
             _registered.append(made)
     for shown in (f"{_PREFIX} {sysbp.NAME}", sysbp.NAME):
         if shown not in taken:
             _registered.append(sysbp.SysBp(shown))
 
 
-_PREFIX_HELP = """mdb's memory commands.
-Each is also there without the prefix where gdb has no command of its own of that name."""
-
-
 def _taken() -> set[str]:
-    """gdb's commands of now, aliases and other extensions' too: `complete` of nothing lists them, up to a limit."""
+    """Return the names of gdb's commands at this moment, with aliases and the commands of other extensions."""
+    # `complete` without an argument lists all commands, up to a limit.
     limit = gdb.parameter("max-completions")
     gdb.execute("set max-completions unlimited", to_string=True)
     try:
@@ -57,11 +58,30 @@ def _taken() -> set[str]:
 
 
 def help_text(command: Command) -> str:
-    """What gdb's `help NAME` shows. Its first line is also what `help mdb` lists and `apropos` finds."""
+    """Return what gdb's `help NAME` shows. `help mdb` lists its first line, and `apropos` finds it."""
     parser = command.parser()
     usage = parser.format_usage().partition(": ")[2].strip()
-    rest = parser.format_help().partition("\n\n")[2].partition(command.summary)[2].strip()
+    # The usage and the summary come first and may be broken into lines.
+    rest = parser.format_help().partition("\n\n")[2].partition("\n\n")[2].strip()
     return f"{command.summary.rstrip('.')}.\nUsage: {usage}\n\n{rest}"
+
+
+class _Mdb(gdb.Command):
+    """mdb's memory commands.
+    Usage: mdb NAME [ARGUMENTS]
+           mdb ADDR::NAME [ARGUMENTS]
+           mdb ::walk NAME | ::NAME
+
+    A command is there without the prefix too, where gdb has no command of that name.
+    mdb's own language works behind the prefix: a pipe hands addresses to the next command.
+    To pipe to the shell: pipe mdb NAME | less. With both: pipe -d @ mdb ::walk leak | ::whatis @ less"""
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        self.dont_repeat()
+        if argument.strip():
+            _bridged_line(argument)
+        else:
+            gdb.execute(f"help {_PREFIX}")
 
 
 class _GdbCommand(gdb.Command):
@@ -72,7 +92,13 @@ class _GdbCommand(gdb.Command):
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         self.dont_repeat()
-        bridge(lambda: _run(self.command, argument))
+        # gdb has removed the name from `walk leak | bufctl`, and from `maps::whatis` (a symbol called maps).
+        if argument.startswith("::") or mdb.has_pipe(argument, command_names()):
+            between = "" if argument.startswith("::") else " "
+            _bridged_line(f"{self.command.name}{between}{argument}")
+        else:
+            asked = Asked(self.command.name, json="--json" in argument.split())
+            bridge(lambda: _run(self.command, argument, asked), asked)
 
     def complete(self, text: str, word: Optional[str]) -> Any:
         return complete(self.command, text, word)
@@ -82,7 +108,7 @@ class _ForDrgn(gdb.Command):
     """A command for kernel dumps, which gdb does not read."""
 
     def __init__(self, shown: str, name: str) -> None:
-        self._error = UserError(f"{name} is for kernel dumps, which gdb does not read", f"drgn -c vmcore {name}")
+        self._error = _for_kernels(name)
         self.__doc__ = f"(for kernel dumps, in drgn.)\n\n{self._error.how}"
         super().__init__(shown, gdb.COMMAND_DATA)
 
@@ -94,27 +120,82 @@ class _ForDrgn(gdb.Command):
         raise self._error
 
 
-def _run(command: Command, argument: str) -> None:
-    from dmods.render import render
+def _for_kernels(name: str) -> UserError:
+    return UserError(f"{name} is for kernel dumps, which gdb does not read", f"drgn -c vmcore {name}")
+
+
+class _Gdb:
+    """The front end for gdb: implements dmods.cli.pipeline.FrontEnd."""
+
+    def __init__(self, err: TextIO) -> None:
+        self.out: TextIO = sys.stdout
+        self.err = err
+        self.width: Optional[int] = output.width()
+
+    def find(self, name: str) -> Command:
+        command = find_command(name)
+        if command.requires and USERLAND not in command.requires:
+            raise _for_kernels(name)
+        return command
+
+    def parse(self, command: Command, text: str, more: Sequence[str]) -> argparse.Namespace:
+        return parse(command, text, more)
+
+    def target(self, command: Command) -> Any:
+        if command.optional:
+            with suppress(UserError):  # nothing is loaded
+                return session.current_target()
+        return session.current_target() if command.requires else None
+
+
+def _bridged_line(line: str) -> None:
+    asked = Asked("mdb", json="--json" in line.split())
+    bridge(lambda: _run_line(line), asked)
+
+
+def _run_line(line: str) -> None:
+    """Run a line of mdb's language."""
+    from dmods.cli import pipeline
+
+    names = command_names()
+    first = mdb.parse(line, [*names, sysbp.NAME])[0]
+    if first.name == sysbp.NAME:
+        gdb.execute(f"{_PREFIX} {sysbp.NAME} {first.arguments}")
+        return
+    with redirect_stderr(output.stderr()) as stderr:
+        try:
+            _ended(pipeline.run(line, names, _Gdb(stderr)))
+        except SystemExit:  # argparse has printed the --help that was asked for
+            return
+
+
+def _run(command: Command, argument: str, asked: Asked) -> None:
+    from dmods.output.render import render
 
     try:
         arguments = parse(command, argument)
     except SystemExit:  # argparse has printed the --help that was asked for
         return
-    target = session.current_target() if command.requires else None
-    if command.optional:
-        with suppress(UserError):  # nothing is loaded
-            target = session.current_target()
     with redirect_stderr(output.stderr()) as stderr:
+        target = _Gdb(stderr).target(command)
+        asked.target = target_name(target)
         report = command.run(target, arguments)
-        render(report, command.name, target, arguments.json, sys.stdout, stderr)
-    gdb.set_convenience_variable("mdb_status", report.status)
+        render(report, command.name, target, arguments.json, sys.stdout, stderr, output.width())
+    _ended(report.status)
 
 
-def parse(command: Command, argument: str) -> argparse.Namespace:
-    """The arguments as gdb splits them. Where the only place is for an expression, that may hold spaces
-    (`whatis p + 4`)."""
-    words = gdb.string_to_argv(argument)
+def _ended(status: int) -> None:
+    gdb.set_convenience_variable("mdb_status", status)
+    batch.keep_status(status)
+    output.check_stdout()
+
+
+def parse(command: Command, argument: str, more: Sequence[str] = ()) -> argparse.Namespace:
+    """Return the arguments as gdb splits them, followed by `more`.
+
+    An expression may hold spaces where the command takes nothing else (`whatis p + 4`).
+    """
+    words = [*gdb.string_to_argv(argument), *more]
     try:
         return command.parser().parse_args(words)
     except UsageError:
@@ -135,15 +216,15 @@ def parse(command: Command, argument: str) -> argparse.Namespace:
 
 
 def complete(command: Command, text: str, word: Optional[str]) -> Any:
-    """Options after a dash, choices where the command has them, else what gdb knows of expressions.
+    """Return completions: options after a dash, choices where the command has them, else gdb's for expressions.
 
-    gdb asks twice: first with ``word`` None, to learn what kind of thing is being completed.
+    gdb asks twice: first with `word` None, to learn what kind of thing is being completed.
     """
     last = text.rpartition(" ")[2]
     if not last.startswith("-") and not choices(command):
         return gdb.COMPLETE_EXPRESSION
     if word is None:
         return None
-    # gdb's words end at a dash, ours at a space: give back only what follows the part that gdb keeps.
+    # gdb's words end at a dash, ours at a space. So return only what follows the part that gdb keeps.
     kept = len(last) - len(word)
     return [each[kept:] for each in candidates(command, last)]

@@ -1,4 +1,4 @@
-"""A process that gdb has stopped (attached, run, or on a remote stub) as a Target."""
+"""The Target of a process that gdb has stopped: attached, run, or on a remote stub."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 
-from dmods import arch as arches
-from dmods import modules
-from dmods.corenotes import AT_ENTRY, AT_PHDR, AT_SYSINFO_EHDR
 from dmods.errors import FaultError, UserError
-from dmods.localfiles import LocalFiles
+from dmods.modules.auxv import AT_ENTRY, AT_PHDR, AT_SYSINFO_EHDR
+from dmods.modules.find import find_modules
+from dmods.modules.localfiles import LocalFiles, debug_roots
+from dmods.process import arch as arches
 from dmods.target import AddressRange, Arch, Module, Signal, Symbol, Thread
-from gdbext import names, session
+from gdbext import names
+from gdbext.moves import count_moves
 
 if TYPE_CHECKING:
     from dmods._engine import Image
-    from dmods.symbols import ModuleSymbols
+    from dmods.modules.symbols import ModuleSymbols
 
-# What gdb calls the machine (bfd's printable name).
+# gdb's names of machines (bfd's printable name).
 _ARCHES = {"i386:x86-64": arches.X86_64, "i386": arches.I386, "aarch64": arches.AARCH64}
 # A line of /proc/PID/maps: proc(5).
 _MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x])\S* ([0-9a-f]+) \S+ \d+ *(.*)")
-# A line of gdb's `info proc mappings`, as gdb 12 and later print it (with permissions).
+# A line of gdb's `info proc mappings` with permissions, as gdb 12 and newer print it.
 _GDB_MAP = re.compile(r"\s*0x([0-9a-f]+)\s+0x([0-9a-f]+)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+([-r][-w][-x])\S*\s*(.*)")
-_STOPS = (5, 19)  # SIGTRAP and SIGSTOP: gdb's own doing, nothing that the process died of
+_STOPS = (5, 19)  # SIGTRAP and SIGSTOP: gdb itself stops a process with them
 
 
 class LiveTarget:
-    """Implements Target. Everything is looked up again once the process has moved: ``state()`` says when."""
+    """A stopped process as a Target. When it has run, ``state()`` changes and everything is read again."""
 
     path: Optional[str] = None
 
@@ -44,10 +45,12 @@ class LiveTarget:
         self.local = _is_local(inferior)
         self.executable: Optional[str] = _executable(inferior, self.local)
         self.notes: list[str] = []
+        self.missing: Sequence[tuple[int, int]] = ()
         self._stopped: Optional[_Stopped] = None
 
     def state(self) -> Hashable:
-        return (self._inferior.num, self.pid, session.moves())
+        """Return a value that changes whenever the process may have changed."""
+        return (self._inferior.num, self.pid, count_moves())
 
     @property
     def _now(self) -> _Stopped:
@@ -58,41 +61,55 @@ class LiveTarget:
 
     @property
     def auxv(self) -> Mapping[int, int]:
+        """Return the auxiliary vector."""
         return self._now.auxv
 
     def image(self) -> Image:
+        """Return the memory as the engine reads it."""
         return self._now.image
 
     def read(self, address: int, size: int) -> bytes:
+        """Return the `size` bytes at the address. Raises FaultError."""
         data = self._now.read(address, size)
         if len(data) != size:
             raise FaultError(address, size)
         return data
 
     def mappings(self) -> Sequence[AddressRange]:
+        """Return the mappings of the process."""
         return self._now.mappings
 
     def threads(self) -> Sequence[Thread]:
+        """Return the threads, the selected one first."""
         return self._now.threads
 
     def modules(self) -> Sequence[Module]:
+        """Return the program and its libraries."""
         return self._now.modules
 
+    @property
+    def debug_roots(self) -> Sequence[str]:
+        """Return the folders of debug information, as gdb searches them."""
+        return [*names.debug_roots(), *debug_roots(self._now.sysroot)]
+
     def symbol_at(self, address: int) -> Optional[Symbol]:
+        """Return the symbol at the address, or None: from the files first, else from gdb."""
         return self._now.symbols.at(address) or names.symbol_at(address)
 
     def lookup(self, name: str) -> Optional[Symbol]:
+        """Return the global symbol of that name, or None: from the files first, else from gdb."""
         return self._now.symbols.lookup(name) or names.lookup(name)
 
     def evaluate(self, text: str) -> int:
-        from dmods.names import evaluate
+        """Return the address that a user means by the text. Raises UsageError."""
+        from dmods.process.addresses import evaluate
 
-        value = names.evaluate(text, self.arch.word)
-        return evaluate(self, text) if value is None else value
+        symbols = self._now.symbols
+        return names.address(text, self.arch.word, lambda text: evaluate(self, text, symbols.named), symbols.at)
 
 
 class _Stopped:
-    """The process as it is between two moves."""
+    """The process while it is stopped."""
 
     def __init__(self, inferior: Any, arch: Arch, local: bool, state: Hashable) -> None:
         self.state = state
@@ -124,7 +141,7 @@ class _Stopped:
         return Image([], [], [(m.start, self.read(m.start, m.size)) for m in readable if "w" in m.flags])
 
     def read(self, address: int, size: int) -> bytes:
-        """Up to ``size`` bytes."""
+        """Return up to `size` bytes at the address."""
         if self._local:
             return self.image.read(address, size) if 0 <= address < 1 << 64 else b""
         try:
@@ -146,7 +163,7 @@ class _Stopped:
 
     @cached_property
     def modules(self) -> list[Module]:
-        found = modules.find(self.mappings, self.read, self._files, self.auxv.get(AT_SYSINFO_EHDR), None)
+        found = find_modules(self.mappings, self.read, self._files, self.auxv.get(AT_SYSINFO_EHDR), None)
         return [one.module for one in found]
 
     @cached_property
@@ -157,9 +174,13 @@ class _Stopped:
                     return module
         return None
 
+    @property
+    def sysroot(self) -> Optional[str]:
+        return self._files.sysroot
+
     @cached_property
     def symbols(self) -> ModuleSymbols:
-        from dmods.symbols import ModuleSymbols
+        from dmods.modules.symbols import ModuleSymbols
 
         return ModuleSymbols(self.modules, self.program, self.read, self._files.sysroot)
 
@@ -169,14 +190,14 @@ def _arch(inferior: Any) -> Arch:
     arch = _ARCHES.get(name)
     if arch is None:
         raise UserError(
-            f"the process runs on a machine that dmods does not know: {name}",
+            f"dmods does not know the process's machine: {name}",
             f"dmods knows {', '.join(each.name for each in _ARCHES.values())}",
         )
     return arch
 
 
 def _is_local(inferior: Any) -> bool:
-    """Whether the process is one of this machine, stopped by this very gdb."""
+    """Return whether the process runs on this machine, stopped by this gdb and not by a remote stub."""
     return "Native process:" in gdb.execute("info files", to_string=True) and os.access(
         f"/proc/{inferior.pid}/mem", os.R_OK
     )
@@ -190,7 +211,7 @@ def _executable(inferior: Any, local: bool) -> Optional[str]:
 
 
 def _root(pid: int) -> Optional[str]:
-    """Where the process's own paths are found: its root, if it lives in another mount namespace (a container)."""
+    """Return the folder that the process's paths are below. It is the process's root in another mount namespace."""
     try:
         if os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"):
             return f"/proc/{pid}/root"
@@ -212,7 +233,7 @@ def _gdb_maps() -> Iterator[tuple[int, int, str, int, str]]:
     try:
         text = gdb.execute("info proc mappings", to_string=True)
     except gdb.error as error:
-        raise UserError(f"gdb cannot tell the mappings: {error}", "take a core there (gcore) and load that") from None
+        raise UserError(f"gdb cannot list the mappings: {error}", "take a core there (gcore) and load that") from None
     for line in text.splitlines():
         match = _GDB_MAP.match(line)
         if match:
@@ -220,14 +241,14 @@ def _gdb_maps() -> Iterator[tuple[int, int, str, int, str]]:
 
 
 def _is_device(name: str) -> bool:
-    """Mappings that are no memory of the process: the kernel's pages cannot be read, a device may do anything then."""
+    """Return whether a mapping is a page of the kernel or a device. These must not be read."""
     if name.startswith(("[vvar", "[vsyscall", "[uprobes")):
         return True
     return name.startswith("/dev/") and not name.startswith(("/dev/shm/", "/dev/zero", "/dev/hugepages"))
 
 
 def _threads(inferior: Any, arch: Arch) -> Iterator[Thread]:
-    """The selected one first. gdb's selection is as it was afterwards."""
+    """Yield the threads, the selected one first. gdb's selection is restored afterwards."""
     selected = gdb.selected_thread()
     frame = gdb.selected_frame() if selected is not None and selected.is_stopped() else None
     threads = sorted(inferior.threads(), key=lambda thread: (thread != selected, thread.num))
@@ -239,7 +260,7 @@ def _threads(inferior: Any, arch: Arch) -> Iterator[Thread]:
             for name in dict.fromkeys((*arch.registers, arch.thread_pointer)):
                 try:
                     registers[name] = int(newest.read_register(name)) & ((1 << arch.word * 8) - 1)
-                except (ValueError, gdb.error):  # the stub does not have it
+                except (ValueError, gdb.error):  # the stub does not have this register
                     continue
             yield Thread(thread.ptid[1] or thread.ptid[0], registers, thread.name, _signal())
     finally:
@@ -250,7 +271,7 @@ def _threads(inferior: Any, arch: Arch) -> Iterator[Thread]:
 
 
 def _signal() -> Optional[Signal]:
-    """The selected thread's, as `$_siginfo` has it."""
+    """Return the signal of the selected thread, from `$_siginfo`."""
     try:
         info = gdb.parse_and_eval("$_siginfo")
         number, code = int(info["si_signo"]), int(info["si_code"])
@@ -260,5 +281,5 @@ def _signal() -> Optional[Signal]:
         if code <= 0:
             return Signal(number, code, sender=int(fields["_kill"]["si_pid"]))
         return Signal(number, code, address=int(fields["_sigfault"]["si_addr"]))
-    except gdb.error:  # none on this target
+    except gdb.error:  # this target has no $_siginfo
         return None

@@ -1,34 +1,49 @@
-"""What gdb itself knows of names: its sysroot, its program, its symbols, its expressions."""
+"""Names that gdb knows: its sysroot, its program, its symbols and its expressions."""
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import gdb
 
 from dmods.errors import UsageError
+from dmods.process.addresses import AmbiguousName
 from dmods.target import Symbol
 
 _NAME = re.compile(r"[A-Za-z_$][\w$.:@~]*\Z")
 # gdb's `info symbol`: "main + 18 in section .text of /usr/bin/x", "main in section .text"
 _INFO_SYMBOL = re.compile(r"(?P<name>.+?)(?: \+ (?P<offset>\d+))? in section \S+(?: of (?P<path>.*))?$")
+# Names as dmods prints them. gdb reads them differently or not at all: module`name, f(int), v<T>, {vtable(T)},
+# f[abi:x]. gdb would call f() in a live process.
+_PRINTED = re.compile(r"[^$&*(\d\s].*[`(<]|[{<].*|.*\[abi:")
+_OFFSET = re.compile(r"[^\s$&*(\d-].*\+(?P<offset>0x[0-9a-f]+)\Z")
+
+Own = Callable[[str], int]
 
 
 def sysroot() -> Optional[str]:
-    """gdb's sysroot where that is a folder of this machine ("target:" stands for the process's own files)."""
+    """Return gdb's sysroot where that is a folder of this machine ("target:" stands for the process's own files)."""
     root = str(gdb.parameter("sysroot") or "/")
     return None if root.startswith(("target:", "remote:")) or root == "/" else root
 
 
+def debug_roots() -> list[str]:
+    """Return the folders of gdb's debug-file-directory: those below the sysroot first, as gdb searches them."""
+    folders = [folder for folder in str(gdb.parameter("debug-file-directory") or "").split(os.pathsep) if folder]
+    root = sysroot()
+    return [*(os.path.join(root, folder.lstrip("/")) for folder in folders if root is not None), *folders]
+
+
 def program() -> Optional[str]:
-    """The path of the program that gdb has loaded for the selected inferior."""
+    """Return the path of the program that gdb has loaded for the selected inferior."""
     return gdb.selected_inferior().progspace.filename
 
 
 def symbol_at(address: int) -> Optional[Symbol]:
-    """What gdb calls the place; it may have debug information from elsewhere (separate files, debuginfod)."""
-    # gdb's Python sees no ELF symbols (minimal symbols), only what debug information describes.
+    """Return gdb's symbol at an address, or None. gdb may have debug information from elsewhere (debuginfod)."""
+    # gdb's Python does not see ELF symbols (minimal symbols). It sees only what debug information describes.
     match = _INFO_SYMBOL.match(gdb.execute(f"info symbol {address:#x}", to_string=True).splitlines()[0])
     if match is None:
         return None
@@ -45,31 +60,77 @@ def _function_size(start: int) -> int:
 
 
 def lookup(name: str) -> Optional[Symbol]:
-    """The global of that name that gdb finds first: the program's, then the libraries' as they were loaded."""
+    """Return the global of that name that gdb finds first (the program's, then the libraries'), or None."""
     if not _NAME.match(name) or name.startswith("$"):
         return None
     try:
         value = gdb.parse_and_eval(f"&{name}")
         address = int(value)
         size = value.type.target().sizeof if value.type.code == gdb.TYPE_CODE_PTR else 0
-    except gdb.error:  # no such symbol, or one that has no address (a register, a TLS variable of a dead process)
+    except gdb.error:  # no such symbol, or it has no address (a register, a TLS variable of a dead process)
         return None
     found = symbol_at(address)
     return Symbol(name, address, size, found.module if found else "")
 
 
-def evaluate(text: str, word: int) -> Optional[int]:
-    """``text`` as a gdb expression: the value of a number or pointer, the address of anything larger. None where gdb
-    has no answer; its complaint is raised as UsageError where nobody else could have one either."""
+def address(text: str, word: int, own: Own, own_symbol_at: Callable[[int], Optional[Symbol]]) -> int:
+    """Return the address that a user means by `text`. gdb evaluates it; dmods (`own`) does where gdb cannot.
+
+    An expression stands for the value of a number or a pointer, and for the address of anything larger. dmods reads a
+    name in a form that it prints before gdb does. Raises UsageError.
+    """
+    text = text.strip()
+    printed = _printed(text, own, own_symbol_at)
+    if printed is not None:
+        return printed
     try:
-        value = gdb.parse_and_eval(text)
-        return _as_address(value) & ((1 << word * 8) - 1)
+        return _as_address(gdb.parse_and_eval(text)) & ((1 << word * 8) - 1)
     except gdb.error as error:
-        if _NAME.match(text) or "`" in text:  # `module`symbol` and the like are dmods' own
-            return None
+        complaint = str(error)
+    try:
+        return own(text)
+    except AmbiguousName:
+        raise
+    except UsageError:
+        if _NAME.match(text) or _PRINTED.match(text):
+            raise
         raise UsageError(
-            f"gdb cannot evaluate {text}: {error}", "give an address, a symbol, or a gdb expression"
+            f"gdb cannot evaluate {text}: {complaint}", "give an address, a symbol, or a gdb expression"
         ) from None
+
+
+def _printed(text: str, own: Own, own_symbol_at: Callable[[int], Optional[Symbol]]) -> Optional[int]:
+    """Return the address of a name in a form that dmods prints, or None where gdb is to evaluate the text."""
+    split = _OFFSET.match(text)
+    special = _PRINTED.match(text) is not None
+    if split is None and not special:
+        return None
+    try:
+        found = own(text)
+    except AmbiguousName:
+        raise
+    except UsageError:
+        return _function(text)
+    if split is not None and not special:
+        # In dmods, table+0x10 is in bytes. gdb would add 16 elements, or add to a pointer's value.
+        symbol = own_symbol_at(found)
+        if symbol is None or found - symbol.address != int(split["offset"], 16):
+            return None
+    return found
+
+
+def _function(text: str) -> Optional[int]:
+    """Return the address of a C++ function with its parameters, `f(int)+0x12`, or None.
+
+    Without the quotes gdb would call it in a live process.
+    """
+    name, _plus, offset = text.partition("+0x")
+    if "(" not in name or "'" in name:
+        return None
+    try:
+        return int(gdb.parse_and_eval(f"&'{name}'")) + int(offset or "0", 16)
+    except (gdb.error, ValueError):  # the text only looks like a name: f(3), {int} 0x1234, a<b
+        return None
 
 
 def _as_address(value: Any) -> int:

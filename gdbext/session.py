@@ -1,43 +1,27 @@
-"""The selected inferior as a Target: the same object for as long as it is the same process or core.
+"""The selected inferior as a Target. While it is the same process or core, it is the same object.
 
-What is worth caching is cached by others, keyed on the Target and on what its ``state()`` says.
+Caches belong to the code that computes: their key is the Target and its ``state()``.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gdb
 
 from dmods.errors import UserError
+from dmods.target import Target
 from gdbext import adopt, names
-
-if TYPE_CHECKING:
-    from dmods.target import Target
+from gdbext.live import LiveTarget
+from gdbext.target import CoreTarget
 
 _targets: dict[int, tuple[Hashable, Target]] = {}  # by the inferior's number in gdb
-_moves = 0
-
-
-def watch() -> None:
-    """Counts everything in gdb that can change a live process: it ran, or the user wrote to it."""
-    for name in ("cont", "stop", "exited", "inferior_call", "memory_changed", "register_changed"):
-        getattr(gdb.events, name).connect(_moved)
-
-
-def _moved(_event: Any) -> None:
-    global _moves  # noqa: PLW0603 (one gdb, one count)
-    _moves += 1
-
-
-def moves() -> int:
-    return _moves
 
 
 def current_target() -> Target:
-    """The Target behind the selected inferior. Raises UserError where there is none, or it is running."""
+    """Return the Target of the selected inferior. Raises UserError where there is none, or where it is running."""
     adopt.pending()
     inferior = gdb.selected_inferior()
     if inferior.pid == 0:
@@ -64,14 +48,11 @@ def _identity(inferior: Any, core: str | None) -> Hashable:
     try:
         status = os.stat(core)
     except OSError as error:
-        raise UserError(f"{core} is no longer there: {error.strerror}", "load a core that is: core-file CORE") from None
+        raise UserError(f"{core} is no longer there: {error.strerror}", "load another one: core-file CORE") from None
     return ("core", core, status.st_ino, status.st_size, status.st_mtime_ns, program, names.sysroot())
 
 
 def _make(inferior: Any, core: str | None) -> Target:
-    from gdbext.live import LiveTarget
-    from gdbext.target import CoreTarget
-
     if core is not None:
         program = names.program()
         return CoreTarget(core, program if program and os.path.isfile(program) else None, names.sysroot())

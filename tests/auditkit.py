@@ -1,26 +1,25 @@
-"""Commands on cores of audited programs, and what ``fixtures/userland/callers.c`` said of its blocks."""
+"""Run commands on cores of audited programs, and read what ``fixtures/userland/callers.c`` said of its blocks."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import cache
-from io import StringIO
 from typing import Any, NamedTuple, Optional
 
-from dmods import command
-from dmods.corefile import CoreFile
-from dmods.render import render
-from fixtures import audited
+from dmods.corefile.target import CoreFile
+from fixtures import answers, audited
+from fixtures.answers import text
 from fixtures.truth import Block, Truth
+
+__all__ = ("answer", "callers", "functions", "text")
 
 
 class Told(NamedTuple):
-    """Who allocated a block, and who freed it, as the program knew it."""
+    """The allocation and the free of a block, as the program knew them."""
 
     block: Block
     tid: int
-    returns: int  # where the function that called malloc returns to
+    returns: int  # the return address of the function that called malloc
     before: int  # CLOCK_MONOTONIC, ns
     after: int
     freed_tid: Optional[int]
@@ -37,7 +36,7 @@ class Taken(NamedTuple):
 def callers(
     options: str = "audit,log=10000", how: str = "kernel", variant: str = "dynamic", userland: str = "host"
 ) -> Taken:
-    """A core of callers.c."""
+    """Return a core of callers.c, and what the program said."""
     made = audited.take("callers", options, how, variant, userland)
     facts = made.truth.facts
 
@@ -52,25 +51,11 @@ def callers(
 
 
 def answer(target: CoreFile, name: str, *words: str) -> dict[str, Any]:
-    """What --json prints, its tables by name."""
-    found = command.find(name)
-    report = found.run(target, found.parser().parse_args(words))
-    out = StringIO()
-    render(report, name, target, True, out, StringIO())
-    whole = json.loads(out.getvalue())
-    whole["tables"] = {table["name"]: table["rows"] for table in whole["tables"]}
-    assert isinstance(whole, dict)
-    return whole
+    """Return what --json prints, its tables by name."""
+    whole = answers.answer(target, name, *words)
+    return {**whole, "tables": answers.by_name(whole)}
 
 
-def text(target: CoreFile, name: str, *words: str) -> str:
-    """What is printed on stdout."""
-    found = command.find(name)
-    out = StringIO()
-    render(found.run(target, found.parser().parse_args(words)), name, target, False, out, StringIO())
-    return out.getvalue()
-
-
-def functions(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """The functions of a stack's rows, without offsets."""
-    return [row["where"].partition("+0x")[0] for row in rows]
+def functions(frames: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the functions of a stack's frames, without offsets."""
+    return [frame["name"].partition("+0x")[0] for frame in frames]

@@ -1,6 +1,6 @@
-"""Tiny programs compiled and dumped for the tests of the base, and cores made up from nothing.
+"""Compile and dump tiny programs for the tests, and make cores from nothing.
 
-The made-up ones follow the gABI and the kernel's headers, not dmods' own reading of them.
+The made-up cores follow the gABI and the kernel's headers, not dmods' own reading of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
+from fixtures import whole
+from fixtures.answers import HANG
 from fixtures.cores import check_core_pattern, gcore
 
 HERE = Path(__file__).parent
@@ -27,25 +29,27 @@ def compile_c(source: Path, output: Path, *flags: str) -> Path:
 def kernel_core(
     program: Path, where: Path, *args: str, coredump_filter: int = 0x33, env: Optional[Mapping[str, str]] = None
 ) -> Path:
-    """Runs the program in ``where`` until it dies; the core that the kernel leaves there."""
+    """Run the program in ``where`` until it dies. Return the core that the kernel leaves there."""
     check_core_pattern()
     script = 'ulimit -c unlimited; echo "$0" > /proc/self/coredump_filter; exec "$@"'
     done = subprocess.run(
         ["sh", "-c", script, hex(coredump_filter), str(program), *args],
         cwd=where,
         check=False,
-        timeout=60,
+        timeout=HANG,
         env={**os.environ, **(env or {})},
     )
     assert done.returncode < 0, f"{program} did not die of a signal: {done.returncode}"
-    return next(path for path in where.iterdir() if path.name.startswith("core"))
+    core = next(path for path in where.iterdir() if path.name.startswith("core"))
+    whole.elf_core(core)
+    return core
 
 
 def gdb_core(program: Path, where: Path) -> Path:
-    """A core of the waiting program, by gdb's gcore."""
+    """Return a core of the waiting program, taken by gdb's gcore."""
     process = subprocess.Popen([str(program), "wait"], cwd=where)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG
         while not ((where / "truth").exists() and "told" in (where / "truth").read_text()):
             assert process.poll() is None, "the program ended too early"
             assert time.monotonic() < deadline, "the program did not get ready"
@@ -84,8 +88,10 @@ class Crash:
         return self
 
     def maps(self) -> list[tuple[int, int, str, int, Optional[str]]]:
-        """(start, end, "rwx", offset, path if it is a file's) of /proc/PID/maps, without what the kernel never dumps
-        as it is."""
+        """Return (start, end, "rwx", offset, path of a file or None) of each line of /proc/PID/maps.
+
+        Mappings that the kernel never dumps unchanged are left out.
+        """
         found = []
         for line in (self.where / "maps").read_text().splitlines():
             extent, flags, offset, _device, inode, *path = line.split(maxsplit=5)
@@ -98,7 +104,7 @@ class Crash:
 
 
 def crash(where: Path, how: str, coredump_filter: int = 0x33) -> Crash:
-    """Builds and dumps tests/crash.c in ``where``."""
+    """Build and dump tests/crash.c in ``where``."""
     compile_c(HERE / "crashlib.c", where / "libcrash.so.1", "-shared", "-fPIC", "-Wl,-soname,libcrash.so.1")
     program = compile_c(
         HERE / "crash.c", where / "crash", str(where / "libcrash.so.1"), "-Wl,-rpath,$ORIGIN", "-pthread", "-ldl"
@@ -123,13 +129,13 @@ def _padded(data: bytes) -> bytes:
 
 
 def prstatus64(tid: int, registers: Sequence[int], number: int = 0) -> bytes:
-    """struct elf_prstatus of a 64-bit machine (include/linux/elfcore.h)."""
+    """Return struct elf_prstatus of a 64-bit machine (include/linux/elfcore.h)."""
     head = struct.pack("<iiih2xQQiiii8Q", number, 0, 0, number, 0, 0, tid, 0, 0, 0, *[0] * 8)
     return head + struct.pack(f"<{len(registers)}Q", *registers) + bytes(8)
 
 
 def file_note(entries: Sequence[tuple[int, int, int, str]], page: int = 4096) -> bytes:
-    """NT_FILE (fs/binfmt_elf.c, fill_files_note)."""
+    """Return NT_FILE (fs/binfmt_elf.c, fill_files_note)."""
     head = struct.pack("<QQ", len(entries), page) + b"".join(struct.pack("<QQQ", *entry[:3]) for entry in entries)
     return head + b"".join(entry[3].encode() + b"\0" for entry in entries)
 
@@ -145,7 +151,10 @@ class Memory:
 def elf64_core(
     memory: Sequence[Memory], notes: bytes, machine: int = 62, xnum: bool = False, phentsize: int = 56
 ) -> bytes:
-    """A little-endian 64-bit core: header, program headers, notes, memory. ``xnum``: the count is in section 0."""
+    """Return a little-endian 64-bit core: header, program headers, notes, memory.
+
+    ``xnum``: the count is in section 0.
+    """
     count = len(memory) + 1
     table = 64
     at = table + count * 56 + (64 if xnum else 0)

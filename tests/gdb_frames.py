@@ -1,4 +1,4 @@
-"""gdb's own idea of a core's stacks, as an oracle: it shares no code with dmods."""
+"""gdb's own frames of a core's stacks, as an oracle. It shares no code with dmods."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import subprocess
 from typing import Any
 
 from fixtures._cache import tool
+from fixtures.answers import HANG
 from fixtures.cores import CoreSet
 
-# Inlined functions and those that ended in a jump to the next have no frame on the stack.
+# Inlined functions have no frame on the stack, nor do functions that ended in a jump to the next.
 _SCRIPT = """
 import gdb, json
 def frames(limit):
@@ -34,13 +35,16 @@ print('ORACLE ' + json.dumps([threads, asm]))
 
 
 def threads_of(core: CoreSet, limit: int = 300) -> tuple[dict[int, list[tuple[int, int, bool]]], str]:
-    """Per tid (pc, sp, is signal trampoline), innermost first; and the instruction that the first thread stopped at."""
+    """Return for each tid (pc, sp, is signal trampoline), innermost first.
+
+    Also return the instruction of the first thread.
+    """
     argv = [tool("gdb"), "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off"]
     argv += ["-iex", "set backtrace past-main on", "-iex", "set backtrace past-entry off"]
     if core.sysroot is not None:
         argv += ["-iex", f"set sysroot {core.sysroot}"]
     argv += [str(core.executable), str(core.core), "-ex", "python " + _SCRIPT.replace("LIMIT", str(limit))]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=HANG, check=False)
     line = next((line for line in done.stdout.splitlines() if line.startswith("ORACLE ")), None)
     assert line is not None, done.stderr
     found: list[Any] = json.loads(line[len("ORACLE ") :])

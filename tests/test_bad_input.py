@@ -1,4 +1,4 @@
-"""Bad input, case by case, through the ``dmods`` command line: a clear line, and the rest of the answer."""
+"""Bad input through the ``dmods`` command line, case by case: a clear line, and the rest of the answer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from dmods._engine import Image
+from fixtures import _cache, answers
 from fixtures.bench.heaps import Cache
 from fixtures.cores import CoreSet, take
 from fixtures.truth import Truth
@@ -46,16 +47,14 @@ class Answer:
 
 
 def dmods(*words: object) -> Answer:
-    """The command line as a user types it. A traceback is never an answer."""
-    argv = [sys.executable, "-m", "dmods", *map(str, words)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert "Traceback" not in done.stderr, done.stderr
-    assert done.returncode in (0, 1, 2), f"{argv} ended with {done.returncode}: {done.stderr}"
+    """Return the answer of the command line, as a user types it. A traceback is an error."""
+    done = answers.dmods(*words)
+    assert done.returncode in (0, 1, 2, 4), f"{words} ended with {done.returncode}: {done.stderr}"
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
 def refused(path: Path, *said: str) -> None:
-    """Two lines on stderr, nothing on stdout, status 1."""
+    """Check that there are two lines on stderr, nothing on stdout, and status 1."""
     answer = dmods("findleaks", path)
     assert answer.status == 1
     assert answer.out == ""
@@ -97,8 +96,8 @@ def test_other_kinds_of_dumps(tmp_path: Path) -> None:
     for start, said in (
         (b"MDMP\x93\xa7\0\0", "minidump-2-core"),
         (b"ProblemType: Crash\n", "apport-unpack"),
-        (b"KDUMP   ", "for kernels"),
-        (b"makedumpfile\0\0\0\0", "for kernels"),
+        (b"KDUMP   ", "is a kernel dump"),
+        (b"makedumpfile\0\0\0\0", "is a kernel dump"),
     ):
         (tmp_path / "dump").write_bytes(start + bytes(100))
         refused(tmp_path / "dump", said)
@@ -115,13 +114,14 @@ def test_of_another_architecture(tmp_path: Path, small: CoreSet) -> None:
 
 
 def test_truncated_at_any_byte(tmp_path: Path) -> None:
-    """Every boundary of the headers and of what they lead to, and 200 places between."""
+    """The core is cut at boundaries of the headers and of what they lead to, and at places between."""
     victim = Victim("kernel", tmp_path)
     dice = random.Random(1603)
-    # What stands between two boundaries is of one kind: of the many words of notes a sample will do.
+    sample = 30 if _cache.QUICK in os.environ else 150
+    # Between two boundaries all is of one kind. Of the many words of notes a sample is enough.
     boundaries = victim.fields.boundaries()
-    ends = [at for at in boundaries if at <= 64] + boundaries[:: max(1, len(boundaries) // 100)] + boundaries[-20:]
-    lengths = sorted({*ends, *(dice.randrange(victim.fields.size) for _ in range(200))})
+    ends = [at for at in boundaries if at <= 64] + boundaries[:: max(1, len(boundaries) // sample)] + boundaries[-20:]
+    lengths = sorted({*ends, *(dice.randrange(victim.fields.size) for _ in range(sample))})
     with Worker() as worker:
         for length in lengths:
             recipe = Recipe("kernel", keep=length / victim.fields.size)
@@ -133,7 +133,10 @@ def test_truncated_at_any_byte(tmp_path: Path) -> None:
         shutil.copyfile(victim.core, tmp_path / "cut")
         os.truncate(tmp_path / "cut", length)
         answer = dmods("findleaks", tmp_path / "cut", "--json")
-        assert answer.status == 0
+        verdict = answer.json["verdict"]
+        assert answer.status == (0 if verdict["possible"] else 4)
+        # Where little is cut off, it may be none of the heap, the stacks and the data.
+        assert verdict["reason"] or verdict["possible"]
         assert "truncated" in answer.notes()
 
 
@@ -142,7 +145,8 @@ def test_segments_left_out_by_the_coredump_filter(tmp_path: Path, bits: int) -> 
     program = compile_c(ROOT / "tests" / "fuzz" / "victim.c", tmp_path / "victim", "-pthread")
     core = kernel_core(program, tmp_path, coredump_filter=bits)
     answer = dmods("findleaks", core, "--json")
-    assert answer.status == 0
+    assert answer.status == (0 if bits & 1 else 4)
+    assert answer.json["verdict"]["possible"] == bool(bits & 1)
     leaks = answer.json["totals"]
     if bits & 1:  # private anonymous memory: the heap
         assert leaks["leaked_count"] >= 60
@@ -171,7 +175,7 @@ def test_the_executable_is_gone_or_another(tmp_path: Path) -> None:
     assert answer.json["totals"] == before
     assert "victim" in answer.notes()
     assert "build-id" in answer.notes()
-    # The user's word counts: it is used, and that is said.
+    # The user's program is used, and a note says so.
     answer = dmods("findleaks", core, "--exe", tmp_path / "victim", "--json")
     assert answer.json["totals"] == before
     assert "build-id" in answer.notes()
@@ -181,8 +185,9 @@ def test_the_executable_is_gone_or_another(tmp_path: Path) -> None:
 def test_a_process_that_never_called_malloc(program: str) -> None:
     core = take(program, variant="static" if program == "freestanding" else "dynamic").core
     answer = dmods("findleaks", core, "--json")
-    assert answer.status == 0
+    assert answer.status == 4
     assert answer.json["totals"]["direct_count"] == 0
+    assert not answer.json["verdict"]["possible"]
     if program == "freestanding":
         assert "no heap" in answer.notes()
     assert dmods("maps", core, "--json").json["totals"]
@@ -207,7 +212,7 @@ def direct_and_kept(made: CoreSet) -> tuple[Answer, int, Truth]:
 
 @pytest.mark.parametrize("mode", ["overrun", "overrun-zero", "overrun-free", "overrun-top"])
 def test_an_overrun_header(mode: str) -> None:
-    """It is noted, and all but a few blocks near it are judged as if nothing had happened."""
+    """A note says so, and all but a few blocks near it are judged as if the header were intact."""
     made = take("corrupt", mode=mode)
     answer, count, truth = direct_and_kept(made)
     assert "damaged" in answer.notes()
@@ -219,7 +224,7 @@ def test_free_lists_that_go_round_or_astray(mode: str) -> None:
     made = take("corrupt", mode=mode)
     answer, count, truth = direct_and_kept(made)
     assert "free lists are damaged" in answer.notes()
-    assert abs(count - len(truth.addresses("direct"))) <= 10  # what was on the list beyond the damage
+    assert abs(count - len(truth.addresses("direct"))) <= 10  # those that were on the list beyond the damage
 
 
 def test_bins_that_point_anywhere() -> None:
@@ -230,27 +235,37 @@ def test_bins_that_point_anywhere() -> None:
 
 @pytest.fixture(scope="module")
 def large() -> Path:
-    """A core of a million blocks."""
-    return Cache(ROOT / ".cache" / "bench").get("mixed", 1_000_000).core
+    """Return a core of many blocks."""
+    return Cache(ROOT / ".cache" / "bench").get("mixed", 400_000).core
 
 
-@pytest.mark.parametrize("after", [0.1, 0.3, 0.6, 1.0])
+def _has_mapped(pid: int, path: Path) -> bool:
+    """Return whether the process has the file mapped, as the engine maps a core."""
+    try:
+        return str(path) in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:  # the process has ended
+        return False
+
+
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.3, 0.6])
 def test_ctrl_c(large: Path, after: float) -> None:
-    """It ends at once, with status 130 (or had ended), and says nothing but that."""
+    """dmods ends at once with status 130, or had already ended. It prints nothing else."""
     argv = [sys.executable, "-m", "dmods", "findleaks", "-d", str(large)]
     process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # The interrupt must not come while Python starts, which takes any time on a busy machine. It comes after the core
+    # is mapped.
+    while process.poll() is None and not _has_mapped(process.pid, large):
+        time.sleep(0.005)
     time.sleep(after)
     process.send_signal(signal.SIGINT)
-    started = time.monotonic()
-    _out, err = process.communicate(timeout=SECONDS)
-    assert time.monotonic() - started < 30  # 0.1 s on an idle machine
+    _out, err = process.communicate(timeout=answers.HANG)
     assert process.returncode in (0, 130, -signal.SIGINT), err
     if process.returncode == 130:
         assert err == "interrupted\n"
 
 
 def test_addresses_that_no_word_holds() -> None:
-    """Sums of what a dump says may be anything: there is no memory there, and nothing is raised."""
+    """Sums of a dump's values may be any number. Such an address is not mapped, and nothing is raised."""
     image = Image([], [], [(0x1000, b"abc")])
     assert image.read(0x1001, 9) == b"bc"
     assert image.read(-8, 8) == image.read(1 << 64, 8) == image.read((1 << 64) - 1, 8) == b""

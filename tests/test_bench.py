@@ -1,4 +1,4 @@
-"""The bench: its heaps tell the truth (LeakSanitizer agrees), findleaks finds it, and the goals are judged as meant."""
+"""The bench: its heaps are true (LeakSanitizer agrees), findleaks finds the leaks, and the goals are judged right."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Optional
 
 import pytest
 
+from fixtures import answers
 from fixtures.bench import __main__ as bench
 from fixtures.bench import goals, heaps, measure
 
@@ -29,7 +30,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> heaps.Cache:
 
 @pytest.fixture(scope="module")
 def leak_sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The generator with LeakSanitizer, ending with exit() where it aborts, as the sanitizer looks at exit."""
+    """Return the generator with LeakSanitizer.
+
+    It ends with exit() instead of abort(), because LeakSanitizer looks at exit.
+    """
     folder = tmp_path_factory.mktemp("lsan")
     (folder / "wrap.c").write_text("#include <stdlib.h>\nvoid __wrap_abort(void) { exit(0); }\n")
     program = folder / "heapgen"
@@ -40,7 +44,7 @@ def leak_sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("shape", heaps.SHAPES)
 def test_leak_sanitizer_agrees_with_the_truth(leak_sanitized: Path, shape: str, tmp_path: Path) -> None:
-    # LeakSanitizer lists 5000 leaks at most: of 8000 blocks half are leaked in `leaky`.
+    # LeakSanitizer lists at most 5000 leaks. In `leaky`, half of 8000 blocks are leaked.
     done = subprocess.run([leak_sanitized, shape, "8000", tmp_path], capture_output=True, text=True, check=False)
     truth = json.loads(done.stdout)
     found = re.findall(r"^(Direct|Indirect) leak of (\d+) byte\(s\) in (\d+) object", done.stderr, re.M)
@@ -48,17 +52,15 @@ def test_leak_sanitizer_agrees_with_the_truth(leak_sanitized: Path, shape: str, 
     size = sum(int(size) for _, size, _ in found)
     assert count == truth["direct_count"] + truth["indirect_count"] > 0
     assert size == truth["direct_bytes"] + truth["indirect_bytes"]
-    if shape not in ("mixed", "leaky"):  # these have rings, of which LeakSanitizer calls every block indirect
+    if shape not in ("mixed", "leaky"):  # these have rings, and LeakSanitizer calls every block of a ring indirect
         direct = sum(int(objects) for kind, _, objects in found if kind == "Direct")
         assert direct == truth["direct_count"]
 
 
 @pytest.mark.parametrize("shape", heaps.SHAPES)
 def test_findleaks_finds_the_truth(cache: heaps.Cache, shape: str) -> None:
-    command = [sys.executable, "-m", "dmods", "findleaks"]
     heap = cache.get(shape, BLOCKS)
-    done = subprocess.run([*command, "--json", heap.core], capture_output=True, text=True, check=True, cwd=ROOT)
-    totals = json.loads(done.stdout)["totals"]
+    totals = answers.typed("findleaks", heap.core)["totals"]
     assert {key: totals[key] for key in ANSWER} == {key: heap.truth[key] for key in ANSWER}
 
 
@@ -69,7 +71,7 @@ def test_singly_and_doubly_are_the_same_heap(cache: heaps.Cache) -> None:
 
 
 def test_every_thread_has_its_own_arena(cache: heaps.Cache) -> None:
-    """Four thread heaps begin with a heap_info whose ar_ptr is just behind it; the fifth arena is the brk heap."""
+    """Four thread heaps begin with a heap_info whose ar_ptr is just behind it. The fifth arena is the brk heap."""
     core = cache.get("mixed", BLOCKS).core.read_bytes()
     headers, entry_size, count = (*struct.unpack_from("<Q", core, 32), *struct.unpack_from("<HH", core, 54))
     arenas = 0
@@ -144,7 +146,7 @@ def test_quick_is_for_ci() -> None:
 
 
 def row(shape: str, size: int, **seconds: float) -> goals.Row:
-    """A row in which every program took that long, CPU and wall, with 20.5 bytes a block above 64 MB."""
+    """Return a row in which every program took that long, CPU and wall, with 20.5 bytes a block above 64 MB."""
     heap = heaps.Heap(shape, size, Path("core"), {"blocks": size})
     resident = (64 << 20) + size * 41 // 2
     programs = {name.replace("threads", "threads="): taken for name, taken in seconds.items()}

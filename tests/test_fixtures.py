@@ -1,8 +1,8 @@
-"""The fixtures themselves: programs that say what is true, and independent witnesses who agree."""
+"""The fixtures themselves: programs whose own account is true, and independent witnesses who agree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,9 @@ from fixtures.programs import PROGRAMS
 OTHERS = ("bullseye", "trixie", "sid")
 ALL = [(program.name, mode) for program in PROGRAMS.values() for mode in program.modes]
 CHECKED = [(program.name, mode) for program in PROGRAMS.values() if program.oracles for mode in program.modes]
-#: Those that leave their heap whole and ask the allocator at the very end.
+#: The programs that LeakSanitizer and memcheck judge in the quick tests.
+QUICKLY_JUDGED = (("sizes", ""), ("graph", "exact"), ("anchors", ""))
+#: The programs that leave their heap whole and ask the allocator at the very end.
 WHOLE = CHECKED + [(name, "") for name in ("registers", "huge", "forked")]
 
 
@@ -32,7 +34,7 @@ def test_a_program_tells_and_dies(name: str, mode: str) -> None:
 
 @pytest.mark.parametrize(("name", "mode"), WHOLE)
 def test_truth_is_consistent(name: str, mode: str) -> None:
-    """No two blocks in use share a byte, and together they are not more than the allocator says is in use."""
+    """No two blocks in use share a byte. Together they have at most the bytes that the allocator says are in use."""
     truth = cores.take(name, mode=mode).truth
     used = sorted((b.address, b.address + b.usable) for b in truth.blocks.values() if b.state != "freed")
     assert all(end <= start for (_, end), (start, _) in zip(used, used[1:]))
@@ -54,21 +56,28 @@ def test_mallinfo_and_malloc_info_agree(name: str, mode: str, userland: str) -> 
     assert f"in use bytes     = {account.arenas[0].in_use:>10}" in truth.malloc_stats
 
 
-@pytest.mark.parametrize(("name", "mode"), CHECKED)
+def judged(cases: Sequence[tuple[str, str]]) -> Iterator[object]:
+    """Yield parameters for tests that run a program under another tool. Few of them are quick."""
+    for case in cases:
+        marks = [] if case in QUICKLY_JUDGED else [pytest.mark.thorough("another program is judged")]
+        yield pytest.param(*case, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "mode"), list(judged(CHECKED)))
 def test_leak_sanitizer_agrees(name: str, mode: str) -> None:
     leaks = oracles.leak_sanitizer(name, mode)
     assert oracles.lsan_differences(name, leaks) == []
 
 
-@pytest.mark.parametrize(("name", "mode"), [case for case in CHECKED if case != ("graph", "")])
+@pytest.mark.parametrize(("name", "mode"), list(judged([case for case in CHECKED if case != ("graph", "")])))
 def test_memcheck_agrees(name: str, mode: str) -> None:
     losses = oracles.memcheck(name, mode)
     assert oracles.memcheck_differences(name, mode, losses) == []
 
 
-def test_a_thread_leaves_the_main_arena_in_every_glibc() -> None:
-    for userland in ("host", *OTHERS):
-        assert cores.take("arenas", userland=userland).truth.facts["left-main-arena"] == 1
+@pytest.mark.parametrize("userland", ["host", *OTHERS])
+def test_a_thread_leaves_the_main_arena_in_every_glibc(userland: str) -> None:
+    assert cores.take("arenas", userland=userland).truth.facts["left-main-arena"] == 1
 
 
 def test_sources_of_a_graph() -> None:

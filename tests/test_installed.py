@@ -1,5 +1,7 @@
-"""The wheel, where there is nothing else: installed by pip as an ordinary user, outside the checkout, on a machine of
-each Debian release that it promises to run on."""
+"""The wheel on a machine that has nothing else.
+
+pip installs it as an ordinary user, outside the checkout, on a machine of each supported Debian release.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ import pytest
 from fixtures import installed, kernel, sysroot
 from fixtures.cores import check_core_pattern
 
+pytestmark = pytest.mark.thorough("it needs the wheel, and machines of other releases")
+
 ROOT = Path(__file__).resolve().parents[1]
 LEAKED = "Total       3 buffers, 3096 bytes"  # fixtures/tutorial.c: three of 1024, which malloc rounds up to 1032
-# It says when it is ready, and then sleeps until it is killed.
+# The program says when it is ready, and then sleeps until it is killed.
 CRASH = """crash() {
     coproc "${@:2}"
     read -r _ <&"${COPROC[0]}"
@@ -32,7 +36,7 @@ CRASH = """crash() {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The leak tutorial's, for the oldest of the releases and so for all."""
+    """Return the leak tutorial's program, built for the oldest of the releases and so for all."""
     made = tmp_path_factory.mktemp("program") / "tutorial"
     source = ROOT / "fixtures" / "tutorial.c"
     subprocess.run(["gcc", *sysroot.flags(), "-g", "-O1", "-o", made, source], check=True)
@@ -43,12 +47,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def machine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, program: Path
 ) -> Iterator[installed.Machine]:
-    """With the wheel in ~/env, two cores of the tutorial (core.1604: started by `dmods run`), and a kernel's dump."""
+    """Return a machine with the wheel in ~/env, two cores of the tutorial, and a kernel's dump.
+
+    core.1604 is of a program that `dmods run` started.
+    """
     check_core_pattern()
     release: str = request.param
     guest = kernel.guest("6.1", crash="null")
     home = tmp_path_factory.mktemp("home") / "you"
-    # As kdump-tools and the kernel's debug package would have it.
+    # The files lie as kdump-tools and the kernel's debug package place them.
     mounts = [(guest.directory, "/var/crash"), (guest.vmlinux.parent, "/usr/lib/debug")]
     mounts.append((installed.needs(release), "/mnt"))
     one = installed.machine(release, home, mounts)
@@ -90,8 +97,8 @@ def test_all_is_well_says_the_doctor(machine: installed.Machine, request: pytest
     [
         "env/bin/dmods findleaks core.1603",
         "env/bin/dmods gdb -batch core.1603 -ex findleaks",
-        "env/bin/dmods link place && cd place && gdb -batch -x heapcmds.py ../core.1603 -ex findleaks",
-        "env/bin/dmods link place && cd place && ../env/bin/drgn -q -c ../core.1603 findleaks",
+        "mkdir place; env/bin/dmods link place && cd place && gdb -batch -x heapcmds.py ../core.1603 -ex findleaks",
+        "mkdir place; env/bin/dmods link place && cd place && ../env/bin/drgn -q -c ../core.1603 findleaks",
         "echo findleaks > script && . env/bin/activate && dmods gdb -batch ./tutorial core.1603 -x script",
     ],
 )
@@ -105,8 +112,13 @@ def test_the_auditor_in_the_wheel_tells_who_allocated(machine: installed.Machine
     assert callers == {"main", "func_leak", "buf_create"}
 
 
+def test_the_man_page_is_installed(machine: installed.Machine) -> None:
+    """`man dmods` finds the page beside env/bin, which activating the environment puts on PATH (manpath(1))."""
+    assert answer(machine, "cat env/share/man/man1/dmods.1") == (ROOT / "docs" / "dmods.1").read_text()
+
+
 def test_a_kernels_dump(machine: installed.Machine) -> None:
-    answer(machine, "env/bin/dmods link kernels")
+    answer(machine, "mkdir -p kernels && env/bin/dmods link kernels")
     typed = answer(machine, "cd kernels && ../env/bin/drgn -q -c /var/crash/vmcore memstat")
     assert typed.startswith("Page Summary")
     pages = [int(line.rsplit(maxsplit=3)[1]) for line in typed.splitlines() if line.endswith("%")]
@@ -117,7 +129,7 @@ def test_a_kernels_dump(machine: installed.Machine) -> None:
 
 
 def test_the_wheel_runs_where_it_says(tmp_path: Path) -> None:
-    """The C library's symbol versions of all that is native in it, and the tag that pip goes by."""
+    """The C library's symbol versions of all native code agree with the tag that pip goes by."""
     wheel = installed.wheel()
     tag = re.fullmatch(r"dmods-[\d.]+-cp39-abi3-manylinux_2_(\d+)_x86_64\.whl", wheel.name)
     assert tag is not None, wheel.name
@@ -129,10 +141,14 @@ def test_the_wheel_runs_where_it_says(tmp_path: Path) -> None:
         for name in native:
             assert needed_glibc(Path(archive.extract(name, tmp_path))) <= int(tag[1])
     rooms = {name.partition("/")[0] for name in names}
-    assert {room for room in rooms if not room.endswith(".dist-info")} == {"dmods", "gdbext", "drgnext"}
+    assert {room for room in rooms if not room.endswith((".dist-info", ".data"))} == {
+        "dmods",
+        "gdbext",
+        "drgnext",
+    }
 
 
 def needed_glibc(library: Path) -> int:
-    """The minor number of the newest glibc 2.x that it asks for."""
+    """Return the minor number of the newest glibc 2.x that the library asks for."""
     said = subprocess.run(["readelf", "-VW", library], capture_output=True, text=True, check=True).stdout
     return max(int(found) for found in re.findall(r"Name: GLIBC_2\.(\d+)", said))

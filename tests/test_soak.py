@@ -1,6 +1,6 @@
 """The soak on two small programs that every Debian has, and its witnesses on programs that know the truth.
 
-All of it: ``scripts/soak``, whose table is docs/SOAK.md.
+``scripts/soak`` runs all of it. docs/SOAK.md has its table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The buffers that a thread allocated."""
+"""List the buffers that a thread allocated."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from itertools import islice
 from operator import itemgetter
 from typing import Optional
 
-from dmods import records
-from dmods.callers import Callers
+from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
+from dmods.commands._records import CALLER, CALLER_ARGUMENTS, REQUESTED, callers_asked, stack_values
 from dmods.errors import UsageError
-from dmods.records import EventRow, Recording, Records, Stack
-from dmods.recordviews import CALLER, REQUESTED
-from dmods.report import Column, Report, Table
+from dmods.records.callers import Callers
+from dmods.records.model import EventRow, Recording, Records, Stack
+from dmods.records.sources import require_records
+from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
 COLUMNS = (
@@ -26,39 +27,40 @@ COLUMNS = (
     REQUESTED,
     Column("bufaddr", "address", hidden=True),
     Column("thread", "count", hidden=True),
+    *STACK_COLUMNS,
 )
 THREAD = Argument("thread", metavar="THREAD", help="tid, pthread_t or name; it may have exited")
 TOP = Argument("--top", type=positive, metavar="N", help="only the N newest")
-_TIME = 1  # among the columns
+_TIME = 1  # its place among the columns
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    return report(target, records.require(target), "allocdby", args)
+    """Return the allocations of the thread."""
+    return report(target, require_records(target), "allocdby", args)
 
 
 def report(target: Target, found: Records, name: str, args: argparse.Namespace, freed: bool = False) -> Report:
-    """What allocdby and freedby have in common."""
+    """Return the report of allocdby, or of freedby if `freed`."""
     newest = found.newest(freed, *thread_meant(target, found, args.thread), args.top)
-    callers = Callers(target)
+    callers = callers_asked(target, args)
     rows = merge(*(_rows(callers, *part) for part in newest.events), key=itemgetter(_TIME), reverse=True)
     totals = {"buffers": newest.count, "bytes": newest.bytes}
     return Report([Table(name, COLUMNS, islice(rows, args.top))], notes=found.notes, totals={**totals})
 
 
-def _rows(
-    callers: Callers, recording: Recording, events: Sequence[EventRow]
-) -> Iterator[tuple[int, int, str, int, int, Optional[int]]]:
-    """Of COLUMNS. There are far fewer stacks than events."""
-    named: dict[int, str] = {}
-    for at, address, size, time, stack, thread in events:
-        caller = named.get(stack)
-        if caller is None:
-            caller = named[stack] = callers.caller(Stack(*recording.rows.stack(stack))).text
-        yield at, time, caller, size, address, recording.thread(thread).tid
+def _rows(callers: Callers, recording: Recording, events: Sequence[EventRow]) -> Iterator[tuple[Value, ...]]:
+    """Yield the cells of COLUMNS. There are far fewer stacks than events, so each stack is looked up once."""
+    known: dict[int, tuple[str, tuple[Value, Value]]] = {}
+    for at, address, size, time, key, thread in events:
+        found = known.get(key)
+        if found is None:
+            stack = Stack(*recording.rows.stack(key))
+            found = known[key] = callers.caller(stack).text, stack_values(callers, stack)
+        yield at, time, found[0], size, address, recording.thread(thread).tid, *found[1]
 
 
 def thread_meant(target: Target, found: Records, text: str) -> tuple[str, Optional[int]]:
-    """(the text, the number that it is) of a thread that some recorder knows. Raises UsageError."""
+    """Return the text and its value as a number, of a thread that a recorder knows. Raises UsageError."""
     try:
         number: Optional[int] = int(text, 0)
     except ValueError:
@@ -78,7 +80,7 @@ COMMAND = Command(
     name="allocdby",
     summary="the buffers that a thread allocated and that are still there, newest first",
     run=run,
-    arguments=(TOP, THREAD),
+    arguments=(TOP, *CALLER_ARGUMENTS, THREAD),
     requires=("userland", "audit"),
     examples=(("allocdby 1607", "what thread 1607 allocated"), ("allocdby worker", "what threads of this name did")),
 )

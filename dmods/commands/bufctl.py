@@ -1,13 +1,12 @@
-"""One allocation record in a line."""
+"""Show allocation records, one a line."""
 
 from __future__ import annotations
 
 import argparse
 
-from dmods import records
-from dmods.callers import Callers
 from dmods.command import Argument, Command
-from dmods.recordviews import BRIEF, audit, brief_row
+from dmods.commands._records import BRIEF, CALLER_ARGUMENTS, audit, brief_row, callers_asked, entry_named
+from dmods.records.sources import allocation_records
 from dmods.report import Report, Table
 from dmods.target import Target
 
@@ -15,16 +14,15 @@ ADDRESS = Argument("address", metavar="ADDR", help="a bufctl, an entry of the lo
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    entry = records.named(target, args.address)
-    callers = Callers(target)
+    """Return a line for each record."""
+    entry = entry_named(target, args.address)
+    callers = callers_asked(target, args, lines=args.verbose)
     entries = [entry, *entry.history()] if args.history else [entry]
     if args.verbose:
-        tables: list[Table] = []
-        for number, each in enumerate(entries, 1):
-            tables.extend(audit(target, callers, each, f" {number}" if len(entries) > 1 else ""))
+        tables = list(audit(target, callers, *entries))
     else:
         tables = [Table("bufctl", BRIEF, [brief_row(callers, each) for each in entries])]
-    return Report(tables, notes=records.of(target).notes)
+    return Report(tables, notes=allocation_records(target).notes)
 
 
 COMMAND = Command(
@@ -40,6 +38,7 @@ COMMAND = Command(
         Argument(
             "-H", "--history", action="store_true", help="what happened at this address before, too (needs a log)"
         ),
+        *CALLER_ARGUMENTS,
         ADDRESS,
     ),
     requires=("userland", "audit"),

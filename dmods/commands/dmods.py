@@ -1,11 +1,10 @@
-"""mdb's ::dmods: the modules and their commands."""
+"""List the modules and their commands, as mdb's ::dmods does."""
 
 from __future__ import annotations
 
 import argparse
 
-from dmods import command
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, command_modules, load_command
 from dmods.report import Column, Report, Table, Value
 
 MODULES = (Column("module"),)
@@ -13,22 +12,22 @@ COMMANDS = (Column("module", width=24), Column("command", width=14), Column("sum
 
 
 def run(_target: object, args: argparse.Namespace) -> Report:
-    found = command.modules()
-    totals: dict[str, Value] = {"modules": len(found)}
+    """Return the modules, or the commands of one of them."""
+    modules = command_modules()
+    totals: dict[str, Value] = {"modules": len(modules)}
     if args.long:
-        rows = [(module, name, command.load(module).summary) for name, _side, module in found]
+        rows = [(module, name, load_command(module).summary) for name, _side, module in modules]
         return Report([Table("commands", COMMANDS, rows)], totals=totals)
-    return Report(
-        [Table("modules", MODULES, [(module,) for _name, _side, module in found], style="plain")], totals=totals
-    )
+    names = [(module,) for _name, _side, module in modules]
+    return Report([Table("modules", MODULES, names, style="plain")], totals=totals)
 
 
 COMMAND = Command(
     name="dmods",
     summary="the modules and their commands",
-    description="Each command is a module of its own: a file in dmods/commands, or in drgnext/commands for kernels.",
+    description="Each command is a module: a file in dmods/commands, or in drgnext/commands for kernels.",
     run=run,
-    arguments=(Argument("-l", "--long", action="store_true", help="with the command of each and what it does"),),
+    arguments=(Argument("-l", "--long", action="store_true", help="show the command of each module and what it does"),),
     requires=(),
     examples=(("dmods", "the modules"), ("dmods -l", "what each command does")),
 )

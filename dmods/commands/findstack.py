@@ -1,60 +1,73 @@
-"""One thread's stack, with the truth about trapped frames."""
+"""Show the stack of one thread. Frames that a signal interrupted have their exact pc."""
 
 from __future__ import annotations
 
 import argparse
 
-from dmods import signals, stacks, threads
+from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
+from dmods.commands._stacks import thread_frames, thread_stack_table
+from dmods.process import signals
+from dmods.process.threads import find_thread
+from dmods.process.unwind import ENDS, FRAME_LIMIT, Frame, signal_of, walk
 from dmods.report import Column, Report, Table, Value
-from dmods.stacks import Frame
 from dmods.target import Target
 
-FRAMES = (
-    Column("sp", "address", width=16),
-    Column("pc", "address", width=16),
-    Column("where"),
-    Column("note"),
+THREADS = (
+    Column("thread", "count"),
+    Column("name"),
+    Column("sp", "address"),
+    *STACK_COLUMNS,
+    Column("end"),
 )
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    thread = threads.find(target, args.thread)
-    frames, end = stacks.walk(target, thread, args.limit)
+    """Return the stack of one thread."""
+    thread = find_thread(target, args.thread)
+    stack = walk(target, thread, args.limit)
+    notes = stack_notes(target, stack.frames)
     sp = thread.registers.get(target.arch.sp)
     name = f" ({thread.name})" if thread.name else ""
-    rows = [
-        (frame.sp, frame.pc, stacks.describe(target, frame), note) for frame, note in zip(frames, notes(target, frames))
-    ]
     title = f"stack pointer for thread {thread.tid}{name}: {'unknown' if sp is None else hex(sp)}"
-    footer = [] if end in stacks.WHOLE else [f"(no more frames: {stacks.ENDS[end]})"]
-    tables = [Table("stack", FRAMES, rows, style="plain", title=title, footer=footer)]
+    record = (
+        thread.tid,
+        thread.name,
+        sp,
+        lambda: thread_frames(target, stack.frames, notes, args.verbose),
+        stack.truncated,
+        ENDS[stack.end],
+    )
+    tables = [
+        thread_stack_table(target, stack, notes, title=title),
+        Table("threads", THREADS, [record], only="json"),
+    ]
     if args.verbose:
-        tables.append(_registers(target, frames))
+        tables.append(_registers(target, stack.frames))
     totals: dict[str, Value] = {
         "thread": thread.tid,
         "name": thread.name,
         "sp": None if sp is None else hex(sp),
-        "frames": len(frames),
-        "end": stacks.ENDS[end],
+        "frames": len(stack.frames),
+        "end": ENDS[stack.end],
     }
     return Report(tables, totals=totals)
 
 
-def notes(target: Target, frames: list[Frame]) -> list[str]:
-    """What is to be said of each frame, beside its place."""
+def stack_notes(target: Target, frames: list[Frame]) -> list[str]:
+    """Return a remark for each frame: signals, and guesses. It is "" for most frames."""
     out = []
-    before = ""  # how the signal is called whose handler's trampoline was the frame before
+    handled = ""  # the signal, where the frame before is the trampoline of its handler
     for frame in frames:
         words = []
-        if before and frame.interrupted:
-            words.append(f"<-- interrupted by {before}")
-        before = ""
+        if handled and frame.interrupted:
+            words.append(f"<-- interrupted by {handled}")
+        handled = ""
         if frame.trampoline:
-            signal = stacks.signal_of(target, frame)
-            before = "a signal" if signal is None else signals.describe(signal)
+            signal = signal_of(target, frame)
+            handled = "a signal" if signal is None else signals.describe(signal)
             if signal is not None and signal.address is not None:
-                before += f" at {signal.address:#x}"
+                handled += f" at {signal.address:#x}"
             words.append("(signal handler called)")
         if frame.guess:
             words.append(f"({frame.guess})")
@@ -63,25 +76,28 @@ def notes(target: Target, frames: list[Frame]) -> list[str]:
 
 
 def _registers(target: Target, frames: list[Frame]) -> Table:
-    """The registers that are known in each frame: a caller's are those that its callees must preserve."""
+    """Return the registers that are known in each frame. In a caller's frame these are those that callees preserve."""
     names = [name for name in target.arch.registers if any(name in frame.registers for frame in frames)]
     columns = [Column("frame", "address"), Column("found"), *(Column(name, "address", width=16) for name in names)]
-    rows = [(frame.sp, frame.found, *(frame.registers.get(name) for name in names)) for frame in frames]
-    return Table("registers", columns, rows, style="record")
+    rows = [(frame.sp, frame.found_by, *(frame.registers.get(name) for name in names)) for frame in frames]
+    return Table("registers", columns, rows, style="record", only="text")
 
 
 COMMAND = Command(
     name="findstack",
-    summary="a thread's stack: stack pointer, pc and function of each frame",
+    summary="a thread's stack: stack pointer, pc, function and source line of each frame",
     description=(
-        "THREAD is a tid, a pthread_t or a name; the thread that died by default. What a signal interrupted is\n"
-        "marked, and its pc is the exact one, not that of the last call. A frame that is only likely says so."
+        "THREAD is a tid, a pthread_t or a name. By default it is the thread that died. A frame that a signal\n"
+        "interrupted is marked, and its pc is the exact one. A frame that is only likely says so.\n\n"
+        "Source lines and inlined functions are shown where debug information is on this machine: in the file, in\n"
+        "a separate file (/usr/lib/debug, --sysroot, gdb's debug-file-directory), or in the cache of debuginfod.\n"
+        "Nothing is downloaded."
     ),
     run=run,
     arguments=(
         Argument("thread", metavar="THREAD", nargs="?", help="tid, pthread_t or name (default: the thread that died)"),
-        Argument("-v", "--verbose", action="store_true", help="the registers known in each frame, too"),
-        Argument("-n", "--limit", type=positive, default=stacks.FRAME_LIMIT, metavar="N", help="at most N frames"),
+        Argument("-v", "--verbose", action="store_true", help="show the registers that are known in each frame"),
+        Argument("-n", "--limit", type=positive, default=FRAME_LIMIT, metavar="N", help="at most N frames"),
     ),
     examples=(
         ("findstack", "the stack of the thread that died"),

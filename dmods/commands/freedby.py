@@ -1,18 +1,20 @@
-"""The buffers that a thread freed."""
+"""List the buffers that a thread freed."""
 
 from __future__ import annotations
 
 import argparse
 
-from dmods import records
 from dmods.command import Command
+from dmods.commands._records import CALLER_ARGUMENTS
 from dmods.commands.allocdby import THREAD, TOP, report
+from dmods.records.sources import require_records
 from dmods.report import Report
 from dmods.target import Target
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    return report(target, records.require(target, log=True), "freedby", args, freed=True)
+    """Return the frees of the thread."""
+    return report(target, require_records(target, log=True), "freedby", args, freed=True)
 
 
 COMMAND = Command(
@@ -24,7 +26,7 @@ COMMAND = Command(
         "freed."
     ),
     run=run,
-    arguments=(TOP, THREAD),
+    arguments=(TOP, *CALLER_ARGUMENTS, THREAD),
     requires=("userland", "audit"),
     examples=(("freedby 1607", "what thread 1607 freed"),),
 )

@@ -1,24 +1,27 @@
-"""Whether the heap is sound; if not, what is broken first, who may have done it, and how far it goes."""
+"""Check whether the heap is sound: find the first damaged chunk, its likely culprit, and the extent of the damage."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from dmods import heap as heaps
-from dmods.blocks import arena_name
+from dmods.allocators.glibc.caches import cached_by_arena
+from dmods.allocators.glibc.runs import NO_ARENA
+from dmods.allocators.jemalloc import heap as jemalloc
 from dmods.command import Argument, Command
-from dmods.content import look
-from dmods.damage import Damage, damages, describe, hexdump
-from dmods.glibc import integrity
-from dmods.glibc.caches import cached_by_arena
-from dmods.glibc.integrity import Contradiction
-from dmods.glibc.runs import NO_ARENA
-from dmods.heap import NO_HEAP, ProcessHeap
-from dmods.jemalloc import heap as jemalloc
-from dmods.jemalloc import integrity as jemalloc_integrity
+from dmods.commands._guards import SHOWN, guards_notes, guards_stacks, guards_table
+from dmods.heap.blocks import arena_name
+from dmods.heap.content import describe_content
+from dmods.heap.damage import Damage, damages, describe, hexdump
+from dmods.heap.guards import Verification, verify
+from dmods.heap.integrity import glibc as integrity
+from dmods.heap.integrity import jemalloc as jemalloc_integrity
+from dmods.heap.integrity.contradiction import Contradiction
+from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.verdict import NO_VERDICT, heap_verdict, partial_note
+from dmods.records.callers import Callers
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -55,7 +58,7 @@ LISTS = (Column("list"), Column("arena"), Column("at", "address"), Column("what"
 
 @dataclass
 class Part:
-    """What was found of an arena; of all tcaches, all mmapped blocks, and of malloc as a whole."""
+    """The findings for one part of the heap: an arena, all tcaches, all mmapped blocks, malloc itself, the guards."""
 
     name: str
     address: Optional[int] = None
@@ -66,51 +69,52 @@ class Part:
     in_fastbins: Optional[int] = None
     cached: Optional[int] = None
     bad_chunks: int = 0
+    bad_guards: int = 0
     bad_links: int = 0
     contradictions: int = 0
 
     @property
     def problems(self) -> int:
-        return self.bad_chunks + self.bad_links + self.contradictions
+        """Return the number of problems of all kinds."""
+        return self.bad_chunks + self.bad_links + self.contradictions + self.bad_guards
 
     @property
     def verdict(self) -> str:
+        """Return the problems in words: "1 damaged chunk, 2 damaged links"."""
         parts = [
             f"{count} {noun}{'' if count == 1 else 's'}"
             for count, noun in (
                 (self.bad_chunks, "damaged chunk"),
                 (self.bad_links, "damaged link"),
                 (self.contradictions, "contradiction"),
+                (self.bad_guards, "overwritten guard"),
             )
             if count
         ]
         text = ", ".join(parts) or "clean"
-        return f"{text} (locked: perhaps in the middle of a change)" if self.locked and parts else text
+        return f"{text} (the arena was locked: a thread may have been changing it)" if self.locked and parts else text
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    heap = heaps.of(target)
-    report = Report(notes=list(heap.layout.notes) + heap.dump_notes())
-    if not heap.found and not heap.arenas:
+    """Return the damage of the heap, part by part."""
+    heap = find_heap(target)
+    verdict = heap_verdict(heap)
+    report = Report(notes=list(heap.layout.notes) + heap.dump_notes() + partial_note(verdict), verdict=verdict)
+    report.status = 0 if verdict.possible else NO_VERDICT
+    guards = verify(target)
+    if not heap.found and not heap.arenas and guards is None:
         report.notes.insert(0, NO_HEAP)
         return report
-    report.notes.extend(note for one in heap.jemallocs for note in one.notes)
+    report.notes.extend(note for each in heap.jemallocs for note in each.notes)
     chunks = list(damages(heap))
     structures, links = list(integrity.structures(heap)), list(integrity.links(heap))
     of_jemalloc = list(jemalloc_integrity.contradictions(heap))
     unseen = heap.bins().problem_count - len(heap.bins().problems)
-    unseen += sum(one.extents.fault_count - len(one.extents.faults) for one in heap.jemallocs)
+    unseen += sum(each.extents.fault_count - len(each.extents.faults) for each in heap.jemallocs)
     parts = _parts(heap, chunks, structures, links)
-    parts += [
-        Part(
-            one.name,
-            one.root,
-            chunks=len(one.extents),
-            cached=caches.count,
-            contradictions=sum(each.order == order for each in of_jemalloc),
-        )
-        for order, (one, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches))
-    ]
+    parts += _jemalloc_parts(heap, of_jemalloc)
+    if guards is not None:
+        parts.append(Part("guards", chunks=guards.live + guards.freed, bad_guards=guards.damaged))
     report.tables.append(Table("arenas", ARENAS, [_part_row(part) for part in parts]))
     if chunks:
         rows = [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]]
@@ -120,6 +124,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if listed:
         rows = [_link_row(link) for link in listed[:_SHOWN]]
         report.tables.append(Table("lists", LISTS, rows, title="Contradictions in malloc's own records"))
+    report.tables.extend(_guards(target, guards, args.verbose))
+    report.notes.extend(guards_notes(guards) if guards is not None else ())
     bad = sum(part.bad_chunks for part in parts)
     _note_hidden(report, bad - min(len(chunks), _SHOWN), len(listed) - min(len(listed), _SHOWN) + unseen)
     report.totals = {
@@ -127,12 +133,26 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         "damaged_chunks": bad,
         "damaged_links": len(links) + unseen,
         "contradictions": len(structures) + len(of_jemalloc),
-        "chunks": sum(part.chunks or 0 for part in parts),
+        "guards_checked": guards.live + guards.freed if guards is not None else None,
+        "overwritten_guards": guards.damaged if guards is not None else None,
+        "chunks": sum(part.chunks or 0 for part in parts if part.name != "guards"),
         "arenas": len(heap.arenas) + len(jemalloc.arenas(heap.jemallocs)),
     }
-    if args.fail_on_damage and report.totals["problems"]:
+    # An overwritten guard is certain, whatever else the dump lacks.
+    certain = verdict.possible or (guards is not None and guards.damaged)
+    if args.fail_on_damage and report.totals["problems"] and certain:
         report.status = 3
     return report
+
+
+def _guards(target: Target, found: Optional[Verification], verbose: bool) -> Iterator[Table]:
+    """Yield the blocks whose guards were overwritten, and with -v their stacks."""
+    if found is None or not found.findings:
+        return
+    callers, shown = Callers(target), found.findings[:SHOWN]
+    yield guards_table(callers, shown)
+    if verbose:
+        yield from guards_stacks(callers, shown)
 
 
 def _note_hidden(report: Report, chunks: int, links: int) -> None:
@@ -145,7 +165,7 @@ def _note_hidden(report: Report, chunks: int, links: int) -> None:
 def _parts(
     heap: ProcessHeap, chunks: Sequence[Damage], structures: Sequence[Contradiction], links: Sequence[Contradiction]
 ) -> list[Part]:
-    """Each arena, then what is there of the rest."""
+    """Return the arenas, then the other parts that exist."""
     cached, bins = cached_by_arena(heap.words, heap.index, heap.caches), heap.bins()
     arenas = [
         Part(
@@ -179,6 +199,19 @@ def _parts(
     return [*arenas, *rest]
 
 
+def _jemalloc_parts(heap: ProcessHeap, found: Sequence[jemalloc_integrity.JemallocContradiction]) -> list[Part]:
+    return [
+        Part(
+            each.name,
+            each.root,
+            chunks=len(each.extents),
+            cached=caches.count,
+            contradictions=sum(contradiction.order == order for contradiction in found),
+        )
+        for order, (each, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches))
+    ]
+
+
 def _part_row(part: Part) -> tuple[Value, ...]:
     return (
         part.name,
@@ -201,7 +234,7 @@ def _chunk_row(heap: ProcessHeap, damage: Damage) -> tuple[Value, ...]:
         suspect.address if suspect else None,
         suspect.size if suspect else None,
         damage.why or None,
-        _shortened(look(heap, suspect).summary()) if suspect else None,
+        _shortened(describe_content(heap, suspect).summary()) if suspect else None,
         damage.resumed,
         damage.extent,
         damage.fault,
@@ -227,15 +260,22 @@ COMMAND = Command(
     name="heapcheck",
     summary="whether the heap is sound: the first bad chunk, its likely culprit, and how far the damage goes",
     description=(
-        "Walks every arena's chunks, follows its bins, fastbins and the threads' tcaches, and compares them with each\n"
-        "other and with malloc's own records. A header is mostly damaged by the block before it, which was written\n"
-        "beyond its end (LIKELY CULPRIT); or by the block itself, written before its start.\n"
-        "Chunks make sense again at SOUND AGAIN AT.\n"
-        "Of jemalloc: its radix tree, the extents that this leads to, the bitmaps of slabs, and the threads' tcaches;\n"
-        "CHUNKS are extents there."
+        "Walks the chunks of every arena, follows its bins, its fastbins and the tcaches of threads, and compares\n"
+        "them with each other and with malloc's own records. Most headers are damaged by the block before them, which\n"
+        "was written beyond its end (LIKELY CULPRIT). Some are damaged by their own block, written before its start.\n"
+        "Chunks are valid again from SOUND AGAIN AT on.\n"
+        "For jemalloc: its radix tree, the extents in it, the bitmaps of slabs, and the tcaches of threads. There,\n"
+        "CHUNKS counts extents.\n"
+        "Where the program ran with guards (`dmods run --audit audit,guards`): the redzone behind every live block,\n"
+        "and the filling of freed blocks, as mdb's ::umem_verify does.\n"
+        "Exit status 4 means that no verdict is possible: there is no heap that dmods can walk, or the dump lacks\n"
+        "most of it."
     ),
     run=run,
-    arguments=(Argument("--fail-on-damage", action="store_true", help="exit status 3 when something is damaged"),),
+    arguments=(
+        Argument("--fail-on-damage", action="store_true", help="exit status 3 when something is damaged"),
+        Argument("-v", "--verbose", action="store_true", help="the stacks of blocks with overwritten guards, too"),
+    ),
     examples=(
         ("heapcheck", "a verdict for each arena, and what is damaged"),
         ("heapcheck --fail-on-damage", "the same, for scripts: exit status 3 when the heap is damaged"),

@@ -1,4 +1,4 @@
-"""How many blocks there are of each size."""
+"""Count the blocks of each size."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Optional
 
-from dmods import heap as heaps
-from dmods.blocks import arena_name
+from dmods.allocators.glibc.runs import NO_ARENA
+from dmods.allocators.jemalloc import heap as jemalloc
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
-from dmods.glibc.runs import NO_ARENA
-from dmods.heap import NO_HEAP, ProcessHeap
-from dmods.jemalloc import heap as jemalloc
+from dmods.heap.blocks import arena_name
+from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
-_FEW = 40  # up to so many sizes are shown one by one
-_FINE = 1024  # up to here a class is a chunk size; then each power of two is split in four
+_FEW = 40  # sizes; if there are no more, each has a line
+_FINE = 1024  # up to this size a class is a chunk size; above, each power of two has four classes
 _SPLIT = 4
 
 
 @dataclass
 class Class:
-    """The blocks of usable sizes ``least`` to ``most``. ``leaked`` are among the live ones."""
+    """The blocks of usable sizes ``least`` to ``most``. ``live`` includes ``leaked``."""
 
     least: int
     most: int
@@ -37,9 +36,11 @@ class Class:
 
     @property
     def text(self) -> str:
+        """Return the size, or the range of sizes, as text."""
         return str(self.least) if self.least == self.most else f"{self.least}-{self.most}"
 
     def add(self, size: int, live: int, free: int, leaked: int) -> None:
+        """Add so many blocks of the size. `live` does not include `leaked`."""
         self.live += live + leaked
         self.live_bytes += (live + leaked) * size
         self.free += free
@@ -57,13 +58,14 @@ ORDERS: dict[str, Callable[[Class], object]] = {
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    heap = heaps.of(target)
+    """Return the classes of block sizes, with their counts and bytes."""
+    heap = find_heap(target)
     report = Report(notes=list(heap.notes))
     if not heap.found:
         report.notes.insert(0, NO_HEAP)
         return report
     number = None if args.arena is None else _arena(heap, args.arena)
-    # What jemalloc allocated for itself fills nothing of the program's.
+    # The blocks that jemalloc allocated for itself are not the program's.
     sizes = [row[:4] for row in heap.index.sizes(number) if any(row[1:4])]
     classes = classify(sizes, heap.words.size, args.exact)
     total = Class(0, 0)
@@ -90,7 +92,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 
 def _arena(heap: ProcessHeap, text: str) -> int:
-    """The number of an arena as ``malloc_stats`` names it; mmapped blocks are asked for as "mmapped"."""
+    """Return the number of the arena that ``malloc_stats`` gives this name. "mmapped" means the mmapped blocks."""
     numbers = [*range(len(heap.arenas)), *jemalloc.arenas(heap.jemallocs)]
     names: dict[str, int] = {arena_name(number): number for number in numbers}
     names["0"] = 0
@@ -103,7 +105,7 @@ def _arena(heap: ProcessHeap, text: str) -> int:
 
 
 def classify(sizes: Iterable[tuple[int, int, int, int]], word: int, exact: bool) -> list[Class]:
-    """``sizes`` are (usable size, live, free, leaked): each its own class where they are few, or ``exact``."""
+    """Return the classes of ``sizes``: (usable size, live, free, leaked). Few sizes, or ``exact``: one class each."""
     sizes = list(sizes)
     exact = exact or len(sizes) <= _FEW
     classes: dict[int, Class] = {}
@@ -114,8 +116,11 @@ def classify(sizes: Iterable[tuple[int, int, int, int]], word: int, exact: bool)
 
 
 def class_of(size: int, word: int) -> tuple[int, int]:
-    """The least and most usable size of the class: chunks (``size`` and a word) up to 1 KiB one by one, as glibc's
-    small bins have them; above, four classes to each power of two."""
+    """Return the least and the largest usable size of the class that ``size`` is in.
+
+    Chunks (``size`` and a word) up to 1 KiB have a class for each size, as glibc's small bins do. Above that, each
+    power of two has four classes.
+    """
     chunk = size + word
     if chunk <= _FINE:
         return size, size
@@ -125,7 +130,7 @@ def class_of(size: int, word: int) -> tuple[int, int]:
 
 
 def _columns(leaks: bool) -> list[Column]:
-    """What has leaked is shown where it is known already."""
+    """Return the columns. Those of leaks are shown only if findleaks has run."""
     return [
         Column("size"),
         Column("live_count", "count", title="LIVE"),

@@ -1,4 +1,4 @@
-"""How much memory each arena has, and what it does with it."""
+"""Show how much memory each arena has, and how it is used."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Optional
 
-from dmods import heap as heaps
-from dmods.blocks import arena_name
+from dmods.allocators.glibc.arenas import Malloc
+from dmods.allocators.glibc.caches import cached_by_arena
+from dmods.allocators.glibc.runs import top_size
+from dmods.allocators.jemalloc import heap as jemalloc
+from dmods.allocators.jemalloc import stats as jemalloc_stats
 from dmods.command import Argument, Command
-from dmods.glibc.arenas import Malloc
-from dmods.glibc.caches import cached_by_arena
-from dmods.glibc.runs import top_size
-from dmods.heap import NO_HEAP, ProcessHeap
-from dmods.jemalloc import heap as jemalloc
-from dmods.jemalloc import stats as jemalloc_stats
+from dmods.heap.blocks import arena_name
+from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -73,7 +72,7 @@ JEMALLOC_CLASSES = (
 
 @dataclass(frozen=True)
 class Usage:
-    """What an arena has (``malloc_state.system_mem``) and holds free; all in bytes of chunks, as glibc counts."""
+    """The memory of an arena (``malloc_state.system_mem``) and its free parts, in bytes of chunks, as glibc counts."""
 
     name: str
     address: int
@@ -92,22 +91,23 @@ class Usage:
 
     @property
     def free(self) -> int:
+        """Return the bytes in bins and fastbins."""
         return self.bins + self.fast
 
     @property
     def in_use(self) -> int:
-        """int_mallinfo's: all that is neither in a bin nor in a fastbin nor in top. Negative where damaged."""
+        """Return the bytes outside bins, fastbins and top, as int_mallinfo() counts them. Negative if damaged."""
         return self.system - self.free - self.top
 
     @property
     def fragmentation(self) -> float:
-        """How much of the memory below top is free, in percent."""
+        """Return the share of the memory below top that is free, in percent."""
         below = self.system - self.top
         return 100 * self.free / below if below > 0 else 0.0
 
 
 def usages(heap: ProcessHeap) -> list[Usage]:
-    """One for each of ``heap.arenas``."""
+    """Return the use of each of ``heap.arenas``."""
     bins, caches = heap.bins(), heap.caches
     cached = cached_by_arena(heap.words, heap.index, caches)
     return [
@@ -131,7 +131,8 @@ def usages(heap: ProcessHeap) -> list[Usage]:
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    heap = heaps.of(target)
+    """Return the use of memory of each arena."""
+    heap = find_heap(target)
     report = Report(notes=list(heap.notes))
     if not heap.found and not heap.arenas:
         report.notes.insert(0, NO_HEAP)
@@ -154,7 +155,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 
 def _jemallocs(heap: ProcessHeap, every_bin: bool, report: Report) -> Iterator[Table]:
-    """Two tables for each jemalloc: its arenas, and its size classes (of all arenas together, or each)."""
+    """Yield two tables for each jemalloc: its arenas, and its size classes (of all arenas, or of each)."""
     sums: Counter[str] = Counter()
     for order, (one, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches)):
         found = jemalloc_stats.usages(heap.words, one, caches)
@@ -258,8 +259,10 @@ def _sum(values: Iterable[Optional[int]]) -> Optional[int]:
 
 
 def _mmapped(heap: ProcessHeap, malloc: Malloc) -> tuple[int, int, Optional[int], Optional[int]]:
-    """How many chunks have mappings of their own, the bytes of these, and the most there ever were of both: as ``mp_``
-    says, or what was found where ``mp_`` was not."""
+    """Return the number and bytes of mmapped chunks, and the largest number and bytes there ever were.
+
+    glibc's ``mp_`` has these figures. Without it, they are what the dump holds now.
+    """
     parameters = malloc.parameters
     if parameters is None:
         return (heap.layout.mmapped_count, heap.layout.mmapped_bytes, None, None)
@@ -275,7 +278,7 @@ def _footer(totals: dict[str, Value]) -> list[str]:
 
 
 def _text(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
-    """What malloc_stats(3) writes, but for the numbers' width: they do not wrap at 4 GiB. One part for each malloc."""
+    """Yield what malloc_stats(3) writes, a part for each malloc. Here, the numbers do not wrap at 4 GiB."""
     rest = iter(rows)
     for malloc in heap.layout.mallocs:
         own = [usage for usage, _ in zip(rest, malloc.arenas)]
@@ -292,7 +295,7 @@ def _text(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
 
 
 def _disagreements(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
-    """Where the bins hold something else than what the memory itself says is free."""
+    """Yield a note for each arena whose bins contradict the chunks in memory."""
     found: dict[int, list[int]] = {}
     for (_, _, _, number, _), report in zip(heap.index.runs(), heap.reports):
         sums = found.setdefault(number, [0, 0])
@@ -308,7 +311,7 @@ def _disagreements(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
 
 
 def advice(rows: list[Usage]) -> Iterator[str]:
-    """Where arenas hold much that they do not use."""
+    """Yield advice if arenas hold much memory that they do not use."""
     thread = [usage for usage in rows if not usage.main]
     system, unused = sum(u.system for u in thread), sum(u.free + u.top for u in thread)
     if unused >= _ADVICE_BYTES and unused >= _ADVICE_SHARE * system:

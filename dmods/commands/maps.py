@@ -1,4 +1,4 @@
-"""The mappings of the process, summed by kind."""
+"""Sum the mappings of the process by kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 
 from dmods.command import Argument, Command
-from dmods.mapkinds import KINDS, kinds
+from dmods.heap.mapping_kinds import KINDS, classify_mappings
 from dmods.report import Column, Report, Table, Value
 from dmods.target import AddressRange, Target
 
@@ -29,7 +29,8 @@ EACH = (
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    found = kinds(target)
+    """Return the mappings by kind, or one by one."""
+    found = classify_mappings(target)
     by_kind = _by_kind(found)
     total = sum(size for _kind, _count, size, _dumped in by_kind)
     dumped = sum(there for _kind, _count, _size, there in by_kind)
@@ -65,7 +66,7 @@ COMMAND = Command(
         "Kinds: heap and arena (the allocator's), stack, thread stack, file text, file data, anon (other anonymous\n"
         "memory), shared (shared memory without a file), vdso, and reserved: address space that cannot be\n"
         "accessed, such as guard pages and the unused end of an arena.\n"
-        "BYTES are of address space; DUMPED of them are in the core itself (others may still be read from the files)."
+        "BYTES is address space. DUMPED bytes of it are in the core itself; more may be readable from the files."
     ),
     run=run,
     arguments=(Argument("-v", "--verbose", action="store_true", help="list each mapping too"),),

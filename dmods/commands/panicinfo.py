@@ -1,13 +1,18 @@
-"""Why the process died."""
+"""Say why the process died."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Optional
 
-from dmods import cause, signals, stacks
 from dmods._engine import disassemble
 from dmods.command import Command
+from dmods.commands import findstack
+from dmods.commands._registers import registers_table
+from dmods.heap.process_heap import find_heap
+from dmods.process import signals
+from dmods.process.cause import explain_address, find_cause
+from dmods.process.unwind import describe
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -15,7 +20,8 @@ _LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    found = cause.find(target)
+    """Return the cause of death, the thread, and the crash's registers and stack."""
+    found = find_cause(target)
     frame, thread = found.frame, found.thread
     facts: list[tuple[Column, Value]] = [
         (Column("thread", "count"), thread.tid),
@@ -29,14 +35,15 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         facts.append((Column("abort_message", title="abort message"), found.abort_message))
     if found.trap is not None and found.trap.address is not None:
         facts.append((Column("address", "address", width=16), found.trap.address))
-    explained = cause.explain_address(target, found)
+    explained = explain_address(target, found)
     if explained:
         facts.append((Column("what"), explained))
     if frame is not None:
+        instruction = _instruction(target, frame.pc)
         facts += [
             (Column("pc", "address", width=16), frame.pc),
-            (Column("where"), stacks.describe(target, frame)),
-            (Column("instruction"), _instruction(target, frame.pc)),
+            (Column("where"), describe(target, frame)),
+            (Column("instruction"), instruction),
         ]
         known = frame.registers if found.handled else thread.registers
         facts += [
@@ -45,12 +52,19 @@ def run(target: Target, args: argparse.Namespace) -> Report:
             if name in known and name != target.arch.pc
         ]
     columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
-    table = Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")
-    return Report([table])
+    tables = [Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")]
+    notes: list[str] = []
+    if frame is not None:
+        pointees = registers_table(target, known, instruction)
+        tables += [pointees] if pointees is not None else []
+        notes += find_heap(target).records.notes
+    stack = findstack.COMMAND
+    tables += stack.run(target, stack.parser().parse_args([])).tables
+    return Report(tables, notes=notes)
 
 
 def _instruction(target: Target, pc: int) -> Optional[str]:
-    """The instruction at pc; its bytes where they are none that is known; None where the dump does not hold it."""
+    """Return the instruction at pc, or its bytes if they are not an instruction. None: the dump does not have them."""
     code = target.image().read(pc, _LONGEST_INSTRUCTION)
     if not code:
         return None
@@ -60,10 +74,13 @@ def _instruction(target: Target, pc: int) -> Optional[str]:
 
 COMMAND = Command(
     name="panicinfo",
-    summary="why it died: signal, faulting address, thread, the trapped pc with its instruction, registers",
+    summary="why it died: signal, faulting address, pc and instruction, registers and what they point to, stack",
     description=(
-        "When a handler ran first (and called abort, say), what is shown is the fault that it was called for:\n"
-        "its pc and registers are those that the kernel saved in the signal frame."
+        "If a signal handler ran first (and called abort, for example), the fault before the handler is shown. Its pc\n"
+        "and registers are those that the kernel saved in the signal frame.\n"
+        "A line for each register that matters says what it points to. Registers that the instruction uses come\n"
+        "first. Blocks say who freed or allocated them, where allocations were recorded. Then follows the stack of\n"
+        "the thread, as `findstack` prints it."
     ),
     run=run,
     examples=(("panicinfo", "the first thing to look at in any core"),),

@@ -1,19 +1,19 @@
-"""The record of an oversized allocation: a block with a mapping of its own."""
+"""Show the record of an oversized allocation: a block with a mapping of its own."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Optional
 
-from dmods import heap as heaps
-from dmods import records
-from dmods.callers import Callers
+from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command
+from dmods.commands._records import CALLER, CALLER_ARGUMENTS, REQUESTED, callers_asked, stack_table, stack_values
 from dmods.commands.bufctl import ADDRESS
 from dmods.errors import ASK_WHATIS, UsageError
-from dmods.heap import Block
-from dmods.records import Record
-from dmods.recordviews import CALLER, REQUESTED, stack_table
+from dmods.heap.process_heap import FREE, Block, find_heap
+from dmods.records.callers import Callers
+from dmods.records.model import Record
+from dmods.records.sources import require_records
 from dmods.report import Column, Report, Table
 from dmods.target import Target
 
@@ -25,6 +25,7 @@ BRIEF = (
     Column("size", "bytes"),
     CALLER,
     REQUESTED,
+    *STACK_COLUMNS,
 )
 HEAD = (
     Column("addr", "address", width=16),
@@ -38,21 +39,23 @@ HEAD = (
     Column("timestamp", "time", width=16),
     Column("caller", hidden=True),
     Column("requested", "bytes", hidden=True),
+    *STACK_COLUMNS,
 )
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    found = records.require(target)
-    heap = heaps.of(target)
+    """Return the record of the block."""
+    found = require_records(target)
+    heap = find_heap(target)
     address = target.evaluate(args.address)
     entry = found.at(address)
     record = entry if isinstance(entry, Record) else None
     block = heap.block_at(record.address if record is not None else address)
-    if block is None or block.state == heaps.FREE:
+    if block is None or block.state == FREE:
         raise UsageError(f"{args.address} is in no buffer", ASK_WHATIS)
     if not block.single:
         raise UsageError(f"{args.address} is of a buffer that is not oversized", f"bufctl_audit {args.address}")
-    callers = Callers(target)
+    callers = callers_asked(target, args, lines=args.verbose)
     record = record or found.of_block(block.address)
     return Report(list(_tables(callers, block, record, args.verbose)), notes=[*found.notes, *heap.notes])
 
@@ -61,9 +64,10 @@ def _tables(callers: Callers, block: Block, record: Optional[Record], verbose: b
     extent = (record.bufctl if record is not None else None, "ALLC", block.address, block.end, block.size)
     caller = callers.caller(record.stack).text if record is not None else None
     requested = record.requested if record is not None else None
+    stack = stack_values(callers, record.stack) if record is not None else (None, None)
     if not verbose or record is None:
-        return [Table("vmem_seg", BRIEF, [(*extent, caller, requested)])]
-    head = (*extent, None, None, record.thread.tid, record.time, caller, requested)
+        return [Table("vmem_seg", BRIEF, [(*extent, caller, requested, *stack)])]
+    head = (*extent, None, None, record.thread.tid, record.time, caller, requested, *stack)
     return [Table("vmem_seg", HEAD, [head], fold=5), stack_table(callers, record.stack)]
 
 
@@ -73,6 +77,7 @@ COMMAND = Command(
     run=run,
     arguments=(
         Argument("-v", "--verbose", action="store_true", help="with thread, timestamp and stack"),
+        *CALLER_ARGUMENTS,
         ADDRESS,
     ),
     requires=("userland", "audit"),

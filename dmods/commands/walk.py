@@ -1,36 +1,41 @@
-"""Addresses of one kind, one a line."""
+"""List addresses of one kind, one a line."""
 
 from __future__ import annotations
 
 import argparse
 
-from dmods import heap as heaps
 from dmods.command import Argument, Command
+from dmods.commands._walkers import WALKERS, Query, parse_sizes
 from dmods.errors import UsageError
+from dmods.heap.process_heap import NO_HEAP, find_heap
 from dmods.report import Column, Report, Table
 from dmods.target import Target
-from dmods.walkers import WALKERS
 
 NAMES = (Column("name"), Column("summary"), Column("with_address", title="WITH ADDR"))
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return the addresses that the walker finds."""
     if args.walker is None:
         rows = [(name, walker.summary, walker.narrows or None) for name, walker in WALKERS.items()]
         return Report([Table("walkers", NAMES, rows)])
     walker = WALKERS[args.walker]
     if args.within is not None and not walker.narrows:
         raise UsageError(f"walk {args.walker} takes no address", f"walk {args.walker}")
+    if args.size is not None and not walker.of_blocks:
+        sized = ", ".join(name for name, each in WALKERS.items() if each.of_blocks)
+        raise UsageError(f"walk {args.walker} takes no --size", f"these do: {sized}")
     within = target.evaluate(args.within) if args.within is not None else None
     report = Report()
-    # In text only the address is shown; ten million rows are made quicker without the rest.
+    # Text shows only the address. Ten million rows are made faster without the other cells.
     columns = walker.columns if args.json else walker.columns[:1]
-    report.tables.append(Table(args.walker, columns, walker.rows(target, within, not args.json), style="plain"))
+    query = Query(within, args.size, brief=not args.json)
+    report.tables.append(Table(args.walker, columns, walker.rows(target, query), style="plain"))
     if walker.of_heap:
-        heap = heaps.of(target)
+        heap = find_heap(target)
         report.notes.extend(heap.notes)
         if not heap.found:
-            report.notes.insert(0, heaps.NO_HEAP)
+            report.notes.insert(0, NO_HEAP)
     return report
 
 
@@ -42,15 +47,20 @@ COMMAND = Command(
         f"  {name:<8} {walker.summary}" + (f";\n{'':11}with ADDR {walker.narrows}" if walker.narrows else "")
         for name, walker in WALKERS.items()
     )
-    + "\nWith --json each address comes with what is known of it: size, state, arena; tid; end and path.",
+    + "\nWith --json each address comes with what is known of it: size, state, arena; tid; end and path.\n"
+    "--size is for walkers of buffers. Sizes are usable bytes, as in `findleaks` and `heapsizes`.",
     run=run,
     arguments=(
         Argument("walker", nargs="?", metavar="NAME", choices=list(WALKERS), help="what to walk"),
+        Argument(
+            "--size", type=parse_sizes, metavar="N[..M]", help="only buffers of N bytes, or of N to M: 64, 1K..4K, 1M.."
+        ),
         Argument("within", nargs="?", metavar="ADDR", help="walk only what belongs to this address"),
     ),
     examples=(
         ("walk leak", "every direct leak"),
         ("walk buf 0x7f3a1c000030", "the allocated buffers of this arena"),
+        ("walk buf --size 1M..", "the allocated buffers of a megabyte or more"),
         ("walk mapping --json", "every mapping, with its end, flags and file"),
     ),
 )

@@ -1,4 +1,4 @@
-"""What an address is, what it looks like, and who points to it."""
+"""Say what lies at an address, what its bytes look like, and who points to it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from dmods import heap as heaps
-from dmods.blocks import STATES, arena_name
-from dmods.callers import Callers
+from dmods.base.hexdump import ROW, hex_rows
+from dmods.base.shapes import STACK_COLUMNS, holder_value
 from dmods.command import Argument, Command, positive
-from dmods.content import Content, look, mapping_of
-from dmods.heap import DIRECT, INDIRECT, Block, ProcessHeap
-from dmods.places import Places
-from dmods.places import of as places_of
-from dmods.recordviews import sentence
+from dmods.commands._guards import guards_sentence, guards_table
+from dmods.commands._records import sentence, stack_values
+from dmods.heap.blocks import STATES, arena_name
+from dmods.heap.content import Content, describe_content
+from dmods.heap.guards import verify
+from dmods.heap.holders import Holder, find_holders
+from dmods.heap.locate import AddressFinder, address_finder
+from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, Block, ProcessHeap, find_heap
+from dmods.process.mappings import mapping_at
+from dmods.records.callers import Callers
+from dmods.records.model import Transaction
 from dmods.report import Column, Report, Table, Value
 from dmods.target import AddressRange, Target
 
-_MOST_REFERRERS = 256  # that are looked at: the best of them are shown
-_MOST_STEPS = 16  # from an indirect leak up to the direct one
+_MOST_REFERRERS = 256  # words that are followed from each block on the way up to a direct leak
+_MOST_STEPS = 16  # blocks on the way up to a direct leak
+_DUMPED = 64  # bytes shown
 
 ANSWER = (Column("address", "address", hidden=True), Column("kind", hidden=True), Column("sentence"))
 MAPPING = (
@@ -44,55 +50,65 @@ BLOCK = (
     Column("requested", "bytes", title="  bytes asked for"),
     Column("allocated_by", title="  allocated by"),
     Column("bufctl", "address", title="  its record (bufctl)"),
+    *STACK_COLUMNS,
 )
-FREED = (
-    Column("address", "address", title="freed buffer"),
+_EARLIER = (
     Column("requested", "bytes", title="  bytes asked for"),
     Column("freed_by", title="  freed by"),
     Column("allocated_by", title="  allocated by"),
     Column("log", "address", title="  its record"),
+    *STACK_COLUMNS,
+    Column("alloc_stack", hidden=True),
+    Column("alloc_truncated", hidden=True),
 )
+FREED = (Column("address", "address", title="freed buffer"), *_EARLIER)
+PREVIOUS = (Column("address", "address", title="buffer that lay here before"), *_EARLIER)
 CONTENT = (Column("offset", "address", title="+"), Column("address", "address", width=16), Column("what"))
-REFERRERS = (
+BYTES = (Column("address", "address", width=16), Column("bytes"), Column("text"))
+HOLDERS = (
     Column("at", "address", width=16),
     Column("to", "address", title="TO +"),
     Column("register", hidden=True),
     Column("where"),
+    Column("note"),
+    Column("holder", hidden=True),
 )
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return a description of the address."""
     address = target.evaluate(args.address)
-    heap = heaps.of(target)
-    heap.leaks()  # or a leaked block would be called live
-    places = places_of(target)
-    found = places.at(address)
+    heap = find_heap(target)
+    heap.leaks()  # before this, a leaked block is called live
+    finder = address_finder(target)
+    places = finder.at(address)
     block = heap.block_at(address)
-    mapping = mapping_of(target, address)
+    mapping = mapping_at(target, address)
     report = Report(notes=[*heap.notes, *heap.roots.notes])
-    if found:
-        sentences = [f"{address:#x} is {place.text}" for place in found]
-        rows: list[tuple[Value, ...]] = [(address, place.kind, text) for place, text in zip(found, sentences)]
-    else:
-        rows = [(address, "nothing", f"{address:#x} is in no mapping{_neighbours(target, address)}")]
+    sentences = [(place.kind, f"{address:#x} is {place.text}") for place in places]
+    if not places:
+        sentences = [("nothing", f"{address:#x} is in no mapping{_neighbours(target, address)}")]
+    rows: list[tuple[Value, ...]] = [(address, kind, text) for kind, text in sentences]
     report.tables.append(Table("whatis", ANSWER, rows, style="plain"))
     if block is not None:
-        content = look(heap, block)
+        content = describe_content(heap, block)
         report.tables.append(_record("block", BLOCK, _block(heap, block, address, content)))
         if content.points_to:
             report.tables.append(Table("points_to", CONTENT, content.points_to, title="points to"))
     if heap.records:
-        report.tables.extend(_freed(heap, block, address))
+        report.tables.extend(_earlier(heap, block, address))
+        report.tables.extend(_overwritten(target, block, address))
         report.notes.extend(heap.records.notes)
     if mapping is not None:
+        report.tables.extend(_bytes(target, block, address, args.dump))
         columns = MAPPING if mapping.path is not None else _without(MAPPING, "offset", "path")
         report.tables.append(Table("mapping", columns, [_mapping(mapping, address)]))
-        report.tables.extend(_referrers(places, block, address, args.most, report))
+        report.tables.append(_pointed_to_by(finder, block, address, args.most, report))
     return report
 
 
 def _record(name: str, columns: Sequence[Column], row: Sequence[Value]) -> Table:
-    """In text without what does not apply; JSON has null there."""
+    """Return a table of one row. Text leaves out what does not apply; JSON has null there."""
     absent = [column.name for column, value in zip(columns, row) if value is None]
     return Table(name, _without(columns, *absent), [row], style="record")
 
@@ -138,38 +154,61 @@ def _block(heap: ProcessHeap, block: Block, address: int, content: Content) -> t
     )
 
 
-def _allocation(heap: ProcessHeap, block: Block) -> tuple[Value, Value, Value]:
-    """(bytes asked for, by whom, where the record lies) of an allocated block."""
-    record = heap.records.of_block(block.address) if block.state != heaps.FREE else None
+def _allocation(heap: ProcessHeap, block: Block) -> tuple[Value, ...]:
+    """Return the cells of BLOCK from "requested" on, for an allocated block that has a record."""
+    record = heap.records.of_block(block.address) if block.state != FREE else None
     if record is None:
-        return None, None, None
+        return (None,) * 5
     callers = Callers(heap.target)
     by = sentence(callers, record.recording, record.thread, record.time, record.stack)
-    return record.requested, by, record.bufctl
+    return record.requested, by, record.bufctl, *stack_values(callers, record.stack)
 
 
-def _freed(heap: ProcessHeap, block: Optional[Block], address: int) -> Iterator[Table]:
-    """Who freed what was there last, where the log goes back to it."""
-    if block is not None and block.state != heaps.FREE:
+def _earlier(heap: ProcessHeap, block: Optional[Block], address: int) -> Iterator[Table]:
+    """Yield who freed the memory last, as far as the log goes back.
+
+    For an allocated block this is the buffer that lay here before it.
+    """
+    if block is None or block.state == FREE:
+        last = heap.records.last_of(address)
+        if last is not None and last.freed:
+            yield _record("freed", FREED, _transaction(heap, last))
         return
-    last = heap.records.last_of(address)
-    if last is None or not last.freed:
-        return
+    before = heap.records.last_freed(address)
+    if before is not None:
+        yield _record("previous", PREVIOUS, _transaction(heap, before))
+
+
+def _overwritten(target: Target, block: Optional[Block], address: int) -> Iterator[Table]:
+    """Yield what was written over the guards of the block."""
+    found = verify(target)
+    start = block.address if block is not None else address
+    findings = [each for each in found.findings if each.address == start] if found is not None else []
+    if findings:
+        title = "its guards were overwritten: " + "; ".join(map(guards_sentence, findings))
+        yield guards_table(Callers(target), findings, title)
+
+
+def _transaction(heap: ProcessHeap, freed: Transaction) -> tuple[Value, ...]:
     callers = Callers(heap.target)
-    by = sentence(callers, last.recording, last.thread, last.time, last.stack)
-    before = sentence(callers, last.recording, last.alloc_thread, last.alloc_time, last.alloc_stack)
-    row = (last.address, last.requested, by, before if last.alloc_stack.frames else None, last.at)
-    yield _record("freed", FREED, row)
+    by = sentence(callers, freed.recording, freed.thread, freed.time, freed.stack)
+    allocated: tuple[Value, ...] = (None, None)
+    before = None
+    if freed.alloc_stack.frames:
+        before = sentence(callers, freed.recording, freed.alloc_thread, freed.alloc_time, freed.alloc_stack)
+        allocated = stack_values(callers, freed.alloc_stack)
+    stack = stack_values(callers, freed.stack)
+    return freed.address, freed.requested, by, before, freed.at, *stack, *allocated
 
 
 def _direct_leak(heap: ProcessHeap, block: Block) -> Optional[int]:
-    """A direct leak that leads to the block, going backwards from referrer to referrer; None if that takes too long."""
+    """Return a direct leak that leads to the block, found from referrer to referrer; None if that takes too long."""
     pending, seen = [block], {block.address}
     for _step in range(_MOST_STEPS):
         if not pending:
             return None
         holders = [heap.block_at(at) for at in heap.referrers(pending.pop(0), _MOST_REFERRERS)]
-        leaked = {holder.address: holder for holder in holders if holder is not None and holder.state >= DIRECT}
+        leaked = {each.address: each for each in holders if each is not None and each.state in (DIRECT, INDIRECT)}
         for holder in leaked.values():
             if holder.state == DIRECT:
                 return holder.address
@@ -178,61 +217,76 @@ def _direct_leak(heap: ProcessHeap, block: Block) -> Optional[int]:
     return None
 
 
+def _bytes(target: Target, block: Optional[Block], address: int, size: Optional[int]) -> Iterator[Table]:
+    """Yield the bytes from the row of 16 that the address lies in, as mdb's ::dump does.
+
+    They end with the block, unless the user says how many are wanted.
+    """
+    start = address // ROW * ROW
+    if size is None:
+        size = min(_DUMPED, block.end - start) if block is not None else _DUMPED
+    read = target.image().read
+    if read(start, 1):
+        rows = hex_rows(read, start, size, group=4)
+        yield Table("bytes", BYTES, rows, style="plain", title=f"bytes from {start:#x}")
+
+
 # -- who points to it -------------------------------------------------------------------------------------------------
 
 
-def _referrers(places: Places, block: Optional[Block], address: int, most: int, report: Report) -> Iterator[Table]:
-    """To anywhere in the block, or to exactly the address where it is in none."""
-    low, high = (block.address, block.end) if block is not None else (address, address + 1)
-    rows = list(_registers(places, low, high))
-    found = places.heap.pointers([(low, high)], _MOST_REFERRERS)[0]
-    outside = [at for at in found if not (block is not None and low <= at < high)]
-    ranked = sorted(outside, key=lambda at: _rank(places, at))
-    for at in ranked[:most]:
-        value = places.heap.words.at(at) or low
-        rows.append((at, value - low, None, places.brief(at)))
-    if len(ranked) > most or len(found) == _MOST_REFERRERS:
-        number = f"at least {len(outside)}" if len(found) == _MOST_REFERRERS else str(len(outside))
-        report.notes.append(f"{number} words of memory point there; {min(most, len(ranked))} are shown (-n shows more)")
-    title = "pointed to by" if rows else "nothing points to it"
-    if rows:
-        yield Table("pointed_to_by", REFERRERS, rows, title=title)
+def _pointed_to_by(finder: AddressFinder, block: Optional[Block], address: int, most: int, report: Report) -> Table:
+    """Return what points into the block, or to exactly the address if it lies in no block."""
+    found = find_holders(finder, block, address)
+    if not found.all:
+        return Table("pointed_to_by", (), [], title="nothing points to it", style="plain")
+    registers = [holder for holder in found.all if holder.register is not None]
+    words = [holder for holder in found.all if holder.register is None]
+    if len(words) > most or not found.complete:
+        number = str(len(words)) if found.complete else f"at least {len(words)}"
+        report.notes.append(f"{number} words of memory point there; {min(most, len(words))} are shown (-n shows more)")
+    rows = [_holder_row(finder, holder) for holder in (*registers, *words[:most])]
+    noted = any(row[4] for row in rows)
+    return Table("pointed_to_by", HOLDERS if noted else _without(HOLDERS, "note"), rows, title="pointed to by")
+
+
+def _holder_row(finder: AddressFinder, holder: Holder) -> tuple[Value, ...]:
+    if holder.address is None:
+        where, kind = f"register {holder.register} of {finder.thread_named(holder.tid)}", "register"
     else:
-        yield Table("pointed_to_by", (), [], title=title, style="plain")
-
-
-def _registers(places: Places, low: int, high: int) -> Iterator[tuple[Value, ...]]:
-    for thread in places.target.threads():
-        for name, value in thread.registers.items():
-            if low <= value < high:
-                yield None, value - low, name, f"register {name} of {places.thread_named(thread.tid)}"
-
-
-def _rank(places: Places, at: int) -> tuple[int, int]:
-    """What keeps alive comes first: roots, live blocks, leaked ones; then what is dead."""
-    block = places.heap.block_at(at)
-    if block is not None:
-        return (2 if block.state >= DIRECT else 1 if block.state == heaps.LIVE else 3), at
-    found = places.at(at)
-    return (0 if found and found[0].holds else 3), at
+        places = finder.at(holder.address)
+        where, kind = finder.brief(holder.address), places[0].kind if places else "nothing"
+    note = "points back: only this block leads to it" if holder.returns else ""
+    value = holder_value(
+        holder.address,
+        holder.state,
+        kind,
+        offset=holder.offset,
+        where=where,
+        block=holder.block.address if holder.block is not None else None,
+    )
+    return holder.address, holder.offset, holder.register, where, note, {**value, "keeps": holder.keeps}
 
 
 COMMAND = Command(
     name="whatis",
     summary="what an address is: block, stack and frame, variable, mapping; and who points to it",
     description=(
-        "For a block: allocator, arena, size, whether allocated, free (and on which list) or leaked, what it looks\n"
-        "like (C++ class by its vtable, string, what its words point to), and where pointers to it lie: variables,\n"
-        "stacks with their frames, registers, other blocks; those that keep it alive first. Where allocations were\n"
-        "recorded: who allocated it, and, as far as the log goes back, who freed it."
+        "For a block: allocator, arena, size, whether it is allocated, free (and on which list) or leaked, what it\n"
+        "looks like (C++ class by its vtable, string, what its words point to), and its first bytes. Then where\n"
+        "pointers to it lie: variables, stacks with their frames, registers, other blocks. Pointers that keep the\n"
+        "block alive come first: a path from a root leads to them without passing the block itself. Where\n"
+        "allocations were recorded: who allocated the block, and, as far as the log goes back, who freed it, or\n"
+        "who had this memory before."
     ),
     run=run,
     arguments=(
         Argument("-n", "--most", type=positive, default=8, metavar="N", help="show up to N pointers to it (8)"),
+        Argument("--dump", type=positive, metavar="N", help=f"show N bytes ({_DUMPED}, or as many as the block has)"),
         Argument("address", metavar="ADDR", help="0x..., a symbol, symbol+offset"),
     ),
     examples=(
         ("whatis 0x55d0c8a012a0", "the block that the address points into"),
+        ("whatis 0x55d0c8a012a0 --dump 1024", "the same, with 1024 bytes from there on"),
         ("whatis main", "a function"),
     ),
 )

@@ -1,1 +1,4 @@
-"""The commands for kernels, one file each. They import drgn only when they run, so that all the world can list them."""
+"""The commands for kernels, one file each.
+
+They import drgn only when they run, so that they can be listed where drgn is not installed.
+"""

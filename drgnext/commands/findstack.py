@@ -1,20 +1,23 @@
-"""One task's stack, with the truth about where it was trapped."""
+"""The kernel stack of a task. Trapped frames have their exact pc."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Optional
 
+from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.report import Column, Report, Table, Value
-from drgnext.kernel import panic, remarks, threads
-from drgnext.kernel.stacks import ENDS, FRAME_LIMIT, Stack
-from drgnext.kernel.tasks import Task
-from drgnext.kernel.threads import Threads
+from drgnext.commands._stacks import stack_end, task_frames
+from drgnext.kernel.crash.panic import crashed_task
+from drgnext.kernel.crash.remarks import frame_remarks
+from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
+from drgnext.kernel.stacks.tasks import Task
+from drgnext.kernel.stacks.threads import Threads, kernel_threads
 
 if TYPE_CHECKING:
-    from drgnext.kernel.target import Kernel
+    from drgnext.kernel.dump.target import Kernel
 
 FRAMES = (
     Column("sp", "address", width=16),
@@ -22,61 +25,81 @@ FRAMES = (
     Column("where"),
     Column("source"),
     Column("note"),
-    Column("exact", "count", hidden=True),
-    Column("pt_regs", "address", hidden=True),
 )
-MOST_TASKS = 20  # of one name
+TASKS = (
+    Column("task", "address"),
+    Column("name"),
+    Column("pid", "count"),
+    Column("sp", "address"),
+    *STACK_COLUMNS,
+    Column("end"),
+    Column("user_pc", "address"),
+)
+MOST_TASKS = 20  # at most, if many tasks share a name
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
-    known = threads.of(kernel)
-    tasks = chosen(known, args.task)
-    report = Report(notes=known.notes)
+    """Return the stacks of the tasks that the user names."""
+    threads = kernel_threads(kernel)
+    tasks = chosen(threads, args.task)
+    report = Report(notes=threads.notes)
+    records: list[tuple[Value, ...]] = []
     for task in tasks[:MOST_TASKS]:
-        stack = known.stack(task, args.limit)
-        report.tables.append(_table(known, task, stack))
+        stack = threads.stack(task, args.limit)
+        notes = frame_remarks(threads, stack.frames)
+        report.tables.append(_table(threads, task, stack, notes))
+        records.append(_record(threads, task, stack, notes, args.verbose))
         if args.verbose:
-            report.tables.append(_registers(known, stack))
+            report.tables.append(_registers(threads, stack))
         report.totals.update(_totals(task, stack))
+    report.tables.append(Table("tasks", TASKS, records, only="json"))
     if len(tasks) > MOST_TASKS:
-        report.notes.append(f"{len(tasks)} tasks are called {args.task}: the first {MOST_TASKS} are shown")
-    report.notes += [note for note in known.notes if note not in report.notes]
+        report.notes.append(f"{len(tasks)} tasks have the name {args.task}: the first {MOST_TASKS} are shown")
+    report.notes += [note for note in threads.notes if note not in report.notes]
     return report
 
 
-def chosen(known: Threads, text: Optional[str]) -> list[Task]:
-    """The tasks that the user means; without a word, the one that panicked. Raises UsageError."""
+def chosen(threads: Threads, text: Optional[str]) -> list[Task]:
+    """Return the tasks that the user means. Without a text it is the task that panicked. Raises UsageError."""
     if text is not None:
-        return known.tasks.find(text)
-    task = panic.crashed_task(known)
+        return threads.tasks.find(text)
+    task = crashed_task(threads)
     if task is None:
         raise UsageError(
-            "no task is known to have panicked: the kernel did not, or its dump is truncated",
-            "name one: findstack PID, NAME or ADDRESS",
+            "no task is known to have panicked: the kernel did not panic, or its dump is truncated",
+            "give a task: findstack PID, NAME or ADDRESS",
         )
     return [task]
 
 
-def _table(known: Threads, task: Task, stack: Stack) -> Table:
-    places = known.places
+def _table(threads: Threads, task: Task, stack: Stack, notes: list[str]) -> Table:
+    """Return the table of a stack for text output."""
+    places = threads.places
     rows = [
-        (
-            frame.sp,
-            frame.pc,
-            places.where(frame),
-            places.source(frame) or "",
-            note,
-            int(frame.exact),
-            frame.trap.address if frame.trap is not None else None,
-        )
-        for frame, note in zip(stack.frames, remarks.remarks(known, stack.frames))
+        (frame.sp, frame.pc, places.where(frame), places.source(frame) or "", note)
+        for frame, note in zip(stack.frames, notes)
     ]
     sp = f"{stack.frames[0].sp:x}" if stack.frames else "unknown"
     title = f"stack pointer for thread {task.address:x} ({task.comm}, pid {task.pid}): {sp}"
-    return Table("stack", FRAMES, rows, style="plain", title=title, footer=[remarks.ending(known, stack)])
+    return Table("stack", FRAMES, rows, style="plain", title=title, footer=[stack_end(threads, stack)], only="text")
+
+
+def _record(threads: Threads, task: Task, stack: Stack, notes: list[str], registers: bool) -> tuple[Value, ...]:
+    """Return the cells of TASKS."""
+    return (
+        task.address,
+        task.comm,
+        task.pid,
+        stack.frames[0].sp if stack.frames else None,
+        lambda: task_frames(threads, stack, notes, registers),
+        stack.end == "limit",
+        ENDS[stack.end],
+        None if stack.user is None else stack.user.pc,
+    )
 
 
 def _totals(task: Task, stack: Stack) -> dict[str, Value]:
+    """Return the totals of a report about one task."""
     return {
         "thread": hex(task.address),
         "name": task.comm,
@@ -87,26 +110,26 @@ def _totals(task: Task, stack: Stack) -> dict[str, Value]:
     }
 
 
-def _registers(known: Threads, stack: Stack) -> Table:
-    """What is known in each frame; all registers where they were saved."""
-    names = [name for name in known.machine.registers if any(name in frame.registers for frame in stack.frames)]
+def _registers(threads: Threads, stack: Stack) -> Table:
+    """Return the known registers of each frame. A frame with a trap knows all of them."""
+    names = [name for name in threads.machine.registers if any(name in frame.registers for frame in stack.frames)]
     columns = [Column("frame", "address"), Column("found"), *(Column(name, "address", width=16) for name in names)]
     rows = [(frame.sp, frame.found, *(frame.registers.get(name) for name in names)) for frame in stack.frames]
-    return Table("registers", columns, rows, style="record")
+    return Table("registers", columns, rows, style="record", only="text")
 
 
 COMMAND = Command(
     name="findstack",
     summary="a task's kernel stack: stack pointer, pc, function and source line of each frame, trapped ones marked",
     description=(
-        "TASK is the address of a task_struct, a pid or a name; the task that panicked by default. Where an exception\n"
-        "or an interrupt stopped the code, the pc is the exact one, from the registers saved then (pt_regs).\n"
-        "A frame that is only likely says so. Nothing past the boundary to user space is shown."
+        "TASK is the address of a task_struct, a pid or a name. By default it is the task that panicked. Where an\n"
+        "exception or an interrupt stopped the code, the pc is the exact one, from the saved registers (pt_regs). A\n"
+        "frame that is only likely says so. Frames in user space are not shown."
     ),
     run=run,
     arguments=(
         Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)"),
-        Argument("-v", "--verbose", action="store_true", help="the registers known in each frame, too"),
+        Argument("-v", "--verbose", action="store_true", help="show the registers that are known in each frame"),
         Argument("-n", "--limit", type=positive, default=FRAME_LIMIT, metavar="N", help="at most N frames"),
     ),
     requires=("kernel",),

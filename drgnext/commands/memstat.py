@@ -1,18 +1,18 @@
-"""Where all of a machine's memory went: every page in exactly one line."""
+"""Where all of a machine's memory went. Every page counts in exactly one line."""
 
 from __future__ import annotations
 
 import argparse
 
-from dmods.command import KERNEL, Argument, Command
-from dmods.progress import Progress
+from dmods.base.progress import Progress
+from dmods.command import KERNEL, Argument, Command, positive
 from dmods.report import Column, Report, Table, Value
-from drgnext.kernel import memmap, ranges
-from drgnext.kernel.kinds import KINDS, buckets
-from drgnext.kernel.memmap import Counted, PageArray
-from drgnext.kernel.target import Kernel
+from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.pages.frame_ranges import count_pages, present_pages
+from drgnext.kernel.pages.kinds import KINDS, buckets
+from drgnext.kernel.pages.memmap import REMEMBERED, Counted, PageArray, page_array
 
-# mdb's own layout, to the letter. JSON has the bytes as well.
+# The layout is exactly mdb's. JSON also has the bytes.
 _SUMMARY = (
     Column("bucket", width=16, title="Page Summary", rule=12),
     Column("pages", "count", width=16, title="Pages", rule=16),
@@ -38,13 +38,14 @@ _IDENTITY = (
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
-    array = memmap.of(kernel)
+    """Return the pages of each bucket, with -v also of each kind."""
+    array = page_array(kernel)
     counted = _count(array, args.cache)
     size = 1 << array.layout["page_bits"]
     total = counted.total
 
     def amounts(pages: int) -> tuple[Value, ...]:
-        """The last four columns of both tables."""
+        """Return the last four columns of both tables."""
         return pages, pages * size >> 20, 100 * pages / total if total else 0.0, pages * size
 
     rows = [(bucket, *amounts(pages)) for bucket, pages in buckets(counted.kinds).items()]
@@ -57,53 +58,50 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             if counted.kinds[name]
         ]
         report.tables += [Table("kinds", _KINDS, kinds), _identity(counted, args.cache)]
-    present = ranges.present(kernel.prog)
+    present = present_pages(kernel.prog)
     report.totals.update(pages=total, bytes=total * size, page_size=size, present_pages=present)
     report.notes += [*array.notes, *counted.notes]
     if present is not None and present != total:
-        report.notes.append(f"the kernel says that it has {present} pages; {total} have a struct page and are RAM")
+        report.notes.append(f"the kernel reports {present} pages, but {total} pages are RAM with a struct page")
     return report
 
 
 def _count(array: PageArray, remember: int) -> Counted:
-    total = ranges.pages(list(array.ranges)) * array.layout["size"]
+    """Return the count of all pages, with a progress bar."""
+    total = count_pages(list(array.ranges)) * array.layout["size"]
     with Progress("reading the page array") as bar:
         return array.count(remember, lambda done: bar.update(done, total))
 
 
 def _identity(counted: Counted, remember: int) -> Table:
+    """Return the table of what the cache of mappings did."""
     hits, misses = counted.identity["hits"], counted.identity["misses"]
     return Table("identity", _IDENTITY, [(hits + misses, hits, misses, remember)], style="record")
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
 
 
 COMMAND = Command(
     name="memstat",
     summary="where all memory went: every page in exactly one line",
     description="""The lines are those of mdb's ::memstat:
-  Kernel            slab, page tables, stacks, vmalloc, what was reserved at boot, and the rest
+  Kernel            slab, page tables, stacks, vmalloc, memory reserved at boot, and the rest
   ZFS File Data     OpenZFS's cache of files
   Anon              anonymous memory, KSM, shared memory and tmpfs, hugetlb pages in use
   Exec and libs     files that are mapped executable somewhere
   Page cache        other files and block devices: mapped, dirty, under writeback or locked
-  Free (cachelist)  clean file pages that nothing maps: free at once, with their content still good
+  Free (cachelist)  clean file pages that nothing maps: valid content, free at once
   Free (freelist)   free
-A line "Unknown" is there only where the dump lacks struct pages, or they are garbled.""",
+The line "Unknown" appears only if the dump lacks struct pages, or they are damaged.""",
     run=run,
     arguments=(
-        Argument("-v", "--verbose", action="store_true", help="also Linux's own kinds, and what the cache did"),
+        Argument(
+            "-v", "--verbose", action="store_true", help="also Linux's own kinds of pages, and statistics of the cache"
+        ),
         Argument(
             "--cache",
             metavar="N",
-            type=_positive,
-            default=memmap.REMEMBERED,
-            help="how many mappings are remembered, once looked up (default %(default)s)",
+            type=positive,
+            default=REMEMBERED,
+            help="how many mappings the cache holds (default %(default)s)",
         ),
     ),
     requires=(KERNEL,),

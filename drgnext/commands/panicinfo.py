@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Optional
 from dmods._engine import disassemble
 from dmods.command import Argument, Command
 from dmods.report import Column, Report, Table, Value
-from drgnext.kernel import modules, operand, panic, remarks, threads
-from drgnext.kernel.panic import Cause
-from drgnext.kernel.stacks import Frame
-from drgnext.kernel.threads import Threads
+from drgnext.kernel.crash import modules, operand
+from drgnext.kernel.crash.panic import Cause, find_panic, is_exception, trap_kind
+from drgnext.kernel.crash.remarks import happened, inlined_in
+from drgnext.kernel.stacks.frames import Frame
+from drgnext.kernel.stacks.threads import Threads, kernel_threads
 
 if TYPE_CHECKING:
-    from drgnext.kernel.target import Kernel
+    from drgnext.kernel.dump.target import Kernel
 
 _LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
 _ALIVE = "the kernel had not panicked when the dump was taken"
@@ -23,8 +24,9 @@ Fact = tuple[Column, Value]
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
-    known = threads.of(kernel)
-    cause = panic.find(known)
+    """Return what is known about the panic."""
+    known = kernel_threads(kernel)
+    cause = find_panic(known)
     loaded, notes = modules.loaded(known.prog)
     facts = [*_who(cause), *_what(known, cause), *_trap(known, cause)]
     facts += [
@@ -51,6 +53,7 @@ MODULES = (
 
 
 def _who(cause: Cause) -> list[Fact]:
+    """Return the facts about the CPU, the task and the messages."""
     task = cause.task
     return [
         (Column("cpu", "count"), cause.cpu),
@@ -63,34 +66,37 @@ def _who(cause: Cause) -> list[Fact]:
 
 
 def _what(known: Threads, cause: Cause) -> list[Fact]:
+    """Return the facts about the cause: details, address, trap or caller."""
     trap = cause.trap
     facts: list[Fact] = [
         (Column("details"), "; ".join(cause.told.details) or None),
         (Column("address", "address", width=16), _address(known, cause)),
     ]
     if trap is not None and trap.trap is not None:
-        facts.append((Column("trap"), remarks.happened(known, trap.trap)))
+        facts.append((Column("trap"), happened(known, trap.trap)))
         facts.append((Column("pt_regs", "address", width=16), trap.trap.address))
-    if trap is None or trap.trap is None or not panic.is_exception(known, trap.trap):
+    if trap is None or trap.trap is None or not is_exception(known, trap.trap):
         facts.append((Column("called_by", title="called by"), _place(known, cause.caller)))
     return facts
 
 
 def _address(known: Threads, cause: Cause) -> Optional[int]:
-    """What could not be accessed: the log says it; if not, the instruction does. x86 keeps it nowhere else (cr2 is that
-    of the last fault of all)."""
+    """Return the address that could not be accessed, or None.
+
+    The log has it; if not, the instruction does. x86 keeps it nowhere else: cr2 belongs to the last fault of all.
+    """
     trap = cause.trap
     if cause.told.address is not None or trap is None or trap.trap is None:
         return cause.told.address
     if cause.called_from is not None:
         return trap.pc
-    if panic.kind(known, trap.trap) not in ("page fault", "general protection"):
+    if trap_kind(known, trap.trap) not in ("page fault", "general protection"):
         return None
     return operand.address(_instruction(known, trap.pc) or "", trap.registers)
 
 
 def _trap(known: Threads, cause: Cause) -> list[Fact]:
-    """The registers of the trap, and the code there. Without one, what the log says."""
+    """Return the registers of the trap and the code there. Without a trap, return what the log says."""
     frame = cause.trap
     if frame is None or frame.trap is None:
         return [(Column("logged_pc", title="pc in the log"), cause.told.where)]
@@ -112,12 +118,13 @@ def _trap(known: Threads, cause: Cause) -> list[Fact]:
     facts += [
         (Column(name, "address", width=16), frame.registers[name])
         for name in known.machine.registers
-        if name in frame.registers and name != "pc"  # arm64's is above
+        if name in frame.registers and name != "pc"  # arm64's pc is above
     ]
     return facts
 
 
 def _place(known: Threads, frame: Optional[Frame]) -> Optional[str]:
+    """Return the place of a frame with its line of source, or None."""
     if frame is None:
         return None
     source = known.places.source(frame)
@@ -125,13 +132,17 @@ def _place(known: Threads, frame: Optional[Frame]) -> Optional[str]:
 
 
 def _source(known: Threads, frame: Frame) -> Optional[str]:
+    """Return the frame's line of source, with the inlined function, or None."""
     source = known.places.source(frame)
-    inlined = remarks.inlined_in(known, frame)
+    inlined = inlined_in(known, frame)
     return f"{source} (in {inlined}, inlined)" if source and inlined else source
 
 
 def _instruction(known: Threads, pc: int) -> Optional[str]:
-    """The instruction at pc; its bytes where they are none that is known; None where the dump does not hold it."""
+    """Return the instruction at pc.
+
+    Return its bytes if they are not a known instruction, and None if the dump lacks them.
+    """
     code = known.memory.read(pc, _LONGEST_INSTRUCTION)
     if not code:
         return None
@@ -143,12 +154,12 @@ COMMAND = Command(
     name="panicinfo",
     summary="why the kernel died: cpu, thread, first message, the trapped pc with its instruction and registers",
     description=(
-        "message is the first line of what led to the panic, not what panic() was told at the end. The pc and\n"
-        "registers are those that the processor saved when it trapped. Where panic was called without a trap (sysrq),\n"
-        "it is said who called it."
+        "message is the first line of what led to the panic, not the message of panic() at the end. The pc and\n"
+        "registers are those that the processor saved when it trapped. If panic was called without a trap (sysrq),\n"
+        "the output says who called it."
     ),
     run=run,
-    arguments=(Argument("-v", "--verbose", action="store_true", help="all loaded modules, too"),),
+    arguments=(Argument("-v", "--verbose", action="store_true", help="also show all loaded modules"),),
     requires=("kernel",),
     examples=(("panicinfo", "the first thing to look at in any vmcore"),),
 )

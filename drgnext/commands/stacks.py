@@ -4,73 +4,94 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from dmods.base.progress import Progress
+from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
-from dmods.progress import Progress
 from dmods.report import Column, Report, Table
-from drgnext.kernel import remarks, threads
-from drgnext.kernel.stacks import FRAME_LIMIT, Stack
-from drgnext.kernel.tasks import Task
-from drgnext.kernel.threads import Threads
+from drgnext.commands._stacks import stack_end, task_frames
+from drgnext.kernel.crash.remarks import frame_remarks
+from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
+from drgnext.kernel.stacks.tasks import Task
+from drgnext.kernel.stacks.threads import Threads, kernel_threads
 
 if TYPE_CHECKING:
-    from drgnext.kernel.target import Kernel
+    from drgnext.kernel.dump.target import Kernel
 
 SUMMARY = (
-    Column("stack", "count", width=5),
+    Column("number", "count", width=5, title="STACK"),
     Column("count", "count", width=5),
     Column("tasks"),
     Column("top"),
+    Column("pids", hidden=True),
+    *STACK_COLUMNS,
+    Column("end", hidden=True),
 )
 FRAMES = (Column("pc", "address", width=16), Column("where"), Column("source"), Column("note"))
 
 
 class Shared(NamedTuple):
-    """Tasks whose frames have the same pcs, and the stack of the first of them."""
+    """Tasks whose frames have the same pcs, and the stack of the first task."""
 
     tasks: list[Task]
     stack: Stack
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
-    known = threads.of(kernel)
-    groups = group(known, args.limit)
-    wanted = [one for one in groups if _matches(known, one.stack, args.module, args.caller)]
-    wanted.sort(key=lambda one: -len(one.tasks))  # stable
-    places = known.places
-    tops = [places.where(one.stack.frames[0]) if one.stack.frames else f"({one.stack.end})" for one in wanted]
-    rows = [(n, len(one.tasks), _names(one.tasks), top) for n, (one, top) in enumerate(zip(wanted, tops), 1)]
+    """Return the unique stacks, the most common first."""
+    threads = kernel_threads(kernel)
+    groups = group(threads, args.limit)
+    wanted = [shared for shared in groups if _matches(threads, shared.stack, args.module, args.caller)]
+    wanted.sort(key=lambda shared: -len(shared.tasks))  # stable
+    places = threads.places
+    tops = [
+        places.where(shared.stack.frames[0]) if shared.stack.frames else f"({shared.stack.end})" for shared in wanted
+    ]
+    remarks = [frame_remarks(threads, shared.stack.frames) for shared in wanted]
+    rows = [
+        (
+            number,
+            len(shared.tasks),
+            _names(shared.tasks),
+            top,
+            sorted(task.pid for task in shared.tasks),
+            partial(task_frames, threads, shared.stack, notes),
+            shared.stack.end == "limit",
+            ENDS[shared.stack.end],
+        )
+        for number, (shared, top, notes) in enumerate(zip(wanted, tops, remarks), 1)
+    ]
     tables = [Table("stacks", SUMMARY, rows)]
-    for number, one in enumerate(wanted, 1):
-        frames = one.stack.frames
+    for number, (shared, notes) in enumerate(zip(wanted, remarks), 1):
+        frames = shared.stack.frames
         lines = [
-            (frame.pc, places.where(frame), places.source(frame) or "", note)
-            for frame, note in zip(frames, remarks.remarks(known, frames))
+            (frame.pc, places.where(frame), places.source(frame) or "", note) for frame, note in zip(frames, notes)
         ]
-        title = f"stack {number}: {len(one.tasks)} task{'s' if len(one.tasks) > 1 else ''}"
-        footer = [remarks.ending(known, one.stack)]
-        tables.append(Table(f"stack {number}", FRAMES, lines, style="plain", title=title, footer=footer))
-    count = sum(len(one.tasks) for one in wanted)
-    none = [] if wanted or not groups else [f"none of the {len(groups)} stacks goes through what was asked for"]
-    return Report(tables, notes=[*known.notes, *none], totals={"stacks": len(wanted), "tasks": count})
+        title = f"stack {number}: {len(shared.tasks)} task{'s' if len(shared.tasks) > 1 else ''}"
+        footer = [stack_end(threads, shared.stack)]
+        tables.append(Table(f"stack {number}", FRAMES, lines, style="plain", title=title, footer=footer, only="text"))
+    count = sum(len(shared.tasks) for shared in wanted)
+    none = [] if wanted or not groups else [f"{len(groups)} stacks were compared: none matches -m and -c"]
+    return Report(tables, notes=[*threads.notes, *none], totals={"stacks": len(wanted), "tasks": count})
 
 
-def group(known: Threads, limit: int = FRAME_LIMIT) -> list[Shared]:
-    """All tasks by the pcs of their stacks. Nothing is looked up: that is for those that differ."""
+def group(threads: Threads, limit: int = FRAME_LIMIT) -> list[Shared]:
+    """Return all tasks, grouped by the pcs of their stacks. Names are looked up later, once for each group."""
     groups: dict[object, Shared] = {}
-    tasks = list(known.tasks.all())
+    tasks = list(threads.tasks.all())
     with Progress("unwinding") as bar:
         for number, task in enumerate(tasks):
             bar.update(number, len(tasks))
-            stack = known.stack(task, limit)
+            stack = threads.stack(task, limit)
             key = stack.end, tuple((frame.pc, frame.exact) for frame in stack.frames)
             groups.setdefault(key, Shared([], stack)).tasks.append(task)
     return list(groups.values())
 
 
 def _names(tasks: Sequence[Task]) -> str:
-    """Names with their pids in order, runs of them as FIRST-LAST."""
+    """Return names with their pids in order, runs of pids as FIRST-LAST."""
     by_name: dict[str, list[list[int]]] = {}
     for task in sorted(tasks, key=lambda task: task.pid):
         runs = by_name.setdefault(task.comm, [])
@@ -83,21 +104,22 @@ def _names(tasks: Sequence[Task]) -> str:
     )
 
 
-def _matches(known: Threads, stack: Stack, module: str, caller: str) -> bool:
+def _matches(threads: Threads, stack: Stack, module: str, caller: str) -> bool:
+    """Return whether the stack has a frame in the module, and a frame in the function."""
     if not module and not caller:
         return True
-    functions = [known.places.function(known.places.inside(frame)) for frame in stack.frames]
-    # The kernel's names of modules have no dashes (KBUILD_MODNAME).
+    functions = [threads.places.function(threads.places.inside(frame)) for frame in stack.frames]
+    # Names of modules in the kernel have no dashes (KBUILD_MODNAME).
     name = "" if module in ("vmlinux", "kernel") else module.replace("-", "_")
-    return (not module or any(one is not None and one.module == name for one in functions)) and (
-        not caller or any(one is not None and one.name == caller for one in functions)
+    return (not module or any(each is not None and each.module == name for each in functions)) and (
+        not caller or any(each is not None and each.name == caller for each in functions)
     )
 
 
 COMMAND = Command(
     name="stacks",
     summary="the unique kernel stacks of all tasks, the most common first",
-    description="Tasks that stand at the same pcs are shown once.",
+    description="Tasks with the same pcs share a stack.",
     run=run,
     arguments=(
         Argument(

@@ -8,44 +8,45 @@ from typing import TYPE_CHECKING
 from dmods.command import Argument, Command
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands.findstack import MOST_TASKS, chosen
-from drgnext.kernel import panic, plainwalk, threads
-from drgnext.kernel.plainwalk import PlainFrame
-from drgnext.kernel.stacks import Stack
-from drgnext.kernel.tasks import Task
-from drgnext.kernel.threads import Threads
-from drgnext.kernel.traps import TrapFrame
+from drgnext.kernel.crash.panic import trap_kind
+from drgnext.kernel.stacks.frames import Stack
+from drgnext.kernel.stacks.plain_walk import PlainFrame, past_user, trace, wrong_frames
+from drgnext.kernel.stacks.tasks import Task
+from drgnext.kernel.stacks.threads import Threads, kernel_threads
+from drgnext.kernel.stacks.traps import TrapFrame
 
 if TYPE_CHECKING:
-    from drgnext.kernel.target import Kernel
+    from drgnext.kernel.dump.target import Kernel
 
 FRAMES = (
     Column("pt_regs", "address", width=16),
-    Column("stack"),
+    Column("stack_name", title="STACK"),
     Column("trap"),
     Column("pc", "address", width=16),
     Column("where"),
     Column("source"),
     Column("found"),
-    Column("lie", title="a plain walker"),
+    Column("lie", title="other walkers"),
 )
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
-    known = threads.of(kernel)
+    """Return the trap frames of the tasks that the user names."""
+    known = kernel_threads(kernel)
     tasks = chosen(known, args.task)
     report = Report()
     for task in tasks[:MOST_TASKS]:
         stack = known.stack(task)
         traps, rows, left = _rows(known, task, stack, args.all)
         if left and not args.all:
-            report.notes.append(f"{left} more are left over from before, where the walk does not come by (-a)")
+            report.notes.append(f"{left} more trap frames are left over from before: -a shows them")
         title = f"trap frames of thread {task.address:x} ({task.comm}, pid {task.pid})"
         report.tables.append(Table("trapframes", FRAMES, rows, title=title))
         if args.verbose:
             report.tables.append(_registers(known, traps))
         report.totals.update({"thread": hex(task.address), "name": task.comm, "pid": task.pid, "traps": len(rows)})
     if len(tasks) > MOST_TASKS:
-        report.notes.append(f"{len(tasks)} tasks are called {args.task}: the first {MOST_TASKS} are shown")
+        report.notes.append(f"{len(tasks)} tasks have the name {args.task}: the first {MOST_TASKS} are shown")
     report.notes += known.notes
     return report
 
@@ -53,9 +54,12 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
 def _rows(
     known: Threads, task: Task, stack: Stack, everything: bool
 ) -> tuple[list[TrapFrame], list[tuple[Value, ...]], int]:
-    """Innermost first: those that the stack leads to, then those that only a look at every word finds; and how many of
-    these are left over from before (shown with ``everything``)."""
-    plain = plainwalk.trace(known, task)
+    """Return (trap frames, their rows, number of leftover trap frames).
+
+    The trap frames that the stack leads to come first, innermost first. Those that only a look at every word finds
+    follow. Leftover trap frames are from before. They are shown only with ``everything``.
+    """
+    plain = trace(known, task)
     traps: list[TrapFrame] = []
     rows: list[tuple[Value, ...]] = []
     used, left = known.traps_by_scan(task, stack)
@@ -63,13 +67,13 @@ def _rows(
     for n, frame in enumerate(stack.frames):
         if frame.trap is not None:
             found = "scan" if frame.found == "scan" else ("walk and scan" if frame.trap.address in scanned else "walk")
-            lie = "; ".join(plainwalk.lies(known, stack, n, plain)) or "agrees"
+            lie = "; ".join(wrong_frames(known, stack, n, plain)) or "agrees"
             traps.append(frame.trap)
             rows.append(_row(known, task, frame.trap, found, lie))
     if stack.user is not None:
         found = "walk and scan" if stack.user.address in scanned else "walk"
         traps.append(stack.user)
-        rows.append(_row(known, task, stack.user, found, _past(plainwalk.past_user(stack, plain))))
+        rows.append(_row(known, task, stack.user, found, _past(past_user(stack, plain))))
     walked = {trap.address for trap in traps}
     for trap in used:
         if trap.address not in walked:
@@ -82,12 +86,13 @@ def _rows(
 
 
 def _row(known: Threads, task: Task, trap: TrapFrame, found: str, lie: str) -> tuple[Value, ...]:
+    """Return the cells of FRAMES for one trap frame."""
     stack = known.walker.stack_at(trap.address, known.own_stack(task))
     lines = known.places.lines(trap.pc) if not trap.user else []
     return (
         trap.address,
         stack.name if stack is not None else None,
-        panic.kind(known, trap) or None,
+        trap_kind(known, trap) or None,
         trap.pc,
         "user space" if trap.user else known.places.describe(trap.pc),
         str(lines[0]) if lines else None,
@@ -97,13 +102,15 @@ def _row(known: Threads, task: Task, trap: TrapFrame, found: str, lie: str) -> t
 
 
 def _past(frames: list[PlainFrame]) -> str:
+    """Return what drgn shows beyond the boundary to user space, in words."""
     if not frames:
         return "agrees"
     shown = ", ".join(f"{frame.pc:#x}" for frame in frames[:3]) + (", ..." if len(frames) > 3 else "")
-    return f"drgn goes on past it: {shown}"
+    return f"drgn continues into user space: {shown}"
 
 
 def _registers(known: Threads, traps: list[TrapFrame]) -> Table:
+    """Return the table of all registers in the trap frames."""
     names = [name for name in known.machine.registers if any(name in trap.registers for trap in traps)]
     columns = [Column("pt_regs", "address", width=16), *(Column(name, "address", width=16) for name in names)]
     rows = [(trap.address, *(trap.registers.get(name) for name in names)) for trap in traps]
@@ -112,18 +119,18 @@ def _registers(known: Threads, traps: list[TrapFrame]) -> Table:
 
 COMMAND = Command(
     name="trapframe",
-    summary="every pt_regs on a task's stacks, and what a plain walker would have said there",
+    summary="every pt_regs on a task's stacks, and what other walkers say there",
     description=(
-        "TASK is the address of a task_struct, a pid or a name; the task that panicked by default. Saved registers\n"
-        "are found twice: by walking the stack, and by looking at every word of the task's stack and of its CPU's\n"
-        "interrupt and exception stacks. The last column says where drgn's own trace, or a walker that takes every pc\n"
-        "for a return address, names another function or line."
+        "TASK is the address of a task_struct, a pid or a name. By default it is the task that panicked. Saved\n"
+        "registers are found twice: by walking the stack, and by looking at every word of the task's stack and of its\n"
+        "CPU's interrupt and exception stacks. The last column says where drgn's own trace, or a walker that takes\n"
+        "every pc for a return address, names another function or line."
     ),
     run=run,
     arguments=(
         Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)"),
-        Argument("-a", "--all", action="store_true", help="also those left over from before"),
-        Argument("-v", "--verbose", action="store_true", help="with all registers"),
+        Argument("-a", "--all", action="store_true", help="also show trap frames left over from before"),
+        Argument("-v", "--verbose", action="store_true", help="show all registers"),
     ),
     requires=("kernel",),
     examples=(("trapframe", "where the task that panicked was trapped"), ("trapframe 1 -v", "with all registers")),

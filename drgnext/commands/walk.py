@@ -1,4 +1,4 @@
-"""Addresses of one kind in a kernel, one a line."""
+"""Addresses of one kind in a kernel, one on each line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import argparse
 from dmods.command import KERNEL, Argument, Command
 from dmods.errors import UsageError
 from dmods.report import Column, Report, Table
-from drgnext.kernel.target import Kernel
-from drgnext.walkers import WALKERS
+from drgnext.commands._walkers import WALKERS
+from drgnext.kernel.dump.target import Kernel
 
 NAMES = (Column("name"), Column("summary"), Column("with_word", title="WITH WORD"))
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return the addresses that the walker finds, or the list of walkers."""
     if args.walker is None:
         rows = [(name, walker.summary, walker.narrows or None) for name, walker in WALKERS.items()]
         return Report([Table("walkers", NAMES, rows)])
@@ -31,22 +32,22 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
 
 COMMAND = Command(
     name="walk",
-    summary="the addresses of pages, tasks, slab caches, zones or vmap areas, one a line",
+    summary="the addresses of pages, tasks, slab caches, zones or vmap areas, one on each line",
     description="Walkers (`walk` alone lists them):\n"
     + "\n".join(
         f"  {name:<10} {walker.summary}" + (f";\n{'':13}with a word {walker.narrows}" if walker.narrows else "")
         for name, walker in WALKERS.items()
     )
-    + "\nWith --json each address comes with what is known of it: page frame and kind; pid and name.",
+    + "\nWith --json each address has its other columns: page frame and kind, or pid and name.",
     run=run,
     arguments=(
         Argument("walker", nargs="?", metavar="NAME", choices=list(WALKERS), help="what to walk"),
-        Argument("word", nargs="?", metavar="WORD", help="walk only some, as the walker says"),
+        Argument("word", nargs="?", metavar="WORD", help="narrow the walk, as the walker says"),
     ),
     requires=(KERNEL,),
     examples=(
         ("walk allpages", "every struct page"),
-        ("walk allpages page_table", "those of pages that are page tables"),
+        ("walk allpages page_table", "only pages that are page tables"),
         ("walk task --json", "every thread, with its pid and name"),
     ),
 )

@@ -1,1 +1,1 @@
-"""What the kernel's commands share: the dump, and what its structures mean."""
+"""The kernel models that the commands share: access to the dump, and knowledge of the kernel's structures."""

@@ -1,7 +1,7 @@
-"""The auditor under test: building what it audits, and reading its tables out of a stopped process.
+"""Helpers for tests of the auditor: build programs for it, and read its tables from a running process.
 
-The reader here is for tests only and shares nothing with the one of the product: it follows audit/format.h, from the
-exported symbol on.
+This reader is for tests only. It follows audit/format.h from the exported symbol on, and shares no code with the reader
+of the product.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RANGE_KINDS = {1: "library", 2: "records", 3: "stacks", 4: "log", 5: "other", 6:
 
 
 def compiled(source: str, output: Path, *flags: str) -> Path:
-    """A program of this folder."""
+    """Return a program of this folder, compiled."""
     compiler = "g++" if source.endswith(".cc") else "gcc"
     subprocess.run(
         [compiler, "-O2", "-g", "-fomit-frame-pointer", "-pthread", *flags, "-o", output, HERE / source], check=True
@@ -34,13 +34,13 @@ def compiled(source: str, output: Path, *flags: str) -> Path:
 
 
 def built(output: Path, *flags: str) -> Path:
-    """Another build of the auditor."""
+    """Return another build of the auditor."""
     subprocess.run([ROOT / "audit" / "build", output, *flags], check=True, cwd=ROOT)
     return output
 
 
 def size_of(program: Path, function: str) -> int:
-    """The bytes of a function's code."""
+    """Return the size of a function's code in bytes."""
     with open(program, "rb") as file:
         (symbol,) = ELFFile(file).get_section_by_name(".symtab").get_symbol_by_name(function)
     return int(symbol["st_size"])
@@ -51,7 +51,7 @@ def environment(words: str, library: Path = LIBRARY, **more: str) -> dict[str, s
 
 
 class Block(NamedTuple):
-    """A record, resolved. ``time``: ns of CLOCK_MONOTONIC."""
+    """A record with its stack and thread. ``time`` is in ns of CLOCK_MONOTONIC."""
 
     address: int
     size: int
@@ -63,7 +63,7 @@ class Block(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """An entry of the log. ``contents``: what was kept of the block."""
+    """An entry of the log. ``contents`` are the bytes that were kept of the block."""
 
     sequence: int
     freed: bool
@@ -76,7 +76,7 @@ class Transaction(NamedTuple):
 
 @dataclass
 class Tables:
-    """The tables of a process, by what reads its memory."""
+    """The tables of a process, read through /proc/PID/mem."""
 
     pid: int
     preloaded: Path = LIBRARY
@@ -126,7 +126,7 @@ class Tables:
         return struct.unpack(f"<{count}Q", self.read(address, 8 * count))
 
     def nodes(self) -> list[tuple[int, int]]:
-        """(pc with its flags, parent) by index; [0] is none."""
+        """Return (pc with its flags, parent) by index. Entry 0 is not a node."""
         chunks, shift, count, size, _, used = self.stacks
         found = []
         for chunk in self._words(chunks, count):
@@ -135,8 +135,8 @@ class Tables:
             found += [struct.unpack_from("<QI", entry) for entry in _cut(self.read(chunk, size << shift), size)]
         return found[:used]
 
-    def people(self) -> list[tuple[int, int]]:
-        """(tid, pid) by index."""
+    def thread_ids(self) -> list[tuple[int, int]]:
+        """Return (tid, pid) by index."""
         chunks, shift, count, size, _, used = self.threads
         found = []
         for chunk in self._words(chunks, count):
@@ -146,12 +146,12 @@ class Tables:
         return found[:used]
 
     def blocks(self) -> list[Block]:
-        """All records."""
+        """Return the records of all live blocks."""
         top, top_shift, top_count, middle_shift, middle_count, granule, leaf_records, record_size, offset_shift = (
             self.shadow[:9]
         )
         live, offset, stack, thread, size, moment = _cut(self.shadow[9:], 4)
-        nodes, people, found = self.nodes(), self.people(), []
+        nodes, threads, found = self.nodes(), self.thread_ids(), []
         for high, middle in enumerate(self._words(top, top_count)):
             for index, leaf in enumerate(self._words(middle, middle_count) if middle else ()):
                 if leaf == 0:
@@ -166,7 +166,7 @@ class Tables:
                     if asked == (1 << size[2]) - 1:
                         asked = self._large(address + (1 << granule))
                     pcs, truncated = _chain(nodes, _bits(words, stack))
-                    tid, pid = people[_bits(words, thread)]
+                    tid, pid = threads[_bits(words, thread)]
                     found.append(Block(address, asked, self.when(_bits(words, moment)), tid, pid, pcs, truncated))
         return found
 
@@ -184,7 +184,7 @@ class Tables:
         return float(monotonic + (moment << shift) * (now - monotonic) / (now_ticks - ticks))
 
     def transactions(self) -> list[Transaction]:
-        """The log, oldest first."""
+        """Return the log, oldest first."""
         entries, capacity, size, _, _ = self.log_ring
         nodes, found = self.nodes(), []
         for index, entry in enumerate(_cut(self.read(entries, capacity * size), size)):
@@ -225,7 +225,7 @@ def _chain(nodes: Sequence[tuple[int, int]], node: int) -> tuple[tuple[int, ...]
 
 @contextlib.contextmanager
 def waiting(command: Sequence[object], told: Path, variables: dict[str, str]) -> Iterator[tuple[int, list[str]]]:
-    """A program that writes to ``told``, "end" as its last line, and waits: (its pid as told, the lines)."""
+    """Start a program that writes to ``told`` and waits. Yield the pid that it wrote, and its lines."""
     child = subprocess.Popen([str(word) for word in command], env=variables, start_new_session=True)
     try:
         yield _told(child, told)
@@ -241,6 +241,6 @@ def _told(child: subprocess.Popen[bytes], told: Path) -> tuple[int, list[str]]:
         lines: Optional[list[str]] = told.read_text().splitlines() if told.exists() else None
         if lines and lines[-1] == "end":
             return int(lines[0].split()[0]), lines
-        assert child.poll() is None, f"it ended: {child.returncode}"
+        assert child.poll() is None, f"the program ended with status {child.returncode}"
         time.sleep(0.02)
-    raise AssertionError("it tells nothing")
+    raise AssertionError("the program wrote nothing")

@@ -1,6 +1,6 @@
 /*
- * Allocates in every way that C has, on threads that come and go and in forked children, and keeps its own books: in
- * mapped memory, so that they are no blocks themselves. At the end it writes them to the file it was given and waits.
+ * Allocate in every way that C has, on threads that start and exit and in forked children. Keep a list of all blocks in
+ * mapped memory, so that the list itself is not in a block. At the end write the list to FILE and wait.
  *
  *     ledger FILE THREADS STEPS FORKS
  */
@@ -38,7 +38,7 @@ static uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* The one place that allocates: everything that has a record from here is in the books. */
+/* The only function that allocates. Every block with this function in its stack is in the books. */
 FRAME static void *site(struct entry *entry, unsigned way, size_t size) {
     void *p = NULL;
     int failed = 0;
@@ -89,7 +89,7 @@ FRAME static void step(struct entry *entry, uint64_t random) {
     if (random >> 40 & 15)
         size = size % 200;
     if ((random >> 44 & 255) == 0)
-        size = size * 1024;       /* up to 1 MB: mapped, and larger than a record's own field */
+        size = size * 1024;       /* up to 1 MB: mapped, and too large for the size field of a record */
     size += way == 2 || way == 3; /* realloc to 0 frees */
     if (way != 2 && way != 3) {
         free(entry->p);
@@ -122,7 +122,7 @@ static void *worker(void *own) {
 
 static void in_threads(int count) {
     pthread_t threads[MOST_THREADS];
-    for (int round = 0; round < 3; round++) { /* the books of one thread are continued by another */
+    for (int round = 0; round < 3; round++) { /* the next thread continues the books of the last one */
         for (int i = 0; i < count; i++)
             if (pthread_create(&threads[i], NULL, worker, books[i]) != 0)
                 abort();
@@ -131,7 +131,7 @@ static void in_threads(int count) {
     }
 }
 
-/* Forks while other threads allocate; a child works on alone, and then with threads of its own. */
+/* Fork while other threads allocate. The last child continues alone, and the program continues in it. */
 static void storm(int forks, int count) {
     pthread_t threads[MOST_THREADS];
     for (int i = 1; i < count; i++)
@@ -169,7 +169,7 @@ int main(int argc, char **argv) {
         storm(forks, count);
     FILE *file = fopen(argv[1], "w");
     fprintf(file, "%d %#lx %#lx\n", getpid(), (unsigned long)(uintptr_t)site, (unsigned long)(uintptr_t)descend);
-    /* Of a forked child: other threads' books may have been open at the fork. */
+    /* In a forked child only its own books are whole: other threads may have been writing theirs at the fork. */
     for (int i = 0; i < (forks > 0 ? 1 : count); i++)
         for (int j = 0; j < SLOTS; j++)
             if (books[i][j].p != NULL)

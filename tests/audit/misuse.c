@@ -1,4 +1,4 @@
-/* What guards are for, by name: misuse NAME. */
+/* Misuse memory in the way that NAME says: misuse NAME. */
 #include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
         char *freed = block;
         guilty();
         __asm__ volatile("" : "+r"(freed));
-        if (!all(freed + 64, 2900, 0xdeadbeef)) /* before and behind: glibc's own links */
+        if (!all(freed + 64, 2900, 0xdeadbeef)) /* glibc's links lie at the start and at the end */
             return 7;
         char *zero = calloc(10, 10);
         for (int i = 0; i < 100; i++)

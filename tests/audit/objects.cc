@@ -1,4 +1,4 @@
-// operator new and delete in all their forms, over whatever allocator there is: objects FILE.
+// Use operator new and delete in all their forms: objects FILE. The file lists the blocks that stay.
 #include <cstdio>
 #include <new>
 #include <stdexcept>

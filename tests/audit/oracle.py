@@ -1,8 +1,7 @@
-"""Every stack that the auditor records of real programs at work, compared inside them with libgcc's _Unwind_Backtrace:
-scripts/stacks-oracle. (A part of it is in tests/audit/test_stacks.py.)
+"""Compare the stacks that the auditor records in real programs with libgcc's _Unwind_Backtrace: scripts/stacks-oracle.
 
-The auditor is built once more, with check.c inside. Each program goes on until as many stacks have been compared as
-were asked for; one that differs fails, and the program prints both.
+The comparison runs inside the programs, in a build of the auditor with check.c. A program runs again until enough
+stacks were compared. It fails if one differs, and prints both. tests/audit/test_stacks.py runs a part of this.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ for thread in threads: thread.join()
 
 
 class Compared(NamedTuple):
-    """How many stacks were compared with libgcc's, how many of them differed, and what was said of those."""
+    """The number of stacks that were compared, the number that differ from libgcc's, and the program's output."""
 
     stacks: int
     different: int
@@ -47,18 +46,18 @@ class Compared(NamedTuple):
 
 
 class Differed(AssertionError):
-    """Not all is as it should be: what the program said."""
+    """A stack differs from libgcc's, or a program failed. The text is what the program printed."""
 
 
 def checking(output: Path, *flags: str) -> Path:
-    """The auditor that compares."""
+    """Return a build of the auditor that compares its stacks."""
     return built(output, "-DDMODS_AUDIT_CHECK", *flags, "tests/audit/check.c", "-lgcc_s")
 
 
 def checked(
     folder: Path, library: Path, words: str, command: Sequence[object], status: int = 0, **more: str
 ) -> Compared:
-    """Runs a program to its end."""
+    """Run a program to its end. Return what was compared."""
     told = folder / "check"
     told.unlink(missing_ok=True)
     variables = environment(words, library, DMODS_CHECK=str(told), **more)
@@ -72,13 +71,13 @@ def checked(
 
 
 def _result(told: Path, said: str) -> Compared:
-    """A line of each process of the program."""
+    """Return the sum of the lines that the processes of a program wrote."""
     lines = [tuple(map(int, line.split())) for line in told.read_text().splitlines()]
     return Compared(sum(line[0] for line in lines), sum(line[1] for line in lines), said)
 
 
 def redis(folder: Path, library: Path, words: str, stacks: int) -> Compared:
-    """A server under a load of commands of many kinds."""
+    """Run a redis server under a load of many kinds of commands."""
     told = folder / "check"
     told.unlink(missing_ok=True)
     variables = environment(words, library, DMODS_CHECK=str(told))
@@ -86,7 +85,8 @@ def redis(folder: Path, library: Path, words: str, stacks: int) -> Compared:
     tool = _cache.tool("redis-benchmark", "redis-tools")
     load = [tool, "-s", "redis.sock", "-q", "-n", str(max(1000, stacks // 40)), "-r", "100000", "-d", "64", "-P", "16"]
     with software.redis(folder, variables) as server:
-        subprocess.run([*load, "-t", "set,lpush,hset,sadd,zadd,lrange_100"], cwd=folder, check=True, capture_output=True)
+        tests = ["-t", "set,lpush,hset,sadd,zadd,lrange_100"]
+        subprocess.run([*load, *tests], cwd=folder, check=True, capture_output=True)
         argv = [_cache.tool("redis-cli", "redis-tools"), "-s", "redis.sock", "shutdown", "nosave"]
         subprocess.run(argv, cwd=folder, check=False, capture_output=True)
         if server.wait(software.START_SECONDS) != 0:
@@ -95,13 +95,13 @@ def redis(folder: Path, library: Path, words: str, stacks: int) -> Compared:
 
 
 def python(folder: Path, library: Path, words: str, stacks: int) -> Compared:
-    """Debian's interpreter in three threads, every object a malloc."""
+    """Run Debian's Python in three threads. Every object is a malloc."""
     command = ["/usr/bin/python3", "-c", PYTHON, max(1, stacks // 30000)]
     return checked(folder, library, words, command, PYTHONMALLOC="malloc")
 
 
 def gdb(folder: Path, library: Path, words: str, _stacks: int) -> Compared:
-    """12 MB of C++ that reads symbols in threads of its own, and throws an exception for each error."""
+    """Run gdb: 12 MB of C++ that reads symbols in several threads and throws an exception for each error."""
     command = [_cache.tool("gdb"), "-nx", "-batch", "-iex", "set debuginfod enabled off", str(cores.build("cxx"))]
     wrong = [f"print nothing_{n}" for n in range(50)]
     for line in ("info functions alloc", "info types .", "break main", "info scope main", *wrong):
@@ -110,7 +110,7 @@ def gdb(folder: Path, library: Path, words: str, _stacks: int) -> Compared:
 
 
 def exceptions(folder: Path, library: Path, words: str, _stacks: int) -> Compared:
-    """twisted.cc: exceptions through many frames on several threads, and whatever else makes a stack hard to walk."""
+    """Run twisted.cc: exceptions through many frames on several threads, and other stacks that are hard to walk."""
     program = folder / "twisted"
     if not program.exists():
         compiled("twisted.cc", program)
@@ -126,26 +126,28 @@ PROGRAMS: dict[str, Callable[[Path, Path, str, int], Compared]] = {
 
 
 def compare(name: str, folder: Path, library: Path, words: str, stacks: int) -> Compared:
-    """Runs one of PROGRAMS until so many stacks were compared. Raises Differed if one differs."""
+    """Run one of PROGRAMS until so many stacks were compared. Raises Differed if one differs."""
     done = 0
     while done < stacks:
         found = PROGRAMS[name](folder, library, words, stacks - done)
         if found.different or not found.stacks:
-            raise Differed(f"{name}: {found.different} of {found.stacks} stacks differ from libgcc's: {found.said[-3000:]}")
+            different = f"{found.different} of {found.stacks} stacks differ from libgcc's"
+            raise Differed(f"{name}: {different}: {found.said[-3000:]}")
         done += found.stacks
     return Compared(done, 0, "")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """0 when no stack differed, 1 otherwise."""
+    """Return 0 where no stack differs, else 1."""
     parser = argparse.ArgumentParser(prog="scripts/stacks-oracle", description=__doc__)
     parser.add_argument("--stacks", type=int, default=1_000_000, help="of each program (default 1000000)")
     parser.add_argument("--program", action="append", choices=list(PROGRAMS), help="only this one; may be repeated")
-    parser.add_argument("--words", default="audit", help="DMODS_AUDIT (default audit: 15 frames)")
+    parser.add_argument("--words", default="audit", help="DMODS_AUDIT (default audit: 64 frames)")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="dmods-stacks-") as folder:
         library = checking(Path(folder) / "check.so")
-        return int(any([_told(*each) for each in _runs(options, Path(folder), library)]))
+        failed = [_failed(*each) for each in _runs(options, Path(folder), library)]  # every program runs
+        return int(any(failed))
 
 
 def _runs(options: argparse.Namespace, folder: Path, library: Path) -> Iterator[tuple[str, Path, Path, str, int]]:
@@ -155,8 +157,8 @@ def _runs(options: argparse.Namespace, folder: Path, library: Path) -> Iterator[
         yield name, own, library, options.words, options.stacks
 
 
-def _told(name: str, folder: Path, library: Path, words: str, stacks: int) -> bool:
-    """Whether it failed."""
+def _failed(name: str, folder: Path, library: Path, words: str, stacks: int) -> bool:
+    """Run one program and print its result. Return whether a stack differed."""
     begun = time.monotonic()
     try:
         found = compare(name, folder, library, words, stacks)

@@ -1,4 +1,5 @@
-/* Loaded and unloaded in turn with one of another frame layout, so that the same addresses mean other code. */
+/* A library that is loaded and unloaded in turn with one of another frame layout. So the same addresses hold different
+ * code. */
 #ifndef ROOM
 #define ROOM 40
 #endif

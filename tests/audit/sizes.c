@@ -1,4 +1,4 @@
-/* Keeps blocks of known sizes and waits: sizes FILE COUNT. Of each size as many bytes; as many again freed. */
+/* Keep BYTES bytes in blocks of each size, free as many again, and wait: sizes FILE BYTES. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-"""Over the allocators that programs link or preload."""
+"""The auditor over the allocators that programs link or preload."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_samples_over_jemalloc(tmp_path: Path) -> None:
 
 
 def test_a_module_with_its_own_libstdcxx(tmp_path: Path) -> None:
-    """Loaded with a scope of its own, as Python loads modules: operator new is found there."""
+    """The auditor finds operator new in a library with its own scope, as Python loads modules."""
     (tmp_path / "module.cc").write_text(
         'struct S { int n[9]; }; extern "C" int use() { S *s = new S(); int n = s->n[3]; delete s; return n; }'
     )

@@ -1,4 +1,4 @@
-"""Real programs pass their own tests under the auditor, with everything on."""
+"""Real programs pass their own tests under the auditor with all words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUITE = ["test_dict", "test_thread", "test_json", "test_ctypes"]
 
 
 def test_cpython(tmp_path: Path) -> None:
-    """Its every object a block: PYTHONMALLOC=malloc."""
+    """With PYTHONMALLOC=malloc every object is a block."""
     variables = environment("audit,log=10000,contents=64,guards", PYTHONMALLOC="malloc")
     command = [PYTHON, "-m", "test", "-q", *SUITE]
     done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False)

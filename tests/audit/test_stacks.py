@@ -1,5 +1,7 @@
-"""Every stack is libgcc's, where stacks are hard to walk and where code comes and goes; and a part of
-scripts/stacks-oracle, which compares a million of each real program."""
+"""Every stack agrees with libgcc's, also where stacks are hard to walk and where code is loaded and unloaded.
+
+This runs a part of scripts/stacks-oracle, which compares a million stacks of each program.
+"""
 
 from __future__ import annotations
 

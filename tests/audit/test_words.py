@@ -1,4 +1,4 @@
-"""What each word of DMODS_AUDIT does."""
+"""The words of DMODS_AUDIT."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_guards_stop_misuse(misuse: Path, name: str, says: str) -> None:
     assert done.stderr.endswith(says.format(done.stdout.strip()) + "\n")
 
 
-def test_guards_let_right_programs_be(misuse: Path) -> None:
+def test_guards_do_not_stop_correct_programs(misuse: Path) -> None:
     for name in ("patterns", ""):
         done = subprocess.run(
             [misuse, name], env=environment("audit,guards"), capture_output=True, text=True, check=False
@@ -41,7 +41,7 @@ def test_guards_let_right_programs_be(misuse: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_words_that_are_none(misuse: Path) -> None:
+def test_unknown_words(misuse: Path) -> None:
     for words in ("adit", "audit=0", "audit=65", "audit=x", "sample=", "guards=1", "log=1x", "sample=99999999g"):
         done = subprocess.run([misuse], env=environment(words), capture_output=True, text=True, check=False)
         assert done.returncode == 0
@@ -94,7 +94,7 @@ def test_a_log_that_is_too_short_keeps_the_last(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mean", [4096, 65536])
 def test_samples_stand_for_all(tmp_path: Path, mean: int) -> None:
-    """Weighted, they are an unbiased estimate of what lives, of every size; and no record is left of what was freed."""
+    """Weighted samples estimate the live blocks of every size without bias. Freed blocks have no record."""
     program, told = compiled("sizes.c", tmp_path / "sizes"), tmp_path / "told"
     with waiting([program, told, 40_000_000], told, environment(f"sample={mean}")) as (pid, lines):
         tables = Tables(pid)
@@ -104,7 +104,7 @@ def test_samples_stand_for_all(tmp_path: Path, mean: int) -> None:
     from math import exp, sqrt
 
     known = {int(line.split()[0]): int(line.split()[1]) for line in lines[1:-1]}
-    # What stdio takes for itself: buffers, and a FILE with its lock (472 bytes in glibc), if it happens to be a sample.
+    # A sample may also be one of stdio's own blocks: a buffer, or a FILE with its lock (472 bytes in glibc).
     assert {block.size for block in blocks} - {4096, 1 << 16, 1024, 472} <= set(known)
     for size, count in known.items():
         chance = 1 - exp(-size / mean)

@@ -1,4 +1,4 @@
-/* Allocates and frees as told, and waits: transactions FILE. Each block's contents say which it was. */
+/* Allocate, reallocate and free, list it all in FILE, and wait: transactions FILE. The contents of a block name it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ FRAME static char *taker(int i) {
 
 FRAME static char *changer(char *p, int i) {
     p = realloc(p, (size_t)i + 4000);
-    __asm__ volatile("" : "+r"(p)); /* no jump */
+    __asm__ volatile("" : "+r"(p)); /* no tail call */
     return p;
 }
 

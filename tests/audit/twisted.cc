@@ -1,5 +1,5 @@
-// Stacks that are hard to walk, each with allocations in the middle: for the build of the auditor that compares every
-// one with libgcc's. Compiled without frame pointers.
+// Allocate in stacks that are hard to walk. The build of the auditor with check.c compares each stack with libgcc's.
+// This is compiled without frame pointers.
 #include <alloca.h>
 #include <csetjmp>
 #include <csignal>
@@ -28,7 +28,7 @@ KEEP static void churn(int n) {
     free(p);
 }
 
-// Each level leaves another frame size, and no frame pointer where the compiler can help it.
+// Each level has another frame size. The compiler needs no frame pointer.
 template <int size> KEEP static int level(int depth) {
     volatile char room[size];
     room[0] = (char)depth;
@@ -49,7 +49,7 @@ KEEP static void variable(int n) { // alloca and VLA: rbp is needed
     churn(p[0] + more[n]);
 }
 
-KEEP static void aligned(int n) { // the stack is realigned: the CFA is found through a word of it
+KEEP static void aligned(int n) { // the stack is realigned: a word of it gives the CFA
     alignas(64) volatile char big[256];
     big[n % 256] = 1;
     char *p = (char *)alloca(n + 1);
@@ -58,8 +58,8 @@ KEEP static void aligned(int n) { // the stack is realigned: the CFA is found th
     churn(big[n % 256] + p[n]);
 }
 
-// Two ways to the same frame of `same_place`, at the same address, between frames that moved: what is left of the one
-// way on the stack is still there on the other. Only the saved rbp tells.
+// Two paths lead to the same frame of `same_place` at the same address, with different frames between. The words of one
+// path are still on the stack on the other path. Only the saved rbp differs.
 KEEP static void same_place(int n) {
     churn(n);
     sink += n;
@@ -121,7 +121,7 @@ static void routine(int which) {
 
 KEEP static void handler(int) { level<40>(3); }
 
-// Exits of nested and tail calls at every depth: what is reused must be what is there.
+// Return from nested calls and tail calls at every depth. A frame that is reused must still be there.
 KEEP static void changing(int n, unsigned *random) {
     *random = *random * 1103515245 + 12345;
     unsigned r = *random >> 16;

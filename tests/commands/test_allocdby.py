@@ -1,10 +1,10 @@
-"""``allocdby`` against the program's own account of its threads."""
+"""``allocdby``, compared with the program's own account of its threads."""
 
 from __future__ import annotations
 
 import pytest
 
-from dmods.corefile import CoreFile
+from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
 from fixtures import cores
 from tests.auditkit import answer, callers

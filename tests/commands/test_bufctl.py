@@ -28,7 +28,7 @@ def test_verbose_is_bufctl_audit() -> None:
 
 
 def test_the_history_of_an_address_is_newest_first() -> None:
-    """three_times() frees a block whose place the next one gets."""
+    """three_times() frees a block, and the next block gets the same place."""
     target, truth, _told = callers()
     reused = min(b.address for b in truth.blocks.values() if b.size == 2000)
     rows = answer(target, "bufctl", "-H", hex(reused))["tables"]["bufctl"]

@@ -1,4 +1,4 @@
-"""``bufctl_audit`` against what the program knew of its own allocations."""
+"""``bufctl_audit``, compared with what the program knew of its own allocations."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from dmods.corefile import CoreFile
+from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
 from fixtures import cores
+from fixtures.programs import SOURCES
 from tests.auditkit import answer, callers, functions, text
 
 
@@ -22,26 +23,30 @@ from tests.auditkit import answer, callers, functions, text
     ],
 )
 def test_every_block_has_the_record_that_it_should(options: str, how: str, variant: str, userland: str) -> None:
-    """Stripped, a function is known by no name; what it returns to is as exact. AArch64's auditor runs in qemu-user."""
+    """In a stripped program a function has no name, but its return address is exact.
+
+    AArch64's auditor runs in qemu-user.
+    """
     target, _truth, told = callers(options, how, variant, userland)
     seen = 0
     for address, known in told.items():
         if known.block.state == "freed":
             continue
         tables = answer(target, "bufctl_audit", hex(address))["tables"]
-        (row,), stack = tables["bufctl_audit"], tables["stack"]
+        (row,) = tables["bufctl_audit"]
+        stack = row["stack"]
         assert (row["bufaddr"], row["requested"], row["event"]) == (hex(address), known.block.size, "live")
         assert row["thread"] == known.tid
-        # qemu's counter and its clock are two looks at the machine's, some time apart.
+        # qemu reads the machine's counter and clock at two moments.
         slack = 100_000 if userland != "host" else 0
         assert known.before - slack <= row["timestamp"] <= known.after + slack
-        # To the program a block with guards ends where its redzone begins.
+        # For the program, a block with guards ends where its redzone begins.
         assert row["cache"] == f"malloc-{known.block.usable}" or "guards" in options
         first = 0 if known.block.name != "by_strdup" else 1  # libc's strdup is the caller of malloc
         assert int(stack[first + 1]["pc"], 16) == known.returns
         if variant != "stripped":
             assert functions(stack)[first] == known.block.name
-        assert row["caller"] == stack[0]["where"]
+        assert row["caller"] == stack[0]["name"]
         assert (row["lastlog"] != "0x0") == ("log" in options)
         seen += 1
     assert seen > 20
@@ -50,11 +55,11 @@ def test_every_block_has_the_record_that_it_should(options: str, how: str, varia
 def test_the_whole_stack_down_to_where_the_thread_began() -> None:
     target, truth, _told = callers()
     calloced = next(b for b in truth.blocks.values() if b.name == "by_calloc" and b.state == "live")
-    stack = answer(target, "bufctl_audit", hex(calloced.address))["tables"]["stack"]
+    stack = answer(target, "bufctl_audit", hex(calloced.address))["tables"]["bufctl_audit"][0]["stack"]
     libc = ["libc.so.6`__libc_start_call_main", "libc.so.6`__libc_start_main"]
     assert functions(stack) == ["by_calloc", "every_kind", "main", *libc, "_start"]
     made = next(b for b in truth.blocks.values() if b.size == 700)
-    stack = answer(target, "bufctl_audit", hex(made.address))["tables"]["stack"]
+    stack = answer(target, "bufctl_audit", hex(made.address))["tables"]["bufctl_audit"][0]["stack"]
     assert functions(stack)[:2] == ["by_malloc", "allocator"]
     assert functions(stack)[-1].startswith("libc.so.6`clone")
 
@@ -76,10 +81,10 @@ def test_a_freed_buffer_tells_who_freed_it_and_who_had_allocated_it() -> None:
         tables = answer(target, "bufctl_audit", hex(known.block.address))["tables"]
         (row,) = tables["bufctl_audit"]
         assert (row["event"], row["thread"], row["requested"]) == ("freed", known.freed_tid, 600)
-        assert functions(tables["stack"])[:2] == ["by_free", "freer"]
-        assert int(tables["stack"][1]["pc"], 16) == known.freed_returns
-        assert functions(tables["allocated_by"])[:2] == ["by_malloc", "allocator"]
-        assert int(tables["allocated_by"][1]["pc"], 16) == known.returns
+        assert functions(row["stack"])[:2] == ["by_free", "freer"]
+        assert int(row["stack"][1]["pc"], 16) == known.freed_returns
+        assert functions(row["alloc_stack"])[:2] == ["by_malloc", "allocator"]
+        assert int(row["alloc_stack"][1]["pc"], 16) == known.returns
         assert row["lastlog"] != "0x0"
         before = answer(target, "bufctl_audit", row["lastlog"])["tables"]["bufctl_audit"][0]
         assert (before["event"], before["thread"], before["bufaddr"]) == ("allocated", known.tid, row["bufaddr"])
@@ -87,7 +92,7 @@ def test_a_freed_buffer_tells_who_freed_it_and_who_had_allocated_it() -> None:
 
 
 def test_the_text_is_mdbs() -> None:
-    """The head of the libumem tutorial, two lines with columns of 16, and a stack 17 places to the right."""
+    """The head is the libumem tutorial's: two lines with columns of 16, and a stack 17 places to the right."""
     target, truth, told = callers()
     block = next(b for b in truth.blocks.values() if b.name == "by_memalign")
     record = answer(target, "bufctl_audit", hex(block.address))["tables"]["bufctl_audit"][0]
@@ -97,8 +102,12 @@ def test_the_text_is_mdbs() -> None:
     cells = [record["addr"][2:], f"{block.address:x}", f"{record['timestamp']:x}", told[block.address].tid]
     assert lines[2] == " ".join(f"{cell:>16}" for cell in cells)
     assert lines[3] == " ".join(f"{c:>16}" for c in ("", f"malloc-{block.usable}", record["lastlog"][2:], 0))
-    assert re.fullmatch(r" {17}by_memalign\+0x[0-9a-f]+", lines[4])
-    assert re.fullmatch(r" {17}every_kind\+0x[0-9a-f]+", lines[5])
+    source = (SOURCES / "callers.c").read_text().splitlines()
+    for line, function in ((lines[4], "by_memalign"), (lines[5], "every_kind")):
+        found = re.fullmatch(rf" {{17}}{function}\+0x[0-9a-f]+  \[callers\.c:(\d+)\]", line)
+        assert found is not None
+        text_of_line = source[int(found[1]) - 1]
+        assert {"by_memalign": "memalign", "every_kind": "by_memalign"}[function] in text_of_line
     assert re.fullmatch(r" {17}_start\+0x[0-9a-f]+", lines[-1])
 
 
@@ -106,7 +115,7 @@ def test_the_contents_of_a_freed_buffer_are_kept() -> None:
     target, truth, _told = callers("audit=30,log=10000,contents=64,guards")
     freed = next(b for b in truth.blocks.values() if b.size == 600)
     (row,) = answer(target, "bufctl_audit", hex(freed.address))["tables"]["bufctl_audit"]
-    # Fresh memory of guards, as the program left it: 0xbaddcafe.
+    # Fresh memory with guards is unchanged: 0xbaddcafe.
     assert target.read(int(row["contents"], 16), 64) == 0xBADDCAFE.to_bytes(4, "little") * 16
 
 
@@ -123,7 +132,7 @@ def test_what_has_no_record_says_why() -> None:
     freed = next(b for b in truth.blocks.values() if b.size == 600)
     with pytest.raises(UserError, match="free"):
         answer(target, "bufctl_audit", hex(freed.address))
-    with pytest.raises(UserError, match="no bufctl"):
+    with pytest.raises(UserError, match="neither a bufctl"):
         answer(target, "bufctl_audit", "main")
     sampled, truth, _told = callers("audit,sample=1000000000000")
     with pytest.raises(UserError, match="samples"):

@@ -1,23 +1,19 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import dmods.commands
 import drgnext.commands
-from dmods import command
+from dmods.command import load_command
+from fixtures import answers
 
 
 def run(*words: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "dmods", "dmods", *words], check=True, capture_output=True, text=True
-    ).stdout
+    return answers.printed("dmods", *words)
 
 
 def files() -> list[tuple[str, str]]:
-    """(name, module) of each file, by name."""
+    """Return (name, module) of each file, by name."""
     found = []
     for room in (dmods.commands, drgnext.commands):
         names = [path.stem for path in Path(room.__path__[0]).glob("*.py") if not path.stem.startswith("_")]
@@ -30,17 +26,17 @@ def test_modules_are_the_files_of_the_commands() -> None:
 
 
 def test_commands_with_what_they_do() -> None:
-    rows = json.loads(run("-l", "--json"))["tables"][0]["rows"]
+    rows = answers.typed("dmods", "-l")["tables"][0]["rows"]
     assert sorted((row["command"], row["module"]) for row in rows) == files()
     lines = run("-l").splitlines()[1:]
     for row, line in zip(rows, lines):
-        assert row["summary"] == command.load(row["module"]).summary
+        assert row["summary"] == load_command(row["module"]).summary
         assert line.endswith(row["summary"])
 
 
 def test_every_command_names_itself_and_explains_itself() -> None:
     for name, module in files():
-        found = command.load(module)
+        found = load_command(module)
         assert found.name == name
         assert found.summary
         assert not found.summary.endswith(".")

@@ -1,4 +1,4 @@
-"""What the doctor says of the tools is what they say of themselves; of a core, what readelf says."""
+"""The doctor's findings, compared with what the tools say of themselves and what readelf says of a core."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import sys
 from pathlib import Path
 from typing import Optional
 
+from fixtures import answers
 from tests.corekit import Crash, crash
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def doctor(*words: object, cwd: Path = ROOT, env: Optional[dict[str, str]] = None) -> list[tuple[str, str, str]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "dmods", "doctor", *map(str, words), "--json"],
-        cwd=cwd, env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = answers.dmods("doctor", *words, "--json", cwd=cwd, env=env)
     assert done.returncode == 0, done.stderr
     return [(row["what"], row["found"], row["help"]) for row in json.loads(done.stdout)["tables"][0]["rows"]]
 
@@ -45,7 +43,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     (clone / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "setup", clone / "scripts")
     found = {what: (said, help) for what, said, help in doctor(cwd=clone, env={**os.environ, "PATH": str(tmp_path)})}
-    assert found["gdb"][0] == "not there"
+    assert found["gdb"][0] == "not installed"
     assert "apt-get install gdb" in found["gdb"][1]
     for what in ("engine", "drgn's own Python"):
         said, help = found[what]
@@ -107,7 +105,7 @@ def test_in_gdb_it_is_about_what_is_loaded(tmp_path: Path, crashed: Crash) -> No
 
 
 def test_what_a_terminal_shows(crashed: Crash) -> None:
-    """A line for each finding, and one with what would help where there is any."""
+    """Each finding has a line, and one more where there is help."""
     done = subprocess.run(
         ["bash", "-c", 'ulimit -S -c 0; exec "$@"', "-", sys.executable, "-m", "dmods", "doctor", crashed.core],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -119,7 +117,7 @@ def test_what_a_terminal_shows(crashed: Crash) -> None:
 
 
 def left_out(core: Path) -> int:
-    """Bytes of writable segments that are not in the file."""
+    """Return how many bytes of writable segments are not in the file."""
     text = subprocess.run(["readelf", "-lW", core], capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in text.splitlines() if line.strip().startswith("LOAD")]
     return sum(int(row[5], 16) - int(row[4], 16) for row in rows if "W" in row[6])
@@ -128,4 +126,4 @@ def left_out(core: Path) -> int:
 def test_a_core_that_has_all(tmp_path: Path) -> None:
     crashed = crash(tmp_path, "kernel", coredump_filter=0x3F)
     assert left_out(crashed.core) == 0
-    assert ("memory", "all that the process could write is in the core", None) in doctor(crashed.core)
+    assert ("memory", "all memory that the process could write is in the core", None) in doctor(crashed.core)

@@ -1,6 +1,6 @@
-"""``findleaks`` with allocation records: the callers that the program knew, and nothing of the recorder's own.
+"""``findleaks`` with allocation records: the callers that the program knew, and no block of the recorder's own.
 
-That every leak is found, and nothing else, is tests/test_truth.py's.
+tests/heap/test_truth.py checks that every leak is found, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dmods import heap as heaps
-from dmods.corefile import CoreFile
+from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
+from dmods.heap.process_heap import DIRECT, INDIRECT, LIVE, find_heap
 from fixtures import audited, cores
 from fixtures.truth import Truth
 from tests.auditkit import Told, answer, callers, functions, text
@@ -21,7 +21,7 @@ from tests.corekit import compile_c, kernel_core
 
 
 def leaked_groups(told: dict[int, Told]) -> dict[tuple[int, str, int], list[Told]]:
-    """The program's leaks by size, function that called malloc, and where that returned to."""
+    """Return the program's leaks by size, function that called malloc, and its return address."""
     groups = defaultdict(list)
     for known in told.values():
         if known.block.state == "direct":
@@ -50,18 +50,22 @@ def test_leaks_are_added_up_by_size_and_stack_and_the_oldest_stands_for_all(how:
     assert min(three[0], key=lambda k: k.before).block.address != min(known.block.address for known in three[0])
 
 
-def test_they_are_sorted_by_caller_the_oversized_apart() -> None:
+def test_they_are_sorted_by_the_bytes_lost_the_oversized_apart() -> None:
     target, _truth, told = callers()
     tables = answer(target, "findleaks")["tables"]
-    listed = [row["caller"] for row in tables["leaks"]]
-    assert listed == sorted(listed)
+    for name in ("leaks", "oversized"):
+        assert all(row["lost"] == row["bytes"] + row["kept_bytes"] for row in tables[name])
+        listed = [(-row["lost"], row["caller"]) for row in tables[name]]
+        assert listed == sorted(listed)
+    assert list(tables) == ["oversized", "leaks"], "what costs most comes first"
     assert {row["size"] for row in tables["oversized"]} == {
         k.block.usable for k in told.values() if k.block.size == 1 << 20
     }
     lines = text(target, "findleaks").splitlines()
-    assert lines[0] == "CACHE             LEAKED            BUFCTL CALLER"
-    assert re.fullmatch(r"malloc-\d+ +1  0000[0-9a-f]{12} by_calloc\+0x[0-9a-f]+", lines[1])
-    assert "           BYTES  LEAKED          VMEM_SEG CALLER" in lines
+    assert re.fullmatch(r"           BYTES  LEAKED          VMEM_SEG CALLER +LOST", lines[0])
+    head = next(number for number, line in enumerate(lines) if line.startswith("CACHE"))
+    assert re.fullmatch(r"CACHE             LEAKED            BUFCTL CALLER +LOST", lines[head])
+    assert re.fullmatch(r"malloc-\d+ +1  0000[0-9a-f]{12} by_realloc\+0x[0-9a-f]+ +68K", lines[head + 1])
     assert lines[-2] == "-" * 72
 
 
@@ -71,8 +75,7 @@ def test_only_those_with_a_function_in_their_stack(function: str) -> None:
     everything = answer(target, "findleaks")["tables"]
     wanted = set()
     for row in (*everything["leaks"], *everything["oversized"]):
-        stack = answer(target, "bufctl_audit", row.get("bufctl") or row["vmem_seg"])["tables"]["stack"]
-        if function in functions(stack):
+        if function in functions(row["stack"]):
             wanted.add(row["buffer"])
     tables = answer(target, "findleaks", function)["tables"]
     assert {row["buffer"] for name in ("leaks", "oversized") for row in tables.get(name, [])} == wanted
@@ -105,40 +108,62 @@ def test_a_function_that_lost_nothing() -> None:
     assert any("no leak has by_free in its stack" in note for note in report["notes"])
 
 
-def test_the_largest_stay_in_their_order() -> None:
+def test_the_groups_that_lost_most() -> None:
     target, _truth, _told = callers()
-    tables = answer(target, "findleaks", "--top", "3")["tables"]
-    assert [row["caller"].partition("+")[0] for row in tables["leaks"]] == ["by_malloc", "by_realloc"]
+    everything = answer(target, "findleaks")
+    report = answer(target, "findleaks", "--top", "3")
+    tables = report["tables"]
+    assert [row["caller"].partition("+")[0] for row in tables["leaks"]] == ["by_realloc", "by_malloc"]
     assert len(tables["oversized"]) == 1
+    hidden = sum(row["lost"] for row in everything["tables"]["leaks"][2:])
+    assert f"6 smaller groups, {hidden} bytes, are not shown (--top)" in report["notes"]
+
+
+@pytest.mark.parametrize("program", ["shapes", "graph"])
+def test_what_leaks_keep_alive_counts_as_lost(program: str) -> None:
+    target = CoreFile(str(cores.take(program).core))
+    report = answer(target, "findleaks")
+    rows = [row for name in ("leaks", "oversized") for row in report["tables"].get(name, [])]
+    totals = report["totals"]
+    assert totals["indirect_bytes"] > 0
+    assert sum(row["bytes"] for row in rows) == totals["direct_bytes"]
+    assert sum(row["lost"] for row in rows) == totals["leaked_bytes"]
+    last = text(target, "findleaks").splitlines()[-1]
+    lost = f"{totals['leaked_count']} buffers, {totals['leaked_bytes']} bytes"
+    assert re.fullmatch(rf" +Lost +{lost}( \([0-9.]+[KM]\))?", last)
 
 
 def test_details_are_those_of_bufctl_v() -> None:
     target, _truth, _told = callers()
     tables = answer(target, "findleaks", "-d", "three_times")["tables"]
     record = answer(target, "bufctl", "-v", tables["leaks"][0]["bufctl"])["tables"]
-    assert tables["bufctl_audit 1"] == record["bufctl_audit"]
-    assert tables["stack 1"] == record["stack"]
+    assert tables["bufctl_audit"] == record["bufctl_audit"]
+    assert tables["leaks"][0]["stack"] == record["bufctl_audit"][0]["stack"]
     assert "malloc-2008 leak: 3 buffers, 2008 bytes each, 6024 bytes total" in text(target, "findleaks", "-d")
 
 
 def test_the_tutorial_is_as_in_libumems(tmp_path: Path) -> None:
-    """Three leaks, by main, func_leak, and buf_create through nested_leak to nested_leak_l3."""
+    """There are three leaks: by main, by func_leak, and by buf_create through nested_leak to nested_leak_l3."""
     target = CoreFile(str(audited.tutorial(tmp_path)))
     rows = answer(target, "findleaks")["tables"]["leaks"]
     assert [row["caller"].partition("+0x")[0] for row in rows] == ["buf_create", "func_leak", "main"]
     assert {(row["leaked"], row["cache"]) for row in rows} == {(1, "malloc-1032")}
-    stacks = [functions(answer(target, "bufctl_audit", row["bufctl"])["tables"]["stack"]) for row in rows]
+    stacks = [functions(row["stack"]) for row in rows]
     start = ["libc.so.6`__libc_start_call_main", "libc.so.6`__libc_start_main", "_start"]
     nested = ["nested_leak_l3", "nested_leak_l2", "nested_leak_l1", "nested_leak"]
     assert stacks == [["buf_create", *nested, "main", *start], ["func_leak", "main", *start], ["main", *start]]
     assert text(target, "findleaks").endswith(f"{'-' * 72}\n           Total       3 buffers, 3096 bytes\n")
 
 
-#: Without the auditor the same programs answer the same: tests/test_truth.py.
+#: Without the auditor, the same programs have the same answers: tests/heap/test_truth.py.
 AUDITED = [
     *((name, "audit", "kernel") for name in ("sizes", "shapes", "graph", "freed", "arenas", "cxx", "stale", "anchors")),
-    *((name, "audit,log=100000,contents=32", "gcore") for name in ("graph", "freed", "cxx")),
-    *((name, "audit,sample=1000", "kernel") for name in ("graph", "shapes")),
+    *((name, "audit,log=100000,contents=32", "gcore") for name in ("freed", "cxx")),
+    ("graph", "audit,sample=1000", "kernel"),
+    *(
+        pytest.param(*case, marks=pytest.mark.thorough("another program is tested"))
+        for case in (("graph", "audit,log=100000,contents=32", "gcore"), ("shapes", "audit,sample=1000", "kernel"))
+    ),
 ]
 
 
@@ -146,13 +171,13 @@ AUDITED = [
 def test_nothing_of_the_auditor_leaks_and_nothing_of_it_keeps_a_leak_alive(
     program: str, options: str, how: str
 ) -> None:
-    """Its tables know of every block, and its log holds their very addresses."""
+    """The auditor's tables know every block, and its log holds their addresses."""
     made = audited.take(program, options, how)
     truth: Truth = made.truth
-    heap = heaps.of(CoreFile(str(made.core)))
+    heap = find_heap(CoreFile(str(made.core)))
     heap.leaks()
-    leaked = {block.address for block in heap.blocks(heaps.DIRECT, heaps.INDIRECT)}
-    live = {block.address for block in heap.blocks(heaps.LIVE)}
+    leaked = {block.address for block in heap.blocks(DIRECT, INDIRECT)}
+    live = {block.address for block in heap.blocks(LIVE)}
     assert sorted(map(truth.describe, truth.leaked - leaked)) == []
     assert sorted(map(truth.describe, leaked - truth.leaked)) == []
     assert truth.addresses("live") <= live

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 from fixtures import cores
-
-
-def dmods(*words: str) -> str:
-    return subprocess.run([sys.executable, "-m", "dmods", *words], capture_output=True, text=True, check=True).stdout
+from fixtures.answers import printed, typed
 
 
 def test_the_trapped_frame_stands_out() -> None:
     core = cores.take("frames", mode="handler")
     facts = core.truth.facts
-    lines = dmods("findstack", str(core.core)).splitlines()
+    lines = printed("findstack", str(core.core)).splitlines()
     head = lines[0].split()
     assert lines[0].startswith(f"stack pointer for thread {core.pid} (frames): 0x")
     assert lines[1].split()[0] == head[-1]
     words = {line.split()[2].partition("+")[0]: line.split(maxsplit=3) for line in lines[1:]}
     assert words["touch_null"][:2] == [hex(facts["sp"]), hex(facts["pc"])]
-    assert words["touch_null"][3] == "<-- interrupted by SIGSEGV SEGV_MAPERR at 0x18"
+    assert words["touch_null"][3].endswith("] <-- interrupted by SIGSEGV SEGV_MAPERR at 0x18")
     assert [line for line in lines if "<--" in line] == [line for line in lines if "touch_null" in line]
     assert words["libc.so.6`__restore_rt"][1] == hex(facts["return9"])
     assert words["libc.so.6`__restore_rt"][3].strip() == "(signal handler called)"
@@ -38,27 +32,34 @@ def test_the_trapped_frame_stands_out() -> None:
 
 def test_a_guess_says_so() -> None:
     for mode, guess in (("call", "jump to where no code is"), ("bare", "found by looking"), ("jit", "frame pointer")):
-        lines = dmods("findstack", str(cores.take("frames", mode=mode).core)).splitlines()
+        lines = printed("findstack", str(cores.take("frames", mode=mode).core)).splitlines()
         (line,) = [line for line in lines if "(guess: " in line]
         assert guess in line
 
 
 def test_json_has_registers_and_why_there_are_no_more_frames() -> None:
     core = cores.take("frames", mode="handler")
-    answer: dict[str, Any] = json.loads(dmods("findstack", "-v", "--json", str(core.core)))
-    stack, registers = answer["tables"]
-    assert [table["name"] for table in answer["tables"]] == ["stack", "registers"]
-    assert len(stack["rows"]) == len(registers["rows"]) == answer["totals"]["frames"]
-    assert answer["totals"]["end"] == "the outermost frame"
-    (trapped,) = [row for row in registers["rows"] if row["rip"] == hex(core.truth.facts["pc"])]
-    assert (trapped["rbx"], trapped["found"]) == (hex(core.truth.facts["rbx"]), "signal")
+    answer: dict[str, Any] = typed("findstack", "-v", str(core.core))
+    (table,) = answer["tables"]
+    (thread,) = table["rows"]
+    assert len(thread["stack"]) == answer["totals"]["frames"]
+    assert thread["end"] == answer["totals"]["end"] == "the outermost frame"
+    assert thread["truncated"] is False
+    (trapped,) = [frame for frame in thread["stack"] if frame["pc"] == hex(core.truth.facts["pc"])]
+    assert (trapped["registers"]["rbx"], trapped["found"]) == (hex(core.truth.facts["rbx"]), "signal")
+    assert trapped["exact"] is True
+    assert trapped["module"] == "frames"
 
 
 def test_the_limit_and_another_thread() -> None:
     core = cores.take("frames", mode="overflow")
-    lines = dmods("findstack", "-n", "5", str(core.core)).splitlines()
+    lines = printed("findstack", "-n", "5", str(core.core)).splitlines()
     assert len(lines) == 7
-    assert lines[-1] == "(no more frames: more frames than were asked for)"
+    assert lines[-1] == "... (the frame limit was reached: -n N shows more)"
+    answer: dict[str, Any] = typed("findstack", "-n", "5", str(core.core))
+    assert answer["tables"][0]["rows"][0]["truncated"] is True
+    whole: dict[str, Any] = typed("findstack", "-n", "100000", str(core.core))
+    assert whole["tables"][0]["rows"][0]["truncated"] is False
     core = cores.take("frames", mode="raise")
-    assert "raise" in dmods("findstack", str(core.core))
-    assert "inner" in dmods("findstack", str(core.core), str(core.pid))
+    assert "raise" in printed("findstack", str(core.core))
+    assert "inner" in printed("findstack", str(core.core), str(core.pid))

@@ -1,4 +1,4 @@
-"""``freedby`` against the program's own account of its threads."""
+"""``freedby``, compared with the program's own account of its threads."""
 
 from __future__ import annotations
 

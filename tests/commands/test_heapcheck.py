@@ -1,4 +1,7 @@
-"""heapcheck: silent on sound heaps, real ones too; on damaged ones it names what the program itself says it did."""
+"""heapcheck: silent on sound heaps, also of real programs.
+
+On damaged heaps it names the damage that the program made.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from dmods import heap as heaps
-from dmods.command import find
-from dmods.corefile import CoreFile
-from dmods.glibc import bins
+from dmods.allocators.glibc import bins
+from dmods.corefile.target import CoreFile
+from dmods.heap.process_heap import LIVE, find_heap
 from dmods.report import Report
+from fixtures import answers, audited
 from fixtures.cores import CoreSet, gcore, take
 from fixtures.programs import PROGRAMS
+from tests.corekit import HERE, compile_c, kernel_core
 
 SOUND: list[dict[str, Any]] = [
     {"program": "arenas"},
@@ -36,8 +40,7 @@ HEADERS = ["text", "nul", "nul-flags", "smaller", "larger", "much-larger", "stal
 
 
 def check(path: Path, *words: str) -> Report:
-    command = find("heapcheck")
-    return command.run(CoreFile(str(path)), command.parser().parse_args(list(words)))
+    return answers.report(CoreFile(str(path)), "heapcheck", *words)
 
 
 def rows_of(report: Report, name: str) -> list[dict[str, Any]]:
@@ -141,7 +144,7 @@ def test_the_damage_ends_where_the_next_block_begins(mode: str) -> None:
     core = take("smash", mode=mode)
     (row,) = rows_of(check(core.core), "chunks")
     victim = core.truth.blocks[core.truth.facts["victim"]]
-    if mode == "nul-flags":  # the chunk itself is as long as it says
+    if mode == "nul-flags":  # the size of the chunk itself is right
         assert row["resumed"] == row["chunk"]
     else:
         assert row["resumed"] + 16 == victim.address + victim.usable + 8
@@ -152,10 +155,10 @@ def test_the_damage_ends_where_the_next_block_begins(mode: str) -> None:
 def test_all_other_blocks_are_known(mode: str) -> None:
     program, _, name = mode.rpartition(" ")
     core = take(program or "smash", mode=name)
-    blocks = {block.address: block.size for block in heaps.of(CoreFile(str(core.core))).blocks(heaps.LIVE)}
+    blocks = {block.address: block.size for block in find_heap(CoreFile(str(core.core))).blocks(LIVE)}
     said = {b.address: b.usable for b in core.truth.blocks.values() if b.state in ("live", "direct")}
     wrong = {address for address, usable in said.items() if blocks.get(address) != usable}
-    # A size that is too small leaves a part of its block over; nothing else may be lost, nor come up.
+    # A size that is too small leaves a part of its block over. No other block may be lost or appear.
     assert wrong <= ({core.truth.facts["victim"]} if name == "smaller" else set())
     low, high = min(said), max(said)
     strange = [address for address in blocks.keys() - said.keys() if low < address < high]
@@ -251,6 +254,111 @@ def test_bins_share_out_all_sizes(word: int) -> None:
 
 
 def test_the_last_small_bin_is_as_in_malloc_c() -> None:
-    """MIN_LARGE_SIZE: 1024 where words have 8 bytes; 1008 where they have 4 and malloc aligns to 16."""
+    """MIN_LARGE_SIZE is 1024 where words have 8 bytes. It is 1008 where they have 4 and malloc aligns to 16."""
     assert (bins.bounds(8)[63], bins.bounds(8)[64]) == ((1008, 1008), (1024, 1072))
     assert (bins.bounds(4)[63], bins.bounds(4)[64]) == ((992, 992), (1008, 1008))
+
+
+# -- guards -----------------------------------------------------------------------------------------------------------
+
+
+class Guarded(NamedTuple):
+    """A core of tests/guards.c, and its lines of (state, address, requested, offset, bytes) for misused blocks."""
+
+    core: Path
+    misused: list[tuple[str, int, int, int, bytes]]
+
+
+@pytest.fixture(scope="module")
+def guarded_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("guards")
+    return compile_c(HERE / "guards.c", where / "guards", "-O2", "-fno-builtin")
+
+
+def guarded(program: Path, where: Path, options: str, *words: str) -> Guarded:
+    core = kernel_core(program, where, str(where / "told"), "200", *words, env=audited.environment(options))
+    lines = (line.split() for line in (where / "told").read_text().splitlines()[1:])
+    return Guarded(
+        core,
+        [
+            (state, int(address, 16), int(size), int(offset), bytes.fromhex(written))
+            for state, address, size, offset, written in lines
+            if written != "-"
+        ],
+    )
+
+
+def test_overwritten_guards_name_the_block_its_owner_and_what_was_written(
+    guarded_program: Path, tmp_path: Path
+) -> None:
+    core, misused = guarded(guarded_program, tmp_path, "audit,log=100000,guards")
+    target = CoreFile(str(core))
+    whole = answers.answer(target, "heapcheck", "--fail-on-damage")
+    rows = answers.by_name(whole)["guards"]
+    assert len(misused) == 39
+    assert {int(row["block"], 16) for row in rows} == {address for _state, address, *_ in misused}
+    by_block = {int(row["block"], 16): row for row in rows}
+    for state, address, size, offset, written in misused:
+        row = by_block[address]
+        assert row["requested"] == size
+        # A written byte may equal the old one.
+        assert offset <= row["offset"] <= offset + 1
+        assert written.endswith(bytes.fromhex(row["found"]))
+        assert row["caller"].startswith("site+0x")
+        assert any(frame["name"].startswith("main+") for frame in row["stack"])
+        assert row["side"] == {"live": "after its end", "freed": "after its free"}[state]
+        assert (row["free_stack"] is not None) == (state == "freed")
+        assert bytes.fromhex(row["expected"]) != bytes.fromhex(row["found"])
+    (part,) = (row for row in answers.by_name(whole)["arenas"] if row["arena"] == "guards")
+    assert part["verdict"] == "39 overwritten guards"
+    assert whole["totals"]["overwritten_guards"] == whole["totals"]["problems"] == 39
+    assert whole["totals"]["guards_checked"] > 200
+    assert whole["status"] == 3
+
+
+def test_thirty_two_bytes_in_twenty_eight(guarded_program: Path, tmp_path: Path) -> None:
+    core, misused = guarded(guarded_program, tmp_path, "audit,guards")
+    target = CoreFile(str(core))
+    address = next(address for _state, address, size, *_ in misused if size == 28)
+    text = answers.text(target, "heapcheck", "-v")
+    (line,) = (line for line in text.splitlines() if line.startswith(f"{address:016x}"))
+    assert "after its end" in line
+    assert "bbbbbbbb" in line  # the redzone
+    assert "41414141" in line
+    assert "AAAA" in line
+    assert f"block {address:#x} was allocated by" in text
+    whatis = answers.text(target, "whatis", hex(address + 3))
+    assert "its guards were overwritten: 4 bytes were written beyond its 28 bytes, at offset 28: 41414141 (AAAA)" in (
+        whatis
+    )
+    damaged = {address for _state, address, *_ in misused}
+    clean = next(each.address for each in find_heap(target).records.all() if each.address not in damaged)
+    assert "overwritten" not in answers.text(target, "whatis", hex(clean))
+
+
+def test_guards_that_nobody_wrote_are_clean(guarded_program: Path, tmp_path: Path) -> None:
+    core, misused = guarded(guarded_program, tmp_path, "audit,guards", "clean")
+    assert misused == []
+    report = check(core, "--fail-on-damage")
+    assert_clean(report)
+    assert report.totals["overwritten_guards"] == 0
+    checked = report.totals["guards_checked"]
+    assert isinstance(checked, int)
+    assert checked > 200
+
+
+def test_without_guards_nothing_is_said_of_them(guarded_program: Path, tmp_path: Path) -> None:
+    report = check(guarded(guarded_program, tmp_path, "audit,log=1000", "clean").core)
+    assert "guards" not in [row["arena"] for row in rows_of(report, "arenas")]
+    assert report.totals["guards_checked"] is None
+
+
+def test_guards_are_verified_over_an_allocator_that_dmods_cannot_walk(guarded_program: Path, tmp_path: Path) -> None:
+    tcmalloc = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
+    env = audited.environment("audit,guards")
+    env["LD_PRELOAD"] = f"{env['LD_PRELOAD']} {tcmalloc}"
+    core = kernel_core(guarded_program, tmp_path, str(tmp_path / "told"), "200", env=env)
+    report = check(core, "--fail-on-damage")
+    assert report.totals["overwritten_guards"] == 36
+    assert report.status == 3
+    assert {row["verdict"] for row in rows_of(report, "arenas")} == {"36 overwritten guards"}

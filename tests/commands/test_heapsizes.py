@@ -1,4 +1,4 @@
-"""heapsizes against what programs know of their blocks, and against malloc's own sums."""
+"""heapsizes, compared with what programs know of their blocks and with malloc's own sums."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from typing import Any
 
 import pytest
 
-from dmods import heap as heaps
-from dmods.command import find
 from dmods.commands.heapsizes import class_of, classify
-from dmods.corefile import CoreFile
+from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
+from dmods.heap.process_heap import find_heap
 from dmods.report import Report
+from fixtures import answers
 from fixtures.cores import take
 from fixtures.truth import Block
 
 
 def report_of(target: CoreFile, *words: str) -> Report:
-    command = find("heapsizes")
-    return command.run(target, command.parser().parse_args(list(words)))
+    return answers.report(target, "heapsizes", *words)
 
 
 def rows_of(report: Report) -> list[dict[str, Any]]:
@@ -50,15 +49,14 @@ def test_chunks_fill_the_main_arena_below_its_top(program: str) -> None:
     rows = rows_of(report_of(CoreFile(str(core.core)), "--arena", "main", "--exact"))
     headers = 8 * sum(row["live_count"] + row["free_count"] for row in rows)
     chunks = headers + sum(row["live_bytes"] + row["free_bytes"] for row in rows)
-    malloc_stats = find("malloc_stats")
-    arena = malloc_stats.run(CoreFile(str(core.core)), malloc_stats.parser().parse_args([])).tables[0]
+    arena = answers.report(CoreFile(str(core.core)), "malloc_stats").tables[0]
     main = dict(zip((column.name for column in arena.columns), next(iter(arena.rows))))
     assert chunks == main["system_bytes"] - main["top_bytes"]
 
 
 def test_arenas_and_mmapped_blocks_make_up_the_whole() -> None:
     target = CoreFile(str(take("sizes").core))
-    arenas = len(heaps.of(target).arenas)
+    arenas = len(find_heap(target).arenas)
     whole = report_of(target).totals
     parts = [report_of(target, "--arena", name).totals for name in ["main", *map(str, range(1, arenas)), "mmapped"]]
     for name in ("live_count", "live_bytes", "free_count", "free_bytes"):
@@ -67,7 +65,7 @@ def test_arenas_and_mmapped_blocks_make_up_the_whole() -> None:
 
 
 def test_classes_hold_what_the_exact_sizes_do(freed: CoreFile) -> None:
-    sizes = [row[:4] for row in heaps.of(freed).index.sizes()] + [(size, 1, 2, 3) for size in range(24, 70000, 16)]
+    sizes = [row[:4] for row in find_heap(freed).index.sizes()] + [(size, 1, 2, 3) for size in range(24, 70000, 16)]
     exact, classes = classify(sizes, 8, True), classify(sizes, 8, False)
     assert len(classes) < len(exact) / 10
     for one in classes:
@@ -111,9 +109,8 @@ def test_leaks_are_shown_once_they_are_known() -> None:
     target = CoreFile(str(core.core))
     before = report_of(target)
     assert before.totals["leaked_count"] is None
-    assert not heaps.of(target).leaks_known
-    findleaks = find("findleaks")
-    findleaks.run(target, findleaks.parser().parse_args([]))
+    assert not find_heap(target).leaks_known
+    answers.report(target, "findleaks")
     after = report_of(target)
     leaked: list[Block] = [core.truth.blocks[address] for address in core.truth.leaked]
     assert after.totals["leaked_count"] == len(leaked)

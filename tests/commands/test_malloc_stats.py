@@ -1,4 +1,4 @@
-"""malloc_stats against what the process said of itself: malloc_info, malloc_stats and mallinfo2, to the byte."""
+"""malloc_stats, compared to the byte with the process's own malloc_info, malloc_stats and mallinfo2."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dmods.command import find
 from dmods.commands.malloc_stats import Usage, advice
-from dmods.corefile import CoreFile
+from dmods.corefile.target import CoreFile
 from dmods.report import Report
+from fixtures import answers
 from fixtures.cores import CoreSet, take
 from fixtures.mallocinfo import MallocInfo
 
@@ -38,8 +38,7 @@ def core(request: pytest.FixtureRequest) -> CoreSet:
 
 
 def report_of(core: CoreSet, *words: str) -> Report:
-    command = find("malloc_stats")
-    return command.run(CoreFile(str(core.core)), command.parser().parse_args(list(words)))
+    return answers.report(CoreFile(str(core.core)), "malloc_stats", *words)
 
 
 def rows_of(report: Report) -> list[dict[str, Any]]:
@@ -92,7 +91,10 @@ def test_totals_hold_past_4_gib() -> None:
 
 
 def test_cached_chunks_are_those_the_program_freed() -> None:
-    """``freed`` frees fourteen blocks of each size in each living arena; a tcache keeps seven of a size up to 1032."""
+    """``freed`` frees fourteen blocks of each size in each living arena.
+
+    A tcache keeps seven of each size up to 1032.
+    """
     core = take("freed")
     said = [block for block in core.truth.blocks.values() if block.state == "freed"]
     sizes = {block.usable for block in said if block.usable <= 1032}

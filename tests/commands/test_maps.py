@@ -1,29 +1,24 @@
-"""maps against /proc/PID/maps as the program saved it."""
+"""maps, compared with /proc/PID/maps as the program saved it."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from dmods.corefile import CoreFile
-from dmods.mapkinds import KINDS, kinds
-from fixtures import cores
+from dmods.corefile.target import CoreFile
+from dmods.heap.mapping_kinds import KINDS, classify_mappings
+from fixtures import answers, cores
 from tests.corekit import Crash
 
 
 def run(*words: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "dmods", "maps", *words], check=True, capture_output=True, text=True
-    ).stdout
+    return answers.printed("maps", *words)
 
 
 @pytest.fixture(scope="module")
 def found(crashed: Crash) -> Any:
-    return json.loads(run(str(crashed.core), "-v", "--json"))
+    return answers.typed("maps", crashed.core, "-v")
 
 
 def test_kinds_are_what_proc_maps_calls_them(crashed: Crash) -> None:
@@ -42,9 +37,9 @@ def test_kinds_are_what_proc_maps_calls_them(crashed: Crash) -> None:
         elif flags.startswith("---"):
             named[start] = "reserved"
     core = CoreFile(str(crashed.core))
-    by_start = {mapping.start: kind for mapping, kind in kinds(core)}
+    by_start = {mapping.start: kind for mapping, kind in classify_mappings(core)}
     assert {start: by_start.get(start) for start in named} == named
-    stacks = [mapping for mapping, kind in kinds(core) if kind == "thread stack"]
+    stacks = [mapping for mapping, kind in classify_mappings(core) if kind == "thread stack"]
     others = [thread.registers["rsp"] for thread in core.threads() if thread.tid != core.pid]
     assert sorted(any(sp in mapping for mapping in stacks) for sp in others) == [True] * 3
     assert len(stacks) == 3
@@ -76,19 +71,19 @@ def test_text_and_json_agree(found: Any, crashed: Crash) -> None:
 def test_guard_pages_of_a_gcore_core_are_no_memory(gcored: Crash) -> None:
     core = CoreFile(str(gcored.core))
     guards = {start for start, _end, flags, _offset, path in gcored.maps() if flags == "---" and path is None}
-    reserved = {mapping.start for mapping, kind in kinds(core) if kind == "reserved"}
+    reserved = {mapping.start for mapping, kind in classify_mappings(core) if kind == "reserved"}
     assert len(guards & reserved) >= 3
     assert reserved <= guards
 
 
 def of_kind(program: str, kind: str, **how: Any) -> list[tuple[int, int]]:
     core = CoreFile(str(cores.take(program, **how).core))
-    return [(mapping.start, mapping.end) for mapping, its in kinds(core) if its == kind]
+    return [(mapping.start, mapping.end) for mapping, its in classify_mappings(core) if its == kind]
 
 
 @pytest.mark.parametrize("how", ["kernel", "gcore"])
 def test_the_stack_of_an_exited_thread_is_a_thread_stack(how: str) -> None:
-    """freed: one thread lives, one has exited; both had the default stack of 8 MiB with a guard page."""
+    """In ``freed`` one thread lives and one has exited. Both had the default stack of 8 MiB with a guard page."""
     stacks = of_kind("freed", "thread stack", how=how)
     assert [end - start for start, end in stacks] == [8 << 20] * 2
 
@@ -97,7 +92,7 @@ def test_the_stack_of_an_exited_thread_is_a_thread_stack(how: str) -> None:
 def test_heaps_and_arenas_hold_the_blocks(how: str) -> None:
     taken = cores.take("sizes", how)
     core = CoreFile(str(taken.core))
-    ranges = [(mapping.start, mapping.end) for mapping, kind in kinds(core) if kind in ("heap", "arena")]
+    ranges = [(mapping.start, mapping.end) for mapping, kind in classify_mappings(core) if kind in ("heap", "arena")]
     for block in taken.truth.blocks.values():
         assert any(start <= block.address < end for start, end in ranges), block
     arenas = of_kind("freed", "arena", how=how)
@@ -111,7 +106,7 @@ def test_a_damaged_heap_is_still_a_heap(mode: str) -> None:
     ranges = of_kind("corrupt", "heap", mode=mode)
     assert any(start <= address < end for address in taken.truth.blocks for start, end in ranges)
     whole = [mapping.size for mapping in CoreFile(str(taken.core)).mappings()]
-    assert sum(mapping.size for mapping, _kind in kinds(CoreFile(str(taken.core)))) == sum(whole)
+    assert sum(mapping.size for mapping, _kind in classify_mappings(CoreFile(str(taken.core)))) == sum(whole)
 
 
 @pytest.mark.parametrize("program", ["nomalloc", "freestanding"])

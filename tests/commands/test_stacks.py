@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from functools import cache
 
 import pytest
 
-from dmods import command
-from dmods.corefile import CoreFile
+from dmods.base.shapes import STACK_COLUMNS
+from dmods.corefile.target import CoreFile
 from dmods.report import Report
-from fixtures import cores
+from fixtures import answers, cores
+
+TRUNCATED = STACK_COLUMNS[1]
 
 
 @cache
@@ -20,9 +21,7 @@ def target() -> CoreFile:
 
 
 def run(*words: str) -> Report:
-    stacks = command.find("stacks")
-    args: argparse.Namespace = stacks.parser().parse_args(words)
-    return stacks.run(target(), args)
+    return answers.report(target(), "stacks", *words)
 
 
 def functions(report: Report, number: int) -> list[str]:
@@ -38,6 +37,16 @@ def test_threads_in_the_same_place_are_one_stack() -> None:
     assert [places[f"wait{n}"] for n in range(4)] == [1, 1, 1, 1]
     assert places["waiter"] == 4
     assert "abort" in functions(report, 5)
+
+
+def test_a_stack_that_the_limit_cuts_says_so() -> None:
+    report = run("-n", "2")
+    cut = [row[report.tables[0].columns.index(TRUNCATED)] for row in report.tables[0].rows]
+    assert cut == [True] * len(cut)
+    assert all(table.footer == ["... (the frame limit was reached: -n N shows more)"] for table in report.tables[1:])
+    whole = run()
+    assert not any(row[whole.tables[0].columns.index(TRUNCATED)] for row in whole.tables[0].rows)
+    assert all(list(table.footer) == [] for table in whole.tables[1:])
 
 
 def test_every_thread_is_in_one_stack() -> None:

@@ -1,4 +1,4 @@
-"""``umausers`` against the sums of what the program allocated."""
+"""``umausers``, compared with the sums of what the program allocated."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import defaultdict
 
 import pytest
 
-from dmods.corefile import CoreFile
-from dmods.errors import UserError
-from fixtures import cores
+from dmods.corefile.target import CoreFile
+from dmods.errors import UsageError, UserError
+from fixtures import audited, cores
 from tests.auditkit import answer, callers, functions, text
 
 
@@ -21,8 +21,8 @@ def test_bytes_and_counts_by_stack_are_the_programs() -> None:
     report = answer(target, "umausers", "--top", "1000")
     users = report["tables"]["users"]
     found = {}
-    for number, user in enumerate(users, 1):
-        stack = report["tables"][f"stack {number}"]
+    for user in users:
+        stack = user["stack"]
         if len(stack) > 1:
             found[functions(stack)[0], int(stack[1]["pc"], 16)] = user
     assert sums.keys() <= found.keys()
@@ -54,7 +54,7 @@ def test_by_function() -> None:
 
 
 def test_samples_are_weighted_and_said_to_be_estimates() -> None:
-    """A mean of 64 bytes: large blocks are recorded for certain, and count once; a small one stands for several."""
+    """The mean is 64 bytes. Large blocks are recorded for certain and count once; a small one stands for several."""
     target, truth, _told = callers("audit,sample=64")
     report = answer(target, "umausers", "--top", "1000")
     assert report["totals"]["estimated"] == 1
@@ -70,3 +70,84 @@ def test_without_the_auditor_one_line_says_how_to_have_records() -> None:
     with pytest.raises(UserError) as error:
         answer(CoreFile(str(cores.take("freed").core)), "umausers")
     assert "dmods run -- PROG" in error.value.how
+
+
+def wrapped() -> tuple[CoreFile, dict[str, list[int]]]:
+    """Return a core of wrapped.cc, and the sizes of its blocks by caller."""
+    made = audited.take("wrapped")
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for block in made.truth.blocks.values():
+        sizes[block.name.partition("(")[0]].append(block.size)
+    return CoreFile(str(made.core)), dict(sizes)
+
+
+def test_stacks_that_differ_in_one_deep_frame_are_one_group() -> None:
+    """150 functions call the same six functions, and a recursion allocates at 40 depths."""
+    target, sizes = wrapped()
+    rows = answer(target, "umausers", "--all")["tables"]["users"]
+    by_caller = {row["caller"].partition("+0x")[0]: row for row in rows}
+    assert len(rows) == len(by_caller), "one group for each caller"
+    for name in ("chain_1", "descend"):
+        assert by_caller[name]["bytes"] == sum(sizes[name])
+        assert by_caller[name]["count"] == by_caller[name]["stacks"] == len(sizes[name])
+    whole = answer(target, "umausers", "--all", "--depth", "0")["tables"]["users"]
+    assert all(row["stacks"] == 1 for row in whole)
+    assert len(whole) == sum(row["stacks"] for row in rows) >= 190
+
+
+def test_groups_by_function() -> None:
+    target, sizes = wrapped()
+    report = answer(target, "umausers", "--by", "function", "--all")
+    rows = {row["function"]: row for row in report["tables"]["users"]}
+    for name, own in sizes.items():
+        assert (rows[name]["bytes"], rows[name]["count"]) == (sum(own), len(own))
+    assert sum(row["percent"] for row in rows.values()) == pytest.approx(100)
+
+
+def test_groups_by_library_and_size() -> None:
+    target, sizes = wrapped()
+    libraries = {row["library"]: row for row in answer(target, "umausers", "--by", "library")["tables"]["users"]}
+    own = [size for each in sizes.values() for size in each]
+    assert libraries["wrapped"]["bytes"] == sum(own)
+    assert libraries["wrapped"]["count"] == len(own)
+    by_size = {row["size"]: row for row in answer(target, "umausers", "--by", "size", "--all")["tables"]["users"]}
+    for size in (48, 56, 1001, 1010):
+        assert by_size[size]["count"] == sum(each == size for each in own)
+        assert by_size[size]["bytes"] == size * by_size[size]["count"]
+
+
+def test_groups_by_source_file() -> None:
+    target, sizes = wrapped()
+    rows = answer(target, "umausers", "--by", "file", "--all")["tables"]["users"]
+    (row,) = [row for row in rows if row["file"].rpartition("/")[2] == "wrapped.cc"]
+    assert row["bytes"] == sum(size for own in sizes.values() for size in own)
+
+
+def test_groups_by_thread() -> None:
+    target, _truth, told = callers()
+    rows = answer(target, "umausers", "--by", "thread")["tables"]["users"]
+    expected: dict[int, list[int]] = defaultdict(list)
+    for known in told.values():
+        if known.block.state != "freed":
+            expected[known.tid].append(known.block.size)
+    found = {int(row["thread"].split()[0]): row for row in rows}
+    worker = next(known.tid for known in told.values() if known.block.size == 700)
+    assert (found[worker]["bytes"], found[worker]["count"]) == (sum(expected[worker]), len(expected[worker]))
+
+
+def test_what_is_not_shown_is_said() -> None:
+    target, _sizes = wrapped()
+    everything = answer(target, "umausers", "--all")
+    for words in (("--top", "2"), ("--min", "2K")):
+        report = answer(target, "umausers", *words)
+        rows = report["tables"]["users"]
+        hidden = everything["tables"]["users"][len(rows) :]
+        assert hidden
+        assert report["totals"]["shown_bytes"] == sum(row["bytes"] for row in rows)
+        assert report["totals"]["bytes"] == everything["totals"]["bytes"]
+        lines = text(target, "umausers", *words).splitlines()
+        (line,) = [line for line in lines if line.endswith(f" in {len(hidden)} smaller groups (--all shows them)")]
+        assert int(line.split()[0]) == sum(row["bytes"] for row in hidden)
+    assert all(row["bytes"] >= 2048 for row in rows)
+    with pytest.raises(UsageError, match="not a size"):
+        answer(target, "umausers", "--min", "many")

@@ -1,4 +1,4 @@
-"""``vmem_seg``: oversized blocks, against what the program knew of them."""
+"""``vmem_seg`` on oversized blocks, compared with what the program knew of them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_the_record_of_every_oversized_block() -> None:
         assert int(row["end"], 16) == block.address + block.usable
         assert row["thread"] == known.tid
         assert known.before <= row["timestamp"] <= known.after
-        assert functions(tables["stack"])[0] == "by_malloc"
-        assert int(tables["stack"][1]["pc"], 16) == known.returns
+        assert functions(row["stack"])[0] == "by_malloc"
+        assert int(row["stack"][1]["pc"], 16) == known.returns
         assert answer(target, "vmem_seg", "-v", row["addr"])["tables"] == tables
 
 

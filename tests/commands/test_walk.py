@@ -1,18 +1,17 @@
-"""``walk`` against what programs say of their own blocks."""
+"""``walk``, compared with what programs say of their own blocks."""
 
 from __future__ import annotations
 
-import argparse
 from functools import cache
 
 import pytest
 
-from dmods import command, heap
-from dmods.corefile import CoreFile
+from dmods.commands._walkers import WALKERS
+from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
+from dmods.heap.process_heap import find_heap
 from dmods.report import Report, Value
-from dmods.walkers import WALKERS
-from fixtures import cores
+from fixtures import answers, cores
 from fixtures.truth import Truth
 from tests.auditkit import callers
 
@@ -24,9 +23,7 @@ def taken(program: str, mode: str = "") -> tuple[CoreFile, Truth]:
 
 
 def run(target: CoreFile, *words: str) -> Report:
-    walk = command.find("walk")
-    args: argparse.Namespace = walk.parser().parse_args(words)
-    return walk.run(target, args)
+    return answers.report(target, "walk", *words)
 
 
 def rows(target: CoreFile, *words: str) -> list[tuple[Value, ...]]:
@@ -53,12 +50,15 @@ def test_blocks_are_either_allocated_or_free(program: str) -> None:
     used = truth.addresses("live", "direct", "indirect", "cycle")
     assert used <= allocated
     assert not used & free
-    # What was freed may have been given out again, coalesced, or given back; but never is it still in use as it was.
+    # A freed block may have been reused, coalesced or returned. It is never in use as it was.
     assert not truth.addresses("freed") & allocated
 
 
 def test_free_buffers_are_in_every_kind_of_list() -> None:
-    """56 bytes: in a tcache, beyond its seven in a fastbin; 1032: beyond seven in a bin."""
+    """Blocks of 56 bytes are in a tcache, and beyond seven in a fastbin.
+
+    Blocks of 1032 bytes beyond seven are in a bin.
+    """
     target, truth = taken("freed")
     free = set(walked(target, "freebuf"))
     for name in ("main-freed-56", "living-freed-56", "main-freed-1032", "living-freed-1032"):
@@ -69,15 +69,15 @@ def test_free_buffers_are_in_every_kind_of_list() -> None:
 
 @pytest.mark.parametrize("mode", ["", "foreign-sbrk", "mmap-fallback"])
 def test_what_lies_between_stretches_of_the_heap_is_no_buffer(mode: str) -> None:
-    """Chunks as malloc_info counts them: in use, and free ones without top."""
+    """The chunks are counted as malloc_info does: those in use, and free ones without top."""
     target, truth = taken("mainarena", mode)
     assert truth.leaked == set(walked(target, "leakbuf"))
     sizes = [row[1] for row in rows(target, "freebuf", "--json")]
     free = sum(int(size or 0) + target.arch.word for size in sizes)
-    # fordblks: free chunks in bins and tops, and fsmblks: those in fastbins (their bytes are in fordblks too);
-    # keepcost is the main arena's top. tcaches count as in use.
-    cached = heap.of(target).caches.tcache_bytes
-    tops = sum(_top_size(target, arena.top) for arena in heap.of(target).arenas)
+    # fordblks has free chunks in bins and tops; fsmblks has those in fastbins, whose bytes are in fordblks too.
+    # keepcost is the main arena's top. Blocks in tcaches count as in use.
+    cached = find_heap(target).caches.tcache_bytes
+    tops = sum(_top_size(target, arena.top) for arena in find_heap(target).arenas)
     assert free - cached + tops == truth.mallinfo["fordblks"]
 
 
@@ -106,6 +106,48 @@ def test_an_address_narrows_leaks_to_those_of_its_size() -> None:
     usable = truth.blocks[one].usable
     assert {a for a in truth.addresses("direct") if truth.blocks[a].usable == usable} <= alike
     assert {truth.blocks[a].usable for a in alike} == {usable}
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+@pytest.mark.parametrize("walker", ["buf", "freebuf", "leakbuf", "leak"])
+def test_only_buffers_of_the_wanted_sizes(walker: str, words: tuple[str, ...]) -> None:
+    target, truth = taken("freed")
+    every = {int(row[0] or 0): int(row[1] or 0) for row in rows(target, walker, "--json")}
+    one = sorted(every.values())[len(every) // 2]
+    for text, wanted in (
+        (str(one), {a for a, size in every.items() if size == one}),
+        (f"{one}..{one + 1000}", {a for a, size in every.items() if one <= size <= one + 1000}),
+        ("1k..", {a for a, size in every.items() if size >= 1024}),
+        ("0..1023", {a for a, size in every.items() if size < 1024}),
+        ("7", set()),
+    ):
+        assert set(walked(target, walker, "--size", text, *words)) == wanted, text
+    known = {a for a, block in truth.blocks.items() if block.usable == one}
+    assert known & every.keys() <= set(walked(target, walker, "--size", str(one)))
+
+
+def test_sizes_and_an_address_narrow_together() -> None:
+    target, _truth = taken("freed")
+    arenas = walked(target, "arena")
+    parts = [walked(target, "buf", hex(arena), "--size", "1..100") for arena in arenas]
+    assert sorted(address for part in parts for address in part) == walked(target, "buf", "--size", "1..100")
+    leak = walked(target, "leak")[0]
+    size = rows(target, "leak", "--json")[0][1]
+    assert walked(target, "leak", hex(leak), "--size", f"{size}") == walked(target, "leak", hex(leak))
+    assert walked(target, "leak", hex(leak), "--size", "1000000..") == []
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "10..5", "1..2..3", "1T", "..5", "0x10"])
+def test_what_is_no_size_is_the_users_to_mend(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        run(taken("freed")[0], "buf", f"--size={text}")
+    assert text in error.value.what
+
+
+def test_walkers_without_buffers_take_no_sizes() -> None:
+    with pytest.raises(UsageError) as error:
+        run(taken("freed")[0], "thread", "--size", "8")
+    assert "buf" in error.value.how
 
 
 def test_rows_of_json_tell_size_state_and_arena() -> None:
@@ -175,7 +217,7 @@ def test_leaks_are_bufctls_where_there_are_records() -> None:
 
 
 def test_an_address_narrows_leaks_to_those_of_its_size_and_stack() -> None:
-    """Of malloc(100) there are two, by two ways; of malloc(2000) three by one."""
+    """malloc(100) leaked twice, by two ways; malloc(2000) three times by one way."""
     target, truth, _told = callers()
     for size, alike in ((100, 1), (2000, 3)):
         one = next(block.address for block in truth.blocks.values() if (block.size, block.state) == (size, "direct"))

@@ -1,24 +1,24 @@
-"""``whatis`` against what programs say of their blocks, and of who holds them."""
+"""``whatis``, compared with what programs say of their blocks and of who holds them."""
 
 from __future__ import annotations
 
-import argparse
-import json
 from functools import cache
 from io import StringIO
+from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 
-from dmods import command, heap
-from dmods.corefile import CoreFile
+from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
-from dmods.render import render
+from dmods.heap.process_heap import find_heap
+from dmods.output.render import render
+from dmods.process.unwind import unwind
 from dmods.report import Report
-from dmods.stacks import unwind
-from fixtures import cores
+from fixtures import answers, audited, cores
 from fixtures.truth import Truth
 from tests.auditkit import callers
+from tests.corekit import HERE, compile_c, kernel_core
 
 
 @cache
@@ -28,16 +28,12 @@ def taken(program: str, mode: str = "", variant: str = "dynamic") -> tuple[CoreF
 
 
 def run(target: CoreFile, *words: str) -> Report:
-    whatis = command.find("whatis")
-    args: argparse.Namespace = whatis.parser().parse_args(words)
-    return whatis.run(target, args)
+    return answers.report(target, "whatis", *words)
 
 
 def answer(target: CoreFile, *words: str) -> dict[str, Any]:
-    """As --json has it: table name -> rows."""
-    out = StringIO()
-    render(run(target, *words), "whatis", target, True, out, StringIO())
-    return {table["name"]: table["rows"] for table in json.loads(out.getvalue())["tables"]}
+    """Return the tables of --json by name."""
+    return answers.by_name(answers.answer(target, "whatis", *words))
 
 
 def sentence(target: CoreFile, address: int) -> str:
@@ -100,9 +96,11 @@ def test_an_indirect_leak_names_a_direct_one_that_keeps_it() -> None:
     ],
 )
 def test_a_free_block_is_on_the_list_where_malloc_puts_it(name: str, where: set[str]) -> None:
-    """Seven of each size up to 1032 bytes fit a tcache. Others go to bins: first to the unsorted one, from which the
-    next large request sorts them; those of up to 120 bytes by way of a fastbin, which the free of a large block
-    empties."""
+    """A tcache takes seven blocks of each size up to 1032 bytes. The others go to bins.
+
+    They first go to the unsorted bin, from which the next large request sorts them. Blocks of up to 120 bytes go
+    through a fastbin, which the free of a large block empties.
+    """
     target, truth = taken("freed")
     pid, others = target.pid, [thread.tid for thread in target.threads() if thread.tid != target.pid]
     expected = {text.format(pid=pid, other=others[0]) for text in where}
@@ -117,12 +115,12 @@ def _list(text: str) -> str:
 
 
 def _arena_blind(text: str) -> str:
-    """Which of two thread arenas has the number 1 is not told."""
+    """Return the text without the number of a thread arena. It is not known which of two arenas has which number."""
     return text.replace("arena 2", "arena 1")
 
 
 def test_freed_blocks_of_an_exited_thread() -> None:
-    """Its tcache is given back as it exits, so they lie in fastbins and bins."""
+    """The exit of the thread gives its tcache back, so its blocks lie in fastbins and bins."""
     target, truth = taken("freed")
     texts = {sentence(target, b.address) for b in truth.blocks.values() if b.name == "dead-freed-56"}
     assert any("fastbin" in text for text in texts)
@@ -150,7 +148,7 @@ def test_the_header_of_a_block_and_the_end_of_the_one_before() -> None:
 
 def test_the_first_header_of_the_heap_and_of_a_mapping() -> None:
     target, truth = taken("sizes")
-    first = min(start for start, _end, kind, *_ in heap.of(target).layout.runs if kind == 0)
+    first = min(start for start, _end, kind, *_ in find_heap(target).layout.runs if kind == 0)
     assert f"in the header of the block {first + 16:#x}" in sentence(target, first)
     large = max(truth.blocks.values(), key=lambda block: block.size)
     assert f"in the header of the block {large.address:#x}" in sentence(target, large.address - 16)
@@ -159,7 +157,7 @@ def test_the_first_header_of_the_heap_and_of_a_mapping() -> None:
 def test_the_allocators_own_structures() -> None:
     target, _truth = taken("freed")
     main = target.lookup("main_arena")
-    arenas = heap.of(target).arenas
+    arenas = find_heap(target).arenas
     assert main is None or main.address == arenas[0].address
     assert "malloc_state of arena main" in sentence(target, arenas[0].address + 0x60)
     assert "malloc_state of arena 1" in sentence(target, arenas[1].address + 8)
@@ -168,7 +166,7 @@ def test_the_allocators_own_structures() -> None:
     stale, of_stale = taken("stale")
     assert "in the top chunk of arena main" in sentence(stale, named(of_stale, "merged-into-top"))
     # A tcache is the first thing that a thread allocates: the first block of its arena.
-    first = min(start for start, _end, _kind, number, _ in heap.of(target).layout.runs if number == 0) + 16
+    first = min(start for start, _end, _kind, number, _ in find_heap(target).layout.runs if number == 0) + 16
     assert f"tcache_perthread_struct of thread {target.pid} (freed)" in sentence(target, first)
 
 
@@ -254,6 +252,90 @@ def test_as_many_holders_as_asked_for() -> None:
     assert any("-n shows more" in note for note in report.notes)
 
 
+Held = tuple[CoreFile, dict[str, int]]
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
+    """Return a core of tests/holders.c, and where its blocks lie."""
+    where = tmp_path_factory.mktemp("holders")
+    core = kernel_core(compile_c(HERE / "holders.c", where / "holders"), where)
+    truth = (line.split() for line in (where / "truth").read_text().splitlines())
+    return CoreFile(str(core)), {name: int(value) for name, value in truth}
+
+
+def held_by(held: Held, name: str, most: int = 8) -> list[dict[str, Any]]:
+    target, truth = held
+    rows = answer(target, hex(truth[name]), "-n", str(most))["pointed_to_by"]
+    return [row["holder"] for row in rows]
+
+
+def test_what_keeps_a_block_alive_comes_before_its_children_that_point_back(held: Held) -> None:
+    """The hub has a thousand children at lower addresses than its one true holder."""
+    first, *others = held_by(held, "hub")
+    assert (first["block"], first["state"], first["keeps"]) == (hex(held[1]["keeper"]), "live", True)
+    assert (first["type"], first["address"], first["offset"]) == ("block", hex(held[1]["keeper"] + 16), "0x0")
+    assert len(others) == 7
+    assert {(each["state"], each["keeps"]) for each in others} == {("live", False)}
+    assert len([each for each in held_by(held, "hub", 5000) if each["keeps"] is False]) == 1000
+    text = StringIO()
+    render(run(held[0], hex(held[1]["hub"])), "whatis", held[0], False, text, StringIO())
+    assert text.getvalue().count("points back: only this block leads to it") == 7
+
+
+def test_a_pointer_back_from_a_block_with_another_holder_keeps_alive(held: Held) -> None:
+    """A static variable points to one child of the second hub. This child keeps its hub alive; its siblings do not."""
+    first, second = held_by(held, "second-hub")
+    assert (first["block"], first["keeps"]) == (hex(held[1]["anchored-child"]), True)
+    assert (second["block"], second["keeps"]) == (hex(held[1]["other-child"]), False)
+
+
+def test_a_variable_that_holds_a_block_is_first(held: Held) -> None:
+    found = held_by(held, "keeper")
+    keeping = [holder for holder in found if holder["keeps"]]
+    assert found[: len(keeping)] == keeping
+    assert ("root", "module") in {(holder["where"], holder["type"]) for holder in keeping}
+    assert {holder["state"] for holder in keeping} == {"root"}
+    (back,) = (holder for holder in found if holder.get("block") == hex(held[1]["hub"]))
+    assert back["keeps"] is False
+
+
+def test_a_leaked_block_names_the_holder_on_the_way_from_the_direct_leak(held: Held) -> None:
+    first, *others = held_by(held, "leaked-hub")
+    assert (first["block"], first["state"], first["keeps"]) == (hex(held[1]["leaked-root"]), "leaked", True)
+    assert [(each["state"], each["keeps"]) for each in others] == [("leaked", False)] * 3
+
+
+def test_nothing_keeps_a_free_block(held: Held) -> None:
+    (holder,) = (each for each in held_by(held, "freed") if each["type"] == "module")
+    assert holder["keeps"] is None
+
+
+# -- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_bytes_are_those_of_the_program(held: Held) -> None:
+    target, truth = held
+    rows = answer(target, hex(truth["bytes"] + 21))["bytes"]
+    assert [row["address"] for row in rows] == [hex(truth["bytes"] + at) for at in (16, 32, 48, 64)]
+    assert rows[0]["bytes"] == "10111213 14151617 18191a1b 1c1d1e1f"
+    assert rows[2]["text"] == "0123456789:;<=>?"
+    whole = answer(target, hex(truth["bytes"]), "--dump", "200")["bytes"]
+    assert "".join(row["bytes"].replace(" ", "") for row in whole) == bytes(range(200)).hex()
+    assert whole[-1]["bytes"] == "c0c1c2c3 c4c5c6c7"
+
+
+def test_the_bytes_end_with_the_block_or_with_what_the_dump_has(held: Held) -> None:
+    target, truth = held
+    (only, last) = answer(target, hex(truth["freed"]))["bytes"]
+    assert len(only["bytes"].replace(" ", "")) == 32
+    assert len(last["bytes"].replace(" ", "")) == 16  # the usable size is 24
+    mapping = next(m for m in target.mappings() if m.dumped == m.size and "w" in m.flags)
+    huge = answer(target, hex(mapping.end - 16), "--dump", str(1 << 70))["bytes"]
+    read = sum(len(row["bytes"].replace(" ", "")) // 2 for row in huge)
+    assert read == len(target.image().read(mapping.end - 16, read + 1))
+
+
 # -- everything else --------------------------------------------------------------------------------------------------
 
 
@@ -314,9 +396,7 @@ def test_a_process_without_malloc() -> None:
 def test_text_and_json_agree() -> None:
     target, truth = taken("cxx")
     address = named(truth, "leaked-object")
-    out = StringIO()
-    render(run(target, hex(address)), "whatis", target, False, out, StringIO())
-    lines = out.getvalue().splitlines()
+    lines = answers.text(target, "whatis", hex(address)).splitlines()
     tables = answer(target, hex(address))
     assert lines[0] == tables["whatis"][0]["sentence"]
     assert any(line.endswith(tables["block"][0]["looks_like"]) for line in lines)
@@ -363,6 +443,24 @@ def test_with_guards_a_freed_blocks_own_record_says_who_freed_it() -> None:
         assert f"thread {known.freed_tid} (freer)" in row["freed_by"]
         assert row["allocated_by"] is None
         assert sentence(target, int(row["log"], 16)).endswith(f"{known.block.address:#x} was freed")
+
+
+def test_memory_that_was_given_out_again_tells_both_owners(tmp_path: Path) -> None:
+    program = compile_c(HERE / "holders.c", tmp_path / "holders")
+    core = kernel_core(program, tmp_path, env=audited.environment("audit,log=10000"))
+    truth = dict(line.split() for line in (tmp_path / "truth").read_text().splitlines())
+    target = CoreFile(str(core))
+    tables = answer(target, hex(int(truth["reused"]) + 3))
+    (block,), (before,) = tables["block"], tables["previous"]
+    assert block["allocated_by"].startswith("second_owner+0x")
+    assert (before["address"], before["requested"]) == (hex(int(truth["reused"])), 300)
+    assert before["freed_by"].startswith("give_back+0x")
+    assert before["allocated_by"].startswith("first_owner+0x")
+    assert any(frame["name"].startswith("give_back+") for frame in before["stack"])
+    assert any(frame["name"].startswith("first_owner+") for frame in before["alloc_stack"])
+    assert any(frame["name"].startswith("second_owner+") for frame in block["stack"])
+    assert "previous" not in answer(target, hex(int(truth["keeper"])))
+    assert "freed" not in tables
 
 
 def test_without_a_log_nobody_says_who_freed_a_block() -> None:

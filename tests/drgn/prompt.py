@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
+import termios
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Optional
 
+from fixtures.answers import HANG
 from tests.drgn.conftest import DRGN, drgn_environment
 
 PROMPT = ">>> "
 
 
 class Prompt:
-    """``with Prompt(where, home, "-c", core) as drgn: drgn.ask("%findleaks")``."""
+    """A drgn at its prompt: ``with Prompt(where, home, "-c", core) as drgn: drgn.ask("%findleaks")``."""
 
     def __init__(self, where: Path, home: Path, *arguments: object) -> None:
-        # The plain prompt of code.InteractiveConsole: that of Python 3.13 on draws as one types.
+        # This is the plain prompt of code.InteractiveConsole. Python 3.13's prompt redraws while one types.
         environment = {**drgn_environment(home), "PYTHON_BASIC_REPL": "1"}
         self._terminal, theirs = pty.openpty()
-        # A shell that runs the suite in the background has it ignore SIGINT, and children inherit that.
+        # The terminal is so wide that no line is broken: the answers are compared with those in a pipe.
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 1000, 0, 0))
+        # A shell that runs the suite in the background makes it ignore SIGINT. Children inherit that.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             words = ["setsid", "--ctty", str(DRGN), *map(str, arguments)]
@@ -38,12 +44,12 @@ class Prompt:
 
     def __enter__(self) -> Prompt:
         self.until(PROMPT)
-        # Past its banner, which has lines that begin with the prompt.
+        # Skip the banner, which has lines that begin with the prompt.
         self.ask("print('be' + 'gin')", "begin\r\n>>> ")
         return self
 
-    def until(self, end: str, seconds: float = 60) -> str:
-        """What it says up to and with ``end``; escape sequences are left out."""
+    def until(self, end: str, seconds: float = HANG) -> str:
+        """Return what drgn writes up to and with ``end``, without escape sequences."""
         said = ""
         deadline = time.monotonic() + seconds
         while end not in said:
@@ -59,10 +65,10 @@ class Prompt:
         os.write(self._terminal, text.encode())
 
     def ask(self, line: str, end: str = PROMPT) -> list[str]:
-        """Types a line; the lines of the answer."""
+        """Type a line. Return the lines of the answer."""
         self.type(f"{line}\n")
         said = self.until(end)
-        return said.replace("\r", "").split("\n")[1:-1]  # without the echo, and the next prompt
+        return said.replace("\r", "").split("\n")[1:-1]  # without the echo and the next prompt
 
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]

@@ -1,17 +1,17 @@
-"""`drgn -c vmcore NAME`: what is missing, in one line each. What the commands answer: tests/kernel."""
+"""`drgn -c vmcore NAME`: one line for each thing that is missing. tests/kernel checks the commands' answers."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from drgnext.kernel import debuginfo, dumpfile
+from drgnext.kernel.dump import debuginfo
+from drgnext.kernel.dump.dumpfile import dump_file_notes
+from fixtures import answers
 from fixtures.kernel import Guest
 from tests.drgn.conftest import ROOT, Drgn, drgn_environment, own
 from tests.drgn.prompt import Prompt
@@ -19,7 +19,7 @@ from tests.drgn.prompt import Prompt
 
 @pytest.fixture
 def dump(guest: Guest, place: Path) -> Path:
-    """The guest's dump in ``place``, with nothing beside it."""
+    """Return the guest's dump in ``place``, with nothing beside it."""
     (place / "vmcore").symlink_to(guest.vmcore)
     return place / "vmcore"
 
@@ -46,21 +46,35 @@ def test_the_launcher_itself_takes_the_name_first(drgn: Drgn, guest: Guest) -> N
     assert done.stdout.startswith("0x")
 
 
+def test_mdbs_language_on_a_kernel(place: Path, tmp_path: Path, dump: Path, guest: Guest) -> None:
+    """`echo ::walk task | mdb -k`, and a pipe: the stack of each task is that of `findstack ADDR`."""
+    (dump.parent / "vmlinux").symlink_to(guest.vmlinux)
+
+    def dmods(*words: object, stdin: str = "") -> str:
+        done = answers.dmods(*words, cwd=place, env=drgn_environment(tmp_path), stdin=None, input=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    tasks = dmods("walk", dump, "task").split()
+    assert len(tasks) > 20
+    assert dmods("mdb", dump, stdin="::walk task\n").split() == tasks
+    stacks = dmods("mdb", dump, "::walk task | ::findstack")
+    assert stacks == dmods("findstack", dump, "-", stdin="\n".join(tasks))
+    assert dmods("findstack", dump, tasks[0]) in stacks
+    assert dmods("mdb", dump, f"{tasks[-1]}::findstack") == dmods("findstack", dump, tasks[-1])
+    assert stacks.count("stack pointer for thread") == len(tasks)
+
+
 def test_from_the_shell_without_launchers(place: Path, tmp_path: Path, dump: Path, guest: Guest) -> None:
-    """`dmods NAME vmcore`: debugging information lies in the folder; a name that both sides have is the dump's."""
+    """`dmods NAME vmcore`: debugging information lies in the folder. Where both sides have a name, the dump decides."""
     (dump.parent / "vmlinux").symlink_to(guest.vmlinux)
     found = []
     for words in (["panicinfo", dump], ["walk", dump, "zone"], ["memstat", "-v", dump]):
-        done = subprocess.run(
-            [sys.executable, "-m", "dmods", *map(str, words), "--json"], cwd=place, capture_output=True, text=True,
-            env=drgn_environment(tmp_path) | {"PYTHONPATH": str(ROOT)}, check=False,
-        )  # fmt: skip
+        done = answers.dmods(*words, "--json", cwd=place, env=drgn_environment(tmp_path))
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout)["command"])
     assert found == ["panicinfo", "walk", "memstat"]
-    done = subprocess.run(
-        [sys.executable, "-m", "dmods", "findleaks", dump], capture_output=True, text=True, check=False
-    )
+    done = answers.dmods("findleaks", dump)
     assert done.returncode == 1
     assert "is a kernel dump" in done.stderr
 
@@ -71,7 +85,7 @@ def test_vmlinux_beside_the_dump(drgn: Drgn, place: Path, tmp_path: Path, guest:
     folder.mkdir(exist_ok=True)
     shutil.copyfile(guest.vmcore, folder / "vmcore")
     (folder / f"vmlinux-{guest.release}").symlink_to(guest.vmlinux)
-    for disabled in ("", "dmods"):  # by the plugin before drgn complains; else by the launcher
+    for disabled in ("", "dmods"):  # the plugin says so before drgn complains; else the launcher does
         done = drgn("-c", folder / "vmcore", "panicinfo", DRGN_DISABLE_PLUGINS=disabled)
         assert done.returncode == 0, done.stderr
         assert ("missing debugging symbols for kernel" in done.stderr) == bool(disabled)
@@ -87,7 +101,7 @@ def test_modules_beside_the_dump(drgn: Drgn, dump: Path, guest: Guest) -> None:
 
 
 def test_what_was_unpacked_beside_the_dump(drgn: Drgn, dump: Path, guest: Guest) -> None:
-    """As `dpkg -x linux-image-...-dbg.deb .` leaves it."""
+    """The files lie as `dpkg -x linux-image-...-dbg.deb .` leaves them."""
     unpacked = dump.parent / "usr" / "lib" / "debug" / "boot"
     unpacked.mkdir(parents=True)
     (unpacked / f"vmlinux-{guest.release}").symlink_to(guest.vmlinux)
@@ -105,7 +119,7 @@ def test_no_vmlinux(drgn: Drgn, guest: Guest) -> None:
 
 
 def test_the_wrong_vmlinux(drgn: Drgn, dump: Path, guest: Guest) -> None:
-    """A file of that name, of another build."""
+    """The vmlinux beside the dump is of another build."""
     shutil.copy("/bin/true", dump.parent / "vmlinux")
     done = drgn("-c", "vmcore", "panicinfo")
     assert done.returncode == 1
@@ -123,7 +137,7 @@ def test_a_command_for_processes(drgn: Drgn, guest: Guest, name: str) -> None:
 
 
 def test_truncated(drgn: Drgn, guest: Guest, place: Path) -> None:
-    """Where the rest of memory is there, the rest of the answer is."""
+    """Where the needed memory is still there, the command answers."""
     cut = place / "vmcore"
     shutil.copyfile(guest.vmcore, cut)
     memory, end = extent(guest.vmcore)
@@ -144,7 +158,7 @@ def test_truncated(drgn: Drgn, guest: Guest, place: Path) -> None:
 
 
 def extent(vmcore: Path) -> tuple[int, int]:
-    """The bytes of all PT_LOADs and where the last ends in the file, by the gABI."""
+    """Return the bytes of all PT_LOADs and where the last one ends in the file, by the gABI."""
     with vmcore.open("rb") as file:
         head = file.read(64)
         (at,) = struct.unpack_from("<Q", head, 32)
@@ -185,7 +199,7 @@ def test_advice(release: str, advice: str) -> None:
 
 
 def kdump(level: int = 0, status: int = 0, pages: int = 100, split: int = 0) -> bytes:
-    """A dump in makedumpfile's format of ``pages`` pages of 100 bytes each (IMPLEMENTATION, "KDUMP file format")."""
+    """Return a dump in makedumpfile's format (IMPLEMENTATION, "KDUMP file format"): ``pages`` pages of 100 bytes."""
     block = 4096
     head = bytearray(block)
     head[:8] = b"KDUMP   "
@@ -209,7 +223,7 @@ def kdump(level: int = 0, status: int = 0, pages: int = 100, split: int = 0) -> 
 def test_a_kdumps_notes(tmp_path: Path) -> None:
     def of(data: bytes) -> list[str]:
         (tmp_path / "k").write_bytes(data)
-        return dumpfile.notes(str(tmp_path / "k"))
+        return dump_file_notes(str(tmp_path / "k"))
 
     assert of(kdump()) == []
     assert of(kdump(level=1)) == []

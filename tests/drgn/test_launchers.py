@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import dmods.command
+from fixtures import answers
 from tests.corekit import Crash
 from tests.drgn.conftest import DRGN, ROOT, Drgn, drgn_environment, own
 
@@ -22,10 +23,7 @@ def test_as_typed_from_a_folder_with_the_launchers(drgn: Drgn, crashed: Crash) -
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["target"] == str(crashed.core)
-    alone = subprocess.run(
-        [sys.executable, "-m", "dmods", "maps", crashed.core, "--json"], capture_output=True, check=True
-    )
-    assert found == json.loads(alone.stdout)
+    assert found == answers.typed("maps", crashed.core)
 
 
 def test_as_typed_from_the_projects_root(drgn: Drgn, crashed: Crash) -> None:
@@ -37,21 +35,25 @@ def test_as_typed_from_the_projects_root(drgn: Drgn, crashed: Crash) -> None:
     assert "Traceback" not in done.stderr
 
 
+def link(*words: object, **environment: str) -> answers.Finished:
+    return answers.dmods("link", *words, env={**os.environ, **environment})
+
+
 def test_link_launchers_links_every_command_and_leaves_the_users_files_alone(tmp_path: Path) -> None:
     (tmp_path / "maps").write_text("mine")
     done = subprocess.run(
-        [ROOT / "scripts" / "link-launchers", "."], cwd=tmp_path, capture_output=True, text=True, check=False
+        [ROOT / "scripts" / "link-launchers", ".", "--all"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert "maps is there already" in done.stderr
     assert (tmp_path / "maps").read_text() == "mine"
-    for name in {*dmods.command.names()} - {"maps"}:
+    for name in {*dmods.command.command_names()} - {"maps"}:
         assert (tmp_path / name).resolve() == ROOT / "drgnext" / "launcher.py"
 
 
 def test_link_launchers_leaves_the_projects_own_root_as_it_is() -> None:
     before = {path.name: path.readlink() for path in ROOT.iterdir() if path.is_symlink()}
-    made = {name for name in dmods.command.names() if name not in before and not (ROOT / name).exists()}
+    made = {name for name in dmods.command.command_names() if name not in before and not (ROOT / name).exists()}
     try:
         subprocess.run([ROOT / "scripts" / "link-launchers", "."], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         assert {name: (ROOT / name).readlink() for name in before} == before
@@ -62,15 +64,52 @@ def test_link_launchers_leaves_the_projects_own_root_as_it_is() -> None:
 
 
 def test_dmods_link_is_the_same(tmp_path: Path) -> None:
-    """As after `pip install`, where there are no scripts. What another dmods left there is replaced."""
+    """After `pip install` there are no scripts, so `dmods link` is used. It replaces links of another dmods."""
     (tmp_path / "findleaks").symlink_to("/nonexistent/drgnext/launcher.py")
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-m", "dmods", "link", tmp_path], capture_output=True, text=True, check=True
-        )
-        assert {Path(line).name for line in done.stdout.splitlines()} == {*dmods.command.names(), "heapcmds.py"}
+        done = link(tmp_path)
+        assert done.returncode == 0
+        assert {Path(line).name for line in done.stdout.splitlines()} == {"heapcmds.py", "memstat", "findleaks"}
+    assert {path.name for path in tmp_path.iterdir()} == {"heapcmds.py", "memstat", "findleaks"}
     assert (tmp_path / "findleaks").resolve() == ROOT / "drgnext" / "launcher.py"
     assert (tmp_path / "heapcmds.py").resolve() == ROOT / "gdbext" / "heapcmds.py"
+
+
+def test_link_takes_more_names(tmp_path: Path) -> None:
+    assert link(tmp_path, "maps", "stacks").returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"heapcmds.py", "memstat", "findleaks", "maps", "stacks"}
+    wrong = link(tmp_path, "no_such_command")
+    assert wrong.returncode == 2
+    assert "no_such_command" in wrong.stderr
+    assert not (tmp_path / "no_such_command").is_symlink()
+
+
+def test_link_makes_no_folder(tmp_path: Path) -> None:
+    done = link(tmp_path / "nonexistent")
+    assert done.returncode == 1
+    assert "does not exist" in done.stderr
+    assert not (tmp_path / "nonexistent").exists()
+
+
+def test_link_says_where_drgn_is_only_to_those_who_lack_it(tmp_path: Path) -> None:
+    folder = str(DRGN.parent)
+    elsewhere = ":".join(path for path in os.environ["PATH"].split(":") if not Path(path, "drgn").exists())
+    assert f"export PATH={folder}:$PATH" in link(tmp_path, PATH=elsewhere).stderr
+    assert link(tmp_path, PATH=f"{folder}:{elsewhere}").stderr == ""
+
+
+@pytest.mark.parametrize("words", [["CORE", "maps", "--json"], ["-q", "-c", "CORE", "maps", "--json"]])
+def test_dmods_drgn_needs_no_links(tmp_path: Path, crashed: Crash, words: list[str]) -> None:
+    typed = [str(crashed.core) if word == "CORE" else word for word in words]
+    done = answers.dmods("drgn", *typed, cwd=tmp_path, env=drgn_environment(tmp_path))
+    assert json.loads(done.stdout) == answers.typed("maps", crashed.core)
+
+
+def test_dmods_drgn_leaves_the_users_script_alone(tmp_path: Path, crashed: Crash) -> None:
+    (tmp_path / "maps").write_text("print('MINE', prog.core_dump_path)")
+    words = ("drgn", "-q", "-c", crashed.core, "maps")
+    done = answers.dmods(*words, cwd=tmp_path, env=drgn_environment(tmp_path))
+    assert done.stdout == f"MINE {crashed.core}\n"
 
 
 def test_help_and_usage(drgn: Drgn, crashed: Crash) -> None:
@@ -150,7 +189,7 @@ def test_not_a_core(drgn: Drgn, place: Path) -> None:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A checkout where scripts/setup was never run: no engine, no .venv."""
+    """Return a checkout where scripts/setup was never run: no engine, no .venv."""
     where = tmp_path / "clone"
     for package in ("dmods", "drgnext"):
         shutil.copytree(ROOT / package, where / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
@@ -159,7 +198,7 @@ def clone(tmp_path: Path) -> Path:
 
 def test_an_unset_up_pack_says_what_to_run(drgn: Drgn, clone: Path, crashed: Crash) -> None:
     (clone / "findleaks").symlink_to("drgnext/launcher.py")
-    # The venv knows this very checkout, which would come first.
+    # The venv knows this checkout, which would come first.
     done = drgn("-c", crashed.core, clone / "findleaks", PYTHONPATH=str(clone))
     assert done.returncode == 1
     lines = own(done.stderr)
@@ -169,11 +208,11 @@ def test_an_unset_up_pack_says_what_to_run(drgn: Drgn, clone: Path, crashed: Cra
 
 
 def test_interrupted(place: Path, tmp_path: Path, crashed: Crash) -> None:
-    """Ctrl-C in a command that would take an hour."""
+    """Ctrl-C interrupts a command that would take an hour."""
     slow = "import time; print('at work', flush=True); time.sleep(3600)"
     (place / "sitecustomize.py").write_text(
         "import signal, dmods.commands.maps as m\n"
-        # A shell that runs the suite in the background has it ignore SIGINT, and children inherit that.
+        # A shell that runs the suite in the background makes it ignore SIGINT. Children inherit that.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"object.__setattr__(m.COMMAND, 'run', lambda target, args: exec({slow!r}))\n"
     )
@@ -184,9 +223,7 @@ def test_interrupted(place: Path, tmp_path: Path, crashed: Crash) -> None:
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "at work\n"
-        began = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        _out, err = process.communicate(timeout=30)
-        assert time.monotonic() - began < 5
+        process.send_signal(signal.SIGINT)  # the command does not end by itself
+        _out, err = process.communicate(timeout=answers.HANG)
     assert process.returncode == 130
     assert err == "interrupted\n"

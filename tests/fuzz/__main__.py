@@ -1,4 +1,7 @@
-"""``scripts/fuzz``: random damage for a while; what breaks is made small and kept."""
+"""``scripts/fuzz``: run commands on randomly damaged cores for a while.
+
+Recipes that find defects are reduced and kept.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def main() -> int:
 
 
 def truncate(count: int, seed: str) -> int:
-    """Each cut core ends with an answer or two lines that say why not, within the seconds that the worker grants."""
+    """Cut cores at random.
+
+    Each must end with an answer or two lines that say why not, within the worker's time limit.
+    """
     dice, began = random.Random(seed), time.monotonic()
     recipes = [Recipe(dump, keep=dice.random()) for dump in islice(cycle(DUMPS), count)]
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +62,7 @@ def truncate(count: int, seed: str) -> int:
 
 
 def truncate_kernels(count: int, seed: str) -> int:
-    """Each cut dump ends likewise, within the seconds that its process has."""
+    """Cut kernel dumps at random. Each must end with an answer or two lines, within its process's time limit."""
     from tests.fuzz import vmcores
 
     defects = 0
@@ -77,7 +83,7 @@ def truncate_kernels(count: int, seed: str) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is damaged, from which seed, for how long, and where the recipes of what breaks go."""
+    """The cores to damage, the seed, the duration, and the folder for recipes that find defects."""
 
     minutes: float
     seed: str
@@ -86,7 +92,7 @@ class Plan:
 
 
 class Tally:
-    """What was done so far, by all jobs together."""
+    """The work that all jobs together have done so far."""
 
     def __init__(self) -> None:
         self.cores = 0
@@ -95,7 +101,7 @@ class Tally:
         self._lock = threading.Lock()
 
     def add(self, verdict: Verdict) -> list[Finding]:
-        """Those of its findings that were not there before."""
+        """Return the findings of the verdict that are new."""
         with self._lock:
             self.cores += 1
             self.runs += verdict.runs
@@ -141,7 +147,7 @@ def _judge(victim: Victim, worker: Worker, recipe: Recipe) -> Verdict:
 
 
 def _smaller(victim: Victim, worker: Worker, finding: Finding) -> Finding:
-    """The same defect with as few edits as possible, leaving out one at a time."""
+    """Return the same defect with as few edits as possible. One edit at a time is left out."""
     recipe = finding.recipe
     for edit in recipe.edits:
         less = dataclasses.replace(recipe, edits=tuple(other for other in recipe.edits if other is not edit))

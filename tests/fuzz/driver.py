@@ -1,4 +1,4 @@
-"""Damages cores and has workers run every command on them, for as long as is wanted."""
+"""Damage cores and have workers run every command on them, for the wanted time."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def _nothing() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Dump:
-    """How a core of victim.c is made: by the kernel or by gdb, with which options of the compiler, in which
-    environment, which leads to the libraries ``preloaded``."""
+    """The way a core of victim.c is made: by the kernel or by gdb, with compiler options and an environment.
+
+    The environment leads to the libraries ``preloaded``.
+    """
 
     flags: tuple[str, ...] = ()
     gcore: bool = False
@@ -52,12 +54,12 @@ DUMPS = {
     "static": Dump(("-DSMALL", "-static")),
 }
 REGRESSIONS = HERE.parent / "fuzz_regressions"
-TIMEOUT = 60.0  # wall seconds for one damaged core, on a machine that has other things to do
+TIMEOUT = 300.0  # wall seconds for one damaged core, on a machine that has other work
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one damaged core: how often a command was run on it, and what was wrong with dmods."""
+    """The result for one damaged core: the number of commands that ran, and the defects of dmods."""
 
     runs: int
     findings: list[Finding]
@@ -65,7 +67,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect of dmods: which command on which recipe, and its traceback or what else happened."""
+    """A defect of dmods: the command, the recipe, and the traceback or another failure."""
 
     recipe: Recipe
     command: str
@@ -73,14 +75,14 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """What tells two defects apart: the last line of dmods' own code in the traceback, and the error."""
+        """Return what distinguishes two defects: the last line of dmods' own code in the traceback, and the error."""
         rows = [row.strip() for row in self.trace.splitlines() if row.strip()]
         ours = [row for row in rows if row.startswith('File "') and ("/dmods/" in row or "/engine/" in row)]
         return " ".join([*ours[-1:], *rows[-1:]])[:300] if ours else " ".join(rows[-1:])[:300]
 
 
 class Victim:
-    """The core of victim.c, its places, and a copy of both files that is damaged and mended in place."""
+    """The core of victim.c, its places, and copies of both files that are damaged and mended in place."""
 
     def __init__(self, dump: str, work: Path) -> None:
         plan = DUMPS[dump]
@@ -99,7 +101,7 @@ class Victim:
         shutil.copyfile(self._core, self.core)
 
     def damage(self, recipe: Recipe) -> Optional[Path]:
-        """Applies the recipe. The program's path when that is damaged, too."""
+        """Apply the recipe. Return the program's path when that is damaged as well."""
         core, program, keep = patches(self.fields, recipe, self._exe)
         with open(self.core, "r+b") as stream:
             for offset, data in core:
@@ -136,7 +138,7 @@ def _make(dump: Dump, where: Path) -> None:
 
 
 class Worker:
-    """The process that runs the commands; a new one when it dies or hangs."""
+    """The process that runs the commands. A new process replaces one that dies or hangs."""
 
     def __init__(self) -> None:
         self._process: Optional[subprocess.Popen[bytes]] = None
@@ -156,7 +158,7 @@ class Worker:
             runs, wrong = json.loads(answer)
             return Verdict(runs, [Finding(recipe, str(row["command"]), row["trace"]) for row in wrong])
         if not answered:
-            process.send_signal(6)  # faulthandler tells where it is
+            process.send_signal(6)  # faulthandler prints where the process is
         code = process.wait(TIMEOUT)
         self._process = None
         self._errors.seek(0)
@@ -165,7 +167,7 @@ class Worker:
         return Verdict(0, [Finding(recipe, "?", f"{said}\n{what}")])
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (the file lives as long as the process)
         environment = {**os.environ, "DMODS_THREADS": "2", "PYTHONHASHSEED": "0"}
         argv = [sys.executable, "-m", "tests.fuzz.worker"]
         self._process = subprocess.Popen(
@@ -191,7 +193,7 @@ class Worker:
 
 
 def replay(recipes: Sequence[Recipe], work: Path) -> Iterator[tuple[Recipe, list[Finding]]]:
-    """Each recipe with what is wrong with dmods on it."""
+    """Yield each recipe with the defects of dmods that it finds."""
     victims: dict[str, Victim] = {}
     with Worker() as worker:
         for recipe in recipes:

@@ -1,6 +1,6 @@
-"""``scripts/fuzz-engine``: libFuzzer on every parser of the engine, one process at a time, counted honestly.
+"""``scripts/fuzz-engine``: run libFuzzer on every parser of the engine, one process at a time.
 
-The corpora lie in ``.cache/fuzz``, and beside them what every run did; ``--record`` writes those counts into
+The corpora lie in ``.cache/fuzz``, with a ledger of what every run did. ``--record`` writes those counts into
 docs/FUZZING.md. An input that breaks a target goes to engine/core/tests/regressions, where ``cargo test`` replays it.
 """
 
@@ -20,13 +20,13 @@ from tests.fuzz import record, seeds
 CRATE = ROOT / "engine" / "fuzz"
 REGRESSIONS = ROOT / "engine" / "core" / "tests" / "regressions"
 TRIPLE = "x86_64-unknown-linux-gnu"
-#: What cargo-fuzz passes on a stable compiler: edge counters, their places, and comparisons; no sanitizer.
+#: The flags that cargo-fuzz passes on a stable compiler: edge counters, their places, and comparisons; no sanitizer.
 COVERAGE = (
     "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 "
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
 )
 COMPARES = " -Cllvm-args=-sanitizer-coverage-trace-compares"
-#: Target -> (its share of the time, longest input): the fast ones first.
+#: Target -> (its share of the time, longest input). The fast ones come first.
 TARGETS = {
     "symbols": (1, 4096),
     "instruction": (1, 32),
@@ -37,6 +37,7 @@ TARGETS = {
     "jemalloc": (2, 2048),
     "kdump": (2, 1024),
     "section": (2, 4096),
+    "lines": (2, 4096),
     "search": (2, 2048),
     "heap": (4, 2048),
     "unwinding": (4, 8192),
@@ -78,7 +79,7 @@ def main() -> int:
 
 
 def build(compares: bool) -> Path:
-    """The folder of the targets' programs."""
+    """Build the targets. Return the folder of their programs."""
     command = ["cargo", "build", "--quiet", "--release", "--locked", f"--target={TRIPLE}"]
     environment = {**os.environ, "RUSTFLAGS": COVERAGE + (COMPARES if compares else "")}
     subprocess.run(command, cwd=CRATE, env=environment, check=True)
@@ -86,7 +87,7 @@ def build(compares: bool) -> Path:
 
 
 def fuzz(program: Path, longest: int, seconds: float, most: int) -> record.Run:
-    """Runs one target for that long, or for ``most`` executions; what it did is added to the ledger."""
+    """Run one target for that long, or for ``most`` executions. The ledger gets what it did."""
     name = program.name
     corpus = CACHE / "fuzz" / name
     if not corpus.exists():

@@ -1,7 +1,7 @@
-"""The places of a core: a name for each word that dmods reads, and where in the file it stands.
+"""Name the places of a core: each word that dmods reads, and where in the file it stands.
 
-The ELF structures are taken apart here with ``struct`` alone. Where the heap's structures are is asked of dmods itself,
-on the undamaged core: that decides where to hit, not what the answer should be.
+The ELF structures are read here with ``struct`` alone. dmods itself says where the heap's structures are in the
+undamaged core. That decides only where to damage, not what the answer should be.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
-from dmods import audit
-from dmods import heap as heaps
-from dmods.corefile import CoreFile
-from dmods.glibc.arenas import Arena
+from dmods.allocators.glibc.arenas import Arena
+from dmods.corefile.target import CoreFile
+from dmods.heap.process_heap import FREE, LIVE, ProcessHeap, find_heap
+from dmods.records.auditor import SIZE, parse
 
 WORD = 8
 EHDR = (("type", 16, 2), ("machine", 18, 2), ("phoff", 32, 8), ("shoff", 40, 8), ("phentsize", 54, 2), ("phnum", 56, 2))
@@ -29,8 +29,10 @@ MOST_CHUNKS = 300
 
 @dataclass(frozen=True)
 class Place:
-    """``width`` bytes at ``offset`` of the core, or, with ``exe``, of the program. ``address``: where the process had
-    them (0: nowhere)."""
+    """A place: ``width`` bytes at ``offset`` of the core, or, with ``exe``, of the program.
+
+    ``address`` is the place in the process (0: none).
+    """
 
     offset: int
     width: int
@@ -39,7 +41,7 @@ class Place:
 
 
 class Fields:
-    """Every named place, by kind: names are "kind.number.part"."""
+    """Every named place, by kind. Names are "kind.number.part"."""
 
     def __init__(self, core: Path, exe: Path) -> None:
         self.places: dict[str, Place] = {}
@@ -55,7 +57,10 @@ class Fields:
             self.kinds.setdefault(name.partition(".")[0], []).append(name)
 
     def find(self, name: str) -> Place:
-        """The place of that name, or, where this machine's core has fewer of its kind, another of the kind."""
+        """Return the place of that name.
+
+        Where this machine's core has fewer of its kind, return another one of the kind.
+        """
         if name.startswith("byte."):
             return Place(int(name[5:]) % len(self._data), 1)
         found = self.places.get(name)
@@ -73,7 +78,7 @@ class Fields:
         return len(self._data)
 
     def boundaries(self) -> list[int]:
-        """Offsets where something begins or ends."""
+        """Return the offsets where a structure begins or ends."""
         ends = {offset for _address, _size, offset in self._loads} | {offset + size for _a, size, offset in self._loads}
         return sorted({place.offset for place in self.places.values() if not place.exe and not place.address} | ends)
 
@@ -116,10 +121,10 @@ class Fields:
                 self.places[name] = Place(offset + address - start, width, address=address)
 
     def _process(self, target: CoreFile) -> None:
-        found = heaps.of(target)
+        found = find_heap(target)
         for number, arena in enumerate(found.arenas):
             self._arena(number, arena)
-        blocks = list(found.blocks(heaps.LIVE, heaps.FREE))
+        blocks = list(found.blocks(LIVE, FREE))
         for number, block in enumerate(blocks[:: max(1, len(blocks) // MOST_CHUNKS)]):
             for part, distance in (("prev_size", -16), ("size", -8), ("fd", 0), ("bk", 8)):
                 self._add(f"chunk.{number}.{part}", block.address + distance)
@@ -144,29 +149,29 @@ class Fields:
                 self._add(f"heapinfo.{number}-{heap}.{word}", info.start + WORD * word)
         top = arena.top
         self._add(f"top.{number}.size", top + WORD)
-        # The fields that lead somewhere, by name: top before the bins; behind them next, system_mem and so on.
+        # The fields that are pointers have names: top before the bins; after the bins next, system_mem and so on.
         for name, address in (("flags", arena.address + 4), ("top", arena.bins - 16)):
             self._add(f"state.{number}.{name}", address, 4 if name == "flags" else WORD)
         for word in range(5):
             self._add(f"state.{number}.tail{word}", arena.end - WORD * (5 - word))
-        if arena.main:  # mp_ is a neighbour: both are static variables of malloc.c
+        if arena.main:  # mp_ is nearby: both are static variables of malloc.c
             for word in range(-160, 0):
                 self._add(f"parameters.{word}", arena.address + WORD * word)
             for word in range(160):
                 self._add(f"parameters.{word}", arena.end + WORD * word)
 
     def _auditor(self, target: CoreFile) -> None:
-        """Where audit/format.h says that tables are: the root, and of each table the first entries in use."""
+        """Add the tables of audit/format.h: the root, and the first entries in use of each table."""
         root_at = target.lookup("dmods_audit_root")
-        root = audit.parse(target.read(root_at.address, audit.SIZE)) if root_at is not None else None
+        root = parse(target.read(root_at.address, SIZE)) if root_at is not None else None
         if root_at is None or root is None:
             return
-        for word in range(audit.SIZE // WORD):
+        for word in range(SIZE // WORD):
             self._add(f"auditroot.{word}", root_at.address + WORD * word)
-        top, (_shift, top_count, *_more), _bits = root.shadow
+        top, top_count = root.shadow.top, root.shadow.top_count
         for name, start, count in (
             ("audittop", top, top_count),
-            ("auditranges", root.ranges[0], root.ranges[2] * 3),
+            ("auditranges", root.ranges.entries, root.ranges.count * 3),
             ("auditstacks", root.stacks.chunks, root.stacks.chunk_count),
             ("auditthreads", root.threads.chunks, root.threads.chunk_count),
             ("auditlog", root.log.entries, 500),
@@ -183,8 +188,8 @@ class Fields:
                 for leaf, pointer in enumerate(self._words_at(target, word, 4096)[:4] if name == "auditmiddle" else []):
                     self._used(f"auditrecord.{number}-{leaf}", target, pointer, 1 << 18)
 
-    def _jemallocs(self, target: CoreFile, heap: heaps.ProcessHeap) -> None:
-        """The radix tree with its first leaves, the records of extents with their bitmaps, and the tcaches."""
+    def _jemallocs(self, target: CoreFile, heap: ProcessHeap) -> None:
+        """Add the radix tree with its first leaves, the records of extents with their bitmaps, and the tcaches."""
         for number, (one, own) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches)):
             self._used(f"jeroot.{number}", target, one.root, 1 << 16)
             for leaf, table in enumerate(self._words_at(target, one.root, 1 << 16)[:4]):
@@ -197,7 +202,7 @@ class Fields:
                     self._add(f"jecache.{number}.{word}", address)
 
     def _used(self, name: str, target: CoreFile, start: int, count: int) -> None:
-        """Up to 200 of the words that are not 0."""
+        """Add up to 200 of the words that are not 0."""
         data = target.image().read(start, count * WORD)
         values = memoryview(data[: len(data) // WORD * WORD]).cast("Q")
         for index in [index for index, value in enumerate(values) if value][:200]:
@@ -209,7 +214,7 @@ class Fields:
         return [value for value in memoryview(data[: len(data) // WORD * WORD]).cast("Q") if value]
 
     def _modules(self, target: CoreFile) -> None:
-        """Writable data of every module: GOTs, _DYNAMIC, r_debug and the link map of the first objects."""
+        """Add writable data of every module: GOTs, _DYNAMIC, r_debug and the link map of the first objects."""
         for number, module in enumerate(target.modules()):
             for mapping in module.ranges:
                 if mapping.dumped:
@@ -217,7 +222,7 @@ class Fields:
                         self._add(f"data.{number}.{word}-{mapping.offset:x}", mapping.start + WORD * word)
 
     def _program(self, exe: Path) -> None:
-        """The program's own file: headers, tables of sections, symbols, unwind tables."""
+        """Add places of the program's own file: headers, tables of sections, symbols, unwind tables."""
         with open(exe, "rb") as stream:
             elf = ELFFile(stream)
             parts = [(".head", 0, 64 + 56 * elf.num_segments())]

@@ -1,4 +1,7 @@
-"""Damage as data: a few named places and what to write there. Made from a seed; small enough to be kept as a test."""
+"""Damage as data: a few named places and the values to write.
+
+It is made from a seed, and is small enough to be a test.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,11 @@ _FAR = (
 
 @dataclass(frozen=True)
 class Edit:
-    """Writes at the place called ``name``: ``value`` (``how`` "set"), the place's own value plus ``value`` ("add"), the
-    address of the place ``other`` plus ``value`` ("address"), or what stands at ``other`` plus ``value`` ("like")."""
+    """A write at the place called ``name``. ``how`` says which value it gets.
+
+    "set": ``value``. "add": the place's own value plus ``value``. "address": the address of the place ``other`` plus
+    ``value``. "like": the content of ``other`` plus ``value``.
+    """
 
     name: str
     how: str
@@ -60,8 +66,12 @@ class Edit:
 
 @dataclass(frozen=True)
 class Recipe:
-    """``dump``: one of ``driver.DUMPS``. ``keep``: the part of the core that is left when it is truncated. ``why``:
-    what this once broke."""
+    """Damage of one core.
+
+    ``dump`` is one of ``driver.DUMPS``; ``keep`` is the part of the core that is left when it is cut.
+
+    ``why`` says which defect it once found.
+    """
 
     dump: str
     edits: tuple[Edit, ...] = ()
@@ -78,7 +88,7 @@ class Recipe:
 
 
 def invent(fields: Fields, dump: str, seed: str) -> Recipe:
-    """The damage of that seed."""
+    """Return the damage of that seed."""
     dice = random.Random(seed)
     edits = []
     kinds = sorted(fields.kinds)
@@ -118,7 +128,7 @@ def _bytes(fields: Fields, edit: Edit, place: Place, exe: bytes) -> bytes:
 def patches(
     fields: Fields, recipe: Recipe, exe: bytes
 ) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]], Optional[int]]:
-    """What to write into the core, and into the program, as (offset, bytes); and the core's length when it is cut."""
+    """Return the writes to the core and to the program as (offset, bytes), and the core's length when it is cut."""
     core, program = [], []
     for edit in recipe.edits:
         place = fields.find(edit.name)

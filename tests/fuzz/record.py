@@ -1,4 +1,4 @@
-"""Writes what the fuzzers did into docs/FUZZING.md: sums of their own counts, by target, day and commit."""
+"""Write what the fuzzers did into docs/FUZZING.md: sums of their own counts, by target, day and commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGIN, END = "<!-- counts: scripts/fuzz-engine --record -->", "<!-- end of count
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a fuzzer did; ``executions`` is its own count."""
+    """One run of a fuzzer. ``executions`` is its own count."""
 
     target: str
     date: str
@@ -30,7 +30,7 @@ class Run:
 
 
 def add(target: str, seconds: float, executions: int, peak_mb: int, broke: bool) -> Run:
-    """Into the ledger, with today's date and the commit that is checked out."""
+    """Add a run to the ledger, with today's date and the commit that is checked out."""
     argv = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
@@ -42,7 +42,7 @@ def add(target: str, seconds: float, executions: int, peak_mb: int, broke: bool)
 
 
 def write(ledger: Path = LEDGER) -> None:
-    """Replaces the table between the two marks by one made of the ledger and the rows that it had of other commits."""
+    """Replace the table between the two marks. The new one has the ledger's rows, and the old rows of other commits."""
     text = PAGE.read_text()
     head, _, rest = text.partition(BEGIN)
     old, _, tail = rest.partition(END)
@@ -62,7 +62,7 @@ def _rows(table: str) -> list[list[str]]:
 
 
 def sums(path: Path) -> list[list[str]]:
-    """A row of cells for each target, day and commit in the ledger."""
+    """Return a row of cells for each target, day and commit in the ledger."""
     kept: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0, 0.0, 0, 0])
     for line in path.read_text().splitlines() if path.exists() else []:
         run = json.loads(line)

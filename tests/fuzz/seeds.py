@@ -1,5 +1,7 @@
-"""Where ``scripts/fuzz-engine`` begins: small inputs that get past the first checks. How they are read:
-engine/fuzz/src/targets."""
+"""The seeds of ``scripts/fuzz-engine``: small inputs that pass the first checks.
+
+engine/fuzz/src/targets reads them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _DIRECT, _ARRAY = 0xFFFF888000000000, 0xFFFFEA0000000000
 
 
 def of(target: str) -> Iterator[bytes]:
-    """The seeds of that target."""
+    """Yield the seeds of that target."""
     yield from {
         "heap": lambda: (_heap(word) for word in (4, 8)),
         "search": lambda: (_searched(word) for word in (4, 8)),
@@ -75,7 +77,7 @@ def _stacks(elf: bytes) -> Iterator[bytes]:
 
 
 def _kdump() -> Iterator[bytes]:
-    """Four pages of zeros, each compressed by another library."""
+    """Yield dumps of four pages of zeros, each compressed by another library."""
     packed = (
         (1, zlib.compress(bytes(4096))),
         # LZO: four literals, a match of 4092 bytes at distance 1, the end.
@@ -100,7 +102,7 @@ def _kdump() -> Iterator[bytes]:
 
 
 def _chunks(word: int) -> bytes:
-    """Some chunks in use, one free, a list of two, top."""
+    """Return some chunks in use, one free, a list of two, and top."""
     sizes = [0x21, 0x31, 0x21, 0x41, 0x20, 0x21, 0x21, 0x91]
     out = b""
     for size in sizes:
@@ -132,7 +134,7 @@ def _searched(word: int) -> bytes:
 
 
 def _jemalloc() -> Iterator[bytes]:
-    """A root, a leaf, a slab of 16 bytes a block at 0x2000 and a large extent at 0x3000."""
+    """Yield a root, a leaf, a slab of 16 bytes a block at 0x2000 and a large extent at 0x3000."""
     for how in (0, 16, 20):
         wide = bool(how & 4)
         leaf = [0] * (32 if wide else 16)
@@ -163,7 +165,7 @@ def _tables() -> Iterator[bytes]:
 
 
 def _memmap() -> Iterator[bytes]:
-    """A page of each kind: flags, compound_head, -, mapping, -, private, mapcount and refcount, -."""
+    """Yield a page of each kind: flags, compound_head, -, mapping, -, private, mapcount and refcount, -."""
     unmapped, mapped = 0x1_FFFFFFFF, 0x1_00000000
     pages = (
         (1 << 12, 0, 0, 0, 0, 0, unmapped, 0),
@@ -198,7 +200,7 @@ def _words(values: Iterable[int]) -> bytes:
 
 
 def _audit() -> Iterator[bytes]:
-    """Granules of 16 bytes, leaves of four records, middles of two; two stacks and two transactions."""
+    """Yield granules of 16 bytes, leaves of four records, middles of two; two stacks and two transactions."""
     base = 0x1000
     top, middle, leaf, chunks, nodes, log = (base + at for at in (0, 0x20, 0x40, 0x80, 0xA0, 0x100))
     record = [1 | 1 << 6, 9 | 5 << 24]

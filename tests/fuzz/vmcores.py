@@ -1,6 +1,6 @@
-"""``scripts/fuzz --truncate N --kernel``: dumps of a kernel, ELF and kdump, cut at random places.
+"""``scripts/fuzz --truncate N --kernel``: run commands on kernel dumps, ELF and kdump, that are cut at random places.
 
-Each is opened by drgn in a process of its own, which runs every command for kernels on it.
+drgn opens each in a process of its own and runs every command for kernels on it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dmods import command as commands
-from dmods.command import KERNEL
+from dmods.command import KERNEL, command_names, find_command
 from dmods.errors import UserError
 from fixtures import kernel
 from fixtures.kernel import Guest
 
-#: The one that has something to say to each command.
+#: The guest that has content for each command.
 GUEST = ("6.1", "softirq")
 FORMATS = ("vmcore", "kdump")
 SECONDS = 60  # CPU, for drgn's own part (reading vmlinux) and all commands
@@ -39,7 +38,7 @@ LINES: dict[str, tuple[tuple[str, ...], ...]] = {"walk": (("allpages",), ("task"
 
 
 class Ended(NamedTuple):
-    """How it ended with one dump: each command line with what is wrong with it, and the wall seconds of all."""
+    """The end of one dump's process: each command line with its defect, and the wall seconds of all."""
 
     kept: int
     said: list[str]
@@ -48,14 +47,17 @@ class Ended(NamedTuple):
 
 
 def truncated(form: str, count: int, seed: str, work: Path) -> Iterator[Ended]:
-    """``count`` cuts of a dump in that format, the longest first: then one copy does for all."""
+    """Yield the results of ``count`` cuts of a dump in that format.
+
+    The longest comes first, so that one copy serves all.
+    """
     guest = kernel.guest(*GUEST)
     dice = random.Random(f"{seed}-{form}")
     whole: Path = getattr(guest, form)
     size = whole.stat().st_size
     copy = work / form
     shutil.copyfile(whole, copy)
-    # Half of them near the beginning, where the headers are.
+    # Half of the cuts are near the beginning, where the headers are.
     places = sorted((int(size * dice.random() ** dice.choice((1, 6))) for _ in range(count)), reverse=True)
     for kept in places:
         os.truncate(copy, kept)
@@ -66,11 +68,11 @@ def truncated(form: str, count: int, seed: str, work: Path) -> Iterator[Ended]:
 
 
 def judge(dump: Path) -> tuple[list[str], list[str]]:
-    """(what each command line said of it, what is wrong with dmods)."""
+    """Return what each command line said of the dump, and the defects of dmods."""
     argv = [sys.executable, "-m", "tests.fuzz.vmcores", str(dump)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent.parent)
     if done.returncode and _OPENED not in done.stderr:
-        return [REFUSED], []  # libkdumpfile maps the file, and may die of SIGBUS where that ends
+        return [REFUSED], []  # libkdumpfile maps the file, and may die of SIGBUS past its end
     if done.returncode:
         return [], [f"the process ended with {done.returncode}: {done.stderr[-2000:]}"]
     said, wrong = json.loads(done.stdout)
@@ -91,8 +93,8 @@ def _all(guest: Guest, dump: Path, said: list[str], wrong: list[str]) -> None:
     if prog is None:
         said.append(REFUSED)
         return
-    for name in commands.names():
-        if KERNEL not in commands.find(name, KERNEL).requires:
+    for name in command_names():
+        if KERNEL not in find_command(name, KERNEL).requires:
             continue
         for words in LINES.get(name, ((),)):
             line = " ".join((name, *words))
@@ -107,7 +109,7 @@ def _all(guest: Guest, dump: Path, said: list[str], wrong: list[str]) -> None:
 
 
 def _opened(guest: Guest, dump: Path) -> Any:
-    """As drgn's own command line does. None where drgn itself refuses."""
+    """Return drgn's program, opened as drgn's own command line does. Return None where drgn itself refuses."""
     import drgn
 
     logging.getLogger("drgn").setLevel(logging.CRITICAL)
@@ -117,13 +119,13 @@ def _opened(guest: Guest, dump: Path) -> Any:
     except Exception:  # noqa: BLE001 (drgn's: of any kind)
         return None
     print(_OPENED, file=sys.stderr, flush=True)
-    with suppress(drgn.MissingDebugInfoError):  # of modules that the dump no longer names
+    with suppress(drgn.MissingDebugInfoError):  # for modules that the dump no longer names
         prog.load_debug_info([str(guest.vmlinux), *map(str, guest.modules)])
     return prog
 
 
 def _run(prog: Any, name: str, words: tuple[str, ...]) -> str:
-    from dmods.render import render
+    from dmods.output.render import render
     from drgnext import launch, session
 
     found = launch.command_for(name, prog)

@@ -1,11 +1,11 @@
-"""Runs every command on one damaged core after the other: paths on stdin; on stdout how often a command was run, and
-what went wrong; a line of JSON each."""
+"""Run every command on one damaged core after the other.
+
+Paths come on stdin. stdout has a line of JSON for each: how often a command ran, and what went wrong.
+"""
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
-import io
 import json
 import resource
 import sys
@@ -16,31 +16,33 @@ from functools import cache
 from itertools import islice
 from typing import Any, Callable, Optional
 
-from dmods import command as commands
-from dmods import doctor, records
-from dmods import heap as heaps
-from dmods.corefile import CoreFile
+from dmods.command import command_names, find_command
+from dmods.commands._records import address_of
+from dmods.commands._walkers import WALKERS
+from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
-from dmods.recordviews import address_of
-from dmods.render import render
-from dmods.walkers import WALKERS
+from dmods.heap.process_heap import find_heap
+from dmods.machine import doctor
+from dmods.records.sources import allocation_records
+from fixtures import answers
 
 MEMORY = 3 << 30  # bytes of address space, the interpreter's and the threads' own included
 SECONDS = 8.0  # CPU, for all commands on one core of a megabyte: the undamaged one takes a tenth of it at most
 
-FORMS = (False, True)  # as JSON
+FORMS = 2  # as text and as JSON
 
 LINES: dict[str, tuple[tuple[str, ...], ...]] = {
     "findleaks": ((), ("-d", "-i", "-v")),
-    "walk": tuple((name,) for name in WALKERS),
+    "walk": (*((name,) for name in WALKERS), ("buf", "--size", "1..100")),
+    "heapcheck": ((), ("-v",)),
     "malloc_stats": ((), ("--glibc",)),
     "whatis": (),
     "allocdby": (("victim",), ("1",)),
     "freedby": (("victim",),),
 }
-# Asked of addresses once the other commands have run.
+# These commands get addresses after the other commands have run.
 OF_ADDRESSES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "whatis": ((),),
+    "whatis": ((), ("--dump", "4096")),
     "bufctl": (("-v", "-H"),),
     "bufctl_audit": ((),),
     "vmem_seg": (("-v",),),
@@ -48,13 +50,13 @@ OF_ADDRESSES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def lines(target: CoreFile) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every command line worth trying. The target is asked for addresses only once the other commands have run."""
+    """Yield every command line worth trying. The target is asked for addresses only after the other commands."""
     for name in _names():
         for words in LINES.get(name, () if name in OF_ADDRESSES else ((),)):
             yield name, words
     for address in addresses(target):
         for name, variants in OF_ADDRESSES.items():
-            if name == "whatis" or records.of(target):
+            if name == "whatis" or allocation_records(target):
                 for words in variants:
                     yield name, (*words, hex(address))
 
@@ -65,40 +67,29 @@ def addresses(target: CoreFile) -> list[int]:
         found += [value for value in thread.registers.values() if 0 <= value < 1 << 64][:20:4]
     mappings = target.mappings()
     found += [mapping.start + mapping.size // 3 for mapping in mappings[:: max(1, len(mappings) // 6)]]
-    heap = heaps.of(target)
+    heap = find_heap(target)
     found += [arena.top for arena in heap.arenas[:3]] + [free.head for free in heap.caches.lists[:3]]
-    recorded = records.of(target)
+    recorded = allocation_records(target)
     for entry in (*islice(recorded.all(), 3), *islice(recorded.log(), 3)):
         found += [address_of(entry), entry.address]
     return [address % (1 << 64) for address in found]
 
 
 @cache
-def _command(name: str) -> tuple[commands.Command, argparse.ArgumentParser]:
-    command = commands.find(name)
-    return command, command.parser()
-
-
-@cache
 def _names() -> list[str]:
-    return [name for name in commands.names() if "kernel" not in _command(name)[0].requires]
+    return [name for name in command_names() if "kernel" not in find_command(name).requires]
 
 
 def run(target: CoreFile, name: str, words: tuple[str, ...]) -> None:
-    """The command as ``dmods NAME core`` runs it, as text and as JSON. Raises UserError and whatever is a defect."""
-    command, parser = _command(name)
-    args = parser.parse_args(list(words))
-    for as_json in FORMS:
-        out, err = io.StringIO(), io.StringIO()
-        render(command.run(target, args), name, target, as_json, out, err)
-        if as_json:
-            made = json.loads(out.getvalue())
-            assert made["command"] == name
-            assert all(isinstance(note, str) and note and "\n" not in note for note in made["notes"])
+    """Run the command as ``dmods NAME core`` does, as text and as JSON. Raises UserError, and whatever is a defect."""
+    answers.text(target, name, *words)
+    made = answers.answer(target, name, *words)
+    assert made["command"] == name
+    assert all(isinstance(note, str) and note and "\n" not in note for note in made["notes"])
 
 
 def judge(core: str, exe: Optional[str]) -> tuple[int, list[dict[str, Any]]]:
-    """How often a command was run on this core (each line as text and as JSON), and what is wrong with dmods."""
+    """Return how often a command ran on this core (each line as text and as JSON), and the defects of dmods."""
     runs = 0
     wrong: list[dict[str, Any]] = []
     try:
@@ -115,7 +106,7 @@ def judge(core: str, exe: Optional[str]) -> tuple[int, list[dict[str, Any]]]:
             line = next(todo, None)
             if line is None:
                 return runs, wrong
-            runs += len(FORMS)
+            runs += FORMS
             run(target, *line)
         except UserError as error:
             wrong += _check_words(line, error)
@@ -144,7 +135,7 @@ def _check_words(line: object, error: UserError) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    # What doctor says of gdb and drgn on this machine is the same for every core: each is started once.
+    # doctor's findings about gdb and drgn are the same for every core: each debugger is started once.
     doctor._output = _once(doctor._output)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     faulthandler.enable()

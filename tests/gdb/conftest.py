@@ -1,16 +1,21 @@
-"""What the gdb tests share: a small program, cores of it, and gdb run from outside as a user runs it."""
+"""Fixtures of the gdb tests: a small program, cores of it, and gdb run from outside as a user runs it."""
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
+
+from fixtures import answers
+from fixtures.answers import user_environment as gdb_environment
+
+__all__ = ("gdb_environment",)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +51,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def waiting(program: Path) -> Iterator[int]:
-    """The program's process id, as it waits in pause()."""
+    """Yield the id of the program's process while it waits in pause()."""
     with subprocess.Popen([program, "wait"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -58,7 +63,7 @@ def waiting(program: Path) -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """core.PID of the waiting program, by gdb's gcore."""
+    """Return core.PID of the waiting program, taken by gdb's gcore."""
     folder = tmp_path_factory.mktemp("core")
     with waiting(program) as pid:
         made = folder / f"core.{pid}"
@@ -66,15 +71,16 @@ def core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"gcore {made}"],
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=answers.HANG,
         )
     return made
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """An empty folder, with the launchers linked into it."""
+    """Return an empty folder with the launchers linked into it."""
     folder = tmp_path / "place"
+    folder.mkdir()
     subprocess.run([ROOT / "scripts" / "link-launchers", folder], check=True, stdout=subprocess.DEVNULL)
     return folder
 
@@ -84,29 +90,23 @@ Gdb = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def gdb(place: Path, tmp_path: Path) -> Gdb:
-    """``gdb("-x", "heapcmds.py", core)`` runs `gdb -batch -x heapcmds.py CORE` in ``place``, without the developer's
-    own init files, and with no terminal."""
+    """Return a function: ``gdb("-x", "heapcmds.py", core)`` runs `gdb -batch -x heapcmds.py CORE` in ``place``.
+
+    It runs without the developer's own init files, and with no terminal.
+    """
     environment = gdb_environment(tmp_path)
 
-    def run(*arguments: object, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["gdb", "-batch", *map(str, arguments)],
-            cwd=place,
-            env={**environment, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+    def run(*arguments: object, timeout: float = answers.HANG, **more: str) -> subprocess.CompletedProcess[str]:
+        return answers.finished("gdb", "-batch", *arguments, cwd=place, env={**environment, **more}, timeout=timeout)
 
     return run
 
 
-def gdb_environment(home: Path) -> dict[str, str]:
-    left_out = ("DEBUGINFOD_URLS", "PYTHONPATH", "PYTHONHOME", "COLUMNS", "LINES")
-    kept = {name: value for name, value in os.environ.items() if name not in left_out}
-    return {**kept, "HOME": str(home), "LC_ALL": "C.UTF-8", "TERM": "dumb"}
+def between_cuts(done: subprocess.CompletedProcess[str]) -> list[Any]:
+    """Return the JSON objects that gdb printed between one `echo {cut}` and the next."""
+    parts = done.stdout.split("{cut}")
+    assert len(parts) > 2, done.stderr
+    return [json.loads(part) for part in parts[1:-1:2]]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""The literal command lines: what gdb has loaded after heapcmds.py has run, and what was said about it."""
+"""The literal command lines: what gdb has loaded after heapcmds.py has run, and what dmods said about it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ SHOW = ("-ex", "python print('PROGRAM', gdb.current_progspace().filename)")
 STACK = ("-ex", "bt -frame-info short-location")
 
 
-def said(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What the pack itself said."""
+def own_lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what dmods itself said."""
     return [line for line in done.stderr.splitlines() if line.startswith("dmods: ")]
+
+
+def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what dmods said, without the line about gdb's own complaint."""
+    return [line for line in own_lines(done) if not line.startswith("dmods: gdb says ")]
 
 
 def loaded(done: subprocess.CompletedProcess[str]) -> str:
@@ -29,7 +34,7 @@ def loaded(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.fixture
 def here(place: Path, core: Path) -> str:
-    """The core's name, in the folder where gdb is run."""
+    """Return the core's name in the folder where gdb is run."""
     shutil.copy(core, place)
     return core.name
 
@@ -44,6 +49,21 @@ def test_a_core_alone_gets_its_program(gdb: Gdb, here: str, program: Path, launc
     (line,) = said(done)
     assert here in line
     assert str(program) in line
+
+
+def test_gdbs_complaint_about_a_core_is_explained(gdb: Gdb, here: str) -> None:
+    """gdb writes its line before it runs any script. The line after it says that it is expected."""
+    lines = gdb("-x", "heapcmds.py", here, *SHOW).stderr.splitlines()
+    complaint = next(number for number, line in enumerate(lines) if "not in executable format" in line)
+    assert lines[complaint + 1].startswith(f"dmods: gdb says that {here} is")
+    assert "expected" in lines[complaint + 1]
+
+
+def test_nothing_is_explained_where_gdb_does_not_complain(gdb: Gdb, here: str, program: Path) -> None:
+    for words in (["-c", here], [program, here], ["-ex", f"core-file {here}"]):
+        done = gdb("-x", "heapcmds.py", *words, *SHOW)
+        assert "executable format" not in done.stderr
+        assert [line for line in own_lines(done) if "gdb says" in line] == []
 
 
 def test_through_two_links_and_another_folder(gdb: Gdb, here: str, program: Path, place: Path) -> None:
@@ -185,7 +205,7 @@ def test_sourced_by_a_command(gdb: Gdb, here: str, program: Path) -> None:
 
 
 def test_from_the_users_init_file(gdb: Gdb, here: str, program: Path, tmp_path: Path) -> None:
-    """There gdb has not looked at its files yet: the first command adopts."""
+    """When gdb reads its init file, it has not looked at its files yet. So the first command adopts."""
     (tmp_path / ".gdbinit").write_text(f"source {ROOT / 'heapcmds.py'}\n")
     done = gdb(here, "-ex", "mdb maps --json", *SHOW, *STACK)
     assert '"command"' in done.stdout
@@ -218,7 +238,7 @@ def test_a_sysroot_is_where_the_program_is_looked_for(gdb: Gdb, here: str, progr
 
 
 def test_an_unset_up_pack_says_what_to_run(here: str, gdb: Gdb, place: Path) -> None:
-    """A clone where scripts/setup was never run: no engine, no .venv."""
+    """scripts/setup was never run in the clone: no engine, no .venv."""
     clone = place / "clone"
     ignore = shutil.ignore_patterns("*.so", "__pycache__")
     for package in ("dmods", "gdbext", "drgnext"):
@@ -230,7 +250,7 @@ def test_an_unset_up_pack_says_what_to_run(here: str, gdb: Gdb, place: Path) -> 
 
 
 def test_installed_by_pip(here: str, gdb: Gdb, place: Path, program: Path) -> None:
-    """In site-packages all packages are neighbours; `dmods gdb` takes gdb's own arguments."""
+    """In site-packages all packages are neighbours. `dmods gdb` takes gdb's own arguments."""
     site = place / "site-packages"
     for package in ("dmods", "gdbext", "drgnext"):
         shutil.copytree(ROOT / package, site / package)

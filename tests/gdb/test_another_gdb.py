@@ -1,55 +1,41 @@
-"""The gdb of Debian 13 (16.3, with a Python of its own: 3.13) gives the answers of this machine's gdb, and of the bare
-core."""
+"""Debian 13's gdb (16.3, with its own Python 3.13) gives the same answers as this machine's gdb and as no gdb."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fixtures import cores, debuggers, userlands
-from tests.gdb.conftest import ROOT, Gdb, gdb_environment, waiting
+from fixtures import answers, cores, debuggers, userlands
+from tests.gdb.conftest import Gdb, between_cuts, gdb_environment, waiting
+
+pytestmark = pytest.mark.thorough("it needs the gdb of Debian 13")
 
 FIND = ("-ex", "echo {cut}", "-ex", "findleaks --json --indirect", "-ex", "echo {cut}")
 
 
 @pytest.fixture
 def other(place: Path, tmp_path: Path) -> Gdb:
-    """As ``gdb``, with trixie's."""
+    """Return the same function as ``gdb``, with trixie's gdb."""
     debugger = debuggers.gdb("trixie")
 
-    def run(*arguments: object, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*debugger.argv, "-batch", *map(str, arguments)],
-            cwd=place,
-            env={**gdb_environment(tmp_path), **debugger.env, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+    def run(*arguments: object, timeout: float = answers.HANG, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = {**gdb_environment(tmp_path), **debugger.env, **more}
+        return answers.finished(*debugger.argv, "-batch", *arguments, cwd=place, env=environment, timeout=timeout)
 
     return run
 
 
 def answer(done: subprocess.CompletedProcess[str]) -> Any:
-    parts = done.stdout.split("{cut}")
-    assert len(parts) == 3, done.stderr
-    return json.loads(parts[1])
+    (found,) = between_cuts(done)
+    return found
 
 
 def bare(core: Path, *arguments: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "dmods", "findleaks", str(core), "--json", "--indirect", *arguments],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return json.loads(done.stdout)
+    return answers.typed("findleaks", core, "--indirect", *arguments)
 
 
 def test_it_is_another_python(other: Gdb, gdb: Gdb) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import dmods.command
+from fixtures.answers import HANG
 from tests.gdb.conftest import Gdb, gdb_environment
 
-# Gives a command another body: the tests' way to make one slow, or defective.
-REPLACE = "python import dmods.command; object.__setattr__(dmods.command.find('maps'), 'run', {})"
+# Gives a command another body, so that a test can make it slow or defective.
+REPLACE = "python import dmods.command; object.__setattr__(dmods.command.find_command('maps'), 'run', {})"
 
 
 @pytest.mark.parametrize("name", ["maps", "mdb maps"])
@@ -30,11 +31,11 @@ def test_both_names(gdb: Gdb, core: Path, name: str) -> None:
 def test_every_command_is_there(gdb: Gdb) -> None:
     done = gdb("-x", "heapcmds.py", "-ex", "help mdb")
     listed = set(re.findall(r"^mdb (\S+) -- .", done.stdout, re.MULTILINE))
-    assert listed == {*dmods.command.names(), "sysbp"}
+    assert listed == {*dmods.command.command_names(), "sysbp"}
 
 
 def test_gdbs_own_commands_stay(gdb: Gdb) -> None:
-    """`whatis` is gdb's: it prints a type."""
+    """`whatis` is gdb's command: it prints a type."""
     done = gdb("-x", "heapcmds.py", "-ex", "whatis 1 + 1")
     assert "type = int" in done.stdout
 
@@ -52,10 +53,10 @@ def test_another_extensions_commands_stay(gdb: Gdb, core: Path, place: Path) -> 
     assert '"command"' in done.stdout
 
 
-HERE = sorted(name for name, side, _module in dmods.command.modules() if side == dmods.command.USERLAND)
+HERE = sorted(name for name, side, _module in dmods.command.command_modules() if side == dmods.command.USERLAND)
 
 
-@pytest.mark.parametrize("name", sorted(set(dmods.command.names()) - set(HERE)))
+@pytest.mark.parametrize("name", sorted(set(dmods.command.command_names()) - set(HERE)))
 def test_commands_for_kernels_say_where_they_run(gdb: Gdb, name: str) -> None:
     assert f"drgn -c vmcore {name}" in gdb("-x", "heapcmds.py", "-ex", f"help mdb {name}").stdout
     assert f"drgn -c vmcore {name}" in gdb("-x", "heapcmds.py", "-ex", f"mdb {name} -v").stderr
@@ -63,7 +64,7 @@ def test_commands_for_kernels_say_where_they_run(gdb: Gdb, name: str) -> None:
 
 @pytest.mark.parametrize("name", HERE)
 def test_help_has_all_that_the_command_declares(gdb: Gdb, name: str) -> None:
-    command = dmods.command.find(name)
+    command = dmods.command.find_command(name)
     text = gdb("-x", "heapcmds.py", "-ex", f"help mdb {name}").stdout
     assert text.lower().startswith(command.summary.lower().rstrip("."))
     assert f"Usage: {name}" in text
@@ -162,7 +163,7 @@ def test_a_defect_keeps_its_traceback(gdb: Gdb, core: Path) -> None:
     ],
 )
 def test_addresses_are_gdb_expressions(gdb: Gdb, core: Path, place: Path, expression: str, gdbs: str) -> None:
-    """A command that prints the address it was given; gdb's own print is the oracle."""
+    """A command prints the address that it was given. gdb's own print is the oracle."""
     (place / "probe.py").write_text(
         "import gdb\n"
         "from dmods.command import Argument, Command\n"
@@ -194,7 +195,7 @@ def test_an_expression_that_gdb_cannot_evaluate(gdb: Gdb, core: Path) -> None:
 
 
 class Terminal:
-    """gdb on a terminal, typed at."""
+    """gdb on a terminal that the test types on."""
 
     def __init__(self, arguments: list[str], cwd: Path, home: Path) -> None:
         self.pid, self.fd = pty.fork()
@@ -205,7 +206,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def until(self, pattern: str, seconds: float = 30) -> str:
+    def until(self, pattern: str, seconds: float = HANG) -> str:
         seen, end = "", time.monotonic() + seconds
         while not re.search(pattern, seen):
             waiting = select.poll()  # select() knows no descriptor above 1023
@@ -223,7 +224,7 @@ class Terminal:
 @pytest.mark.parametrize(
     "body",
     [
-        "lambda t, a: print('START') or __import__('time').sleep(60)",
+        "lambda t, a: print('START') or __import__('time').sleep(3600)",
         "lambda t, a: print('START') or [1 for _ in iter(int, 1)]",
     ],
     ids=["in native code", "in Python"],
@@ -236,10 +237,8 @@ def test_control_c_leaves_gdb_usable(core: Path, place: Path, tmp_path: Path, bo
         gdb.until(r"\(gdb\) $")
         gdb.type("maps\n")
         gdb.until(r"START\r\n")
-        began = time.monotonic()
         gdb.type("\x03")
         assert "Traceback" not in gdb.until(r"Interrupted[^(]*\(gdb\) $")
-        assert time.monotonic() - began < 5
         gdb.type("print 40 + 2\n")
         gdb.until(r"\$1 = 42")
     finally:
@@ -247,7 +246,7 @@ def test_control_c_leaves_gdb_usable(core: Path, place: Path, tmp_path: Path, bo
 
 
 def test_loading_leaves_out_what_no_command_here_needs(gdb: Gdb) -> None:
-    """scripts/bench measures what registering costs; these would be the most of it."""
+    """scripts/bench measures the cost of registering. These imports would be most of it."""
     show = "python import sys; print('LOADED', *sorted(sys.modules))"
     _, _, loaded = gdb("-x", "heapcmds.py", "-ex", show).stdout.partition("LOADED ")
     assert "dmods.commands.findleaks" in loaded.split()

@@ -1,4 +1,4 @@
-"""`findleaks` in gdb, every way in: the program loses one buffer of malloc(1000), which is all that it ever loses."""
+"""`findleaks` in gdb, in every way. The program loses one buffer of malloc(1000), and no other."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.gdb.conftest import ROOT, Gdb, waiting
+from fixtures import answers
+from tests.gdb.conftest import Gdb, waiting
 
 FIND = ("-ex", "echo {cut}", "-ex", "findleaks --json", "-ex", "echo {cut}")
 
 
 def totals(done: subprocess.CompletedProcess[str]) -> list[Any]:
-    """Of each findleaks."""
+    """Return the totals of each findleaks."""
     parts = done.stdout.split("{cut}")[1::2]
     assert parts, done.stderr
     return [json.loads(part)["totals"] for part in parts]
 
 
 def assert_lost(done: subprocess.CompletedProcess[str], *expected: tuple[int, int]) -> None:
-    """(buffers, bytes) of each findleaks."""
+    """Check the (buffers, bytes) of each findleaks."""
     assert [(each["leaked_count"], each["leaked_bytes"]) for each in totals(done)] == list(expected), done.stderr
 
 
@@ -34,11 +35,7 @@ def test_a_core_without_debug_files(gdb: Gdb, core: Path) -> None:
 
 def test_gdb_and_the_bare_core_agree(gdb: Gdb, core: Path) -> None:
     inside = gdb("-x", "heapcmds.py", core, *FIND).stdout.split("{cut}")[1]
-    bare = subprocess.run(
-        ["python3", "-m", "dmods", "findleaks", core, "--json"],
-        cwd=ROOT, env={"PATH": f"{ROOT}/.venv/bin"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert json.loads(inside) == json.loads(bare.stdout)
+    assert json.loads(inside) == answers.typed("findleaks", core)
 
 
 def test_attached(gdb: Gdb, program: Path) -> None:
@@ -56,7 +53,7 @@ def test_on_a_remote_stub(gdb: Gdb, program: Path) -> None:
 
 
 def test_it_looks_again_when_the_process_has_moved(gdb: Gdb, program: Path) -> None:
-    """malloc(50) gives 56 bytes on every glibc of 64 bits (MALLOC_ALIGNMENT 16, one word of overhead)."""
+    """malloc(50) gives 56 bytes on every 64-bit glibc (MALLOC_ALIGNMENT 16, one word of overhead)."""
     lose = ("-ex", "call ((void *(*)(unsigned long)) malloc)(50)")
     done = gdb("-x", "heapcmds.py", program, "-ex", "sysbp _exit", "-ex", "run", *FIND, *lose, *FIND, *FIND)
     assert_lost(done, (1, 1000), (2, 1056), (2, 1056))

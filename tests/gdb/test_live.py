@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.gdb.conftest import Gdb, waiting
+from tests.gdb.conftest import Gdb, between_cuts, waiting
 
 JSON = ("-ex", "echo {cut}", "-ex", "mdb maps --json", "-ex", "echo {cut}")
 STATE = "python import gdbext.session as s; t = s.current_target(); print('STATE', id(t), hash(t.state()))"
 
 
 def answer(done: subprocess.CompletedProcess[str]) -> Any:
-    assert "{cut}{" in done.stdout, done.stderr
-    return json.loads(done.stdout.split("{cut}")[1])
+    return between_cuts(done)[0]
 
 
 def states(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
@@ -95,7 +93,7 @@ def test_run_again_is_another_target(gdb: Gdb, program: Path) -> None:
 
 
 def test_the_selected_inferior_counts(gdb: Gdb, program: Path, core: Path) -> None:
-    """Inferior 1 is a core, inferior 2 a process, inferior 3 nothing."""
+    """Inferior 1 is a core, inferior 2 a process, and inferior 3 is empty."""
     with waiting(program) as pid:
         commands = [
             STATE,

@@ -1,10 +1,10 @@
-"""Kernel guests that crashed in every way, what the commands say of each, and what others say: the guest itself, its
-console, and the symbol tables as nm and addr2line read them."""
+"""Kernel guests that crashed in every way, what the commands say of each, and what independent witnesses say.
+
+The witnesses are the guest itself, its console, and the symbol tables as nm and addr2line read them.
+"""
 
 from __future__ import annotations
 
-import io
-import json
 import re
 import subprocess
 from bisect import bisect_right
@@ -16,37 +16,36 @@ from typing import Any, Optional
 
 from elftools.elf.elffile import ELFFile
 
-from dmods import command
-from dmods.render import render
-from drgnext.kernel.target import Kernel
-from fixtures import kernel
+from dmods.command import KERNEL
+from drgnext.kernel.dump.target import Kernel
+from fixtures import answers, kernel
 from fixtures.kernel import Guest, packages
 
-#: Kernels that are not of a cloud, where these are tested.
+#: Kernels of another flavour than cloud, where these are tested.
 OTHERS = [name for name in packages.TESTED if packages.KERNELS[name].flavour != "cloud"]
 
-#: (release, crash) of all tests of where a kernel trapped.
+#: (release, crash) of all tests of the place where a kernel trapped.
 DEATHS = [
     *(("6.1", crash) for crash in kernel.CRASHES),
     *(("6.12", crash) for crash in kernel.CRASHES),
-    # The others died as they should in 7.2, too; each takes eight seconds here.
+    # The others also died as they should in 7.2. Each takes eight seconds here.
     *(("sid", crash) for crash in ("sysrq", "softirq", "jump")),
-    # There an NMI on both CPUs ends in a panic that does not end.
+    # In these kernels an NMI on both CPUs ends in a panic that does not end.
     *(("5.10", crash) for crash in ("sysrq", "softirq", "jump")),
-    # PREEMPT_RT has threads for what others do in interrupts.
+    # PREEMPT_RT has threads for work that others do in interrupts.
     *((release, crash) for release in OTHERS for crash in ("sysrq", "null", "jump", "bug")),
 ]
 
 
 @dataclass(frozen=True)
 class Trap:
-    """Where the guest says that it trapped (a name of its truth), and what kind of trap that was."""
+    """The place where the guest says that it trapped (a name of its truth), and the kind of trap."""
 
     at: str
     kind: str
 
 
-#: Innermost first, before the system call that they all happened in. None: a place outside our module.
+#: Innermost first, inside the system call that they all happened in. None: a place outside the guest's module.
 TRAPS: dict[str, list[Optional[Trap]]] = {
     "sysrq": [],
     "null": [Trap("null", "page fault")],
@@ -59,7 +58,7 @@ TRAPS: dict[str, list[Optional[Trap]]] = {
 
 
 def open_program(guest: Guest, modules: bool = True, dump: Optional[Path] = None) -> Any:
-    """drgn's program of the guest (of its vmcore, or another dump of it), as drgn's own command line makes it."""
+    """Return drgn's program of the guest's vmcore, or of another dump of it, opened as drgn's own command line does."""
     import drgn
 
     prog = drgn.Program()
@@ -70,19 +69,13 @@ def open_program(guest: Guest, modules: bool = True, dump: Optional[Path] = None
 
 
 def ask(target: Kernel, name: str, *arguments: str) -> dict[str, Any]:
-    """What ``name ARGUMENTS --json`` says."""
-    found = command.find(name, command.KERNEL)
-    args = found.parser().parse_args([*arguments, "--json"])
-    out = io.StringIO()
-    render(found.run(target, args), name, target, True, out, io.StringIO())
-    answer = json.loads(out.getvalue())
-    assert isinstance(answer, dict)
-    return answer
+    """Return what ``name ARGUMENTS --json`` prints."""
+    return answers.answer(target, name, *arguments, side=KERNEL)
 
 
 @dataclass(frozen=True)
 class Death:
-    """A guest and all that was said of it. Nothing of drgn is kept: that takes 300 MB each."""
+    """A guest and all that was said of it. No object of drgn is kept: that would take 300 MB each."""
 
     guest: Guest
     panicinfo: dict[str, Any]
@@ -94,12 +87,15 @@ class Death:
 
     @property
     def frames(self) -> list[dict[str, Any]]:
-        """Of init."""
-        return rows_of(self.init)
+        """Return init's frames."""
+        return frames_of(self.init)
 
     @property
     def panicked(self) -> int:
-        """The pid of the task that panicked, by the console: an NMI hits all CPUs, and any may be the first."""
+        """Return the pid of the task that panicked, by the console.
+
+        An NMI hits all CPUs, and any of them may be the first.
+        """
         found = re.search(r"CPU: \d+ (?:UID: 0 )?PID: (\d+) Comm:", self.guest.console)
         assert found is not None
         return int(found[1])
@@ -114,12 +110,10 @@ class Death:
         return self.guest.truth[f"at_{name}"]
 
 
-def rows_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of an answer's only table."""
-    (table,) = answer["tables"]
-    rows = table["rows"]
-    assert isinstance(rows, list)
-    return rows
+def frames_of(answer: dict[str, Any], number: int = 0) -> list[dict[str, Any]]:
+    """Return the frames in a record of an answer's first table, with None or "" for what JSON leaves out."""
+    row = answer["tables"][0]["rows"][number]
+    return [{"note": "", "source": None, "pt_regs": None, **frame} for frame in row["stack"]]
 
 
 @cache
@@ -139,7 +133,7 @@ def _plain(prog: Any) -> dict[int, list[int]]:
     for task in for_each_task(prog):
         try:
             trace = prog.stack_trace(task)
-        except (ValueError, LookupError):  # no registers of its CPU
+        except (ValueError, LookupError):  # the dump has no registers of its CPU
             continue
         found[int(task.pid)] = [frame.pc for frame in trace if not frame.is_inline]
     return found
@@ -159,7 +153,7 @@ class Table:
         self.addresses = [address for address, _size, _name in found]
 
     def at(self, address: int) -> set[str]:
-        """All names of what holds the address: the nearest below, and those whose size reaches so far."""
+        """Return all names of the function at the address: the nearest below, and those whose size reaches so far."""
         last = bisect_right(self.addresses, address)
         nearest = self.addresses[last - 1]
         around = self.symbols[max(0, last - 20) : last]
@@ -175,7 +169,7 @@ def symbols(path: str) -> Table:
 
 
 def addr2line(path: str, address: int, section: str = "") -> tuple[str, int]:
-    """(function, line) as binutils see them: ``address`` is the file's own."""
+    """Return (function, line) as binutils sees them. ``address`` is the file's own."""
     where = ["-j", section] if section else []
     done = subprocess.run(
         ["addr2line", "-f", "-e", path, *where, hex(address)], capture_output=True, text=True, check=True
@@ -187,7 +181,7 @@ def addr2line(path: str, address: int, section: str = "") -> tuple[str, int]:
 
 @cache
 def in_module(path: str, variable: str) -> tuple[str, int]:
-    """The section, and the offset in it, of what a variable of a module's .data points to: its relocation says so."""
+    """Return the section, and the offset in it, that a variable of a module's .data points to, by its relocation."""
     with open(path, "rb") as file:
         elf = ELFFile(file)
         (symbol,) = elf.get_section_by_name(".symtab").get_symbol_by_name(variable)
@@ -198,8 +192,10 @@ def in_module(path: str, variable: str) -> tuple[str, int]:
 
 
 def call_trace(console: str, after: str) -> list[str]:
-    """The kernel's own trace on its console, from the line that holds ``after`` to the end of the task's stack:
-    function+offset, without those it was not sure of."""
+    """Return function+offset of the kernel's own trace on its console, without frames that it was not sure of.
+
+    The trace goes from the line that holds ``after`` to the end of the task's stack.
+    """
     lines = [re.sub(r"^\[ *\d+\.\d+\](\[ *[CT]\d+\])? ?", "", line) for line in console.splitlines()]
     start = next(n for n, line in enumerate(lines) if after in line)
     end = next(n for n, line in enumerate(lines[start:], start) if re.match(r"^ *</TASK>|^RIP: 0033|^Kernel Off", line))
@@ -208,5 +204,5 @@ def call_trace(console: str, after: str) -> list[str]:
 
 
 def names(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """function+offset of each frame, without its module."""
-    return [row["where"].rpartition("`")[2] for row in rows]
+    """Return function+offset of each frame, without its module."""
+    return [row["name"].rpartition("`")[2] for row in rows]

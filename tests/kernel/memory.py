@@ -1,4 +1,4 @@
-"""Guests' page arrays for tests: opened once, and dumps with some of their bytes changed."""
+"""Guests' page arrays for tests. They are opened once; tests change some bytes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Optional
 import drgn
 
 from dmods._engine import Memmap, Physical
-from drgnext.kernel import memory
-from drgnext.kernel.memmap import PageArray
-from drgnext.kernel.target import Kernel
+from drgnext.kernel.dump import image as memory
+from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.pages.memmap import PageArray
 from fixtures import kernel
 from fixtures.kernel import packages
 
@@ -40,7 +40,7 @@ def words(path: Path) -> array[int]:
 
 
 class Changed:
-    """A guest's page array as another dump would have it: bytes replaced or missing, by physical address."""
+    """A guest's page array with bytes replaced or missing, by physical address, as in another dump."""
 
     def __init__(self, release: str) -> None:
         self.guest, self.array = opened(release)
@@ -51,7 +51,7 @@ class Changed:
         self.missing: set[int] = set()  # page frames
 
     def page(self, pfn: int) -> int:
-        """Physical address of its struct page."""
+        """Return the physical address of the page's struct page."""
         layout = self.array.layout
         found = self.array._memmap.translate(layout["base"] + pfn * layout["size"])
         assert found is not None
@@ -76,7 +76,7 @@ class Changed:
         return bytes(data)
 
     def classify(self) -> tuple[Any, bytes]:
-        """(the engine's counts, a byte for each page of ``array.ranges``)."""
+        """Return the engine's counts, and a byte for each page of ``array.ranges``."""
         array = self.array
         memmap = Memmap(Physical.through(self.read), array._tables, array.layout)
         counts, numbers = memmap.classify(list(array.ranges), 10_000, True)

@@ -1,5 +1,7 @@
-"""AArch64: where its guests trapped, and their stacks, by what the guest knows of itself and what its kernel printed.
-(memstat there: test_memstat_truth.py.)"""
+"""AArch64: the places where guests trapped, and their stacks, compared with what guest and kernel say.
+
+test_memstat_truth.py tests memstat there.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ import pytest
 
 from tests.kernel.crashed import Death, died
 
+pytestmark = pytest.mark.thorough("it needs the kernel of AArch64")
+
 RELEASE = "6.1-arm64"
-#: What each dies of, as the kernel's message begins.
+#: The cause of each death, as the kernel's message begins.
 CAUSES = {
     "null": "Unable to handle kernel NULL pointer dereference at virtual address 0000000000000028",
     "softirq": "Unable to handle kernel NULL pointer dereference at virtual address 0000000000000028",
@@ -26,7 +30,7 @@ def death(request: pytest.FixtureRequest) -> Death:
 
 
 def printed(death: Death) -> list[str]:
-    """function+offset of the kernel's own trace, the trapping instruction first."""
+    """Return function+offset of the kernel's own trace, the trapping instruction first."""
     lines = [re.sub(r"^\[ *\d+\.\d+\] ?", "", line) for line in death.guest.console.splitlines()]
     start = next(n for n, line in enumerate(lines) if line == "Call trace:") + 1
     end = next(n for n, line in enumerate(lines[start:], start) if line.startswith("Code:"))
@@ -55,14 +59,14 @@ def test_the_registers_are_those_the_kernel_printed(death: Death) -> None:
 
 
 def test_the_frames_are_those_that_the_kernel_printed(death: Death) -> None:
-    """It leaves out what only the link register tells; we say that such a frame is a guess."""
+    """The kernel leaves out frames that only the link register shows. dmods marks such a frame as a guess."""
     trap = next(n for n, row in enumerate(death.frames) if "trapped" in row["note"])
     sure = [row for row in death.frames[trap:] if "guess" not in row["note"] and "jumped to" not in row["note"]]
-    assert [row["where"].rpartition("`")[2] for row in sure] == printed(death)
+    assert [row["name"].rpartition("`")[2] for row in sure] == printed(death)
 
 
 def test_the_interrupted_function_is_a_frame() -> None:
-    """The timer ran on the interrupts' own stack: the walk goes on to the stack that was interrupted."""
+    """The timer ran on the interrupts' own stack. The walk goes on to the stack that was interrupted."""
     death = died(RELEASE, "softirq")
     (row,) = (row for row in death.frames if "interrupted by" in row["note"])
     assert int(row["pc"], 16) == death.at("softirq_spin")

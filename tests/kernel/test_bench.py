@@ -1,4 +1,4 @@
-"""scripts/bench memstat: every step says what the engine says, and each is faster than a page at a time."""
+"""scripts/bench memstat: every step agrees with the engine, and each is faster than a page at a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from fixtures.bench import memstat
 
 
+@pytest.mark.thorough("it measures for a minute")
 def test_the_steps_agree(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its exit status is 1 when a step's kinds differ from the engine's, page by page."""
+    """The exit status is 1 when a step's kinds differ from the engine's, page by page."""
     assert memstat.main(["--quick", "--sample", "2000", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["failures"] == []

@@ -1,5 +1,4 @@
-"""Stacks without unwind tables, and stacks, lists and logs that somebody wrote over: notes, and the rest of the
-answer."""
+"""Stacks without unwind tables, and stacks, lists and logs that were overwritten: notes, and the rest of the answer."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ from typing import Any
 import pytest
 
 from dmods.errors import UsageError
-from drgnext.kernel import threads
-from drgnext.kernel.stacks import Stack
-from drgnext.kernel.target import Kernel
-from drgnext.kernel.tasks import Task
-from drgnext.kernel.threads import Threads
+from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.stacks import threads
+from drgnext.kernel.stacks.frames import Stack
+from drgnext.kernel.stacks.tasks import Task
+from drgnext.kernel.stacks.threads import Threads
 from fixtures import kernel
-from tests.kernel.crashed import DEATHS, TRAPS, ask, open_program
+from tests.kernel.crashed import DEATHS, TRAPS, ask, frames_of, open_program
 
 PAGE = 4096
 WITHOUT_TABLES = [("6.1", "null"), ("6.1", "softirq"), ("6.1", "hardirq"), ("6.1", "jump"), ("6.12", "bug")]
@@ -31,13 +30,13 @@ class Dump:
         self.prog = open_program(self.guest)
 
     def put(self, address: int, data: bytes) -> None:
-        """Writes over kernel memory, as the program sees it."""
+        """Write over kernel memory, as the program sees it."""
         self.prog.add_memory_segment(
             address, len(data), lambda at, size, _offset, _physical: data[at - address : at - address + size]
         )
 
     def lose(self, address: int, size: int) -> None:
-        """As if the dump had never had it."""
+        """Remove memory from the dump."""
         import drgn
 
         def missing(at: int, _size: int, _offset: int, _physical: bool) -> bytes:
@@ -50,7 +49,7 @@ class Dump:
         return Kernel(self.prog)
 
     def init(self) -> tuple[Threads, Task, Stack]:
-        known = threads.of(self.kernel)
+        known = threads.kernel_threads(self.kernel)
         (task,) = known.tasks.find("1")
         return known, task, known.stack(task)
 
@@ -68,7 +67,7 @@ def without_tables(known: Threads, task: Task) -> Stack:
 
 @pytest.mark.parametrize(("release", "crash"), WITHOUT_TABLES)
 def test_without_unwind_tables_every_trap_is_found(release: str, crash: str) -> None:
-    """Only the CPU's registers, and the words of the stacks: pt_regs are found, and say so."""
+    """Only the CPU's registers and the words of the stacks are used. pt_regs are found and marked as such."""
     dump = Dump(release, crash)
     known, task, whole = dump.init()
     bare = without_tables(known, task)
@@ -81,14 +80,14 @@ def test_without_unwind_tables_every_trap_is_found(release: str, crash: str) -> 
             assert frame.pc == (0 if trap.at == "jump" else dump.guest.truth[f"at_{trap.at}"])
     assert bare.end == "user"
     assert bare.user == whole.user
-    # Nothing else than what the whole walk knows.
+    # Only frames that the whole walk knows may appear.
     assert {frame.pc for frame in bare.frames} <= {frame.pc for frame in whole.frames}
 
 
 def test_a_walk_that_stops_short_goes_on_from_the_next_pt_regs(dump: Dump) -> None:
     known, _task, whole = dump.init()
     at = next(n for n, frame in enumerate(whole.frames) if frame.trap is not None)
-    # The return address of panic's caller, in the middle of what leads to the trap, is written over.
+    # The return address of panic's caller is overwritten. It lies in the middle of the way to the trap.
     hole = whole.frames[2]
     assert hole.pc == known.memory.word(hole.sp - 8)
     dump.put(hole.sp - 8, struct.pack("<Q", 0x4141414141414141))
@@ -102,20 +101,22 @@ def test_a_walk_that_stops_short_goes_on_from_the_next_pt_regs(dump: Dump) -> No
 
 
 def with_a_gap(least: int) -> tuple[Dump, int]:
-    """A dump, and the stack pointer of a frame so large that nobody wrote ``least`` bytes of it: most often the frame
-    of do_syscall_64(), up to 1 KB, as the kernel drew by lot (add_random_kstack_offset)."""
+    """Return a dump, and the stack pointer of a frame with at least ``least`` bytes that were never written.
+
+    Most often it is the frame of do_syscall_64(), up to 1 KB (add_random_kstack_offset).
+    """
     for release, crash in DEATHS:
         dump = Dump(release, crash)
         _known, _task, whole = dump.init()
         trapped = any(frame.trap is not None for frame in whole.frames)
         for low, high in zip(whole.frames, whole.frames[1:]):
-            if trapped and least < high.sp - low.sp < PAGE:  # what is farther off is another stack
+            if trapped and least < high.sp - low.sp < PAGE:  # a greater distance is another stack
                 return dump, low.sp
     raise AssertionError(f"no frame of any dump has {least} bytes")
 
 
 def test_registers_in_a_part_of_a_frame_that_nobody_wrote_are_left_over() -> None:
-    """Of an earlier interrupt."""
+    """They are of an earlier interrupt."""
     dump, gap = with_a_gap(168 + 2 * 64)
     known, task, whole = dump.init()
     size = known.machine.size
@@ -141,7 +142,7 @@ def test_a_return_address_that_follows_no_call_is_marked(dump: Dump) -> None:
     frame = whole.frames[2]
     inside = next(pc for pc in range(frame.pc, frame.pc + 64) if not known.code.after_call(pc) and pc != frame.pc)
     dump.put(frame.sp - 8, struct.pack("<Q", inside))
-    rows = ask(dump.kernel, "findstack")["tables"][0]["rows"]
+    rows = frames_of(ask(dump.kernel, "findstack"))
     assert int(rows[2]["pc"], 16) == inside
     assert "no call ends at this return address" in rows[2]["note"]
     assert not any("guess" in row["note"] for row in rows[:2])
@@ -155,11 +156,11 @@ def test_saved_registers_that_are_none_are_not_shown(dump: Dump) -> None:
     dump.put(trap.address, b"\x41" * 168)
     found = dump.init()[2]
     assert [frame.pc for frame in found.frames] == [frame.pc for frame in whole.frames[:at]]
-    assert found.user == whole.user  # the next that are right
+    assert found.user == whole.user  # the next registers that are right
 
 
 def words_of(seed: int, size: int, start: int) -> bytes:
-    """Nothing in particular, or what looks as if it belonged here."""
+    """Return random words, or words that look as if they belonged on the stack."""
     random.seed(seed)
     kinds: list[Any] = [
         lambda: random.getrandbits(64),
@@ -175,19 +176,19 @@ def test_garbage_on_the_stack_costs_that_stack_alone(dump: Dump, seed: int) -> N
     known, task, whole = dump.init()
     kthreadd = known.stack(known.tasks.find("2")[0])
     dump.put(task.stack, words_of(seed, known.stack_size, task.stack))
-    started = time.monotonic()
+    started = time.process_time()
     known, task, found = dump.init()
     assert found.frames[0].pc == whole.frames[0].pc  # the CPU's own registers
     assert len(found.frames) <= 256
     assert [frame.pc for frame in known.stack(known.tasks.find("2")[0]).frames] == [f.pc for f in kthreadd.frames]
     for name in ("panicinfo", "findstack", "trapframe", "stacks"):
         assert ask(dump.kernel, name)["tables"]
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_a_stack_that_leads_to_itself_ends(dump: Dump) -> None:
     _known, _task, whole = dump.init()
-    # Every return address again and again: each frame's caller is the frame itself.
+    # Each frame's return address leads to the frame itself.
     for frame, outer in zip(whole.frames[1:4], whole.frames[2:5]):
         dump.put(outer.sp - 8, struct.pack("<Q", frame.pc))
     found = dump.init()[2]
@@ -203,12 +204,12 @@ def test_a_stack_that_is_not_in_the_dump(dump: Dump) -> None:
     assert answer["totals"]["end"] == "what the unwind tables ask for is not in the dump"
     record = ask(dump.kernel, "panicinfo")["tables"][0]["rows"][0]
     assert record["message"].startswith("BUG: kernel NULL pointer dereference")
-    # The log still says where it was.
+    # The log still says where the panic was.
     assert record["logged_pc"].startswith("guest_crash_null+")
 
 
 def test_half_a_stack_that_is_not_in_the_dump(dump: Dump) -> None:
-    """The page of the trap is there, those of the panic are not."""
+    """The page of the trap is in the dump, those of the panic are not."""
     _known, task, whole = dump.init()
     trap = next(frame.trap for frame in whole.frames if frame.trap is not None)
     dump.lose(task.stack, (trap.address & ~0xFFF) - task.stack)
@@ -241,7 +242,7 @@ def test_a_task_list_that_leads_nowhere(dump: Dump) -> None:
 
 
 def test_unwind_tables_that_are_garbage(dump: Dump) -> None:
-    """Every frame that is still shown is one that the stack really has, or marked."""
+    """Every frame that is still shown is one that the stack really has, or is marked."""
     known, _task, whole = dump.init()
     table = known.code.texts[0].table or next(text.table for text in known.code.texts if text.table)
     random.seed(1)
@@ -261,12 +262,12 @@ def test_a_log_whose_counters_lie(dump: Dump) -> None:
     assert any("log is damaged" in note for note in answer["notes"])
     record = answer["tables"][0]["rows"][0]
     assert int(record["pc"], 16) == dump.guest.truth["at_null"]
-    # Without the log, the instruction and its registers say what it could not touch.
+    # Without the log, the instruction and its registers show the address that it could not access.
     assert int(record["address"], 16) == dump.guest.truth["fault_address"]
 
 
 def test_a_kernel_that_has_not_panicked() -> None:
-    """As a dump of a running guest looks: nobody took panic_cpu, and the log says nothing."""
+    """A dump of a running guest looks so: panic_cpu is not taken, and the log has no panic."""
     dump = Dump("6.1", "sysrq")
     dump.put(int(dump.prog["panic_cpu"].counter.address_of_()), struct.pack("<i", -1))
     ring = dump.prog["prb"].desc_ring
@@ -293,5 +294,5 @@ def test_a_module_without_its_file_is_named_by_the_kernels_own_table(without_mod
     record = ask(without_modules, "panicinfo")["tables"][0]["rows"][0]
     assert record["where"].startswith("dmods_guest`guest_crash_null+0x")
     assert "source" not in record
-    frames = ask(without_modules, "findstack")["tables"][0]["rows"]
-    assert [row["where"] for row in frames if "`" in row["where"]][1].startswith("dmods_guest`guest_write+")
+    frames = frames_of(ask(without_modules, "findstack"))
+    assert [row["name"] for row in frames if "`" in row["name"]][1].startswith("dmods_guest`guest_write+")

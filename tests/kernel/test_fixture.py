@@ -1,4 +1,4 @@
-"""The kernel guests are what they say: they died of what they were told to, and hold what they know of."""
+"""The kernel guests are as described: they died of the given cause, and hold the memory that they know of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drgn.helpers.linux.pid import for_each_task
 from fixtures import kernel
 from fixtures.kernel import packages
 
-#: What the console says of each crash, and the function of guest/dmods_guest.c whose instruction trapped.
+#: The console's message for each crash, and the function of guest/dmods_guest.c whose instruction trapped.
 REASONS = {
     "sysrq": ("Kernel panic - not syncing: sysrq triggered crash", None),
     "null": ("BUG: kernel NULL pointer dereference, address: 0000000000000028", "guest_crash_null"),
@@ -30,7 +30,7 @@ DIRTY, LRU, BUDDY, MMAP, ANON, SWAPBACKED, TAIL, HUGE, UNEVICTABLE, KSM, THP = (
 )
 KINDS = DIRTY | LRU | BUDDY | MMAP | ANON | SWAPBACKED | HUGE | UNEVICTABLE | KSM | THP
 
-#: What the kernel says of the pages of each kind that the guest knows.
+#: The kernel's flags for the pages of each kind that the guest knows.
 KNOWN = {
     "anon": LRU | MMAP | ANON | SWAPBACKED,
     "thp": LRU | MMAP | ANON | SWAPBACKED | THP,
@@ -69,7 +69,7 @@ def test_it_died_as_told(release: str, crash: str) -> None:
             at = guest.truth[f"at_{crash}"]
             symbol = program.symbol(at)
             assert symbol.name == function
-            # An NMI comes at a jump to itself, so its address is exact too.
+            # The NMI comes at a jump to itself, so its address is exact as well.
             assert at - symbol.address == int(trapped.group(2), 16)
 
 

@@ -1,14 +1,14 @@
-"""What is the first cause, by logs of real kernels (shortened)."""
+"""The first cause of death, from logs of real kernels (shortened)."""
 
 from __future__ import annotations
 
-from drgnext.kernel.klog import Record, Told, told
+from drgnext.kernel.crash.klog import PanicLog, Record, read_panic_log
 
 
-def log(*lines: str) -> Told:
-    """Lines with a time before them: "8.1 text"."""
+def log(*lines: str) -> PanicLog:
+    """Return a log with these lines, each with a time before it: "8.1 text"."""
     split = (line.split(" ", 1) for line in lines)
-    return told([Record(float(time), text) for time, text in split])
+    return read_panic_log([Record(float(time), text) for time, text in split])
 
 
 OOPS = (
@@ -100,15 +100,15 @@ def test_lockups_stalls_and_warnings() -> None:
     for first, last in cases:
         found = log("1.0 something", f"500.0 {first}", "500.1 more", f"500.2 Kernel panic - not syncing: {last}")
         assert (found.message, found.panic) == (first, last)
-    # Not the cause of what came later and for another reason.
+    # This is not the cause of the later death, which has another reason.
     later = log(f"500.0 {cases[0][0]}", "900.0 Kernel panic - not syncing: sysrq triggered crash")
     assert later.message == "sysrq triggered crash"
 
 
 def test_no_panic() -> None:
-    assert log("1.0 Linux version 6.1") == Told(None, None, (), (), None, None)
-    assert log() == Told(None, None, (), (), None, None)
-    # Dumped while it was printing.
+    assert log("1.0 Linux version 6.1") == PanicLog(None, None, (), (), None, None)
+    assert log() == PanicLog(None, None, (), (), None, None)
+    # The kernel was dumped while it was printing.
     assert log(*OOPS[:3]).message == OOPS[0][4:]
     survived = log(*OOPS)
     assert survived.message is None

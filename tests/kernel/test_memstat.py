@@ -1,4 +1,4 @@
-"""memstat against what the guest's kernel said of each of its pages as it panicked."""
+"""memstat, compared with what the guest's kernel said of each of its pages during the panic."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ import pytest
 from dmods._engine import PAGE_KINDS
 from dmods.errors import UserError
 from drgnext.commands import memstat
-from drgnext.kernel import ranges
-from drgnext.kernel.kinds import BUCKETS, KINDS, buckets
-from drgnext.kernel.memmap import PageArray
+from drgnext.kernel.pages.frame_ranges import present_pages
+from drgnext.kernel.pages.kinds import BUCKETS, KINDS, buckets
+from drgnext.kernel.pages.memmap import PageArray
 from fixtures import _cache, kernel
+from fixtures.answers import HANG
 from fixtures.kernel import compress
 from tests.kernel.memory import RELEASES, Changed, open_kernel, opened, words
 
@@ -44,7 +45,7 @@ BITS = {
     "RESERVED": 32,
 }
 
-# What the kernel's flags cannot tell apart: "rest" is whatever has none of them.
+# Kinds that the kernel's flags cannot tell apart. "rest" is a page without any flag.
 TOLD = {
     "hugetlb_free": "hugetlb",
     "block_device": "file",
@@ -53,7 +54,10 @@ TOLD = {
 
 
 def told(flags: int, ksm: bool) -> str:
-    """The kind that /proc/kpageflags tells. Without ``ksm``: every anonymous page carries KPF_KSM (6.10 to 7.0)."""
+    """Return the kind that /proc/kpageflags shows.
+
+    Without ``ksm``, every anonymous page carries KPF_KSM (6.10 to 7.0).
+    """
     has = {name for name, bit in BITS.items() if flags >> bit & 1}
     for name, kind in (
         ("RESERVED", "reserved"),
@@ -85,13 +89,13 @@ def test_every_page_is_what_the_kernel_said(release: str) -> None:
     for pfn, kind in array.classify():
         total += 1
         said = names[flags[pfn]]
-        if kind == "exec":  # the kernel's flags do not know: below
+        if kind == "exec":  # the kernel's flags do not show this: see below
             assert said in ("file", "cachelist")
         elif kind == "ksm" and release.startswith("6.12"):
             assert said == "anon"
         elif TOLD.get(kind, kind) != said:
             differ[kind, said] += 1
-    assert total == ranges.present(array._prog) > 60_000
+    assert total == present_pages(array._prog) > 60_000
     assert sum(differ.values()) <= total / 1000, differ
 
 
@@ -125,7 +129,7 @@ def test_the_pages_that_the_guest_knows(release: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_the_guest_counted_itself(release: str) -> None:
-    """/proc/meminfo and /proc/zoneinfo were read a moment before: within a hundredth, or a few pages."""
+    """/proc/meminfo and /proc/zoneinfo were read just before: they agree within a hundredth, or a few pages."""
     guest, array = opened(release)
     counted = array.count()
     kinds = counted.kinds
@@ -228,13 +232,13 @@ def test_the_command_as_typed() -> None:
 
 
 def summary(text: str) -> dict[str, int]:
-    """Pages of each line of a `kmem -i`."""
+    """Return the pages of each line of a `kmem -i`."""
     return {name.strip(): int(pages) for name, pages in re.findall(r"^ *([A-Z ]+?) +(\d+) +[\d.]+ ?[KMG]B", text, re.M)}
 
 
 def agrees_with(theirs: dict[str, int], array: PageArray) -> None:
     kinds = array.count().kinds
-    # Counters lag behind by what each CPU has not added yet.
+    # Counters lag behind by the part that each CPU has not added yet.
     assert kinds["free"] == pytest.approx(theirs["FREE"], abs=64)
     cached = sum(kinds[kind] for kind in ("shmem", "exec", "file", "block_device", "cachelist", "swapcache"))
     assert cached == pytest.approx(theirs["CACHED"] + theirs["BUFFERS"], abs=64)
@@ -244,21 +248,22 @@ def agrees_with(theirs: dict[str, int], array: PageArray) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_drgns_own_summary_agrees(release: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It shows the kernel's own counters, not pages: two ways to one figure."""
+    """drgn shows the kernel's own counters, not pages: two ways to one figure."""
     from drgn.commands import run_command
 
     _guest, array = opened(release)
     run_command(array._prog, "crash kmem -i")
     theirs = summary(capsys.readouterr().out)
     agrees_with(theirs, array)
-    # The counter of slab pages has kmalloc's large allocations in it, which are no slabs.
+    # The counter of slab pages includes kmalloc's large allocations, which are not slabs.
     assert 0.8 * theirs["SLAB"] < array.count().kinds["slab"] <= theirs["SLAB"]
 
 
+@pytest.mark.thorough("crash(8) is slow")
 def test_crash_agrees_where_it_is_right() -> None:
     guest, array = opened("6.1")
     command = ["crash", "-s", str(guest.vmlinux), str(guest.vmcore)]
-    answer = subprocess.run(command, input="kmem -i\n", capture_output=True, text=True, check=False, timeout=300)
+    answer = subprocess.run(command, input="kmem -i\n", capture_output=True, text=True, check=False, timeout=HANG)
     theirs = summary(answer.stdout)
     agrees_with(theirs, array)
     # crash 8.0.2 counts too few slab pages on 6.1; the guest's flags say that memstat's count is right.
@@ -278,8 +283,10 @@ def kind_at(changed: Changed, numbers: bytes, pfn: int) -> str:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_zfs_file_data(release: str) -> None:
-    """OpenZFS (module/os/linux/zfs/abd_os.c) sets PG_private and a number of its own; no guest runs it, so a page is
-    marked as it would be."""
+    """OpenZFS (module/os/linux/zfs/abd_os.c) sets PG_private and a number of its own.
+
+    No guest runs it, so a page is marked.
+    """
     changed = Changed(release)
     frames = list(words(changed.guest.oracle / "known.vmalloc"))[:5]
     layout = changed.array.layout
@@ -304,7 +311,7 @@ def test_what_is_garbled_or_missing_is_counted() -> None:
     garbled, lost, tail = anonymous[:7], clean[0], anonymous[10]
     for pfn in garbled:
         changed.put(changed.page(pfn) + layout["mapping"], 0x1234567890ABCDEF)
-    # A mapping that points nowhere; a tail whose head lies beyond it; a free block as large as the address space.
+    # A mapping that points nowhere, a tail whose head lies beyond it, a free block as large as the address space.
     changed.put(changed.page(lost) + layout["mapping"], 0xFFFF_FFFF_FFFF_0000)
     changed.put(changed.page(tail) + layout["head"], layout["base"] + (tail + 5) * layout["size"] + 1)
     free = next(
@@ -328,7 +335,7 @@ def test_what_is_garbled_or_missing_is_counted() -> None:
 
 
 def test_a_cycle_of_vmas_ends() -> None:
-    """The tree of a mapping that leads back to its root: the pages count as not executable, or as what is found."""
+    """The tree of a mapping leads back to its root. Its pages count as not executable, or as what is found."""
     changed = Changed("6.1")
     layout, memmap = changed.array.layout, changed.array._memmap
     mapped = next(iter(words(changed.guest.oracle / "known.mapped")))
@@ -350,7 +357,7 @@ def test_a_truncated_dump_is_answered_as_far_as_it_goes(tmp_path: Path) -> None:
     guest, whole = opened("6.1")
     cut = tmp_path / "vmcore"
     subprocess.run(["cp", "--sparse=always", guest.vmcore, cut], check=True)
-    # What the kernel allocates first lies at the end of memory: the lists of what memory there is, and page tables.
+    # The kernel's first allocations lie at the end of memory: the lists of memory, and page tables.
     layout = whole.layout
     middle = whole._memmap.translate(layout["base"] + 40_000 * layout["size"])
     assert middle is not None
@@ -368,7 +375,7 @@ def test_a_truncated_dump_is_answered_as_far_as_it_goes(tmp_path: Path) -> None:
 
 
 def test_a_dump_without_what_says_where_memory_is(tmp_path: Path) -> None:
-    """Nothing but its headers is left."""
+    """Only its headers are left."""
     guest, _array = opened("6.1")
     cut = tmp_path / "vmcore"
     with open(guest.vmcore, "rb") as whole, open(cut, "wb") as file:

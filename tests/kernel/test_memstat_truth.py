@@ -1,7 +1,7 @@
-"""memstat against the kernel itself, page by page: what its own stable_page_flags() said of every page as it panicked.
+"""memstat, compared page by page with the kernel's own stable_page_flags() during the panic.
 
-The kernel tells less than memstat does (it knows no "executable", and no owner of pages without a type), so what it
-says of a page leaves some kinds possible. Where the guest knows a page, one kind alone is right.
+The kernel says less than memstat does: it knows no "executable", and no owner of pages without a type. So its flags
+leave some kinds possible. Where the guest knows a page, only one kind is right.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any
 import drgn
 import pytest
 
-from drgnext.kernel import memmap
-from drgnext.kernel.kinds import KINDS, buckets
-from drgnext.kernel.memmap import Classified
-from drgnext.kernel.target import Kernel
+from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.pages.kinds import KINDS, buckets
+from drgnext.kernel.pages.memmap import Classified, PageArray, page_array
 from fixtures import kernel
 from fixtures.kernel import packages
 
@@ -30,10 +29,10 @@ BITS = {
     "offline": 23, "pgtable": 26, "reserved": 32,
 }  # fmt: skip
 
-#: Kinds of pages that the kernel has for itself and says nothing of.
+#: Kinds of pages that the kernel uses itself and has no flag for.
 OWN = {"kernel", "vmalloc", "stack", "zsmalloc", "large_kmalloc", "movable", "guard"}
 
-#: What the guest knows (fixtures/kernel/guest/*.c).
+#: The kinds that the guest knows (fixtures/kernel/guest/*.c).
 KNOWN = {
     "anon": "anon", "thp": "anon", "locked": "anon", "ksm": "ksm", "hugetlb": "hugetlb", "shared": "shmem",
     "memfd": "shmem", "tmpfs": "shmem", "clean": "cachelist", "dirty": "file", "mapped": "file", "library": "exec",
@@ -44,7 +43,7 @@ KNOWN = {
 #: Pages in a batch at most: PAGEVEC_SIZE (include/linux/pagevec.h), 15 before 6.11. The guests have one processor.
 BATCH = 31
 
-#: What each of them leaves possible; the first that a page has decides.
+#: The kinds that each flag leaves possible. The first flag that a page has decides.
 LEFT = (
     ("reserved", {"reserved"}),
     ("buddy", {"free"}),
@@ -61,12 +60,12 @@ LEFT = (
 
 
 def possible(flags: int, references: int, release: str) -> set[str]:
-    """The kinds that are right for a page of which the kernel says so."""
+    """Return the kinds that are right for a page with these flags and references."""
     said = {name for name, bit in BITS.items() if flags >> bit & 1}
-    if said == {"mmap"}:  # zsmalloc keeps offsets where other pages count their mappings, until 6.12
+    if said == {"mmap"}:  # until 6.12, zsmalloc keeps offsets where other pages count mappings
         return {"zsmalloc"}
     if "ksm" in said and release.startswith("6.12"):
-        # From 6.10 to 7.0 it is on every anonymous page, and slab pages have pointers where others say so.
+        # From 6.10 to 7.0 every anonymous page has KSM, and slab pages have pointers where others have flags.
         said = {"slab"} if "slab" in said else said - {"ksm"}
         if said >= {"anon"}:
             return {"anon", "ksm"} if "huge" not in said else {"hugetlb", "hugetlb_free"}
@@ -76,11 +75,11 @@ def possible(flags: int, references: int, release: str) -> set[str]:
     return OWN if references else OWN | {"percpu_free"}
 
 
-def open_guest(guest: kernel.Guest, vmcore: Path) -> memmap.PageArray:
+def open_guest(guest: kernel.Guest, vmcore: Path) -> PageArray:
     program = drgn.Program()
     program.set_core_dump(str(vmcore))
     program.load_debug_info([str(path) for path in (guest.vmlinux, *guest.modules)])
-    return memmap.of(Kernel(program))
+    return page_array(Kernel(program))
 
 
 def read(path: Path, code: str) -> Sequence[int]:
@@ -113,8 +112,8 @@ def test_every_page_is_what_the_kernel_says(judged: Judged) -> None:
         flags, references = judged.flags[frame], judged.references[frame]
         if kind not in possible(flags, references, release):
             said = " ".join(name for name, bit in BITS.items() if flags >> bit & 1)
-            # On its way to the LRU list a page of the cache has a reference of the batch that it waits in
-            # (mm/swap.c), and the kernel does not say yet what it is.
+            # On its way to the LRU list, a page of the cache has a reference of its batch (mm/swap.c). The kernel does
+            # not show yet what the page is.
             if not said and kind in ("cachelist", "exec") and references >= 2:
                 batched += 1
             else:
@@ -132,7 +131,7 @@ def test_pages_that_the_guest_knows(judged: Judged) -> None:
 
 
 def test_the_files_of_proc_hardly_differ(judged: Judged) -> None:
-    """/proc/kpageflags was read a little before the crash: at most one page in a thousand has changed since."""
+    """/proc/kpageflags was read a little before the crash. At most one page in a thousand has changed since."""
     release = judged.guest.kernel.name
     before = read(judged.guest.oracle / "kpageflags", "Q")
     differ = sum(kind not in possible(before[frame], 0, release) for frame, kind in judged.classified)
@@ -150,7 +149,7 @@ def test_totals(judged: Judged) -> None:
 
 
 def test_what_the_kernel_counts(judged: Judged) -> None:
-    """Its own counters, read a little before the crash."""
+    """The kernel's own counters were read a little before the crash."""
     vmstat = dict(line.split() for line in (judged.guest.oracle / "vmstat").read_text().splitlines())
     kinds = judged.classified.counted.kinds
     truth = judged.guest.truth

@@ -1,4 +1,4 @@
-"""What an instruction was about to touch."""
+"""The memory that an instruction was about to access."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Optional
 
 import pytest
 
-from drgnext.kernel import operand
+from drgnext.kernel.crash import operand
 
 REGISTERS = {"rax": 0x1000, "rbx": 0x10, "rbp": 0xFFFFFFFF_00000000, "rcx": 0xFFFFFFFF_FFFFFFF0}
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from drgnext.kernel.target import Kernel
+from drgnext.kernel.dump.target import Kernel
 from tests.drgn.conftest import Drgn, drgn, place
 from tests.kernel.crashed import DEATHS, Death, addr2line, ask, died, in_module, open_program, symbols
 
@@ -43,7 +43,7 @@ def test_the_message_is_the_first_cause(release: str, crash: str) -> None:
 def test_the_pc_is_that_of_the_guests_own_instruction(release: str, crash: str) -> None:
     death = died(release, crash)
     record = death.record
-    if death.panicked != 1:  # an NMI that another CPU took first
+    if death.panicked != 1:  # another CPU took the NMI first
         assert record["where"] == _printed_pc(death)
         return
     at = death.at(crash)
@@ -66,7 +66,7 @@ def test_the_pc_is_that_of_the_guests_own_instruction(release: str, crash: str) 
 
 
 def _printed_pc(death: Death) -> str:
-    """As the console names it, the module first."""
+    """Return the pc as the console names it, the module first."""
     found = re.search(r"RIP: 0010:(\w+\+0x[0-9a-f]+)/0x[0-9a-f]+(?: \[(\w+)\])?", death.guest.console)
     assert found is not None
     return f"{found[2]}`{found[1]}" if found[2] else found[1]
@@ -79,14 +79,14 @@ HANDLERS = {"guest_timer_function", "guest_irq_function"}
 def test_the_registers_are_those_the_kernel_printed(release: str, crash: str) -> None:
     death = died(release, crash)
     console = death.guest.console
-    # The first block that an oops (or a panic in an NMI) prints of the code that it interrupted in the kernel.
+    # The first block that an oops (or a panic in an NMI) prints of the interrupted code in the kernel.
     block = console[console.index("RIP: 0010:") :][:2000]
     printed: dict[str, str] = {}
     for name, value in re.findall(r"\b(R[A-Z0-9]{2}|EFLAGS): (?:0018:)?([0-9a-f]{8,16})\b", block):
         printed.setdefault(name, value)
     assert len(printed) >= 17
     for name, value in printed.items():
-        # R8 and R9 are printed as R08 and R09.
+        # The kernel prints R8 and R9 as R08 and R09.
         register = re.sub(r"^r0", "r", name.lower())
         assert int(death.record[register], 16) == int(value, 16), register
     assert death.record["rip"] == death.record["pc"]
@@ -117,19 +117,19 @@ def test_taint_and_modules(release: str, crash: str) -> None:
 
 @pytest.mark.parametrize("name", ["panicinfo", "findstack", "trapframe"])
 def test_a_compressed_and_filtered_dump_says_the_same(name: str) -> None:
-    """makedumpfile -d 31 keeps what the kernel allocated for itself: stacks, tables and the log."""
+    """makedumpfile -d 31 keeps the kernel's own memory: stacks, tables and the log."""
     guest = died("6.1", "null").guest
     whole = ask(Kernel(open_program(guest)), name)["tables"]
     small = ask(Kernel(open_program(guest, dump=guest.kdump)), name)["tables"]
     for table in (*whole, *small):
         for row in table["rows"]:
-            row.pop("lie", None)  # what drgn reads past the boundary to user space is not in both
+            row.pop("lie", None)  # drgn's read past the boundary to user space is not in both dumps
     assert small == whole
 
 
 @pytest.mark.parametrize("name", ["panicinfo", "findstack", "trapframe", "stacks"])
 def test_as_typed(drgn: Drgn, name: str) -> None:
-    """The literal command line: text, with nothing but results on stdout."""
+    """The literal command line prints text. Only results are on stdout."""
     guest = died("6.1", "null").guest
     symbols = [word for path in (guest.vmlinux, *guest.modules) for word in ("-s", path)]
     done = drgn("-c", guest.vmcore, *symbols, name)

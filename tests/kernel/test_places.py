@@ -1,4 +1,4 @@
-"""Lines of source, whatever drgn says of them."""
+"""Source lines, with any answer of drgn."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, cast
 import drgn
 import pytest
 
-from drgnext.kernel.code import KernelCode
-from drgnext.kernel.places import Places
+from drgnext.kernel.stacks.code import KernelCode
+from drgnext.kernel.stacks.code_names import CodeNames
 
 
 class Program:
-    """Of drgn's, only what a line needs."""
+    """A drgn program with the parts that a source line needs."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -21,8 +21,8 @@ class Program:
         raise self._error
 
 
-def places(error: Exception) -> Places:
-    return Places(Program(error), cast(KernelCode, None), 1)
+def places(error: Exception) -> CodeNames:
+    return CodeNames(Program(error), cast(KernelCode, None), 1)
 
 
 @pytest.mark.parametrize(

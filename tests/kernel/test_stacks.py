@@ -1,5 +1,7 @@
-"""``findstack`` and ``stacks`` of kernels that died in every way: against the guest's own words, the trace that the
-kernel itself printed, drgn's unwinder, and nm."""
+"""``findstack`` and ``stacks`` of kernels that died in every way.
+
+They are compared with the guest's own words, the trace that the kernel printed, drgn's unwinder, and nm.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from drgnext.commands import findstack
+from fixtures.answers import HANG
 from fixtures.bench import stacks as bench
-from tests.kernel.crashed import DEATHS, TRAPS, Death, call_trace, died, names, rows_of, symbols
+from tests.kernel.crashed import DEATHS, TRAPS, Death, call_trace, died, frames_of, names, symbols
 
-#: What the console shows right before the trace of the innermost trap.
+#: The console's line right before the trace of the innermost trap.
 BEFORE = {"sysrq": "Kernel panic - not syncing", "nmi": "Kernel panic - not syncing"}
 
 
@@ -25,20 +29,20 @@ def test_every_trap_is_a_frame_and_marked(release: str, crash: str) -> None:
     assert len(trapped) == len(TRAPS[crash])
     for row, trap in zip(trapped, TRAPS[crash]):
         assert row["note"].startswith("<-- ")
-        assert row["exact"] == 1
+        assert row["exact"] is True
         if trap is not None:
             assert int(row["pc"], 16) == (0 if trap.at == "jump" else death.at(trap.at))
 
 
 @pytest.mark.parametrize(("release", "crash"), DEATHS)
 def test_the_frames_are_those_that_the_kernel_printed(release: str, crash: str) -> None:
-    """All function+offset pairs from panic (or the trap) to the outermost, in their order: none more, none less."""
+    """All function+offset pairs from panic (or the trap) to the outermost agree, in their order."""
     death = died(release, crash)
-    rows = rows_of(death.findstack)
+    rows = frames_of(death.findstack)
     ours = names(rows)
     theirs = call_trace(death.guest.console, BEFORE.get(crash, "Oops" if crash != "bug" else "invalid opcode"))
     if crash in BEFORE:
-        # What panic and show_stack themselves stood at is another moment's.
+        # The offsets in panic and show_stack themselves are of another moment.
         start = next(n for n, place in enumerate(theirs) if place.startswith("panic+")) + 1
         ours = ours[next(n for n, place in enumerate(ours) if place.startswith("panic+")) + 1 :]
         theirs = theirs[start:]
@@ -47,13 +51,13 @@ def test_the_frames_are_those_that_the_kernel_printed(release: str, crash: str) 
         first = next(n for n, row in enumerate(rows) if row["pt_regs"])
         ours = ours[first + 1 :]
     inside = [row["pt_regs"] for row in rows][-len(ours) :]
-    # Interrupted code is shown as RIP, too.
+    # Interrupted code is shown as RIP as well.
     ours = [place for place, trap in zip(ours, inside) if not trap]
     assert [_plain_name(place) for place in ours] == [_plain_name(place) for place in theirs]
 
 
 def _plain_name(place: str) -> str:
-    """Assembly has labels inside functions, and the kernel prints the nearest."""
+    """Return the name without labels. Assembly has labels inside functions, and the kernel prints the nearest one."""
     labels = {"entry_SYSCALL_64": "system call", "asm_exc_nmi": "NMI", "end_repeat_nmi": "NMI"}
     labels.update({"secondary_startup_64": "start", "common_startup_64": "start"})
     place = re.sub(r"asm_call_\w*on_stack", "asm_call_on_stack", place)
@@ -65,9 +69,9 @@ def test_nothing_past_the_boundary_to_user_space(release: str, crash: str) -> No
     death = died(release, crash)
     assert death.init["totals"]["end"] == "entered from user space"
     last = death.frames[-1]
-    assert last["where"].startswith("entry_SYSCALL_64")
+    assert last["name"].startswith("entry_SYSCALL_64")
     assert int(last["pc"], 16) >> 63 == 1
-    # write(2) in the guest's init: right after its syscall instruction, whose address rcx holds, too.
+    # write(2) in the guest's init: the address right after its syscall instruction. rcx holds it as well.
     printed = re.search(r"RIP: 0033:0x([0-9a-f]+)", death.guest.console)
     assert printed is not None or death.panicked != 1
     if printed is not None:
@@ -76,14 +80,14 @@ def test_nothing_past_the_boundary_to_user_space(release: str, crash: str) -> No
 
 @pytest.mark.parametrize(("release", "crash"), DEATHS)
 def test_a_return_address_names_the_function_that_made_the_call(release: str, crash: str) -> None:
-    """By nm: where the call before it never returns, the return address itself is another function's."""
+    """nm is the oracle. Where the call never returns, the return address itself belongs to another function."""
     death = died(release, crash)
     table = symbols(str(death.guest.vmlinux))
     slide = _slide(death)
     beyond = 0
-    for stack in death.stacks["tables"][1:]:
-        for row in stack["rows"]:
-            function = row["where"].partition("+")[0]
+    for number in range(len(death.stacks["tables"][0]["rows"])):
+        for row in frames_of(death.stacks, number):
+            function = row["name"].partition("+")[0]
             if "`" in function or row["note"].startswith("<-- "):
                 continue
             pc = int(row["pc"], 16) - slide
@@ -94,39 +98,40 @@ def test_a_return_address_names_the_function_that_made_the_call(release: str, cr
 
 
 def _slide(death: Death) -> int:
-    """What KASLR added: the console says so when it panics."""
+    """Return the offset of KASLR, which the console shows at the panic."""
     found = re.search(r"Kernel Offset: 0x([0-9a-f]+) from", death.guest.console)
     return int(found[1], 16) if found else 0
 
 
 @pytest.mark.parametrize("release", ["6.1", "6.12"])
 def test_a_noreturn_call_is_its_callers(release: str) -> None:
-    """oops_end's call of panic is the last thing in its cold part."""
+    """The call of panic in oops_end is the last instruction of its cold part."""
     death = died(release, "null")
     table = symbols(str(death.guest.vmlinux))
-    row = next(row for row in death.frames if row["where"].startswith("oops_end"))
+    row = next(row for row in death.frames if row["name"].startswith("oops_end"))
     pc = int(row["pc"], 16) - _slide(death)
-    function, _plus, offset = row["where"].partition("+")
+    function, _plus, offset = row["name"].partition("+")
     assert table.address(function) + int(offset, 16) == pc
-    assert row["source"].startswith("arch/x86/kernel/dumpstack.c:")
+    assert row["source"]["file"].endswith("arch/x86/kernel/dumpstack.c")
 
 
 @pytest.mark.parametrize(("release", "crash"), DEATHS)
 def test_all_tasks_have_the_frames_that_drgn_finds(release: str, crash: str) -> None:
-    """Two unwinders, one by ORC and one by DWARF. What is left out is what drgn shows of user space."""
+    """One unwinder uses ORC and the other DWARF. drgn's frames of user space are left out."""
     death = died(release, crash)
-    summary, *stacks = death.stacks["tables"]
+    (summary,) = death.stacks["tables"]
+    stacks = [row["stack"] for row in summary["rows"]]
     assert sum(row["count"] for row in summary["rows"]) == death.stacks["totals"]["tasks"]
     seen = 0
     for row, stack in zip(summary["rows"], stacks):
-        pcs = [int(frame["pc"], 16) for frame in stack["rows"]]
+        pcs = [int(frame["pc"], 16) for frame in stack]
         pids = _pids(row["tasks"])
         assert len(pids) <= row["count"]  # all idle tasks have pid 0
         for pid in pids - {0}:
             theirs = death.plain[pid]
             assert theirs[: len(pcs)] == pcs, pid
-            # Then drgn goes on with user space, as far as it can, and further.
-            assert (len(theirs) > len(pcs)) == (stack["rows"][-1]["where"].startswith("entry_")), pid
+            # From here drgn goes on with user space, as far as it can, and further.
+            assert (len(theirs) > len(pcs)) == (stack[-1]["name"].startswith("entry_")), pid
             seen += 1
     assert seen >= 40
     assert len(stacks) < seen
@@ -151,33 +156,34 @@ WAYS = {
 
 @pytest.mark.parametrize("release", ["6.1", "6.12", "sid"])
 def test_threads_that_wait_for_the_same_share_a_stack(release: str) -> None:
-    """The guest's threads are called after what they wait in."""
+    """The guest's threads are named after the function in which they wait."""
     death = died(release, "sysrq")
-    summary, *stacks = death.stacks["tables"]
+    (summary,) = death.stacks["tables"]
     for name, function in WAYS.items():
         (at,) = (n for n, row in enumerate(summary["rows"]) if f"{name} " in row["tasks"])
         others = _pids(re.sub(rf"\b{name} [\d,-]+", "", summary["rows"][at]["tasks"]))
         assert summary["rows"][at]["count"] - len(others) == death.guest.truth[f"threads_{name}"]
-        assert function in [row["where"].partition("+")[0] for row in stacks[at]["rows"]]
+        assert function in [row["name"].partition("+")[0] for row in summary["rows"][at]["stack"]]
 
 
 @pytest.mark.parametrize("release", ["6.1", "6.12", "sid"])
 def test_the_idle_tasks_of_all_cpus(release: str) -> None:
-    """Also of those that the panic stopped."""
+    """The CPUs that the panic stopped are among them."""
     summary = died(release, "sysrq").stacks["tables"][0]["rows"]
     tasks = ", ".join(row["tasks"] for row in summary)
     assert set(re.findall(r"swapper/\d", tasks)) == {"swapper/0", "swapper/1"}
 
 
+@pytest.mark.thorough("crash(8) is slow")
 def test_crash_shows_the_same_frames_and_some_more() -> None:
-    """crash(8) scans the stack for return addresses: what it shows beyond ours, the kernel itself did not print."""
+    """crash(8) scans the stack for return addresses. The kernel itself did not print those that only crash shows."""
     death = died("6.1", "jump")
     done = subprocess.run(
         ["crash", "-s", str(death.guest.vmlinux), str(death.guest.vmcore)],
         input=f"bt {death.record['thread'][2:]}\nquit\n",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG,
         check=False,
         env={**os.environ, "TERM": "dumb", "HOME": str(death.guest.directory)},
     )
@@ -193,21 +199,21 @@ def test_crash_shows_the_same_frames_and_some_more() -> None:
 
 
 def test_stacks_by_caller_and_module() -> None:
-    from drgnext.kernel.target import Kernel
+    from drgnext.kernel.dump.target import Kernel
     from tests.kernel.crashed import ask, open_program
 
     death = died("6.1", "null")
     target = Kernel(open_program(death.guest))
-    (summary, stack) = ask(target, "stacks", "-m", "dmods_guest")["tables"]
+    (summary,) = ask(target, "stacks", "-m", "dmods_guest")["tables"]
     assert [row["count"] for row in summary["rows"]] == [1]
-    assert any(row["where"].startswith("dmods_guest`") for row in stack["rows"])
-    for table in ask(target, "stacks", "-c", "kthread")["tables"][1:]:
-        assert any(row["where"].startswith("kthread+") for row in table["rows"])
+    assert any(row["name"].startswith("dmods_guest`") for row in summary["rows"][0]["stack"])
+    for stack in ask(target, "stacks", "-c", "kthread")["tables"][0]["rows"]:
+        assert any(row["name"].startswith("kthread+") for row in stack["stack"])
     assert ask(target, "stacks", "-c", "no_such_function")["totals"] == {"stacks": 0, "tasks": 0}
 
 
 def test_findstack_by_address_pid_and_name() -> None:
-    from drgnext.kernel.target import Kernel
+    from drgnext.kernel.dump.target import Kernel
     from tests.kernel.crashed import ask, open_program
 
     death = died("6.1", "sysrq")
@@ -215,12 +221,27 @@ def test_findstack_by_address_pid_and_name() -> None:
     target = Kernel(open_program(death.guest))
 
     def found(*arguments: str) -> list[Any]:
-        return [table["rows"] for table in ask(target, "findstack", *arguments)["tables"]]
+        return [row["stack"] for row in ask(target, "findstack", *arguments)["tables"][0]["rows"]]
 
     assert found("1") == found() == found(death.record["thread"]) == found(death.record["thread"][2:])
     by_name = found("kthreadd")
     assert by_name == found("2")
-    assert [row["where"].partition("+")[0] for row in by_name[0]][-2:] == ["kthreadd", "ret_from_fork"]
+    assert [row["name"].partition("+")[0] for row in by_name[0]][-2:] == ["kthreadd", "ret_from_fork"]
+
+
+def test_a_stack_that_the_limit_cuts_says_so() -> None:
+    from drgnext.kernel.dump.target import Kernel
+    from tests.kernel.crashed import ask, open_program
+
+    target = Kernel(open_program(died("6.1", "sysrq").guest))
+    for command in ("findstack", "stacks"):
+        (table,) = ask(target, command, "-n", "2")["tables"]
+        assert {row["truncated"] for row in table["rows"] if len(row["stack"]) == 2} == {True}
+        (table,) = ask(target, command)["tables"]
+        assert {row["truncated"] for row in table["rows"]} == {False}
+    args = findstack.COMMAND.parser().parse_args(["-n", "2"])
+    (text, *_rest) = findstack.COMMAND.run(target, args).tables
+    assert text.footer == ["... (the frame limit was reached: -n N shows more)"]
 
 
 def test_the_bench_says_that_both_unwinders_agree(capsys: pytest.CaptureFixture[str]) -> None:

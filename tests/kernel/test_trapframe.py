@@ -1,4 +1,4 @@
-"""``trapframe`` of kernels that died in every way, and what finds pt_regs where nothing can unwind."""
+"""``trapframe`` of kernels that died in every way, and the search for pt_regs where nothing can unwind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.kernel.crashed import DEATHS, TRAPS, died
 
 @pytest.mark.parametrize(("release", "crash"), DEATHS)
 def test_every_pt_regs_is_found_twice_and_no_other(release: str, crash: str) -> None:
-    """By the walk, and by a look at every word of the stacks, which knows of no unwind tables."""
+    """The walk finds them, and so does a scan of every word of the stacks, which uses no unwind tables."""
     death = died(release, crash)
     (table,) = death.trapframe["tables"]
     kinds = [(row["trap"], int(row["pc"], 16), row["found"]) for row in table["rows"]]
@@ -26,7 +26,7 @@ def test_every_pt_regs_is_found_twice_and_no_other(release: str, crash: str) -> 
 @pytest.mark.parametrize(("release", "crash"), DEATHS)
 def test_the_stacks_are_the_right_ones(release: str, crash: str) -> None:
     rows = died(release, crash).trapframe["tables"][0]["rows"]
-    stacks = [row["stack"].partition(" ")[0] for row in rows]
+    stacks = [row["stack_name"].partition(" ")[0] for row in rows]
     expected = {"softirq": ["irq", "task", "task"], "hardirq": ["irq", "task", "task"], "nmi": ["NMI", "task"]}
     assert stacks == expected.get(crash, ["task"] * len(rows))
 

@@ -1,5 +1,7 @@
-"""Saved registers on stacks made by hand: SPARC V9 with published figures, arm64 from the kernel's headers, and x86-64
-where everything looks like pt_regs but is none."""
+"""Saved registers on stacks made by hand.
+
+SPARC V9 has published figures, arm64 follows the kernel's headers, and on x86-64 everything looks like pt_regs.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,17 @@ from typing import Optional
 
 import pytest
 
-from drgnext.kernel.stacks import Frame, Stack, Walker
-from drgnext.kernel.traps import StackRange, sparc
-from drgnext.kernel.traps.aarch64 import Aarch64
-from drgnext.kernel.traps.sparc import Sparc
-from drgnext.kernel.traps.x86_64 import X86_64
-from drgnext.kernel.unwind_aarch64 import RecordUnwinder
-from drgnext.kernel.words import Pages
+from drgnext.kernel.dump.cached_memory import Pages
+from drgnext.kernel.stacks.frames import Frame, Stack, Walker
+from drgnext.kernel.stacks.traps import StackRange, sparc
+from drgnext.kernel.stacks.traps.aarch64 import Aarch64
+from drgnext.kernel.stacks.traps.sparc import Sparc
+from drgnext.kernel.stacks.traps.x86_64 import X86_64
+from drgnext.kernel.stacks.unwind_aarch64 import RecordUnwinder
 
 
 class Memory:
-    """Bytes at an address, in the middle of nothing."""
+    """Bytes at one address, with nothing around them."""
 
     def __init__(self, start: int, size: int, little_endian: bool = True) -> None:
         self.start = start
@@ -114,8 +116,7 @@ EL1H, EL0T = 0x60400005, 0x60000000
 
 
 def arm_regs(machine: Aarch64, memory: Memory, address: int, *words: int) -> None:
-    """What kernel_entry saves (arch/arm64/kernel/entry.S): x29, x30, sp, pc, pstate; and the frame record that it
-    makes."""
+    """Write what kernel_entry saves (arch/arm64/kernel/entry.S): x29, x30, sp, pc, pstate, and its frame record."""
     x29, _x30, _sp, pc, pstate = words
     memory.put(address, *range(29), *words)
     user = pstate == EL0T
@@ -126,7 +127,10 @@ def arm_regs(machine: Aarch64, memory: Memory, address: int, *words: int) -> Non
 
 
 def arm_oops(machine: Aarch64, framed: bool) -> tuple[Memory, Frame]:
-    """panic <- el1h_64_sync <- trapped function (a leaf, or with its frame) <- caller <- el0t_64_sync <- user."""
+    """Return a stack: panic <- el1h_64_sync <- trapped function <- caller <- el0t_64_sync <- user.
+
+    The trapped function is a leaf, or has its own frame.
+    """
     base = ARM_CODE.start
     memory = Memory(ARM_STACK.start, ARM_STACK.end - ARM_STACK.start)
     user_regs = ARM_STACK.end - machine.size
@@ -138,7 +142,7 @@ def arm_oops(machine: Aarch64, framed: bool) -> tuple[Memory, Frame]:
     memory.put(own_record, caller_record, base + 0x3040)  # in the caller
     sp = own_record if framed else caller_record
     regs = sp - machine.size
-    # A framed function that has called others: x30 is left over, and leads into itself.
+    # A framed function that has called others: x30 is stale, and leads into the function itself.
     x29, x30 = (own_record, base + 0x2010) if framed else (caller_record, base + 0x3040)
     arm_regs(machine, memory, regs, x29, x30, sp, base + 0x2024, EL1H)
     handler_record = regs - 0x30
@@ -226,7 +230,7 @@ def unchanged(words: list[int]) -> None:
 
 
 def x86_scan(change: Callable[[list[int]], None] = unchanged) -> list[int]:
-    """pcs that are found when one pt_regs, right but for what is changed, lies on a stack."""
+    """Return the pcs that are found when a stack holds one pt_regs that is right except for the change."""
     memory = Memory(X86_STACK.start, X86_STACK.end - X86_STACK.start)
     at = X86_STACK.start + 0x3008  # the processor aligns its part to 16 bytes
     words = [ENTRY, *x86_regs(0xFFFFFFFF81234567, at + 168)]
@@ -243,12 +247,12 @@ def test_x86_a_scan_finds_pt_regs() -> None:
     ("index", "value"),
     [
         (0, 0xFFFFFFFF81000010),  # the word below is no return address into entry code
-        (0, 0xFFFFFFFF81E00C03),  # ... nor does it follow a call
+        (0, 0xFFFFFFFF81E00C03),  # the word below does not follow a call
         (18, 0x18),  # cs
         (19, 0x244),  # eflags without bit 1
-        (19, 0x100000246),  # ... with bits that do not exist
+        (19, 0x100000246),  # eflags with bits that do not exist
         (20, X86_STACK.start + 0x100),  # sp below where it lies
-        (20, 0x1234),  # ... of user space
+        (20, 0x1234),  # sp of user space
         (21, 0x2B),  # ss of user space
     ],
 )
@@ -275,7 +279,7 @@ def test_x86_random_words_are_no_registers() -> None:
             memory.put(address, random.choice(plausible))
         memory.pages = Pages(memory.give)
         for frame in X86_64().scan(memory.pages, X86_STACK, X86_CODE):
-            # It has all that can be asked for.
+            # This one passes every check.
             assert frame.entry is not None
             assert frame.registers["cs"] in (0x10, 0x33)
 

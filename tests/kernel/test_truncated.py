@@ -1,4 +1,4 @@
-"""Dumps of a kernel that are cut off say what is missing. `scripts/fuzz --truncate N --kernel` cuts more of them."""
+"""Truncated dumps of a kernel: commands say what is missing. `scripts/fuzz --truncate N --kernel` cuts more of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_dump_cut_in_its_last_quarter(form: str, tmp_path: Path) -> None:
     os.truncate(copy, copy.stat().st_size * 7 // 8)
     said, wrong = vmcores.judge(copy)
     assert not wrong
-    # Every command line ended, and none of them claims that nothing is missing.
+    # Every command line ended, and none of them claims that the dump is whole.
     assert {line.partition(":")[0] for line in said} >= {"memstat", "panicinfo", "stacks", "trapframe"}
     words = ("truncated", "cut off", "may be missing", "notes")
     assert all(any(word in line for word in words) for line in said), said

@@ -1,7 +1,7 @@
-"""Dumps of a kernel whose notes lie: VMCOREINFO that is wrong, contradicts itself or is missing, notes without end.
+"""Kernel dumps with false notes: VMCOREINFO that is wrong, contradicts itself or is missing, and notes without end.
 
-Each is opened by drgn, with every command for kernels, within bounds of memory and time (see tests/fuzz/vmcores.py):
-answers with notes, or two lines that say why not.
+drgn opens each, and every command for kernels runs on it within bounds of memory and time (tests/fuzz/vmcores.py). The
+result is an answer with notes, or two lines that say why there is none.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from dmods import elf
-from drgnext.kernel.vmcoreinfo import numbers
+from dmods.modules import elf
+from drgnext.kernel.dump.vmcoreinfo import numbers
 from fixtures import kernel
 from fixtures.bench.measure import Observed
 from tests.corekit import elf64_core, note
@@ -25,7 +25,7 @@ from tests.fuzz import vmcores
 
 MEBIBYTE = 1 << 20
 _VALUES = re.compile(rb"(?<=\)=)\S+")
-# What drgn itself looks up: it refuses a dump that lacks these, or where any number is none of 64 bits.
+# The names that drgn itself looks up. It refuses a dump that lacks these, or where a number has more than 64 bits.
 _LEAST = (
     *(b"OSRELEASE=", b"BUILD-ID=", b"PAGESIZE=", b"KERNELOFFSET=", b"SYMBOL(swapper_pg_dir)", b"SYMBOL(mem_section)"),
     *(b"LENGTH(mem_section)", b"NUMBER(phys_base)", b"NUMBER(pgtable_l5_enabled)"),
@@ -34,7 +34,7 @@ _LEAST = (
 
 
 def each(kind: bytes, *values: bytes) -> Callable[[bytes], bytes]:
-    """Lines of the kind get the values in turn; of numbers, those that drgn does not use."""
+    """Return a function that gives the lines of the kind these values in turn. Numbers that drgn uses stay."""
 
     def changed(text: bytes) -> bytes:
         lines = text.split(b"\n")
@@ -55,7 +55,7 @@ def twice(text: bytes) -> bytes:
     return text + b"\n".join(line for line in _VALUES.sub(b"12345", text).split(b"\n") if not line.startswith(_LEAST))
 
 
-# Of which drgn has no opinion.
+# The cases that drgn itself does not refuse.
 OURS = ("numbers below 2^64", "negative numbers", "contradictions", "sizes of 0", "only the least")
 
 LIES: dict[str, Callable[[bytes], bytes]] = {
@@ -91,11 +91,11 @@ def vmcoreinfo(path: Path) -> bytes:
 
 
 def crafted(work: Path, notes: Callable[[list[tuple[bytes, int, bytes]]], bytes], claimed: int = 0) -> Path:
-    """A copy of the guest's dump with other notes, which it says have ``claimed`` bytes."""
+    """Return a copy of the guest's dump with other notes, whose header claims ``claimed`` bytes."""
     guest = kernel.guest(*vmcores.GUEST)
     copy = work / "vmcore"
     subprocess.run(["cp", "--sparse=always", str(guest.vmcore), str(copy)], check=True)
-    made = notes(list(elf.notes(vmcoreinfo(guest.vmcore), True)))
+    made = notes(list(elf.read_notes(vmcoreinfo(guest.vmcore), True)))
     with copy.open("r+b") as file:
         end = (file.seek(0, 2) + 7) & -8
         file.seek(end)
@@ -125,7 +125,7 @@ def test_a_vmcoreinfo_of_lies(lie: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("claimed", [0, 1 << 40, (1 << 64) - 8])
 def test_notes_without_end(claimed: int, tmp_path: Path) -> None:
-    """A note of 128 MiB before the others, another that claims 4 GiB behind them, and a segment that claims more."""
+    """A note of 128 MiB comes first. A note behind the others claims 4 GiB, and a segment claims more."""
 
     def notes(all_notes: list[tuple[bytes, int, bytes]]) -> bytes:
         last = struct.pack("<III", 5, 0xFFFFFFFF, 1) + b"CORE\0\0\0\0"
@@ -151,7 +151,7 @@ def test_the_standalone_form_says_that_it_is_a_kernels(command: str, tmp_path: P
 
 
 class Said:
-    """What drgn gives for a string."""
+    """The value that drgn gives for a string."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""`walk` in a kernel: every page, and what else there are lists of."""
+"""`walk` in a kernel: every page, and the other lists."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from drgn.helpers.linux.pid import for_each_task
 
 from dmods.errors import UsageError
 from drgnext.commands import walk
-from drgnext.kernel.target import Kernel
-from drgnext.walkers import WALKERS
+from drgnext.commands._walkers import WALKERS
+from drgnext.kernel.dump.target import Kernel
 from fixtures import kernel
 from tests.kernel.memory import open_kernel
 

@@ -1,13 +1,13 @@
-//! One instruction as text.
+//! Prints one instruction.
 
 use iced_x86::{Decoder as X86Decoder, DecoderOptions, Formatter, GasFormatter};
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64;
 
-/// The instruction that `code` begins with, in the assembler syntax of gdb and objdump, and its length. None where the bytes
-/// are no instruction (or too few).
+/// Returns the instruction that `code` begins with, in the assembler syntax of gdb and objdump, and its length. None
+/// where the bytes are not an instruction, or too few.
 ///
-/// Branch targets are absolute on x86; relative to the instruction (`$+0x10`) on AArch64.
+/// Branch targets are absolute on x86. They are relative to the instruction on AArch64 (`$+0x10`).
 pub fn instruction(arch: &str, code: &[u8], address: u64) -> Option<(String, usize)> {
     match arch {
         "x86_64" => x86(64, code, address),

@@ -1,6 +1,7 @@
-//! What the hardware can do faster: the only `unsafe` of the heap engine.
+//! What the CPU can do faster. All `unsafe` code of the engine is here.
 
-/// Runs `work` compiled for what this CPU has (bit counting, AVX2), when it has it. Only what is inlined into `work` gains.
+/// Runs `work`, compiled for AVX2 and the bit-counting instructions where this CPU has them. Only code that is inlined
+/// into `work` gets faster.
 #[inline]
 pub fn fast<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
@@ -20,8 +21,8 @@ pub fn fast<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Asks for huge pages behind a large slice that has not been touched yet: a table that is read at random otherwise misses the TLB each
-/// time. A hint: nothing depends on it.
+/// Asks for huge pages behind a large slice that has not been touched yet. A table that is read at random otherwise
+/// misses the TLB each time. This is a hint: no result depends on it.
 pub fn huge_pages<T>(slice: &[T]) {
     const HUGE: usize = 2 << 20;
     let start = (slice.as_ptr() as usize).next_multiple_of(HUGE);
@@ -32,21 +33,32 @@ pub fn huge_pages<T>(slice: &[T]) {
     }
 }
 
-/// Up to two spans `[lo, lo + len)` of pointer values worth a closer look; an unused one has `len` 0.
+/// Maps a part of a file for reading. If another process truncates the file meanwhile, an access kills this process
+/// (SIGBUS). Debuggers that map debug information have the same risk.
+pub fn map_file(file: &std::fs::File, offset: u64, size: u64) -> std::io::Result<memmap2::Mmap> {
+    let size = usize::try_from(size).map_err(|_| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
+    // SAFETY: nobody of ours writes to the file. The caller has checked that the part lies in the file.
+    unsafe { memmap2::MmapOptions::new().offset(offset).len(size).map(file) }
+}
+
+/// Up to two spans `[lo, lo + len)` of pointer values. A span that is not used has `len` 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spans {
+    /// Where each span begins.
     pub lo: [u64; 2],
+    /// The length of each span.
     pub len: [u64; 2],
 }
 
 impl Spans {
+    /// Returns whether the value lies in one of the spans.
     #[inline(always)]
     pub fn contains(&self, value: u64) -> bool {
         value.wrapping_sub(self.lo[0]) < self.len[0] || value.wrapping_sub(self.lo[1]) < self.len[1]
     }
 }
 
-/// Which of the 64 little-endian words of 8 bytes in `bytes` (512 bytes) lie in the spans: bit i for word i.
+/// Returns which of the 64 little-endian words of 8 bytes in `bytes` lie in the spans: bit i stands for word i.
 #[inline]
 pub fn in_spans_64(bytes: &[u8; 512], spans: &Spans) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -66,7 +78,7 @@ fn in_spans_64_plain(bytes: &[u8; 512], spans: &Spans) -> u64 {
     mask
 }
 
-/// The same for 64 words of 4 bytes (256 bytes).
+/// Returns which of the 64 words of 4 bytes in `bytes` lie in the spans: bit i stands for word i.
 pub fn in_spans_32(bytes: &[u8; 256], spans: &Spans) -> u64 {
     let mut mask = 0;
     for (i, word) in bytes.chunks_exact(4).enumerate() {
@@ -80,7 +92,7 @@ pub fn in_spans_32(bytes: &[u8; 256], spans: &Spans) -> u64 {
 #[target_feature(enable = "avx2")]
 unsafe fn in_spans_64_avx2(bytes: &[u8; 512], spans: &Spans) -> u64 {
     use std::arch::x86_64::*;
-    // AVX2 compares signed: flip the sign bit of both sides. value - lo < len, unsigned, for each span.
+    // AVX2 compares signed numbers, so the sign bit of both sides is flipped. For each span: value - lo < len, unsigned.
     let sign = _mm256_set1_epi64x(i64::MIN);
     let lo0 = _mm256_set1_epi64x(spans.lo[0] as i64);
     let lo1 = _mm256_set1_epi64x(spans.lo[1] as i64);
@@ -98,7 +110,7 @@ unsafe fn in_spans_64_avx2(bytes: &[u8; 512], spans: &Spans) -> u64 {
     mask
 }
 
-/// Asks the CPU to bring `slice[index]` near; nothing when there is no such element.
+/// Asks the CPU to load `slice[index]` into its cache. Does nothing where there is no such element.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,28 +1,36 @@
-//! The memory of a process as its dump (and the files behind its mappings) hold it.
+//! The memory of a process, as its dump and the files behind its mappings hold it.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Where the bytes of a piece of memory are.
+/// Where the bytes of a segment are.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// In `files[index]`, from `offset`.
-    File { index: usize, offset: u64 },
-    /// In memory (what a debugger handed over).
+    File {
+        /// The index of the file.
+        index: usize,
+        /// Where the bytes begin in it.
+        offset: u64,
+    },
+    /// In memory, because a debugger handed them over.
     Bytes(Arc<[u8]>),
 }
 
-/// A piece of memory: `[start, end)`.
+/// A range of memory: `[start, end)`.
 #[derive(Clone, Debug)]
 pub struct Segment {
+    /// The first address.
     pub start: u64,
+    /// The end.
     pub end: u64,
+    /// Where its bytes are.
     pub source: Source,
 }
 
-/// The whole memory. Immutable once made, so that threads may share it.
+/// The memory of a process. It never changes, so threads may share it.
 #[derive(Debug)]
 pub struct Image {
     files: Vec<File>,
@@ -30,8 +38,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens the files and sorts the segments. Where two overlap, the one that was given first wins and the other is
-    /// clipped, so that every address has exactly one source.
+    /// Opens the files and sorts the segments. Where two segments overlap, the first one given wins and the other is cut.
+    /// So every address has exactly one source.
     pub fn new(paths: &[String], segments: Vec<Segment>) -> io::Result<Image> {
         let mut files = Vec::with_capacity(paths.len());
         for path in paths {
@@ -42,7 +50,7 @@ impl Image {
                 if index >= files.len() {
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidInput,
-                        "a segment names a file that is not there",
+                        "a segment names a file that is not in the list",
                     ));
                 }
             }
@@ -50,11 +58,12 @@ impl Image {
         Ok(Image { files, segments: without_overlaps(segments) })
     }
 
+    /// Returns the segments, sorted and without overlaps.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Fills `buf` from `address` on and returns how many bytes there were before the first that cannot be read.
+    /// Fills `buf` from `address` on. Returns how many bytes come before the first one that cannot be read.
     pub fn read(&self, address: u64, buf: &mut [u8]) -> usize {
         let mut done = 0;
         let mut index = self.segments.partition_point(|s| s.end <= address);
@@ -97,8 +106,9 @@ impl Image {
         }
     }
 
-    /// The first address from `address` on, below `end`, whose bytes are not known to be a hole in a sparse file: a kernel leaves holes for
-    /// memory that was never touched, and reading those fills the page cache with zeros. `end` when there is none.
+    /// Returns the first address from `address` on, below `end`, that does not lie in a hole of a sparse file. Returns
+    /// `end` if there is none. The kernel leaves holes for memory that was never touched. Reading them would fill the
+    /// page cache with zeros.
     pub fn data_from(&self, address: u64, end: u64) -> u64 {
         let first = self.segments.partition_point(|s| s.end <= address);
         for segment in &self.segments[first..] {
@@ -110,7 +120,8 @@ impl Image {
             let Some(from) = offset.checked_add(at - segment.start) else { return at };
             match rustix::fs::seek(&self.files[index], rustix::fs::SeekFrom::Data(from)) {
                 Ok(data) if data - from < segment.end - at => return (at + (data - from)).min(end),
-                // Not a file that knows holes, or nothing but a hole (or the end of the file) follows: the latter is another matter.
+                // Either the file system does not report holes, or only a hole or the end of the file follows. The end
+                // of the file is checked next.
                 Err(error) if error != rustix::io::Errno::NXIO => return at,
                 Err(_) if self.files[index].metadata().map_or(true, |m| m.len() <= from) => return at,
                 _ => {}
@@ -119,25 +130,25 @@ impl Image {
         end
     }
 
-    /// All of `buf` or nothing.
+    /// Fills all of `buf`, or returns None.
     pub fn read_exact(&self, address: u64, buf: &mut [u8]) -> Option<()> {
         (self.read(address, buf) == buf.len()).then_some(())
     }
 
-    /// A little-endian word of `word` (4 or 8) bytes.
+    /// Returns a little-endian word of `word` (4 or 8) bytes.
     pub fn word(&self, address: u64, word: usize) -> Option<u64> {
         let mut bytes = [0u8; 8];
         self.read_exact(address, &mut bytes[..word])?;
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// The first address from `address` on that has a source.
+    /// Returns the first address from `address` on that has a source.
     pub fn next(&self, address: u64) -> Option<u64> {
         let index = self.segments.partition_point(|s| s.end <= address);
         self.segments.get(index).map(|s| s.start.max(address))
     }
 
-    /// `N` words in a row, in one read.
+    /// Returns `N` words in a row, read at once.
     pub fn words<const N: usize>(&self, address: u64, word: u64) -> Option<[u64; N]> {
         let word = word as usize;
         let mut bytes = [[0u8; 8]; N];
@@ -152,7 +163,7 @@ impl Image {
         Some(out)
     }
 
-    /// The parts of `[start, end)` that have a source, in order.
+    /// Returns the parts of `[start, end)` that have a source, in order.
     pub fn covered(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut out: Vec<(u64, u64)> = Vec::new();
         let first = self.segments.partition_point(|s| s.end <= start);
@@ -170,7 +181,7 @@ impl Image {
     }
 }
 
-/// Sorted by address, first given first kept.
+/// Returns the segments sorted by address. Where they overlap, the first one given is kept.
 fn without_overlaps(segments: Vec<Segment>) -> Vec<Segment> {
     let proper = segments.iter().all(|s| s.start < s.end);
     if proper && segments.windows(2).all(|pair| pair[0].end <= pair[1].start) {
@@ -182,8 +193,8 @@ fn without_overlaps(segments: Vec<Segment>) -> Vec<Segment> {
     if !overlapping {
         return order.into_iter().map(|(_, s)| s).collect();
     }
-    // Rare (a crafted or merged dump): lay them down in the order given, into the gaps that are left. The map holds
-    // disjoint pieces, so each insertion looks only at its neighbours.
+    // This is rare (a crafted or merged dump). Lay the segments down in the order given, into the gaps that are left.
+    // The map holds disjoint pieces, so each insertion looks only at its neighbours.
     order.sort_by_key(|(rank, _)| *rank);
     let mut kept: std::collections::BTreeMap<u64, Segment> = std::collections::BTreeMap::new();
     for (_, segment) in order {

@@ -1,14 +1,22 @@
-//! The engine of dmods: what must be fast and must survive hostile input.
+//! The engine of dmods: the parts that must be fast and must survive hostile input.
 //!
-//! Every number that comes out of a dump is a lie until checked; nothing here panics, loops or allocates without a
-//! bound because of one. This crate knows nothing of Python.
+//! Every number in a dump may be wrong. The engine checks each one, so that no dump makes it panic, hang, or take memory
+//! without a bound. This crate does not use Python.
 
+#![warn(missing_docs)]
+
+pub mod control;
 pub mod disassemble;
 pub mod heap;
 pub mod hw;
 pub mod image;
 pub mod kernel;
+pub mod lines;
+pub mod names;
 pub mod records;
 pub mod symbols;
 pub mod tcb;
 pub mod unwind;
+pub(crate) mod words;
+
+pub use control::{Control, Stopped};

@@ -1,8 +1,8 @@
 //! The functions and objects that an ELF file names, by address and by name.
 //!
-//! The tables are read whole and the names left where they are in the string table, so 300,000 symbols cost two sorts of small
-//! records. What a file says is bounded by the file: section data cannot exceed it, and the names together may take only a few times
-//! the size of the string tables (an honest table shares at most the tails of its names).
+//! The tables are read whole and the names stay in the string table. So 300,000 symbols cost two sorts of small records.
+//! Memory is bounded by the file's size. Section data cannot exceed it, and the names together may take a few times the
+//! size of the string tables. An honest table shares only the ends of its names.
 
 use std::cmp::Reverse;
 use std::fs::File;
@@ -14,13 +14,13 @@ use object::elf;
 use object::read::elf::{FileHeader, SectionHeader, Sym};
 use object::{Endianness, ReadCache, ReadRef};
 
-/// Section data larger than this is not read: the largest symbol tables in use stay under a tenth of it.
+/// Larger section data is not read. The largest symbol tables in use have less than a tenth of it.
 const MAX_SECTION: u64 = 1 << 30;
 const MAX_SYMBOLS: usize = 1 << 24;
-/// How many enclosing symbols are looked at for one address. Real ones nest two or three deep.
+/// How many enclosing symbols are tried for one address. Real ones nest two or three deep.
 const MAX_NESTING: usize = 64;
 
-/// A symbol as it was read. `end` is where it ends: for a symbol of size 0, its section's end until `at` knows better.
+/// A symbol as it was read. A symbol of size 0 ends with its section until `arrange` finds the next symbol.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,
@@ -30,16 +30,16 @@ struct Entry {
     rank: Rank,
 }
 
-/// Where in `Symbols::names`.
+/// A part of `Symbols::names`.
 #[derive(Clone, Copy, Debug)]
 struct Name {
     at: u32,
     len: u32,
 }
 
-/// Which of several names for one place is shown: the least. As mdb chooses (functions before the rest, global and weak before
-/// local, fewer leading underscores), so that `abort` wins over `__GI_abort` and `puts` over `_IO_puts`; then the shorter name.
-/// A version that is not the default one (`memcpy@GLIBC_2.2.5`) comes last.
+/// The order of several names for one place: the least one is shown. The order is mdb's: functions before the rest,
+/// global and weak before local, fewer leading underscores first, then shorter names. So `abort` wins over `__GI_abort`,
+/// and `puts` over `_IO_puts`. A version that is not the default one (`memcpy@GLIBC_2.2.5`) comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     old_version: bool,
@@ -50,7 +50,7 @@ struct Rank {
     length: u32,
 }
 
-/// A symbol of the answer to `at`: `parent` is the nearest one before it that began earlier and may reach further.
+/// A symbol in the order of addresses. `parent` is the nearest symbol before it that began earlier and may reach further.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     address: u64,
@@ -60,6 +60,7 @@ struct Place {
     parent: u32,
 }
 
+/// The symbols of one ELF file.
 #[derive(Debug, Default)]
 pub struct Symbols {
     names: Vec<u8>,
@@ -69,16 +70,19 @@ pub struct Symbols {
     by_name: OnceLock<Vec<(u64, u32)>>,
 }
 
-/// What `at` and `lookup` give.
+/// A symbol that `at`, `lookup` or `tls` found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
+    /// The name as the file has it.
     pub name: &'a [u8],
+    /// The address in the file.
     pub address: u64,
+    /// The size in bytes; 0 where the file does not say.
     pub size: u64,
 }
 
 impl Symbols {
-    /// The symbols of all the files and images together. What cannot be read or parsed adds nothing.
+    /// Reads the symbols of all files and images as one table. A file that cannot be read or parsed adds nothing.
     pub fn load<P: AsRef<Path>>(files: &[P], images: &[&[u8]]) -> Symbols {
         let mut symbols = Symbols::default();
         for path in files {
@@ -94,16 +98,17 @@ impl Symbols {
         symbols
     }
 
-    /// How many places have a name.
+    /// Returns how many places have a name.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
+    /// Returns whether no place has a name.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The symbol whose extent holds the address.
+    /// Returns the symbol whose extent holds the address.
     pub fn at(&self, address: u64) -> Option<Symbol<'_>> {
         let mut index = self.places.partition_point(|p| p.address <= address).checked_sub(1)?;
         for _ in 0..MAX_NESTING {
@@ -116,7 +121,7 @@ impl Symbols {
         None
     }
 
-    /// The function or object of that name; of several, the one that would be shown first.
+    /// Returns the function or object of that name. Among several, the one that is shown first wins.
     pub fn lookup(&self, name: &[u8]) -> Option<Symbol<'_>> {
         let index = self.by_name.get_or_init(|| {
             let mut index: Vec<(u64, u32)> =
@@ -135,10 +140,17 @@ impl Symbols {
             .map(|e| Symbol { name: self.text(e.name), address: e.address, size: e.size })
     }
 
-    /// A thread-local variable: its address is the offset in the module's TLS block.
+    /// Returns a thread-local variable. Its address is the offset in the module's TLS block.
     pub fn tls(&self, name: &[u8]) -> Option<Symbol<'_>> {
         let entry = self.tls.iter().filter(|e| self.text(e.name) == name).min_by_key(|e| (e.rank, e.address))?;
         Some(Symbol { name: self.text(entry.name), address: entry.address, size: entry.size })
+    }
+
+    /// Every function and object, with whether it has an old version of its name (`memcpy@GLIBC_2.2.5`).
+    pub(crate) fn each(&self) -> impl Iterator<Item = (Symbol<'_>, bool)> {
+        self.entries
+            .iter()
+            .map(|e| (Symbol { name: self.text(e.name), address: e.address, size: e.size }, e.rank.old_version))
     }
 
     fn text(&self, name: Name) -> &[u8] {
@@ -241,8 +253,8 @@ impl Symbols {
         }
     }
 
-    /// Makes `places` of `entries`: outer before inner, one name for each extent, and no symbol of size 0 inside one that
-    /// has a size (a label in assembler code; gdb hides them too).
+    /// Makes `places` of `entries`. An outer symbol precedes its inner ones, and each extent has one name. A symbol of
+    /// size 0 inside a symbol with a size is dropped: it is a label in assembler code, and gdb hides these too.
     fn arrange(&mut self) {
         let mut order: Vec<u32> = (0..self.entries.len() as u32).collect();
         let names = &self.names;
@@ -288,12 +300,13 @@ fn is_named_place(kind: u8) -> bool {
     matches!(kind, elf::STT_NOTYPE | elf::STT_OBJECT | elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_TLS)
 }
 
-/// `$x`, `$d`, `$a`, `$t` and `$x.foo`: they mark code and data for disassemblers (ELF for the Arm Architecture, 5.5.5).
+/// Returns whether the name is `$x`, `$d`, `$a`, `$t` or like `$x.foo`. These mark code and data for disassemblers (ELF
+/// for the Arm Architecture, 5.5.5).
 fn is_mapping(name: &[u8]) -> bool {
     matches!(name, [b'$', b'a' | b'd' | b't' | b'x'] | [b'$', b'a' | b'd' | b't' | b'x', b'.', ..])
 }
 
-/// The name at `at`, without the version that a linker writes behind it in .symtab (`stdout@GLIBC_2.2.5`).
+/// Returns the name at `at`, without the version that a linker appends in .symtab (`stdout@GLIBC_2.2.5`).
 fn name_of(strings: &[u8], at: u32) -> Option<&[u8]> {
     let from = strings.get(at as usize..)?;
     let name = &from[..from.iter().position(|&c| c == 0)?];
@@ -310,7 +323,7 @@ fn hash(name: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The bytes of a section; None where there is none or it is larger than 64 MiB.
+/// Returns the bytes of a section. None if there is no such section, or if it is larger than 64 MiB.
 pub fn section<P: AsRef<Path>>(path: P, name: &[u8]) -> Option<Vec<u8>> {
     use object::{Object, ObjectSection};
     let cache = ReadCache::new(File::open(path).ok()?);
@@ -319,27 +332,51 @@ pub fn section<P: AsRef<Path>>(path: P, name: &[u8]) -> Option<Vec<u8>> {
     (section.size() <= 1 << 26).then(|| section.data().ok().map(<[u8]>::to_vec)).flatten()
 }
 
-/// A C++ or Rust name as written, without parameters or hash; None for any other, or one that is too complex.
+/// Returns a C++ or Rust name as written, without parameters or hash. None for other names, and for names that are too
+/// complex.
 pub fn demangle(name: &str) -> Option<String> {
+    demangle_as(name, Detail::Short)
+}
+
+/// How much of a mangled name is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// C++ without parameters, Rust without hash.
+    Short,
+    /// C++ with parameters.
+    Parameters,
+    /// Rust with its hash.
+    Hash,
+}
+
+/// A C++ or Rust name as written; None for any other, or one that is too complex.
+pub fn demangle_as(name: &str, detail: Detail) -> Option<String> {
     const MOST: usize = 1 << 14;
     if name.len() > MOST {
         return None;
     }
     if let Ok(name) = rustc_demangle::try_demangle(name) {
         let mut out = Bounded { text: String::new(), most: MOST };
-        return std::fmt::write(&mut out, format_args!("{name:#}")).ok().map(|()| out.text);
+        let written = match detail {
+            Detail::Hash => std::fmt::write(&mut out, format_args!("{name}")),
+            _ => std::fmt::write(&mut out, format_args!("{name:#}")),
+        };
+        return written.ok().map(|()| out.text);
     }
-    if !name.starts_with("_Z") {
+    if !name.starts_with("_Z") || detail == Detail::Hash {
         return None;
     }
     let parse = cpp_demangle::ParseOptions::default().recursion_limit(96);
     let symbol = cpp_demangle::Symbol::new_with_options(name, &parse).ok()?;
-    let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type().recursion_limit(96);
+    let mut options = cpp_demangle::DemangleOptions::new().no_return_type().recursion_limit(96);
+    if detail == Detail::Short {
+        options = options.no_params();
+    }
     let mut out = Bounded { text: String::new(), most: MOST };
     symbol.structured_demangle(&mut out, &options).ok().map(|()| out.text)
 }
 
-/// Stops a name that grows without end: substitutions can double it at every step.
+/// Stops a name that grows without end. Substitutions can double it at every step.
 struct Bounded {
     text: String,
     most: usize,

@@ -1,19 +1,20 @@
-//! Thread control blocks, found by their shape.
+//! Finds thread control blocks by their shape.
 
-use crate::heap::at_least;
 use crate::image::Image;
+use crate::words::grow_to;
 
 const BUFFER: usize = 1 << 20;
 
-/// Where glibc's struct pthread can begin before the TCB that ends it (TLS variant I), and what it says of the stack.
+/// The largest distance from the start of glibc's struct pthread to the TCB at its end (TLS variant I).
 const PTHREAD_MAX: usize = 0xc00;
 const PAGE: u64 = 4096;
 const STACK_MIN: u64 = 16384;
 
-/// The 16-aligned addresses `a` in the ranges where the words (of `word` bytes) at `a` and `a + 2 * word` both are `a`, at most `limit`:
-/// `tcb` and `self` of glibc's `tcbhead_t` (sysdeps/x86_64/nptl/tls.h, sysdeps/i386/nptl/tls.h).
+/// Returns the 16-aligned addresses `a` in the ranges where the words (of `word` bytes) at `a` and `a + 2 * word` both
+/// are `a`, at most `limit`. These are `tcb` and `self` of glibc's `tcbhead_t` (sysdeps/x86_64/nptl/tls.h,
+/// sysdeps/i386/nptl/tls.h).
 ///
-/// `stop` is asked now and then; when it says so, what was found so far is returned.
+/// Calls `stop` now and then. When it returns true, the addresses found so far are returned.
 pub fn find_self_pointers(
     image: &Image,
     ranges: &[(u64, u64)],
@@ -30,8 +31,9 @@ pub fn find_self_pointers(
     })
 }
 
-/// The 16-aligned addresses in the ranges where a 64-bit `tcbhead_t` of AArch64 seems to lie, at most `limit`: a pointer to a dtv, a word that is
-/// 0, and below them a struct pthread that tells of the stack around it.
+/// Returns the 16-aligned addresses in the ranges that look like a 64-bit `tcbhead_t` of AArch64, at most `limit`. Such a
+/// place has a pointer to a dtv, then a word that is 0. Below it lies a struct pthread that describes the stack around
+/// it.
 pub fn find_dtv_pointers(image: &Image, ranges: &[(u64, u64)], limit: usize, stop: impl FnMut() -> bool) -> Vec<u64> {
     search(image, ranges, limit, stop, |bytes, at, report| {
         for (unit, pair) in bytes.chunks_exact(16).enumerate() {
@@ -46,18 +48,20 @@ pub fn find_dtv_pointers(image: &Image, ranges: &[(u64, u64)], limit: usize, sto
     })
 }
 
-/// Before the dtv stands how many modules it has room for; it begins with the generation (elf/dl-tls.c, allocate_dtv).
+/// Returns whether a dtv begins at `dtv`. The number of modules that it has room for precedes it; its first word is the
+/// generation (elf/dl-tls.c, allocate_dtv).
 fn is_dtv(image: &Image, dtv: u64) -> bool {
     let room = dtv.checked_sub(16).and_then(|at| image.word(at, 8));
     room.is_some_and(|room| 0 < room && room < 1 << 20)
         && image.word(dtv, 8).is_some_and(|generation| generation < 1 << 32)
 }
 
-/// `stackblock`, `stackblock_size` and `guardsize` of struct pthread, which stand together, describe memory that holds it.
+/// Returns whether the struct pthread below `tcb` describes a stack that holds it. Its fields `stackblock`,
+/// `stackblock_size` and `guardsize` stand together.
 fn knows_its_stack(image: &Image, tcb: u64) -> bool {
     let Some(start) = tcb.checked_sub(PTHREAD_MAX as u64) else { return false };
     let mut content = [0u8; PTHREAD_MAX];
-    // The stack may be shorter than the largest struct pthread and begin within what is read.
+    // The stack may be shorter than the largest struct pthread, so it may begin within the bytes that are read.
     let from = image.next(start).map_or(PTHREAD_MAX, |first| (first - start).min(PTHREAD_MAX as u64) as usize);
     let got = image.read(start + from as u64, &mut content[from..]);
     let words: Vec<u64> = content[from..from + got]
@@ -75,7 +79,7 @@ fn knows_its_stack(image: &Image, tcb: u64) -> bool {
     })
 }
 
-/// Reads the ranges piece by piece, from 16-aligned addresses on, and has `look` report what it finds in each.
+/// Reads the ranges piece by piece, from 16-aligned addresses on. `look` reports what it finds in each piece.
 fn search(
     image: &Image,
     ranges: &[(u64, u64)],
@@ -93,18 +97,18 @@ fn search(
             };
             while at < to && found.len() < limit && !stop() {
                 let want = BUFFER.min((to - at) as usize);
-                at_least(&mut buffer, want);
+                grow_to(&mut buffer, want);
                 let n = image.read(at, &mut buffer[..want]) & !15;
                 look(&buffer[..n], at, &mut |a| {
                     if found.len() < limit {
                         found.push(a);
                     }
                 });
-                // A hole that a truncated file leaves ends the piece.
+                // The file is truncated: the rest of the piece is not there.
                 if n == 0 {
                     break;
                 }
-                // Nothing is sought in a hole of the file.
+                // Skip the holes of a sparse file.
                 at += (n as u64).max(image.data_from(at + n as u64, to).saturating_sub(at) & !0xfff);
             }
         }
@@ -112,11 +116,11 @@ fn search(
     found
 }
 
-/// Calls `report` for every 16-byte unit that begins with its own address. Written so that the compiler makes vector code of
-/// the test that nearly always fails.
+/// Calls `report` for every 16-byte unit that begins with its own address. The outer test nearly always fails. It is
+/// written so that the compiler vectorizes it.
 fn candidates(bytes: &[u8], address: u64, word: usize, mut report: impl FnMut(u64)) {
     const UNITS: usize = 16;
-    // Where words have 4 bytes, the other half of what is read is another word.
+    // Where words have 4 bytes, the other half of the value is another word.
     let mask = if word == 4 { u64::from(u32::MAX) } else { u64::MAX };
     for (block, chunk) in bytes.chunks(UNITS * 16).enumerate() {
         let base = address + (block * UNITS * 16) as u64;

@@ -1,16 +1,17 @@
-//! Whatever a dump says: images whose segments overlap and reach the end of the address space, and everything that searches them.
+//! Hostile images: segments overlap and reach the end of the address space. Every search of the engine runs on them.
 
+use dmods_engine::heap::find;
 use dmods_engine::heap::model::{self, State};
 use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::space::{Kind, Run};
-use dmods_engine::heap::watch::Watch;
-use dmods_engine::heap::{find, Control};
+use dmods_engine::heap::runs::{Kind, Run};
+use dmods_engine::heap::tcache::TcacheShape;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::symbols::Symbols;
 use dmods_engine::tcb;
+use dmods_engine::Control;
 use std::time::{Duration, Instant};
 
-/// xorshift64: the same numbers in every run.
+/// xorshift64 gives the same numbers in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -31,7 +32,7 @@ fn near(dice: &mut Dice, place: u64) -> u64 {
     place.saturating_add(dice.below(0x4000))
 }
 
-/// Words that mean something where they stand: own address, small sizes with flags, addresses of other places.
+/// Words that look meaningful where they stand: their own address, small sizes with flags, addresses of other places.
 fn bytes(dice: &mut Dice, start: u64, len: u64) -> Vec<u8> {
     let mut out = vec![0u8; len as usize];
     for at in (0..len.saturating_sub(7)).step_by(8) {
@@ -54,7 +55,7 @@ fn segments(dice: &mut Dice) -> Vec<Segment> {
             let start = near(dice, place);
             let size = dice.below(0x3000);
             let data = bytes(dice, start, size);
-            // Longer or shorter than its bytes: both are lies of a program header.
+            // The segment claims more or fewer bytes than it has, as a hostile program header does.
             let end =
                 start.saturating_add(size).saturating_add(dice.below(64)).saturating_sub(dice.below(64)).max(start);
             Segment { start, end, source: Source::Bytes(data.into()) }
@@ -62,7 +63,7 @@ fn segments(dice: &mut Dice) -> Vec<Segment> {
         .collect()
 }
 
-/// The byte at an address: of the first segment given that claims it.
+/// The byte at an address: it comes from the first segment given that claims the address.
 fn slow(given: &[Segment], address: u64) -> Option<u8> {
     let segment = given.iter().find(|s| s.start <= address && address < s.end)?;
     match &segment.source {
@@ -130,7 +131,7 @@ fn searches_survive_every_image_and_any_range() {
     }
 }
 
-/// A heap of runs that are anywhere and of any size, absurd ones too.
+/// A heap of runs at any place and of any size, impossible ones too.
 fn heap(dice: &mut Dice, image: &Image, ranges: &[(u64, u64)]) {
     let kinds = [Kind::Main, Kind::Thread, Kind::Mmapped];
     let runs: Vec<Run> = ranges
@@ -142,7 +143,7 @@ fn heap(dice: &mut Dice, image: &Image, ranges: &[(u64, u64)]) {
         })
         .collect();
     let control = Control::default();
-    let watch = [Watch { chunk: 0x290, bins: 64, width: 2 }];
+    let watch = [TcacheShape { chunk: 0x290, bins: 64, width: 2 }];
     let word = [4, 8][dice.below(2) as usize];
     let request = Request { image, runs, dead: &[(0x5000, 0x5100)], watch: &watch, maps: &[], threads: 2 };
     let mut heap = model::build(word, request, &control).expect("tables in proportion to what is there");
@@ -159,7 +160,7 @@ fn symbols_of_damaged_files() {
     let own = std::env::current_exe().expect("a path");
     let whole = std::fs::read(own).expect("this program");
     let mut dice = Dice(1603);
-    // The tables stand anywhere in the file; the headers at its start lead to them.
+    // The tables lie anywhere in the file. The headers at its start lead to them.
     let headers = &whole[..whole.len().min(4096)];
     for round in 0..40 {
         let mut data = whole[..whole.len().min(4 << 20)].to_vec();

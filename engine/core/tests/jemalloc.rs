@@ -1,10 +1,11 @@
-//! jemalloc's extents: made-up trees against what they were made of, and the same with words of them overwritten.
+//! Compares jemalloc's extents with the made-up trees that they are read from, and reads the same trees with words
+//! overwritten.
 
 use dmods_engine::heap::jemalloc::{self, Layout};
 use dmods_engine::heap::model::{self, State};
 use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::Control;
 use dmods_engine::image::{Image, Segment, Source};
+use dmods_engine::Control;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ impl Dice {
     }
 }
 
-/// A tree of the usual shape, but for few addresses: 2^10 pages.
+/// A tree of the usual shape, for few addresses: 2^10 pages.
 fn layout() -> Layout {
     Layout {
         page: 12,
@@ -56,11 +57,12 @@ struct World {
     end: u64,
 }
 
-/// Extents side by side: slabs, large ones (some off their page's beginning), and such as are not in use.
+/// Extents side by side: slabs, large ones (some begin inside their first page), and some that are not in use.
 fn world(dice: &mut Dice) -> World {
     let layout = layout();
     let mut made = World { words: BTreeMap::new(), blocks: Vec::new(), end: HEAP };
-    // Large blocks begin somewhere in a first page that is theirs beside what was asked for; or jemalloc was built without that.
+    // A large block begins anywhere in its first page, which has room beside the bytes asked for, unless jemalloc was
+    // built without that.
     let padded = dice.below(2) == 0;
     for index in 0..2 + dice.below(30) {
         let edata = RECORDS + index * 128;
@@ -100,7 +102,7 @@ fn world(dice: &mut Dice) -> World {
         }
         made.end += size + dice.below(2) * PAGE;
     }
-    // Some words of blocks hold pointers to (the midst of) others: nothing else is in them.
+    // Some words of blocks hold pointers into others. All other words are zero.
     let live: Vec<(u64, u64)> = made.blocks.iter().filter(|b| !b.2).map(|b| (b.0, b.1)).collect();
     for &(address, size) in &live {
         if dice.below(2) == 0 && !live.is_empty() {
@@ -123,7 +125,7 @@ fn image(words: &BTreeMap<u64, u64>, heap_end: u64) -> Image {
     Image::new(&[], segments.to_vec()).expect("no files")
 }
 
-/// What is reachable from a root that points to the first live block, slowly.
+/// The blocks that are reachable from a root that points to the first live block, computed slowly.
 fn reachable(made: &World) -> Vec<u64> {
     let holding = |value: u64| made.blocks.iter().find(|b| !b.2 && b.0 <= value && value < b.0 + b.1);
     let mut found: Vec<u64> = made.blocks.iter().find(|b| !b.2).map(|b| b.0).into_iter().collect();
@@ -178,7 +180,7 @@ fn blocks_sizes_and_marking_are_those_of_the_made_up_heap() {
     }
 }
 
-/// A program's own table of pointers, to memory that nobody has written to, lies before the root, and another one behind it.
+/// A program's own table of pointers to untouched memory lies before the root, and another one after it.
 #[test]
 fn a_tree_is_found_between_a_million_pointers_to_nothing() {
     const OWN: u64 = 0x8000_0000;
@@ -194,7 +196,7 @@ fn a_tree_is_found_between_a_million_pointers_to_nothing() {
         put(OWN + 8 * i, BLANK + 64 * (i % (1 << 18)));
         put(end + 8 * i, BLANK + 64 * (i % (1 << 18)));
     }
-    // Leaves of memory that was given back.
+    // Leaves of memory that was returned.
     for i in 0..16000 {
         put(root + 8 * (1000 + i), BLANK + 64 * i);
     }

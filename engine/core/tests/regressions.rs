@@ -1,4 +1,4 @@
-//! What once broke a fuzz target (`regressions/TARGET/NAME`) does so no more.
+//! Replays the inputs that once broke a fuzz target (`regressions/TARGET/NAME`).
 
 #[path = "../../fuzz/src/targets/mod.rs"]
 mod targets;

@@ -1,8 +1,8 @@
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 
-/// An address as Python has computed it from what a dump says. One that 64 bits cannot hold becomes the last one, where no memory is and
-/// where every range ends: reading there gives nothing, and nothing is raised.
+/// An address that Python computed from values in a dump. A value that does not fit into 64 bits becomes the last
+/// address. No memory is there and every range ends there. So a read gives no bytes, and nothing is raised.
 #[derive(Clone, Copy)]
 pub struct Address(pub u64);
 

@@ -5,8 +5,8 @@ use dmods_engine::heap::find;
 use dmods_engine::heap::lists::{Followed, List, Problem};
 use dmods_engine::heap::model::{self, State};
 use dmods_engine::heap::pass::{Fault, Request, RunReport};
-use dmods_engine::heap::space::{Kind, Run};
-use dmods_engine::heap::watch::Watch;
+use dmods_engine::heap::runs::{Kind, Run};
+use dmods_engine::heap::tcache::TcacheShape;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -59,7 +59,7 @@ fn state(number: u8) -> PyResult<State> {
 
 impl Heap {
     fn heap(&self) -> std::sync::MutexGuard<'_, Box<dyn model::Heap>> {
-        // A panic while it was locked would be our defect; the tables are still sound to read.
+        // A panic while the lock was held would be our defect. The tables can still be read.
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
@@ -94,7 +94,8 @@ impl Heap {
         }
         let mut dead = plain(dead);
         dead.sort_unstable();
-        let watch: Vec<Watch> = watch.into_iter().map(|(chunk, bins, width)| Watch { chunk, bins, width }).collect();
+        let watch: Vec<TcacheShape> =
+            watch.into_iter().map(|(chunk, bins, width)| TcacheShape { chunk, bins, width }).collect();
         let memory = image.inner.clone();
         let inner = watched(py, progress.as_ref(), |control| {
             let threads = threads.max(1);
@@ -104,7 +105,7 @@ impl Heap {
         Ok(Heap { inner: Mutex::new(inner), image: memory })
     }
 
-    /// How many runs were left out because they overlap another.
+    /// Returns how many runs were left out because they overlap another.
     #[getter]
     fn dropped(&self) -> usize {
         self.heap().dropped().len()
@@ -218,6 +219,22 @@ impl Heap {
         watched(py, progress.as_ref(), |control| {
             let t = self.heap().find_leaks(control)?;
             Ok((t.direct_count, t.direct_bytes, t.indirect_count, t.indirect_bytes))
+        })
+    }
+
+    #[pyo3(signature = (ranges, values, barrier, asked, progress=None))]
+    fn reached_without(
+        &self,
+        py: Python<'_>,
+        ranges: Ranges,
+        values: Vec<u64>,
+        barrier: Address,
+        asked: Vec<u64>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<bool>> {
+        let ranges = plain(ranges);
+        watched(py, progress.as_ref(), |control| {
+            self.heap().reached_without(&self.image, &ranges, &values, barrier.0, &asked, control)
         })
     }
 
@@ -358,7 +375,7 @@ pub fn find_pointers(
 ) -> PyResult<Vec<Vec<u64>>> {
     let (ranges, wanted) = (plain(ranges), plain(wanted));
     if wanted.windows(2).any(|pair| pair[1].0 < pair[0].1) {
-        return Err(PyValueError::new_err("the ranges that are looked for overlap, or are not in order"));
+        return Err(PyValueError::new_err("the wanted ranges must be sorted and must not overlap"));
     }
     watched(py, progress.as_ref(), |control| find::pointers(&image.inner, &ranges, word, &wanted, most, control))
 }

@@ -39,7 +39,7 @@ impl Image {
 
     fn read<'py>(&self, py: Python<'py>, address: Address, size: usize) -> PyResult<Bound<'py, PyBytes>> {
         let address = address.0;
-        // What is not mapped need not be allocated: a size out of a dump may be anything.
+        // Memory for unmapped addresses is not allocated: a size from a dump may be anything.
         let covered = self.inner.covered(address, address.saturating_add(size as u64));
         let size = match covered.first() {
             Some(&(start, end)) if start == address => size.min((end - start) as usize),

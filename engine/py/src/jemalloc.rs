@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use dmods_engine::heap::jemalloc::{self, Fault};
-use dmods_engine::heap::Control;
+use dmods_engine::Control;
 use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};

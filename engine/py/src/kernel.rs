@@ -2,17 +2,17 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use dmods_engine::heap::{Control, Stopped};
+use dmods_engine::kernel::hex_lines::hex_lines as lines;
 use dmods_engine::kernel::identity::{Figures, REMEMBERED};
 use dmods_engine::kernel::kdump::Kdump;
 use dmods_engine::kernel::layout::{Files, Huge, Layout, MapCount};
-use dmods_engine::kernel::lines::hex_lines as lines;
-use dmods_engine::kernel::overlay::{Lists, Overlay};
+use dmods_engine::kernel::listed_pages::{ListedPages, Lists};
+use dmods_engine::kernel::page_tables::{Format, Tables};
 use dmods_engine::kernel::physical::{Foreign, Physical as Memory};
 use dmods_engine::kernel::scan::{Counts, Scan};
-use dmods_engine::kernel::space::Space;
-use dmods_engine::kernel::tables::{Format, Tables};
+use dmods_engine::kernel::virtual_memory::VirtualMemory;
 use dmods_engine::kernel::{Kind, KINDS};
+use dmods_engine::{Control, Stopped};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -25,7 +25,7 @@ use crate::watch::watched;
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Physical {
     inner: Arc<dyn Memory>,
-    /// What a reader in Python raised.
+    /// The exception that a reader in Python raised.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
@@ -34,7 +34,7 @@ impl Physical {
         Physical { inner, raised: Arc::default() }
     }
 
-    /// What a reader in Python has raised since it was last asked.
+    /// Takes the exception that a reader in Python has raised since the last call.
     fn check(&self) -> PyResult<()> {
         let raised = self.raised.lock().unwrap_or_else(|e| e.into_inner()).take();
         raised.map_or(Ok(()), Err)
@@ -212,7 +212,7 @@ pub struct Memmap {
     physical: Py<Physical>,
     tables: Tables,
     layout: Layout,
-    overlay: Mutex<Overlay>,
+    listed: Mutex<ListedPages>,
 }
 
 #[pymethods]
@@ -222,30 +222,30 @@ impl Memmap {
         let format = match tables.arch.as_str() {
             "x86_64" => Format::X86 { clear: tables.clear },
             "aarch64" => Format::Aarch64,
-            other => return Err(PyValueError::new_err(format!("no page tables of {other} are known"))),
+            other => return Err(PyValueError::new_err(format!("the page tables of {other} are not known"))),
         };
         let tables = Tables::new(format, tables.root, tables.page_bits, tables.va_bits)
-            .ok_or_else(|| PyValueError::new_err("no such shape of page tables"))?;
-        Ok(Memmap { physical, tables, layout: self::layout(layout)?, overlay: Mutex::default() })
+            .ok_or_else(|| PyValueError::new_err("the shape of the page tables is not possible"))?;
+        Ok(Memmap { physical, tables, layout: self::layout(layout)?, listed: Mutex::default() })
     }
 
     fn read<'py>(&self, py: Python<'py>, address: Address, size: usize) -> PyResult<Bound<'py, PyBytes>> {
         let physical = self.physical.get();
-        let bytes = read(py, size, |buf| Space::new(&*physical.inner, self.tables).read(address.0, buf))?;
+        let bytes = read(py, size, |buf| VirtualMemory::new(&*physical.inner, self.tables).read(address.0, buf))?;
         physical.check()?;
         Ok(bytes)
     }
 
     fn translate(&self, address: Address) -> Option<u64> {
         let physical = &*self.physical.get().inner;
-        Space::new(physical, self.tables).walker.translate(physical, address.0).map(|mapped| mapped.physical)
+        VirtualMemory::new(physical, self.tables).walker.translate(physical, address.0).map(|mapped| mapped.physical)
     }
 
     fn some_last_table(&self, root: Address) -> Option<u64> {
         self.tables.some_last_table(&*self.physical.get().inner, root.0)
     }
 
-    /// Follows the lists, whose answer `classify` uses from then on.
+    /// Follows the lists. `classify` uses the result from then on.
     #[pyo3(signature = (lists, ram, progress = None))]
     fn gather<'py>(
         &self,
@@ -264,14 +264,14 @@ impl Memmap {
             stack_size: lists.stack_size,
         };
         let ram = sorted(ram)?;
-        let overlay =
-            self.work(py, progress, |space, control| Overlay::gather(&lists, &self.layout, &ram, space, control))?;
+        let listed =
+            self.work(py, progress, |space, control| ListedPages::gather(&lists, &self.layout, &ram, space, control))?;
         let said = PyDict::new(py);
-        said.set_item("broken", overlay.broken)?;
-        said.set_item("endless", overlay.endless)?;
-        said.set_item("tasks", overlay.tasks)?;
-        said.set_item("vmap_areas", overlay.vmap_areas)?;
-        *self.overlay.lock().unwrap_or_else(|e| e.into_inner()) = overlay;
+        said.set_item("broken", listed.broken)?;
+        said.set_item("endless", listed.endless)?;
+        said.set_item("tasks", listed.tasks)?;
+        said.set_item("vmap_areas", listed.vmap_areas)?;
+        *self.listed.lock().unwrap_or_else(|e| e.into_inner()) = listed;
         Ok(said)
     }
 
@@ -290,12 +290,12 @@ impl Memmap {
             let pages: u64 = ranges.iter().map(|(start, end)| end - start).sum();
             kinds
                 .try_reserve_exact(usize::try_from(pages).unwrap_or(usize::MAX))
-                .map_err(|_| PyMemoryError::new_err("a byte for each page"))?;
+                .map_err(|_| PyMemoryError::new_err("no memory for a byte for each page"))?;
         }
         let wanted = each.then_some(&mut kinds);
-        let overlay = self.overlay.lock().unwrap_or_else(|e| e.into_inner());
+        let listed = self.listed.lock().unwrap_or_else(|e| e.into_inner());
         let counts = self.work(py, progress, |space, control| {
-            Scan::new(&self.layout, &overlay, space, remember, wanted).run(&ranges, control)
+            Scan::new(&self.layout, &listed, space, remember, wanted).run(&ranges, control)
         })?;
         Ok((counts_dict(py, &counts)?, each.then(|| PyBytes::new(py, &kinds))))
     }
@@ -306,11 +306,11 @@ impl Memmap {
         &self,
         py: Python<'_>,
         progress: Option<Bound<'_, PyAny>>,
-        work: impl FnOnce(&mut Space, &Control) -> T + Send,
+        work: impl FnOnce(&mut VirtualMemory, &Control) -> T + Send,
     ) -> PyResult<T> {
         let physical = self.physical.get();
         let answer = watched(py, progress.as_ref(), |control| {
-            let answer = work(&mut Space::new(&*physical.inner, self.tables), control);
+            let answer = work(&mut VirtualMemory::new(&*physical.inner, self.tables), control);
             if control.cancelled() {
                 Err(Stopped::Cancelled)
             } else {
@@ -322,14 +322,14 @@ impl Memmap {
     }
 }
 
-/// Ascending and apart: what the passes rely on.
+/// Checks that the ranges are sorted and do not overlap. The passes rely on it.
 fn sorted(ranges: Ranges) -> PyResult<Vec<(u64, u64)>> {
     let ranges = plain(ranges);
     let apart = ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0);
     if apart && ranges.iter().all(|(start, end)| start <= end) {
         return Ok(ranges);
     }
-    Err(PyValueError::new_err("ranges of page frames must be sorted and apart"))
+    Err(PyValueError::new_err("the ranges of page frames must be sorted and must not overlap"))
 }
 
 fn counts_dict<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {
@@ -353,12 +353,12 @@ fn counts_dict<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-/// The kinds' names, by number.
+/// Returns the names of the kinds, by number.
 pub fn kind_names(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, KINDS.iter().map(|(_, name)| *name))
 }
 
-/// The addresses as lines, each as Python's hex() writes it. See `_engine.pyi`.
+/// Returns the addresses as lines, each as Python's hex() writes it. See `_engine.pyi`.
 #[pyfunction]
 #[pyo3(signature = (start, step, count, numbers = None, wanted = 0))]
 pub fn hex_lines(

@@ -1,6 +1,6 @@
-//! The Python binding of the engine: `dmods._engine`. Thin: it converts, releases the GIL and answers Ctrl-C.
+//! The Python binding of the engine: `dmods._engine`. It converts values, releases the GIL and answers Ctrl-C.
 
-// Python callers pass by keyword; a struct per call would only rename them.
+// Python callers pass arguments by keyword. A struct for each call would only rename them.
 #![allow(clippy::too_many_arguments)]
 
 use pyo3::prelude::*;
@@ -11,6 +11,7 @@ mod heap;
 mod image;
 mod jemalloc;
 mod kernel;
+mod lines;
 mod records;
 mod symbols;
 mod unwind;
@@ -33,8 +34,10 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<kernel::Memmap>()?;
     m.add_function(wrap_pyfunction!(kernel::hex_lines, m)?)?;
     m.add("PAGE_KINDS", kernel::kind_names(m.py())?)?;
+    m.add_class::<lines::Lines>()?;
     m.add_class::<symbols::Symbols>()?;
     m.add_function(wrap_pyfunction!(symbols::demangle, m)?)?;
+    m.add_function(wrap_pyfunction!(symbols::is_name, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::elf_section, m)?)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_function(wrap_pyfunction!(disassemble::disassemble, m)?)?;

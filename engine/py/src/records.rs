@@ -1,7 +1,8 @@
 use dmods_engine::records::audit::{self, Bits, Clock, Layout, Ring, Shadow, Table};
-use dmods_engine::records::groups::{self, Leak};
+use dmods_engine::records::by_thread;
+use dmods_engine::records::groups::{self, Leak, Split};
 use dmods_engine::records::log::{Log, Transaction};
-use dmods_engine::records::newest;
+use dmods_engine::records::redzones::redzones;
 use dmods_engine::records::stacks::{Stack, Stacks};
 use dmods_engine::records::{self as core, Record};
 use pyo3::prelude::*;
@@ -10,7 +11,7 @@ use crate::address::Address;
 use crate::image::Image;
 use crate::watch::watched;
 
-/// What one recorder kept. See `_engine.pyi`.
+/// All records of one recorder. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Records {
     inner: core::Records,
@@ -22,7 +23,7 @@ type GivenRow = (Address, Address, u64, u64, u32, u32);
 type GivenLogRow = (Address, u64, bool, Address, u64, u64, u32, u32, (u64, u32, u32), (Address, u64));
 type Block = (Address, u64, u8, u32, bool, u64, u64);
 type Triple = (u8, u8, u8);
-type User = (u32, u64, u64, f64, f64, u64, u64, Row);
+type User = (u32, u64, u64, u64, f64, f64, u64, u64, Row);
 type Newest = (u64, u64, Vec<(u64, u64, u64, u64, u32, u32)>);
 type Damage = (bool, bool, bool, u64, u64);
 
@@ -123,6 +124,10 @@ impl Records {
         self.inner.log.holding(address.0).map(log_row)
     }
 
+    fn freed_holding(&self, address: Address) -> Option<LogRow> {
+        self.inner.log.freed_holding(address.0).map(log_row)
+    }
+
     #[pyo3(signature = (before, most, freed=None, threads=None))]
     fn log(
         &self,
@@ -137,17 +142,38 @@ impl Records {
 
     fn newest(&self, py: Python<'_>, freed: bool, threads: Vec<u32>, most: usize) -> Newest {
         py.detach(|| {
-            let found = newest::newest(&self.inner, freed, &threads, most);
+            let found = by_thread::newest(&self.inner, freed, &threads, most);
             let rows = found.events.iter().map(|e| (e.at, e.address, e.size, e.time, e.stack, e.thread));
             (found.count, found.bytes, rows.collect())
         })
     }
 
-    fn users(&self, py: Python<'_>) -> Vec<User> {
+    fn redzones(
+        &self,
+        py: Python<'_>,
+        image: &Image,
+        size: usize,
+        byte: u8,
+        most: usize,
+    ) -> PyResult<(u64, u64, u64, Vec<Row>)> {
+        let image = image.inner.clone();
+        let found = watched(py, None, |control| redzones(&self.inner, &image, size, byte, most, control))?;
+        Ok((found.compared, found.unreadable, found.damaged, found.first.iter().map(row).collect()))
+    }
+
+    #[pyo3(signature = (split=""))]
+    fn users(&self, py: Python<'_>, split: &str) -> Vec<User> {
+        let split = match split {
+            "thread" => Split::Thread,
+            "size" => Split::Size,
+            _ => Split::None,
+        };
         py.detach(|| {
-            groups::users(&self.inner)
+            groups::users(&self.inner, split)
                 .iter()
-                .map(|u| (u.stack, u.count, u.bytes, u.likely_count, u.likely_bytes, u.least, u.most, row(&u.oldest)))
+                .map(|u| {
+                    (u.stack, u.part, u.count, u.bytes, u.likely_count, u.likely_bytes, u.least, u.most, row(&u.oldest))
+                })
                 .collect()
         })
     }

@@ -30,6 +30,13 @@ impl Symbols {
         self.inner.lookup(name.as_bytes()).map(|s| (s.address, s.size))
     }
 
+    fn named(&self, py: Python<'_>, text: &str, most: usize) -> Vec<(String, u64, u64, bool, bool)> {
+        py.detach(|| {
+            let found = self.inner.named(text, most);
+            found.into_iter().map(|n| (n.name, n.address, n.size, n.exact, n.minor)).collect()
+        })
+    }
+
     fn tls(&self, name: &str) -> Option<(u64, u64)> {
         self.inner.tls(name.as_bytes()).map(|s| (s.address, s.size))
     }
@@ -38,6 +45,11 @@ impl Symbols {
 #[pyfunction]
 pub fn demangle(name: &str) -> String {
     core::demangle(name).unwrap_or_else(|| name.to_owned())
+}
+
+#[pyfunction]
+pub fn is_name(text: &str, symbol: &str) -> bool {
+    dmods_engine::names::is_name(text, symbol)
 }
 
 #[pyfunction]

@@ -27,7 +27,8 @@ impl Unwinder {
         modules: Vec<(Address, Address, Address, Option<String>)>,
         code: Ranges,
     ) -> PyResult<Unwinder> {
-        let arch = Arch::by_name(arch).ok_or_else(|| PyValueError::new_err(format!("no unwinder for {arch}")))?;
+        let arch =
+            Arch::by_name(arch).ok_or_else(|| PyValueError::new_err(format!("there is no unwinder for {arch}")))?;
         let modules = modules
             .into_iter()
             .map(|(start, end, bias, file)| Module { start: start.0, end: end.0, bias: bias.0, file })
@@ -67,7 +68,7 @@ fn convert<'py>(py: Python<'py>, arch: &Arch, frame: &unwind::Frame) -> PyResult
     Ok((frame.pc, frame.sp, found, frame.exact, frame.trampoline, frame.ucontext, frame.siginfo, registers))
 }
 
-/// Addresses in the ranges whose words at 0 and 2 words on hold the address itself. See `_engine.pyi`.
+/// Returns the addresses in the ranges whose words at 0 and 2 words on hold the address itself. See `_engine.pyi`.
 #[pyfunction]
 #[pyo3(signature = (image, ranges, word = 8, limit = 65536))]
 pub fn find_self_pointers(
@@ -81,14 +82,14 @@ pub fn find_self_pointers(
     interruptible(py, image, ranges, |image, ranges, stop| tcb::find_self_pointers(image, ranges, word, limit, stop))
 }
 
-/// Where AArch64's TCBs seem to be. See `_engine.pyi`.
+/// Returns the addresses that look like AArch64's TCBs. See `_engine.pyi`.
 #[pyfunction]
 #[pyo3(signature = (image, ranges, limit = 65536))]
 pub fn find_dtv_pointers(py: Python<'_>, image: &Bound<'_, Image>, ranges: Ranges, limit: usize) -> PyResult<Vec<u64>> {
     interruptible(py, image, ranges, |image, ranges, stop| tcb::find_dtv_pointers(image, ranges, limit, stop))
 }
 
-/// Runs a search without the GIL, which asks Python about Ctrl-C now and then.
+/// Runs a search without the GIL. It checks for Ctrl-C now and then.
 fn interruptible(
     py: Python<'_>,
     image: &Bound<'_, Image>,
@@ -100,7 +101,7 @@ fn interruptible(
     let found = py.detach(|| {
         let mut reads = 0u32;
         search(&image, &ranges, &mut || {
-            // A megabyte a time: some 100 times a second.
+            // Each read is a megabyte, so this is some 100 times a second.
             reads += 1;
             if reads % 64 == 0 {
                 interrupt = Python::attach(|py| py.check_signals());

@@ -1,17 +1,17 @@
-//! Long computations: off the GIL, with Ctrl-C answered and progress told.
+//! Runs long computations without the GIL, with Ctrl-C answered and progress reported.
 
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::time::Duration;
 
-use dmods_engine::heap::{Control, Stopped};
+use dmods_engine::{Control, Stopped};
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError};
 use pyo3::prelude::*;
 
-/// How often Python gets to see a signal.
+/// How often Python can handle a signal.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Runs `work` on a thread of its own. Meanwhile pending signals are looked at and `progress(bytes done)` is called; an exception
-/// from either stops the work and is raised.
+/// Runs `work` on its own thread. Meanwhile it checks for signals and calls `progress(bytes done)`. An exception from
+/// either stops the work and is raised.
 pub fn watched<T: Send>(
     py: Python<'_>,
     progress: Option<&Bound<'_, PyAny>>,
@@ -50,7 +50,7 @@ pub fn watched<T: Send>(
         (_, Some(error)) => Err(error),
         (Some(Ok(value)), None) => Ok(value),
         (Some(Err(Stopped::NoMemory(error))), None) => {
-            Err(PyMemoryError::new_err(format!("tables of the heap: {error}")))
+            Err(PyMemoryError::new_err(format!("no memory for the tables of the heap: {error}")))
         }
         _ => Err(PyRuntimeError::new_err("the engine stopped without an answer")),
     }

@@ -1,23 +1,25 @@
-//! The arenas' bins: doubly linked lists of free chunks (unsorted, small, large), followed and judged.
+//! Follows and checks the arenas' bins: doubly linked lists of free chunks (unsorted, small, large).
 //!
-//! Every chunk is visited once, over all bins together, so that a cycle costs no more than a sound list.
+//! Every chunk is visited once, over all bins together. So a cycle costs no more than a sound list.
 
+use super::cached_reader::CachedReader;
 use super::index::{Block, Tables};
-use super::pass::word;
-use super::space::{Space, REGION};
-use super::window::Window;
-use super::{Control, Index, Stopped};
+use super::number::Index;
+use super::runs::REGION;
+use super::word_map::WordMap;
+use crate::control::{Control, Stopped};
 use crate::hw;
 use crate::image::Image;
+use crate::words::word;
 use std::collections::HashMap;
 
-/// Problems described over all bins; all are counted.
+/// How many problems are described. All are counted.
 const DESCRIBED: usize = 200;
-/// Chunks between two looks at whether to stop.
+/// Chunks between two checks for cancellation.
 const PATIENCE: u64 = 1 << 14;
 
-/// From so many free chunks on their links are read in the order of addresses first. A list jumps about: a system call and a cache miss
-/// for each of its chunks, several microseconds, where the sweep takes a fraction of one.
+/// With this many free chunks, their links are first read in the order of addresses. Following a list costs a system call
+/// and a cache miss for each chunk: several microseconds. The sweep takes a fraction of one.
 const SWEEP: u64 = 1 << 16;
 /// Bytes that the sweep reads at once.
 const BLOCK: usize = 1 << 16;
@@ -33,8 +35,9 @@ pub struct Bin {
     pub arena: u32,
     /// The chunk sizes that belong there.
     pub least: u64,
+    /// The largest chunk size that belongs there.
     pub most: u64,
-    /// A large bin: the largest first, the first chunk of each size in a second ring (`fd_nextsize`).
+    /// A large bin: the largest chunk comes first, and the first chunk of each size is on a second ring (`fd_nextsize`).
     pub sorted: bool,
 }
 
@@ -66,31 +69,38 @@ pub enum Fault {
 /// A bad link: in the chunk (or bin) at `at`, where it holds `value`.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
-    /// Index into the bins that were asked for; for [`Fault::Unlisted`] the first bin of the arena.
+    /// Index into the bins that were asked for. For [`Fault::Unlisted`] it is the first bin of the arena.
     pub bin: usize,
+    /// What is wrong.
     pub fault: Fault,
+    /// The chunk or bin with the bad link.
     pub at: u64,
+    /// The link's value.
     pub value: u64,
 }
 
-/// What hangs in a bin: chunks and their bytes with headers, as glibc's statistics count them.
+/// The chunks in a bin, and their bytes with headers, as glibc's statistics count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
+    /// How many chunks.
     pub count: u64,
+    /// Their bytes, headers included.
     pub bytes: u64,
 }
 
-/// What following all bins gave.
+/// The result for all bins.
 #[derive(Clone, Debug, Default)]
 pub struct Followed {
     /// In the order of the bins that were asked for.
     pub held: Vec<Held>,
+    /// The first problems.
     pub problems: Vec<Problem>,
+    /// How many problems there are.
     pub problem_count: u64,
 }
 
-/// Follows every bin. `free` is how many free chunks the walk of the memory found in each arena: where that is another number
-/// than hangs in the arena's bins, the chunks that make the difference are sought.
+/// Follows every bin. `free` is how many free chunks the walk of the memory found in each arena. Where an arena's bins
+/// hold another number, the chunks that make the difference are searched.
 pub fn follow<I: Index, const P: usize>(
     tables: &Tables<I, P>,
     image: &Image,
@@ -105,7 +115,7 @@ pub fn follow<I: Index, const P: usize>(
         tables,
         image,
         links: if count >= SWEEP { Some(Links::sweep(tables, image, control)?) } else { None },
-        window: Window::new(image),
+        window: CachedReader::new(image),
         control,
         seen,
         visited: 0,
@@ -130,9 +140,9 @@ struct Follower<'a, I: Index, const P: usize> {
     tables: &'a Tables<I, P>,
     image: &'a Image,
     links: Option<Links>,
-    window: Window<'a>,
+    window: CachedReader<'a>,
     control: &'a Control,
-    /// Granules of chunks that were met on a list.
+    /// Granules of the chunks found on a list.
     seen: Vec<u64>,
     visited: u64,
     out: Followed,
@@ -145,7 +155,7 @@ struct Links {
     links: Vec<[u64; 2]>,
 }
 
-/// No pair of links: both odd.
+/// Stands for "no pair of links": both are odd.
 const UNREAD: [u64; 2] = [u64::MAX; 2];
 
 impl Links {
@@ -165,14 +175,14 @@ impl Links {
         hw::huge_pages(&links);
         let mut rest = links.iter_mut();
         let (mut start, mut buffer) = (0u64, Vec::new());
-        for index in 0..tables.space.runs.len() {
-            for region in tables.space.runs[index].region..tables.space.region_end(index) {
+        for index in 0..tables.word_map.runs.len() {
+            for region in tables.word_map.runs[index].region..tables.word_map.region_end(index) {
                 let mut bits = tables.free[region];
                 while bits != 0 {
                     let granule = region * REGION + bits.trailing_zeros() as usize;
                     bits &= bits - 1;
-                    let at = tables.space.address(index, granule) + Space::<P>::HEADER;
-                    let len = 2 * Space::<P>::WORD as usize;
+                    let at = tables.word_map.address(index, granule) + WordMap::<P>::HEADER;
+                    let len = 2 * WordMap::<P>::WORD as usize;
                     if at < start || at - start + len as u64 > buffer.len() as u64 {
                         start = at;
                         buffer.resize(BLOCK, 0);
@@ -206,7 +216,7 @@ struct Member {
     bk: u64,
 }
 
-/// The ring through the first chunk of each size, as far as it was seen.
+/// The ring through the first chunk of each size, as far as it was read.
 #[derive(Default)]
 struct Ring {
     first: u64,
@@ -217,10 +227,10 @@ struct Ring {
 }
 
 impl<I: Index, const P: usize> Follower<'_, I, P> {
-    const WORD: u64 = Space::<P>::WORD;
+    const WORD: u64 = WordMap::<P>::WORD;
 
     fn bin(&mut self, index: usize, bin: &Bin) -> Result<(), Stopped> {
-        let links = self.image.words::<2>(bin.head.wrapping_add(Space::<P>::HEADER), Self::WORD);
+        let links = self.image.words::<2>(bin.head.wrapping_add(WordMap::<P>::HEADER), Self::WORD);
         let Some([first, last]) = links else {
             self.problem(index, Fault::Missing, bin.head, 0);
             return Ok(());
@@ -237,7 +247,7 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
         Ok(())
     }
 
-    /// Along `fd`. The last chunk when the list closes, None where it breaks.
+    /// Follows `fd`. Returns the last chunk when the list closes, None where it breaks.
     fn forward(&mut self, index: usize, bin: &Bin, first: u64) -> Result<Option<u64>, Stopped> {
         let (mut from, mut at, mut size_before) = (bin.head, first, u64::MAX);
         let mut ring = Ring::default();
@@ -269,7 +279,7 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
         Ok(Some(from))
     }
 
-    /// Along `bk`, for what lies behind the break: until it meets what was seen.
+    /// Follows `bk`, for the chunks after a break, until it meets a chunk that was visited.
     fn backward(&mut self, index: usize, bin: &Bin, last: u64) -> Result<(), Stopped> {
         let (mut from, mut at) = (bin.head, last);
         while at != bin.head {
@@ -285,9 +295,9 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
         Ok(())
     }
 
-    /// The chunk at `at` is the first of its size: it is in the ring, and must follow the first of the size before.
+    /// Checks the ring: the chunk at `at` is the first of its size, so it must follow the first of the size before.
     fn ring(&mut self, index: usize, ring: &mut Ring, at: u64) {
-        let links = at.wrapping_add(Space::<P>::HEADER + 2 * Self::WORD);
+        let links = at.wrapping_add(WordMap::<P>::HEADER + 2 * Self::WORD);
         let Some([fd_nextsize, bk_nextsize]) = self.image.words(links, Self::WORD).filter(|_| !ring.broken) else {
             ring.broken = true;
             return;
@@ -304,7 +314,7 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
         (ring.last, ring.last_on) = (at, fd_nextsize);
     }
 
-    /// The chunk at `at`, counted; or why it does not belong here.
+    /// Returns the chunk at `at` and counts it, or returns why it does not belong here.
     fn visit(&mut self, index: usize, bin: &Bin, at: u64) -> Result<Result<Member, Fault>, Stopped> {
         self.visited += 1;
         if self.visited % PATIENCE == 0 {
@@ -319,7 +329,7 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
     fn member(&mut self, index: usize, bin: &Bin, at: u64) -> Result<Member, Fault> {
         let block = self.tables.chunk_at(at).ok_or(Fault::NotAChunk)?;
         let size = block.size + Self::WORD;
-        if self.tables.space.runs[block.run].run.arena != bin.arena {
+        if self.tables.word_map.runs[block.run].run.arena != bin.arena {
             return Err(Fault::OtherArena);
         }
         if !block.free {
@@ -342,11 +352,11 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
         Ok(Member { size, fd, bk })
     }
 
-    /// The chunks that the memory says are free and no bin holds, and the other way round.
+    /// Finds the chunks that the memory says are free and no bin holds, and the other way round.
     fn compare(&mut self, bin: usize, arena: u32) -> Result<(), Stopped> {
         let tables = self.tables;
-        for index in 0..tables.space.runs.len() {
-            let run = tables.space.runs[index].run;
+        for index in 0..tables.word_map.runs.len() {
+            let run = tables.word_map.runs[index].run;
             if run.arena != arena {
                 continue;
             }
@@ -366,9 +376,10 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
     }
 
     fn compare_chunk(&mut self, bin: usize, block: &Block) {
-        // The chunk behind it says whether it is free. (One in a tcache or a fastbin is, too, but not by that.)
+        // The next chunk's header says whether it is free. (A chunk in a tcache or a fastbin is free too, but its header
+        // does not say so.)
         let size = block.size + Self::WORD;
-        let Some([prev_size, field]) = self.window.words::<2>(block.address - Space::<P>::HEADER + size, Self::WORD)
+        let Some([prev_size, field]) = self.window.words::<2>(block.address - WordMap::<P>::HEADER + size, Self::WORD)
         else {
             return;
         };
@@ -376,7 +387,7 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
         let listed = self.seen[block.granule / REGION] >> (block.granule % REGION) & 1 != 0;
         if free != listed {
             let fault = if free { Fault::Unlisted } else { Fault::InUse };
-            self.problem(bin, fault, block.address - Space::<P>::HEADER, size);
+            self.problem(bin, fault, block.address - WordMap::<P>::HEADER, size);
         }
     }
 

@@ -1,10 +1,10 @@
-//! Finding glibc's structures by what they must look like: no symbols, no table of releases.
+//! Finds glibc's structures by their shape, without symbols and without a table of releases.
 
-use super::at_least;
-use super::space::GRANULE;
-use super::window::Window;
-use super::{Control, Stopped};
+use super::cached_reader::CachedReader;
+use super::runs::GRANULE;
+use crate::control::{Control, Stopped};
 use crate::image::Image;
+use crate::words::grow_to;
 
 const PREV_INUSE: u64 = 1;
 const IS_MMAPPED: u64 = 2;
@@ -12,12 +12,12 @@ const FLAGS: u64 = 7;
 /// `NBINS - 1` pairs of links in `malloc_state.bins` (malloc.c, unchanged since ptmalloc2).
 const BIN_PAIRS: u64 = 127;
 /// Above are kernels only.
-pub(super) const TOP: u64 = 1 << 63;
-/// Bound on what a crafted dump can make us collect.
+pub(super) const USER_END: u64 = 1 << 63;
+/// The most that a crafted dump can make this module collect.
 const MOST: usize = 1 << 20;
 
-/// Places where `malloc_state.bins` may begin. An empty bin's two links hold the address of the bin seen as a chunk, which is two
-/// words before the links; even a busy arena has dozens of them, and the last bin is always empty.
+/// Returns the places where `malloc_state.bins` may begin. Both links of an empty bin hold the address of the bin seen as
+/// a chunk, two words before the links. Even a busy arena has dozens of empty bins, and the last bin is always empty.
 pub fn bins(image: &Image, ranges: &[(u64, u64)], word: u64, control: &Control) -> Result<Vec<u64>, Stopped> {
     let mut pairs: Vec<u64> = Vec::new();
     each_block(image, ranges, word, control, |start, bytes| {
@@ -49,21 +49,24 @@ pub fn bins(image: &Image, ranges: &[(u64, u64)], word: u64, control: &Control) 
 /// An mmapped chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
+    /// The chunk's address.
     pub chunk: u64,
-    /// The mapping that malloc made for it.
+    /// The mapping that malloc made for the chunk.
     pub base: u64,
+    /// The end of the mapping.
     pub end: u64,
+    /// Usable bytes of its block.
     pub usable: u64,
 }
 
-/// Mmapped chunks that follow each other from the start of each range. With `deep`, every page of the range is tried, not only
-/// the one after the last chunk found (adjacent mappings merge, so other memory may stand before a chunk).
+/// Returns mmapped chunks that follow each other from the start of each range. With `deep`, every page of the range is
+/// tried, not only the one after the last chunk found. (Adjacent mappings merge, so other memory may precede a chunk.)
 pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: bool) -> Vec<Mapped> {
     let mut out = Vec::new();
-    let mut window = Window::new(image);
+    let mut window = CachedReader::new(image);
     for (start, end) in userland(ranges) {
         let (mut base, mut floor) = (start, start);
-        // What a dump says of a mapping's size costs nothing: only where it has bytes is anything tried.
+        // Only places with bytes in the dump are tried, so a mapping's claimed size costs nothing.
         while let Some(at) = image.next(base).filter(|&at| at < end).map(|at| at.next_multiple_of(page)) {
             if at >= end || out.len() >= MOST || (at != base && base != start && !deep) {
                 break;
@@ -87,12 +90,12 @@ pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: 
     out
 }
 
-fn mapped_at(window: &mut Window, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
+fn mapped_at(window: &mut CachedReader, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
     let header = 2 * word;
-    // The chunk stands at the mapping's start, where its user memory is aligned by itself.
+    // The chunk is at the start of the mapping, where its user memory is aligned without help.
     let plain_at = (base + header).next_multiple_of(GRANULE) - header;
     let plain = mapped_chunk(window, plain_at, base, end, word, page);
-    // memalign moves it up, and leaves the first header as it was: the inner one counts.
+    // memalign moves the chunk up and leaves the first header as it was. The inner header counts.
     let end = plain.map_or(end, |found| found.end);
     let moved = (5..=40).map(|bits| 1u64 << bits).take_while(|&align| align < end - base).find_map(|align| {
         let user = (plain_at + header).checked_next_multiple_of(align)?;
@@ -109,16 +112,16 @@ fn mapped_at(window: &mut Window, base: u64, end: u64, word: u64, page: u64) -> 
         .or(plain)
 }
 
-/// The same where `base` may be any page of the range, free memory from `floor` on before it: only words of this page are looked at, so
-/// that a gigabyte of other memory costs no more than reading it.
-fn mapped_in_page(window: &mut Window, base: u64, floor: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
+/// Tries the same where `base` may be any page of the range, with free memory from `floor` on before it. Only words of
+/// this page are looked at. So a gigabyte of other memory costs no more than reading it.
+fn mapped_in_page(window: &mut CachedReader, base: u64, floor: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
     let header = 2 * word;
     let plain_at = (base + header).next_multiple_of(GRANULE) - header;
     if mapped_chunk(window, plain_at, base, end, word, page).is_some() {
         return mapped_at(window, base, end, word, page);
     }
-    // What memalign moved up is aligned to a page or more, and so ends one with its header, however far its mapping's start is; or it is
-    // within the mapping's first page.
+    // A chunk that memalign moved up is aligned to a page or more, so its header ends a page, however far the mapping's
+    // start is. Or the chunk is within the mapping's first page.
     let last = base.checked_add(page)?.checked_sub(header)?;
     let lead = window.word(last, word)? & !1;
     let begin = last.checked_sub(lead).filter(|&begin| begin % page == 0 && (floor..=base).contains(&begin));
@@ -134,7 +137,7 @@ fn mapped_in_page(window: &mut Window, base: u64, floor: u64, end: u64, word: u6
     })
 }
 
-fn mapped_chunk(window: &mut Window, chunk: u64, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
+fn mapped_chunk(window: &mut CachedReader, chunk: u64, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
     let field = window.word(chunk + word, word)?;
     let size = field & !FLAGS;
     if field & FLAGS != IS_MMAPPED || size < page - GRANULE * 2 && size < GRANULE * 2 {
@@ -146,7 +149,8 @@ fn mapped_chunk(window: &mut Window, chunk: u64, base: u64, end: u64, word: u64,
         return None;
     }
     let total = (lead & !1).checked_add(size)?;
-    // Until 2.42 the chunk reaches to the mapping's end; since 2.43 it stops a header short of it, as if another followed.
+    // Until 2.42 the chunk reaches the end of the mapping. Since 2.43 it ends one header earlier, as if another chunk
+    // followed.
     let (total, usable) = if total % page == 0 && lead & 1 == 0 {
         (total, size.checked_sub(2 * word)?)
     } else if total.checked_add(2 * word)? % page == 0 {
@@ -158,13 +162,13 @@ fn mapped_chunk(window: &mut Window, chunk: u64, base: u64, end: u64, word: u64,
     (stop <= end).then_some(Mapped { chunk, base, end: stop, usable })
 }
 
-/// Stretches of the main arena outside its first one: each begins at a page (moved up to malloc's alignment) and its chunks lead to a
-/// double fencepost that ends a page, or to `top`.
+/// Returns stretches of the main arena outside its first one. Each begins at a page (moved up to malloc's alignment), and
+/// its chunks lead to a double fencepost that ends a page, or to `top`.
 pub fn stretches(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, top: u64) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
-    let mut window = Window::new(image);
+    let mut window = CachedReader::new(image);
     for (start, end) in userland(ranges) {
-        // The first stretch may begin anywhere: a static program takes its TLS from the break before malloc does.
+        // The first stretch may begin anywhere: a static program takes its TLS from the break before malloc starts.
         let mut base = start;
         while let Some(at) = image.next(base).filter(|&at| at < end) {
             if out.len() >= MOST {
@@ -184,9 +188,9 @@ pub fn stretches(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, top
     out
 }
 
-/// The page after the one that holds `at`; or, where that begins with zeros, the one where the file has data again: a sparse file
-/// may have a hole of terabytes.
-fn next_page(image: &Image, window: &mut Window, at: u64, end: u64, page: u64) -> u64 {
+/// Returns the page after the one that holds `at`. Where that page begins with zeros, returns the page where the file has
+/// data again: a sparse file may have a hole of terabytes.
+fn next_page(image: &Image, window: &mut CachedReader, at: u64, end: u64, page: u64) -> u64 {
     let next = (at + 1).next_multiple_of(page);
     match window.words::<2>(next, 8) {
         Some([0, 0]) if next < end => (image.data_from(next, end) / page * page).max(next),
@@ -194,8 +198,8 @@ fn next_page(image: &Image, window: &mut Window, at: u64, end: u64, page: u64) -
     }
 }
 
-/// Where the chunks from `at` on end.
-fn stretch(window: &mut Window, first: u64, end: u64, word: u64, page: u64, top: u64) -> Option<u64> {
+/// Returns where the chunks from `at` on end.
+fn stretch(window: &mut CachedReader, first: u64, end: u64, word: u64, page: u64, top: u64) -> Option<u64> {
     let mut at = first;
     let mut size_before = 0;
     while at < end {
@@ -208,7 +212,7 @@ fn stretch(window: &mut Window, first: u64, end: u64, word: u64, page: u64, top:
             return None;
         }
         if size == 2 * word {
-            // Two fenceposts, and before them the old top itself where it was too small to be freed.
+            // Two fenceposts. The old top precedes them where it was too small to be freed.
             let mut stop = at;
             while stop < end && window.word(stop + word, word)? & !FLAGS == 2 * word {
                 stop += 2 * word;
@@ -227,8 +231,8 @@ fn stretch(window: &mut Window, first: u64, end: u64, word: u64, page: u64, top:
     None
 }
 
-/// For each of the `wanted` ranges `[lo, hi)`, which are in order and do not overlap: addresses of words whose value lies in it, at
-/// most `most`. Who points there, for many places in one pass.
+/// Finds pointers to many places in one pass. For each of the `wanted` ranges `[lo, hi)`, returns the addresses of at
+/// most `most` words whose value lies in it. The ranges must be in order and must not overlap.
 pub fn pointers(
     image: &Image,
     ranges: &[(u64, u64)],
@@ -257,8 +261,8 @@ pub fn pointers(
     Ok(found)
 }
 
-/// Hands out the readable bytes of the ranges, in blocks of 1 MiB, each with the first `overlap` bytes of the next, for as long as
-/// `each` asks for more.
+/// Hands out the readable bytes of the ranges in blocks of 1 MiB, each with the first `overlap` bytes of the next, until
+/// `each` returns false.
 fn each_block(
     image: &Image,
     ranges: &[(u64, u64)],
@@ -276,12 +280,12 @@ fn each_block(
                     return Err(Stopped::Cancelled);
                 }
                 let want = (to - at).min(BLOCK + overlap) as usize;
-                at_least(&mut buffer, want);
+                grow_to(&mut buffer, want);
                 let got = image.read(at, &mut buffer[..want]);
                 if !each(at, &buffer[..got]) {
                     return Ok(());
                 }
-                // Nothing is sought in a hole; whole pages keep the blocks aligned as they were.
+                // Skip holes. Whole pages keep the blocks aligned.
                 let step = BLOCK.max(image.data_from(at + BLOCK, to).saturating_sub(at) & !0xfff);
                 control.add(step.min(to - at));
                 at += step;
@@ -291,9 +295,10 @@ fn each_block(
     Ok(())
 }
 
-/// The ranges as far as they lie in the lower half of the address space, where processes live: so that sums do not wrap.
+/// Returns the parts of the ranges in the lower half of the address space, where processes live. Sums of such addresses
+/// do not overflow.
 pub(super) fn userland(ranges: &[(u64, u64)]) -> impl Iterator<Item = (u64, u64)> + '_ {
-    ranges.iter().map(|&(start, end)| (start, end.min(TOP))).filter(|(start, end)| start < end)
+    ranges.iter().map(|&(start, end)| (start, end.min(USER_END))).filter(|(start, end)| start < end)
 }
 
 fn little(bytes: &[u8]) -> u64 {

@@ -1,17 +1,20 @@
-//! The tables that the pass fills, and what can be asked of them.
+//! The tables that the pass fills, and lookups in them.
 
-use super::space::{Kind, Space, GRANULE, REGION};
-use super::Index;
+use super::number::Index;
+use super::runs::{Kind, GRANULE, REGION};
+use super::word_map::WordMap;
 
-/// What is known of 1 KiB of heap (64 granules): 32 bytes where a word has 8 bytes and numbers fit in 32 bits.
+/// The state of 1 KiB of heap (64 granules). It has 32 bytes where a word has 8 bytes and numbers have 32 bits.
 ///
-/// `ptr` has one bit a word: the word holds a candidate pointer (its target is in the edges, in order). A chunk's own
-/// size word holds none, so its bit serves as the chunk's *mark*: reachable, or not to be followed (free).
+/// `ptr` has one bit for each word: the word holds a candidate pointer. The targets are in the edges, in order. A chunk's
+/// size word holds no pointer, so its bit is the chunk's *mark*: the chunk is reachable, or it is free and must not be
+/// followed.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Region<I: Index, const P: usize> {
     /// Which granules begin a chunk.
     pub start: u64,
+    /// The bits of the words.
     pub ptr: [u64; P],
     /// The number of the first edge at or after this region's first word.
     pub edge: I,
@@ -26,7 +29,7 @@ impl<I: Index, const P: usize> Default for Region<I, P> {
 }
 
 impl<I: Index, const P: usize> Region<I, P> {
-    /// The bits of `ptr[i]` that are size words of chunks.
+    /// Returns the bits of `ptr[i]` that are size words of chunks.
     #[inline(always)]
     pub fn size_words(&self, i: usize) -> u64 {
         if P == 2 {
@@ -37,7 +40,7 @@ impl<I: Index, const P: usize> Region<I, P> {
         }
     }
 
-    /// How many candidate pointers this region has before its word `word` (0 ..= 64 * P).
+    /// Returns how many candidate pointers this region has before its word `word` (0 ..= 64 * P).
     #[inline(always)]
     pub fn rank(&self, word: usize) -> usize {
         let mut count = 0;
@@ -52,19 +55,21 @@ impl<I: Index, const P: usize> Region<I, P> {
         count
     }
 
+    /// Returns whether the chunk that begins at a granule is marked.
     #[inline(always)]
     pub fn marked(&self, granule: usize) -> bool {
         let bit = granule * P + 1;
         self.ptr[bit / 64] >> (bit % 64) & 1 != 0
     }
 
+    /// Marks the chunk that begins at a granule.
     #[inline(always)]
     pub fn mark(&mut self, granule: usize) {
         let bit = granule * P + 1;
         self.ptr[bit / 64] |= 1 << (bit % 64);
     }
 
-    /// Which granules begin a chunk that is not marked.
+    /// Returns which granules begin a chunk that is not marked.
     #[inline(always)]
     pub fn unmarked(&self) -> u64 {
         let open: [u64; P] = std::array::from_fn(|i| self.size_words(i) & !self.ptr[i]);
@@ -74,6 +79,7 @@ impl<I: Index, const P: usize> Region<I, P> {
         (0..REGION).filter(|g| open[g * P / 64] >> (g * P % 64 + 1) & 1 != 0).fold(0, |mask, g| mask | 1 << g)
     }
 
+    /// Removes the mark of the chunk that begins at a granule.
     #[inline(always)]
     pub fn unmark(&mut self, granule: usize) {
         let bit = granule * P + 1;
@@ -81,7 +87,7 @@ impl<I: Index, const P: usize> Region<I, P> {
     }
 }
 
-/// Bit i of `x` goes to bit 2i.
+/// Moves bit i of `x` to bit 2i.
 #[inline(always)]
 fn spread2(x: u32) -> u64 {
     let mut x = u64::from(x);
@@ -92,7 +98,7 @@ fn spread2(x: u32) -> u64 {
     (x | x << 1) & 0x5555_5555_5555_5555
 }
 
-/// Bit i of `x` goes to bit 4i.
+/// Moves bit i of `x` to bit 4i.
 #[inline(always)]
 fn spread4(x: u16) -> u64 {
     let mut x = u64::from(x);
@@ -102,7 +108,7 @@ fn spread4(x: u16) -> u64 {
     (x | x << 3) & 0x1111_1111_1111_1111
 }
 
-/// A block as the tables know it.
+/// A block in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The granule that begins its chunk: the block's number.
@@ -113,30 +119,35 @@ pub struct Block {
     pub size: u64,
     /// The number of its run.
     pub run: usize,
+    /// Whether it is free.
     pub free: bool,
 }
 
-/// Everything that the pass found out.
+/// All results of the pass.
 pub struct Tables<I: Index, const P: usize> {
-    pub space: Space<P>,
+    /// The numbering of words.
+    pub word_map: WordMap<P>,
+    /// The regions of all runs.
     pub regions: Vec<Region<I, P>>,
-    /// The targets of candidate pointers, as word numbers. Sparse: each run has room for an edge a word, untouched beyond what it needs.
+    /// The targets of candidate pointers, as word numbers. Each run has room for one edge per word. Memory that is not
+    /// needed stays untouched.
     pub edges: Edges<I>,
     /// Which granules begin a chunk that is not a live block: free, a fencepost, a hole.
     pub free: Vec<u64>,
     /// Granules of pseudo-chunks that are no chunks at all (memory between two stretches of the main arena).
     pub holes: Vec<usize>,
-    /// Per run: where its last block ends (below `run.end` where fenceposts follow).
+    /// For each run: where its last block ends. That is below `run.end` where fenceposts follow.
     pub used_end: Vec<u64>,
 }
 
-/// Anonymous memory that costs nothing until written.
+/// Anonymous memory that costs nothing until it is written.
 pub struct Edges<I: Index> {
     map: Option<memmap2::MmapMut>,
     marker: std::marker::PhantomData<I>,
 }
 
 impl<I: Index> Edges<I> {
+    /// Reserves address space for `count` edges.
     pub fn new(count: usize) -> std::io::Result<Self> {
         let bytes = count.checked_mul(std::mem::size_of::<I>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
         let map = match bytes {
@@ -145,17 +156,19 @@ impl<I: Index> Edges<I> {
         };
         Ok(Edges { map, marker: std::marker::PhantomData })
     }
+    /// Returns all edges.
     #[inline(always)]
     pub fn as_slice(&self) -> &[I] {
         self.map.as_ref().map_or(&[], |map| bytemuck::cast_slice(map))
     }
+    /// Returns all edges, to be written.
     pub fn as_mut_slice(&mut self) -> &mut [I] {
         self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(map))
     }
 }
 
-/// The granule of the chunk that holds word `word`, unless the word is that chunk's own size field: that is not
-/// inside any block. (A block's last word is the prev_size of the chunk after it.)
+/// Returns the granule of the chunk that holds word `word`. None where the word is that chunk's own size field, which is
+/// not inside any block. (A block's last word is the prev_size of the chunk after it.)
 #[inline(always)]
 pub fn chunk_of_word<I: Index, const P: usize>(regions: &[Region<I, P>], word: usize) -> Option<usize> {
     let region = &regions[word / (REGION * P)];
@@ -172,7 +185,7 @@ pub fn chunk_of_word<I: Index, const P: usize>(regions: &[Region<I, P>], word: u
     }
 }
 
-/// The granule that begins the chunk after `granule`'s.
+/// Returns the granule that begins the chunk after `granule`'s.
 #[inline(always)]
 pub fn next_start<I: Index, const P: usize>(regions: &[Region<I, P>], granule: usize) -> usize {
     let mut region = granule / REGION;
@@ -183,7 +196,7 @@ pub fn next_start<I: Index, const P: usize>(regions: &[Region<I, P>], granule: u
     }
     loop {
         region += 1;
-        // A run ends with a sentinel, so this stops before the tables do.
+        // A run ends with a sentinel, so this loop ends before the tables do.
         let start = regions[region].start;
         if start != 0 {
             return region * REGION + start.trailing_zeros() as usize;
@@ -191,14 +204,14 @@ pub fn next_start<I: Index, const P: usize>(regions: &[Region<I, P>], granule: u
     }
 }
 
-/// The range of edges of the block whose chunk begins at `granule`.
+/// Returns the range of edges of the block whose chunk begins at `granule`.
 #[inline(always)]
 pub fn edges_of<I: Index, const P: usize>(regions: &[Region<I, P>], granule: usize) -> (usize, usize) {
     let region = &regions[granule / REGION];
     let within = granule % REGION;
     let above = if within == REGION - 1 { 0 } else { region.start >> (within + 1) };
     if P == 2 && above != 0 {
-        // Most blocks lie within one region: count its 128 bits once.
+        // Most blocks lie within one region: its 128 bits are counted once.
         let words =
             u128::from(region.ptr[0] & !region.size_words(0)) | u128::from(region.ptr[1] & !region.size_words(1)) << 64;
         let first = within * P + 2;
@@ -221,22 +234,22 @@ fn edge_at<I: Index, const P: usize>(regions: &[Region<I, P>], word: usize) -> u
     region.edge.get() + region.rank(word % (REGION * P))
 }
 
-/// The usable bytes of the block whose chunk begins at `granule` of run `run`.
+/// Returns the usable bytes of the block whose chunk begins at `granule` of run `run`.
 #[inline(always)]
 pub fn size_of<I: Index, const P: usize>(
-    space: &Space<P>,
+    word_map: &WordMap<P>,
     regions: &[Region<I, P>],
     used_end: &[u64],
     run: usize,
     granule: usize,
 ) -> u64 {
-    let placed = &space.runs[run];
+    let placed = &word_map.runs[run];
     if !matches!(placed.run.kind, Kind::Main | Kind::Thread) {
         return placed.run.usable;
     }
-    let end = space.address(run, next_start(regions, granule)).min(used_end[run]);
-    // A chunk's last word is lent to it by the next one: usable = size - SIZE_SZ.
-    (end - space.address(run, granule)).saturating_sub(Space::<P>::WORD)
+    let end = word_map.address(run, next_start(regions, granule)).min(used_end[run]);
+    // The next chunk lends its first word to this one: usable = size - SIZE_SZ.
+    (end - word_map.address(run, granule)).saturating_sub(WordMap::<P>::WORD)
 }
 
 impl<I: Index, const P: usize> Tables<I, P> {
@@ -245,31 +258,34 @@ impl<I: Index, const P: usize> Tables<I, P> {
         chunk_of_word(&self.regions, word)
     }
 
+    /// Returns whether the chunk that begins at a granule is not a live block.
     #[inline(always)]
     pub fn is_free(&self, granule: usize) -> bool {
         self.free[granule / REGION] >> (granule % REGION) & 1 != 0
     }
 
+    /// Returns whether a chunk begins at a granule.
     pub fn is_start(&self, granule: usize) -> bool {
         self.regions[granule / REGION].start >> (granule % REGION) & 1 != 0
     }
 
-    /// Free for good: no walk follows it, no listing calls it live.
+    /// Sets a block free for good. No walk follows it, and no listing calls it live.
     pub fn set_free(&mut self, granule: usize) {
         self.free[granule / REGION] |= 1 << (granule % REGION);
         self.regions[granule / REGION].mark(granule % REGION);
     }
 
+    /// Returns the block whose chunk begins at `granule` of run `run`.
     pub fn block(&self, run: usize, granule: usize) -> Block {
-        let size = size_of(&self.space, &self.regions, &self.used_end, run, granule);
-        Block { granule, address: self.space.user(run, granule), size, run, free: self.is_free(granule) }
+        let size = size_of(&self.word_map, &self.regions, &self.used_end, run, granule);
+        Block { granule, address: self.word_map.user(run, granule), size, run, free: self.is_free(granule) }
     }
 
-    /// The block that `address` points into (its header does not count), free or not.
+    /// Returns the block that `address` points into, free or not. A header belongs to no block.
     pub fn find(&self, address: u64) -> Option<Block> {
-        let run = self.space.run_of(address)?;
-        let granule = self.chunk_of_word(Space::<P>::word_in(&self.space.runs[run], address))?;
-        // Behind the last block are fenceposts and the sentinel, which have no size.
+        let run = self.word_map.run_of(address)?;
+        let granule = self.chunk_of_word(WordMap::<P>::word_in(&self.word_map.runs[run], address))?;
+        // Fenceposts and the sentinel follow the last block. They have no size.
         if !self.in_use_range(run, granule) {
             return None;
         }
@@ -277,21 +293,22 @@ impl<I: Index, const P: usize> Tables<I, P> {
         (address < block.address + block.size).then_some(block)
     }
 
-    /// The block of glibc's whose chunk begins exactly at `chunk`.
+    /// Returns the glibc block whose chunk begins exactly at `chunk`.
     pub fn chunk_at(&self, chunk: u64) -> Option<Block> {
-        let address = chunk.checked_add(Space::<P>::HEADER)?;
-        let own = |block: &Block| self.space.runs[block.run].run.kind.has_chunks();
+        let address = chunk.checked_add(WordMap::<P>::HEADER)?;
+        let own = |block: &Block| self.word_map.runs[block.run].run.kind.has_chunks();
         self.find(address).filter(|block| block.address == address && own(block))
     }
 
     fn in_use_range(&self, run: usize, granule: usize) -> bool {
-        !self.space.runs[run].run.kind.has_chunks()
-            || (self.space.address(run, granule) < self.used_end[run] && self.holes.binary_search(&granule).is_err())
+        !self.word_map.runs[run].run.kind.has_chunks()
+            || (self.word_map.address(run, granule) < self.used_end[run] && self.holes.binary_search(&granule).is_err())
     }
 
-    /// Calls `each` for every block (free ones too) of a run, in address order, from granule `from` on, until it says stop.
+    /// Calls `each` for every block of a run, free ones too, in address order from granule `from` on, until it returns
+    /// false.
     pub fn each_block(&self, run: usize, from: usize, mut each: impl FnMut(usize) -> bool) {
-        let placed = &self.space.runs[run];
+        let placed = &self.word_map.runs[run];
         let first = placed.region * REGION;
         let last = match placed.run.kind {
             Kind::Mmapped | Kind::Extent => first + 1,
@@ -317,7 +334,7 @@ impl<I: Index, const P: usize> Tables<I, P> {
         }
     }
 
-    /// Reachable, once [`super::mark`] has run (free blocks count as marked).
+    /// Returns whether a block is reachable, once [`super::mark`] has run. Free blocks count as marked.
     pub fn is_marked(&self, granule: usize) -> bool {
         self.regions[granule / REGION].marked(granule % REGION)
     }

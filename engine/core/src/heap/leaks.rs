@@ -1,27 +1,31 @@
 //! The unreachable blocks: which are leaked directly, and what each of those keeps alive.
 //!
-//! A *direct* leak is a block that no other leaked block leads to, or, of a cycle that nothing else leads to, the one
-//! with the lowest address. Every other leaked block is *indirect* and is counted with exactly one direct leak, so that
-//! the sums are the totals. Both are found in linear time by two rounds over the leaked blocks:
+//! A *direct* leak is a block that no other leaked block leads to. In a cycle that nothing else leads to, it is the block
+//! with the lowest address. Every other leaked block is *indirect* and is counted with exactly one direct leak, so the
+//! sums are the totals. Two rounds over the leaked blocks find both in linear time:
 //!
-//! 1. In address order, each block not yet visited becomes a candidate and everything reachable from it is visited. The
-//!    first member visited of a group that nothing else leads to can only have been visited as a candidate.
-//! 2. In reverse order of candidates, the same again. A candidate that something else leads to comes from such a group
-//!    whose candidate is *later* in the first order (an earlier one would have visited it), so now it has been visited
-//!    before its turn. What is left are exactly the direct leaks.
+//! 1. In address order, each block not yet visited becomes a candidate, and everything reachable from it is visited. Take
+//!    a group that nothing else leads to: its first visited member can only have been visited as a candidate.
+//! 2. The same again, in reverse order of candidates. A candidate that another group leads to belongs to a group whose
+//!    own candidate is *later* in the first order (an earlier one would have visited it). So it is now visited before its
+//!    turn. The remaining candidates are exactly the direct leaks.
 
 use super::index::{Region, Tables};
 use super::mark::Marker;
-use super::space::REGION;
-use super::{Control, Index, Stopped};
+use super::number::Index;
+use super::runs::REGION;
+use crate::control::{Control, Stopped};
 use crate::hw;
 use std::collections::BTreeMap;
 
 /// What a direct leak keeps alive besides itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
+    /// The direct leak's granule.
     pub granule: usize,
+    /// How many blocks it keeps alive.
     pub count: u64,
+    /// Their usable bytes.
     pub bytes: u64,
 }
 
@@ -31,10 +35,13 @@ pub struct Leaks<I: Index> {
     pub leaked: Vec<(I, u64)>,
     /// The direct leaks' granules, in address order.
     pub direct: Vec<I>,
-    /// For those that keep something alive, in address order.
+    /// For the direct leaks that keep something alive, in address order.
     pub kept: Vec<Kept>,
+    /// How many blocks are leaked.
     pub count: u64,
+    /// Their usable bytes.
     pub bytes: u64,
+    /// The usable bytes of the direct leaks.
     pub direct_bytes: u64,
 }
 
@@ -43,18 +50,21 @@ pub struct Leaks<I: Index> {
 pub struct Group {
     /// Usable bytes of each.
     pub size: u64,
-    /// Whether they are glibc's: have headers.
+    /// Whether they are glibc's, with headers.
     pub chunks: bool,
-    /// Whether each has a mapping, or an extent, of its own.
+    /// Whether each has its own mapping or extent.
     pub single: bool,
+    /// How many direct leaks.
     pub count: u64,
-    /// The one with the lowest address.
+    /// The block with the lowest address.
     pub first: u64,
+    /// How many blocks they keep alive.
     pub kept_count: u64,
+    /// The usable bytes of those.
     pub kept_bytes: u64,
 }
 
-/// To be called once the roots have been marked to the end.
+/// Finds the leaks. Call it when marking from the roots is complete.
 pub fn find<I: Index, const P: usize>(tables: &mut Tables<I, P>, control: &Control) -> Result<Leaks<I>, Stopped> {
     let leaked: Vec<(I, u64)> = hw::fast(|| {
         let masks = tables.regions.iter().map(Region::unmarked).enumerate();
@@ -104,6 +114,7 @@ fn bits<I: Index>(masks: &[(I, u64)]) -> impl Iterator<Item = usize> + '_ {
 }
 
 impl<I: Index> Leaks<I> {
+    /// Returns whether the block whose chunk begins at a granule is leaked.
     pub fn is_leaked(&self, granule: usize) -> bool {
         match self.leaked.binary_search_by_key(&(granule / REGION), |(region, _)| region.get()) {
             Ok(i) => self.leaked[i].1 >> (granule % REGION) & 1 != 0,
@@ -111,11 +122,12 @@ impl<I: Index> Leaks<I> {
         }
     }
 
+    /// Returns whether it is leaked directly.
     pub fn is_direct(&self, granule: usize) -> bool {
         self.direct.binary_search_by_key(&granule, |g| g.get()).is_ok()
     }
 
-    /// What the direct leak at `granule` keeps alive.
+    /// Returns what the direct leak at `granule` keeps alive.
     pub fn kept_by(&self, granule: usize) -> Kept {
         match self.kept.binary_search_by_key(&granule, |k| k.granule) {
             Ok(i) => self.kept[i],
@@ -123,16 +135,16 @@ impl<I: Index> Leaks<I> {
         }
     }
 
-    /// The direct leaks by size, glibc's first, smallest first; those with mappings of their own last.
+    /// Returns the direct leaks by size: glibc's first, smallest first, those with their own mappings last.
     pub fn groups<const P: usize>(&self, tables: &Tables<I, P>) -> Vec<Group> {
         let mut groups: BTreeMap<(bool, bool, u64), Group> = BTreeMap::new();
         let mut run = 0;
         for granule in self.direct.iter().map(|g| g.get()) {
-            while granule / REGION >= tables.space.region_end(run) {
+            while granule / REGION >= tables.word_map.region_end(run) {
                 run += 1;
             }
             let block = tables.block(run, granule);
-            let found = &tables.space.runs[run].run;
+            let found = &tables.word_map.runs[run].run;
             let (chunks, single) = (found.kind.has_chunks(), found.is_oversized());
             let kept = self.kept_by(granule);
             let group = groups.entry((single, !chunks, block.size)).or_insert(Group {

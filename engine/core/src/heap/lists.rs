@@ -1,50 +1,56 @@
-//! Free lists whose chunks carry the in-use bit: tcache and fastbins.
+//! Follows free lists whose chunks carry the in-use bit: tcache and fastbins.
 
+use super::cached_reader::CachedReader;
 use super::index::Tables;
-use super::space::Space;
-use super::window::Window;
-use super::Index;
+use super::number::Index;
+use super::word_map::WordMap;
 use crate::image::Image;
 use std::collections::HashMap;
 
 /// A singly linked list of free chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
-    /// What the bin's head points to; 0: empty. With `to_user` a pointer as malloc returns it (tcache), else to the chunk's header (fastbin).
+    /// What the bin's head points to; 0 for an empty list. With `to_user` it is a pointer as malloc returns it (tcache),
+    /// else it points to the chunk's header (fastbin).
     pub head: u64,
+    /// Whether links point to what malloc returned.
     pub to_user: bool,
     /// Safe-linking (glibc 2.32): what is stored is `next ^ (address of the link >> 12)`.
     pub protected: bool,
     /// The chunk sizes that belong here.
     pub least: u64,
+    /// The largest chunk size that belongs here.
     pub most: u64,
 }
 
+/// What is wrong with a link of a free list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// Not the address of a chunk.
     NotAChunk,
     /// A chunk of another size.
     WrongSize,
-    /// Free already: a cycle, a double free, or on two lists.
+    /// The chunk is free already: a cycle, a double free, or a chunk on two lists.
     AlreadyFree,
     /// The link is not in the dump.
     Missing,
 }
 
-/// What following a list gave.
+/// The result of following a list.
 #[derive(Clone, Debug, Default)]
 pub struct Followed {
+    /// How many chunks.
     pub count: u64,
     /// Chunk bytes (headers included), as glibc's own statistics count them.
     pub bytes: u64,
-    /// The link that leads astray, and where it leads.
+    /// The bad link, and where it leads.
     pub problem: Option<(Problem, u64)>,
-    /// The blocks' addresses, when asked for.
+    /// The blocks' addresses, if asked for.
     pub blocks: Vec<u64>,
 }
 
-/// Follows a list. With `set` every chunk on it becomes free in the tables (and a chunk that already is free ends it).
+/// Follows a list. With `set` every chunk on it becomes free in the tables, and a chunk that is free already ends the
+/// list.
 pub fn follow<I: Index, const P: usize>(
     tables: &mut Tables<I, P>,
     image: &Image,
@@ -52,11 +58,11 @@ pub fn follow<I: Index, const P: usize>(
     set: bool,
     collect: bool,
 ) -> Followed {
-    let mut window = Window::new(image);
+    let mut window = CachedReader::new(image);
     let mut out = Followed::default();
-    let header = Space::<P>::HEADER;
+    let header = WordMap::<P>::HEADER;
     let mut at = list.head;
-    // Without `set` nothing marks what was seen; Brent's cycle check does.
+    // Without `set` no chunk is marked as visited. Brent's algorithm finds cycles.
     let (mut anchor, mut steps, mut power) = (0, 0u64, 1u64);
     while at != 0 {
         let chunk = if list.to_user { at.wrapping_sub(header) } else { at };
@@ -86,7 +92,7 @@ pub fn follow<I: Index, const P: usize>(
         if collect {
             out.blocks.push(block.address);
         }
-        let Some(stored) = window.word(block.address, Space::<P>::WORD) else {
+        let Some(stored) = window.word(block.address, WordMap::<P>::WORD) else {
             out.problem = Some((Problem::Missing, at));
             break;
         };
@@ -95,26 +101,27 @@ pub fn follow<I: Index, const P: usize>(
     out
 }
 
-/// The chunk's size from the block's usable size.
+/// Returns the chunk's size, given the block's usable size.
 fn chunk_size<const P: usize>(block: &super::index::Block) -> u64 {
-    block.size + Space::<P>::WORD
+    block.size + WordMap::<P>::WORD
 }
 
-/// Chunks beyond a damaged link: live for all the tables know, but their first word is a link to another of their kind, and so on to
-/// the end of the list (0) or to one that is known to be free. With safe-linking no live block looks like that by chance; without it
-/// any zeroed one would, so nothing is done. `key` (tcache, glibc 2.29): the second word of each, where it is known; then links do not matter.
-/// Returns how many were set free.
+/// Sets free the chunks after a damaged link, and returns how many. The tables show them as live. But their first word is
+/// a link to another chunk of their kind, and so on to the end of the list (0) or to a chunk that is known to be free.
+/// With safe-linking no live block looks like that by chance. Without it any zeroed block would, so nothing is done.
+///
+/// `key` (tcache, glibc 2.29) is the second word of each chunk where it is known. Then the links do not matter.
 pub fn release_orphans<I: Index, const P: usize>(
     tables: &mut Tables<I, P>,
     image: &Image,
     list: List,
     key: Option<u64>,
 ) -> u64 {
-    let mut window = Window::new(image);
-    let (word, header) = (Space::<P>::WORD, Space::<P>::HEADER);
+    let mut window = CachedReader::new(image);
+    let (word, header) = (WordMap::<P>::WORD, WordMap::<P>::HEADER);
     let mut links: HashMap<u64, u64> = HashMap::new();
     let mut found = Vec::new();
-    for run in 0..tables.space.runs.len() {
+    for run in 0..tables.word_map.runs.len() {
         tables.each_block(run, 0, |granule| {
             let block = tables.block(run, granule);
             let size = chunk_size::<P>(&block);
@@ -138,7 +145,7 @@ pub fn release_orphans<I: Index, const P: usize>(
             true
         });
     }
-    // A block belongs to the list when its links lead to the end; each is settled once.
+    // A block belongs to the list when its links lead to the end. Each block is decided once.
     let mut settled: HashMap<u64, bool> = HashMap::from([(0, true)]);
     for &first in links.keys() {
         let mut path = Vec::new();
@@ -147,7 +154,7 @@ pub fn release_orphans<I: Index, const P: usize>(
             if let Some(&known) = settled.get(&at) {
                 break known;
             }
-            // Until it is settled, meeting it again is a cycle.
+            // While a block is not decided, meeting it again is a cycle.
             settled.insert(at, false);
             path.push(at);
             match links.get(&at) {

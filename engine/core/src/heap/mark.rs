@@ -1,41 +1,45 @@
-//! Which blocks are reachable.
+//! Finds the reachable blocks.
 //!
-//! A block is reachable when a root holds a pointer into it, or a reachable block does: [`reach`] is the one
-//! place where that is decided. Free blocks carry a mark from the start, so nothing is followed through them.
+//! A block is reachable when a root or a reachable block holds a pointer into it. [`reach`] is the one place that
+//! decides. Free blocks are marked from the start, so nothing is followed through them.
 //!
-//! Every step is a cache miss on a large heap, so targets wait in a short queue while the CPU fetches their tables, and
-//! so do the edge lists of marked blocks. A linked list in shuffled order leaves nothing to overlap: there each node
-//! costs two misses, whatever the design.
+//! On a large heap every step is a cache miss. So targets wait in a short queue while the CPU loads their tables, and so
+//! do the edge lists of marked blocks. A linked list in shuffled order allows no overlap: each node costs two misses in
+//! any design.
 
-use super::find::TOP;
 use super::index::{chunk_of_word, edges_of, size_of, Region, Tables};
-use super::pass::{word, PART};
-use super::space::REGION;
+use super::number::Index;
+use super::pass::{in_spans, PART};
+use super::runs::REGION;
 use super::text::is_text;
-use super::{Control, Index, Stopped};
+use crate::control::{Control, Stopped};
 use crate::hw;
 use crate::image::Image;
+use crate::words::word;
+use crate::words::USER_END;
 
-/// Targets whose tables are on their way.
+/// Targets whose tables are being loaded.
 const PENDING: usize = 32;
-/// Blocks whose edges are on their way.
+/// Blocks whose edges are being loaded.
 const READY: usize = 8;
 /// Bytes of roots read at once.
 const BLOCK: usize = 1 << 20;
 
 /// The marking in progress.
 pub struct Marker<'a, I: Index, const P: usize> {
+    /// The tables that are marked.
     pub tables: &'a mut Tables<I, P>,
     queue: Queue<I>,
-    /// Blocks marked since the last `take_counts`, and, when `count_bytes`, their usable bytes.
+    /// Blocks marked since the last `take_counts` and, with `count_bytes`, their usable bytes.
     count: u64,
     bytes: u64,
+    /// Whether bytes are counted too.
     pub count_bytes: bool,
-    /// When there is one, the blocks reached are written down.
+    /// If present, it records the blocks reached.
     pub journal: Option<Vec<usize>>,
 }
 
-/// What is still to be followed: ranges of edges, and behind them targets whose tables are on their way (a ring).
+/// What is still to follow: ranges of edges, then a ring of targets whose tables are being loaded.
 struct Queue<I> {
     stack: Vec<(I, I)>,
     pending: [usize; PENDING],
@@ -44,7 +48,7 @@ struct Queue<I> {
 }
 
 impl<I: Index> Queue<I> {
-    /// Puts a target at the end; gives the oldest back when the ring is full.
+    /// Appends a target. Returns the oldest one when the ring is full.
     #[inline(always)]
     fn wait(&mut self, target: usize) -> Option<usize> {
         let oldest = std::mem::replace(&mut self.pending[self.next % PENDING], target);
@@ -64,12 +68,13 @@ impl<I: Index> Queue<I> {
 }
 
 impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
+    /// Begins marking.
     pub fn new(tables: &'a mut Tables<I, P>) -> Self {
         let queue = Queue { stack: Vec::new(), pending: [0; PENDING], next: 0, waiting: 0 };
         Marker { tables, queue, count: 0, bytes: 0, count_bytes: false, journal: None }
     }
 
-    /// A candidate pointer (as a word number) was met.
+    /// Takes a candidate pointer, given as a word number.
     pub fn meet(&mut self, target: usize) {
         hw::prefetch(&self.tables.regions, target / (REGION * P));
         if let Some(oldest) = self.queue.wait(target) {
@@ -79,7 +84,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         }
     }
 
-    /// The block whose chunk begins at `granule` is reachable. Its pointers are followed by `drain`.
+    /// Marks the block whose chunk begins at `granule`. `drain` follows its pointers.
     pub fn reach(&mut self, granule: usize) {
         if reach(&mut self.tables.regions, self.tables.edges.as_slice(), &mut self.queue.stack, granule) {
             self.count += 1;
@@ -92,12 +97,12 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
 
     fn add_bytes(&mut self, granule: usize) {
         if self.count_bytes {
-            let run = self.tables.space.run_of_granule(granule);
+            let run = self.tables.word_map.run_of_granule(granule);
             self.bytes += self.tables.block(run, granule).size;
         }
     }
 
-    /// Follows everything that was met, to the end.
+    /// Follows everything that is queued, to the end.
     pub fn drain(&mut self, control: &Control) -> Result<(), Stopped> {
         if self.count_bytes || self.journal.is_some() {
             hw::fast(|| self.follow::<true>(control))
@@ -106,16 +111,17 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         }
     }
 
-    /// `ACCOUNT`: counts bytes, and keeps the journal.
+    /// `ACCOUNT` counts bytes and keeps the journal.
     #[inline(always)]
     fn follow<const ACCOUNT: bool>(&mut self, control: &Control) -> Result<(), Stopped> {
         let mut since_check = 0u32;
         loop {
             while !self.queue.stack.is_empty() {
-                // Not the newest: its edges have only just been asked for.
+                // Not the newest: its edges were only just requested.
                 let newest = self.queue.stack.len().saturating_sub(READY);
                 let (first, end) = self.queue.stack.swap_remove(newest);
-                // Borrowed once for the whole list: a store to the tables then cannot be taken for one to their addresses.
+                // Borrowed once for the whole list, so that the compiler sees that a store to the tables does not change
+                // their addresses.
                 let regions = &mut self.tables.regions[..];
                 let edges = self.tables.edges.as_slice();
                 let mut count = 0;
@@ -126,8 +132,8 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
                     if reach(regions, edges, &mut self.queue.stack, granule) {
                         count += 1;
                         if ACCOUNT {
-                            let run = self.tables.space.run_of_granule(granule);
-                            self.bytes += size_of(&self.tables.space, regions, &self.tables.used_end, run, granule);
+                            let run = self.tables.word_map.run_of_granule(granule);
+                            self.bytes += size_of(&self.tables.word_map, regions, &self.tables.used_end, run, granule);
                             if let Some(journal) = &mut self.journal {
                                 journal.push(granule);
                             }
@@ -150,18 +156,18 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         }
     }
 
-    /// (blocks, bytes) marked since the last call.
+    /// Returns (blocks, bytes) marked since the last call.
     pub fn take_counts(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.count), std::mem::take(&mut self.bytes))
     }
 
-    /// Every word of `[start, end)` is a root, where the image has it. Returns how many were candidates.
+    /// Takes every word of `[start, end)` as a root, where the image has it. Returns how many were candidates.
     pub fn roots(&mut self, image: &Image, start: u64, end: u64, control: &Control) -> Result<u64, Stopped> {
         let width = 16 / P as u64;
         let mut candidates = 0;
         let mut buffer = Vec::new();
-        for (from, to) in image.covered(start, end.min(TOP)) {
-            // Pointers are aligned in memory, whatever the range's ends are.
+        for (from, to) in image.covered(start, end.min(USER_END)) {
+            // Pointers are aligned in memory, even if the range is not.
             let mut at = from.next_multiple_of(width);
             while at < to {
                 if control.cancelled() {
@@ -174,7 +180,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
                 let found = self.root_words(&buffer, control)?;
                 candidates += found;
                 let next = at + want as u64;
-                // Untouched memory is a hole in the dump: nothing to read there.
+                // Untouched memory is a hole in the dump and is not read.
                 let next = if found == 0 { image.data_from(next, to).next_multiple_of(width) } else { next };
                 control.add(next - at);
                 at = next;
@@ -185,13 +191,13 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
 
     fn root_words(&mut self, buffer: &[u8], control: &Control) -> Result<u64, Stopped> {
         let mut candidates = 0;
-        let spans = self.tables.space.spans;
+        let spans = self.tables.word_map.spans;
         for (i, part) in buffer.chunks_exact(PART * 16 / P).enumerate() {
-            let mut mask = super::pass::in_spans::<P>(part, &spans);
+            let mut mask = in_spans::<P>(part, &spans);
             while mask != 0 {
                 let bit = mask.trailing_zeros() as usize;
                 mask &= mask - 1;
-                if !is_text(&self.tables.space, buffer, i * PART + bit) {
+                if !is_text(&self.tables.word_map, buffer, i * PART + bit) {
                     candidates += u64::from(self.root(word::<P>(part, bit)));
                 }
             }
@@ -200,9 +206,9 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         Ok(candidates)
     }
 
-    /// A single value (a register) is a root. Says whether it was a candidate.
+    /// Takes a single value (a register) as a root. Returns whether it was a candidate.
     pub fn root(&mut self, value: u64) -> bool {
-        match self.tables.space.word_of(value) {
+        match self.tables.word_map.word_of(value) {
             Some(target) => {
                 self.meet(target);
                 true
@@ -212,7 +218,8 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     }
 }
 
-/// **The decision**: the block whose chunk begins at `granule` is reachable. Says whether that is news; then its pointers go on the stack.
+/// **The decision**: the block whose chunk begins at `granule` is reachable. Returns whether it was not marked before;
+/// then its pointers go on the stack.
 #[inline(always)]
 fn reach<I: Index, const P: usize>(
     regions: &mut [Region<I, P>],

@@ -1,27 +1,34 @@
-//! The heap as its users see it, whatever the widths inside.
+//! The heap, independent of the widths inside.
 
 use super::bins::{self, Bin};
+use super::holders::{self, Sources};
 use super::index::{Block, Tables};
 use super::leaks::{self, Group, Leaks};
 use super::lists::{self, Followed, List};
 use super::mark::Marker;
+use super::number::Index;
 use super::pass::{self, Request, RunReport};
-use super::space::{Run, REGION};
-use super::{Control, Index, Stopped};
+use super::runs::{Run, REGION};
+use crate::control::{Control, Stopped};
 use crate::image::Image;
 use std::collections::HashMap;
 
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
+    /// In use and reachable, or not yet decided.
     Live,
+    /// Free.
     Free,
+    /// Leaked, and no other leaked block leads to it.
     LeakedDirectly,
+    /// Leaked, and another leaked block leads to it.
     LeakedIndirectly,
     /// The allocator's own.
     Own,
 }
 
-/// What the marking did.
+/// The result of marking.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Marked {
     /// Words of roots that were candidate pointers.
@@ -30,26 +37,36 @@ pub struct Marked {
     pub reached: u64,
 }
 
+/// The sums over all leaks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
+    /// How many direct leaks.
     pub direct_count: u64,
+    /// Their usable bytes.
     pub direct_bytes: u64,
+    /// How many indirect leaks.
     pub indirect_count: u64,
+    /// Their usable bytes.
     pub indirect_bytes: u64,
 }
 
-/// How many blocks of a size there are (usable bytes), in use and free.
+/// How many blocks of a size (usable bytes) are in use and free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizeCount {
+    /// Usable bytes of each block.
     pub size: u64,
+    /// Blocks in use and not leaked.
     pub live: u64,
+    /// Free blocks.
     pub free: u64,
+    /// Leaked blocks.
     pub leaked: u64,
     /// The allocator's own.
     pub own: u64,
 }
 
-/// A heap, indexed. Made by [`build`]; the free lists come next ([`Heap::follow`]), then [`Heap::mark`], then [`Heap::find_leaks`].
+/// An indexed heap. [`build`] makes it. Then call [`Heap::follow`] for the free lists, [`Heap::mark`], and
+/// [`Heap::find_leaks`].
 pub trait Heap: Send + Sync {
     /// One for each of [`Heap::chunk_runs`].
     fn reports(&self) -> &[RunReport];
@@ -57,18 +74,21 @@ pub trait Heap: Send + Sync {
     fn chunk_runs(&self) -> Vec<Run>;
     /// Parts of slabs and extents that are not in the dump.
     fn missing(&self) -> &[(u64, u64)];
+    /// Returns run number `index`.
     fn run(&self, index: usize) -> Run;
-    /// Runs that were left out: they overlap another, or hardly anything of them is in the dump.
+    /// Runs that were left out: they overlap another, or almost nothing of them is in the dump.
     fn dropped(&self) -> &[Run];
+    /// Follows a free list. With `set` its chunks become free; with `collect` their blocks' addresses are returned.
     fn follow(&mut self, image: &Image, list: List, set: bool, collect: bool) -> Followed;
-    /// Chunks beyond a damaged link of the list: see [`lists::release_orphans`].
+    /// Sets free the chunks after a damaged link: see [`lists::release_orphans`].
     fn release_orphans(&mut self, image: &Image, list: List, key: Option<u64>) -> u64;
     /// Follows the arenas' bins.
     fn bins(&self, image: &Image, bins: &[Bin], control: &Control) -> Result<bins::Followed, Stopped>;
-    /// Sets free the block that begins at each address, in a run without chunks. Returns the addresses where none does, or a free one.
+    /// Sets free the block that begins at each address, in a run without chunks. Returns the addresses where no block in
+    /// use begins.
     fn release(&mut self, addresses: &[u64]) -> Vec<u64>;
-    /// The blocks that the values lead to are the allocator's own: neither leaked nor followed. With `closure`, what they lead to, too;
-    /// before anything else is marked. Returns how many that are.
+    /// Makes the blocks that the values lead to the allocator's own: neither leaked nor followed. With `closure`, also
+    /// what those blocks lead to. Call it before anything else is marked. Returns how many blocks became the allocator's.
     fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped>;
     /// Marks what the words of `ranges` and the `values` lead to.
     fn mark(
@@ -78,15 +98,29 @@ pub trait Heap: Send + Sync {
         values: &[u64],
         control: &Control,
     ) -> Result<Marked, Stopped>;
+    /// Finds the leaks, once marking is complete.
     fn find_leaks(&mut self, control: &Control) -> Result<Totals, Stopped>;
+    /// Says for each of `asked` whether a path that avoids the block at `barrier` leads to the block that holds this address. Paths begin
+    /// at the roots. If the block at `barrier` is leaked, they begin at the direct leaks instead. All false if no block is there.
+    /// For a heap whose leaks have been found: the marks stay as they are.
+    fn reached_without(
+        &mut self,
+        image: &Image,
+        ranges: &[(u64, u64)],
+        values: &[u64],
+        barrier: u64,
+        asked: &[u64],
+        control: &Control,
+    ) -> Result<Vec<bool>, Stopped>;
+    /// Returns the direct leaks by size.
     fn groups(&self) -> Vec<Group>;
-    /// Up to `most` blocks in one of `states` from address `from` on, with what a direct leak keeps alive.
+    /// Returns up to `most` blocks in one of `states` from address `from` on, with what a direct leak keeps alive.
     fn blocks(&self, states: &[State], from: u64, most: usize) -> Vec<(Block, State, u64, u64)>;
-    /// The addresses alone of up to `most` blocks in `from..end`, for listings of millions.
+    /// Returns only the addresses of up to `most` blocks in `from..end`, for listings of millions.
     fn addresses(&self, states: &[State], from: u64, end: u64, most: usize) -> Vec<u64>;
-    /// The block that `address` points into.
+    /// Returns the block that `address` points into.
     fn find(&self, address: u64) -> Option<(Block, State, u64, u64)>;
-    /// By size, over all runs or those of one arena.
+    /// Returns the sizes, over all runs or those of one arena.
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount>;
 }
 
@@ -100,7 +134,7 @@ struct Model<I: Index, const P: usize> {
     leaks: Option<Leaks<I>>,
 }
 
-/// The pass over a heap whose pointers have `word` bytes.
+/// Runs the pass over a heap whose pointers have `word` bytes.
 pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
     let words_of = |run: &Run| (run.granules() as u64).saturating_mul(16 / word).saturating_add(256);
     let words: u64 = request.runs.iter().map(words_of).fold(0, u64::saturating_add);
@@ -140,12 +174,12 @@ impl<I: Index, const P: usize> Model<I, P> {
 }
 
 impl<I: Index, const P: usize> Model<I, P> {
-    /// Calls `each` for every block from address `from` on, in address order, until it says stop.
+    /// Calls `each` for every block from address `from` on, in address order, until it returns false.
     fn each_from(&self, from: u64, mut each: impl FnMut(Block) -> bool) {
-        let runs = &self.tables.space.runs;
+        let runs = &self.tables.word_map.runs;
         let mut more = true;
         for (index, placed) in runs.iter().enumerate().skip(runs.partition_point(|p| p.run.end <= from)) {
-            let first = self.tables.space.granule_near(index, from.max(placed.run.start));
+            let first = self.tables.word_map.granule_near(index, from.max(placed.run.start));
             self.tables.each_block(index, first, |granule| {
                 let block = self.tables.block(index, granule);
                 more = block.address < from || each(block);
@@ -164,7 +198,7 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
     }
 
     fn chunk_runs(&self) -> Vec<Run> {
-        self.tables.space.runs.iter().map(|p| p.run).filter(|run| run.kind.has_chunks()).collect()
+        self.tables.word_map.runs.iter().map(|p| p.run).filter(|run| run.kind.has_chunks()).collect()
     }
 
     fn missing(&self) -> &[(u64, u64)] {
@@ -172,7 +206,7 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
     }
 
     fn run(&self, index: usize) -> Run {
-        self.tables.space.runs[index].run
+        self.tables.word_map.runs[index].run
     }
 
     fn dropped(&self) -> &[Run] {
@@ -198,7 +232,7 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
     fn release(&mut self, addresses: &[u64]) -> Vec<u64> {
         let mut wrong = Vec::new();
         for &address in addresses {
-            let bare = |run: usize| !self.tables.space.runs[run].run.kind.has_chunks();
+            let bare = |run: usize| !self.tables.word_map.runs[run].run.kind.has_chunks();
             match self.tables.find(address) {
                 Some(block) if block.address == address && !block.free && bare(block.run) => {
                     self.tables.set_free(block.granule);
@@ -258,6 +292,34 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         Ok(totals)
     }
 
+    fn reached_without(
+        &mut self,
+        image: &Image,
+        ranges: &[(u64, u64)],
+        values: &[u64],
+        barrier: u64,
+        asked: &[u64],
+        control: &Control,
+    ) -> Result<Vec<bool>, Stopped> {
+        let Some(barrier) = self.tables.find(barrier).map(|block| block.granule) else {
+            return Ok(vec![false; asked.len()]);
+        };
+        let granules: Vec<Option<usize>> =
+            asked.iter().map(|&address| self.tables.find(address).filter(|b| !b.free).map(|b| b.granule)).collect();
+        let direct: Vec<usize>;
+        let sources = match &self.leaks {
+            Some(leaks) if leaks.is_leaked(barrier) => {
+                direct = leaks.direct.iter().map(|granule| granule.get()).collect();
+                Sources { granules: &direct, ..Default::default() }
+            }
+            _ => Sources { ranges, values, ..Default::default() },
+        };
+        let known: Vec<usize> = granules.iter().flatten().copied().collect();
+        let reached = holders::reached_without(&mut self.tables, image, sources, &self.own, barrier, &known, control)?;
+        let mut reached = reached.into_iter();
+        Ok(granules.iter().map(|granule| granule.is_some() && reached.next().unwrap_or(false)).collect())
+    }
+
     fn groups(&self) -> Vec<Group> {
         self.leaks.as_ref().map_or(Vec::new(), |leaks| leaks.groups(&self.tables))
     }
@@ -293,8 +355,8 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
 
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount> {
         let mut counts: HashMap<u64, SizeCount> = HashMap::new();
-        for index in 0..self.tables.space.runs.len() {
-            if arena.is_some_and(|arena| self.tables.space.runs[index].run.arena != arena) {
+        for index in 0..self.tables.word_map.runs.len() {
+            if arena.is_some_and(|arena| self.tables.word_map.runs[index].run.arena != arena) {
                 continue;
             }
             self.tables.each_block(index, 0, |granule| {

@@ -1,15 +1,15 @@
-//! What one page is used for, by its `struct page`.
+//! Decides what one page is used for, by its `struct page`.
 //!
-//! The order of the questions matters, for one field has many meanings: reserved, type (buddy first), ZFS, hugetlb, slab, and only then
-//! `mapping`, which slab and typed pages use for something else.
+//! The order of the checks matters, because one field has many meanings. First reserved, type (buddy first), ZFS, hugetlb
+//! and slab; only then `mapping`, which slab and typed pages use for something else.
 
 use super::identity::Identity;
+use super::kind::Kind;
 use super::layout::{Huge, Layout};
-use super::space::Space;
-use super::tables::Tables;
-use super::Kind;
+use super::page_tables::Tables;
+use super::virtual_memory::VirtualMemory;
 
-/// `struct page`, as words.
+/// A `struct page`, as words.
 pub type Words = [u64];
 
 /// The fields of one `struct page`.
@@ -17,13 +17,13 @@ pub type Words = [u64];
 pub struct Page<'a>(pub &'a Words);
 
 impl<'a> Page<'a> {
-    /// The word at a byte offset (a multiple of 8).
+    /// Returns the word at a byte offset (a multiple of 8).
     #[inline(always)]
     pub fn word(self, offset: usize) -> u64 {
         self.0.get(offset / 8).map_or(0, |w| u64::from_le(*w))
     }
 
-    /// The four bytes at a byte offset (a multiple of 4).
+    /// Returns the four bytes at a byte offset (a multiple of 4).
     #[inline(always)]
     pub fn half(self, offset: usize) -> u32 {
         (self.word(offset & !7) >> (offset % 8 * 8)) as u32
@@ -34,36 +34,44 @@ impl<'a> Page<'a> {
     }
 }
 
-/// What the words of pages say.
+/// The result for one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is of this kind by its own word.
+    /// The page is of this kind by its own words.
     Is(Kind),
-    /// It begins a block of 2^order free pages. An order that cannot be is reported as 0, with `false`.
-    FreeBlock { order: u32, sane: bool, kind: Kind },
-    /// Nothing it says can be so.
+    /// The page begins a block of 2^order free pages. An impossible order is reported as 0, with `false`.
+    FreeBlock {
+        /// log2 of the number of pages.
+        order: u32,
+        /// Whether the order is possible.
+        sane: bool,
+        /// The kind of free memory.
+        kind: Kind,
+    },
+    /// The words contradict each other.
     Nonsense,
 }
 
 /// The rules, for one kernel.
 pub struct Rules<'l> {
     layout: &'l Layout,
-    /// Flags that call for a closer look: with none of them, and no type, a page is what its mapping says.
+    /// Flags that need a closer look. With none of them, and no type, a page is what its mapping says.
     special: u64,
     /// Where the kernel's half of the address space begins.
     kernel: u64,
 }
 
-/// What is known of a type that the debug information did not name: only that there is one.
+/// The kind of a page whose type the debug information does not name.
 const MAPCOUNT_UNUSED: u32 = u32::MAX;
 
 impl<'l> Rules<'l> {
+    /// Makes the rules of a kernel.
     pub fn new(layout: &'l Layout, tables: &Tables) -> Rules<'l> {
         let special = layout.reserved | layout.hwpoison | layout.has_private | layout.compound | layout.slab;
         Rules { layout, special, kernel: tables.kernel_start() }
     }
 
-    /// Whether it is a page of anonymous memory like most: neither typed nor compound nor special.
+    /// Returns whether this is an ordinary page of anonymous memory: not typed, compound or special.
     #[inline(always)]
     pub fn plainly_anonymous(&self, page: Page) -> bool {
         let (layout, mapping) = (self.layout, page.word(self.layout.mapping));
@@ -75,10 +83,10 @@ impl<'l> Rules<'l> {
             && page.half(layout.refcount) as i32 >= 0
     }
 
-    /// If it is a tail: the address of its head's `struct page`. `next` is the `struct page` behind it.
+    /// Returns the address of the head's `struct page` if this page is a tail. `next` is the `struct page` after it.
     ///
-    /// A hugetlb page's memmap may be mapped several times over ("fake heads", Documentation/mm/vmemmap_dedup.rst): a `struct page` at the
-    /// beginning of a page of memory that has PG_head is what its neighbour says that its own head is.
+    /// A hugetlb page's memmap may be mapped several times ("fake heads", Documentation/mm/vmemmap_dedup.rst). For a
+    /// `struct page` with PG_head at the beginning of a page of memory, the next one names the true head.
     #[inline(always)]
     pub fn head(&self, page: Page, address: u64, next: Option<Page>) -> Option<u64> {
         let layout = self.layout;
@@ -98,14 +106,14 @@ impl<'l> Rules<'l> {
         None
     }
 
-    /// Judges a page that is no tail. `second` is the `struct page` behind it.
+    /// Judges a page that is not a tail. `second` is the `struct page` after it.
     pub fn judge(
         &self,
         page: Page,
         pfn: u64,
         second: Option<Page>,
         identity: &mut Identity,
-        space: &mut Space,
+        memory: &mut VirtualMemory,
     ) -> Verdict {
         let layout = self.layout;
         let flags = page.word(layout.flags);
@@ -122,7 +130,7 @@ impl<'l> Rules<'l> {
                 let sane = order < u64::from(layout.orders) && pfn % (1 << order) == 0;
                 return Verdict::FreeBlock { order: if sane { order as u32 } else { 0 }, sane, kind: Kind::Free };
             }
-            // Only blocks of the largest order wait to be accepted (mm/page_alloc.c, __free_unaccepted()).
+            // Only blocks of the largest order can be unaccepted (mm/page_alloc.c, __free_unaccepted()).
             Some(Kind::Unaccepted) => {
                 let order = layout.orders.saturating_sub(1);
                 let sane = pfn % (1 << order) == 0;
@@ -149,13 +157,13 @@ impl<'l> Rules<'l> {
         if (page.half(layout.refcount) as i32) < 0 {
             return Verdict::Nonsense;
         }
-        self.mapped(page, flags, second, identity, space)
+        self.mapped(page, flags, second, identity, memory)
     }
 
-    /// The kind that the page type says; None for a page without one.
+    /// Returns the kind that the page type says. None for a page without a type.
     #[inline(always)]
     fn typed(&self, mapcount: u32) -> Option<Kind> {
-        // Types are counts far below zero; a page that is not mapped has -1.
+        // Types are numbers far below zero. A page that is not mapped has -1.
         if mapcount == MAPCOUNT_UNUSED || (mapcount as i32) >= 0 {
             return None;
         }
@@ -171,14 +179,14 @@ impl<'l> Rules<'l> {
         }
     }
 
-    /// By `mapping`, whose two lowest bits say what it points to.
+    /// Decides by `mapping`, whose two lowest bits say what it points to.
     fn mapped(
         &self,
         page: Page,
         flags: u64,
         second: Option<Page>,
         identity: &mut Identity,
-        space: &mut Space,
+        memory: &mut VirtualMemory,
     ) -> Verdict {
         let layout = self.layout;
         let mapping = page.word(layout.mapping);
@@ -199,7 +207,7 @@ impl<'l> Rules<'l> {
             }
             2 => return Verdict::Nonsense,
             _ if flags & layout.swapbacked != 0 => Kind::Shmem,
-            _ => match identity.of(mapping, &layout.files, space) {
+            _ => match identity.of(mapping, &layout.files, memory) {
                 Kind::Exec => Kind::Exec,
                 _ if flags & layout.kept == 0 && !self.in_use(page, flags, second) => Kind::Cachelist,
                 other => other,
@@ -208,7 +216,7 @@ impl<'l> Rules<'l> {
         Verdict::Is(kind)
     }
 
-    /// Whether some process has the page in its page tables.
+    /// Returns whether some process has the page in its page tables.
     fn in_use(&self, page: Page, flags: u64, second: Option<Page>) -> bool {
         let mapped = |count: u32| count as i32 >= 0;
         mapped(page.half(self.layout.mapcount))

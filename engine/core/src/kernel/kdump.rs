@@ -1,5 +1,6 @@
-//! makedumpfile's compressed format (its IMPLEMENTATION file; `diskdump_mod.h`): bitmaps, a descriptor for each page that was dumped, and the
-//! pages, each compressed by itself. Flattened and split dumps are refused: a debugger may read those.
+//! Reads makedumpfile's compressed format (its IMPLEMENTATION file; `diskdump_mod.h`): bitmaps, a descriptor for each
+//! page that was dumped, and the pages, each compressed by itself. Flattened and split dumps are refused. The debugger
+//! may be able to read those.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -12,9 +13,9 @@ use lru::LruCache;
 
 use super::physical::Physical;
 
-/// Page descriptor: offset in the file, size, how it is compressed, flags of the page.
+/// Page descriptor: offset in the file, size, kind of compression, flags of the page.
 const DESCRIPTOR: usize = 24;
-/// Descriptors, bytes of the file and pages that are kept at hand.
+/// How many descriptors, bytes of the file and pages are cached.
 const DESCRIPTORS: u64 = 512;
 const WINDOW: usize = 128 << 10;
 const PAGES: NonZeroUsize = NonZeroUsize::new(256).unwrap();
@@ -32,12 +33,12 @@ pub struct Kdump {
     /// Where the second bitmap (pages in the dump) begins.
     bitmap: u64,
     descriptors: u64,
-    /// For each block of the bitmap that has any bits: its number, and how many pages are in the dump before it. Sorted.
+    /// For each block of the bitmap with any bits: its number, and how many pages are in the dump before it. Sorted.
     ranks: Vec<(u64, u64)>,
     hand: Mutex<Hand>,
 }
 
-/// What was read last, as the next question is mostly about its neighbour.
+/// What was read last. The next read is mostly close to it.
 struct Hand {
     bitmap: Bitmap,
     descriptors: (u64, Vec<u8>),
@@ -56,7 +57,7 @@ struct Bitmap {
     before: Vec<u32>,
 }
 
-/// The header's fields that matter, and the sub-header's.
+/// The fields of the header and the sub-header that are used.
 struct Header {
     block: usize,
     sub_blocks: u64,
@@ -72,7 +73,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// As much of `buf` as the file has at `offset`.
+/// Fills as much of `buf` as the file has at `offset`.
 fn read_at(file: &File, buf: &mut [u8], offset: u64) -> usize {
     let mut done = 0;
     while done < buf.len() {
@@ -113,14 +114,14 @@ impl Header {
             return Err("it is one of several parts (makedumpfile --split)".into());
         }
         let pages = if version >= 6 && got == sub.len() { u64_at(&sub, 96) } else { u64::from(max_mapnr) };
-        // Two bitmaps in one: what the header says of pages cannot be more than they have bits for.
+        // One field describes both bitmaps. The header cannot claim more pages than they have bits.
         let pages = pages.min(u64::from(bitmap_blocks) / 2 * block as u64 * 8);
         Ok(Header { block, sub_blocks: sub_blocks.into(), bitmap_blocks: bitmap_blocks.into(), pages })
     }
 }
 
 impl Kdump {
-    /// The error says, in words that can follow "cannot read it here:", why not.
+    /// Opens a dump. The error is a sentence that can follow "cannot read it here:".
     pub fn open(path: &Path) -> Result<Kdump, String> {
         let file = File::open(path).map_err(|error| error.to_string())?;
         let header = Header::read(&file)?;
@@ -148,8 +149,8 @@ impl Kdump {
         Ok(dump)
     }
 
-    /// Counts the bitmap's bits once, block by block: as far as the file reaches, whatever the header says, and without its holes, of
-    /// which it may have terabytes.
+    /// Counts the bitmap's bits once, block by block. It ends with the file, whatever the header says, and skips holes:
+    /// the file may have terabytes of them.
     fn rank(&mut self) {
         let (block, blocks) = (self.block as u64, self.pages.div_ceil(self.block as u64 * 8));
         let mut buffer = vec![0; self.block];
@@ -172,23 +173,23 @@ impl Kdump {
         }
     }
 
-    /// The number of the first block of the bitmap, from this one on, that does not lie in a hole of the file.
+    /// Returns the number of the first block of the bitmap, from this one on, that does not lie in a hole of the file.
     fn data_from(&self, number: u64) -> u64 {
         let at = self.bitmap + number * self.block as u64;
         match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(at)) {
             Ok(data) => number.max(data.saturating_sub(self.bitmap) / self.block as u64),
-            // Nothing but a hole follows.
+            // Only a hole follows.
             Err(rustix::io::Errno::NXIO) => u64::MAX,
             Err(_) => number,
         }
     }
 
     fn hand(&self) -> MutexGuard<'_, Hand> {
-        // A panic while it was locked would be our defect; every part of it is sound by itself.
+        // A panic while the lock was held would be our defect. Each part of the cache is valid by itself.
         self.hand.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The number of the page's descriptor; None when the page is not in the dump.
+    /// Returns the number of the page's descriptor. None when the page is not in the dump.
     fn index(&self, hand: &mut Hand, pfn: u64) -> Option<u64> {
         let bits = self.block as u64 * 8;
         if pfn >= self.pages {
@@ -204,7 +205,7 @@ impl Kdump {
         (word >> (bit % 64) & 1 != 0).then(|| rank + u64::from(hand.bitmap.before[bit / 64] + below.count_ones()))
     }
 
-    /// (offset, size, flags) of a page in the file.
+    /// Returns (offset, size, flags) of a page in the file.
     fn descriptor(&self, hand: &mut Hand, index: u64) -> Option<(u64, usize, u32)> {
         let (first, bytes) = &mut hand.descriptors;
         if index < *first || index - *first >= (bytes.len() / DESCRIPTOR) as u64 {
@@ -220,7 +221,7 @@ impl Kdump {
         (size <= self.block).then(|| (u64_at(one, 0), size, u32_at(one, 12)))
     }
 
-    /// The page, decompressed into `out` (a block). None when it is not in the dump, or its bytes make no sense.
+    /// Decompresses the page into `out` (a block). None when the page is not in the dump, or its bytes are damaged.
     fn page(&self, hand: &mut Hand, pfn: u64, out: &mut [u8]) -> Option<()> {
         let index = self.index(hand, pfn)?;
         let (offset, size, flags) = self.descriptor(hand, index)?;
@@ -278,7 +279,7 @@ impl Physical for Kdump {
             let Some(at) = address.checked_add(done as u64) else { break };
             let (pfn, offset) = (at / block, (at % block) as usize);
             if offset == 0 && buf.len() - done >= self.block {
-                // As a rule part of a long walk that does not come back.
+                // Usually this is part of a long walk that does not come back.
                 if self.page(&mut hand, pfn, &mut buf[done..done + self.block]).is_none() {
                     break;
                 }
@@ -300,7 +301,7 @@ impl Physical for Kdump {
         done
     }
 
-    /// One page at a time: a page of the memmap that lies within a free block need not be decompressed at all.
+    /// One page at a time. A page of the memmap that lies within a free block need not be decompressed.
     fn granule(&self) -> usize {
         self.block
     }

@@ -2,15 +2,16 @@
 
 use crate::image::Image;
 
-/// The bytes of a dump by physical address. Read-only and not moving.
+/// The bytes of a dump by physical address. Read-only.
 pub trait Physical: Send + Sync {
-    /// Fills `buf` from `address` on; how many bytes there were before the first that is not in the dump.
+    /// Fills `buf` from `address` on. Returns how many bytes come before the first one that is not in the dump.
     fn read(&self, address: u64, buf: &mut [u8]) -> usize;
 
-    /// How many bytes are best asked for at once. Where bytes are dear (decompressed), few: what need not be looked at is not asked for.
+    /// Returns how many bytes are best read at once. It is a small number where bytes are expensive (decompressed).
     fn granule(&self) -> usize;
 
-    /// How many of the `most` bytes from `address` on are known to be a hole of a sparse file, which reads as zeros.
+    /// Returns how many of the `most` bytes from `address` on are known to be a hole of a sparse file, which reads as
+    /// zeros.
     fn hole(&self, _address: u64, _most: u64) -> u64 {
         0
     }
@@ -22,7 +23,7 @@ impl Physical for Image {
         Image::read(self, address, buf)
     }
 
-    /// What is copied should still be in the CPU's second cache when it is looked at.
+    /// The bytes should still be in the CPU's second-level cache when they are used.
     fn granule(&self) -> usize {
         256 << 10
     }
@@ -32,7 +33,7 @@ impl Physical for Image {
     }
 }
 
-/// Memory that somebody else reads (a debugger): slow to ask, so in large blocks.
+/// Memory that a debugger reads. A call is slow, so the blocks are large.
 pub struct Foreign<F>(pub F);
 
 impl<F: Fn(u64, &mut [u8]) -> usize + Send + Sync> Physical for Foreign<F> {

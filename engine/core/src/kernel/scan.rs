@@ -1,47 +1,49 @@
-//! The page array from end to end, in pieces: memory stays the same whatever the machine's size.
+//! Reads the page array from end to end, in pieces. So the memory needed does not depend on the machine's size.
 
 use super::classify::{Page, Rules, Verdict, Words};
 use super::identity::{Figures, Identity};
+use super::kind::{Kind, KINDS};
 use super::layout::Layout;
-use super::overlay::Overlay;
+use super::listed_pages::ListedPages;
 use super::shared::Shared;
-use super::space::Space;
-use super::{Kind, KINDS};
-use crate::heap::Control;
+use super::virtual_memory::VirtualMemory;
+use crate::control::Control;
 
-/// What looks wrong in the page array, counted.
+/// Counts of what looks wrong in the page array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     /// Pages whose `struct page` is not in the dump.
     pub missing: u64,
-    /// Pages whose words make no sense together.
+    /// Pages whose words contradict each other.
     pub nonsense: u64,
-    /// Tails whose head is none, or not in the dump.
+    /// Tails whose head is not a head, or not in the dump.
     pub lost_heads: u64,
-    /// Free blocks of an order that cannot be: counted as one page.
+    /// Free blocks of an impossible order. Each counts as one page.
     pub orders: u64,
-    /// Pages within free blocks that say that they are used. They are believed.
+    /// Pages within free blocks that say that they are used. Their own words are believed.
     pub used_in_free: u64,
-    /// Pages that were left out, as the page tables lead to the same `struct page`s again and again.
+    /// Pages that were left out, because the page tables lead to the same `struct page`s again and again.
     pub repeated: u64,
 }
 
-/// How often the page array is looked for where it is mapped and not in the dump. It is what a dump is taken for, so that none lacks
-/// much of it: so many pages of it describe 4 TiB.
+/// How often the page array is searched where it is mapped but missing in the dump. A dump is made for the page array, so
+/// little of it should be missing: this many pages of it describe 4 TiB.
 const PATIENCE: u64 = 1 << 24;
 
-/// The answer for all ranges.
+/// The result for all ranges.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Pages by kind's number.
+    /// Pages by number of the kind.
     pub kinds: [u64; KINDS.len()],
+    /// What looks wrong.
     pub odd: Oddities,
+    /// Figures of the cache of mappings.
     pub identity: Figures,
-    /// Pages whose `struct page` was not read, as the free block that they are in was known.
+    /// Pages whose `struct page` was not read, because their free block was known.
     pub skipped: u64,
 }
 
-/// A head that was judged, for its tails.
+/// The head that was judged last, for its tails.
 #[derive(Clone, Copy)]
 struct Judged {
     head: u64,
@@ -52,19 +54,19 @@ struct Judged {
 pub struct Scan<'a, 'p> {
     layout: &'a Layout,
     rules: Rules<'a>,
-    overlay: &'a Overlay,
-    space: &'a mut Space<'p>,
+    listed: &'a ListedPages,
+    memory: &'a mut VirtualMemory<'p>,
     identity: Identity,
     counts: Counts,
-    /// Up to here (page frames) everything belongs to a free block, of this kind.
+    /// Every page up to here (a page frame) belongs to a free block, of this kind.
     free_until: u64,
     free_kind: Kind,
-    /// Something in that block is used: each of its pages is looked at closely.
+    /// Something in that block is used, so each of its pages is read.
     doubted: bool,
     judged: Judged,
-    /// Kinds page by page, where somebody wants them.
+    /// The kind of each page, where asked for.
     each: Option<&'a mut Vec<u8>>,
-    /// How often the page array may still be looked for in vain.
+    /// How often the page array may still be searched in vain.
     patience: u64,
     shared: Shared,
     /// Tails that were met.
@@ -73,7 +75,7 @@ pub struct Scan<'a, 'p> {
     idle: Option<(usize, u64)>,
 }
 
-/// A piece of the page array in hand.
+/// The piece of the page array that was read.
 struct Piece<'w> {
     words: &'w Words,
     /// Words in a `struct page`.
@@ -93,19 +95,20 @@ impl<'w> Piece<'w> {
 }
 
 impl<'a, 'p> Scan<'a, 'p> {
+    /// Prepares a pass.
     pub fn new(
         layout: &'a Layout,
-        overlay: &'a Overlay,
-        space: &'a mut Space<'p>,
+        listed: &'a ListedPages,
+        memory: &'a mut VirtualMemory<'p>,
         remembered: usize,
         each: Option<&'a mut Vec<u8>>,
     ) -> Scan<'a, 'p> {
         let together = layout.mapcount % 8 == 0 && layout.refcount == layout.mapcount + 4;
         Scan {
             layout,
-            rules: Rules::new(layout, &space.walker.tables),
-            overlay,
-            space,
+            rules: Rules::new(layout, &memory.walker.tables),
+            listed,
+            memory,
             identity: Identity::new(remembered),
             counts: Counts::default(),
             free_until: 0,
@@ -120,15 +123,15 @@ impl<'a, 'p> Scan<'a, 'p> {
         }
     }
 
-    /// Classifies `[start, end)` of each range, which must be sorted. Cancelling leaves the rest out.
+    /// Classifies `[start, end)` of each range. The ranges must be sorted. When cancelled it leaves out the rest.
     pub fn run(mut self, ranges: &[(u64, u64)], control: &Control) -> Counts {
         let size = self.layout.size;
-        let at_once = (self.space.physical.granule() / size).next_power_of_two().max(2) as u64;
+        let at_once = (self.memory.physical.granule() / size).next_power_of_two().max(2) as u64;
         let mut buffer = vec![0u64; at_once as usize * size / 8];
         for &(start, end) in ranges {
             let mut pfn = start;
             while pfn < end && !control.cancelled() {
-                // Pieces end where those of other ranges would: a compound page's first two are never parted.
+                // Pieces end at multiples of the piece size, so a compound page's first two pages stay together.
                 let until = (pfn / at_once + 1).saturating_mul(at_once).min(end);
                 if self.free_until >= until {
                     self.counts.skipped += until - pfn;
@@ -144,7 +147,8 @@ impl<'a, 'p> Scan<'a, 'p> {
         self.counts
     }
 
-    /// Reads and classifies some of `[pfn, until)`; returns where to go on, which is beyond where nothing is up to there, at most `end`.
+    /// Reads and classifies some of `[pfn, until)`. Returns where to go on. That is beyond `until` where nothing is
+    /// mapped up to there, at most `end`.
     fn piece(&mut self, pfn: u64, until: u64, end: u64, buffer: &mut [u64]) -> u64 {
         let size = self.layout.size;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(buffer);
@@ -158,14 +162,15 @@ impl<'a, 'p> Scan<'a, 'p> {
             self.missing(end - pfn);
             return end;
         };
-        let got = self.space.read(address, &mut bytes[..wanted]) / size;
+        let got = self.memory.read(address, &mut bytes[..wanted]) / size;
         if got == 0 {
             let lost = self.hole(address).div_ceil(size as u64).clamp(1, end - pfn);
             self.missing(lost);
             return pfn + lost;
         }
         let words = &buffer[..got * size / 8];
-        // No kernel has a `struct page` of zeros (a page that nobody uses has a _mapcount of -1); a hole of a sparse file is full of them.
+        // No kernel has a `struct page` of zeros: a page that is not used has a _mapcount of -1. A hole of a sparse file
+        // is full of zeros.
         if words[..size / 8].iter().all(|word| *word == 0) {
             let empty = (self.empty(address) / size as u64).min(end - pfn);
             if empty > 0 {
@@ -183,17 +188,17 @@ impl<'a, 'p> Scan<'a, 'p> {
         pfn + got as u64
     }
 
-    /// How many bytes from `address` on are a hole of the dump's file.
+    /// Returns how many bytes from `address` on are a hole of the dump's file.
     fn empty(&mut self, address: u64) -> u64 {
-        let Some(mapped) = self.space.walker.translate(self.space.physical, address) else { return 0 };
-        self.space.physical.hole(mapped.physical, mapped.left)
+        let Some(mapped) = self.memory.walker.translate(self.memory.physical, address) else { return 0 };
+        self.memory.physical.hole(mapped.physical, mapped.left)
     }
 
-    /// Notes where the page array's bytes, which were read, lie; how many of them were not seen before.
+    /// Notes where the page array's bytes lie that were read. Returns how many of them are new.
     fn show(&mut self, address: u64, bytes: usize) -> u64 {
         let (mut done, mut fresh) = (0, 0);
         while done < bytes as u64 {
-            let Some(mapped) = self.space.walker.translate(self.space.physical, address + done) else { break };
+            let Some(mapped) = self.memory.walker.translate(self.memory.physical, address + done) else { break };
             let length = mapped.left.min(bytes as u64 - done);
             fresh += self.shared.show(mapped.physical, mapped.physical.saturating_add(length));
             done += length;
@@ -201,15 +206,16 @@ impl<'a, 'p> Scan<'a, 'p> {
         fresh
     }
 
-    /// How many bytes from `address` on need not be looked for in the page array, the first being missing: whole pages of memory, all
-    /// that a missing page table would map, and everything once it has been in vain too often.
+    /// Returns how many bytes of the page array from `address` on can be skipped, where the first is missing. These are
+    /// whole pages of memory, everything that a missing page table would map, and the whole rest after too many searches
+    /// in vain.
     fn hole(&mut self, address: u64) -> u64 {
         self.patience = self.patience.saturating_sub(1);
         if self.patience == 0 {
             return u64::MAX;
         }
         let page = 1u64 << self.layout.page_bits;
-        let next = match self.space.walker.gap(self.space.physical, address) {
+        let next = match self.memory.walker.gap(self.memory.physical, address) {
             Some(behind) => behind,
             None => (address | (page - 1)).saturating_add(1),
         };
@@ -229,7 +235,7 @@ impl<'a, 'p> Scan<'a, 'p> {
         }
     }
 
-    /// Classifies the page at `index` and what obviously goes with it; returns how many pages.
+    /// Classifies the page at `index` and the pages that go with it. Returns how many pages that are.
     #[inline]
     fn stretch(&mut self, piece: &Piece, index: usize) -> usize {
         let pfn = piece.first + index as u64;
@@ -265,7 +271,7 @@ impl<'a, 'p> Scan<'a, 'p> {
         }
     }
 
-    /// How many pages from `index` on are idle and within the free block that we are in.
+    /// Returns how many pages from `index` on are idle and within the current free block.
     #[inline]
     fn idle_run(&self, piece: &Piece, index: usize) -> usize {
         let most = (self.free_until - piece.first).min(piece.count as u64) as usize;
@@ -275,7 +281,7 @@ impl<'a, 'p> Scan<'a, 'p> {
         words.iter().step_by(piece.size).take(most - index).take_while(|word| **word == u64::to_le(idle)).count()
     }
 
-    /// The tails from `index` on that name the head that was judged last.
+    /// Returns the tails from `index` on that name the head that was judged last.
     fn tails(&mut self, piece: &Piece, index: usize) -> usize {
         let mut count = 0;
         while let Some(page) = piece.page(index + count) {
@@ -299,24 +305,24 @@ impl<'a, 'p> Scan<'a, 'p> {
         count.max(1)
     }
 
-    /// `second` is read where the piece ends between the two.
+    /// Judges a page. `second` is read separately where the piece ends between the two.
     fn judge(&mut self, page: Page, pfn: u64, second: Option<Page>, address: u64) -> Verdict {
         let compound = page.word(self.layout.flags) & self.layout.compound != 0;
         if second.is_some() || !compound {
-            return self.rules.judge(page, pfn, second, &mut self.identity, self.space);
+            return self.rules.judge(page, pfn, second, &mut self.identity, self.memory);
         }
         let words = self.struct_page(address.wrapping_add(self.layout.size as u64));
-        self.rules.judge(page, pfn, words.as_deref().map(Page), &mut self.identity, self.space)
+        self.rules.judge(page, pfn, words.as_deref().map(Page), &mut self.identity, self.memory)
     }
 
-    /// One `struct page`, read by itself.
+    /// Reads one `struct page`.
     fn struct_page(&mut self, address: u64) -> Option<Vec<u64>> {
         let mut words = vec![0u64; self.layout.size / 8];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-        (self.space.read(address, bytes) == self.layout.size).then_some(words)
+        (self.memory.read(address, bytes) == self.layout.size).then_some(words)
     }
 
-    /// A tail's head that lies further back than what is in hand, or is none at all.
+    /// Judges a tail whose head is before this piece, or is not valid.
     fn lost_head(&mut self, head: u64, tail: u64) -> Kind {
         let kind = self.distant_head(head, tail).unwrap_or_else(|| {
             self.counts.odd.lost_heads += 1;
@@ -346,7 +352,7 @@ impl<'a, 'p> Scan<'a, 'p> {
     fn settle(&mut self, verdict: Verdict, page: Page, pfn: u64, address: u64) -> usize {
         let inside = pfn < self.free_until;
         match verdict {
-            // Blocks are aligned to their size, so that one within another ends within it.
+            // Blocks are aligned to their size, so one within another ends within it.
             Verdict::FreeBlock { kind, .. } if inside => self.add(kind, 1),
             Verdict::FreeBlock { order, sane, kind } => {
                 self.counts.odd.orders += u64::from(!sane);
@@ -371,7 +377,7 @@ impl<'a, 'p> Scan<'a, 'p> {
         1
     }
 
-    /// Notes it if a page that is used lies within a free block.
+    /// Counts a used page that lies within a free block.
     #[inline(always)]
     fn doubt(&mut self, pfn: u64) {
         if pfn < self.free_until {
@@ -384,10 +390,10 @@ impl<'a, 'p> Scan<'a, 'p> {
         page.half(self.layout.refcount) == 0 && page.word(self.layout.flags) & self.layout.compound == 0
     }
 
-    /// One page of a kind; of one that is just the kernel's, the lists know more.
+    /// Counts one page. The lists decide about one that is just the kernel's.
     #[inline]
     fn count(&mut self, kind: Kind, pfn: u64) {
-        let kind = if kind == Kind::Kernel { self.overlay.kind(pfn) } else { kind };
+        let kind = if kind == Kind::Kernel { self.listed.kind(pfn) } else { kind };
         self.add(kind, 1);
     }
 }

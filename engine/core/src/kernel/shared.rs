@@ -1,22 +1,24 @@
-//! Memory that the page array shows more than once.
+//! Notices memory that the page array shows more than once.
 //!
-//! Honest kernels do that for the tails of huge pages alone: their `struct page`s are all alike, so that one page of memory holds them for
-//! many (Documentation/mm/vmemmap_dedup.rst: hugetlb and device DAX). The page of memory with the head remains each huge page's own. Page
-//! tables that lead to the same few pages again and again would otherwise have 2^40 pages read and judged.
+//! Honest kernels do that only for the tails of huge pages. Their `struct page`s are all alike, so one page of memory
+//! holds them for many (Documentation/mm/vmemmap_dedup.rst: hugetlb and device DAX). Each huge page keeps its own page of
+//! memory with the head. Hostile page tables that lead to the same few pages again and again would otherwise cost 2^40
+//! pages.
 
 use std::collections::BTreeMap;
 
-/// Pages of page array for each that is a huge page's own: 1 GB in pages of 4 KB has 4096, of 64 bytes a `struct page`. (16 GB in pages of
-/// 64 KB has 256.) A `struct page` of 128 bytes makes twice as many.
+/// How many pages of page array there may be for each page that is a huge page's own. A page of 1 GB in pages of 4 KB has
+/// 4096, with 64 bytes for each `struct page`. (16 GB in pages of 64 KB has 256.) A `struct page` of 128 bytes makes
+/// twice as many.
 const MOST_SHARED: u64 = 8192;
 
-/// Bytes of page array that may be shown again whatever else there is.
+/// Bytes of page array that may always be shown again.
 const SPARE: u64 = 1 << 28;
 
-/// Pages other than tails that may lie in memory that was shown before: in a page array that is damaged.
+/// How many pages other than tails may lie in memory that was shown before. A damaged page array has some.
 const MOST_STRANGE: u64 = 1 << 20;
 
-/// Pieces that are told apart. 8 TiB of huge pages of 2 MB have so many; of more, what is new is not known.
+/// How many pieces are kept. 8 TiB of huge pages of 2 MB have this many. Beyond that it is not known what is new.
 const MOST_PIECES: usize = 1 << 22;
 
 /// Physical memory that was read as page array.
@@ -31,7 +33,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Notes that `[start, end)` is shown; how many of its bytes were not before.
+    /// Notes that `[start, end)` is shown. Returns how many of its bytes are new.
     pub fn show(&mut self, start: u64, end: u64) -> u64 {
         let mut fresh = end.saturating_sub(start);
         let (mut from, mut to) = (start, end);
@@ -54,12 +56,12 @@ impl Shared {
         fresh
     }
 
-    /// Notes pages that are no tails and lie in memory that was shown before.
+    /// Notes pages that are not tails and lie in memory that was shown before.
     pub fn strange(&mut self, pages: u64) {
         self.strange += pages;
     }
 
-    /// Whether no kernel makes such a page array.
+    /// Returns whether no kernel makes such a page array.
     pub fn is_a_lie(&self) -> bool {
         self.strange > MOST_STRANGE || self.again > self.fresh.saturating_mul(MOST_SHARED).saturating_add(SPARE)
     }

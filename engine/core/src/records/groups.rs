@@ -1,25 +1,45 @@
-//! Records and leaks, added up by stack.
+//! Adds up records and leaks by stack.
 
 use std::collections::HashMap;
 
-use super::{Record, Records};
+use super::record::Record;
+use super::store::Records;
 
-/// Records of one stack.
+/// What separates records besides their stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Nothing: one group for each stack.
+    None,
+    /// The thread that allocated the block.
+    Thread,
+    /// The size of the block.
+    Size,
+}
+
+/// The records of one stack, and of one thread or size where they are split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct User {
+    /// A key of the stacks.
     pub stack: u32,
+    /// The thread or the size; 0 where records are not split.
+    pub part: u64,
+    /// How many records.
     pub count: u64,
     /// Bytes asked for.
     pub bytes: u64,
-    /// What count and bytes stand for where only samples were recorded.
+    /// How many blocks and bytes these stand for, where only samples were recorded.
     pub likely_count: f64,
+    /// How many bytes these stand for.
     pub likely_bytes: f64,
+    /// The least size.
     pub least: u64,
+    /// The largest size.
     pub most: u64,
+    /// The oldest record.
     pub oldest: Record,
 }
 
-/// The first key that was met with the same frames: two threads may have entered one stack into the table twice.
+/// The first key found with the same frames. Two threads may have entered one stack into the table twice.
 struct Canon<'a> {
     records: &'a Records,
     known: HashMap<u32, u32>,
@@ -42,15 +62,21 @@ impl<'a> Canon<'a> {
     }
 }
 
-/// The users of memory by stack, those with most (likely) bytes first.
-pub fn users(records: &Records) -> Vec<User> {
+/// Returns the users of memory by stack, those with the most bytes first. Bytes of samples are estimates.
+pub fn users(records: &Records, split: Split) -> Vec<User> {
     let mut canon = Canon::new(records);
-    let mut users: HashMap<u32, User> = HashMap::new();
+    let mut users: HashMap<(u32, u64), User> = HashMap::new();
     for record in records.all() {
         let weight = records.weight(record.size);
         let stack = canon.key(record.stack);
-        let user = users.entry(stack).or_insert(User {
+        let part = match split {
+            Split::None => 0,
+            Split::Thread => u64::from(record.thread),
+            Split::Size => record.size,
+        };
+        let user = users.entry((stack, part)).or_insert(User {
             stack,
+            part,
             count: 0,
             bytes: 0,
             likely_count: 0.0,
@@ -70,43 +96,58 @@ pub fn users(records: &Records) -> Vec<User> {
         }
     }
     let mut users: Vec<User> = users.into_values().collect();
-    users.sort_by(|a, b| b.likely_bytes.total_cmp(&a.likely_bytes).then(a.oldest.address.cmp(&b.oldest.address)));
+    users.sort_by(|a, b| {
+        let first = (a.oldest.address, a.stack, a.part).cmp(&(b.oldest.address, b.stack, b.part));
+        b.likely_bytes.total_cmp(&a.likely_bytes).then(first)
+    });
     users
 }
 
 /// A block that leaked directly.
 #[derive(Clone, Copy, Debug)]
 pub struct Leak {
+    /// The block's address.
     pub address: u64,
+    /// Its usable bytes.
     pub size: u64,
+    /// Whether it has its own mapping.
     pub mmapped: bool,
+    /// How many blocks it keeps alive.
     pub kept_count: u64,
+    /// The usable bytes of those.
     pub kept_bytes: u64,
 }
 
-/// Leaks of one size and stack.
+/// The leaks of one size and stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakGroup {
+    /// Usable bytes of each.
     pub size: u64,
+    /// Whether each has its own mapping.
     pub mmapped: bool,
-    /// Which of the recorders has the records; None: nobody.
+    /// Which of the recorders has the records. None where no recorder has one.
     pub recorder: Option<usize>,
+    /// A key of that recorder's stacks.
     pub stack: u32,
+    /// How many leaks.
     pub count: u64,
-    /// The oldest, or the lowest where there are no records.
+    /// The oldest block, or the lowest where there are no records.
     pub first: u64,
+    /// The record of that block.
     pub record: Option<Record>,
+    /// How many blocks they keep alive.
     pub kept_count: u64,
+    /// The usable bytes of those.
     pub kept_bytes: u64,
 }
 
-/// Adds leaks up by size and stack. A block is looked up with each recorder in turn.
+/// Adds up leaks by size and stack. A block is looked up with each recorder in turn.
 pub fn group(recorders: &[&Records], leaks: &[Leak]) -> Vec<LeakGroup> {
     let mut canons: Vec<Canon> = recorders.iter().map(|records| Canon::new(records)).collect();
     let mut groups: HashMap<(bool, u64, Option<usize>, u32), LeakGroup> = HashMap::new();
     for leak in leaks {
         let found = recorders.iter().enumerate().find_map(|(index, records)| {
-            // More bytes than the block has: the record of an earlier block, or damaged.
+            // The record has more bytes than the block. It belongs to an earlier block, or is damaged.
             Some((index, *records.of_block(leak.address).filter(|record| record.size <= leak.size)?))
         });
         let (recorder, record) = found.unzip();
@@ -158,7 +199,7 @@ mod tests {
 
     #[test]
     fn users_are_added_up_by_frames() {
-        let users = users(&records(0));
+        let users = users(&records(0), Split::None);
         assert_eq!(
             users.iter().map(|u| (u.count, u.bytes, u.least, u.most)).collect::<Vec<_>>(),
             [(2, 107, 8, 99), (2, 10, 5, 5)]
@@ -168,8 +209,15 @@ mod tests {
     }
 
     #[test]
+    fn users_are_split_by_thread_and_size() {
+        let parts = |split| users(&records(0), split).iter().map(|u| (u.part, u.count, u.bytes)).collect::<Vec<_>>();
+        assert_eq!(parts(Split::Thread), [(1, 2, 107), (1, 2, 10)]);
+        assert_eq!(parts(Split::Size), [(99, 1, 99), (5, 2, 10), (8, 1, 8)]);
+    }
+
+    #[test]
     fn samples_are_weighted() {
-        let users = users(&records(10));
+        let users = users(&records(10), Split::None);
         let expected: f64 = [8f64, 99.0].iter().map(|size| size / (1.0 - (-size / 10.0).exp())).sum();
         assert!((users[0].likely_bytes - expected).abs() < 1e-9);
     }

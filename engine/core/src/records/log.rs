@@ -1,46 +1,64 @@
 //! Transactions: what happened to blocks, oldest first.
 
-use super::Record;
+use super::record::Record;
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 
+/// One allocation or free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// Where it lies in the process.
     pub at: u64,
     /// Rises from one transaction to the next.
     pub sequence: u64,
+    /// Whether the block was freed; else it was allocated.
     pub freed: bool,
+    /// The block.
     pub address: u64,
+    /// Bytes that were asked for.
     pub size: u64,
     /// CLOCK_MONOTONIC, ns.
     pub time: u64,
+    /// A key of the stacks.
     pub stack: u32,
+    /// The recorder's number of the thread.
     pub thread: u32,
-    /// Of a freed block: how it had been allocated; zeros where that is not known.
+    /// For a freed block: how it had been allocated. Zeros where that is not known.
     pub alloc_time: u64,
+    /// The stack of the allocation.
     pub alloc_stack: u32,
+    /// The thread of the allocation.
     pub alloc_thread: u32,
     /// Where a copy of the block's first bytes lies, and how many there are.
     pub contents: u64,
+    /// How many bytes the copy has.
     pub contents_size: u64,
 }
 
+impl Transaction {
+    fn holds(&self, address: u64) -> bool {
+        address.checked_sub(self.address).is_some_and(|skip| skip < self.size.max(1))
+    }
+}
+
+/// The transactions of one recorder.
 #[derive(Debug, Default)]
 pub struct Log {
     transactions: Vec<Transaction>,
-    /// By address, and newest first among those of one address.
+    /// Sorted by address, and newest first for one address.
     by_address: OnceLock<Vec<u32>>,
     by_at: OnceLock<Vec<u32>>,
 }
 
 impl Log {
+    /// Makes a log. Sorts the transactions.
     pub fn new(mut transactions: Vec<Transaction>) -> Log {
         transactions.sort_by_key(|t| t.sequence);
         Log { transactions, ..Log::default() }
     }
 
-    /// Frees that came before all that it has (or beside it, of other blocks): they take the numbers before its first.
+    /// Adds frees that came before all transactions of the log, or of blocks that it does not have. They get the numbers
+    /// before its first.
     pub fn extend_back(&mut self, mut freed: Vec<Record>) {
         freed.sort_by_key(|record| record.time);
         let first = self.transactions.first().map_or(freed.len() as u64 + 1, |t| t.sequence);
@@ -59,31 +77,36 @@ impl Log {
         *self = Log::new(older.chain(std::mem::take(&mut self.transactions)).collect());
     }
 
-    /// Oldest first.
+    /// Returns all transactions, oldest first.
     pub fn all(&self) -> &[Transaction] {
         &self.transactions
     }
 
-    /// Those of the block that began at `address`, newest first.
+    /// Returns those of the block that began at `address`, newest first.
     pub fn of_block(&self, address: u64) -> impl Iterator<Item = &Transaction> {
         let order = self.by_address.get_or_init(|| self.order(|t| (t.address, Reverse(t.sequence))));
         let first = order.partition_point(|&i| self.transactions[i as usize].address < address);
         order[first..].iter().map(|&i| &self.transactions[i as usize]).take_while(move |t| t.address == address)
     }
 
-    /// The transaction that lies at `at`.
+    /// Returns the transaction that lies at `at`.
     pub fn at(&self, at: u64) -> Option<&Transaction> {
         let order = self.by_at.get_or_init(|| self.order(|t| t.at));
         let index = order.binary_search_by_key(&at, |&i| self.transactions[i as usize].at).ok()?;
         self.transactions.get(order[index] as usize)
     }
 
-    /// The newest transaction of a block that held `address`.
+    /// Returns the newest transaction of a block that held `address`.
     pub fn holding(&self, address: u64) -> Option<&Transaction> {
-        self.transactions.iter().rev().find(|t| address.checked_sub(t.address).is_some_and(|skip| skip < t.size.max(1)))
+        self.transactions.iter().rev().find(|t| t.holds(address))
     }
 
-    /// Up to `most` transactions older than `before`, newest first; of one kind, and of some threads, where asked.
+    /// The newest free of a block that held `address`.
+    pub fn freed_holding(&self, address: u64) -> Option<&Transaction> {
+        self.transactions.iter().rev().find(|t| t.freed && t.holds(address))
+    }
+
+    /// Returns up to `most` transactions older than `before`, newest first, of one kind and of some threads where asked.
     pub fn before(&self, before: u64, most: usize, freed: Option<bool>, threads: Option<&[u32]>) -> Vec<Transaction> {
         let end = self.transactions.partition_point(|t| t.sequence < before);
         let wanted = self.transactions[..end].iter().rev().filter(|t| {
@@ -121,6 +144,8 @@ mod tests {
         assert_eq!(log.holding(96).unwrap().sequence, 3);
         assert_eq!(log.holding(104).unwrap().sequence, 2);
         assert!(log.holding(60).is_none() && log.holding(0).is_none());
+        assert_eq!(log.freed_holding(59).unwrap().sequence, 4);
+        assert!(log.freed_holding(96).is_none());
         assert_eq!(sequences(log.before(u64::MAX, 2, None, None)), [4, 3]);
         assert_eq!(sequences(log.before(3, 2, None, None)), [2, 1]);
         assert_eq!(sequences(log.before(u64::MAX, 9, Some(true), None)), [4]);

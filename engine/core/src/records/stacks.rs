@@ -1,20 +1,23 @@
 //! Stacks as a tree: a node is a frame, and its parent the frame that called it.
 
-/// Above the 48 bits of an address: the walk ended at this (outermost) frame, but the program did not begin here.
-pub const TRUNCATED: u64 = 1 << 48;
-/// Not a return address: the instruction that a signal interrupted.
-pub const EXACT: u64 = 1 << 49;
-const ADDRESS: u64 = (1 << 48) - 1;
+use super::format;
 
+/// A bit above the address: this is the outermost frame of the record, and the stack goes on.
+pub const TRUNCATED: u64 = 1 << format::NODE_TRUNCATED_BIT;
+/// A bit that marks an address that is not a return address: a signal interrupted the instruction.
+pub const EXACT: u64 = 1 << format::NODE_EXACT_BIT;
+const ADDRESS: u64 = TRUNCATED - 1;
+
+/// A frame, and the frame that called it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// The address, and above it [`TRUNCATED`] and [`EXACT`].
+    /// The address. The bits above it are [`TRUNCATED`] and [`EXACT`].
     pub pc: u64,
-    /// The caller's node; 0: none.
+    /// The caller's node. 0: no caller.
     pub parent: u32,
 }
 
-/// A stack is named by the number of its innermost node; node 0 is none.
+/// A stack is named by the number of its innermost node. Node 0 means no stack.
 #[derive(Debug, Default)]
 pub struct Stacks {
     nodes: Vec<Node>,
@@ -22,10 +25,12 @@ pub struct Stacks {
     most: usize,
 }
 
-/// Frames, innermost first, as (address, whether it is exact); and whether more were there.
+/// The frames, innermost first, as (address, whether it is exact), and whether there were more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack {
+    /// The frames.
     pub frames: Vec<(u64, bool)>,
+    /// Whether there were more.
     pub truncated: bool,
 }
 
@@ -35,7 +40,7 @@ impl Stacks {
         Stacks { nodes, most }
     }
 
-    /// Of stacks as lists, innermost frame first; and the key of each.
+    /// Makes the tree from stacks given as lists, innermost frame first. Also returns the key of each.
     pub fn of_lists<'a>(lists: impl IntoIterator<Item = &'a [u64]>) -> (Stacks, Vec<u32>) {
         let (mut nodes, mut keys, mut most) = (vec![Node::default()], Vec::new(), 0);
         for list in lists {
@@ -50,7 +55,8 @@ impl Stacks {
         (Stacks { nodes, most }, keys)
     }
 
-    /// The nodes of a stack, innermost first. A parent stands before its child in the table, so no chain goes in circles.
+    /// Returns the nodes of a stack, innermost first. A parent precedes its child in the table, so no chain can be a
+    /// cycle.
     pub fn nodes(&self, key: u32) -> impl Iterator<Item = Node> + '_ {
         let mut next = key;
         let mut left = self.most;
@@ -62,25 +68,28 @@ impl Stacks {
         })
     }
 
+    /// Returns the stack of a key.
     pub fn stack(&self, key: u32) -> Stack {
         let mut stack = Stack::default();
         for node in self.nodes(key) {
             stack.frames.push((node.pc & ADDRESS, node.pc & EXACT != 0));
-            stack.truncated = node.pc & TRUNCATED != 0;
+            let cut = stack.frames.len() == self.most && node.parent != 0;
+            stack.truncated = cut || node.pc & TRUNCATED != 0;
         }
         stack
     }
 
-    /// How many stacks can be named.
+    /// Returns how many stacks have a key.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
+    /// Returns whether no stack has a key.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() < 2
     }
 
-    /// The key, or 0 where no such node is there.
+    /// Returns the key, or 0 where there is no such node.
     pub fn known(&self, key: u64) -> u32 {
         if key < self.nodes.len() as u64 {
             key as u32
@@ -124,6 +133,7 @@ mod tests {
     fn truncation_is_told() {
         let nodes = vec![Node::default(), Node { pc: 1 | TRUNCATED, parent: 0 }, Node { pc: 2, parent: 1 }];
         assert!(Stacks::new(nodes.clone(), 15).stack(2).truncated);
-        assert_eq!(addresses(&Stacks::new(nodes, 1).stack(2)), [2]);
+        let cut = Stacks::new(nodes, 1).stack(2);
+        assert_eq!((addresses(&cut), cut.truncated), (vec![2], true));
     }
 }

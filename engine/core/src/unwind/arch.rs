@@ -1,4 +1,4 @@
-//! What an unwinder must know of a machine. Registers are indexed by their DWARF number throughout.
+//! What an unwinder needs to know of a machine. Registers are indexed by their DWARF number.
 
 /// Enough for every machine here: AArch64 uses 0..=30, 31 (sp) and 32 (pc).
 pub const REGISTERS: usize = 33;
@@ -6,9 +6,10 @@ pub const REGISTERS: usize = 33;
 /// The known registers of a frame, by DWARF number.
 pub type Registers = [Option<u64>; REGISTERS];
 
+/// No register is known.
 pub const UNKNOWN: Registers = [None; REGISTERS];
 
-/// How the kernel's signal frame is found from the stack pointer that `rt_sigreturn`'s code runs with.
+/// How the kernel's signal frame is found, from the stack pointer that `rt_sigreturn`'s code runs with.
 #[derive(Clone, Copy, Debug)]
 pub enum Context {
     /// `struct ucontext` (kernel layout) at sp + this.
@@ -17,38 +18,48 @@ pub enum Context {
     PointerAt(u64),
 }
 
-/// The code that a handler returns to, and where it finds the interrupted registers.
+/// The code that a handler returns to, and where the interrupted registers lie.
 #[derive(Debug)]
 pub struct Trampoline {
+    /// The bytes of the code.
     pub code: &'static [u8],
+    /// Where the saved registers lie.
     pub context: Context,
-    /// Where `siginfo_t` is from sp: directly, or through a pointer as above.
+    /// Where `siginfo_t` is from sp: there, or through a pointer as above.
     pub siginfo: Context,
 }
 
+/// A machine.
 #[derive(Debug)]
 pub struct Arch {
+    /// Its name.
     pub name: &'static str,
+    /// Bytes of a word.
     pub word: usize,
-    /// Names by DWARF number; "" where that number is no register of ours.
+    /// Names by DWARF number. "" where the unwinder does not use the register.
     pub names: &'static [&'static str],
+    /// The stack pointer's number.
     pub sp: usize,
+    /// The program counter's number.
     pub pc: usize,
+    /// The frame pointer's number.
     pub fp: usize,
     /// The register that holds the return address on entry, where calls do not push it.
     pub link: Option<usize>,
-    /// What a function must preserve, beside sp.
+    /// The registers that a function must preserve, besides sp.
     pub callee_saved: &'static [usize],
+    /// The codes that signal handlers return to.
     pub trampolines: &'static [Trampoline],
     /// (DWARF number, offset in the kernel's `struct ucontext`).
     pub context: &'static [(usize, u64)],
-    /// Bits of a code address that mean something: AArch64's pointer authentication uses the others.
+    /// The bits of a code address that matter. AArch64's pointer authentication uses the others.
     pub code_mask: u64,
 }
 
 // System V psABI for x86-64, figure 3.36; arch/x86/include/uapi/asm/sigcontext.h (struct sigcontext_64 at offset 40 of
 // struct ucontext). The code is glibc's __restore_rt, byte for byte (GCC's own unwinder knows it the same way); the second
 // form is what compilers make of it in other C libraries.
+/// x86-64.
 pub static X86_64: Arch = Arch {
     name: "x86_64",
     word: 8,
@@ -94,6 +105,7 @@ pub static X86_64: Arch = Arch {
 // AADWARF64 4.1; arch/arm64/include/uapi/asm/{sigcontext,ucontext}.h: siginfo_t (128 bytes) and then struct ucontext, whose
 // sigcontext begins at 176 with fault_address. The code is the vdso's __kernel_rt_sigreturn: mov x8, #139; svc #0.
 // 48 bits: a process gets addresses above them only by asking mmap for one (Documentation/arch/arm64/memory.rst).
+/// AArch64.
 pub static AARCH64: Arch = Arch {
     name: "aarch64",
     word: 8,
@@ -151,6 +163,7 @@ pub static AARCH64: Arch = Arch {
 
 // System V psABI for i386, table 2.14; struct sigcontext_32 at offset 20 of struct ucontext. `mov $173, %eax; int $0x80`;
 // at that point sp is one word into struct rt_sigframe: sig, pinfo, puc.
+/// i386.
 pub static I386: Arch = Arch {
     name: "i386",
     word: 4,
@@ -170,11 +183,12 @@ pub static I386: Arch = Arch {
 };
 
 impl Arch {
+    /// Returns the machine of that name.
     pub fn by_name(name: &str) -> Option<&'static Arch> {
         [&X86_64, &AARCH64, &I386].into_iter().find(|arch| arch.name == name)
     }
 
-    /// The DWARF number of a register; of AArch64's frame pointer and link register by either name.
+    /// Returns the DWARF number of a register. AArch64's frame pointer and link register have two names each.
     pub fn register(&self, name: &str) -> Option<usize> {
         let name = match (self.name, name) {
             ("aarch64", "fp") => "x29",
@@ -184,7 +198,8 @@ impl Arch {
         self.names.iter().position(|&known| known == name)
     }
 
-    /// Where the direct call that ends where `before` ends goes to, if it is one; `next` is the address just after it.
+    /// Returns the target of the direct call whose last byte ends `before`, if there is one. `next` is the address after
+    /// it.
     pub fn call_target(&self, before: &[u8; 8], next: u64) -> Option<u64> {
         let last = u32::from_le_bytes([before[4], before[5], before[6], before[7]]);
         if self.name == "aarch64" {
@@ -195,11 +210,11 @@ impl Arch {
         (before[3] == 0xe8).then(|| next.wrapping_add_signed(i64::from(last as i32)) & self.code_mask)
     }
 
-    /// Whether the instruction that ends where `after` ends (the bytes just before a return address) is a call.
+    /// Returns whether the bytes just before a return address end in a call.
     pub fn ends_in_call(&self, before: &[u8; 8]) -> bool {
         if self.name == "aarch64" {
             let insn = u32::from_le_bytes([before[4], before[5], before[6], before[7]]);
-            // bl; blr; blraa and its kin (Arm ARM C4.1.66).
+            // bl; blr; blraa and its variants (Arm ARM C4.1.66).
             return insn & 0xfc00_0000 == 0x9400_0000
                 || insn & 0xffff_fc1f == 0xd63f_0000
                 || insn & 0xfeff_f800 == 0xd63f_0800;
@@ -210,7 +225,7 @@ impl Arch {
     }
 }
 
-/// The length of `ff /2`, from its ModRM byte on (Intel SDM volume 2, table 2-2).
+/// Returns the length of `ff /2`, from its ModRM byte on (Intel SDM volume 2, table 2-2).
 fn indirect_call_length(operand: &[u8]) -> Option<usize> {
     let modrm = *operand.first()?;
     if (modrm >> 3) & 7 != 2 {

@@ -1,7 +1,7 @@
-//! Call frame information: found, indexed once per module, and turned into rules for one pc.
+//! Finds call frame information, indexes it once for each module, and turns it into rules for one pc.
 //!
-//! `.eh_frame` comes from the process's memory, where PT_GNU_EH_FRAME points, so that it is what the process really ran
-//! with; from the module's file where memory lacks it; `.debug_frame` (only in files) answers for what is not in there.
+//! `.eh_frame` is read from the process's memory, at PT_GNU_EH_FRAME: that is what the process ran with. Where memory
+//! lacks it, the module's file is read. `.debug_frame` (only in files) is used for code that `.eh_frame` does not cover.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,10 +18,10 @@ use object::{Object, ObjectSection};
 use super::arch::Arch;
 use crate::image::Image;
 
-/// The largest `.eh_frame` that is read: several times that of the largest browsers.
+/// The largest `.eh_frame` that is read: several times the size of the largest browser's.
 const MAX_SECTION: u64 = 256 << 20;
 
-/// The longest instruction sequence (of one CIE or FDE) that is run. Real ones are a few hundred bytes.
+/// The longest instruction sequence of one CIE or FDE that is run. Real ones have a few hundred bytes.
 const MAX_INSTRUCTIONS: usize = 64 << 10;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -29,10 +29,13 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// An ELF file mapped into the process.
 #[derive(Clone, Debug)]
 pub struct Module {
+    /// The first address.
     pub start: u64,
+    /// The end.
     pub end: u64,
-    /// What must be added to an address in the file to get the one in the process.
+    /// What to add to an address in the file to get the one in the process.
     pub bias: u64,
+    /// The file's path, where there is one.
     pub file: Option<String>,
 }
 
@@ -45,21 +48,21 @@ pub enum Rule {
     Cfa(i64),
     /// The value of a register, plus this.
     Register(usize, i64),
-    /// Saved where the expression says.
+    /// Saved at the address that the expression computes.
     AtExpression(Box<[u8]>),
-    /// What the expression says.
+    /// The value that the expression computes.
     Expression(Box<[u8]>),
 }
 
-/// What holds at one pc.
+/// The rules at one pc.
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub cfa: Rule,
-    /// Registers that are not here have no rule: the machine's conventions hold.
+    /// Registers that are not listed have no rule: the machine's conventions hold.
     pub registers: Vec<(usize, Rule)>,
     /// The column of the return address.
     pub return_address: usize,
-    /// Augmentation 'S': the code that a signal handler returns to.
+    /// Augmentation 'S': this is the code that a signal handler returns to.
     pub signal: bool,
 }
 
@@ -80,7 +83,7 @@ impl ModuleTables {
         (self.module.start, self.module.end)
     }
 
-    /// The rules at `pc`, which must be inside the instruction looked for (one less than a return address).
+    /// Returns the rules at `pc`. It must lie inside the instruction (a return address less one).
     pub fn rules(&self, image: &Image, arch: &Arch, pc: u64) -> Option<Rules> {
         let module = &self.module;
         let from_memory = || eh_frame_in_memory(image, arch, module).or_else(|| section_in_file(arch, module, true));
@@ -95,9 +98,9 @@ impl ModuleTables {
 #[derive(Debug)]
 struct Section {
     bytes: Vec<u8>,
-    /// Where the section is, in the same address space as what it describes.
+    /// Where the section is, in the address space of the code that it describes.
     address: u64,
-    /// What must be subtracted from a pc of the process to look it up here.
+    /// What to subtract from a pc of the process to look it up here.
     bias: u64,
     eh: bool,
     /// (first address, offset of the FDE in the section), sorted.
@@ -172,7 +175,7 @@ impl Section {
         S::Offset: gimli::UnwindOffset<usize>,
     {
         let mut index = Vec::new();
-        // A CIE is parsed once, however many FDEs name it: its augmentation string may be as long as the section.
+        // A CIE is parsed once, however many FDEs name it. Its augmentation string may be as long as the section.
         let mut cies: HashMap<usize, gimli::Result<CommonInformationEntry<Slice<'a>>>> = HashMap::new();
         let mut entries = section.entries(bases);
         while let Ok(Some(entry)) = entries.next() {
@@ -188,7 +191,7 @@ impl Section {
         index
     }
 
-    /// Fills in the index; None if there is nothing in it.
+    /// Fills in the index. Returns None if the section has no entries.
     fn indexed(mut self, arch: &Arch, index: Option<Vec<(u64, usize)>>) -> Option<Section> {
         let bases = BaseAddresses::default().set_eh_frame(self.address);
         let mut index = index.filter(|index| !index.is_empty()).unwrap_or_else(|| {
@@ -239,7 +242,7 @@ fn eh_frame_in_memory(image: &Image, arch: &Arch, module: &Module) -> Option<Sec
     Section { bytes, address: start, bias: 0, eh: true, index: Vec::new() }.indexed(arch, index)
 }
 
-/// What memory has of `[start, end)` from its beginning on.
+/// Returns what memory has of `[start, end)`, from its beginning on.
 fn read_range(image: &Image, start: u64, end: u64) -> Option<Vec<u8>> {
     let &(first, covered_end) = image.covered(start, end.min(start.saturating_add(MAX_SECTION))).first()?;
     if first != start {
@@ -257,7 +260,7 @@ struct SegmentRange {
     eh_frame_hdr: bool,
 }
 
-/// PT_LOAD and PT_GNU_EH_FRAME of the ELF file whose header is at `start`, without bias.
+/// Returns PT_LOAD and PT_GNU_EH_FRAME of the ELF file whose header is at `start`, without bias.
 fn program_headers(image: &Image, arch: &Arch, start: u64) -> Option<Vec<SegmentRange>> {
     let mut head = [0; 4096];
     let n = image.read(start, &mut head);
@@ -283,7 +286,7 @@ fn parse_headers<H: FileHeader<Endian = object::LittleEndian>>(bytes: &[u8]) -> 
     Some(out)
 }
 
-/// The bias of the ELF file whose header is at `start`, for what no one listed as a module (the vdso).
+/// Returns the bias of the ELF file whose header is at `start`, for a file that is not listed as a module (the vdso).
 pub fn bias_of_header(image: &Image, arch: &Arch, start: u64) -> Option<u64> {
     let segments = program_headers(image, arch, start)?;
     let first = segments.iter().find(|segment| !segment.eh_frame_hdr)?;

@@ -1,4 +1,4 @@
-//! The value that a rule gives: an address or register of the caller.
+//! Computes the value of a rule: an address or register of the caller.
 
 use gimli::{Encoding, EndianSlice, EvaluationResult, Expression, Format, LittleEndian, Location, Value};
 
@@ -6,10 +6,10 @@ use super::arch::{Arch, Registers};
 use super::cfi::Rule;
 use super::memory::Memory;
 
-/// Operations that one expression may run; those of `__restore_rt` and of PLTs run fewer than ten.
+/// How many operations one expression may run. Those of `__restore_rt` and of PLTs run fewer than ten.
 const MAX_OPERATIONS: u32 = 1000;
 
-/// None where the rule needs something that is not known or not in the dump. `cfa` is None while the CFA itself is sought.
+/// Returns the value. None where the rule needs something unknown. `cfa` is None while the CFA itself is computed.
 pub fn evaluate(
     arch: &Arch,
     memory: &mut Memory<'_>,

@@ -1,4 +1,4 @@
-//! Reads of a stack: a few words at a time, close together, so two small windows save almost every system call.
+//! Reads a stack: a few words at a time, close together. Two small cached blocks save almost every system call.
 
 use crate::image::Image;
 
@@ -15,7 +15,7 @@ impl<'a> Memory<'a> {
         Memory { image, windows: [(0, Vec::new()), (0, Vec::new())], next: 0 }
     }
 
-    /// All of `buf` or nothing.
+    /// Fills all of `buf`, or returns None.
     pub fn read(&mut self, address: u64, buf: &mut [u8]) -> Option<()> {
         for (start, bytes) in &self.windows {
             if let Some(found) = slice(*start, bytes, address, buf.len()) {
@@ -35,12 +35,12 @@ impl<'a> Memory<'a> {
                 buf.copy_from_slice(found);
                 Some(())
             }
-            // The memory may begin inside the window.
+            // The memory may begin inside the block.
             None => self.image.read_exact(address, buf),
         }
     }
 
-    /// A little-endian word of `size` bytes, at most 8.
+    /// Returns a little-endian word of `size` bytes, at most 8.
     pub fn word(&mut self, address: u64, size: usize) -> Option<u64> {
         let mut bytes = [0u8; 8];
         self.read(address, bytes.get_mut(..size)?)?;

@@ -1,10 +1,10 @@
-//! Signal frames: the kernel saves every register of what it interrupts, so behind one the truth is exact again.
+//! Signal frames. The kernel saves every register of the code that it interrupts, so the registers after one are exact.
 
 use super::arch::{Arch, Context, Registers, Trampoline, UNKNOWN};
 use super::memory::Memory;
 use std::collections::BTreeMap;
 
-/// Where the kernel put what it saved, and the registers in it.
+/// Where the kernel saved its data, and the registers in it.
 #[derive(Clone, Debug)]
 pub struct SignalFrame {
     pub ucontext: u64,
@@ -12,10 +12,10 @@ pub struct SignalFrame {
     pub registers: Registers,
 }
 
-/// How far above the stack pointer a signal frame is looked for when unwinding stops short.
+/// How far above the stack pointer a signal frame is searched when unwinding stops short.
 const SCAN: u64 = 1 << 20;
 
-/// The trampoline whose code is at `pc`.
+/// Returns the trampoline whose code is at `pc`.
 pub fn trampoline_at(arch: &'static Arch, memory: &mut Memory<'_>, pc: u64) -> Option<&'static Trampoline> {
     arch.trampolines.iter().find(|trampoline| {
         let mut code = [0; 16];
@@ -24,7 +24,7 @@ pub fn trampoline_at(arch: &'static Arch, memory: &mut Memory<'_>, pc: u64) -> O
     })
 }
 
-/// The signal frame of a trampoline that is about to run with `sp`.
+/// Returns the signal frame of a trampoline that is about to run with `sp`.
 pub fn frame_at(arch: &Arch, memory: &mut Memory<'_>, trampoline: &Trampoline, sp: u64) -> Option<SignalFrame> {
     let mut follow = |context| match context {
         Context::At(offset) => sp.checked_add(offset),
@@ -38,8 +38,9 @@ pub fn frame_at(arch: &Arch, memory: &mut Memory<'_>, trampoline: &Trampoline, s
     Some(SignalFrame { ucontext, siginfo, registers })
 }
 
-/// The signal frame of a trampoline that a frame pointer chain led to. Where calls do not push the return address, the
-/// handler's frame is larger than its frame record, so the signal frame is the first plausible one above that.
+/// Returns the signal frame of a trampoline that a frame pointer chain led to. Where calls do not push the return
+/// address, the handler's frame is larger than its frame record. So the signal frame is the first plausible one above
+/// that.
 pub fn frame_above(
     arch: &Arch,
     memory: &mut Memory<'_>,
@@ -54,7 +55,7 @@ pub fn frame_above(
     })
 }
 
-/// Whether the words of a `struct ucontext` could have been written by the kernel for a process in user mode.
+/// Returns whether the kernel could have written the words of a `struct ucontext` for a process in user mode.
 fn plausible(arch: &Arch, memory: &mut Memory<'_>, frame: &SignalFrame) -> bool {
     // uc_flags has three bits so far, uc_link is the kernel's 0 (fs/signal code of both machines).
     let flags_at = frame.ucontext;
@@ -85,8 +86,8 @@ fn plausible(arch: &Arch, memory: &mut Memory<'_>, frame: &SignalFrame) -> bool 
     }
 }
 
-/// Whether x86-64's kernel wrote this: its floating point state follows, aligned for xsave, and the interrupted pc is code.
-/// Asked when the dump lacks the trampoline's own code.
+/// Returns whether x86-64's kernel wrote this: its floating point state follows, aligned for xsave, and the interrupted
+/// pc is code. This matters when the dump lacks the trampoline's own code.
 fn has_floating_point_state(memory: &mut Memory<'_>, frame: &SignalFrame, is_code: &impl Fn(u64) -> bool) -> bool {
     // mcontext.fpregs; the state lies above the frame: get_sigframe() in arch/x86/kernel/signal.c makes room for it first.
     const REACH: u64 = 1 << 14;
@@ -98,18 +99,18 @@ fn has_floating_point_state(memory: &mut Memory<'_>, frame: &SignalFrame, is_cod
 
 type Named = Option<(u64, &'static Trampoline)>;
 
-/// Stretches of memory in which no signal frame was found, by where they begin: where they end, and which trampoline was named last.
-/// However many threads share a stack, each of its words is looked at once.
+/// Stretches of memory without a signal frame. For each: where it begins, where it ends, and which trampoline was named
+/// last. So each word of a stack is looked at once, however many threads share the stack.
 #[derive(Default)]
 pub struct Quiet(BTreeMap<u64, (u64, Named)>);
 
 impl Quiet {
-    /// Where the stretch that holds `at` ends.
+    /// Returns where the stretch that holds `at` ends.
     fn end(&self, at: u64) -> Option<(u64, Named)> {
         self.0.range(..=at).next_back().map(|(_, stretch)| *stretch).filter(|stretch| at < stretch.0)
     }
 
-    /// Where the next stretch begins.
+    /// Returns where the next stretch begins.
     fn next(&self, at: u64) -> u64 {
         self.0.range(at..).next().map_or(u64::MAX, |(start, _)| *start)
     }
@@ -129,8 +130,9 @@ impl Quiet {
     }
 }
 
-/// Looks upward from `sp` for the address of a trampoline with a plausible signal frame where it would find one:
-/// (the trampoline's address, its sp). `is_code` says what is worth looking at; `quiet` is what is known already.
+/// Searches upward from `sp` for the address of a trampoline, with a plausible signal frame where the trampoline would
+/// find one. Returns (the trampoline's address, its sp). `is_code` says which values are worth a check; `quiet` holds the
+/// stretches that were searched.
 pub fn scan(
     arch: &'static Arch,
     memory: &mut Memory<'_>,
@@ -167,7 +169,7 @@ pub fn scan(
                 None => rejected = Some(value),
             }
         }
-        // x86 pushes the trampoline's address as the handler's return address, so its frame follows at once. AArch64
+        // x86 pushes the trampoline's address as the handler's return address, so its frame follows directly. AArch64
         // passes it in the link register: the handler saves it, below the frame.
         let candidate = match (last, arch.link) {
             (Some((pc, kind)), None) if pc == value => Some((pc, kind, next)),

@@ -1,5 +1,6 @@
 //! Synthetic processes with known answers: a module whose tables are written here, a stack laid out by hand.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use gimli::write::{
@@ -8,7 +9,7 @@ use gimli::write::{
 use gimli::{Encoding, Format, LittleEndian, Register};
 
 use super::*;
-use crate::image::{Segment, Source};
+use crate::image::{Image, Segment, Source};
 
 const MODULE: u64 = 0x40_0000;
 const CODE: u64 = 0x41_0000;

@@ -1,4 +1,4 @@
-//! Damage: never a panic, never long, and what is far from it is as before.
+//! Damaged heaps: the engine never panics, never takes long, and reads the parts far from the damage as before.
 
 use crate::made::{Dice, Made, Sizes, World};
 use crate::reference::solve;
@@ -33,13 +33,13 @@ fn one_bad_header_spoils_only_its_neighbourhood() {
         let heap = solve(&world, 1);
         let said = extents(&*heap);
         let label = format!("seed {seed}: size of {chunk:#x} from {old:#x} to {new:#x}");
-        // A size that is possible may swallow what it covers, if it leads to a header.
+        // A possible size may cover other chunks, if it leads to a header.
         let next = chunks.get(victim + 1).filter(|n| n.run == run).map_or(world.runs[run].end, |n| n.chunk);
         let covers = chunk.saturating_add(new & !7).min(world.runs[run].end + 1);
         let reach =
             if new & !7 >= world.min_chunk() && covers <= world.runs[run].end { next.max(covers) } else { next };
         let mut before = if victim > 0 && chunks[victim - 1].run == run { chunks[victim - 1].chunk } else { chunk };
-        // Behind foreign memory only 16 good headers in a row prove that chunks begin again.
+        // After foreign memory, only 16 good headers in a row prove that chunks begin again.
         if let Some(gap) = world.gaps.iter().find(|g| g.1 <= chunk && run == 0) {
             if chunks.iter().filter(|b| b.run == 0 && gap.1 <= b.chunk && b.chunk < chunk).count() < 16 {
                 before = gap.1;
@@ -81,7 +81,7 @@ fn random_bytes_anywhere() {
     }
 }
 
-/// Whatever the bytes were: blocks do not overlap, lie in their runs, and are found where they are listed.
+/// For any bytes: blocks do not overlap, lie in their runs, and are found where they are listed.
 fn consistent(heap: &dyn Heap, world: &World) {
     let said = extents(heap);
     for pair in said.windows(2) {

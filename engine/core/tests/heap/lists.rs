@@ -1,10 +1,10 @@
-//! Free lists, whole and broken.
+//! Free lists, sound and broken.
 
 use crate::made::{Dice, Sizes, World};
 use dmods_engine::heap::lists::{List, Problem};
 use dmods_engine::heap::model::{self, State};
 use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::Control;
+use dmods_engine::Control;
 use std::collections::BTreeSet;
 
 /// How the last link is broken.
@@ -56,7 +56,7 @@ fn lists_end_where_they_break() {
         let head = free.first().map_or(last, |&f| link(f));
         let list = List { head, to_user, protected, least: 0, most: u64::MAX };
         let label = format!("seed {seed}: {end:?} of {}", free.len());
-        // Without `set`, a cycle is noticed late, but it is.
+        // Without `set`, a cycle is noticed later.
         let looked = heap.follow(&image, list, false, true);
         assert!(looked.blocks.len() <= 4 * free.len() + 4, "{label}: went round and round");
         assert_eq!(looked.blocks[..free.len()], free[..], "{label}");

@@ -1,9 +1,9 @@
 //! Random heaps, written as glibc writes them.
 
-use dmods_engine::heap::space::{Kind, Run};
+use dmods_engine::heap::runs::{Kind, Run};
 use dmods_engine::image::{Image, Segment, Source};
 
-/// splitmix64: a few lines that give the same numbers everywhere and for ever.
+/// splitmix64: a few lines that give the same numbers on every machine.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -25,7 +25,7 @@ impl Dice {
     }
 }
 
-/// A block as it was made. `chunk` is its header's address.
+/// A block of the heap. `chunk` is its header's address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Made {
     pub chunk: u64,
@@ -70,7 +70,7 @@ pub struct World {
 #[derive(Clone, Copy)]
 pub enum Sizes {
     Small,
-    /// Up to more than the engine reads at once (256 KiB).
+    /// Sizes up to more than the engine reads at once (256 KiB).
     Large,
 }
 
@@ -141,7 +141,7 @@ impl World {
         if !dice.one_in(3) {
             return;
         }
-        // Somebody else took memory with sbrk: a double fencepost, foreign bytes, then chunks again, in one run.
+        // Another caller took memory with sbrk: a double fencepost, foreign bytes, then chunks again, in one run.
         let (word, header) = (self.word, self.header());
         let first = self.runs.pop().expect("just made");
         let fence = first.end;
@@ -168,7 +168,7 @@ impl World {
         self.runs.push(Run { start: first.start, ..second });
     }
 
-    /// A stretch of chunks from `base` on, and top behind it. Returns where it ends.
+    /// Writes a stretch of chunks from `base` on, and top after it. Returns where it ends.
     fn chunk_run(&mut self, dice: &mut Dice, base: u64, kind: Kind, arena: u32, sizes: Sizes) -> u64 {
         let (word, header) = (self.word, self.header());
         let start = (base + header).next_multiple_of(16) - header;
@@ -222,7 +222,8 @@ impl World {
         end
     }
 
-    /// A value of the kinds that decide: none, into a block, its header, one past its end, near it, anywhere.
+    /// Returns a value of one of the kinds that matter: no address, into a block, its header, one past its end, near it,
+    /// anywhere.
     fn value(&self, dice: &mut Dice) -> u64 {
         let block = dice.choose(&self.blocks);
         let value = match dice.below(16) {
@@ -243,7 +244,7 @@ impl World {
         }
     }
 
-    /// Pointers and other values into every block and gap, free ones too; then parts that are dead or not in the dump.
+    /// Writes pointers and other values into every block and gap, free ones too. Then makes parts dead or missing.
     fn fill(&mut self, dice: &mut Dice) {
         for block in self.blocks.clone() {
             let words = block.usable / self.word;
@@ -265,7 +266,7 @@ impl World {
             let start = block.address / self.word * self.word;
             self.dead.push((start, start + self.word * (1 + dice.below(block.usable / self.word))));
         }
-        // What is missing lies within one block, so that every header is known. (The last word may be the next one's.)
+        // The missing part lies within one block, so every header is known. (The last word may be the next one's.)
         if dice.one_in(3) {
             let block = dice.choose(&self.blocks).clone();
             let start = block.address + dice.below(block.usable / 2);

@@ -1,6 +1,7 @@
-//! The heap engine against a slow and obvious model of it, on random heaps; and on damaged ones.
+//! Compares the heap engine with a slow and obvious model, on random heaps and on damaged ones.
 
 mod damage;
+mod holders;
 mod lists;
 mod made;
 mod plain;

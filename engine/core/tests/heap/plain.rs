@@ -1,11 +1,11 @@
-//! The model: every question answered by looking at everything.
+//! The model: it answers every question by looking at everything.
 
 use crate::made::{Made, World};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub struct Plain<'a> {
     world: &'a World,
-    /// Who points to whom, by index.
+    /// Which block points to which, by index.
     links: Vec<BTreeSet<usize>>,
     pub reached: BTreeSet<usize>,
 }
@@ -26,7 +26,7 @@ impl<'a> Plain<'a> {
         plain
     }
 
-    /// The block that holds the address: its header and what is past its end do not count.
+    /// Returns the block that holds the address. Its header and the bytes past its end do not count.
     pub fn holder(&self, value: u64) -> Option<usize> {
         self.world.blocks.iter().position(|b| b.address <= value && value < b.address + b.usable)
     }
@@ -49,7 +49,7 @@ impl<'a> Plain<'a> {
         (0..self.world.blocks.len()).filter(|i| !self.world.blocks[*i].free && !self.reached.contains(i)).collect()
     }
 
-    /// What a leaked block leads to, itself included.
+    /// Returns the blocks that a leaked block leads to, itself included.
     pub fn leads_to(&self, from: usize) -> BTreeSet<usize> {
         let (mut seen, mut todo) = (BTreeSet::new(), vec![from]);
         while let Some(block) = todo.pop() {
@@ -60,7 +60,26 @@ impl<'a> Plain<'a> {
         seen
     }
 
-    /// The leaked blocks that no other leaked block leads to; of a cycle that nothing else leads to, the lowest. With what each leads to.
+    /// The blocks that a path from the roots (for a leaked `barrier`, from the blocks of `leaks`) leads to without passing `barrier`.
+    pub fn reached_without(&self, barrier: usize, leaks: &[usize]) -> BTreeSet<usize> {
+        let mut todo: Vec<usize> = leaks.to_vec();
+        if self.reached.contains(&barrier) {
+            todo = self.world.values.iter().filter_map(|&v| self.target(v)).collect();
+            for &(start, end) in self.world.roots.iter().chain(&self.world.gaps) {
+                todo.extend(self.targets(start, end));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        while let Some(block) = todo.pop() {
+            if block != barrier && seen.insert(block) {
+                todo.extend(&self.links[block]);
+            }
+        }
+        seen
+    }
+
+    /// Returns the direct leaks: no other leaked block leads to them. In a cycle that nothing else leads to, it is the
+    /// lowest block. With each, the blocks that it leads to.
     pub fn direct(&self) -> BTreeMap<u64, BTreeSet<u64>> {
         let leaked = self.leaked();
         let reach: BTreeMap<usize, BTreeSet<usize>> = leaked.iter().map(|&i| (i, self.leads_to(i))).collect();

@@ -1,17 +1,17 @@
-//! The engine must say of any heap what the model says.
+//! The engine must give the model's answer for any heap.
 
 use crate::made::{Dice, Sizes, World};
 use crate::plain::Plain;
 use dmods_engine::heap::model::{self, Heap, State};
 use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::Control;
+use dmods_engine::Control;
 use std::collections::{BTreeMap, BTreeSet};
 
 const ALL: [State; 4] = [State::Live, State::Free, State::LeakedDirectly, State::LeakedIndirectly];
 
 type Row = (u64, u64, State, u64, u64);
 
-/// Everything the engine says of its blocks.
+/// All that the engine says of its blocks.
 fn rows(heap: &dyn Heap, batch: usize) -> Vec<Row> {
     let (mut out, mut from): (Vec<Row>, u64) = (Vec::new(), 0);
     loop {

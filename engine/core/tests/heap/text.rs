@@ -1,11 +1,12 @@
-//! Words that are part of a text have the value of an address, and are none.
+//! Words that are part of a text may have the value of an address. They are not pointers.
 
 use crate::made::{Memory, World};
 use crate::reference::solve;
 use dmods_engine::heap::model::State;
-use dmods_engine::heap::space::{Kind, Run};
+use dmods_engine::heap::runs::{Kind, Run};
 
-/// Two blocks of one run, and an extent. The addresses within the first that are text end with "/>\n", or "/>\n" and zeros.
+/// Two blocks of one run, and an extent. Addresses within the first that look like text end with "/>\n", or "/>\n" and
+/// zeros.
 const FIRST: u64 = 0x0a3e_2f00;
 const SECOND: u64 = FIRST + 0x110;
 const END: u64 = SECOND + 0x200;
@@ -21,7 +22,7 @@ enum Place {
     Roots,
 }
 
-/// Whether the first block is reachable when only `content` can lead there.
+/// Returns whether the first block is reachable when only `content` can lead there.
 fn holds(word: u64, place: Place, content: &[u8]) -> bool {
     let memory = |start, size| Memory { start, bytes: vec![0; size] };
     let base = FIRST - 2 * word;
@@ -98,11 +99,11 @@ fn what_stands_beside_a_text_is_a_pointer() {
     let contents: [Vec<u8>; 7] = [
         pointer.into(),
         format!("{pointer}a text that is long enough").into_bytes(),
-        // Between two with their NULs; behind a short one; before what is no text.
+        // Between two texts with their NULs; after a short one; before bytes that are not text.
         format!("a name \0{pointer}and another").into_bytes(),
         format!("\0\0\0\0text{pointer}and another").into_bytes(),
         format!("a name..{pointer}text\x01\x7f\u{80}").into_bytes(),
-        // Pointers one beside the other; and in a structure, every second word.
+        // Pointers side by side; and in a structure, every second word.
         words(&[0x0a3e_2f20, 0x0a3e_2f30, 0x0a3e_2f40, 0x0a3e_2f50, 0x0a3e_2f60, 0x0a3e_2f70, 0x0a3e_2f20]),
         words(&[0x0a3e_2f20, 0x2020_2020, 0x0a3e_2f30, 0x2020_2020, 0x0a3e_2f40, 0x2020_2020, 0x0a3e_2f50]),
     ];

@@ -4,14 +4,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dmods_engine::heap::Control;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::kernel::kdump::Kdump;
-use dmods_engine::kernel::overlay::{Lists, Overlay};
+use dmods_engine::kernel::listed_pages::{ListedPages, Lists};
 use dmods_engine::kernel::physical::Physical;
 use dmods_engine::kernel::scan::{Counts, Scan};
-use dmods_engine::kernel::space::Space;
+use dmods_engine::kernel::virtual_memory::VirtualMemory;
 use dmods_engine::kernel::Kind;
+use dmods_engine::Control;
 
 use crate::machine::{Machine, Rng, BASE, DIRECT, PAGE, PAGES};
 
@@ -21,11 +21,11 @@ const SOON: Duration = Duration::from_secs(20);
 fn pages_that_are_claimed_and_have_no_memmap_cost_nothing() {
     let machine = Machine::new(&mut Rng(7), true, 64);
     let memory = machine.memory(&[], 1 << 16);
-    let mut space = Space::new(&memory, machine.tables);
-    let (overlay, control, began) = (Overlay::default(), Control::default(), Instant::now());
-    let counts = Scan::new(&machine.layout, &overlay, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
+    let mut space = VirtualMemory::new(&memory, machine.tables);
+    let (listed, control, began) = (ListedPages::default(), Control::default(), Instant::now());
+    let counts = Scan::new(&machine.layout, &listed, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
     assert_eq!(counts.kinds.iter().sum::<u64>(), 1 << 40);
-    // The machine's page array is mapped in whole pieces of 2 MB.
+    // The page array is mapped in whole pieces of 2 MB.
     let mapped = (PAGES * 64).next_multiple_of(2 << 20) / 64;
     assert_eq!(counts.odd.missing, (1 << 40) - mapped);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
@@ -36,14 +36,14 @@ fn page_tables_that_lead_to_what_is_not_in_the_dump_try_ones_patience() {
     let mut machine = Machine::new(&mut Rng(7), true, 64);
     cyclic(&mut machine, 0xff_0000_0000);
     let memory = machine.memory(&[], 1 << 16);
-    let mut space = Space::new(&memory, machine.tables);
-    let (overlay, control, began) = (Overlay::default(), Control::default(), Instant::now());
-    let counts = Scan::new(&machine.layout, &overlay, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
+    let mut space = VirtualMemory::new(&memory, machine.tables);
+    let (listed, control, began) = (ListedPages::default(), Control::default(), Instant::now());
+    let counts = Scan::new(&machine.layout, &listed, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
     assert_eq!(counts.kinds[Kind::Unknown as usize], 1 << 40);
     assert!(began.elapsed() < 3 * SOON, "{:?}", began.elapsed());
 }
 
-/// Every entry above the last level leads to one table, whose entries all lead to the page.
+/// Every entry above the last level leads to one table, and all entries of that table lead to the page.
 fn cyclic(machine: &mut Machine, page: u64) {
     let (upper, middle, last) = (0x4000, 0x3000, 0x5000);
     for entry in 0..512 {
@@ -54,9 +54,9 @@ fn cyclic(machine: &mut Machine, page: u64) {
 }
 
 fn classified(machine: &Machine, memory: &dyn Physical) -> Counts {
-    let mut space = Space::new(memory, machine.tables);
-    let (overlay, control, began) = (Overlay::default(), Control::default(), Instant::now());
-    let counts = Scan::new(&machine.layout, &overlay, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
+    let mut space = VirtualMemory::new(memory, machine.tables);
+    let (listed, control, began) = (ListedPages::default(), Control::default(), Instant::now());
+    let counts = Scan::new(&machine.layout, &listed, &mut space, 10, None).run(&[(0, 1 << 40)], &control);
     assert_eq!(counts.kinds.iter().sum::<u64>(), 1 << 40);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     counts
@@ -71,7 +71,7 @@ fn a_page_of_memory_that_is_all_of_the_page_array_is_a_lie() {
     }
     cyclic(&mut machine, page);
     let counts = classified(&machine, &machine.memory(&[], 1 << 16));
-    // What was read before it was clear is believed.
+    // What was read before the damage was noticed is believed.
     assert_eq!(counts.kinds[Kind::Unknown as usize], counts.odd.repeated);
     assert!(counts.kinds[Kind::Kernel as usize] < 1 << 22);
     assert!(counts.odd.repeated > (1 << 40) - (1 << 22));
@@ -119,9 +119,9 @@ fn tails_of_huge_pages_may_share_their_memory() {
         }
     }
     let memory = machine.memory(&[], 1 << 16);
-    let mut space = Space::new(&memory, machine.tables);
-    let (overlay, control) = (Overlay::default(), Control::default());
-    let counts = Scan::new(&machine.layout, &overlay, &mut space, 10, None).run(&[(0, 64 << 18)], &control);
+    let mut space = VirtualMemory::new(&memory, machine.tables);
+    let (listed, control) = (ListedPages::default(), Control::default());
+    let counts = Scan::new(&machine.layout, &listed, &mut space, 10, None).run(&[(0, 64 << 18)], &control);
     assert_eq!(counts.kinds[Kind::Hugetlb as usize], 64 << 18);
     assert_eq!((counts.odd.repeated, counts.odd.lost_heads), (0, 0));
 }
@@ -162,10 +162,10 @@ fn an_area_that_cyclic_tables_map_everywhere_ends() {
     cyclic(&mut machine, 0x6000);
     let lists = one_endless_area(&mut machine);
     let memory = machine.memory(&[], 1 << 16);
-    let mut space = Space::new(&memory, machine.tables);
+    let mut space = VirtualMemory::new(&memory, machine.tables);
     let began = Instant::now();
-    let overlay = Overlay::gather(&lists, &machine.layout, &[(0, 1 << 40)], &mut space, &Control::default());
-    assert_eq!((overlay.vmap_areas, overlay.endless, overlay.kind(6)), (1, true, Kind::Vmalloc));
+    let listed = ListedPages::gather(&lists, &machine.layout, &[(0, 1 << 40)], &mut space, &Control::default());
+    assert_eq!((listed.vmap_areas, listed.endless, listed.kind(6)), (1, true, Kind::Vmalloc));
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }
 
@@ -174,10 +174,10 @@ fn an_area_as_large_as_the_address_space_is_leapt_through() {
     let mut machine = Machine::new(&mut Rng(7), true, 64);
     let lists = one_endless_area(&mut machine);
     let memory = machine.memory(&[], 1 << 16);
-    let mut space = Space::new(&memory, machine.tables);
+    let mut space = VirtualMemory::new(&memory, machine.tables);
     let began = Instant::now();
-    let overlay = Overlay::gather(&lists, &machine.layout, &[(0, PAGES)], &mut space, &Control::default());
-    assert_eq!((overlay.vmap_areas, overlay.broken, overlay.endless), (1, 0, false));
+    let listed = ListedPages::gather(&lists, &machine.layout, &[(0, PAGES)], &mut space, &Control::default());
+    assert_eq!((listed.vmap_areas, listed.broken, listed.endless), (1, 0, false));
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }
 
@@ -201,11 +201,11 @@ fn processes_that_share_one_list_of_threads_have_it_followed_once() {
         machine.put(node(n) + 8, DIRECT + node(n + MANY));
     }
     let memory = machine.memory(&[], 1 << 16);
-    let mut space = Space::new(&memory, machine.tables);
+    let mut space = VirtualMemory::new(&memory, machine.tables);
     let lists = Lists { first_task: DIRECT + base, task: [0, 16, 24, 40], stack_size: 1 << 14, ..Lists::default() };
     let began = Instant::now();
-    let overlay = Overlay::gather(&lists, &machine.layout, &[(0, PAGES)], &mut space, &Control::default());
-    assert_eq!((overlay.tasks, overlay.broken), (MANY, MANY - 1));
+    let listed = ListedPages::gather(&lists, &machine.layout, &[(0, PAGES)], &mut space, &Control::default());
+    assert_eq!((listed.tasks, listed.broken), (MANY, MANY - 1));
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }
 

@@ -1,4 +1,4 @@
-//! makedumpfile's format: pages in every encoding come back, and hostile files are refused or leave pages out.
+//! makedumpfile's format: pages in every encoding are read back, and hostile files are refused or leave pages out.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 
 struct Dump {
     file: tempfile::NamedTempFile,
-    /// What the dump holds, by page frame.
+    /// The contents of the dump, by page frame.
     pages: Vec<Option<Vec<u8>>>,
 }
 
@@ -97,7 +97,7 @@ fn damage_and_truncation_leave_pages_out() {
         let Dump { file, pages } = dump(&mut rng, 600);
         let length = file.as_file().metadata().unwrap().len();
         for _ in 0..rng.below(40) {
-            // The header too, now and then.
+            // Sometimes the header too.
             let at = if rng.chance(4) { 400 + rng.below(8000) } else { rng.below(length) };
             let value = if rng.chance(3) { u64::MAX } else { rng.next() };
             file.as_file().write_all_at(&value.to_le_bytes(), at).unwrap();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::kernel::layout::{Files, Huge, Layout, MapCount};
+use dmods_engine::kernel::page_tables::{Format, Tables};
 use dmods_engine::kernel::physical::Physical;
-use dmods_engine::kernel::tables::{Format, Tables};
 use dmods_engine::kernel::Kind;
 
 pub const BASE: u64 = 0xffff_ea00_0000_0000;
@@ -14,7 +14,7 @@ pub const DIRECT: u64 = 0xffff_8880_0000_0000;
 pub const PAGES: u64 = 16384;
 pub const PAGE: u64 = 4096;
 
-/// Where things are in physical memory.
+/// Where things lie in physical memory.
 const ROOT: u64 = 0x1000;
 const FILES: u64 = 0x10_0000;
 const ARRAY: u64 = 0x40_0000;
@@ -36,7 +36,7 @@ impl Rng {
     }
 }
 
-/// Memory by physical address, with holes, read in steps of whatever size.
+/// Memory by physical address, with holes, read in steps of any size.
 pub struct Memory {
     pub image: Image,
     pub granule: usize,
@@ -55,7 +55,7 @@ pub struct Machine {
     pub bytes: Vec<u8>,
     pub layout: Layout,
     pub tables: Tables,
-    /// What the files are, by mapping.
+    /// The kinds of the files, by mapping.
     pub files: HashMap<u64, Kind>,
     /// Whether the memmap is mapped in pages of 4 KB, in some order.
     shuffled: Vec<u64>,
@@ -178,7 +178,7 @@ impl Machine {
                 let vma = vmas + number * 0x80;
                 self.put(vma, if executable == Some(number) { 0x75 } else { 0x71 });
                 let child = |place: u64| if place < count { DIRECT + vmas + place * 0x80 + 32 } else { 0 };
-                // Now and then a tree that leads back to its root: it is searched all the same.
+                // Sometimes a tree leads back to its root. It is searched all the same.
                 let loops = rng.chance(12);
                 self.put(vma + 32 + 16, if loops { DIRECT + vmas + 32 } else { child(2 * number + 1) });
                 self.put(vma + 32 + 8, child(2 * number + 2));
@@ -190,7 +190,7 @@ impl Machine {
         self.files.insert(mapping, kind);
     }
 
-    /// Whether a node with the flag can be reached from the first, however the tree is.
+    /// Returns whether a node with the flag can be reached from the first, whatever the tree's shape.
     fn reaches(&self, vmas: u64, flag: u64) -> bool {
         let (mut seen, mut todo) = (std::collections::HashSet::new(), vec![vmas + 32]);
         while let Some(node) = todo.pop() {

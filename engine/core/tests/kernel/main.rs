@@ -1,4 +1,4 @@
-//! The page classifier against a slow and plain model, on made-up machines: healthy ones, damaged ones, and plain noise.
+//! Compares the page classifier with a slow and plain model, on made-up machines: sound ones, damaged ones, and noise.
 
 mod bounds;
 mod kdump;

@@ -1,4 +1,4 @@
-//! The rules again, page by page and without any haste: no pieces, no runs, no cache.
+//! The rules again, page by page, without pieces, runs or a cache.
 
 use dmods_engine::kernel::layout::Huge;
 use dmods_engine::kernel::Kind;
@@ -122,7 +122,7 @@ impl Plain<'_> {
         (free && flags != u64::MAX && flags & layout.reserved == 0).then_some(Kind::Free)
     }
 
-    /// By its own words.
+    /// Decides by the page's own words.
     fn own(&self, pfn: u64) -> Kind {
         let layout = &self.machine.layout;
         let flags = self.get(pfn, layout.flags);

@@ -1,8 +1,8 @@
-use dmods_engine::heap::Control;
-use dmods_engine::kernel::overlay::{Lists, Overlay};
+use dmods_engine::kernel::listed_pages::{ListedPages, Lists};
 use dmods_engine::kernel::scan::{Counts, Scan};
-use dmods_engine::kernel::space::Space;
+use dmods_engine::kernel::virtual_memory::VirtualMemory;
 use dmods_engine::kernel::{Kind, KINDS};
+use dmods_engine::Control;
 
 use crate::machine::{Machine, Memory, Rng, BASE, DIRECT, PAGE, PAGES};
 use crate::plain::Plain;
@@ -12,10 +12,10 @@ const IDLE: u64 = 0xffff_ffff;
 const USED: u64 = 1 << 32 | 0xffff_ffff;
 
 fn scan(machine: &Machine, memory: &Memory, remember: usize) -> (Vec<u8>, Counts) {
-    let mut space = Space::new(memory, machine.tables);
-    let overlay = Overlay::default();
+    let mut space = VirtualMemory::new(memory, machine.tables);
+    let listed = ListedPages::default();
     let mut each = Vec::new();
-    let counts = Scan::new(&machine.layout, &overlay, &mut space, remember, Some(&mut each))
+    let counts = Scan::new(&machine.layout, &listed, &mut space, remember, Some(&mut each))
         .run(&[(0, PAGES)], &Control::default());
     (each, counts)
 }
@@ -28,7 +28,7 @@ fn page_type(machine: &Machine, kind: Kind) -> Option<u64> {
     })
 }
 
-/// Writes one `struct page` and says how many pages it begins.
+/// Writes one `struct page`. Returns how many pages it begins.
 fn write(machine: &mut Machine, rng: &mut Rng, pfn: u64) -> u64 {
     let layout = machine.layout.clone();
     let files: Vec<u64> = {
@@ -44,7 +44,7 @@ fn write(machine: &mut Machine, rng: &mut Rng, pfn: u64) -> u64 {
     match rng.below(13) {
         0 => flags |= layout.reserved,
         1 => {
-            // A free block, idle as far as it reaches.
+            // A free block, idle up to its end.
             order = rng.below(10);
             order = order.min(u64::from(pfn.trailing_zeros())).min(63 - (PAGES - pfn).leading_zeros() as u64);
             machine.set(pfn, layout.flags, 0);
@@ -108,7 +108,7 @@ fn healthy(rng: &mut Rng, by_number: bool, size: usize) -> Machine {
     machine
 }
 
-/// Overwrites words of the page array with noise and with what is meant for other pages.
+/// Overwrites words of the page array with noise and with words of other pages.
 fn damage(machine: &mut Machine, rng: &mut Rng, words: u64) {
     for _ in 0..words {
         let (pfn, offset) = (rng.below(PAGES), rng.below(machine.layout.size as u64 / 8) as usize * 8);
@@ -145,7 +145,8 @@ fn agree(machine: &Machine, missing: &[u64], granule: usize, what: &str) -> Coun
     counts
 }
 
-/// Pieces of many pages only: with small ones, blocks that lie are believed without a look (see `blocks_are_believed_where_bytes_are_dear`).
+/// Only pieces of many pages. With small ones, damaged blocks are believed unread (see
+/// `blocks_are_believed_where_bytes_are_dear`).
 const GRANULES: [usize; 2] = [256 << 10, 2 << 20];
 
 #[test]
@@ -193,7 +194,7 @@ fn noise() {
     }
 }
 
-/// Every page is counted once, also where a page of the array need not be read.
+/// Every page is counted once, even if its part of the array need not be read.
 #[test]
 fn blocks_are_believed_where_bytes_are_dear() {
     let mut skipped = 0;
@@ -211,7 +212,7 @@ fn blocks_are_believed_where_bytes_are_dear() {
     assert!(skipped > 0);
 }
 
-/// The first vmemmap page of a huge page may stand for all of them: their pages' heads are what the neighbour says.
+/// The first vmemmap page of a huge page may stand for all of them: then the next `struct page` names the true head.
 #[test]
 fn fake_heads() {
     let mut machine = Machine::new(&mut Rng(7), true, 64);
@@ -232,7 +233,7 @@ fn fake_heads() {
     assert_eq!(counts.kinds[Kind::Hugetlb as usize], 512);
 }
 
-/// Lists whose links contradict each other end; what they held so far counts.
+/// Lists whose links contradict each other end. What they held so far counts.
 #[test]
 fn lists() {
     for seed in 1..=30 {
@@ -270,13 +271,13 @@ fn lists() {
         }
         let lists = Lists { per_cpu: vec![(head, 0)], ..Lists::default() };
         let memory = machine.memory(&[], GRANULES[0]);
-        let mut space = Space::new(&memory, machine.tables);
-        let overlay = Overlay::gather(&lists, &layout, &[(0, PAGES)], &mut space, &Control::default());
+        let mut space = VirtualMemory::new(&memory, machine.tables);
+        let pages = ListedPages::gather(&lists, &layout, &[(0, PAGES)], &mut space, &Control::default());
         let listed = broken.unwrap_or(pfns.len());
         for (place, pfn) in pfns.iter().enumerate() {
             let wanted = if place < listed { Kind::PerCpuFree } else { Kind::Kernel };
-            assert_eq!(overlay.kind(*pfn), wanted, "seed {seed}: {place} of {listed}");
+            assert_eq!(pages.kind(*pfn), wanted, "seed {seed}: {place} of {listed}");
         }
-        assert_eq!(overlay.broken, u64::from(broken.is_some()), "seed {seed}");
+        assert_eq!(pages.broken, u64::from(broken.is_some()), "seed {seed}");
     }
 }

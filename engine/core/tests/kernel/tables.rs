@@ -1,18 +1,18 @@
-//! Page tables of both machines, against addresses worked out by hand.
+//! Page tables of both machines, compared with addresses worked out by hand.
 
 use std::collections::HashMap;
 
+use dmods_engine::kernel::page_tables::{Format, Mapped, Tables, Walker};
 use dmods_engine::kernel::physical::Physical;
-use dmods_engine::kernel::tables::{Format, Mapped, Tables, Walker};
 
-/// Words of physical memory; everything else is not in the dump.
+/// Words of physical memory. Everything else is not in the dump.
 struct Words(HashMap<u64, u64>);
 
 impl Physical for Words {
     fn read(&self, address: u64, buf: &mut [u8]) -> usize {
         for (i, byte) in buf.iter_mut().enumerate() {
             let at = address + i as u64;
-            // A table that is there at all is there as a whole page.
+            // A table is in the dump as a whole page.
             if !self.0.keys().any(|word| word >> 12 == at >> 12) {
                 return i;
             }

@@ -1,4 +1,4 @@
-//! Files: symbols and sections of ELF, unwind tables, names, compressed dumps. And instructions.
+//! Files: symbols and sections of ELF, unwind tables, names, compressed dumps. Also instructions.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -29,15 +29,15 @@ pub fn symbols(data: &[u8]) {
 }
 
 thread_local! {
-    /// A file in memory that is written anew for each input.
+    /// A file in memory that is rewritten for each input.
     static SCRATCH: File = {
         let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
         file.into()
     };
 }
 
-/// A file of those pieces, each at its place, as long as it need be.
-fn scratch(pieces: &[(u64, &[u8])]) -> PathBuf {
+/// Writes a file of those pieces, each at its place, and returns its path.
+pub(super) fn scratch(pieces: &[(u64, &[u8])]) -> PathBuf {
     SCRATCH.with(|file| {
         file.set_len(0).expect("shorter");
         for (at, bytes) in pieces {
@@ -56,7 +56,7 @@ pub fn section(data: &[u8]) {
     assert!(symbols::section(path, name).map_or(0, |bytes| bytes.len()) <= 64 << 20);
 }
 
-/// Unwinding with tables, signal frames and code that are all the input's.
+/// Unwinds with tables, signal frames and code from the input.
 pub fn unwinding(data: &[u8]) {
     let mut input = Input(data);
     let name = ["x86_64", "aarch64", "i386"][usize::from(input.byte()) % 3];
@@ -97,8 +97,8 @@ pub fn demangle(data: &[u8]) {
     }
 }
 
-/// A compressed kernel dump: its header, bitmap and descriptors as the input wants them, each at the place that the header says. What is
-/// read at once, in parts, and again must be the same.
+/// A compressed kernel dump. Its header, bitmap and descriptors come from the input, each at the place that the header
+/// says. Reading at once, in parts, and again must give the same bytes.
 pub fn kdump(data: &[u8]) {
     let mut input = Input(data);
     let how = input.byte();

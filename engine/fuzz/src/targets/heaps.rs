@@ -1,21 +1,22 @@
-//! Heaps of glibc and of jemalloc, and what is looked for without knowing where.
+//! Heaps of glibc and of jemalloc, and searches for structures.
 
 use dmods_engine::heap::bins::Bin;
+use dmods_engine::heap::find;
 use dmods_engine::heap::jemalloc::{self, Layout};
 use dmods_engine::heap::lists::List;
 use dmods_engine::heap::model::{self, State};
 use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::space::{Kind, Run, SLOTS};
-use dmods_engine::heap::watch::Watch;
-use dmods_engine::heap::{find, Control};
+use dmods_engine::heap::runs::{Kind, Run, SLOTS};
+use dmods_engine::heap::tcache::TcacheShape;
 use dmods_engine::tcb;
+use dmods_engine::Control;
 
 use super::{memory, width, Input, PLACES};
 
-/// Words of a slab's bitmap at most.
+/// The most words of a slab's bitmap.
 const MAP: u32 = SLOTS as u32 / 64;
 
-/// The pass, the free lists, the bins, marking, leaks, and questions to the tables.
+/// Runs the pass, the free lists, the bins, marking, leaks, and lookups in the tables.
 pub fn heap(data: &[u8]) {
     let mut input = Input(data);
     let word = width(&mut input);
@@ -36,7 +37,7 @@ pub fn heap(data: &[u8]) {
     let maps = [[u64::MAX; MAP as usize], [0x5555_5555_5555_5555; MAP as usize]].concat();
     let image = memory(&mut input, word);
     let control = Control::default();
-    let watch = [Watch { chunk: 0x290, bins: 64, width: 2 }, Watch { chunk: 0x40, bins: 2, width: 2 }];
+    let watch = [TcacheShape { chunk: 0x290, bins: 64, width: 2 }, TcacheShape { chunk: 0x40, bins: 2, width: 2 }];
     let request = Request { image: &image, runs, dead: &dead, watch: &watch, maps: &maps, threads: 1 };
     let mut heap = model::build(word as u64, request, &control).expect("tables in proportion to what is there");
     for (n, &head) in heads.iter().enumerate() {
@@ -59,7 +60,8 @@ pub fn heap(data: &[u8]) {
     answers(&*heap, totals.direct_count, totals.indirect_count);
 }
 
-/// Runs that are believed though hardly anything of them is in the dump (4 GiB in all) cost a second each: tests/test_bounds.py has such.
+/// Some runs are believed though almost nothing of them is in the dump (4 GiB in all). They cost a second each.
+/// tests/test_bounds.py has such runs.
 fn far(start: u64, end: u64) -> u64 {
     let near = (0x1_0000..8 << 30).contains(&end.saturating_sub(start));
     if near {
@@ -69,7 +71,7 @@ fn far(start: u64, end: u64) -> u64 {
     }
 }
 
-/// Every question gives the same answer as the others.
+/// Every lookup must agree with the others.
 fn answers(heap: &dyn model::Heap, direct: u64, indirect: u64) {
     let states = [State::Live, State::Free, State::LeakedDirectly, State::LeakedIndirectly, State::Own];
     let blocks = heap.blocks(&states, 0, 1 << 20);
@@ -89,7 +91,7 @@ fn answers(heap: &dyn model::Heap, direct: u64, indirect: u64) {
     heap.find(u64::MAX);
 }
 
-/// Everything that looks for structures without knowing where.
+/// Runs every search for structures.
 pub fn search(data: &[u8]) {
     let mut input = Input(data);
     let word = width(&mut input) as u64;
@@ -147,7 +149,7 @@ pub fn jemalloc(data: &[u8]) {
     answers(&*heap, totals.direct_count, totals.indirect_count);
 }
 
-/// The shapes that jemalloc has had, with few entries in a table: so small an input can have all of them.
+/// The shapes that jemalloc's tree has had, with few entries in a table, so that a small input can have all of them.
 fn tree(how: u8) -> Layout {
     let wide = how & 4 != 0;
     Layout {

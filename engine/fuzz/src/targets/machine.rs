@@ -1,18 +1,18 @@
-//! A dead Linux machine: its page tables, and the page array with everything that is asked of it.
+//! A dead Linux machine: its page tables, its page array, and every question to them.
 
-use dmods_engine::heap::Control;
 use dmods_engine::kernel::layout::{Files, Huge, Layout, MapCount};
-use dmods_engine::kernel::overlay::{Lists, Overlay};
+use dmods_engine::kernel::listed_pages::{ListedPages, Lists};
+use dmods_engine::kernel::page_tables::{Format, Tables, Walker};
 use dmods_engine::kernel::physical::Physical;
 use dmods_engine::kernel::scan::Scan;
-use dmods_engine::kernel::space::Space;
-use dmods_engine::kernel::tables::{Format, Tables, Walker};
+use dmods_engine::kernel::virtual_memory::VirtualMemory;
 use dmods_engine::kernel::{Kind, KINDS};
+use dmods_engine::Control;
 
 use super::Input;
 
-/// Physical memory of which every page holds the input, over and over, from another of its words on: wherever a page table may lie, it
-/// says something.
+/// Physical memory in which every page holds the input, repeated, each from another word on. So a page table at any place
+/// has entries.
 struct Everywhere {
     page: Vec<u8>,
     end: u64,
@@ -42,7 +42,7 @@ impl Physical for Everywhere {
     }
 }
 
-/// Page tables of both machines, of any shape: a way down that is remembered leads where a fresh one does.
+/// Page tables of both machines, of any shape. A remembered walk must lead where a fresh one does.
 pub fn pagetables(data: &[u8]) {
     let mut input = Input(data);
     let clear = if input.byte() % 4 == 0 { input.word() } else { 0 };
@@ -74,10 +74,10 @@ pub fn pagetables(data: &[u8]) {
     }
 }
 
-/// The direct map and the page array, each a piece of 1 GiB that begins with the input.
+/// The direct map and the page array. Each is a piece of 1 GiB that begins with the input.
 const DIRECT: u64 = 0xffff_8880_0000_0000;
 const ARRAY: u64 = 0xffff_ea00_0000_0000;
-/// Where the page tables that say so lie; the one below is missing where the input ends.
+/// Where the page tables for that lie. The one below is missing where the input ends.
 const ROOT: u64 = 1 << 32;
 const GIB: u64 = 0x80 | 3;
 
@@ -131,7 +131,7 @@ impl Physical for Machine {
     }
 }
 
-/// The overlays' lists and the classification of all pages, of which none is counted twice or forgotten.
+/// Follows the lists and classifies all pages. No page may be counted twice or forgotten.
 pub fn memmap(data: &[u8]) {
     let mut input = Input(data);
     let layout = layout(&mut input);
@@ -144,13 +144,13 @@ pub fn memmap(data: &[u8]) {
     if layout.problem().is_some() {
         return;
     }
-    let (mut space, control) = (Space::new(&memory, tables), Control::default());
-    let overlay = Overlay::gather(&lists, &layout, &ranges, &mut space, &control);
+    let (mut space, control) = (VirtualMemory::new(&memory, tables), Control::default());
+    let found = ListedPages::gather(&lists, &layout, &ranges, &mut space, &control);
     let mut each = Vec::new();
     let pages: u64 = ranges.iter().map(|range| range.1 - range.0).sum();
     let wanted = (pages <= 1 << 12).then_some(&mut each);
     let listed = wanted.is_some();
-    let counts = Scan::new(&layout, &overlay, &mut space, 4, wanted).run(&ranges, &control);
+    let counts = Scan::new(&layout, &found, &mut space, 4, wanted).run(&ranges, &control);
     assert_eq!(counts.kinds.iter().sum::<u64>(), pages);
     for (number, count) in counts.kinds.iter().enumerate().filter(|_| listed) {
         assert_eq!(each.iter().filter(|kind| usize::from(**kind) == number).count() as u64, *count);
@@ -179,7 +179,7 @@ fn lists(input: &mut Input) -> Lists {
     }
 }
 
-/// That of some kernel of ours, or with any offsets.
+/// The layout of a kernel that dmods knows, or any offsets.
 fn layout(input: &mut Input) -> Layout {
     let how = input.byte();
     let mut layout = Layout {

@@ -1,8 +1,9 @@
-//! One function for each parser of the engine: any input may come, nothing may panic, hang or grow, and what comes back must make
-//! sense. The engine's own tests replay with them what once broke it (`engine/core/tests/regressions`).
+//! One function for each parser of the engine. For any input, nothing may panic, hang or grow, and the results must make
+//! sense. The engine's own tests replay the inputs that once broke a target (`engine/core/tests/regressions`).
 
 pub mod files;
 pub mod heaps;
+pub mod lines;
 pub mod machine;
 pub mod recorded;
 
@@ -10,12 +11,13 @@ use dmods_engine::image::{Image, Segment, Source};
 
 pub type Target = fn(&[u8]);
 
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("heap", heaps::heap),
     ("search", heaps::search),
     ("jemalloc", heaps::jemalloc),
     ("symbols", files::symbols),
     ("section", files::section),
+    ("lines", lines::lines),
     ("unwinding", files::unwinding),
     ("instruction", files::instruction),
     ("demangle", files::demangle),
@@ -28,7 +30,7 @@ pub const TARGETS: [(&str, Target); 12] = [
 /// Where memory begins: low, in the middle, at the sign bit, at the end of the address space.
 const PLACES: [u64; 4] = [0x1000, 0x5555_0000_0000, 1 << 63, u64::MAX - 0xffff];
 
-/// Takes numbers off the front of the input; 0 when there is none left.
+/// Takes numbers off the front of the input. They are 0 at its end.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -58,7 +60,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Words whose last byte is 0xad (which no address of a process has) become addresses, so that a pointer is two bytes away for the fuzzer.
+/// Turns words whose last byte is 0xad into addresses, so that the fuzzer makes a pointer with two bytes. No address of a
+/// process ends so.
 fn with_pointers(data: &[u8], word: usize) -> Vec<u8> {
     let mut out = data.to_vec();
     for piece in out.chunks_exact_mut(word) {
@@ -71,7 +74,8 @@ fn with_pointers(data: &[u8], word: usize) -> Vec<u8> {
     out
 }
 
-/// Up to four pieces of memory, which may overlap and promise more than they hold; the last takes what is left of the input.
+/// Up to four pieces of memory. They may overlap and claim more bytes than they hold. The last takes the rest of the
+/// input.
 fn memory(input: &mut Input, word: usize) -> Image {
     let mut segments = Vec::new();
     for _ in 0..1 + input.byte() % 4 {

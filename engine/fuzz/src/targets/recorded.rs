@@ -1,12 +1,12 @@
 //! The auditor's tables.
 
-use dmods_engine::heap::Control;
 use dmods_engine::records::audit::{self, Bits, Clock, Layout, Ring, Shadow, Table};
-use dmods_engine::records::groups::{self, Leak};
+use dmods_engine::records::groups::{self, Leak, Split};
+use dmods_engine::Control;
 
 use super::{memory, Input};
 
-/// Records, stacks and the log, with a layout that the root in the dump may claim; and the questions to them.
+/// Records, stacks and the log, with a layout that the root in the dump may claim, and lookups in them.
 pub fn audit(data: &[u8]) {
     let mut input = Input(data);
     let layout = layout(&mut input);
@@ -23,8 +23,10 @@ pub fn audit(data: &[u8]) {
         assert!(records.stacks.stack(record.stack).frames.len() <= layout.frames);
     }
     assert_eq!(records.from(0, usize::MAX, None).len(), all.len());
-    let users = groups::users(&records);
-    assert_eq!(users.iter().map(|user| user.count).sum::<u64>(), all.len() as u64);
+    for split in [Split::None, Split::Thread, Split::Size] {
+        let users = groups::users(&records, split);
+        assert_eq!(users.iter().map(|user| user.count).sum::<u64>(), all.len() as u64);
+    }
     let grouped = groups::group(&[&records], &leaks);
     assert_eq!(grouped.iter().map(|group| group.count).sum::<u64>(), leaks.len() as u64);
     let log = records.log.all();
@@ -61,7 +63,7 @@ fn layout(input: &mut Input) -> Layout {
         time: Bits { word: 1, shift: 24, width: 40 },
     };
     if how & 16 != 0 {
-        // Whatever else a root may say.
+        // All other values of a root.
         let bits = |input: &mut Input| Bits { word: input.byte(), shift: input.byte(), width: input.byte() };
         for field in [&mut shadow.live, &mut shadow.freed, &mut shadow.offset, &mut shadow.stack, &mut shadow.size] {
             *field = bits(input);

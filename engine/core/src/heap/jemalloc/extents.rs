@@ -1,75 +1,90 @@
-//! The extents of one jemalloc, as the blocks of a heap and as sums.
+//! The extents of one jemalloc, as blocks of a heap and as sums.
 
-use super::Fault;
-use crate::heap::space::{Kind, Run};
+use super::layout::Fault;
+use crate::heap::runs::{Kind, Run};
 use std::collections::BTreeMap;
 
-/// Faults described; all are counted.
+/// How many faults are described. All are counted.
 const DESCRIBED: usize = 100;
-/// The state of an extent that is active and of no size class: in the cache of opt.hpa, or what opt.san_guard_small cuts extents from.
+/// The state of an extent that is active but has no size class. It is in the cache of opt.hpa, or opt.san_guard_small
+/// cuts extents from it.
 pub const SPARE: u8 = 6;
 
 /// A part of the address space that jemalloc manages.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
+    /// The address of its `edata_t`.
     pub edata: u64,
+    /// Its first address.
     pub start: u64,
+    /// Its size in bytes.
     pub size: u64,
-    /// Where its block begins: in its first page.
+    /// Where its block begins. The block begins in the first page.
     pub address: u64,
+    /// The number of its arena.
     pub arena: u16,
-    /// 0: in use; then dirty, muzzy, retained, two states in between, and `SPARE`.
+    /// 0: in use. Then dirty, muzzy, retained, two states in between, and `SPARE`.
     pub state: u8,
+    /// Its size class.
     pub szind: u16,
+    /// Whether it is a slab.
     pub slab: bool,
-    /// Of a slab in use: the first word of its bitmap, and how many of its regions are free.
+    /// For a slab in use: the first word of its bitmap, and how many of its regions are free.
     pub map: u32,
+    /// How many regions of the slab are free.
     pub free: u32,
 }
 
 impl Extent {
+    /// Returns the address after its last byte.
     pub fn end(&self) -> u64 {
         self.start + self.size
     }
 
-    /// Whether the program (or jemalloc itself) has blocks there.
+    /// Returns whether the program, or jemalloc itself, has blocks there.
     pub fn in_use(&self) -> bool {
         self.state == 0
     }
 }
 
-/// Sums over extents of an arena: of one size class, or in one state.
+/// Sums over the extents of an arena that have one size class or one state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
+    /// How many extents.
     pub extents: u64,
-    /// Of size classes: usable bytes of what is in use; of states: of the extents.
+    /// For size classes: usable bytes in use. For states: bytes of the extents.
     pub bytes: u64,
-    /// Regions, and of them those that the slab's bitmap has in use (a large extent has one).
+    /// Regions, and how many of them the slab's bitmap has in use. A large extent has one region.
     pub slots: u64,
+    /// How many regions are in use.
     pub live: u64,
 }
 
 /// All extents of one jemalloc, by address.
 #[derive(Clone, Debug, Default)]
 pub struct Extents {
+    /// The extents, sorted by address.
     pub all: Vec<Extent>,
-    /// Bitmaps of slabs one after the other, each beginning a word; 1: free.
+    /// The bitmaps of slabs, one after the other, each from a new word on. 1 means free.
     pub maps: Vec<u64>,
+    /// Usable bytes by size class.
     pub sizes: Vec<u64>,
     /// Bytes of a page.
     pub page: u64,
-    /// Bytes of a large extent that are no block's.
+    /// Bytes of a large extent that belong to no block.
     pub pad: u64,
+    /// The first faults, as (what is wrong, `edata_t`, page).
     pub faults: Vec<(Fault, u64, u64)>,
+    /// How many faults there are.
     pub fault_count: u64,
-    /// Tables of the tree, but for its root.
+    /// Tables of the tree, without its root.
     pub tables: Vec<u64>,
-    /// Entries of the tree that were looked at.
+    /// How many entries of the tree were looked at.
     pub entries: u64,
 }
 
 impl Extents {
-    /// Whether a taste of `most` extents has shown what it can.
+    /// Returns whether a trial with `most` extents has read enough.
     pub(super) fn is_enough(&self, most: usize) -> bool {
         self.all.len() >= most || self.entries >= (most as u64).saturating_mul(4)
     }
@@ -81,11 +96,12 @@ impl Extents {
         }
     }
 
-    /// By address, without those that lie across others.
+    /// Makes the extents, sorted by address, without those that overlap others.
     pub(super) fn settle(&mut self) {
         let mut all = std::mem::take(&mut self.all);
         all.sort_unstable_by_key(|e| (e.start, e.state, e.edata));
-        // Large blocks begin anywhere in a first page that is theirs beside what was asked for, unless jemalloc was built without.
+        // A large block begins anywhere in its first page, which has room beside the bytes asked for, unless jemalloc
+        // was built without that (cache-oblivious).
         let moved = |e: &Extent| !e.slab && e.in_use() && e.address != e.start;
         let padded = |e: &Extent| !e.slab && e.in_use() && e.size == self.sizes[e.szind as usize] + self.page;
         self.pad = if all.iter().any(|e| moved(e) || padded(e)) { self.page } else { 0 };
@@ -100,15 +116,15 @@ impl Extents {
         }
     }
 
-    /// Usable bytes of the extent's blocks. Since 5.3.1 a large block is as large as its pages, whatever its size class
-    /// (opt.disable_large_size_classes).
+    /// Returns the usable bytes of the extent's blocks. Since 5.3.1 a large block is as large as its pages, whatever its
+    /// size class (opt.disable_large_size_classes).
     pub fn usable(&self, extent: &Extent) -> u64 {
         let class = self.sizes.get(extent.szind as usize).copied().unwrap_or(0);
         let room = extent.size.saturating_sub(if extent.slab { 0 } else { self.pad });
         class.min(room.max(1)).min(extent.end() - extent.address)
     }
 
-    /// The runs of all blocks. `first_arena` is added to the arenas' numbers, `first_map` to those of bitmaps.
+    /// Returns the runs of all blocks. `first_arena` is added to the arenas' numbers, `first_map` to those of bitmaps.
     pub fn runs(&self, first_arena: u32, first_map: u32) -> Vec<Run> {
         let used = self.all.iter().filter(|extent| extent.in_use());
         used.map(|extent| {
@@ -121,12 +137,13 @@ impl Extents {
         .collect()
     }
 
+    /// Returns the extent that holds the address.
     pub fn at(&self, address: u64) -> Option<&Extent> {
         let index = self.all.partition_point(|extent| extent.end() <= address);
         self.all.get(index).filter(|extent| extent.start <= address)
     }
 
-    /// By arena, slab or not, and size class: what is in use.
+    /// Returns what is in use, by arena, slab or not, and size class.
     pub fn classes(&self) -> BTreeMap<(u16, bool, u16), Sum> {
         let mut sums: BTreeMap<_, Sum> = BTreeMap::new();
         for extent in self.all.iter().filter(|extent| extent.in_use()) {
@@ -141,7 +158,7 @@ impl Extents {
         sums
     }
 
-    /// By arena and state.
+    /// Returns the sums by arena and state.
     pub fn states(&self) -> BTreeMap<(u16, u8), Sum> {
         let mut sums: BTreeMap<_, Sum> = BTreeMap::new();
         for extent in &self.all {
@@ -152,12 +169,12 @@ impl Extents {
         sums
     }
 
-    /// The address space of all of them, adjacent ones merged.
+    /// Returns the address space of all extents, adjacent ones merged.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         merged(self.all.iter().map(|extent| (extent.start, extent.end())))
     }
 
-    /// The stretches of 2 MiB that hold an `edata_t` or a leaf.
+    /// Returns the stretches of 2 MiB that hold an `edata_t` or a leaf.
     pub fn metadata(&self) -> Vec<u64> {
         let own = self.all.iter().map(|extent| extent.edata).chain(self.tables.iter().copied());
         let mut out: Vec<u64> = own.map(|at| at >> 21 << 21).collect();

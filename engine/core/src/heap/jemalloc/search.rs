@@ -1,35 +1,37 @@
-//! Where in a process's memory a radix tree of extents may be.
+//! Searches a process's memory for the radix tree of extents.
 
+use super::layout::{is_table, Layout};
+use super::nonzero_words::each_word;
 use super::tree::E_ADDR;
-use super::words::each_word;
-use super::{is_table, Layout};
-use crate::heap::find::{userland, TOP};
-use crate::heap::window::Window;
-use crate::heap::Control;
+use crate::control::Control;
+use crate::heap::cached_reader::CachedReader;
+use crate::heap::find::userland;
 use crate::image::Image;
+use crate::words::USER_END;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-/// Bytes that are read at once of a module's data; and of what may be a table.
+/// Bytes read at once: of a module's data, and of a possible table.
 const BLOCK: usize = 1 << 18;
 const TASTE: u64 = 1 << 12;
-/// What it costs of the budget to go on to the next part of what may be a table.
+/// What each further part of a possible table costs of the budget.
 const STEP: u64 = 256;
-/// Entries of what may be a leaf that vote, and bytes of leaves that may be read in all.
+/// How many entries of a possible leaf vote, and how many bytes of leaves may be read in all.
 const VOTERS: usize = 64;
 const BUDGET: u64 = 1 << 30;
 
-/// As much of the address space is believed to be in one jemalloc, and to have so many slots of a root in use at least: the rest of it is
-/// zero.
+/// One jemalloc is assumed to manage at most this much address space, and so to use at most so many slots of a root. The
+/// other slots are zero.
 const MOST_SPACE: u64 = 1 << 44;
 const MOST_SLOTS: u64 = 64;
 
-/// Places where the root of a radix tree may be, with how many entries of its leaves led back to their own page; most first. A root lies
-/// in a module's data and is as large as `layout` says, and mostly zero: what cannot be a part of one is passed over.
+/// Returns the places where the root of a radix tree may be, with the number of entries of its leaves that led back to
+/// their own page. The highest number comes first. A root lies in a module's data, is as large as `layout` says, and is
+/// mostly zero. Memory that cannot be a part of a root is skipped.
 pub fn find(image: &Image, ranges: &[(u64, u64)], layout: &Layout, control: &Control) -> Vec<(u64, u64)> {
     let size = layout.table(0);
     let below: u32 = layout.levels[1..].iter().sum();
     let most = MOST_SLOTS.max(MOST_SPACE.checked_shr(layout.page + below).unwrap_or(0));
-    let window = Window::new(image);
+    let window = CachedReader::new(image);
     let mut search = Search { image, layout, window, budget: BUDGET, blank: BTreeMap::new(), votes: HashMap::new() };
     let mut seen: HashSet<u64> = HashSet::new();
     let wide = userland(ranges).filter(|(start, end)| end - start >= size);
@@ -49,7 +51,8 @@ pub fn find(image: &Image, ranges: &[(u64, u64)], layout: &Layout, control: &Con
     found
 }
 
-/// The parts of `[start, end)` in which every word lies in a stretch of at least `size` bytes of which `most` words at most are not zero.
+/// Returns the parts of `[start, end)` in which every word lies in a stretch of at least `size` bytes with at most `most`
+/// words that are not zero.
 fn sparse(image: &Image, start: u64, end: u64, size: u64, most: usize) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     let mut stretch = |from: u64, to: u64| {
@@ -60,7 +63,7 @@ fn sparse(image: &Image, start: u64, end: u64, size: u64, most: usize) -> Vec<(u
             }
         }
     };
-    // Where the words since `from` are that are not zero: as many as a stretch may have.
+    // The places of the words since `from` that are not zero: at most as many as a stretch may have.
     let mut recent = VecDeque::with_capacity(most);
     let mut from = start;
     each_word(image, start, end, BLOCK, |at, _word| {
@@ -78,18 +81,19 @@ fn sparse(image: &Image, start: u64, end: u64, size: u64, most: usize) -> Vec<(u
 struct Search<'a> {
     image: &'a Image,
     layout: &'a Layout,
-    window: Window<'a>,
+    window: CachedReader<'a>,
     budget: u64,
-    /// Stretches of memory, start -> end, in which every word is zero. A leaf is mostly that; and so may be whatever a program's own
-    /// table of a million pointers leads to, which is not to be read a million times.
+    /// Stretches of memory, start -> end, in which every word is zero. A leaf is mostly zero. So may be the memory that a
+    /// program's own table of a million pointers leads to. It must not be read a million times.
     blank: BTreeMap<u64, u64>,
     votes: HashMap<u64, u64>,
 }
 
 impl Search<'_> {
-    /// Looks into what may be a table of that level, which the slot at `slot` of the root leads to by way of the entries in `path`.
+    /// Looks into a possible table of that level, to which the slot at `slot` of the root leads through the entries in
+    /// `path`.
     fn taste(&mut self, slot: u64, table: u64, level: usize, path: u64, voters: &mut usize) {
-        let end = table.saturating_add(self.layout.table(level)).min(TOP);
+        let end = table.saturating_add(self.layout.table(level)).min(USER_END);
         let mut at = table;
         while *voters > 0 && self.budget > 0 {
             self.budget = self.budget.saturating_sub(STEP);
@@ -108,7 +112,7 @@ impl Search<'_> {
         }
     }
 
-    /// The part of a table from one address to another; whether all of it is zero.
+    /// Reads the part of a table from one address to another. Returns whether all of it is zero.
     fn taste_part(
         &mut self,
         slot: u64,
@@ -123,7 +127,7 @@ impl Search<'_> {
         let mut blank = true;
         each_word(self.image, start, end, TASTE as usize, |at, value| {
             blank = false;
-            // Extents that are gone leave their size class behind: a leaf may begin with hundreds of those.
+            // Extents that are gone leave their size class behind. A leaf may begin with hundreds of those.
             if (at - table) % stride != 0 || leaf && value & layout.pointer == 0 {
                 return self.budget > 0;
             }
@@ -145,7 +149,7 @@ impl Search<'_> {
         blank
     }
 
-    /// Where the first word at or behind `at` is that may not be zero.
+    /// Returns the first word at or after `at` that may not be zero.
     fn beyond_blank(&self, at: u64) -> u64 {
         self.blank.range(..=at).next_back().map_or(at, |(_, &end)| end.max(at))
     }
@@ -158,7 +162,7 @@ impl Search<'_> {
         }
     }
 
-    /// The root that an entry speaks for.
+    /// Returns the root that an entry votes for.
     fn vote(&mut self, slot: u64, path: u64, entry: u64) -> Option<u64> {
         let layout = self.layout;
         let edata = entry & layout.pointer;
@@ -168,7 +172,7 @@ impl Search<'_> {
         let address = self.window.word(edata.checked_add(8 * E_ADDR as u64)?, 8)?;
         let below: u32 = layout.levels[1..].iter().sum();
         let key = address >> layout.page;
-        let own = key & ((1 << below) - 1) == path && address < TOP && key >> below >> layout.levels[0] == 0;
+        let own = key & ((1 << below) - 1) == path && address < USER_END && key >> below >> layout.levels[0] == 0;
         own.then(|| slot.wrapping_sub(8 * (key >> below)))
     }
 }

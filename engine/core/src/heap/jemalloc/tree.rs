@@ -1,27 +1,29 @@
-//! Reading a radix tree of extents, and checking that what it leads to leads back.
+//! Reads a radix tree of extents, and checks that the extents lead back to it.
 
 use super::extents::SPARE;
-use super::words::each_word;
-use super::{is_table, part, Extent, Extents, Fault, Layout};
-use crate::heap::find::TOP;
-use crate::heap::space::SLOTS;
-use crate::heap::window::Window;
-use crate::heap::{Control, Stopped};
+use super::extents::{Extent, Extents};
+use super::layout::{is_table, part, Fault, Layout};
+use super::nonzero_words::each_word;
+use crate::control::{Control, Stopped};
+use crate::heap::cached_reader::CachedReader;
+use crate::heap::runs::SLOTS;
 use crate::image::Image;
+use crate::words::USER_END;
 use std::collections::HashSet;
 
 /// Words of an `edata_t` before its slab's bitmap.
 const EDATA_WORDS: usize = 8;
-/// `e_addr`, `e_size_esn` and the slab's bitmap stand at the same place in every release from 5.0 to 5.3.1, as word numbers. (A bitmap
-/// of more than 512 bits has a tree above, which follows it.)
+/// The word numbers of `e_addr`, `e_size_esn` and the slab's bitmap, the same in every release from 5.0 to 5.3.1. (A
+/// bitmap of more than 512 bits has a tree above, which follows it.)
 pub(super) const E_ADDR: usize = 1;
 const E_SIZE: usize = 2;
 const E_SLAB: u64 = 8;
-/// Bytes of a table that are read at once.
+/// Bytes of a table read at once.
 const BLOCK: usize = 1 << 18;
 
-/// All extents of the tree with that root. With `most`, about so many (to try a layout); and not many more entries than that are looked
-/// at, since what is no tree of jemalloc's leads to millions of no extents (CPython's tree of its arenas does).
+/// Reads all extents of the tree with that root. With `most` it reads about that many, to try a layout, and looks at few
+/// more entries. Another kind of tree may lead to millions of places that are not extents (CPython's tree of its arenas
+/// does).
 pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: &Control) -> Result<Extents, Stopped> {
     let mut out = Extents { sizes: layout.sizes.clone(), page: layout.page_size(), ..Default::default() };
     let mut tables = vec![(0, root)];
@@ -29,7 +31,8 @@ pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: 
         tables = children(image, layout, level, &tables, &mut out, control)?;
         out.tables.extend(tables.iter().map(|&(_, table)| table));
     }
-    let mut reader = Reader { layout, window: Window::new(image), seen: HashSet::new(), strays: Vec::new(), last: 0 };
+    let mut reader =
+        Reader { layout, window: CachedReader::new(image), seen: HashSet::new(), strays: Vec::new(), last: 0 };
     let last = layout.levels.len() - 1;
     for (path, leaf) in tables {
         if out.is_enough(most) {
@@ -55,8 +58,8 @@ pub fn collect(image: &Image, layout: &Layout, root: u64, most: usize, control: 
     Ok(out)
 }
 
-/// The tables that those of a level lead to, each with the path of entries that led there. One is read once, and none that lies across
-/// another: else a crafted root costs hours.
+/// Returns the tables that those of a level lead to, each with the path of entries. A table is read once, and tables must
+/// not overlap: otherwise a crafted root would cost hours.
 fn children(
     image: &Image,
     layout: &Layout,
@@ -87,18 +90,18 @@ fn children(
 
 struct Reader<'a> {
     layout: &'a Layout,
-    window: Window<'a>,
+    window: CachedReader<'a>,
     seen: HashSet<u64>,
-    /// Entries of pages that are in no use, with an extent that lies elsewhere.
+    /// Entries of pages that are not in use, with an extent that lies elsewhere.
     strays: Vec<(u64, u64)>,
     last: u64,
 }
 
 impl Reader<'_> {
-    /// An entry of a leaf, for the page; it stands at `at`.
+    /// Reads an entry of a leaf, at `at`, for the page.
     fn entry(&mut self, out: &mut Extents, page: u64, entry: u64, at: u64) {
         let edata = entry & self.layout.pointer;
-        // An extent that is gone leaves a size class behind; a slab stands there once for each page.
+        // An extent that is gone leaves a size class behind. A slab is there once for each page.
         if edata == 0 || edata == self.last {
             return;
         }
@@ -112,10 +115,10 @@ impl Reader<'_> {
         }
     }
 
-    /// The extent that an entry of the tree leads to; None where another page has led there.
+    /// Returns the extent that an entry of the tree leads to. None where another page has led there.
     fn extent(&mut self, out: &mut Extents, page: u64, edata: u64, copies: u64) -> Result<Option<Extent>, Fault> {
         let layout = self.layout;
-        if edata % layout.alignment != 0 || edata >= TOP {
+        if edata % layout.alignment != 0 || edata >= USER_END {
             return Err(Fault::Missing);
         }
         let words: [u64; EDATA_WORDS] = self.window.words(edata, 8).ok_or(Fault::Missing)?;
@@ -123,14 +126,14 @@ impl Reader<'_> {
         let unit = layout.page_size();
         let (address, size) = (words[E_ADDR], words[E_SIZE] / unit * unit);
         let start = address / unit * unit;
-        let sound = size > 0 && start < TOP && size < TOP && start + size <= TOP;
+        let sound = size > 0 && start < USER_END && size < USER_END && start + size <= USER_END;
         let slab = bits(layout.slab) != 0;
         let last = start.wrapping_add(size).wrapping_sub(unit);
         let copied = (part(copies, layout.leaf_szind) as usize, part(copies, layout.leaf_slab) != 0);
         if !sound || !(page == start || page == last || slab && (start..last).contains(&page)) {
-            // Guarded extents (opt.san_guard_small) are cut from a larger one whose last page goes on to name its record
-            // (san_bump_alloc in src/san_bump.c), and that is cleared, or serves another extent: no fault where the tree leads to that
-            // one, too.
+            // Guarded extents (opt.san_guard_small) are cut from a larger one. The entry of its last page still names
+            // the old record (san_bump_alloc in src/san_bump.c), which is cleared or serves another extent. That is not
+            // a fault if the tree leads to the other extent too.
             let cleared = address == 0 && size == 0;
             if copied != (layout.sizes.len(), false) || !(sound || cleared) {
                 return Err(Fault::Address);
@@ -146,12 +149,13 @@ impl Reader<'_> {
             return Ok(None);
         }
         let used = state == 0 && szind < layout.sizes.len();
-        // Of a large extent only the first page's entry is kept up to date; of those in no use none (emap_remap in src/emap.c).
+        // For a large extent only the entry of the first page is kept up to date. For an extent that is not in use no
+        // entry is (emap_remap in src/emap.c).
         if used && page == start && copied != (szind, slab) {
             return Err(Fault::Leaf);
         }
         if layout.leaf_state.1 > 0 && part(copies, layout.leaf_state) != state {
-            // The two are changed one after the other.
+            // jemalloc changes the two one after the other.
             out.fault(Fault::Leaf, edata, page);
         }
         let (mut map, mut free) = (0, 0);
@@ -182,7 +186,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// Appends the bits of the slab's first `slots` regions; returns how many are set: free.
+    /// Appends the bits of the slab's first `slots` regions. Returns how many are set, which means free.
     fn bitmap(&mut self, maps: &mut Vec<u64>, edata: u64, slots: u64) -> Option<u64> {
         let mut free = 0;
         for group in 0..slots.div_ceil(64) {

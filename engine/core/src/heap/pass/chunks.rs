@@ -1,80 +1,19 @@
-//! Runs of chunks: a block of the file is walked for its headers, then scanned for candidates, while it is in the cache.
+//! Runs of chunks. While a block of the file is in the cache, its headers are walked and its words are range-tested.
 
-mod walk;
+use super::candidates::{fill, is_zero, pointers, BLOCK};
+use super::chunk_scan::ChunkScan;
+use crate::control::Control;
+use crate::heap::cached_reader::CachedReader;
+use crate::heap::number::Index;
+use crate::heap::runs::{Kind, GRANULE, REGION, REGION_BYTES};
+use crate::heap::tcache::TcacheShape;
+use crate::words::grow_to;
 
-use super::{fill, is_zero, pointers, RunReport, BLOCK};
-use crate::heap::at_least;
-use crate::heap::index::Region;
-use crate::heap::space::{Kind, Placed, Space, GRANULE, REGION, REGION_BYTES};
-use crate::heap::watch::Watch;
-use crate::heap::window::Window;
-use crate::heap::{Control, Index};
-use crate::image::Image;
-
-/// The walk and scan of one run.
-pub(super) struct Scan<'a, I: Index, const P: usize> {
-    image: &'a Image,
-    space: &'a Space<P>,
-    placed: Placed,
-    regions: &'a mut [Region<I, P>],
-    free: &'a mut [u64],
-    edges: &'a mut [I],
-    report: &'a mut RunReport,
-    /// Edges written.
-    count: usize,
-    /// The next chunk to look at, the one before it, and the one before that (0: none).
-    at: u64,
-    before: u64,
-    before2: u64,
-    /// No more chunks follow.
-    done: bool,
-    /// Chunks were found behind `at`: `Region::back` must be made anew.
-    went_back: bool,
-    /// Headers that searches back may still look at.
-    budget: u64,
-    /// Whether the chunk at `before` can be free at all (a hole cannot).
-    before_is_chunk: bool,
-    /// Up to here the file holds nothing but a hole.
-    hole_end: u64,
-}
-
-impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
-    const WORD: u64 = Space::<P>::WORD;
-
-    pub(super) fn new(
-        image: &'a Image,
-        space: &'a Space<P>,
-        index: usize,
-        regions: &'a mut [Region<I, P>],
-        free: &'a mut [u64],
-        edges: &'a mut [I],
-        report: &'a mut RunReport,
-    ) -> Self {
-        let placed = space.runs[index];
-        Scan {
-            image,
-            space,
-            placed,
-            regions,
-            free,
-            edges,
-            report,
-            count: 0,
-            at: placed.run.start,
-            before: 0,
-            before2: 0,
-            done: false,
-            went_back: false,
-            budget: walk::SEARCH_BACK,
-            before_is_chunk: false,
-            hole_end: 0,
-        }
-    }
-
+impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
     #[inline(always)]
-    pub(super) fn run(mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[Watch], control: &Control) {
+    pub(super) fn run(mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[TcacheShape], control: &Control) {
         let run = self.placed.run;
-        at_least(buffer, (run.end - run.start).saturating_add(2 * REGION_BYTES).min(BLOCK as u64) as usize);
+        grow_to(buffer, (run.end - run.start).saturating_add(2 * REGION_BYTES).min(BLOCK as u64) as usize);
         self.report.used_end = run.end;
         if run.kind == Kind::Mmapped {
             self.single(buffer, dead, control);
@@ -82,8 +21,8 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         }
         let first = dead.partition_point(|d| d.1 <= run.start);
         let dead = &dead[first..dead.partition_point(|d| d.0 < run.end).max(first)];
-        let mut window = Window::new(self.image);
-        // Beyond the end lies one header more: its PREV_INUSE speaks of the last chunk, its prev_size belongs to it.
+        let mut window = CachedReader::new(self.image);
+        // One more header lies beyond the end: its PREV_INUSE belongs to the last chunk, and so does its prev_size.
         let end = run.end + GRANULE;
         let mut start = run.start;
         let mut back = self.placed.region * REGION;
@@ -107,7 +46,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         self.finish();
     }
 
-    /// Reads, zero-filling (and noting) what is not in the dump.
+    /// Reads into `buffer`, fills with zeros what is not in the dump, and notes it.
     fn fill(&mut self, start: u64, buffer: &mut [u8]) {
         if start + (buffer.len() as u64) <= self.hole_end {
             buffer.fill(0);
@@ -124,7 +63,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         });
     }
 
-    /// An mmapped chunk: one block, whose candidates are one list.
+    /// Scans an mmapped chunk: one block, whose candidates are one list.
     fn single(&mut self, buffer: &mut [u8], dead: &[(u64, u64)], control: &Control) {
         let run = self.placed.run;
         self.regions[0].start = 1;
@@ -156,14 +95,14 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         self.free[1] = 1;
     }
 
-    /// Range-tests the words of one region; `allowed` masks words that can be pointers at all. Returns which ones were kept.
+    /// Range-tests the words of one region. `allowed` masks the words that can be pointers. Returns which ones were kept.
     #[inline(always)]
     fn candidates(&mut self, at: u64, bytes: &[u8], allowed: [u64; P], dead: &[(u64, u64)]) -> [u64; P] {
         let mut kept = [0u64; P];
         let stride = 64 * Self::WORD as usize;
         for i in 0..P {
             let here = at + (i * stride) as u64;
-            pointers(self.space, &self.placed, here, (bytes, i), allowed[i], dead, |bit, target| {
+            pointers(self.word_map, &self.placed, here, (bytes, i), allowed[i], dead, |bit, target| {
                 kept[i] |= 1 << bit;
                 self.edges[self.count] = I::new(target);
                 self.count += 1;
@@ -189,22 +128,7 @@ impl<'a, I: Index, const P: usize> Scan<'a, I, P> {
         }
     }
 
-    fn granule(&self, chunk: u64) -> usize {
-        ((chunk - self.placed.run.start) / GRANULE) as usize
-    }
-
-    fn set_start(&mut self, chunk: u64) {
-        let granule = self.granule(chunk);
-        self.regions[granule / REGION].start |= 1 << (granule % REGION);
-    }
-
-    fn set_free(&mut self, chunk: u64) {
-        let granule = self.granule(chunk);
-        self.free[granule / REGION] |= 1 << (granule % REGION);
-        self.regions[granule / REGION].mark(granule % REGION);
-    }
-
-    /// The sentinel behind the last granule bounds the last block.
+    /// Sets the sentinel after the last granule. It bounds the last block.
     fn finish(&mut self) {
         let end = self.placed.run.end;
         if !self.done && self.at < end {

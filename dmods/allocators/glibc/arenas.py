@@ -1,0 +1,404 @@
+"""The arenas of glibc: `malloc_state` of the main arena and of every thread arena, and `mp_`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from dmods import _engine
+from dmods.base.words import GRANULE, Words
+from dmods.modules.elf import PAGE
+from dmods.target import AddressRange
+
+BIN_LINKS = 254  # NBINS * 2 - 2, malloc.c
+BINMAP_BYTES = 16  # BINMAPSIZE unsigned ints
+MOST_ARENAS = 65536
+NONCONTIGUOUS = 2  # NONCONTIGUOUS_BIT of malloc_state.flags
+
+_NEIGHBOURHOOD = 64 << 10
+_SETTINGS = 16  # words; mp_ has at most so many before sbrk_base
+
+# A heap is aligned to HEAP_MAX_SIZE: 2 * DEFAULT_MMAP_THRESHOLD_MAX (64 MiB, or 1 MiB where words have 4 bytes); with
+# the tunable glibc.malloc.hugetlb of 2.35 to 2.42 it is four huge pages.
+HEAP_SIZES = {8: (64 << 20, 8 << 20, 4 << 30, 2 << 30, 128 << 20, 1 << 20), 4: (1 << 20, 8 << 20, 16 << 20)}
+
+
+@dataclass(frozen=True)
+class HeapInfo:
+    """`heap_info`: a heap of a thread arena. Its chunks lie in [start + header, start + size)."""
+
+    start: int
+    size: int
+    header: int
+
+
+@dataclass
+class Arena:
+    """One `malloc_state`. `bins` is the address of the field of that name."""
+
+    address: int
+    bins: int
+    main: bool
+    word: int
+    flags: int
+    top: int
+    next: int
+    attached: int
+    system_mem: int
+    max_system_mem: int
+    locked: bool
+    fastbins: tuple[int, ...]
+    heaps: list[HeapInfo] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """Return the end of the structure: the address after `max_system_mem`."""
+        return self.bins + BIN_LINKS * self.word + BINMAP_BYTES + 5 * self.word
+
+    @property
+    def initial_top(self) -> int:
+        """Return `top` of an arena that has no memory yet: its own first bin, seen as a chunk."""
+        return self.bins - 2 * self.word
+
+    @property
+    def contiguous(self) -> bool:
+        """Return whether the flag NONCONTIGUOUS is not set."""
+        return not self.flags & NONCONTIGUOUS
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The fields of `mp_` that count mapped chunks. `address` is the address of `sbrk_base`."""
+
+    address: int
+    n_mmaps: int
+    mmapped_mem: int
+    max_n_mmaps: int
+    max_mmapped_mem: int
+    sbrk_base: int
+
+
+@dataclass
+class Malloc:
+    """One copy of glibc's malloc. A process has one for each libc that it loaded (dlmopen, a static plugin)."""
+
+    arenas: list[Arena]
+    parameters: Optional[Parameters] = None
+    problems: list[str] = field(default_factory=list)
+
+
+def find_mallocs(words: Words, mappings: Sequence[AddressRange], hint: Optional[int] = None) -> list[Malloc]:
+    """Return every malloc in the process.
+
+    `hint` is the address of `main_arena` where a symbol names it. It is checked like any other candidate.
+    """
+    # main_arena is initialised data (``.next = &main_arena``), so it lies in a writable file mapping.
+    data = [(m.start, m.end) for m in mappings if "w" in m.flags and m.path is not None]
+    found = _mallocs(words, data, mappings, hint)
+    if not found:
+        # The dump has no file names, or the program unpacked itself: search everywhere.
+        rest = [(m.start, m.end) for m in mappings if "w" in m.flags and m.path is None]
+        found = _mallocs(words, rest, mappings, None)
+    return found
+
+
+def _mallocs(
+    words: Words, ranges: list[tuple[int, int]], mappings: Sequence[AddressRange], hint: Optional[int]
+) -> list[Malloc]:
+    candidates = _engine.find_bins(words.image, ranges, words.size)
+    if hint is not None:
+        header = _header_words(words.size)
+        candidates = [hint + size for size in header] + candidates
+    built = [
+        malloc
+        for bins in dict.fromkeys(candidates)
+        if _plausible_bins(words, bins) and (malloc := _malloc(words, bins, mappings)) is not None
+    ]
+    # Where candidates overlap, the one whose ring of arenas closes is right.
+    out: list[Malloc] = []
+    for malloc in sorted(built, key=lambda m: len(m.problems)):
+        main = malloc.arenas[0]
+        if not any(main.address < other.end and other.address < main.end for m in out for other in m.arenas):
+            out.append(malloc)
+    return sorted(out, key=lambda m: m.arenas[0].address)
+
+
+def _header_words(word: int) -> tuple[int, ...]:
+    """Return the possible distances from malloc_state to its bins, in words, the most likely first.
+
+    With fastbins and have_fastchunks (2.27 to 2.42), without have_fastchunks, without fastbins (2.43).
+    """
+    if word == 8:
+        return (0x70, 0x68, 0x18)
+    return (0x40, 0x3C, 0x10)
+
+
+def _plausible_bins(words: Words, bins: int) -> bool:
+    """Return whether at least half of the bins make sense."""
+    return _sound_bins(words, bins) >= BIN_LINKS // 4
+
+
+def _sound_bins(words: Words, bins: int) -> int:
+    """Return how many bins are empty (their links lead back to themselves) or lead to a chunk that leads back."""
+    links = words.many(bins, BIN_LINKS)
+    if links is None:
+        return 0
+    good = 0
+    for i in range(0, BIN_LINKS, 2):
+        self_address = bins + i * words.size - 2 * words.size
+        if links[i] == links[i + 1] == self_address or (
+            links[i] and words.at(links[i] + 3 * words.size) == self_address
+        ):
+            good += 1
+    return good
+
+
+def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Optional[Malloc]:
+    size = words.size
+    ring, closed = _ring(words, bins)
+    begins = [address for address in ring if bins - 32 * size <= address <= bins - min(_header_words(size))]
+    address = begins[0] if begins else None
+    malloc = Malloc([])
+    if address is None:
+        fitting = [bins - header for header in _header_words(size) if _header_fits(words, bins - header, bins)]
+        if not fitting:
+            return None
+        address = fitting[0]
+        malloc.problems.append("the ring of arenas does not lead back to the main arena: it is damaged")
+    elif not closed:
+        malloc.problems.append("the ring of arenas is damaged")
+    delta = bins - address
+    main = read_arena(words, address, delta, main=True)
+    if main is None:
+        return None
+    malloc.arenas.append(main)
+    for other in ring:
+        if other != address:
+            arena = read_arena(words, other, delta, main=False)
+            if arena is None:
+                malloc.problems.append(f"the arena at {other:#x} is not in the dump")
+                continue
+            malloc.arenas.append(arena)
+    _add_heaps(words, malloc, delta, mappings)
+    main_range = next((m for m in mappings if address in m), None)
+    if main_range is not None:
+        malloc.parameters = find_parameters(words, main_range, main)
+    return malloc
+
+
+def _ring(words: Words, bins: int) -> tuple[list[int], bool]:
+    """Return the arenas from the main one's `next` on, and whether they lead back to it."""
+    to_next = BIN_LINKS * words.size + BINMAP_BYTES
+    ring: list[int] = []
+    at = words.at(bins + to_next)
+    seen: set[int] = set()
+    while at and at not in seen and len(ring) < MOST_ARENAS:
+        seen.add(at)
+        ring.append(at)
+        if bins - 32 * words.size <= at < bins:
+            return ring, True
+        # The bins of the other arenas have the same offset as those of the main arena, which is not known yet: try all.
+        # A few words off, most bins still look empty: the offset at which most bins make sense is right.
+        sound, header = max((_sound_bins(words, at + header), header) for header in _header_words(words.size))
+        at = words.at(at + header + to_next) if sound >= BIN_LINKS // 4 else None
+    return ring, False
+
+
+def _header_fits(words: Words, address: int, bins: int) -> bool:
+    mutex, flags = words.int32(address), words.int32(address + 4)
+    return mutex in (0, 1, 2) and flags is not None and 0 <= flags < 8
+
+
+def read_arena(words: Words, address: int, delta: int, main: bool) -> Optional[Arena]:
+    """Return the `malloc_state` at `address`, whose bins are `delta` bytes on. None where the dump lacks it."""
+    size = words.size
+    bins = address + delta
+    head = words.many(address, delta // size)
+    tail = words.many(bins + BIN_LINKS * size + BINMAP_BYTES, 5)
+    mutex, flags = words.int32(address), words.int32(address + 4)
+    if head is None or tail is None or mutex is None or flags is None:
+        return None
+    count = {8: 10, 4: 11}[size]  # NFASTBINS
+    fastbins = tuple(head[-2 - count : -2]) if len(head) >= count + 2 + 8 // size else ()
+    following, _next_free, attached, system_mem, max_system_mem = tail
+    arena = Arena(
+        address,
+        bins,
+        main,
+        size,
+        flags,
+        head[-2],
+        following,
+        attached,
+        system_mem,
+        max_system_mem,
+        mutex != 0,
+        fastbins,
+    )
+    if system_mem > max_system_mem:
+        arena.problems.append(f"its system_mem ({system_mem}) is above its max_system_mem ({max_system_mem})")
+    return arena
+
+
+def _add_heaps(words: Words, malloc: Malloc, delta: int, mappings: Sequence[AddressRange]) -> None:
+    """Add the heaps of each thread arena: by the chain from its top, else by where heaps can begin."""
+    scanned: Optional[dict[int, list[HeapInfo]]] = None
+    for arena in malloc.arenas[1:]:
+        arena.heaps = _chain(words, arena)
+        if not arena.heaps:
+            if scanned is None:
+                scanned = _scan(words, mappings)
+            arena.heaps = sorted(scanned.get(arena.address, []), key=lambda heap: heap.start)
+            arena.problems.append("its chain of heaps is damaged: heaps found by their alignment instead")
+    if malloc.problems:
+        # A damaged ring hides arenas: search for them.
+        known = {arena.address for arena in malloc.arenas}
+        for address, heaps in (scanned or _scan(words, mappings)).items():
+            found = read_arena(words, address, delta, main=False)
+            if address not in known and found is not None and _plausible_bins(words, found.bins):
+                found.heaps = heaps
+                malloc.arenas.append(found)
+
+
+def heap_at(words: Words, start: int, arena: Optional[int] = None) -> Optional[tuple[int, int, HeapInfo]]:
+    """Return (its arena, the previous heap, the heap) of the `heap_info` at `start`; None where there is none."""
+    head = words.many(start, 4)
+    if head is None:
+        return None
+    ar_ptr, prev, size, mprotect_size = head
+    if not 4096 <= size <= mprotect_size or size % 4096 or mprotect_size % 4096 or mprotect_size > 1 << 40:
+        return None
+    if arena is not None and ar_ptr != arena:
+        return None
+    # In the arena's first heap, malloc_state follows the header directly. heap_info has one size in a process.
+    return ar_ptr, prev, HeapInfo(start, size, 0)
+
+
+def _chain(words: Words, arena: Arena) -> list[HeapInfo]:
+    for alignment in HEAP_SIZES[words.size]:
+        start = arena.top & ~(alignment - 1)
+        heaps: list[HeapInfo] = []
+        seen: set[int] = set()
+        while start not in seen:
+            seen.add(start)
+            found = heap_at(words, start, arena.address)
+            if found is None or len(heaps) > MOST_ARENAS:
+                break
+            _, prev, heap = found
+            heaps.append(heap)
+            if prev == 0:
+                header = arena.address - start
+                if 4 * words.size <= header <= 256:
+                    return sorted((HeapInfo(h.start, h.size, header) for h in heaps), key=lambda h: h.start)
+                break
+            start = prev
+    return []
+
+
+def _scan(words: Words, mappings: Iterable[AddressRange]) -> dict[int, list[HeapInfo]]:
+    """Return the heaps by the address of their arena, searched wherever a heap may begin."""
+    alignment = HEAP_SIZES[words.size][0]
+    found: dict[int, list[HeapInfo]] = {}
+    headers: dict[int, int] = {}
+    for mapping in mappings:
+        if "w" not in mapping.flags or mapping.path is not None:
+            continue
+        # Only dumped bytes are searched: the size of a mapping is a claim of a program header.
+        for start in _aligned(words.image.covered(mapping.start, mapping.end), alignment):
+            info = heap_at(words, start)
+            if info is None or info[0] == 0 or info[0] % words.size:
+                continue
+            arena, prev, heap = info
+            found.setdefault(arena, []).append(heap)
+            if prev == 0 and 4 * words.size <= arena - start <= 256:
+                headers[arena] = arena - start
+    return {
+        arena: [HeapInfo(heap.start, heap.size, headers[arena]) for heap in heaps]
+        for arena, heaps in found.items()
+        if arena in headers
+    }
+
+
+def _aligned(ranges: Iterable[tuple[int, int]], alignment: int) -> Iterable[int]:
+    for start, end in ranges:
+        yield from range(-(-start // alignment) * alignment, end, alignment)
+
+
+def first_chunk(arena: Arena, heap: HeapInfo) -> int:
+    """Return where the chunks of a heap begin.
+
+    They begin after `heap_info`, and in the arena's first heap after its `malloc_state`, at malloc's alignment
+    (_int_new_arena in arena.c).
+    """
+    start = heap.start + heap.header
+    if start == arena.address:
+        start = arena.end
+    header = 2 * arena.word
+    return -(-(start + header) // GRANULE) * GRANULE - header
+
+
+def find_parameters(words: Words, where: AddressRange, main: Arena) -> Optional[Parameters]:
+    """Return `mp_` in the data of the libc that holds `main`.
+
+    Its fields around `sbrk_base` have kept their order since 2.4: n_mmaps, n_mmaps_max, max_n_mmaps, no_dyn_threshold
+    (ints; hp_flags before them since 2.35), mmapped_mem, max_mmapped_mem, sbrk_base, then the parameters of the tcache
+    (2.26).
+    """
+    # Both are static variables of malloc.c, so they are neighbours.
+    start = max(where.start, main.address - _NEIGHBOURHOOD) // words.size * words.size
+    count = (min(where.end, main.end + _NEIGHBOURHOOD) - start) // words.size
+    data = words.many(start, count)
+    if data is None:
+        return None
+    raw = words.image.read(start, count * words.size)
+    base = None
+    if main.top != main.initial_top and main.contiguous:
+        top_size = words.at(main.top + words.size) or 0
+        base = main.top + (top_size & ~7) - main.system_mem
+    best: Optional[tuple[int, Parameters]] = None
+    for i in range(8, count - 4):
+        for score, fields in _parameters_at(words, data, raw, i, base):
+            if best is None or score > best[0]:
+                best = (score, Parameters(start + i * words.size, *fields))
+    return best[1] if best else None
+
+
+def noted_sizes(words: Words, parameters: Parameters) -> Iterator[tuple[int, int]]:
+    """Yield (address, value) of the words of `mp_` that may be sizes in whole pages.
+
+    mmap_threshold and trim_threshold follow the largest mapped chunk that was freed. Two more words count the bytes
+    that are mapped and were mapped at most.
+    """
+    for at in range(parameters.address - _SETTINGS * words.size, parameters.address, words.size):
+        value = words.at(at)
+        if value and value % PAGE == 0:
+            yield at, value
+
+
+def _parameters_at(
+    words: Words, data: Sequence[int], raw: bytes, i: int, base: Optional[int]
+) -> Iterable[tuple[int, tuple[int, ...]]]:
+    """Yield how much speaks for a candidate, and the fields of Parameters behind `address`."""
+    mapped, most_mapped, sbrk_base = data[i - 2], data[i - 1], data[i]
+    bins, limit, fill = data[i + 1], data[i + 2], data[i + 3]
+    tcache = 1 <= bins <= 128 and 8 <= limit <= 1 << 23 and fill <= 0xFFFF
+    known = base is not None and sbrk_base == base
+    if not (tcache or known) or mapped > most_mapped or mapped % GRANULE or most_mapped % GRANULE:
+        return
+    offset = i * words.size
+    for before in (16, 20, 24):  # bytes from n_mmaps to mmapped_mem: with hp_flags the ints are padded
+        at = offset - 2 * words.size - before
+        if at < 0:
+            continue
+        ints = [int.from_bytes(raw[at + 4 * k : at + 4 * k + 4], "little", signed=True) for k in range(4)]
+        n_mmaps, n_mmaps_max, max_n_mmaps, no_dyn = ints
+        if not (0 <= n_mmaps <= max_n_mmaps and n_mmaps_max >= 0 and no_dyn in (0, 1)):
+            continue
+        if (n_mmaps == 0) != (mapped == 0) or (max_n_mmaps == 0) != (most_mapped == 0):
+            continue
+        default_limit = n_mmaps_max == 65536
+        score = 4 * known + 2 * default_limit + tcache + (bins == 64)
+        if score >= 3:
+            yield score, (n_mmaps, mapped, max_n_mmaps, most_mapped, sbrk_base)

@@ -1,0 +1,93 @@
+"""jemalloc's part of a process heap: which blocks are free although slabs count them, and which are its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from dmods.allocators.jemalloc.caches import Tcache, find_tcaches, is_unknown, tcache_memory
+from dmods.allocators.jemalloc.find import Jemalloc
+from dmods.base.ranges import Ranges
+from dmods.base.words import Words
+from dmods.target import Target
+
+if TYPE_CHECKING:
+    from dmods._engine import Heap
+
+_ARENAS = 1 << 16  # arena numbers of each jemalloc (MALLOCX_ARENA_LIMIT is 4095)
+
+
+def first_arena(order: int) -> int:
+    """Return the number, among the arenas of a heap, of arena 0 of the jemalloc at place `order` (0: the first)."""
+    return (order + 1) * _ARENAS
+
+
+def split(number: int) -> tuple[int, int]:
+    """Return the place of the jemalloc (0: the first) and the arena's number in it."""
+    order, arena = divmod(number, _ARENAS)
+    return order - 1, arena
+
+
+def arena_name(number: int) -> str:
+    """Return "je0", or for a second jemalloc "je2.0"."""
+    order, arena = split(number)
+    return f"je{order + 1}.{arena}" if order else f"je{arena}"
+
+
+def is_arena(number: int) -> bool:
+    """Return whether the number is that of an arena of a jemalloc."""
+    return _ARENAS <= number < 1 << 31
+
+
+def arenas(jemallocs: Sequence[Jemalloc]) -> list[int]:
+    """Return the numbers of all arenas that have extents."""
+    return [
+        first_arena(order) + arena
+        for order, one in enumerate(jemallocs)
+        for arena in sorted({arena for arena, *_ in one.extents.states()})
+    ]
+
+
+class Caches:
+    """The tcaches of one jemalloc, made after the blocks were indexed.
+
+    Making it frees the cached blocks in the index, and marks the stacks of tcaches as jemalloc's own. `wrong` are
+    cached addresses where no block in use begins.
+    """
+
+    def __init__(self, words: Words, target: Target, jemalloc: Jemalloc, pointers: Iterable[int], index: Heap) -> None:
+        self.all: list[Tcache] = find_tcaches(words, target, jemalloc, pointers)
+        self.wrong: list[tuple[Tcache, int, int]] = []  # (tcache, size class, address)
+        for tcache in self.all:
+            for size_class, blocks in tcache.cached.items():
+                self.wrong.extend((tcache, size_class, at) for at in index.release(list(blocks)))
+        self.unknown = not self.all and is_unknown(words, target, jemalloc.owned)
+        index.own([address for tcache in self.all for address in tcache.own], False)
+
+    @property
+    def count(self) -> int:
+        """Return the number of blocks in the tcaches."""
+        return sum(len(blocks) for tcache in self.all for blocks in tcache.cached.values()) - len(self.wrong)
+
+    def holder(self, address: int) -> Optional[Tcache]:
+        """Return the tcache that holds the block, or None."""
+        return next((tcache for tcache in self.all for blocks in tcache.cached.values() if address in blocks), None)
+
+    def own_memory(self, jemalloc: Jemalloc) -> Ranges:
+        """Return the thread-local memory of the tcaches. What it points to is not held by it."""
+        return Ranges(range_ for tcache in self.all for range_ in tcache_memory(jemalloc.layout, tcache))
+
+    def notes(self, jemalloc: Jemalloc) -> list[str]:
+        """Return the notes about what makes the answer uncertain."""
+        out = []
+        if self.unknown:
+            out.append(
+                f"{jemalloc.name}: no thread's tcache was recognized: freed blocks in one may be reported as leaked"
+            )
+        bad = sum(len(tcache.problems) for tcache in self.all)
+        if bad or self.wrong:
+            out.append(
+                f"{jemalloc.name}: {bad} bins of tcaches are damaged and {len(self.wrong)} cached addresses are no "
+                "block's: freed blocks may be reported as leaked"
+            )
+        return out

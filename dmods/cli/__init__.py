@@ -1,0 +1,1 @@
+"""The verbs of the shell, and what the front ends share."""

@@ -1,0 +1,144 @@
+"""Parts that the front ends share: errors, the exit status, and the check that dmods is set up.
+
+gdb has streams and errors of its own: see gdbext/bridge.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Callable, Optional, TextIO
+
+from dmods.command import Argument
+from dmods.errors import OutputError, UsageError, UserError
+from dmods.machine.installed import setup_advice
+from dmods.output.json import write_error
+from dmods.output.layout import paragraph, terminal_width
+from dmods.output.stdout import checked_stdout
+from dmods.output.text import printable
+
+EXE = Argument("--exe", metavar="FILE", help="the program that dumped the core, if it is not where the core says")
+SYSROOT = Argument("--sysroot", metavar="DIR", help="a folder with the files of the other machine, instead of /")
+
+# Exit statuses, beside those of a command's own (dmods.report.Report.status).
+CANNOT, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+# What scripts/setup (or pip) installs.
+_FROM_SETUP = ("dmods._engine", "elftools")
+
+
+@dataclass
+class Asked:
+    """The user's request, as far as it is known when an error occurs."""
+
+    command: Optional[str] = None
+    target: Optional[str] = None
+    json: bool = False
+
+
+def guard(work: Callable[[], int], who: str, asked: Optional[Asked] = None) -> int:
+    """Return the exit status of ``work``: its own, or 1 cannot, 2 usage, 130 interrupted.
+
+    An error that the user can mend is shown without a traceback, and in JSON too if that was asked for. ``who`` names
+    the program that this Python belongs to: it may lack what scripts/setup builds.
+    """
+    asked = asked or Asked()
+    try:
+        return work()
+    except ImportError as error:
+        try:
+            check_set_up(who)
+        except UserError as reason:
+            return fail(reason, asked)
+        if error.name != "dmods._engine":
+            raise
+        # The engine is older than what asks it: the sources were updated, and the engine was not built again.
+        return fail(not_set_up(error, who), asked)
+    except UserError as error:
+        return fail(error, asked)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def fail(error: UserError, asked: Asked) -> int:
+    """Show the error, on stdout as well where JSON was asked for. Return the exit status."""
+    status = exit_status(error)
+    if asked.json and not error.in_json:
+        write_error(error, asked.command, asked.target, status, sys.stdout)
+    complain(error)
+    return status
+
+
+def exit_status(error: UserError) -> int:
+    """Return the exit status that the error means: 2 for a wrong command line, else 1."""
+    return WRONG_USAGE if isinstance(error, UsageError) else CANNOT
+
+
+def complain(error: UserError) -> None:
+    """Show the error's two lines on stderr."""
+    say(f"dmods: {printable(error.what)}\n  {printable(error.how)}", sys.stderr)
+
+
+def say(text: str, stream: Optional[TextIO] = None) -> None:
+    """Print lines of text. On a terminal they are broken at words."""
+    stream = stream or sys.stdout
+    width = terminal_width(stream)
+    print(*(paragraph(line, width) for line in text.split("\n")), sep="\n", file=stream)
+
+
+def guard_program(work: Callable[[], int], who: str, asked: Optional[Asked] = None) -> int:
+    """Return the exit status of a whole program. It also guards the standard output.
+
+    A reader that closes its pipe (`| head`) has seen enough: the status is 0. A full disk gives 1.
+    """
+    try:
+        with checked_stdout():
+            return guard(work, who, asked)
+    except BrokenPipeError:
+        return 0
+    except OutputError as error:
+        print(f"dmods: {error}", file=sys.stderr)
+        return CANNOT
+
+
+def check_set_up(who: str) -> None:
+    """Raise UserError where the Python of ``who`` cannot load what dmods needs: scripts/setup was not run."""
+    try:
+        for name in _FROM_SETUP:
+            import_module(name)  # elftools itself is empty, so this is quick
+    except ImportError as error:
+        raise not_set_up(error, who) from None
+
+
+def not_set_up(error: ImportError, who: str) -> UserError:
+    """Return the error for a Python that cannot load what dmods needs. `who` names its owner."""
+    return UserError(f"dmods is not set up for {who}: {error}", setup_advice(f"the Python of {who}"))
+
+
+def check_sysroot(sysroot: Optional[str]) -> None:
+    """Raise UserError where the sysroot is not a folder."""
+    if sysroot is not None and not os.path.isdir(sysroot):
+        raise UserError(f"{sysroot} is not a folder", "--sysroot takes the folder that holds the other machine's /")
+
+
+def safe_output() -> None:
+    """Escape characters that the terminal's encoding lacks: such a name must not end the listing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def become(program: str, words: Sequence[str]) -> int:
+    """Replace this process by a program: the terminal, Ctrl-C and the exit status are then that program's.
+
+    Raises UserError where it cannot be started.
+    """
+    sys.stdout.flush()
+    try:
+        os.execv(program, [program, *words])
+    except OSError as error:
+        raise UserError(f"{program} cannot be started: {error.strerror}", "`dmods doctor` tries it") from error

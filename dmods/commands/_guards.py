@@ -1,0 +1,129 @@
+"""Show blocks whose guards were overwritten: what was written, and whose block it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from dmods.base.hexdump import ascii_of
+from dmods.base.shapes import STACK_COLUMNS
+from dmods.commands._records import stack_table, stack_values
+from dmods.heap.guards import AFTER, Change, Finding, Verification
+from dmods.records.callers import Callers
+from dmods.records.model import Stack, Transaction
+from dmods.report import Column, Table, Value
+
+SHOWN = 50  # blocks
+_MOST_CHANGES = 8  # changes of each block in text
+_MOST_TEXT = 16  # bytes of a change in text
+_MOST_JSON = 256  # bytes of a change in JSON
+_EXPECTED_TEXT = 4  # bytes: the auditor's patterns repeat after four
+
+GUARDS = (
+    Column("block", "address", width=16),
+    Column("requested", "bytes", title="ASKED FOR"),
+    Column("side", title="WRITTEN"),
+    Column("offset", "count", title="AT OFFSET"),
+    Column("length", "bytes", title="BYTES"),
+    Column("expected", hidden=True),
+    Column("found", hidden=True),
+    Column("expected_text", title="EXPECTED"),
+    Column("found_text", title="FOUND"),
+    Column("text"),
+    Column("caller", title="ALLOCATED BY"),
+    Column("freed_by"),
+    Column("usable", "bytes", hidden=True),
+    Column("thread", "count", hidden=True),
+    *STACK_COLUMNS,
+    Column("free_thread", "count", hidden=True),
+    Column("free_stack", hidden=True),
+    Column("free_truncated", hidden=True),
+)
+SIDES = {AFTER: "after its end"}
+
+
+def guards_table(callers: Callers, findings: Sequence[Finding], title: str = "Overwritten guards") -> Table:
+    """Return a row for each run of bytes that was written. ``freed_by`` is hidden if no block was freed."""
+    rows = [
+        row
+        for finding in findings
+        for row in (_row(callers, finding, change) for change in finding.changes[:_MOST_CHANGES])
+    ]
+    freed = any(finding.side != AFTER for finding in findings)
+    columns = [column for column in GUARDS if freed or column.name != "freed_by"]
+    if not freed:
+        rows = [row[:_FREED_BY] + row[_FREED_BY + 1 :] for row in rows]
+    return Table("guards", columns, rows, title=title)
+
+
+_FREED_BY = next(index for index, column in enumerate(GUARDS) if column.name == "freed_by")
+
+
+def _row(callers: Callers, finding: Finding, change: Change) -> tuple[Value, ...]:
+    owner, freed = _stacks(finding)
+    entry = finding.entry
+    free_thread = entry.thread.tid if isinstance(entry, Transaction) else None
+    thread = entry.alloc_thread.tid if isinstance(entry, Transaction) else entry.thread.tid
+    return (
+        finding.address,
+        finding.requested,
+        SIDES.get(finding.side, "after its free"),
+        change.offset,
+        len(change.found),
+        change.expected[:_MOST_JSON].hex(),
+        change.found[:_MOST_JSON].hex(),
+        _short(change.expected, _EXPECTED_TEXT),
+        _short(change.found, _MOST_TEXT),
+        ascii_of(change.found[:_MOST_TEXT]),
+        callers.caller(owner).text if owner is not None else None,
+        callers.caller(freed).text if freed is not None else None,
+        finding.usable,
+        thread,
+        *(stack_values(callers, owner) if owner is not None else (None, None)),
+        free_thread,
+        *(stack_values(callers, freed) if freed is not None else (None, None)),
+    )
+
+
+def _stacks(finding: Finding) -> tuple[Optional[Stack], Optional[Stack]]:
+    """Return the stack of the owner and that of the free, where they are known."""
+    entry = finding.entry
+    if not isinstance(entry, Transaction):
+        return entry.stack, None
+    owner = entry.alloc_stack
+    return (owner if owner.frames else None), entry.stack
+
+
+def _short(data: bytes, most: int) -> str:
+    return data[:most].hex(" ", -4) + ("..." if len(data) > most else "")
+
+
+def guards_stacks(callers: Callers, findings: Sequence[Finding]) -> Iterator[Table]:
+    """Yield the stacks of the blocks as text, for -v."""
+    for finding in findings:
+        owner, freed = _stacks(finding)
+        for what, stack in (("allocated", owner), ("freed", freed)):
+            if stack is not None:
+                yield stack_table(callers, stack, title=f"block {finding.address:#x} was {what} by")
+
+
+def guards_notes(found: Verification) -> Iterator[str]:
+    """Yield what the verification left out."""
+    if found.unreadable:
+        yield f"{found.unreadable} guards are not in the dump: whether they were overwritten is not known"
+    if found.skipped:
+        yield f"{found.skipped} freed blocks were not compared: there are too many"
+    hidden = found.damaged - min(len(found.findings), SHOWN)
+    if hidden > 0:
+        yield f"{hidden} more blocks with overwritten guards are not shown"
+
+
+def guards_sentence(finding: Finding) -> str:
+    """Return in words what was written where, for whatis."""
+    change = finding.changes[0]
+    where = (
+        f"{len(change.found)} bytes were written beyond its {finding.requested} bytes, at offset {change.offset}"
+        if finding.side == AFTER
+        else f"{len(change.found)} bytes were written after it was freed, at offset {change.offset}"
+    )
+    return f"{where}: {_short(change.found, _MOST_TEXT)} ({ascii_of(change.found[:_MOST_TEXT])})"

@@ -1,0 +1,1 @@
+"""A core file as a Target, without a debugger: its notes, segments and memory image."""

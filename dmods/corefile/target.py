@@ -1,0 +1,395 @@
+"""A core file as a :class:`dmods.target.Target`, without a debugger. The kernel or gdb's gcore wrote it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import weakref
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Optional
+
+from dmods.corefile import notes as corenotes
+from dmods.corefile import segments as coremap
+from dmods.errors import CorruptError, FaultError, KernelDumpError, TruncatedError, UserError
+from dmods.modules import elf
+from dmods.modules.auxv import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
+from dmods.modules.find import (
+    MOST_MODULES,
+    NOT_HERE,
+    FoundModule,
+    as_mapped_files,
+    code_flags,
+    find_modules,
+    is_program,
+    program_link_map,
+    with_flags,
+)
+from dmods.modules.localfiles import LocalFile, LocalFiles, debug_roots, open_local
+from dmods.modules.mapped_file import FileMapping
+from dmods.process import arch as arches
+from dmods.target import AddressRange, Module, Symbol, Thread
+
+if TYPE_CHECKING:
+    from dmods._engine import Image
+    from dmods.modules.symbols import ModuleSymbols
+
+_MAX_NOTES = 1 << 28  # bytes of notes that are read: enough for 500,000 threads
+
+# (magic, what it is, how to unpack it to standard output)
+_PACKED = (
+    (b"\x1f\x8b", "gzip", "gzip -dc"),
+    (b"\xfd7zXZ\0", "xz", "xz -dc"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
+    (b"BZh", "bzip2", "bzip2 -dc"),
+    (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
+)
+
+
+# (magic, what it is, what makes a core of it)
+_OTHERS = (
+    (b"MDMP", "a minidump", "Breakpad's minidump-2-core {} > core makes one of it, without its heap"),
+    (b"Problem", "a report of Ubuntu's apport", "apport-unpack {} DIR: the core is DIR/CoreDump"),
+)
+
+
+class CoreFile:
+    """Implements Target.
+
+    Raises UserError for a file that cannot be read as a core. What is missing or wrong in a core becomes a line in
+    ``notes``. Some notes only appear when the modules or the image are asked for.
+    """
+
+    def __init__(self, path: str, executable: Optional[str] = None, sysroot: Optional[str] = None) -> None:
+        self.path: Optional[str] = path
+        self.notes: list[str] = []
+        self._core = path
+        self._files = LocalFiles(sysroot)
+        self._descriptor, self._size, self._state = _open(path)
+        weakref.finalize(self, os.close, self._descriptor)
+        self._given = _given(executable) if executable is not None else None
+        header = _header(self._pread, path)
+        self.arch = arches.arch_of_elf(header.machine, header.word, header.little_endian, path)
+        self._loads, spoiled = coremap.loads(header.segments, self._size)
+        struct_word = self.arch.word
+        # The notes may be hundreds of megabytes. They are read twice, and not kept.
+        if self.arch is arches.X86_64 and corenotes.described_machine(self._raw_notes(header)) == "i386":
+            self.arch = arches.I386
+        self.notes.clear()
+        self._notes = corenotes.parse(self._raw_notes(header), self.arch, struct_word)
+        self.pid: Optional[int] = self._notes.pid
+        self.missing: Sequence[tuple[int, int]] = [
+            (load.start + load.dumped, load.start + load.promised)
+            for load in self._loads
+            if load.dumped < load.promised
+        ]
+        self._note_damage(header, spoiled)
+        self.executable: Optional[str] = self._executable()
+
+    def _pread(self, offset: int, size: int) -> bytes:
+        if offset < 0 or offset >= self._size or size <= 0:
+            return b""
+        return os.pread(self._descriptor, min(size, self._size - offset), offset)
+
+    def _raw_notes(self, header: elf.Elf) -> Iterator[tuple[bytes, int, bytes]]:
+        budget = _MAX_NOTES
+        for segment in header.segments:
+            if segment.type != elf.PT_NOTE or budget <= 0:
+                continue
+            data = self._pread(segment.offset, min(segment.filesz, budget))
+            if len(data) < segment.filesz:
+                self.notes.append(
+                    f"{segment.filesz - len(data)} of {segment.filesz} bytes of the core's notes are missing: "
+                    "threads and registers may be missing, too"
+                )
+            budget -= len(data)
+            for note in elf.read_notes(data, header.little_endian):
+                if note[0] == b"VMCOREINFO":
+                    raise KernelDumpError(self._core)
+                yield note
+
+    def _note_damage(self, header: elf.Elf, spoiled: int) -> None:
+        self.notes.extend(dict.fromkeys(self._notes.problems))
+        if len(header.segments) < header.promised:
+            lost = header.promised - len(header.segments)
+            self.notes.append(f"{lost} of {header.promised} program headers of the core are missing")
+        if spoiled:
+            self.notes.append(
+                f"{spoiled} segments of the core overlap others or the end of the address space: they are cut"
+            )
+        short = [load.promised - load.dumped for load in self._loads if load.dumped < load.promised]
+        if short:
+            of = f"{len(short)} of its {len(self._loads)} segments"
+            self.notes.append(f"the core is truncated: {sum(short)} bytes of {of} are missing")
+        if not self._loads:
+            self.notes.append("the core has no memory")
+        if not self._notes.threads:
+            self.notes.append("the core has no thread: registers and stacks are unknown")
+
+    # -- Target ---------------------------------------------------------------------------------------------------
+
+    def state(self) -> Hashable:
+        """Return a constant: a core does not change."""
+        return self._state
+
+    def threads(self) -> Sequence[Thread]:
+        """Return the threads, the one that died first."""
+        return self._notes.threads
+
+    @property
+    def auxv(self) -> dict[int, int]:
+        """Return the auxiliary vector."""
+        return self._notes.auxv
+
+    def mappings(self) -> Sequence[AddressRange]:
+        """Return the mappings of the process."""
+        return self._layout[0].ranges
+
+    def modules(self) -> Sequence[Module]:
+        """Return the program and its libraries."""
+        return self._modules
+
+    @cached_property
+    def _layout(self) -> tuple[coremap.Pieces, list[FoundModule]]:
+        """Return the mappings, and the modules in them."""
+        pieces = coremap.join(self._loads, self._notes.files or self._linked_files())
+        auxv = self._notes.auxv
+        override = (auxv.get(AT_PHDR) or auxv.get(AT_ENTRY, -1), self._given) if self._given else None
+        found = find_modules(pieces.ranges, self.dumped, self._files, auxv.get(AT_SYSINFO_EHDR), override)
+        flags = code_flags(found)
+        if flags:
+            found = [with_flags(each, flags) for each in found]
+            pieces.mend_flags(flags)
+        return pieces, found
+
+    @cached_property
+    def _modules(self) -> list[Module]:
+        self.notes.extend(_module_notes(self._layout[1]))
+        return [found.module for found in self._layout[1]]
+
+    @cached_property
+    def program(self) -> Optional[Module]:
+        """Return the module of the program, or None where the auxiliary vector does not lead to it."""
+        for address in (self._notes.auxv.get(AT_PHDR), self._notes.auxv.get(AT_ENTRY)):
+            for module in self.modules():
+                if address is not None and any(address in piece for piece in module.ranges):
+                    return module
+        return None
+
+    def _executable(self) -> Optional[str]:
+        mappings = self._layout[0].ranges
+        for address in (self._notes.auxv.get(AT_PHDR, 0), self._notes.auxv.get(AT_ENTRY, 0)):
+            index = bisect_right(mappings.columns[0], address) - 1
+            if index >= 0 and address in mappings[index] and mappings[index].path is not None:
+                return mappings[index].path
+        return self._execfn()
+
+    def _execfn(self) -> Optional[str]:
+        """Return the path that execve() was given, or None. It may be relative to an unknown folder."""
+        text = self.dumped(self._notes.auxv.get(AT_EXECFN, 0), 4096).split(b"\0")[0]
+        return text.decode("utf-8", "surrogateescape") or None
+
+    def _linked_files(self) -> list[FileMapping]:
+        """Return the mapped files of a core without NT_FILE, from the dynamic linker's list."""
+        auxv, name = self._notes.auxv, self._execfn() or ""
+        # qemu-user does not dump code, and so no program headers. Then those of the file are used, if it fits.
+        local = self._given or (found if (found := self._files.find(name)) and is_program(found, auxv) else None)
+        bias, linked = program_link_map(self.dumped, auxv, self.arch.word, local.elf if local else None)
+        if bias is None:
+            return []
+        return as_mapped_files(linked, (bias, name, local), self.dumped, self._files)
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def dumped(self, address: int, size: int) -> bytes:
+        """Return up to ``size`` bytes of the dump itself, not of mapped files."""
+        parts: list[bytes] = []
+        index = bisect_right(self._loads.columns[0], address) - 1
+        while size > 0 and 0 <= index < len(self._loads):
+            load = self._loads[index]
+            skip = address - load.start
+            if not 0 <= skip < load.dumped:
+                break
+            part = self._pread(load.offset + skip, min(size, load.dumped - skip))
+            parts.append(part)
+            address += len(part)
+            size -= len(part)
+            if address != load.end or not part:
+                break
+            index += 1
+        return b"".join(parts)
+
+    def image(self) -> Image:
+        """Return the memory as the engine reads it."""
+        return self._image
+
+    @cached_property
+    def _image(self) -> Image:
+        from dmods.corefile.image import build
+
+        self.modules()  # its notes come first
+        image, notes = build(self._core, *self._layout, self._files, self._state[1] / 1e9)
+        self.notes.extend(notes)
+        return image
+
+    def _peek(self, address: int, size: int) -> bytes:
+        """Return up to ``size`` bytes of the image. Any numbers are allowed."""
+        return self.image().read(address, size) if 0 <= address < 1 << 64 and 0 < size < 1 << 63 else b""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return the `size` bytes at the address. Raises FaultError."""
+        data = self._peek(address, size)
+        if len(data) != size:
+            raise FaultError(address, size)
+        return data
+
+    @property
+    def debug_roots(self) -> Sequence[str]:
+        """Return the folders that are searched for debug information."""
+        return debug_roots(self._files.sysroot)
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _symbols(self) -> ModuleSymbols:
+        from dmods.modules.symbols import ModuleSymbols
+
+        return ModuleSymbols(self._load_order(), self.program, self.dumped, self._files.sysroot)
+
+    def _load_order(self) -> list[Module]:
+        """Return the modules in the order in which the dynamic linker looks names up; then the others."""
+        given = self._given.elf if self._given else None
+        _bias, linked = program_link_map(self._peek, self._notes.auxv, self.arch.word, given)
+        rank = {entry.bias: number for number, entry in reversed(list(enumerate(linked)))}
+        return sorted(self.modules(), key=lambda module: rank.get(module.bias, len(rank)))
+
+    def symbol_at(self, address: int) -> Optional[Symbol]:
+        """Return the symbol at the address, or None."""
+        return self._symbols.at(address)
+
+    def lookup(self, name: str) -> Optional[Symbol]:
+        """Return the global symbol of that name, or None."""
+        return self._symbols.lookup(name)
+
+    def evaluate(self, text: str) -> int:
+        """Return the address that a user means by the text. Raises UsageError."""
+        from dmods.process.addresses import evaluate
+
+        return evaluate(self, text, self._symbols.named)
+
+
+def find_executable(path: str, sysroot: Optional[str] = None) -> tuple[Optional[str], str]:
+    """Return (the path on this machine of the program that dumped the core, or None; a sentence about it).
+
+    Only headers are read. Raises UserError where ``path`` is not a core that can be read.
+    """
+    core = CoreFile(path, sysroot=sysroot)
+    program = core.program
+    if program is None:
+        named = core.executable
+        return (
+            None,
+            f"the core does not say where {named} was mapped" if named else "the core does not name its program",
+        )
+    if program.file is None:
+        return None, f"the program {program.path}: {program.problem or NOT_HERE}"
+    proof = next(found.proof for found in core._layout[1] if found.module is program)
+    how = {"build-id": "its build-id matches", "header": "its first page matches"}.get(
+        proof, "unproven: the core has no build-id"
+    )
+    return program.file, f"the program is {program.file} ({how})"
+
+
+def _open(path: str) -> tuple[int, int, tuple[str, int, int]]:
+    import stat
+
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise UserError(f"{path} is {kind}", "give the path of a core file")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        how = "give the path of a core file"
+        if isinstance(error, PermissionError):
+            how = "as root, chown it to yourself (root owns the core of a set-uid program)"
+        elif path.isdecimal() and os.path.exists(f"/proc/{path}"):
+            how = f"process {path} is alive: `gcore {path}` makes a core of it; `dmods gdb -p {path}` attaches to it"
+        raise UserError(f"cannot open {path}: {reason}", how) from None
+    return descriptor, status.st_size, (os.path.realpath(path), status.st_mtime_ns, status.st_size)
+
+
+def _given(path: str) -> LocalFile:
+    local = open_local(path)
+    if local is None or local.elf is None:
+        reason = "it cannot be read" if local is None else "it is not an ELF file"
+        raise UserError(f"cannot use {path} as the program: {reason}", "give the program that dumped the core")
+    return local
+
+
+def _header(read: elf.Read, path: str) -> elf.Elf:
+    magic = read(0, 8)
+    if not magic:
+        raise UserError(
+            f"{path} is empty", "check the free space on the disk and `ulimit -c`, then make the core again"
+        )
+    # makedumpfile's header (struct disk_dump_header), or that of its flattened form (struct makedumpfile_header)
+    if magic in (b"KDUMP   ", b"makedump"):
+        raise KernelDumpError(path)
+    for start, kind, unpack in _PACKED:
+        if magic.startswith(start):
+            raise UserError(f"{path} is compressed ({kind})", f"unpack it first: {unpack} {_unpacked(path)}")
+    for start, kind, how in _OTHERS:
+        if magic.startswith(start):
+            raise UserError(f"{path} is {kind}, not a core file", how.format(shlex.quote(path)))
+    try:
+        header = elf.parse(read, path)
+    except CorruptError as error:
+        raise UserError(f"{error}: not a core file", "give a core file of Linux (`file` says what a file is)") from None
+    except TruncatedError as error:
+        raise UserError(str(error), "nothing in it can be read: copy or make the core again") from None
+    if header.type != elf.ET_CORE:
+        what = {elf.ET_EXEC: "a program", elf.ET_DYN: "a program or library", elf.ET_REL: "an object file"}
+        raise UserError(
+            f"{path} is {what.get(header.type, 'an ELF file')}, not a core",
+            "give a core; the program goes after --exe",
+        )
+    return header
+
+
+def _unpacked(path: str) -> str:
+    """Return "FILE > CORE" for a command line. CORE is beside FILE, or here where that folder is not writable."""
+    plain = os.path.splitext(path)[0] if path.endswith((".gz", ".xz", ".zst", ".bz2", ".lz4")) else f"{path}.plain"
+    if not os.access(os.path.dirname(path) or ".", os.W_OK):
+        plain = os.path.basename(plain)
+    return f"{shlex.quote(path)} > {shlex.quote(plain)}"
+
+
+def _module_notes(found: Sequence[FoundModule]) -> list[str]:
+    """Return one line for each kind of problem, however many modules have it."""
+    notes = []
+    if len(found) >= MOST_MODULES:
+        notes.append(f"the process has more than {MOST_MODULES} ELF files mapped: the others have no symbols")
+    gone = [f.module.name for f in found if f.module.problem == NOT_HERE]
+    if gone:
+        notes.append(
+            f"{len(gone)} of {len(found)} mapped ELF files are not on this machine ({_some(gone)}): their symbols and "
+            "read-only bytes are missing (--sysroot names another root)"
+        )
+    other = [f.module for f in found if f.module.problem not in (None, NOT_HERE)]
+    notes.extend(f"{module.name} is not used: {module.problem}" for module in other[:3] if module.file is None)
+    notes.extend(f"{module.name}: {module.problem}; its symbols may be wrong" for module in other if module.file)
+    if len(other) > 3:
+        notes.append(
+            f"{len(other) - 3} more mapped ELF files differ from this machine's (--sysroot names another root)"
+        )
+    trusted = [f.module.name for f in found if f.same and not f.proof]
+    if trusted:
+        notes.append(f"the core has no proof of these files, so files of the same path are used: {_some(trusted)}")
+    return notes
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -1,0 +1,1 @@
+"""The heap of a process: blocks of every allocator, roots, leaks, damage."""

@@ -1,0 +1,155 @@
+"""Describe damaged chunks: what is wrong, which block was probably written beyond its bounds, and the bytes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Optional
+
+from dmods.base.hexdump import ROW, HexRow, hex_rows
+from dmods.heap.integrity.glibc import top_problem
+from dmods.heap.process_heap import Block, ProcessHeap
+
+_SEARCHED = 5  # chunks in each run for which all memory is searched for pointers
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A damaged chunk.
+
+    ``suspect`` is the block that was most likely written beyond its end, or before its start. ``why`` is the evidence.
+    Chunks are valid again from ``resumed`` on.
+    """
+
+    arena: int
+    fault: str  # as in _engine.RunReport
+    chunk: int
+    value: int
+    suspect: Optional[Block]
+    why: str
+    resumed: int
+    about: str = ""  # more of what is wrong
+
+    @property
+    def extent(self) -> int:
+        """Return how many bytes the damage covers."""
+        return self.resumed - self.chunk
+
+
+def damages(heap: ProcessHeap) -> Iterator[Damage]:
+    """Yield the damaged chunks that the walk described, by address, then damaged top chunks."""
+    tops = {arena.top for arena in heap.arenas if top_problem(heap, arena) is not None}
+    for (_, _, _, arena, _), report in zip(heap.index.runs(), heap.reports):
+        for number, (fault, chunk, value, before, resumed) in enumerate(report["anomalies"]):
+            if chunk in tops:
+                continue  # the loop over the tops, below, reports it
+            if (
+                fault == "size"
+                and before
+                and number < _SEARCHED
+                and (found := _shortened(heap, arena, chunk, before, resumed))
+            ):
+                yield found
+                continue
+            suspect, why = _suspect(heap, fault, chunk, before)
+            yield Damage(arena, fault, chunk, value, suspect, why, max(resumed, chunk))
+    for number, arena_ in enumerate(heap.arenas):
+        problem = top_problem(heap, arena_)
+        if problem is not None:
+            # The last word of a block lies in the header of the next chunk. So the block before top holds the first
+            # word of top.
+            suspect = heap.block_at(arena_.top)
+            value = heap.words.at(arena_.top + heap.words.size) or 0
+            yield Damage(
+                number, "top", arena_.top, value, suspect, "it lies before" if suspect else "", arena_.top, problem
+            )
+
+
+def _shortened(heap: ProcessHeap, arena: int, chunk: int, before: int, resumed: int) -> Optional[Damage]:
+    """Return the damage of the chunk before, if its size field is too small. None if that is not so.
+
+    Then the impossible header is content of that chunk. The evidence: nothing points to the block that would begin
+    here.
+    """
+    word = heap.words.size
+    header, tail = heap.words.image.read(chunk + word, word), heap.words.image.read(chunk, word)
+    own, shortened = heap.block_at(chunk + 2 * word), heap.block_at(before + 2 * word)
+    if own is None or shortened is None or alike(header, tail) or (any(header) and _is_text(header)):
+        return None
+    if heap.referrers(own, 1, start_only=True) or not heap.referrers(shortened, 1, start_only=True):
+        return None
+    suspect = heap.block_at(before)  # its last word lies in that header
+    value = heap.words.at(before + word) or 0
+    why = "it lies before (or the block itself was written before its start)" if suspect else ""
+    return Damage(arena, "wrong_size", before, value, suspect, why, resumed)
+
+
+def _suspect(heap: ProcessHeap, fault: str, chunk: int, before: int) -> tuple[Optional[Block], str]:
+    """Return the block that probably overwrote the header, and the evidence.
+
+    It is the block before, unless the bytes of the header say that the chunk's own block was written before its start.
+    """
+    if fault == "missing":
+        return None, ""
+    word = heap.words.size
+    own = heap.block_at(chunk + 2 * word)
+    previous = heap.block_at(before + 2 * word) if before else None
+    image = heap.words.image
+    tail, header = image.read(chunk, word), image.read(chunk + word, word)
+    # The tables know the true size of the chunk, so they know what the size field was.
+    true = ((own.size + word) if own else 0).to_bytes(word, "little")
+    # An overrun comes from below and destroys the lowest byte first. A write from above destroys it last.
+    if own is not None and fault != "prev_size" and _same_size(header[:2], true[:2]) and header[2:] != true[2:]:
+        return own, "written before its start: only the upper bytes of its size field are changed"
+    if previous is None:
+        return own, "nothing lies before it: written before its start" if own else ""
+    if alike(header, tail):
+        return previous, "written beyond its end: the bytes go on from it"
+    if own is not None and header[:1] == b"\0" and header[1:] == true[1:]:
+        return previous, "written beyond its end: one zero byte"
+    return previous, "it lies before (or the block itself was written before its start)"
+
+
+def _same_size(low: bytes, true: bytes) -> bool:
+    return (low[0] & ~7, low[1:]) == (true[0] & ~7, true[1:])
+
+
+def alike(one: bytes, other: bytes) -> bool:
+    """Return whether both look like parts of one write: text, or one byte repeated."""
+    if not one or not other or not any(one) or not any(other):
+        return False
+    if len(set(one + other)) == 1:
+        return True
+    return all(_is_text(part) for part in (one, other))
+
+
+def _is_text(data: bytes) -> bool:
+    """Return whether the bytes are text, or the end of a text: at least three characters before the first NUL."""
+    text = data.split(b"\0")[0]
+    return len(text) >= min(3, len(data)) and all(32 <= byte < 127 or byte in b"\t\r\n" for byte in text)
+
+
+def describe(damage: Damage) -> str:
+    """Return one line: what is wrong with the chunk."""
+    value = damage.value
+    text = readable(value)
+    shown = f"{value:#x}{f' ({text!r})' if text else ''}"
+    return {
+        "size": f"its size field {shown} is impossible",
+        "flags": f"the flags of its size field {shown} are wrong for this arena",
+        "prev_size": f"its PREV_INUSE is clear, but its prev_size {shown} is not the size of the chunk before",
+        "missing": "its header is not in the dump",
+        "wrong_size": f"its size field {shown} leads to no chunk",
+        "top": f"the top chunk's size field is {shown}: {damage.about}",
+    }[damage.fault]
+
+
+def readable(value: int) -> str:
+    """Return the bytes of a word as text; "" unless at least three come before the NULs and all are printable."""
+    data = value.to_bytes(8, "little").rstrip(b"\0")
+    return data.decode("ascii") if len(data) >= 3 and all(32 <= byte < 127 for byte in data) else ""
+
+
+def hexdump(heap: ProcessHeap, damage: Damage, size: int = 64) -> list[HexRow]:
+    """Return (address, hex, text) for the row before the bad header, and ``size`` bytes from the header on."""
+    return list(hex_rows(heap.words.image.read, damage.chunk - ROW, size + ROW))

@@ -1,0 +1,1 @@
+"""Find contradictions in the records of an allocator."""

@@ -1,0 +1,81 @@
+"""Find contradictions in the records of glibc's malloc: arenas, top chunks, heaps, ``mp_``, lists of free chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from dmods.allocators.glibc.arenas import Arena
+from dmods.allocators.glibc.bins import binmap_problems
+from dmods.allocators.glibc.caches import FreeList
+from dmods.allocators.glibc.runs import top_size
+from dmods.heap.integrity.contradiction import Contradiction
+from dmods.heap.process_heap import ProcessHeap
+
+
+def structures(heap: ProcessHeap) -> Iterator[Contradiction]:
+    """Yield contradictions in the ring of arenas, their heaps, and ``mp_``. (`damages` has damaged tops.)"""
+    for malloc in heap.layout.mallocs:
+        for text in malloc.problems:
+            yield Contradiction(None, "ring of arenas", malloc.arenas[0].address, text)
+    for number, arena in enumerate(heap.arenas):
+        for text in arena.problems:
+            yield Contradiction(number, "arena", arena.address, text)
+    for owner, where, text in heap.layout.contradictions:
+        if where != "top" or owner is None or top_problem(heap, heap.arenas[owner]) is None:
+            yield Contradiction(owner, where, None if owner is None else heap.arenas[owner].address, text)
+
+
+def top_problem(heap: ProcessHeap, arena: Arena) -> Optional[str]:
+    """Return what is wrong with the top chunk, or None.
+
+    A sound top has at least MINSIZE, its PREV_INUSE is set, and it ends where its memory ends.
+    """
+    if arena.top == arena.initial_top:
+        return None
+    field = heap.words.at(arena.top + heap.words.size)
+    size = top_size(heap.words, arena)
+    end = arena.top + size
+    if field is None:
+        return None  # not in the dump: another note says so
+    if size < 4 * heap.words.size or size > arena.system_mem:
+        return "its size is impossible"
+    if not field & 1:
+        return "its PREV_INUSE is clear, but malloc merges a free chunk before top into top"
+    ends = [info.start + info.size for info in arena.heaps] if not arena.main else []
+    if (ends and end not in ends) or (arena.main and arena.contiguous and end % heap.layout.page):
+        return f"it would end at {end:#x}, where its memory does not"
+    return None
+
+
+def links(heap: ProcessHeap) -> Iterator[Contradiction]:
+    """Yield contradictions in bins, fastbins and tcaches."""
+    bins, caches = heap.bins(), heap.caches
+    for problem in bins.problems:
+        yield Contradiction(problem.arena, problem.bin, problem.address, problem.text)
+    for number, arena in enumerate(heap.arenas):
+        for problem in binmap_problems(heap.words, number, arena, bins):
+            yield Contradiction(number, problem.bin, problem.address, problem.text)
+    by_name = {free.name: free for free in caches.lists}
+    damaged = {name for name, _, _ in caches.problems}
+    for name, what, where in caches.problems:
+        text = f"leads to {where:#x}: {what}"
+        yield Contradiction(caches.owners.get(name), name, _holder(heap, by_name[name]), text)
+    for free in caches.lists:
+        # A difference of one is no damage: a thread may have been in the middle of malloc.
+        if free.said is not None and free.name not in damaged and abs(caches.found[free.name] - free.said) > 1:
+            text = f"its counter says {free.said}, {caches.found[free.name]} are there"
+            yield Contradiction(None, free.name, free.head, text)
+
+
+def _holder(heap: ProcessHeap, free: FreeList) -> Optional[int]:
+    """Return the block on a damaged list that has the bad link. None: the head of the list has it."""
+    followed = heap.index.follow(free.head, free.to_user, heap.caches.protected, free.least, free.most, False, True)
+    seen: set[int] = set()
+    before: Optional[int] = None
+    for block in followed[3]:
+        if block in seen:
+            return before  # this block closes the cycle
+        seen.add(block)
+        before = block
+    return before

@@ -1,0 +1,373 @@
+"""Find what lies at an address, and describe it in words.
+
+It may be a block or other memory of the allocator, a stack and its frame, thread-local memory, a variable or a mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple, Optional
+
+from dmods.allocators.glibc.arenas import first_chunk
+from dmods.allocators.glibc.runs import top_size
+from dmods.allocators.jemalloc.find import STATES
+from dmods.allocators.jemalloc.heap import first_arena
+from dmods.base.cached import cached
+from dmods.base.ranges import Ranges
+from dmods.heap.blocks import arena_name, arena_of
+from dmods.heap.content import class_of
+from dmods.heap.free_lists import FreeLists
+from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, OWN, Block, ProcessHeap, find_heap
+from dmods.process.addresses import describe_code, module_at
+from dmods.process.mappings import mapping_at
+from dmods.process.threads import STRUCT_PTHREAD_MAX, LiveStack, ThreadStack, live_stacks, stacks_of
+from dmods.process.tls import dtv_blocks
+from dmods.process.unwind import COMPLETE_ENDS, Frame, describe, walk
+from dmods.records.model import Record
+from dmods.target import Target, Thread
+
+_MOST_TLS = 1 << 20  # bytes of static TLS beside a thread pointer, at most
+_MOST_UNWOUND = 1000  # threads
+_MAPPING_TAIL = 4096  # an mmapped block may end this far before its mapping
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in memory. ``text`` follows "ADDRESS is"; ``brief`` names the place in a list of addresses.
+
+    ``kind`` is one of these. The allocator's memory: block, header, top, arena, heap_info, slack (in no block). Memory
+    of threads: stack, dead stack, guard page, thread-local, pthread. Of a recorder of allocations: record. Everything
+    else: module, mapping.
+    """
+
+    kind: str
+    text: str
+    brief: str
+
+
+class _Running(NamedTuple):
+    """A thread with its frames and the live parts of its stacks."""
+
+    thread: Thread
+    frames: list[Frame]
+    end: str
+    live: list[LiveStack]
+
+
+class AddressFinder:
+    """Finds what lies at the addresses of one process. Stacks are unwound when first needed."""
+
+    def __init__(self, heap: ProcessHeap) -> None:
+        self.heap = heap
+        self.target = heap.target
+        self.free_lists = FreeLists(heap, self.thread_named)
+        self._unwound: dict[tuple[int, Optional[int]], _Running] = {}
+
+    def at(self, address: int) -> list[Place]:
+        """Return the places at the address, the most useful first. Return an empty list where nothing is mapped.
+
+        There may be several places: a program may use a block as a stack.
+        """
+        places = [place for place in (self._in_allocator(address), *self._in_threads(address)) if place is not None]
+        return places or list(self._in_recorders(address)) or list(self._in_modules(address))
+
+    def brief(self, address: int) -> str:
+        """Return the place in a few words, for a list of addresses."""
+        return ", ".join(place.brief for place in self.at(address)) or "not mapped"
+
+    # -- the allocator -------------------------------------------------------------------------------------------
+
+    def _in_allocator(self, address: int) -> Optional[Place]:
+        heap = self.heap
+        block = heap.block_at(address)
+        if block is not None:
+            return self._block(block, address)
+        return self._arena(address) or self._header(address) or self._outside_blocks(address)
+
+    def _block(self, block: Block, address: int) -> Place:
+        offset = f"{block.address:#x}+{address - block.address:x}"
+        brief = f"{_STATES[block.state]} block {block.address:#x}+{address - block.address:#x}"
+        what = self._nature(block)
+        text = f"{offset}, {self.state(block)}" + (f": {what}" if what else "")
+        return Place("block", text, f"{brief} ({what})" if what else brief)
+
+    def _nature(self, block: Block) -> Optional[str]:
+        """Return what kind of object an allocated block is, where that is certain: a tcache, TLS, a C++ object."""
+        if block.state in (FREE, OWN):
+            return None
+        if block.address in self.heap.caches.tcaches:
+            return self.free_lists.tcache(block.address)
+        for pointer, tid in self._tls_blocks.items():
+            if block.address <= pointer < block.end:  # TLS of a library that was loaded after the start
+                return f"thread-local memory of {self.thread_named(tid)}"
+        name = class_of(self.target, self.heap.words.at(block.address) or 0)
+        return f"C++ object of class {name}" if name is not None else None
+
+    def state(self, block: Block) -> str:
+        """Return the block's state in words: "allocated from malloc-56, leaked directly"."""
+        cache = block.cache
+        if block.state == OWN:
+            return f"allocated from {cache} by jemalloc for itself"
+        if block.state == FREE:
+            return f"freed from {cache}: {self.free_lists.holding(block)}"
+        own = "an extent" if block.allocator == "jemalloc" else "a mapping"
+        where = f" ({own} of its own)" if block.single else ""
+        text = f"allocated from {cache}{where}"
+        if block.state == DIRECT:
+            return f"{text}, leaked directly"
+        return f"{text}, leaked indirectly" if block.state == INDIRECT else text
+
+    def _arena(self, address: int) -> Optional[Place]:
+        """Return the arena's own structure, or its top chunk, that holds the address."""
+        for number, arena in enumerate(self.heap.arenas):
+            name = f"arena {arena_name(number)}"
+            if arena.address <= address < arena.end:
+                offset = address - arena.address
+                symbol = describe_code(self.target, address) if arena.main else ""
+                also = f" ({symbol})" if "main_arena" in symbol else ""
+                text = f"in the malloc_state of {name} ({arena.address:#x}+{offset:x}){also}"
+                return Place("arena", text, f"malloc_state of {name}")
+            size = top_size(self.heap.words, arena)
+            if arena.top <= address < arena.top + size:
+                text = f"in the top chunk of {name} ({arena.top:#x}+{address - arena.top:x}): {size} bytes, free"
+                return Place("top", text, f"top chunk of {name}")
+            for info in arena.heaps:
+                if info.start <= address < first_chunk(arena, info):
+                    text = f"in the heap_info of a heap of {name} ({info.start:#x}+{address - info.start:x})"
+                    return Place("heap_info", text, f"heap_info of {name}")
+        return None
+
+    def _header(self, address: int) -> Optional[Place]:
+        """Return the header of a glibc chunk: the two words before the block."""
+        if address not in self.heap.layout.owned:
+            return None  # blocks of jemalloc have no headers
+        word = self.heap.words.size
+        at = address // word * word
+        for user in (at + word, at + 2 * word):
+            block = self.heap.block_at(user)
+            if block is None or block.address != user:
+                continue
+            text = f"in the header of the block {user:#x} ({user - address} bytes before it), {self.state(block)}"
+            before = self.heap.block_at(at - 1)
+            if before is not None:
+                text += f"; {_past(address, before)} the block {before.address:#x}, {self.state(before)}"
+            return Place("header", text, f"header of the block {user:#x}")
+        return None
+
+    def _outside_blocks(self, address: int) -> Optional[Place]:
+        """Return memory inside the allocator's ranges that is in no block."""
+        if address not in self.heap.layout.owned:
+            return self._in_jemalloc(address)
+        name = arena_name(arena_of(self.heap, address))
+        for report in self.heap.reports:
+            if any(start <= address < end for start, end in report["gaps"]):
+                text = f"in memory between two parts of the heap of arena {name}: other code took it from sbrk"
+                return Place("mapping", text, "memory that other code took from sbrk")
+            if any(start <= address < end for start, end in report["lost"]):
+                text = f"in a damaged part of the heap of arena {name}: no chunk can be found there"
+                return Place("slack", text, "damaged heap")
+        before = self._block_before(address)
+        text = "in memory of the allocator that is in no block"
+        if before is not None:
+            text += f"; {_past(address, before)} the block {before.address:#x}, {self.state(before)}"
+        return Place("slack", text, "the allocator's own memory")
+
+    def _in_jemalloc(self, address: int) -> Optional[Place]:
+        """Return memory of jemalloc that is in no block: the rest of a slab, free pages, or jemalloc's own records."""
+        for order, one in enumerate(self.heap.jemallocs):
+            extent = one.extents.at(address)
+            if extent is not None:
+                _edata, start, size, arena, state, _size_class, slab = extent
+                base = start // one.layout.page_size * one.layout.page_size
+                what = "a slab" if slab else "an extent"
+                used = STATES[state]
+                name = f"{what} of arena {arena_name(first_arena(order) + arena)}"
+                text = f"in {name}, {base:#x}-{base + size:#x}, {used}, but in no block"
+                return Place("slack", text, f"{name}, {used}")
+            if address in one.base:
+                text = f"in memory that {one.name} keeps for its own records"
+                return Place("slack", text, "jemalloc's own records")
+        return None
+
+    def _block_before(self, address: int) -> Optional[Block]:
+        """Return the block that ends at most a page before: the mapping of an mmapped block may reach that far."""
+        word = self.heap.words.size
+        for at in range(address // word * word, max(0, address - _MAPPING_TAIL), -word):
+            block = self.heap.block_at(at)
+            if block is not None:
+                return block
+        return None
+
+    # -- threads ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _stacks(self) -> list[ThreadStack]:
+        return stacks_of(self.target, list(self.heap.owned))
+
+    @cached_property
+    def _dead_ranges(self) -> Ranges:
+        return Ranges(self.heap.roots.dead)
+
+    def _running(self, address: int) -> Iterator[_Running]:
+        """Yield the threads one of whose stacks may hold the address, with their frames.
+
+        Of many threads, only those are unwound whose own stack or stack pointer is near the address.
+        """
+        threads = self.target.threads()
+        if len(threads) > _MOST_UNWOUND:
+            mapping = mapping_at(self.target, address)
+            own = {stack.tid for stack in self._stacks if stack.start <= address < stack.end}
+            sp = self.target.arch.sp
+            near = (t for t in threads if t.tid in own or (mapping is not None and t.registers.get(sp, 0) in mapping))
+            threads = list(islice(near, _MOST_UNWOUND))
+        for thread in threads:
+            key = (thread.tid, thread.registers.get(self.target.arch.sp))
+            known = self._unwound.get(key)
+            if known is None:
+                frames, end = walk(self.target, thread)
+                known = self._unwound[key] = _Running(thread, frames, end, live_stacks(self.target, thread))
+            yield known
+
+    def thread_named(self, tid: Optional[int]) -> str:
+        """Return "thread 123 (worker)"; for None, that the thread has exited."""
+        if tid is None:
+            return "a thread that has exited"
+        name = next((thread.name for thread in self.target.threads() if thread.tid == tid), None)
+        return f"thread {tid} ({name})" if name else f"thread {tid}"
+
+    def _in_threads(self, address: int) -> Iterator[Place]:
+        for stack in self._stacks:
+            record = self._thread_memory(stack, address)
+            if record is not None:
+                yield record
+                return
+        for running in self._running(address):
+            for live in running.live:
+                if live.start <= address < live.end and address not in self._dead_ranges:
+                    yield self._frame(running, live, address)
+                    return
+        for stack in self._stacks:
+            if stack.start <= address < stack.end:
+                yield self._guard_page(stack, address) or self._dead(stack)
+                return
+
+    def _frame(self, running: _Running, live: LiveStack, address: int) -> Place:
+        name = self.thread_named(running.thread.tid)
+        which = "alternate signal stack" if live.note == "alternate signal stack" else "stack"
+        inside = [n for n, frame in enumerate(running.frames) if live.start <= frame.sp <= address < live.end]
+        last = len(running.frames) - 1
+        if not inside:
+            where = "below its frames, in the red zone" if running.frames else "whose frames are unknown"
+            return Place("stack", f"on the {which} of {name}, {where}", f"{which} of {name}, {where}")
+        number = inside[-1]
+        function = describe(self.target, running.frames[number])
+        if number == last and running.end not in COMPLETE_ENDS:
+            where = f"at or above frame {number}, {function}, beyond which the stack could not be unwound"
+        elif number == last:
+            where = f"in or above the outermost frame, {number}, {function}"
+        else:
+            where = f"in frame {number}, {function}"
+        return Place("stack", f"on the {which} of {name}, {where}", f"{which} of {name}, {where}")
+
+    def _guard_page(self, stack: ThreadStack, address: int) -> Optional[Place]:
+        """Return the guard below a stack. It is not writable: gdb's gcore writes it as readable zeros."""
+        mapping = mapping_at(self.target, address)
+        if mapping is None or "w" in mapping.flags:
+            return None
+        name = self.thread_named(stack.tid)
+        text = f"in the guard page below the stack of {name} ({mapping.start:#x}-{mapping.end:#x})"
+        return Place("guard page", text, f"guard page of the stack of {name}")
+
+    def _dead(self, stack: ThreadStack) -> Place:
+        name = self.thread_named(stack.tid)
+        if stack.tid is None:
+            text = f"on the stack of {name} ({stack.start:#x}-{stack.end:#x}), kept for reuse: its content is dead"
+            return Place("dead stack", text, "dead stack of a thread that has exited")
+        below = f" by {stack.sp:#x}" if stack.sp is not None else ""
+        text = f"on the stack of {name}, below its stack pointer{below}: dead"
+        return Place("dead stack", text, f"dead stack of {name}, below sp")
+
+    def _thread_memory(self, stack: ThreadStack, address: int) -> Optional[Place]:
+        """Return the struct pthread or the static TLS that holds the address. Both lie around the thread pointer."""
+        if stack.tcb is None:
+            return None
+        name = self.thread_named(stack.tid)
+        mapping = mapping_at(self.target, stack.tcb)
+        limit = mapping.end if mapping is not None else stack.tcb + STRUCT_PTHREAD_MAX
+        blocks = dtv_blocks(self.heap.words, self.target.arch, stack.tcb)
+        start = min((at for at in blocks if stack.tcb - _MOST_TLS < at < stack.tcb), default=stack.tcb)
+        behind = not self.target.arch.tcb_is_pthread  # TLS variant I: struct pthread, the thread pointer, TLS
+        record = (stack.tcb - STRUCT_PTHREAD_MAX, stack.tcb) if behind else (stack.tcb, stack.tcb + STRUCT_PTHREAD_MAX)
+        tls = (stack.tcb, stack.tcb + _MOST_TLS) if behind else (start, stack.tcb)
+        if mapping is None or not mapping.start <= address < limit:
+            return None
+        if record[0] <= address < record[1]:
+            text = f"in the struct pthread of {name} ({stack.tcb:#x}{address - stack.tcb:+x})"
+            return Place("pthread", text, f"struct pthread of {name}")
+        if tls[0] <= address < tls[1]:
+            text = f"in thread-local memory of {name} (thread pointer {stack.tcb:#x}{address - stack.tcb:+x})"
+            return Place("thread-local", text, f"thread-local memory of {name}")
+        return None
+
+    @cached_property
+    def _tls_blocks(self) -> dict[int, Optional[int]]:
+        """Return where the TLS blocks of modules begin, and the thread that each belongs to."""
+        words, arch = self.heap.words, self.target.arch
+        return {
+            pointer: stack.tid
+            for stack in self._stacks
+            if stack.tcb is not None
+            for pointer in dtv_blocks(words, arch, stack.tcb)
+        }
+
+    # -- the recorders --------------------------------------------------------------------------------------------
+
+    def _in_recorders(self, address: int) -> Iterator[Place]:
+        """Yield the memory of the recorder of allocations."""
+        for recording in self.heap.records.recordings:
+            if any(start <= address < end for start, end in recording.own):
+                entry = self.heap.records.at(address)
+                text, brief = f"in the memory of {recording.name}", f"memory of {recording.name}"
+                if isinstance(entry, Record):
+                    text = brief = f"the bufctl (allocation record) of the buffer {entry.address:#x}"
+                elif entry is not None:
+                    text = brief = f"an entry of the transaction log: {entry.address:#x} was {entry.event}"
+                yield Place("record", text, brief)
+                return
+
+    # -- everything else ------------------------------------------------------------------------------------------
+
+    def _in_modules(self, address: int) -> Iterator[Place]:
+        mapping = mapping_at(self.target, address)
+        if mapping is None:
+            return
+        extent = f"{mapping.start:#x}-{mapping.end:#x} {mapping.flags}"
+        module = module_at(self.target, address)
+        if module is not None or mapping.path is not None:
+            path = module.path if module is not None else mapping.path
+            symbol = self.target.symbol_at(address)
+            name = describe_code(self.target, address)
+            text = f"{name}, in {path} ({extent})" if symbol else f"in {path} ({extent})"
+            brief = name if symbol or module else f"{path}+{address - mapping.start + mapping.offset:#x}"
+            yield Place("module" if module is not None else "mapping", text, brief)
+            return
+        text = f"in anonymous memory {extent}, {address - mapping.start:#x} bytes from its start"
+        yield Place("mapping", text, f"anonymous memory {mapping.start:#x}+{address - mapping.start:#x}")
+
+
+_STATES = {LIVE: "live", FREE: "freed", DIRECT: "leaked", INDIRECT: "leaked", OWN: "jemalloc's own"}
+
+
+def _past(address: int, block: Block) -> str:
+    """Return how far past the block's end the address lies, in words."""
+    over = address - block.end
+    return "just past the end of" if over == 0 else f"{over} bytes past the end of"
+
+
+@cached
+def address_finder(target: Target) -> AddressFinder:
+    """Return the AddressFinder of the process, made once for each state of the process."""
+    return AddressFinder(find_heap(target))

@@ -1,0 +1,143 @@
+"""Say what each mapping of a process is for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence, Set
+from typing import Any, Optional
+
+from dmods.base.ranges import Ranges
+from dmods.base.rows import Rows
+from dmods.process.threads import stacks_of
+from dmods.target import AddressRange, Target
+
+# In the order in which they are listed.
+KINDS = (
+    "heap",
+    "arena",
+    "stack",
+    "thread stack",
+    "file text",
+    "file data",
+    "anon",
+    "shared",
+    "vdso",
+    "reserved",
+)
+
+# Memory that processes share, as the kernel names it in maps: POSIX and System V shared memory, memfd_create(), and
+# anonymous MAP_SHARED (mm/shmem.c: "/dev/zero (deleted)").
+_SHARED = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero")
+
+_VSYSCALL = 0xFFFFFFFFFF600000  # arch/x86/include/uapi/asm/vsyscall.h: VSYSCALL_ADDR
+
+Claim = tuple[int, int, str]  # start, end, kind
+_LAST = 1 << 64
+
+
+def classify_mappings(target: Target) -> Sequence[tuple[AddressRange, str]]:
+    """Return every mapping with its kind, by address. A mapping is split if only a part of it is the allocator's.
+
+    The allocator knows its heaps and arenas. glibc's thread records say where stacks lie, also those of exited threads
+    that glibc keeps for reuse. The modules name the vdso. The path decides for all others. "reserved" is address space
+    that cannot be accessed (a guard page, the unused end of an arena): it has no memory.
+    """
+    vdso = next((module.start for module in target.modules() if module.path == "[vdso]"), None)
+    claims = allocator_claims(target)
+    arena_ends = {end for _start, end, kind in claims if kind == "arena"}
+    stacks = stack_claims(target, claims)
+    claims = sorted(claims + stacks)
+    found = Rows(_kinded, "QQOOQQO")
+    for mapping in target.mappings():
+        if _is_vdso(mapping, vdso):
+            kind = "vdso"
+        elif _is_reserved(mapping, arena_ends, stacks):
+            kind = "reserved"
+        else:
+            kind = _kind(mapping)
+        for part, its in _split(mapping, kind, claims if mapping.path is None and "w" in mapping.flags else ()):
+            found.append((*part, its))
+    return found
+
+
+def _kinded(*fields: Any) -> tuple[AddressRange, str]:
+    return AddressRange(*fields[:-1]), fields[-1]
+
+
+def allocator_claims(target: Target) -> list[Claim]:
+    """Return the memory of the allocators. "arena": thread arenas of glibc. "heap": the main arena, blocks that have
+    their own mapping, and all memory of jemalloc.
+    """
+    from dmods.heap.survey import survey
+
+    found = survey(target)
+    arenas = found.glibc.arenas
+    of_arenas = [(heap.start, heap.start + heap.size) for arena in arenas for heap in arena.heaps]
+    headers = [(arena.address, arena.end) for arena in arenas]  # that of the main arena lies in the data of libc
+    claims = [(start, end, "arena") for start, end in of_arenas]
+    claims += [(start, end, "heap") for start, end in Ranges([*of_arenas, *headers]).without(found.owned)]
+    return sorted(claims)
+
+
+def stack_claims(target: Target, taken: Sequence[Claim]) -> list[Claim]:
+    """Return the stacks outside ``taken``: "stack" for the first thread, "thread stack" for the others."""
+    known = Ranges((start, end) for start, end, _kind in taken)
+    claims: list[Claim] = []
+    for stack in stacks_of(target, list(known)):
+        made = stack.tid != target.pid or (stack.tcb is not None and stack.start <= stack.tcb < stack.end)
+        parts = known.without([(stack.start, stack.end)])
+        claims += [(start, end, "thread stack" if made else "stack") for start, end in parts]
+        known.add(stack.start, stack.end)
+    return sorted(claims)
+
+
+def _kind(mapping: AddressRange) -> str:
+    if mapping.path is None:
+        return "anon"
+    if mapping.path.startswith(_SHARED):
+        return "shared"
+    return "file text" if "x" in mapping.flags else "file data"
+
+
+def _is_vdso(mapping: AddressRange, vdso: Optional[int]) -> bool:
+    """Return whether the mapping is the vdso, the pages below it (arch/x86/entry/vdso/vma.c: vvar), or vsyscall."""
+    if mapping.start in (vdso, _VSYSCALL):
+        return True
+    below = vdso is not None and 0 < vdso - mapping.start <= 1 << 16
+    return below and mapping.path is None and mapping.flags == "r--"
+
+
+def _is_reserved(mapping: AddressRange, arena_ends: Set[int], stacks: Sequence[Claim]) -> bool:
+    """Return whether the mapping cannot be accessed.
+
+    gdb's gcore writes such memory as readable zeros. Then the place decides: a stack begins with its guard, and the
+    unused rest of an arena begins where its heap ends.
+    """
+    if mapping.path is not None:
+        return False
+    if mapping.flags == "r--":
+        guards = any(kind == "thread stack" for _start, _end, kind in _within(stacks, mapping))
+        return guards or mapping.start in arena_ends
+    return mapping.flags == "---"
+
+
+def _within(claims: Sequence[Claim], mapping: AddressRange) -> Iterator[Claim]:
+    """Yield the claims on a part of the mapping. ``claims`` are sorted and disjoint."""
+    # The first of them is the last claim that begins at or before the mapping, or the claim after it.
+    first = max(0, bisect_right(claims, (mapping.start, _LAST, "")) - 1)
+    for index in range(first, len(claims)):
+        if claims[index][0] >= mapping.end:
+            return
+        if claims[index][1] > mapping.start:
+            yield claims[index]
+
+
+def _split(mapping: AddressRange, kind: str, claims: Sequence[Claim]) -> Iterator[tuple[AddressRange, str]]:
+    at = mapping.start
+    for start, end, claimed in _within(claims, mapping):
+        if start > at:
+            yield mapping.part(at, start), kind
+        yield mapping.part(max(start, at), min(end, mapping.end)), claimed
+        at = min(end, mapping.end)
+    if at < mapping.end:
+        yield mapping.part(at, mapping.end) if at > mapping.start else mapping, kind

@@ -1,0 +1,387 @@
+"""The heap of a process: its blocks, its roots and its leaks. It is cached while the process does not move."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from dmods import _engine
+from dmods.allocators.glibc import bins, caches, runs
+from dmods.allocators.jemalloc import heap as jemalloc
+from dmods.allocators.jemalloc.heap import is_arena
+from dmods.allocators.unwalked import unwalked_heap_notes
+from dmods.base.cached import cached
+from dmods.base.progress import Progress
+from dmods.base.ranges import Ranges
+from dmods.base.words import Words
+from dmods.heap.false_pointers.decide import without_false_pointers
+from dmods.heap.false_pointers.search import Search
+from dmods.heap.roots import Roots, find_roots, readable_ranges
+from dmods.heap.survey import program_mappings, survey
+from dmods.records.sources import allocation_records
+from dmods.target import Target
+
+LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
+NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or its data is not in the dump"
+_TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
+_TLS_STEP = 1 << 20  # bytes that are searched at once
+_BATCH = 65536
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of the heap, live or free. ``size`` is malloc_usable_size.
+
+    ``arena`` is a number that ``blocks.arena_name`` names. It is None for a block of glibc with a mapping of its own.
+    ``single``: the block has such a mapping, or a jemalloc extent of its own.
+    """
+
+    address: int
+    size: int
+    state: int
+    arena: Optional[int]
+    single: bool
+    kept_count: int  # for a direct leak: other blocks and bytes that it keeps alive
+    kept_bytes: int
+
+    @property
+    def allocator(self) -> str:
+        """Return the name of the allocator: "jemalloc" or "glibc malloc"."""
+        return "jemalloc" if self.arena is not None and is_arena(self.arena) else "glibc malloc"
+
+    @property
+    def cache(self) -> str:
+        """Return the name that libumem would show for the block's cache: "malloc-56"."""
+        return f"{self.allocator.split()[-1]}-{self.size}"
+
+    @property
+    def end(self) -> int:
+        """Return the address after the last usable byte."""
+        return self.address + self.size
+
+    @property
+    def leaked(self) -> bool:
+        """Return whether the block is a direct or an indirect leak. An allocator's own block is not one."""
+        return self.state in (DIRECT, INDIRECT)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Direct leaks of one size, from one kind of allocator."""
+
+    size: int
+    allocator: str
+    single: bool
+    count: int
+    first: int  # lowest address
+    kept_count: int
+    kept_bytes: int
+
+    @property
+    def cache(self) -> str:
+        """Return the name that libumem would show for the cache: "malloc-56"."""
+        return f"{self.allocator.split()[-1]}-{self.size}"
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """The totals of a search for leaks, in usable bytes, and what the search cost."""
+
+    direct_count: int
+    direct_bytes: int
+    indirect_count: int
+    indirect_bytes: int
+    groups: list[Group]
+    root_bytes: int
+    root_candidates: int
+    reached: int
+    seconds: float
+    cpu_seconds: float
+
+
+class ProcessHeap:
+    """The heap of one process. ``find_heap`` makes it. ``notes`` say what is uncertain."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.notes: list[str] = []
+        self.words = Words(target.image(), target.arch.word)
+        started = _Clock()
+        self.records = allocation_records(target)
+        self.mappings = program_mappings(target)
+        surveyed = survey(target)
+        self.layout = surveyed.glibc
+        self.arenas = self.layout.arenas
+        self.jemallocs = surveyed.jemallocs
+        self.owned = surveyed.owned
+        self.notes.extend(surveyed.notes)
+        self.roots: Roots = find_roots(target, self.owned, self.records)
+        self.index = self._index()
+        self.reports = self.index.reports()
+        watched = [chunk for report in self.reports for chunk in report["watched"]]
+        first = runs.first_chunks(self.layout)
+        found = caches.Candidates(watched, self._thread_words(), first)
+        self.caches = caches.release(self.words, self.index, self.arenas, found)
+        self.jemalloc_caches = [
+            jemalloc.Caches(self.words, target, one, self.roots.thread_pointers, self.index) for one in self.jemallocs
+        ]
+        structures = [at for recording in self.records.recordings for at in recording.structures]
+        if structures:
+            self.index.own(structures, True)
+        self._note_damage()
+        self._leaks: Optional[Leaks] = None
+        self.mark_sources: tuple[list[tuple[int, int]], list[int]] = ([], [])
+        self._bins: Optional[bins.Bins] = None
+        self._build = started.elapsed()
+
+    # -- finding it -----------------------------------------------------------------------------------------------
+
+    @property
+    def found(self) -> bool:
+        """Return whether the process ever used an allocator that dmods knows."""
+        return bool(self.layout.runs or self.jemallocs)
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes in glibc's chunks and in jemalloc's extents that are in use."""
+        extents = (size for one in self.jemallocs for *_, size, _slots, _live in one.extents.classes())
+        return sum(end - start for start, end, *_ in self.layout.runs) + sum(extents)
+
+    def _index(self) -> _engine.Heap:
+        with _bar("reading the heap", self.bytes) as progress:
+            return _engine.Heap(
+                self.target.image(),
+                self.words.size,
+                self.layout.runs,
+                self.roots.dead,
+                caches.watched(self.words.size),
+                engine_threads(),
+                progress,
+                [(one.extents, jemalloc.first_arena(order)) for order, one in enumerate(self.jemallocs)],
+            )
+
+    def _thread_words(self) -> Iterator[int]:
+        """Yield the words near each thread pointer that may point into the heap.
+
+        One of them is the thread's ``tcache``.
+        """
+        name, image, size = self.target.arch.thread_pointer, self.target.image(), self.words.size
+        bases = (thread.registers.get(name, 0) for thread in self.target.threads())
+        near = Ranges((max(0, base - _TLS_REACH), base + _TLS_REACH) for base in bases)
+        if not self.layout.runs:
+            return
+        low, high = min(run[0] for run in self.layout.runs), max(run[1] for run in self.layout.runs)
+        for start, end in near:
+            for first in range(start, end, _TLS_STEP):
+                part = [(first, min(first + _TLS_STEP, end))]
+                for at in _engine.find_pointers(image, part, size, [(low, high)], _TLS_STEP)[0]:
+                    yield from self.words.many(at, 1) or ()
+
+    def dump_notes(self) -> list[str]:
+        """Return the notes about the dump and the moment it was taken. Notes about damage are not among them."""
+        out = [
+            f"the arena at {arena.address:#x} was locked: a thread was inside malloc, "
+            "a block in its hands may be reported"
+            for arena in self.arenas
+            if arena.locked
+        ]
+        missing = sum(end - start for report in self.reports for start, end in report["missing"])
+        missing += self._missing_bare()
+        if missing:
+            out.append(
+                f"{missing} bytes of the heap are not in the dump: what they pointed to may be reported as leaked"
+            )
+        if self.index.dropped:
+            out.append(
+                f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out"
+            )
+        out.extend(unwalked_heap_notes(self.target))
+        return out
+
+    def _missing_bare(self) -> int:
+        """Return how many bytes of slabs and extents the dump lacks.
+
+        The kernel leaves out whole mappings that were never touched. These do not count.
+        """
+        if not self.index.missing:
+            return 0
+        dumped = Ranges((m.start, m.end) for m in self.target.mappings() if m.dumped)
+        return sum(end - start for part in self.index.missing for start, end in dumped.within(*part))
+
+    def _note_damage(self) -> None:
+        self.notes.extend(self.dump_notes())
+        for one, own in zip(self.jemallocs, self.jemalloc_caches):
+            self.notes.extend(own.notes(one))
+        bad = sum(report["anomaly_count"] for report in self.reports)
+        if bad:
+            self.notes.append(f"{bad} damaged chunks: `heapcheck` tells which, and who may have done it")
+        if self.caches.problems:
+            self.notes.append(
+                f"{len(self.caches.problems)} free lists are damaged: freed blocks beyond may be reported as leaked"
+            )
+
+    # -- free lists -----------------------------------------------------------------------------------------------
+
+    def bins(self) -> bins.Bins:
+        """Return the chunks in the arenas' bins, and the problems of the bins. They are followed once."""
+        if self._bins is None:
+            free = sum(report["free_chunks"] for report in self.reports)
+            with _bar("following the bins", free) as progress:
+                self._bins = bins.follow(self.words, self.index, self.arenas, progress)
+        return self._bins
+
+    # -- leaks ----------------------------------------------------------------------------------------------------
+
+    @property
+    def leaks_known(self) -> bool:
+        """Return whether ``leaks()`` has run. Before that, no block has the state DIRECT or INDIRECT."""
+        return self._leaks is not None
+
+    def leaks(self) -> Leaks:
+        """Return the totals of the unreachable blocks. They are computed once."""
+        if self._leaks is None:
+            self._leaks = self._find_leaks()
+        return self._leaks
+
+    def _find_leaks(self) -> Leaks:
+        started = _Clock()
+        ranges = self.root_ranges()
+        for report in self.reports:
+            ranges.extend(report["gaps"])
+            ranges.extend(report["lost"])
+        total = sum(end - start for start, end in ranges)
+        with _bar("marking", 0) as progress:  # the total is not known before the end
+            # A fork leaves the tcaches of the other threads behind. They belong to malloc and are no leaks of the
+            # program.
+            values = self.roots.values + self.caches.tcaches
+            self.mark_sources = (ranges, values)
+            candidates, reached = self.index.mark(ranges, values, progress)
+            direct_count, direct_bytes, indirect_count, indirect_bytes = self.index.find_leaks(progress)
+        seconds, cpu = started.elapsed()
+        return Leaks(
+            direct_count,
+            direct_bytes,
+            indirect_count,
+            indirect_bytes,
+            [_group(row) for row in self.index.groups()],
+            total,
+            candidates,
+            reached,
+            seconds + self._build[0],
+            cpu + self._build[1],
+        )
+
+    def root_ranges(self) -> list[tuple[int, int]]:
+        """Return the root ranges without jemalloc's thread-local memory and without false pointers."""
+        ranges = self.roots.ranges
+        for jemalloc_, caches_ in zip(self.jemallocs, self.jemalloc_caches):
+            ranges = caches_.own_memory(jemalloc_).without(ranges)
+        search = Search(
+            self.target,
+            self.owned,
+            ranges,
+            self._block_of,
+            self.layout.mallocs,
+            self.jemallocs,
+            [key for key in self.caches.keys if key not in self.caches.tcaches],
+        )
+        return without_false_pointers(search)
+
+    def _block_of(self, address: int) -> Optional[int]:
+        row = self.index.find(address)
+        return row[0] if row is not None else None
+
+    def reached_without(self, block: Block, addresses: list[int]) -> list[bool]:
+        """Return for each address whether a path that avoids `block` leads to the block that it lies in.
+
+        Paths begin at the roots; for a leaked `block` at the direct leaks. It takes about as long as `leaks()`.
+        """
+        self.leaks()
+        with _bar("marking without the block", 0) as progress:
+            return self.index.reached_without(*self.mark_sources, block.address, addresses, progress)
+
+    # -- blocks ---------------------------------------------------------------------------------------------------
+
+    def blocks(self, *states: int) -> Iterator[Block]:
+        """Yield every block in one of the states, by address. DIRECT and INDIRECT need ``leaks()`` first."""
+        start = 0
+        while True:
+            batch = self.index.blocks(list(states), start, _BATCH)
+            yield from (_block(row) for row in batch)
+            if len(batch) < _BATCH:
+                return
+            start = batch[-1][0] + 1
+
+    def block_at(self, address: int) -> Optional[Block]:
+        """Return the block that ``address`` points into, free or not, or None."""
+        row = self.index.find(address)
+        return _block(row) if row is not None else None
+
+    def referrers(self, block: Block, most: int, start_only: bool = False) -> list[int]:
+        """Return the addresses of up to ``most`` words in memory that point into the block.
+
+        With ``start_only``, they point to its first byte. Dead memory and free blocks are searched as well.
+        """
+        end = block.address + 1 if start_only else block.end
+        return self.pointers([(block.address, end)], most)[0]
+
+    def pointers(self, wanted: list[tuple[int, int]], most: int) -> list[list[int]]:
+        """Return for each range the addresses of up to ``most`` words in memory that point into it.
+
+        The ranges may have any order and do not overlap. All of memory is read once.
+        """
+        order = sorted(range(len(wanted)), key=wanted.__getitem__)
+        ranges = readable_ranges(self.target, self.mappings)
+        with _bar("searching for pointers", sum(end - start for start, end in ranges)) as told:
+            found = self._pointers(ranges, [wanted[place] for place in order], most, told)
+        return [addresses for _place, addresses in sorted(zip(order, found))]
+
+    def _pointers(
+        self,
+        ranges: list[tuple[int, int]],
+        wanted: list[tuple[int, int]],
+        most: int,
+        told: Optional[Callable[[int], object]] = None,
+    ) -> list[list[int]]:
+        return _engine.find_pointers(self.target.image(), ranges, self.words.size, wanted, most, told)
+
+
+def _block(row: tuple[int, int, int, int, bool, int, int]) -> Block:
+    address, size, state, arena, single, count, kept = row
+    return Block(address, size, state, None if arena == runs.NO_ARENA else arena, single, count, kept)
+
+
+def _group(row: tuple[int, bool, bool, int, int, int, int]) -> Group:
+    size, chunks, single, count, first, kept_count, kept_bytes = row
+    return Group(size, "glibc malloc" if chunks else "jemalloc", single, count, first, kept_count, kept_bytes)
+
+
+@cached
+def find_heap(target: Target) -> ProcessHeap:
+    """Return the heap of the target, computed once for each state of the target."""
+    return ProcessHeap(target)
+
+
+def engine_threads() -> int:
+    """Return the number of threads that the engine uses: DMODS_THREADS, or one for each processor, at most four."""
+    asked = os.environ.get("DMODS_THREADS", "")
+    return max(1, int(asked)) if asked.isdigit() else min(4, os.cpu_count() or 1)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+
+    def elapsed(self) -> tuple[float, float]:
+        """Return the wall seconds and the CPU seconds since the start."""
+        return time.monotonic() - self._wall, time.process_time() - self._cpu
+
+
+@contextmanager
+def _bar(label: str, total: int) -> Iterator[Callable[[int], object]]:
+    with Progress(label) as bar:
+        yield lambda done: bar.update(done, total)

@@ -1,0 +1,193 @@
+"""The roots of a process: memory and registers that are live without anything pointing to them. Marking starts here.
+
+Roots are the registers of every thread, every stack from its stack pointer up, the writable data of every module, TLS,
+and all other readable memory that does not belong to an allocator. Memory below a stack pointer, the stacks of exited
+threads that glibc keeps for reuse, and the bookkeeping of allocators are no roots. `false_pointers` takes further words
+out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from dmods import _engine
+from dmods.base.ranges import Ranges
+from dmods.heap.false_pointers.search import running_stacks
+from dmods.modules.find import VDSO, writable_segments
+from dmods.process.threads import LiveStackFinder, ThreadStack, stacks_of
+from dmods.records.model import Records
+from dmods.target import AddressRange, Target, Thread, address_ranges
+
+_SYSCALL = b"\x0f\x05"
+_BELOW_SP = re.compile(r"-0x[0-9a-f]+\(%rsp\)")
+_JUMP = re.compile(r"jmp\s+(0x[0-9a-f]+)")
+_MOST_INSTRUCTIONS = 128
+# A core lacks shared file mappings by default (coredump_filter bit 3). Up to this many bytes of them are read from the
+# files.
+_MOST_FROM_FILES = 256 << 20
+_STACK_SAMPLE = 64 << 10
+
+
+@dataclass
+class Roots:
+    """The start of marking. `dead` is stack memory that is not in use; `thread_pointers` include exited threads'."""
+
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    values: list[int] = field(default_factory=list)  # registers
+    dead: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    thread_pointers: list[int] = field(default_factory=list)
+
+
+def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
+    """Return the roots of a process whose allocators own `owned`.
+
+    Dead stack memory may lie within blocks, where a program allocated a stack. The records of the auditor keep no block
+    alive.
+    """
+    roots = Roots()
+    excluded = Ranges([*owned, *records.own])
+    stacks = stacks_of(target, list(excluded))
+    roots.thread_pointers = [stack.tcb for stack in stacks if stack.tcb is not None]
+    dead = Ranges([*_dead_stacks(target, stacks, roots.notes), *records.scratch])
+    roots.dead = list(dead)
+    roots.values = list({value for thread in target.threads() for value in thread.registers.values()})
+    if not target.threads():
+        roots.notes.append("no registers and stack pointers are known: all of every stack counts as live")
+    for start, end in dead:
+        excluded.add(start, end)
+    roots.ranges = excluded.without(_memory(target, roots.notes))
+    empty = sum(_is_empty(target, sp, end) for sp, end in running_stacks(target))
+    if empty:
+        roots.notes.append(
+            f"the stacks of {empty} threads are all zeros in the dump: what they pointed to may be reported as leaked "
+            "(gdb's gcore before 18 leaves out the stacks that glibc 2.42 makes: take the dump with another)"
+        )
+    return roots
+
+
+def _is_empty(target: Target, sp: int, end: int) -> bool:
+    """Return whether a thread's stack holds only zeros. A dumped stack has at least its outermost frame.
+
+    gdb copies a mapping from its beginning and stops where it cannot read. In glibc 2.42 the guard is part of the
+    stack's mapping (madvise(2), MADV_GUARD_INSTALL), so gdb stops at once.
+    """
+    above = target.image().read(sp, min(_STACK_SAMPLE, end - sp))
+    return len(above) == min(_STACK_SAMPLE, end - sp) and not above.strip(b"\0")
+
+
+def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield the readable memory that can hold a pointer which the program wrote."""
+    from_files, left_out = 0, 0
+    written = Ranges(writable_segments(target))
+    kernels = {
+        module.start for module in target.modules() if module.path == VDSO
+    }  # code and tables, never the program's
+    for mapping in target.mappings():
+        if mapping.start in kernels:
+            continue
+        if mapping.dumped and ("w" in mapping.flags or mapping.path is None):
+            # The present access does not matter: programs lock memory that they have written (PROT_NONE, PROT_EXEC).
+            yield mapping.start, mapping.start + mapping.dumped
+        elif "w" not in mapping.flags:
+            # Code and constants hold no pointer to the heap, but numbers that look like one where the heap lies low
+            # (gdb's gcore dumps them). Memory that was written and then made read-only is in segments that the file
+            # declares writable.
+            yield from written.within(mapping.start, mapping.end)
+        elif mapping.path is None or from_files + mapping.size <= _MOST_FROM_FILES:
+            from_files += mapping.size if mapping.path is not None else 0
+            yield mapping.start, mapping.end
+        else:
+            left_out += mapping.size
+    if left_out:
+        notes.append(
+            f"{left_out} bytes of shared file mappings that are not in the core were not searched for pointers"
+        )
+
+
+def _dead_stacks(target: Target, stacks: Iterable[ThreadStack], notes: list[str]) -> Iterator[tuple[int, int]]:
+    finder, missed = LiveStackFinder(target), 0
+    threads = {thread.tid: thread for thread in target.threads()}
+    for stack in stacks:
+        if stack.tid is None:
+            # The thread has exited. Its TCB still holds what glibc keeps for the next thread (the dtv).
+            yield stack.start, stack.tcb if stack.tcb is not None else stack.end
+            if stack.tcb is not None and not target.arch.tcb_is_pthread:
+                yield stack.tcb + 2 * target.arch.word, stack.end  # TLS variant I: static TLS lies above the TCB
+            continue
+        thread = threads.get(stack.tid)
+        if thread is None or stack.sp is None:
+            continue
+        if finder.out_of_budget:
+            missed += 1
+            continue
+        live = Ranges(
+            (_in_use(target, thread, sp, low=stack.start), end) for sp, end, _note in finder.live_stacks(thread)
+        )
+        if any(start < stack.end and stack.start < end for start, end in live):
+            yield from live.without([(stack.start, stack.end)])
+    if missed:
+        notes.append(f"the threads have too many frames: of {missed} of them all of the stack counts as live")
+
+
+def _in_use(target: Target, thread: Thread, start: int, low: int) -> int:
+    """Return where the live part of a stack begins: at sp, or a red zone below it.
+
+    A leaf function may use the red zone without moving sp.
+    """
+    arch = target.arch
+    if start != thread.registers.get(arch.sp) or not arch.red_zone:
+        return start
+    pc = thread.registers.get(arch.pc, 0)
+    if target.image().read(pc - 2, 2) == _SYSCALL and not _reads_red_zone(target, pc):
+        # This is libc's wrapper of a system call. Functions that have returned left what lies below sp.
+        return start
+    return max(low, start - arch.red_zone)
+
+
+def _reads_red_zone(target: Target, pc: int) -> bool:
+    """Return whether the instructions from `pc` to the next return read below sp."""
+    seen: set[int] = set()
+    while pc not in seen and len(seen) < _MOST_INSTRUCTIONS:
+        seen.add(pc)
+        decoded = _engine.disassemble(target.arch.name, target.image().read(pc, 16), pc)
+        if decoded is None:
+            return False
+        text, length = decoded
+        if _BELOW_SP.search(text):
+            return True
+        jump = _JUMP.match(text)
+        if text.startswith(("ret", "hlt")) or (text.startswith("jmp") and not jump):
+            return False
+        pc = int(jump.group(1), 16) if jump else pc + length
+    return False
+
+
+def subtract(mappings: Sequence[AddressRange], ranges: Iterable[tuple[int, int]]) -> Sequence[AddressRange]:
+    """Return the parts of the mappings that are outside the ranges."""
+    left_out = Ranges(ranges)
+    if not left_out:
+        return mappings
+    found = address_ranges()
+    for mapping in mappings:
+        if not left_out.within(mapping.start, mapping.end):
+            found.append(mapping)
+            continue
+        for start, end in left_out.without([(mapping.start, mapping.end)]):
+            found.append(mapping.part(start, end))
+    return found
+
+
+def readable_ranges(target: Target, mappings: Iterable[AddressRange]) -> list[tuple[int, int]]:
+    """Return all memory that may hold an address and can be read, in the dump or from the files.
+
+    Pages of a position-independent file that were never written hold no address; the dump lacks them.
+    """
+    moved = {module.path for module in target.modules() if module.bias}
+    return [
+        (m.start, m.start + m.dumped if m.path in moved and "w" not in m.flags else m.end)
+        for m in mappings
+        if m.dumped or ("r" in m.flags and (m.path not in moved or "w" in m.flags))
+    ]

@@ -1,0 +1,116 @@
+"""Decide whether a search of the heap can say "clean".
+
+A search that finds nothing proves something only if the heap was there to be searched. These functions decide that.
+They look at the allocator that serves malloc, and at the memory that the dump lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from dmods.allocators.unwalked import OTHERS
+from dmods.base.ranges import Ranges
+from dmods.base.sizes import human_size
+from dmods.heap.process_heap import NO_HEAP, ProcessHeap
+from dmods.modules.find import writable_segments
+from dmods.process.addresses import module_at
+from dmods.report import Verdict
+from dmods.target import Target
+
+NO_VERDICT = 4  # the exit status where no verdict is possible
+_AUDITOR = "libdmods_audit"
+_MOST = 2  # a verdict needs more than one part in so many
+
+
+def heap_verdict(heap: ProcessHeap) -> Verdict:
+    """Return whether a check of the heap can say that it is sound."""
+    other = _unwalked_malloc(heap.target)
+    if other is not None:
+        return Verdict(False, f"malloc of this process is {other}, whose heap dmods cannot walk")
+    if not heap.found:
+        lost = sum(end - start for start, end in heap.target.missing)
+        cut = f"; the dump is truncated and lacks {lost} bytes ({human_size(lost)})" if lost else ""
+        return Verdict(False, NO_HEAP + cut)
+    lost, unknown = _heap_lost(heap), _anonymous_lost(heap)
+    if not lost + unknown:
+        return Verdict(True)
+    reasons = [f"{lost} of {heap.bytes} bytes of the heap are not in the dump"] if lost else []
+    if unknown:
+        reasons.append(f"the dump is truncated and lacks {unknown} bytes of other memory, which may be heap")
+    return Verdict((lost + unknown) * _MOST < heap.bytes + unknown, "; ".join(reasons))
+
+
+def leak_verdict(heap: ProcessHeap) -> Verdict:
+    """Return whether a search for leaks can say what leaked.
+
+    The memory where pointers start must be in the dump as well. Without it, live blocks look leaked.
+    """
+    verdict = heap_verdict(heap)
+    if not verdict.possible:
+        return verdict
+    threads = heap.target.threads()
+    stacks = sum(not heap.words.many(thread.registers.get(heap.target.arch.sp, 0), 1) for thread in threads)
+    if threads and stacks == len(threads):
+        return Verdict(False, "no stack is in the dump: live blocks look leaked without the pointers on the stacks")
+    lost, data = _data_lost(heap.target)
+    if lost and lost * _MOST >= data:
+        return Verdict(
+            False,
+            f"{lost} of {data} bytes of the data of the program and its libraries are not in the dump: "
+            "live blocks look leaked without the pointers there",
+        )
+    reasons = [verdict.reason] if verdict.reason else []
+    reasons += [f"{stacks} of {len(threads)} stacks are not in the dump"] if stacks else []
+    reasons += [f"{lost} of {data} bytes of the modules' data are not in the dump"] if lost else []
+    return Verdict(True, "; ".join(reasons))
+
+
+def partial_note(verdict: Verdict) -> list[str]:
+    """Return the note of a verdict that is possible for a part of the heap only."""
+    return [f"the verdict is partial: {verdict.reason}"] if verdict.possible and verdict.reason else []
+
+
+def _unwalked_malloc(target: Target) -> Optional[str]:
+    """Return the name of the allocator that serves malloc, if dmods does not walk its heap."""
+    malloc = target.lookup("malloc")
+    if malloc is None:
+        return None
+    module = module_at(target, malloc.address)
+    if module is None:
+        return None
+    # The auditor passes every call on to the allocator that is loaded after it.
+    paths = [each.path for each in target.modules()] if module.name.startswith(_AUDITOR) else [module.path]
+    program = module.path == target.executable
+    for other in OTHERS:
+        if any(re.search(other.files, path) for path in paths) or (
+            program and target.lookup(f"{module.name}`{other.symbol}") is not None
+        ):
+            return other.name
+    return None
+
+
+def _heap_lost(heap: ProcessHeap) -> int:
+    """Return how many bytes of the heap are not in the dump."""
+    lost = Ranges(part for report in heap.reports for part in report["missing"])
+    dumped = Ranges((m.start, m.end) for m in heap.target.mappings() if m.dumped)
+    for start, end in heap.index.missing:  # the kernel leaves out what was never touched: whole mappings
+        for part in dumped.within(start, end):
+            lost.add(*part)
+    for start, end in heap.target.missing:
+        for part in heap.owned.within(start, end):
+            lost.add(*part)
+    return lost.size()
+
+
+def _data_lost(target: Target) -> tuple[int, int]:
+    """Return how many bytes of the modules' writable data a truncated dump lacks, and how many there are."""
+    data = Ranges(writable_segments(target))
+    return sum(end - start for gap in target.missing for start, end in data.within(*gap)), data.size()
+
+
+def _anonymous_lost(heap: ProcessHeap) -> int:
+    """Return how many bytes of writable memory a truncated dump lacks that are neither known heap nor of a file."""
+    anonymous = Ranges((m.start, m.end) for m in heap.target.mappings() if "w" in m.flags and m.path is None)
+    gaps = [part for gap in heap.target.missing for part in anonymous.within(*gap)]
+    return sum(end - start for start, end in heap.owned.without(gaps))

@@ -1,0 +1,118 @@
+"""Findings about a core: what commands need and the core lacks, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dmods.machine.doctor import Finding
+
+if TYPE_CHECKING:
+    from dmods.target import Module, Target
+
+_MOST = 8  # missing files that are named one by one
+# core(5): the kernel's default, and private file mappings.
+_FILTER = "echo 0x3f > /proc/PID/coredump_filter before it dies (child processes inherit it); or gcore PID"
+_WHOLE = "next time: ulimit -c unlimited, room on the disk, and with systemd ExternalSizeMax= in coredump.conf"
+
+
+def core_findings(target: Target) -> Iterator[Finding]:
+    """Yield findings about the process, its program and libraries, its memory in the core, and its allocators."""
+    yield _process(target)
+    yield from _files(target)
+    target.image()  # this adds the rest of the notes
+    truncated = any(note.startswith("the core is truncated") for note in target.notes)
+    missing = _missing(target) if target.path else {}
+    for kind, size in missing.items():
+        yield Finding("not in the core", f"{size} bytes of {kind}", _WHOLE if truncated else _FILTER)
+    if target.path and not missing:
+        yield Finding("memory", "all memory that the process could write is in the core")
+    yield from _heap(target)
+
+
+def _process(target: Target) -> Finding:
+    from dmods.process import signals
+
+    threads = target.threads()
+    signal = threads[0].signal if threads else None
+    end = f"died of {signals.describe(signal)}" if signal and signals.is_deadly(signal) else "was alive"
+    end = end if threads else "the core does not say how it ended"
+    what = f"{target.path or target.pid}: {target.arch.name}, {_counted(len(threads), 'thread')}, {end}"
+    return Finding("core" if target.path else "process", what)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _files(target: Target) -> Iterator[Finding]:
+    """Yield whether the program and its libraries are on this machine, are the same files, and have symbols."""
+    modules = [module for module in target.modules() if module.path != "[vdso]"]
+    program = next((module for module in modules if module.path == target.executable), None)
+    if program is not None and program.file is None:
+        yield Finding("program", _absent(program), f"--exe FILE{_by_build_id(program)}")
+    elif program is not None:
+        yield Finding("program", program.file or "", program.problem or "")
+        if target.lookup("main") is None:
+            yield Finding(
+                "symbols", "the program is stripped: most of its functions have no name",
+                f"its debug symbols below /usr/lib/debug{_debug_by_build_id(program)}",
+            )  # fmt: skip
+    libraries = [module for module in modules if module is not program]
+    lost = [module for module in libraries if module.file is None]
+    if libraries and not lost:
+        yield Finding("libraries", f"all {len(libraries)} are here")
+    for module in lost[:_MOST]:
+        yield Finding("library", _absent(module), f"--sysroot DIR{_by_build_id(module)}")
+    if len(lost) > _MOST:
+        yield Finding("library", f"{len(lost) - _MOST} more are not here", "--sysroot DIR: a copy of that machine's /")
+
+
+def _absent(module: Module) -> str:
+    return f"{module.path}: {module.problem or 'not here'}"
+
+
+def _by_build_id(module: Module) -> str:
+    return f"; debuginfod-find executable {module.build_id} gets it where a server has it" if module.build_id else ""
+
+
+def _debug_by_build_id(module: Module) -> str:
+    if not module.build_id:
+        return ""
+    place = f".build-id/{module.build_id[:2]}/{module.build_id[2:]}.debug"
+    return f", as {place} (a package -dbgsym or -debuginfo; or debuginfod-find debuginfo {module.build_id})"
+
+
+def _missing(target: Target) -> dict[str, int]:
+    """Return the bytes of writable memory that the core leaves out, by kind."""
+    from dmods.heap.mapping_kinds import classify_mappings
+
+    found: dict[str, int] = {}
+    for mapping, kind in classify_mappings(target):
+        if "w" in mapping.flags and mapping.dumped < mapping.size:
+            found[kind] = found.get(kind, 0) + mapping.size - mapping.dumped
+    return found
+
+
+def _heap(target: Target) -> Iterator[Finding]:
+    """Yield which allocators have heaps in the core, and whether it has records of who allocated what."""
+    from dmods.allocators.unwalked import unwalked_heap_notes
+    from dmods.heap.process_heap import NO_HEAP
+    from dmods.heap.survey import survey
+    from dmods.records.sources import allocation_records
+
+    found = survey(target)
+    names = []
+    if found.glibc.arenas:
+        names.append(f"glibc malloc ({_counted(len(found.glibc.arenas), 'arena')})")
+    names += [one.name for one in found.jemallocs]
+    yield Finding("heap", ", ".join(names) or NO_HEAP)
+    for note in (*found.notes, *unwalked_heap_notes(target)):
+        yield Finding("note", note)
+    recordings = allocation_records(target).recordings
+    for recording in recordings:
+        yield Finding("records", f"who allocated what, written by {recording.name}")
+    if not recordings:
+        yield Finding(
+            "records", "the core has no records of who allocated what", "for callers in findleaks: dmods run -- PROG"
+        )

@@ -1,0 +1,1 @@
+"""ELF files of a process: how they are read, where they are, their symbols and source lines."""

@@ -1,0 +1,288 @@
+"""Finds the ELF files in a dead process: the bias and build-id of each, and the same file on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from dmods.errors import CorruptError, DmodsError, TruncatedError
+from dmods.modules.auxv import AT_ENTRY, AT_PHDR, AT_PHNUM
+from dmods.modules.elf import MAGIC, PF_W, PF_X, PT_LOAD, Elf, Read, build_id, page_down, page_up, parse, read_segments
+from dmods.modules.linkmap import Linked, bias_of, walk
+from dmods.modules.localfiles import LocalFile, LocalFiles, was_deleted
+from dmods.modules.mapped_file import FileMapping
+from dmods.target import AddressRange, Module, Target
+
+VDSO = "[vdso]"
+# More modules are not believed. Each takes some kilobytes, and programs have hundreds.
+MOST_MODULES = 1 << 13
+_MOST_HEADERS = 256  # program headers of a module: linkers write a dozen
+_MOST_OTHERS = 64  # mappings of other files inside the extent of a module: the dynamic linker leaves none there
+
+NOT_HERE = "not found on this machine"
+
+
+@dataclass(frozen=True)
+class FoundModule:
+    """A module and its file on this machine.
+
+    ``local`` is set where ``module.file`` is. ``same`` says that the file's bytes are those of the process. ``proof``
+    says how that is known: "build-id"; "header" (there is no build-id, and the first page is equal); or "" (the core
+    has nothing to compare with).
+    """
+
+    module: Module
+    local: Optional[LocalFile]
+    same: bool
+    proof: str
+    elf: Optional[Elf] = None
+
+
+def find_modules(
+    mappings: Sequence[AddressRange],
+    read: Read,
+    files: LocalFiles,
+    vdso: Optional[int],
+    override: Optional[tuple[int, LocalFile]],
+) -> list[FoundModule]:
+    """Return every ELF file that was loaded, by address. Files that were only mapped as data are left out.
+
+    ``read`` reads the dump only, not the files. ``override`` is the file that the user named, with an address inside
+    its module.
+    """
+    modules: list[FoundModule] = []
+    end = 0
+    for index, mapping in enumerate(mappings):
+        if len(modules) >= MOST_MODULES:
+            break
+        if mapping.start == vdso:
+            found = _vdso(mapping, read)
+        elif mapping.path is None or mapping.offset != 0 or mapping.start < end:
+            continue
+        else:
+            found = _module(mappings, index, read, files, override)
+        if found is not None:
+            modules.append(found)
+            end = found.module.end
+    return modules
+
+
+def _vdso(mapping: AddressRange, read: Read) -> Optional[FoundModule]:
+    elf = _in_memory(mapping.start, read)
+    if elf is None:
+        return None
+    bias = mapping.start - elf.extent()[0]
+    identity = build_id(elf, _shifted(read, bias), in_memory=True)
+    module = Module(VDSO, mapping.start, mapping.end, bias, None, identity, ranges=(mapping,))
+    return FoundModule(module, None, False, "")
+
+
+def _module(
+    mappings: Sequence[AddressRange],
+    index: int,
+    read: Read,
+    files: LocalFiles,
+    override: Optional[tuple[int, LocalFile]],
+) -> Optional[FoundModule]:
+    first = mappings[index]
+    path = first.path or ""
+    local = files.find(path)
+    seen = _in_memory(first.start, read)
+    elf = seen or (local.elf if local else None)
+    if elf is None:
+        if not any(m.path == path and "x" in m.flags for m in mappings[index : index + 16]):
+            return None
+        # The file is gone, and the core does not have its header. Only its address is known.
+        ranges = tuple(m for m in mappings[index : index + 16] if m.path == path)
+        module = Module(path, first.start, ranges[-1].end, first.start, problem=NOT_HERE, ranges=ranges)
+        return FoundModule(module, None, False, "")
+    bias = first.start - _first_page(elf)
+    ranges = tuple(_within(mappings, index, path, bias + elf.extent()[1]))
+    if not _loaded(elf, path, ranges):
+        return None
+    named = override is not None and any(override[0] in piece for piece in ranges)
+    if named and override is not None:
+        local = override[1]
+    identity = build_id(seen, _shifted(read, bias), in_memory=True) if seen else None
+    problem, proof = _compare(local, path, identity, read(first.start, 4096) if seen else b"")
+    same = local is not None and problem is None
+    module = Module(
+        path=path,
+        start=first.start,
+        end=ranges[-1].end,
+        bias=bias,
+        file=local.path if local and (same or named) else None,
+        build_id=identity or (local.build_id if local and same else None),
+        problem=problem,
+        ranges=ranges,
+    )
+    return FoundModule(module, local if module.file else None, same, proof, elf)
+
+
+def _compare(local: Optional[LocalFile], path: str, identity: Optional[str], head: bytes) -> tuple[Optional[str], str]:
+    """Return (why ``local`` is not the file that was mapped, or None; how it is known that it is)."""
+    problem, proof = None, ""
+    if local is None:
+        problem = NOT_HERE
+    elif local.elf is None:
+        problem = f"{local.path} is not an ELF file"
+    elif identity is not None:
+        proof = "build-id"
+        if identity != local.build_id:
+            here = f"has build-id {local.build_id}" if local.build_id else "has no build-id"
+            problem = f"{local.path} {here}, and the process had {identity}"
+    elif head:
+        proof = "header"
+        if head[: len(local.head)] != local.head[: len(head)]:
+            problem = f"{local.path} is not the file that was mapped (its first page differs)"
+    elif was_deleted(path):
+        problem = f"{local.path} was deleted or replaced while the process ran"
+    return problem, proof
+
+
+def _in_memory(address: int, read: Read) -> Optional[Elf]:
+    """Return the ELF header and program headers that were mapped at ``address``, or None where they are not in the
+    dump."""
+    if read(address, 4) != MAGIC:
+        return None
+    try:
+        elf = parse(_shifted(read, address), "", most=_MOST_HEADERS)
+    except (CorruptError, TruncatedError):
+        return None
+    return elf if 0 < elf.extent()[1] < 1 << 64 else None
+
+
+def _shifted(read: Read, base: int) -> Read:
+    return lambda offset, size: read(base + offset, size)
+
+
+def _first_page(elf: Elf) -> int:
+    """Return the address of the page at offset 0, as the file has it."""
+    for load in elf.loads():
+        if page_down(load.offset) == 0:
+            return page_down(load.vaddr)
+    return elf.extent()[0]
+
+
+def _within(mappings: Sequence[AddressRange], index: int, path: str, end: int) -> Iterator[AddressRange]:
+    """Yield the mappings of a module: those of its file, and anonymous ones in its extent.
+
+    Anonymous mappings are .bss, or text that was moved to huge pages. The last mapping is cut at the end of the module:
+    the heap can follow .bss in the same mapping.
+    """
+    others = 0
+    for place in range(index, len(mappings)):
+        mapping = mappings[place]
+        if mapping.start >= end or others > _MOST_OTHERS:
+            return
+        others += mapping.path not in (path, None)
+        if mapping.path == path or mapping.path is None:
+            if mapping.path is None and mapping.end > end:
+                mapping = AddressRange(
+                    mapping.start, end, mapping.flags, dumped=min(mapping.dumped, end - mapping.start)
+                )
+            yield mapping
+
+
+def _loaded(elf: Elf, path: str, ranges: Sequence[AddressRange]) -> bool:
+    """Return whether the file was loaded. A file may be mapped only to be read.
+
+    "x" alone does not decide: gdb's gcore writes text that it does not dump as "r--".
+    """
+    code = any(s.type == PT_LOAD and s.flags & PF_X and s.memsz for s in elf.segments)
+    return not code or any(piece.path == path and ("x" in piece.flags or "w" in piece.flags) for piece in ranges)
+
+
+def code_flags(found: Sequence[FoundModule]) -> dict[int, str]:
+    """Return the true flags of code that the dump does not mark as executable, by the start of the mapping.
+
+    gdb's gcore writes a mapping that it does not dump as "r--": BFD derives the flags of a section from its contents.
+    The program headers of the file have the true flags.
+    """
+    flags: dict[int, str] = {}
+    for each in found:
+        if each.elf is None or any("x" in piece.flags for piece in each.module.ranges):
+            continue
+        bias = each.module.bias
+        for load in each.elf.loads():
+            if load.flags & PF_X:
+                start, end = bias + page_down(load.vaddr), bias + load.vaddr + load.memsz
+                inside = (p for p in each.module.ranges if start <= p.start < end and "w" not in p.flags)
+                flags.update((piece.start, piece.flags[:2] + "x") for piece in inside)
+    return flags
+
+
+def with_flags(found: FoundModule, flags: Mapping[int, str]) -> FoundModule:
+    """Return the module with the corrected flags of its ranges."""
+    ranges = tuple(piece._replace(flags=flags.get(piece.start, piece.flags)) for piece in found.module.ranges)
+    return replace(found, module=replace(found.module, ranges=ranges))
+
+
+def program_link_map(
+    read: Read, auxv: Mapping[int, int], word: int, given: Optional[Elf]
+) -> tuple[Optional[int], list[Linked]]:
+    """Return (the program's bias or None, the objects that its dynamic linker had loaded).
+
+    The program headers are those that AT_PHDR points to. Where the dump lacks them, they are those of ``given``,
+    the file that the user named.
+    """
+    address = auxv.get(AT_PHDR, 0)
+    segments = read_segments(_shifted(read, address), 0, min(auxv.get(AT_PHNUM, 0), 1 << 12), word)
+    bias = bias_of(segments, address)
+    if bias is None and given is not None and AT_ENTRY in auxv:
+        segments, bias = given.segments, auxv[AT_ENTRY] - given.entry
+    return (None, []) if bias is None else (bias, walk(read, segments, bias, word))
+
+
+def is_program(local: LocalFile, auxv: Mapping[int, int]) -> bool:
+    """Return whether the auxiliary vector fits the file: the number of program headers, and their distance from the
+    entry point."""
+    elf = local.elf
+    if elf is None or AT_ENTRY not in auxv or AT_PHDR not in auxv or len(elf.segments) != auxv.get(AT_PHNUM):
+        return False
+    return bias_of(elf.segments, auxv[AT_PHDR]) == auxv[AT_ENTRY] - elf.entry
+
+
+def as_mapped_files(
+    linked: Sequence[Linked],
+    program: tuple[int, str, Optional[LocalFile]],
+    read: Read,
+    files: LocalFiles,
+) -> list[FileMapping]:
+    """Return the mapped files of a core without NT_FILE: the PT_LOADs of each linked object, plus its bias.
+
+    ``program`` is (bias, path, the file if the user named one). The headers are those of the file on this machine,
+    or those in the dump where the file is not here.
+    """
+    mapped: list[FileMapping] = []
+    for bias, name, _dynamic in [(program[0], program[1], 0), *(entry for entry in linked if entry.name)]:
+        local = program[2] if name == program[1] else None
+        local = local or files.find(name)
+        elf = (local.elf if local else None) or _in_memory(bias, read)
+        for load in elf.loads() if elf else ():
+            start = page_down(bias + load.vaddr)
+            end = page_up(bias + load.vaddr + load.filesz)
+            if 0 <= start < end < 1 << 64:
+                mapped.append(FileMapping(start, end, page_down(load.offset), name))
+    return sorted(set(mapped))
+
+
+def writable_segments(target: Target) -> Iterator[tuple[int, int]]:
+    """Yield the writable segments of every module as (start, end).
+
+    They contain PT_GNU_RELRO, which the dynamic linker makes read-only after relocation. A program may make other data
+    read-only, too.
+    """
+    for module in target.modules():
+
+        def at(offset: int, size: int, start: int = module.start) -> bytes:
+            return target.image().read(start + offset, size)
+
+        try:
+            header = parse(at, module.name)
+        except DmodsError:
+            continue
+        for segment in header.segments:
+            if segment.type == PT_LOAD and segment.flags & PF_W:
+                yield segment.vaddr + module.bias, segment.vaddr + module.bias + segment.memsz

@@ -1,0 +1,46 @@
+"""Write a report as text or as JSON."""
+
+from __future__ import annotations
+
+from typing import Optional, TextIO
+
+from dmods.output import json as json_form
+from dmods.output.layout import paragraph, terminal_width
+from dmods.output.streaming import Subject
+from dmods.output.text import emphasis, printable, table_text
+from dmods.report import Report
+
+
+def render(  # noqa: PLR0917 (every front end gives all six)
+    report: Report,
+    command: str,
+    target: Optional[Subject],
+    json: bool,
+    out: TextIO,
+    err: TextIO,
+    width: Optional[int] = None,
+) -> None:
+    """Write the results to `out`, and the notes of the target and of the report to `err` or into the JSON object.
+
+    The notes come last, because some are found while the rows are made. On a terminal, lines are as long as it is wide.
+    `width` is for a debugger that knows better; 0: lines of any length.
+    """
+
+    def all_notes() -> list[str]:
+        return list(dict.fromkeys([*(target.notes if target is not None else ()), *report.notes]))
+
+    if json:
+        json_form.write(report, command, target, all_notes, out)
+        return
+    across, beside = (terminal_width(stream) if width is None else width or None for stream in (out, err))
+    for number, table in enumerate(table for table in report.tables if table.only != "json"):
+        if number and not table.joined:
+            out.write("\n")
+        for text in table_text(table, emphasis(out), across):
+            out.write(text)
+    if report.verdict is not None and not report.verdict.possible:
+        # On stdout: without this line, an empty result reads as a clean one.
+        out.write(paragraph(f"no verdict: {printable(report.verdict.reason)}", across) + "\n")
+    out.flush()
+    for note in all_notes():
+        err.write(paragraph(f"note: {printable(note)}", beside, len("note: ")) + "\n")

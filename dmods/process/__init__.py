@@ -1,0 +1,1 @@
+"""The dead process: architecture, threads, stacks, signals, names for addresses, cause of death."""

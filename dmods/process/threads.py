@@ -1,0 +1,309 @@
+"""The stacks of threads, found through glibc's own records in memory. No debug information is needed.
+
+glibc puts the ``struct pthread`` of each thread at the top of the thread's stack. It holds the bounds of the stack.
+glibc keeps the stacks of exited threads for reuse (up to 40 MB by default, ``allocatestack.c``). Their content is dead.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice, takewhile
+from typing import Callable, NamedTuple, Optional
+
+from dmods._engine import find_dtv_pointers, find_self_pointers
+from dmods.base.ranges import Ranges
+from dmods.base.rows import at_or_before
+from dmods.errors import FaultError, UsageError, UserError
+from dmods.process.mappings import mapping_at
+from dmods.process.unwind import Frame, ManyThreads, unwind
+from dmods.target import AddressRange, Target, Thread
+
+_PAGE = 4096
+_STACK_MIN = 16384  # PTHREAD_STACK_MIN of x86; arm64's is larger
+_TOP = 1 << 64
+# At least sizeof(struct pthread), which is 2304 in glibc 2.31 to 2.41 on x86-64.
+STRUCT_PTHREAD_MAX = 0xC00
+
+
+class ThreadStack(NamedTuple):
+    """The stack of a thread, ``[start, end)``. The guard lies at its bottom; static TLS and ``struct pthread`` at its
+    top.
+
+    ``tid`` None: the thread has exited. Then only its ``struct pthread``, from ``tcb`` up, still means something.
+    ``sp`` None: the thread has exited, or the dump has no registers of it. ``sp`` may lie outside, on an alternate
+    signal stack (see ``live_stacks``). ``tcb`` None: glibc did not make the thread, or the TCB is not in the dump.
+    """
+
+    tid: Optional[int]
+    start: int
+    end: int
+    sp: Optional[int]
+    tcb: Optional[int]
+
+
+class LiveStack(NamedTuple):
+    """The live part, ``[start, end)``, of one stack of a thread. ``note`` says which stack it is.
+
+    ``start`` is the stack pointer. For a frame that a signal interrupted it is lower by the red zone, which the kernel
+    leaves alone.
+    """
+
+    start: int
+    end: int
+    note: str
+
+
+def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[ThreadStack]:
+    """Return every stack: those of live threads first, then those of exited threads by address.
+
+    ``skip`` are (start, end) ranges (heaps). Stacks of exited threads are not searched for in them. Every other
+    anonymous writable mapping is read once.
+    """
+    many = ManyThreads(target)
+    live = [stack for thread in target.threads() if (stack := _live(target, thread, many.unwind)) is not None]
+    tcbs = _tcbs(target, live, skip)
+    # Dumps of qemu-user hold no thread pointer. Then a stack belongs to the thread whose sp lies in it.
+    by_address = sorted((start, end, tcb) for tcb, (start, end) in tcbs.items())
+
+    def with_tcb(stack: ThreadStack) -> ThreadStack:
+        if stack.tcb is not None or stack.sp is None:
+            return stack
+        index = bisect_right(by_address, (stack.sp, _TOP, _TOP)) - 1
+        if index < 0 or stack.sp >= by_address[index][1]:
+            return stack
+        start, end, tcb = by_address[index]
+        return ThreadStack(stack.tid, start, end, stack.sp, tcb)
+
+    live = [with_tcb(stack) for stack in live]
+    return live + _without_registers(target, live, tcbs)
+
+
+def stack_of(target: Target, thread: Thread) -> Optional[ThreadStack]:
+    """Return the stack that the thread was started on, even if it runs on another one now. None: the dump has no
+    memory near the thread's stack pointer."""
+    return _live(target, thread, partial(unwind, target))
+
+
+class LiveStackFinder:
+    """Finds the live stacks of one thread after the other, within the budget of ManyThreads."""
+
+    def __init__(self, target: Target) -> None:
+        self._target, self._many = target, ManyThreads(target)
+
+    @property
+    def out_of_budget(self) -> bool:
+        """Return whether the budget of frames is spent: nothing is known of the threads that follow."""
+        return self._many.out_of_budget
+
+    def live_stacks(self, thread: Thread) -> list[LiveStack]:
+        """Return the stacks that the thread was using. See `live_stacks`."""
+        return _live_stacks(self._target, thread, self._many.unwind(thread))
+
+
+def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:
+    """Return the stacks that the thread was using: the one it ran on, and those it left for a signal handler."""
+    return LiveStackFinder(target).live_stacks(thread)
+
+
+def _live_stacks(target: Target, thread: Thread, frames: list[Frame]) -> list[LiveStack]:
+    if not frames:
+        return []
+    own = _live(target, thread, lambda _thread: frames)
+    stacks: list[LiveStack] = []
+    for index, frame in enumerate(frames):
+        interrupted = index > 0 and frames[index - 1].trampoline
+        if index and not interrupted:
+            continue
+        if any(stack.start <= frame.sp < stack.end for stack in stacks):
+            continue  # the signal was handled on the stack that it interrupted
+        start = frame.sp - (target.arch.red_zone if interrupted else 0)
+        alternate = _alternate_stack(target, frames[index:], frame.sp)
+        if alternate is not None:
+            stacks.append(LiveStack(max(start, alternate[0]), alternate[1], "alternate signal stack"))
+            continue
+        on_own = own is not None and own.start <= frame.sp < own.end
+        holder = own if on_own else mapping_at(target, frame.sp)
+        if holder is not None:
+            stacks.append(LiveStack(start, holder.end, "interrupted by a signal" if interrupted else "running"))
+    if own is not None and own.tcb is not None and not any(own.start <= stack.start < own.end for stack in stacks):
+        # The thread runs on a stack that the program made, or unwinding stopped in a signal handler. Where the thread
+        # left its first stack is not known, so all of that stack counts as live.
+        stacks.append(LiveStack(own.start, own.end, "all of it: where the thread left it is not known"))
+    return stacks
+
+
+def find_thread(target: Target, text: Optional[str]) -> Thread:
+    """Return the thread that a user means, by tid, by ``pthread_t`` or by name. None: the thread that died.
+
+    Raises UsageError.
+    """
+    threads = target.threads()
+    if not threads:
+        raise UserError("the dump has no threads", "its NT_PRSTATUS notes are missing: take another dump")
+    if text is None:
+        return threads[0]
+    number = int(text, 0) if re.fullmatch(r"0[xX][0-9a-fA-F]+|[1-9][0-9]*", text) else None
+    pointer = target.arch.thread_pointer
+    matches = [t for t in threads if number is not None and number in (t.tid, t.registers.get(pointer))]
+    matches = matches or [t for t in threads if t.name == text]
+    if len(matches) == 1:
+        return matches[0]
+    choices = matches or threads
+    tids = ", ".join(str(thread.tid) for thread in choices[:8]) + (", ..." if len(choices) > 8 else "")
+    what = f"{len(matches)} threads have the name {text!r}" if matches else f"there is no thread {text!r}"
+    raise UsageError(what, f"give a tid: {tids}")
+
+
+def _alternate_stack(target: Target, frames: Iterable[Frame], sp: int) -> Optional[tuple[int, int]]:
+    """Return the alternate signal stack that holds ``sp``, or None.
+
+    The kernel writes the bounds of the alternate stack into each signal frame (uc_stack).
+    """
+    word = target.arch.word
+    for frame in frames:
+        if frame.ucontext is None:
+            continue
+        try:  # uc_flags, uc_link, then stack_t: ss_sp, ss_flags (an int), ss_size
+            data = target.read(frame.ucontext + 2 * word, 3 * word)
+        except FaultError:
+            continue
+        start, _flags, size = struct.unpack("<QQQ" if word == 8 else "<III", data)
+        if start <= sp < start + size:
+            return start, start + size
+    return None
+
+
+def _mapping_above(target: Target, address: int) -> Optional[AddressRange]:
+    """Return the first writable mapping above, at most a megabyte away: a stack that overflowed has left it."""
+    mappings = target.mappings()
+    above = islice(mappings, at_or_before(mappings, address) + 1, None)
+    near = takewhile(lambda mapping: mapping.start - address <= 1 << 20, above)
+    return next((mapping for mapping in near if "w" in mapping.flags), None)
+
+
+def _live(target: Target, thread: Thread, frames_of: Callable[[Thread], list[Frame]]) -> Optional[ThreadStack]:
+    """Return the stack that the thread was started on. `frames_of` is only called where glibc does not know it."""
+    sp = thread.registers.get(target.arch.sp)
+    if sp is None:
+        return None
+    tcb = thread.registers.get(target.arch.thread_pointer) if target.arch.thread_pointer else None
+    if tcb is not None and not _is_tcb(target, tcb):
+        tcb = None
+    if tcb is not None:
+        bounds = _stack_block(target, tcb)
+        if bounds is not None:
+            return ThreadStack(thread.tid, *bounds, sp, tcb)
+    # The main thread: the kernel made its stack, and glibc does not know where it begins. Its outermost frame lies
+    # there, even while the thread runs on an alternate signal stack. (In a damaged dump that frame may lie in no
+    # mapping.)
+    pointers = (*(frame.sp for frame in reversed(frames_of(thread))), sp)
+    mapping = next(filter(None, (mapping_at(target, pointer) for pointer in pointers)), None)
+    mapping = mapping or _mapping_above(target, sp)
+    return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb) if mapping else None
+
+
+def _is_tcb(target: Target, tcb: int) -> bool:
+    """Return whether a TCB can be at the address.
+
+    On x86, ``tcbhead_t.tcb`` and ``.self`` point to the TCB itself. AArch64 has no such word: any readable address may
+    be a TCB.
+    """
+    word = target.arch.word
+    try:
+        data = target.read(tcb, 3 * word)
+    except FaultError:
+        return False
+    if not target.arch.tcb_is_pthread:
+        return True
+    first, _dtv, itself = struct.unpack("<QQQ" if word == 8 else "<III", data)
+    return bool(first == tcb == itself)
+
+
+def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optional[tuple[int, int]]:
+    """Return the bounds of the stack, from ``stackblock`` and ``stackblock_size`` of ``struct pthread``.
+
+    In every glibc so far these two words and ``guardsize`` are neighbours (nptl/descr.h). Their offset differs, so the
+    words are found by their values. On x86 the TCB is the beginning of struct pthread. On AArch64 (TLS variant I)
+    struct pthread ends where the TCB begins. ``mapped_only`` leaves out stacks that a program allocated itself
+    (pthread_attr_setstack): they may lie anywhere.
+    """
+    word = target.arch.word
+    start = tcb if target.arch.tcb_is_pthread else tcb - STRUCT_PTHREAD_MAX
+    data = target.image().read(start, STRUCT_PTHREAD_MAX)
+    words = struct.unpack(f"<{len(data) // word}{'Q' if word == 8 else 'I'}", data[: len(data) // word * word])
+    mapping = mapping_at(target, tcb)
+    # Above the guard, the stack is in one mapping. The mapping may be longer than the stack. This condition rejects
+    # other words that look like these three.
+    triples = [
+        (block, block + size)
+        for block, size, guard in zip(words, words[1:], words[2:])
+        if size >= _STACK_MIN and 0 < block <= tcb < block + size and guard < size and guard % _PAGE == 0
+        if mapping is not None and mapping.start <= block + guard and block + size <= mapping.end
+    ]
+    aligned = [(a, b) for a, b in triples if a % _PAGE == 0 and b % _PAGE == 0]
+    if aligned:
+        return aligned[0]
+    # A stack that the program allocated lies within one mapping. Its guard size means nothing.
+    inside = [(a, b) for a, b in triples if mapping is not None and mapping.start <= a]
+    return inside[0] if inside and not mapped_only else None
+
+
+def _tcbs(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Return the thread control blocks that no register points to, with the bounds of their stacks.
+
+    A TCB of x86 points to itself. A TCB of AArch64 points to a dtv.
+    """
+    live_tcbs = {stack.tcb for stack in live}
+    ranges = Ranges(skip).without((m.start, m.end) for m in target.mappings() if _may_hold_stacks(m))
+    if target.arch.tcb_is_pthread:
+        candidates = find_self_pointers(target.image(), ranges, target.arch.word)
+    else:
+        candidates = find_dtv_pointers(target.image(), ranges)
+    bounds = {tcb: _stack_block(target, tcb, mapped_only=True) for tcb in candidates if tcb not in live_tcbs}
+    return {tcb: block for tcb, block in bounds.items() if block is not None}
+
+
+def _without_registers(
+    target: Target, live: Sequence[ThreadStack], tcbs: Mapping[int, tuple[int, int]]
+) -> list[ThreadStack]:
+    """Return the stacks of threads that have exited, and of threads whose registers the dump lacks."""
+    tid_offset = _tid_offset(target, live)
+    if tid_offset is None and sum(stack.tcb is None for stack in live) > 1:
+        return []  # one of them may belong to a thread that runs on an alternate signal stack now
+    stacks = []
+    taken = Ranges((stack.start, stack.end) for stack in live)
+    for tcb, bounds in tcbs.items():
+        if taken.within(*bounds):
+            continue
+        # The kernel clears the tid when a thread exits (CLONE_CHILD_CLEARTID). If it is not 0, the thread is alive and
+        # the dump has no registers of it.
+        tid = 0 if tid_offset is None else _int32(target, tcb + tid_offset)
+        stacks.append(ThreadStack(tid if tid > 0 else None, *bounds, None, tcb))
+    return sorted(stacks, key=lambda stack: stack.start)
+
+
+def _may_hold_stacks(mapping: AddressRange) -> bool:
+    return mapping.path is None and "w" in mapping.flags
+
+
+def _tid_offset(target: Target, live: Sequence[ThreadStack]) -> Optional[int]:
+    """Return the offset of the tid in ``struct pthread``, from the TCB: where every live thread has its own tid."""
+    first = 0 if target.arch.tcb_is_pthread else -STRUCT_PTHREAD_MAX
+    common: Optional[set[int]] = None
+    for stack in live[:64]:
+        if stack.tcb is None or stack.tid is None:
+            continue
+        data = target.image().read(stack.tcb + first, STRUCT_PTHREAD_MAX)
+        values = struct.unpack(f"<{len(data) // 4}i", data[: len(data) // 4 * 4])
+        here = {first + 4 * index for index, value in enumerate(values) if value == stack.tid}
+        common = here if common is None else common & here
+    return min(common) if common else None
+
+
+def _int32(target: Target, address: int) -> int:
+    data = target.image().read(address, 4)
+    return int.from_bytes(data, "little", signed=True) if len(data) == 4 else 0

@@ -1,0 +1,193 @@
+"""The frames of a thread, from its registers and memory alone.
+
+The engine unwinds. This file says what its answers mean, and finds the frame that trapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+from dmods._engine import Unwinder
+from dmods.base.cached import cached
+from dmods.errors import FaultError
+from dmods.process import signals
+from dmods.process.addresses import describe_code
+from dmods.target import Signal, Target, Thread
+
+FRAME_LIMIT = 256
+# The budget for all threads together: 30,000 threads of 60 frames each. In a crafted core all threads may share one
+# deep stack.
+MAX_TOTAL_FRAMES = 2_000_000
+
+# What to say of a frame that is only likely (see engine/core/src/unwind).
+_GUESSES = {
+    "frame pointer": "guess: by the frame pointer, no unwind tables here",
+    "bad jump": "guess: the return address of a jump to where no code is",
+    "leaf": "guess: no unwind tables here, but the call at the top of the stack leads to this code",
+    "scan": "guess: a signal frame found by looking for one, after unwinding stopped",
+}
+
+ENDS = {
+    "outermost": "the outermost frame",
+    "zero": "the return address is 0",
+    "no tables": "no unwind tables for this pc, and no frame pointer chain",
+    "not code": "this pc is in no executable mapping",
+    "unreadable": "the dump lacks memory that the unwind tables refer to",
+    "not increasing": "the caller's frame would be below this one",
+    "limit": "the frame limit was reached",
+}
+
+# The ends at which no frame is missing.
+COMPLETE_ENDS = frozenset({"outermost", "zero"})
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A function that was running.
+
+    Where ``exact``, ``pc`` is the next instruction: in the innermost frame, and in a frame that a signal interrupted.
+    Otherwise it is a return address, and the call is the instruction before it. ``sp`` is the stack pointer at ``pc``.
+    In a caller's frame it is the canonical frame address (CFA) of the callee. ``registers`` are those that are known.
+
+    ``found_by`` says where the registers come from. Certain: "thread" (the thread's own), "cfi" (unwind tables),
+    "signal" (the kernel saved them). A guess: "frame pointer"; "leaf" (the caller of code without unwind tables that
+    was just called); "bad jump" (the caller of a jump to where no code is); "scan" (a signal frame that unwinding did
+    not reach).
+    """
+
+    pc: int
+    sp: int
+    found_by: str
+    exact: bool
+    registers: Mapping[str, int]
+    trampoline: bool = False  # the code that a signal handler returns to: the next frame is what the signal interrupted
+    ucontext: Optional[int] = None  # of a trampoline: where the kernel saved the registers
+    siginfo: Optional[int] = None  # ... and the siginfo_t
+
+    @property
+    def code_address(self) -> int:
+        """Return an address inside the instruction, for looking up the symbol and the source line.
+
+        The return address of a call that does not return may belong to the next function. A trampoline was never
+        called: its own address is looked up.
+        """
+        return self.pc if self.exact or self.trampoline else self.pc - 1
+
+    @property
+    def guess(self) -> Optional[str]:
+        """Return why this frame is only likely; None if it is certain."""
+        return _GUESSES.get(self.found_by)
+
+    @property
+    def interrupted(self) -> bool:
+        """Return whether a signal stopped the thread at exactly ``pc``."""
+        return self.found_by == "signal"
+
+
+class Stack(NamedTuple):
+    """The frames, innermost first, and why there are no more: ``end`` is a key of ENDS."""
+
+    frames: list[Frame]
+    end: str
+
+    @property
+    def truncated(self) -> bool:
+        """Return whether the frame limit cut the stack."""
+        return self.end == "limit"
+
+
+def walk(target: Target, thread: Thread, limit: int = FRAME_LIMIT) -> Stack:
+    """Return the thread's stack, at most `limit` frames. It ends where memory is not in the dump."""
+    frames, end = _unwinder(target).unwind(dict(thread.registers), limit)
+    return Stack(
+        [
+            Frame(pc, sp, found_by, exact, registers, trampoline, ucontext, siginfo)
+            for pc, sp, found_by, exact, trampoline, ucontext, siginfo, registers in frames
+        ],
+        end,
+    )
+
+
+def unwind(target: Target, thread: Thread, limit: int = FRAME_LIMIT) -> list[Frame]:
+    """Return the thread's frames, innermost first."""
+    return walk(target, thread, limit).frames
+
+
+class ManyThreads:
+    """Unwinds one thread after the other, within a budget of MAX_TOTAL_FRAMES frames.
+
+    Once the budget is spent, only the innermost frame of each thread is found. ``missed`` counts those threads.
+    """
+
+    def __init__(self, target: Target, limit: int = FRAME_LIMIT) -> None:
+        self.missed = 0
+        self._target, self._limit, self._frames_left = target, limit, MAX_TOTAL_FRAMES
+
+    @property
+    def out_of_budget(self) -> bool:
+        """Return whether the budget is spent."""
+        return self._frames_left <= 0
+
+    def walk(self, thread: Thread) -> Stack:
+        """Return the thread's stack."""
+        self.missed += self.out_of_budget
+        stack = walk(self._target, thread, min(self._limit, 1) if self.out_of_budget else self._limit)
+        self._frames_left -= len(stack.frames) + 1
+        return stack
+
+    def unwind(self, thread: Thread) -> list[Frame]:
+        """Return the thread's frames, innermost first."""
+        return self.walk(thread).frames
+
+
+@cached
+def _unwinder(target: Target) -> Unwinder:
+    modules = [(m.start, m.end, m.bias % (1 << 64), m.file) for m in target.modules()]
+    code = [(m.start, m.end) for m in target.mappings() if "x" in m.flags]
+    return Unwinder(target.image(), target.arch.name, modules, code)
+
+
+def describe(target: Target, frame: Frame) -> str:
+    """Return ``symbol+offset`` of the frame's pc. The module stands before a backquote, unless it is the program."""
+    return describe_code(target, frame.pc, frame.code_address)
+
+
+def signal_of(target: Target, frame: Frame) -> Optional[Signal]:
+    """Return the signal whose handler returns to this frame. None unless it is a trampoline with a siginfo_t that is in
+    the dump."""
+    if frame.siginfo is None:
+        return None
+    try:
+        return signals.parse(target.read(frame.siginfo, signals.SIGINFO_SIZE), target.arch.word)
+    except FaultError:
+        return None
+
+
+class Trap(NamedTuple):
+    """A frame that a signal interrupted, and the signal if the dump holds it."""
+
+    frame: Frame
+    signal: Optional[Signal]
+
+
+def traps(target: Target, frames: Iterable[Frame]) -> list[Trap]:
+    """Return every frame that a signal interrupted, innermost first."""
+    trapped = []
+    callee: Optional[Frame] = None
+    for frame in frames:
+        if callee is not None and callee.trampoline and frame.interrupted:
+            trapped.append(Trap(frame, signal_of(target, callee)))
+        callee = frame
+    return trapped
+
+
+def original_trap(target: Target, frames: Iterable[Frame]) -> Optional[Trap]:
+    """Return the oldest fault on the stack: later ones happened while it was handled.
+
+    Without a fault (signals were only sent), return the innermost interrupted frame. None: there is no signal frame.
+    """
+    trapped = traps(target, frames)
+    faults = [trap for trap in trapped if trap.signal is not None and signals.is_fault(trap.signal)]
+    return faults[-1] if faults else (trapped[0] if trapped else None)

@@ -1,0 +1,337 @@
+"""Allocation records: who allocated a block, when and from where.
+
+A recorder inside the process wrote them: dmods' own auditor, or an allocator that profiles itself. Commands see the
+same model of both. `sources` finds the recorders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
+
+from dmods import _engine
+
+if TYPE_CHECKING:
+    from dmods._engine import LogRow, RecordRow
+
+_BATCH = 65536
+_EVERYTHING = 1 << 62
+_MOST_HISTORY = 4096  # transactions of one block that are listed
+
+
+class RecordedThread(NamedTuple):
+    """A thread as the recorder knew it. The thread may have exited long ago."""
+
+    tid: Optional[int]
+    name: Optional[str] = None
+    pthread: Optional[int] = None  # pthread_self()
+
+
+NOBODY = RecordedThread(None)
+
+
+class Guards(NamedTuple):
+    """The patterns that a recorder writes around blocks and into freed blocks, to make misuse visible."""
+
+    redzone: int  # bytes behind the requested end of a live block
+    redzone_byte: int
+    freed_word: int  # fills freed blocks: 32 bits, little-endian
+    was_filled: Callable[[int], bool]  # whether a free filled the block at an address, and nobody has used it since
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The data that one recorder left in the process. `load` reads it when it is first asked for.
+
+    A row's thread is an index into `threads`; the first entry stands for an unknown thread. `own` is the recorder's
+    memory: it is no leak and holds no block. `scratch` are the recorder's words in memory of others (thread-local
+    variables); they hold no block either. `mean` is the average number of bytes between two samples, 0 where every
+    block was recorded. `epoch` converts a record's time (CLOCK_MONOTONIC, ns) to CLOCK_REALTIME; it is None where that
+    is not known. `log` says whether the recorder keeps transactions. `structures` are addresses of the recorder's own
+    blocks in the allocator; the blocks that they lead to are its own as well. `guards` is None where the recorder
+    writes none.
+    """
+
+    name: str
+    load: Callable[[], _engine.Records]
+    threads: Sequence[RecordedThread]
+    own: Sequence[tuple[int, int]] = ()
+    scratch: Sequence[tuple[int, int]] = ()
+    mean: int = 0
+    epoch: Optional[int] = None
+    log: bool = False
+    structures: Sequence[int] = ()
+    guards: Optional[Guards] = None
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def rows(self) -> _engine.Records:
+        """Return the engine's records, loaded once."""
+        return self.load()
+
+    def thread(self, number: int) -> RecordedThread:
+        """Return the recorded thread of that number."""
+        return self.threads[number] if number < len(self.threads) else NOBODY
+
+    def threads_called(self, text: str, number: Optional[int]) -> list[int]:
+        """Return the indices of the threads with this tid, `pthread_t` or name."""
+        return [
+            index
+            for index, thread in enumerate(self.threads)
+            if index and ((number is not None and number in (thread.tid, thread.pthread)) or thread.name == text)
+        ]
+
+
+class Stack(NamedTuple):
+    """Frames, innermost first, as (address, whether it is exact). An inexact address is a return address."""
+
+    frames: Sequence[tuple[int, bool]]
+    truncated: bool  # the frame limit cut it
+
+
+@dataclass(frozen=True)
+class Record:
+    """A live block. `bufctl` is the address of the record itself, `time` is in ns of CLOCK_MONOTONIC."""
+
+    recording: Recording
+    bufctl: int
+    address: int
+    requested: int
+    time: int
+    thread: RecordedThread
+    stack_key: int
+
+    @property
+    def stack(self) -> Stack:
+        """Return the stack of the allocation."""
+        return Stack(*self.recording.rows.stack(self.stack_key))
+
+    @property
+    def lastlog(self) -> Optional[Transaction]:
+        """Return the newest transaction of the block, or None where the log no longer has it."""
+        return next(self.history(), None)
+
+    def history(self) -> Iterator[Transaction]:
+        """Return the transactions at the block's address, newest first."""
+        return _history(self.recording, self.address, None)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """An allocation or a free. `at` is the address of the log entry.
+
+    Of a freed block, `contents` is (address, bytes) of a copy of its beginning. The `alloc_` fields say who had
+    allocated it, where that is known.
+    """
+
+    recording: Recording
+    at: int
+    sequence: int
+    freed: bool
+    address: int
+    requested: int
+    time: int
+    thread: RecordedThread
+    stack_key: int
+    contents: Optional[tuple[int, int]]
+    alloc_time: int
+    alloc_thread: RecordedThread
+    alloc_stack_key: int
+
+    @property
+    def stack(self) -> Stack:
+        """Return the stack of the event."""
+        return Stack(*self.recording.rows.stack(self.stack_key))
+
+    @property
+    def alloc_stack(self) -> Stack:
+        """Return the stack that had allocated the block."""
+        return Stack(*self.recording.rows.stack(self.alloc_stack_key))
+
+    @property
+    def event(self) -> str:
+        """Return "freed" or "allocated"."""
+        return "freed" if self.freed else "allocated"
+
+    @property
+    def lastlog(self) -> Optional[Transaction]:
+        """Return the transaction before this one at the same address, or None."""
+        return next(self.history(), None)
+
+    def history(self) -> Iterator[Transaction]:
+        """Return the earlier transactions at the block's address, newest first."""
+        return _history(self.recording, self.address, self.sequence)
+
+
+Entry = Union[Record, Transaction]
+
+
+@dataclass(frozen=True)
+class StackUsage:
+    """The live blocks of one stack. Where only samples were taken, `likely_...` is what they stand for."""
+
+    recording: Recording
+    stack_key: int
+    count: int
+    bytes: int  # asked for
+    likely_count: float
+    likely_bytes: float
+    least: int
+    most: int
+    oldest: Record
+    part: int = 0  # the thread's index, or the size, where stacks are split by that
+
+    @property
+    def stack(self) -> Stack:
+        """Return the stack that allocated the blocks."""
+        return Stack(*self.recording.rows.stack(self.stack_key))
+
+
+EventRow = tuple[int, int, int, int, int, int]
+
+
+@dataclass
+class RecentEvents:
+    """Totals of everything, and the newest events of each recording that has some, newest first.
+
+    An event is (address of the record or transaction, block, requested bytes, time, stack key, thread index).
+    """
+
+    count: int = 0
+    bytes: int = 0
+    events: list[tuple[Recording, Sequence[EventRow]]] = field(default_factory=list)
+
+
+class Records:
+    """All recordings of a process. Most processes have none."""
+
+    def __init__(self, recordings: Iterable[Recording]) -> None:
+        self.recordings = list(recordings)
+
+    def __bool__(self) -> bool:
+        return bool(self.recordings)
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what is missing or wrong in the parts that have been read so far."""
+        return [note for recording in self.recordings for note in recording.notes]
+
+    @property
+    def own(self) -> list[tuple[int, int]]:
+        """Return the memory of the recorders."""
+        return [extent for recording in self.recordings for extent in recording.own]
+
+    @property
+    def scratch(self) -> list[tuple[int, int]]:
+        """Return the words of the recorders in memory of others."""
+        return [extent for recording in self.recordings for extent in recording.scratch]
+
+    @property
+    def sampled(self) -> bool:
+        """Return whether a recording holds only a sample of the allocations."""
+        return any(recording.mean for recording in self.recordings)
+
+    def of_block(self, address: int) -> Optional[Record]:
+        """Return the record of the block that begins at the address, or None."""
+        for recording in self.recordings:
+            row = recording.rows.of_block(address)
+            if row is not None:
+                return record(recording, row)
+        return None
+
+    def at(self, address: int) -> Optional[Entry]:
+        """Return the record or log entry that lies exactly at the address, or None."""
+        for recording in self.recordings:
+            row = recording.rows.at(address)
+            if row is not None:
+                return record(recording, row)
+            logged = recording.rows.logged_at(address)
+            if logged is not None:
+                return transaction(recording, logged)
+        return None
+
+    def last_of(self, address: int) -> Optional[Transaction]:
+        """Return the newest transaction of a block that began there, else of one that held the address."""
+        for recording in self.recordings:
+            row = next(iter(recording.rows.logged_of(address, 1)), None) or recording.rows.logged_holding(address)
+            if row is not None:
+                return transaction(recording, row)
+        return None
+
+    def last_freed(self, address: int) -> Optional[Transaction]:
+        """Return the newest free of a block that held the address, or None."""
+        for recording in self.recordings:
+            row = recording.rows.freed_holding(address)
+            if row is not None:
+                return transaction(recording, row)
+        return None
+
+    def all(self) -> Iterator[Record]:
+        """Yield every record, by address."""
+        for recording in self.recordings:
+            at = 0
+            while rows := recording.rows.records(at, _BATCH):
+                yield from (record(recording, row) for row in rows)
+                at = rows[-1][0] + 1
+
+    def log(self, freed: Optional[bool] = None) -> Iterator[Transaction]:
+        """Yield the transactions, newest first. `freed` chooses frees or allocations alone."""
+        for recording in self.recordings:
+            before = 1 << 64
+            while rows := recording.rows.log(before, _BATCH, freed):
+                yield from (transaction(recording, row) for row in rows)
+                before = rows[-1][1]
+
+    def newest(self, freed: bool, threads: str, number: Optional[int], most: Optional[int] = None) -> RecentEvents:
+        """Return what the threads of that name allocated and is still live, or what they freed."""
+        found = RecentEvents()
+        for recording in self.recordings:
+            numbers = recording.threads_called(threads, number)
+            count, size, rows = recording.rows.newest(freed, numbers, _EVERYTHING if most is None else max(0, most))
+            found.count += count
+            found.bytes += size
+            found.events.append((recording, rows))
+        return found
+
+    def users(self, split: str = "") -> list[StackUsage]:
+        """Return who holds memory, by stack, the biggest first. `split` by "thread" or "size" splits each stack."""
+        found = [
+            StackUsage(recording, key, count, size, likely_count, likely, least, most, record(recording, oldest), part)
+            for recording in self.recordings
+            for key, part, count, size, likely_count, likely, least, most, oldest in recording.rows.users(split)
+        ]
+        return sorted(found, key=lambda user: -user.likely_bytes)
+
+
+def record(recording: Recording, row: RecordRow) -> Record:
+    """Return the record that a row of the engine stands for."""
+    address, at, size, time, stack, thread = row
+    return Record(recording, at, address, size, time, recording.thread(thread), stack)
+
+
+def transaction(recording: Recording, row: LogRow) -> Transaction:
+    """Return the transaction that a row of the engine stands for."""
+    at, sequence, freed, address, size, time, stack, thread, alloc, (copy, kept) = row
+    alloc_time, alloc_stack, alloc_thread = alloc
+    return Transaction(
+        recording,
+        at,
+        sequence,
+        freed,
+        address,
+        size,
+        time,
+        recording.thread(thread),
+        stack,
+        (copy, kept) if copy else None,
+        alloc_time,
+        recording.thread(alloc_thread),
+        alloc_stack,
+    )
+
+
+def _history(recording: Recording, address: int, before: Optional[int]) -> Iterator[Transaction]:
+    rows = recording.rows.logged_of(address, _MOST_HISTORY)
+    return (transaction(recording, row) for row in rows if before is None or row[1] < before)

@@ -1,0 +1,151 @@
+"""The walkers that ``walk`` has for kernels. A new walker is one entry in WALKERS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import TYPE_CHECKING, Callable, Optional
+
+from dmods._engine import PAGE_KINDS, hex_lines
+from dmods.errors import UsageError
+from dmods.report import Column, Value
+from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.pages.frame_ranges import Range
+from drgnext.kernel.pages.kinds import KINDS
+from drgnext.kernel.pages.lists import zones
+from drgnext.kernel.pages.memmap import PageArray, page_array
+
+if TYPE_CHECKING:
+    from drgn import Object
+
+
+Rows = Iterable[Sequence[Value]]
+
+
+@dataclass(frozen=True)
+class Walker:
+    """A walker: what it walks, its columns, and the functions that give its rows.
+
+    ``columns`` begin with the address. ``rows(kernel, narrowed)`` returns rows in the same order. ``narrows`` says what
+    the optional word does; it is "" if the walker takes no word. ``lines`` returns the addresses as text, for a walker
+    that can make text faster than row by row.
+    """
+
+    summary: str
+    columns: Sequence[Column]
+    rows: Callable[[Kernel, Optional[str]], Rows]
+    narrows: str = ""
+    lines: Optional[Callable[[Kernel, Optional[str]], Iterable[str]]] = None
+
+
+_PAGE = (Column("address", "address"), Column("pfn", "count"), Column("kind"))
+_TASK = (Column("address", "address"), Column("pid", "count"), Column("tgid", "count"), Column("name"))
+_NAMED = (Column("address", "address"), Column("name"))
+_VMAP = (Column("address", "address"), Column("start", "address"), Column("end", "address"))
+
+# The number of pages walked at a time: half a gigabyte of memory with 4 KB pages, and 2.5 MB of text. No free block
+# crosses such a boundary.
+_AT_ONCE = 1 << 17
+
+
+def _pieces(ranges: Iterable[Range]) -> Iterator[Range]:
+    """Yield the ranges in pieces of at most _AT_ONCE pages."""
+    for start, end in ranges:
+        at = start
+        while at < end:
+            until = min(end, (at // _AT_ONCE + 1) * _AT_ONCE)
+            yield at, until
+            at = until
+
+
+def _kind_number(kind: str) -> int:
+    """Return the index of the kind in PAGE_KINDS. Raises UsageError for an unknown kind."""
+    if kind not in KINDS:
+        raise UsageError(f"no kind of page is called {kind!r}", f"walk allpages [KIND]; kinds: {' '.join(KINDS)}")
+    return PAGE_KINDS.index(kind)
+
+
+def _page_rows(kernel: Kernel, kind: Optional[str]) -> Rows:
+    """Return a row for each page, or for each page of a kind."""
+    wanted = None if kind is None else _kind_number(kind)
+    return _classified(page_array(kernel), wanted)
+
+
+def _classified(array: PageArray, wanted: Optional[int]) -> Iterator[Sequence[Value]]:
+    """Yield (address of struct page, page frame, kind) for the wanted pages."""
+    base, size = array.layout["base"], array.layout["size"]
+    for start, end in _pieces(array.ranges):
+        numbers = array.classify([(start, end)]).numbers
+        if wanted is None:
+            chosen: Iterable[int] = range(start, end)
+            kinds = (PAGE_KINDS[number] for number in numbers)
+        else:
+            chosen = compress(range(start, end), map(wanted.__eq__, numbers))
+            kinds = (PAGE_KINDS[wanted] for _ in iter(int, 1))
+        for pfn, name in zip(chosen, kinds):
+            yield base + pfn * size, pfn, name
+
+
+def _page_lines(kernel: Kernel, kind: Optional[str]) -> Iterable[str]:
+    """Return the addresses of the wanted pages' struct pages as text."""
+    wanted = None if kind is None else _kind_number(kind)
+    return _lines(page_array(kernel), wanted)
+
+
+def _lines(array: PageArray, wanted: Optional[int]) -> Iterator[str]:
+    """Yield the addresses of the wanted pages' struct pages, many lines at a time."""
+    base, size = array.layout["base"], array.layout["size"]
+    for start, end in _pieces(array.ranges):
+        numbers = None if wanted is None else array.classify([(start, end)]).numbers
+        yield hex_lines(base + start * size, size, end - start, numbers, wanted or 0)
+
+
+def _tasks(kernel: Kernel, _narrowed: Optional[str]) -> Iterator[Sequence[Value]]:
+    """Yield the row of each thread."""
+    from drgn.helpers.linux.pid import for_each_task
+
+    for task in for_each_task(kernel.prog):
+        yield task.value_(), task.pid.value_(), task.tgid.value_(), _text(task.comm)
+
+
+def _caches(kernel: Kernel, _narrowed: Optional[str]) -> Iterator[Sequence[Value]]:
+    """Yield the row of each slab cache."""
+    from drgn.helpers.linux.slab import for_each_slab_cache
+
+    for cache in for_each_slab_cache(kernel.prog):
+        yield cache.value_(), _text(cache.name)
+
+
+def _zones(kernel: Kernel, _narrowed: Optional[str]) -> Iterator[Sequence[Value]]:
+    """Yield the row of each zone that has pages."""
+    for zone in zones(kernel.prog):
+        yield zone.address_, _text(zone.name)
+
+
+def _vmap(kernel: Kernel, _narrowed: Optional[str]) -> Iterator[Sequence[Value]]:
+    """Yield the row of each vmap area."""
+    from drgn.helpers.linux.mm import for_each_vmap_area
+
+    for area in for_each_vmap_area(kernel.prog):
+        yield area.value_(), area.va_start.value_(), area.va_end.value_()
+
+
+def _text(string: Object) -> str:
+    """Return a string of the kernel as text."""
+    return bytes(string.string_()).decode(errors="backslashreplace")
+
+
+WALKERS: Mapping[str, Walker] = {
+    "allpages": Walker(
+        "every page: its struct page",
+        _PAGE,
+        _page_rows,
+        "only pages of that kind, by the names of `memstat -v --json`: anon, slab, free, ...",
+        _page_lines,
+    ),
+    "task": Walker("every thread: its task_struct", _TASK, _tasks),
+    "kmem_cache": Walker("slab caches", _NAMED, _caches),
+    "zone": Walker("memory zones that have pages", _NAMED, _zones),
+    "vmap": Walker("areas of vmalloc and vmap: their vmap_area", _VMAP, _vmap),
+}

@@ -1,0 +1,1 @@
+"""Why a kernel died: its panic, its log and its modules."""

@@ -1,0 +1,63 @@
+"""Remarks beside the frames of a stack: the trap in a frame, and the functions inlined there."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from drgnext.kernel.crash.panic import trap_kind
+from drgnext.kernel.stacks.frames import ENDS, GUESSES, WHOLE, Frame, Stack
+from drgnext.kernel.stacks.threads import Threads
+from drgnext.kernel.stacks.traps import TrapFrame
+
+
+def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
+    """Return one remark for each frame. It is "" where there is nothing to say."""
+    out = []
+    for n, frame in enumerate(frames):
+        words = []
+        if frame.trap is not None:
+            words.append(f"<-- {happened(threads, frame.trap)}, pt_regs at {frame.trap.address:#x}")
+        if frame.found == "bad jump" and n:
+            words.append(f"<-- {jumped(threads, frame, frames[n - 1].pc)}")
+        elif frame.found in GUESSES:
+            words.append(f"({GUESSES[frame.found]})")
+        inlined = inlined_in(threads, frame)
+        if inlined:
+            words.append(f"(in {inlined}, inlined)")
+        out.append(" ".join(words))
+    return out
+
+
+def happened(threads: Threads, trap: TrapFrame) -> str:
+    """Return what stopped the code at the trap's pc, in words."""
+    kind = trap_kind(threads, trap)
+    if not kind:
+        return "trapped"
+    if kind.startswith("interrupt: "):
+        return f"interrupted by {kind[len('interrupt: ') :]}"
+    return f"interrupted by an {kind}" if kind in ("NMI", "FIQ") else f"trapped: {kind}"
+
+
+def jumped(threads: Threads, frame: Frame, to: int) -> str:
+    """Return how the code at a return address jumped to where no code is."""
+    call = threads.code.call_before(frame.pc)
+    if call is None:
+        return f"jumped to {to:#x}"
+    return f"jumped to {to:#x}: {call[1]} at {threads.places.describe(call[0])}"
+
+
+def inlined_in(threads: Threads, frame: Frame) -> Optional[str]:
+    """Return the inlined function that the frame's line belongs to, or None if the line is not in inlined code."""
+    lines = threads.places.lines(threads.places.inside(frame))
+    return lines[0].function if len(lines) > 1 else None
+
+
+def ending(threads: Threads, stack: Stack) -> str:
+    """Return why there are no more frames, in brackets, for the line below them."""
+    if stack.user is not None:
+        kind = trap_kind(threads, stack.user)
+        return (
+            f"(entered from user space at {stack.user.pc:#x}{': ' + kind if kind else ''}, "
+            f"pt_regs at {stack.user.address:#x})"
+        )
+    return f"({'' if stack.end in WHOLE else 'no more frames: '}{ENDS[stack.end]})"

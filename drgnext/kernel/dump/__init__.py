@@ -1,0 +1,1 @@
+"""The dump of a kernel: its file, its memory and its debug information."""

@@ -1,0 +1,70 @@
+"""A kernel as commands get it: drgn's program, prepared, and notes on what the dump lacks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Optional
+
+from dmods.errors import UserError
+from drgnext.kernel.dump import debuginfo
+from drgnext.kernel.dump.dumpfile import dump_file_notes
+
+if TYPE_CHECKING:
+    from drgn import Program
+
+
+class Kernel:
+    """A kernel dump or a live kernel. ``prog`` is the drgn.Program, with the debug information of vmlinux loaded."""
+
+    pid: Optional[int] = None  # a kernel has no pid; dmods.output.render reads this
+
+    def __init__(self, prog: Program) -> None:
+        """Prepare the program. Raises UserError if no command could work: no vmlinux, or no readable memory."""
+        self.prog = prog
+        self.path: Optional[str] = None if self.live else prog.core_dump_path
+        self.notes: list[str] = []  # one line each
+        if self.path is not None:
+            self.notes += dump_file_notes(self.path)
+        debuginfo.require(prog)
+        self._check_memory()
+        self.notes += debuginfo.module_note(prog)
+
+    @property
+    def live(self) -> bool:
+        """Return whether the kernel is running. Then two reads are never of the same moment."""
+        from drgn import ProgramFlags
+
+        return bool(self.prog.flags & ProgramFlags.IS_LIVE)
+
+    def state(self) -> Hashable:
+        """Return a value that changes whenever the kernel has run, for caches.
+
+        A live kernel gets a new value each time.
+        """
+        return object() if self.live or self.path is None else os.path.realpath(self.path)
+
+    def _check_memory(self) -> None:
+        """Raise UserError if the kernel's banner cannot be read. Every kernel maps it by its own page tables."""
+        import drgn
+
+        try:
+            banner = self.prog["linux_banner"].string_()
+        except drgn.FaultError as error:
+            raise unreadable(self, "the kernel itself", error) from None
+        if not banner.startswith(b"Linux version "):
+            raise UserError(
+                "the dump's memory does not belong to the kernel that it names",
+                "the dump may have changed since: copy or take it again",
+            )
+
+
+def unreadable(kernel: Kernel, what: str, error: Exception) -> UserError:
+    """Return the UserError for a drgn.FaultError that no command turned into a note."""
+    # The sort puts "the dump is truncated" before "the dump was filtered".
+    known = sorted(note for note in kernel.notes if note.startswith("the dump "))
+    if not known:
+        return UserError(
+            f"the dump lacks {what}: {error}", "the dump is damaged, or was changed: copy or take it again"
+        )
+    return UserError(f"the dump lacks {what}: it {known[0].partition('the dump ')[2]}", "copy or take it again, whole")

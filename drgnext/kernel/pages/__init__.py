@@ -1,0 +1,1 @@
+"""The page array of a kernel and its lists of pages."""

@@ -1,0 +1,1 @@
+"""Kernel stacks: tasks, trap frames and unwinders."""

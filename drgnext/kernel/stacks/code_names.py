@@ -1,0 +1,154 @@
+"""Code addresses as people read them: function+offset, the module before a backquote, and the line of source.
+
+vmlinux has no module name. Each address is looked up once.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+from drgnext.kernel.stacks.code import KernelCode
+from drgnext.kernel.stacks.frames import Frame
+
+if TYPE_CHECKING:
+    from drgn import Program, Symbol, SymbolIndex
+
+
+class Function(NamedTuple):
+    """A function: its name, its first address, and its module."""
+
+    name: str
+    start: int
+    module: str  # "" for vmlinux
+
+
+class Line(NamedTuple):
+    """A line of source.
+
+    ``path`` is the path that the compiler got. ``function`` is the function written there, which may be inlined.
+    """
+
+    path: str
+    line: int
+    function: Optional[str]
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+class CodeNames:
+    """The names and lines of code addresses.
+
+    ``step`` is what to subtract from a return address to get inside the call.
+    """
+
+    def __init__(self, prog: Program, code: KernelCode, step: int) -> None:
+        self._prog = prog
+        self._code = code
+        self._step = step
+        self._functions: dict[int, Optional[Function]] = {}
+        self._lines: dict[int, list[Line]] = {}
+        self._asked_kallsyms = False
+        self._kallsyms: Optional[SymbolIndex] = None
+
+    def inside(self, frame: Frame) -> int:
+        """Return an address inside the frame's instruction, for looking up names and lines.
+
+        A return address may belong to the next function, if the call before it does not return.
+        """
+        return frame.pc if frame.exact else frame.pc - self._step
+
+    def function(self, address: int) -> Optional[Function]:
+        """Return the function that holds the address, or None."""
+        if address not in self._functions:
+            self._functions[address] = self._find(address)
+        return self._functions[address]
+
+    def where(self, frame: Frame) -> str:
+        """Return ``module`function+offset`` of the frame's pc."""
+        return self.describe(frame.pc, self.inside(frame))
+
+    def describe(self, address: int, inside: Optional[int] = None) -> str:
+        """Return ``module`function+offset`` of an address. ``inside`` is another address in the same function."""
+        at = address if inside is None else inside
+        function = self.function(at)
+        if function is None:
+            text = self._code.text_at(at)
+            return f"{text.module}`{address:#x}" if text is not None and text.module else f"{address:#x}"
+        offset = address - function.start
+        name = f"{function.name}+{offset:#x}" if offset else function.name
+        return f"{function.module}`{name}" if function.module else name
+
+    def name(self, frame: Frame) -> str:
+        """Return the function's name alone, or "" if it is not known."""
+        function = self.function(self.inside(frame))
+        return function.name if function else ""
+
+    def lines(self, address: int) -> list[Line]:
+        """Return the line of the instruction at ``address``. Return [] without debug information.
+
+        In inlined code the lines of the inlined calls follow.
+        """
+        if address not in self._lines:
+            self._lines[address] = self._find_lines(address)
+        return self._lines[address]
+
+    def source(self, frame: Frame) -> Optional[str]:
+        """Return the line of source of the frame, or None."""
+        lines = self.lines(self.inside(frame))
+        return str(lines[0]) if lines else None
+
+    def _find(self, address: int) -> Optional[Function]:
+        """Return the function that holds the address, from debug information or kallsyms."""
+        text = self._code.text_at(address)
+        try:
+            symbol: Optional[Symbol] = self._prog.symbol(address)
+        except (LookupError, ValueError, OverflowError):
+            symbol = self._from_kallsyms(address) if text is not None else None
+        if symbol is None or text is None:
+            return None
+        return Function(symbol.name, int(symbol.address), text.module)
+
+    def _from_kallsyms(self, address: int) -> Optional[Symbol]:
+        """Return the symbol from the kernel's own symbol table, or None.
+
+        It names what no file names (a module whose .ko is missing).
+        """
+        if not self._asked_kallsyms:
+            self._asked_kallsyms = True
+            self._kallsyms = _kallsyms(self._prog)
+        found = self._kallsyms(self._prog, None, address, True) if self._kallsyms is not None else []
+        return found[0] if found else None
+
+    def _find_lines(self, address: int) -> list[Line]:
+        """Return the lines at the address, innermost first."""
+        try:
+            found = self._prog.source_location(address)
+        except _no_line():
+            return []
+        return [Line(os.path.normpath(line.filename), line.line, line.name()) for line in found if line.filename]
+
+
+def _no_line() -> tuple[type[Exception], ...]:
+    """Return the exceptions that drgn raises where it has no line.
+
+    It also raises them for debug information that contradicts itself, or that refers to memory missing from the dump.
+    """
+    import drgn
+
+    # Older releases that dmods supports lack BadDataError. They raise Exception itself, which could also be a defect.
+    names = ("BadDataError", "FaultError", "MissingDebugInfoError", "OutOfBoundsError")
+    of_drgn = (getattr(drgn, name) for name in names if hasattr(drgn, name))
+    return (LookupError, ValueError, OverflowError, *of_drgn)
+
+
+def _kallsyms(prog: Program) -> Optional[SymbolIndex]:
+    """Return the index of the kernel's own symbol table, or None if the dump lacks it."""
+    from drgn import FaultError
+    from drgn.helpers.linux.kallsyms import load_module_kallsyms
+
+    try:
+        return load_module_kallsyms(prog)
+    except (FaultError, LookupError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,113 @@
+"""x86-64: from a frame to its caller by the kernel's own tables (ORC), as arch/x86/kernel/unwind_orc.c does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Optional
+
+from drgnext.kernel.dump.cached_memory import Memory
+from drgnext.kernel.stacks import orc
+from drgnext.kernel.stacks.code import KernelCode
+from drgnext.kernel.stacks.frames import Frame, Step, bad_jump
+from drgnext.kernel.stacks.traps.x86_64 import SELECTORS, X86_64
+
+_SAME = ("rdx", "rdi", "r10", "r13", "rax", "rbp")  # unchanged when only the processor has pushed registers
+
+
+class OrcUnwinder:
+    """An unwinder that uses ORC tables. Where a pc has no table (BPF, trampolines), it tries rbp."""
+
+    def __init__(self, memory: Memory, code: KernelCode) -> None:
+        self._memory = memory
+        self._code = code
+        self._machine = X86_64()
+
+    def step(self, frame: Frame) -> Step:
+        """Return the step from a frame to its caller."""
+        if frame.exact and not self._code.is_code(frame.pc):
+            caller = bad_jump(self._memory, self._code, frame, "rsp")
+            if caller is not None:
+                return Step(caller)
+        rule = self._code.rule(frame.pc if frame.exact else frame.pc - 1)
+        if rule is None or rule.kind == orc.UNDEFINED:
+            return self._by_frame_pointer(frame, "no tables" if self._code.is_code(frame.pc) else "not code")
+        if rule.kind == orc.END_OF_STACK:
+            return Step(end="outermost")
+        previous = self._previous(frame, rule)
+        if previous is None:
+            return Step(end="unreadable")
+        return self._call(frame, rule, previous) if rule.kind == orc.CALL else self._trap(frame, rule, previous)
+
+    def _trap(self, frame: Frame, rule: orc.Rule, at: int) -> Step:
+        """Return the registers that the entry code at ``frame.pc`` saved."""
+        if rule.kind == orc.REGS:
+            trap = self._machine.read(self._memory, at)
+        else:
+            trap = self._machine.read_hardware_part(self._memory, at)
+            kept = {name: frame.registers[name] for name in _SAME if name in frame.registers}
+            trap = replace(trap, registers={**kept, **trap.registers}) if trap is not None else None
+        if trap is None:
+            return Step(end="unreadable")
+        if trap.registers["cs"] & 0xFFFF not in SELECTORS:
+            return Step(end="no registers there")
+        return Step(trap=replace(trap, entry=frame.pc))
+
+    def _previous(self, frame: Frame, rule: orc.Rule) -> Optional[int]:
+        """Return the stack pointer before the call, or for a trap the address of the saved registers.
+
+        None if unknown.
+        """
+        if rule.sp == "rsp":
+            base: Optional[int] = frame.sp
+        else:
+            base = frame.registers.get(rule.sp)
+        if base is None:
+            return None
+        value: Optional[int] = base + rule.sp_offset
+        if rule.indirect and value is not None:
+            value = self._memory.word(value)
+        return None if value is None else (value + rule.add) & 0xFFFFFFFFFFFFFFFF
+
+    def _call(self, frame: Frame, rule: orc.Rule, previous: int) -> Step:
+        """Return the frame that called, whose stack pointer is ``previous``."""
+        pc = self._memory.word(previous - 8)
+        if pc is None:
+            return Step(end="unreadable")
+        bp = frame.registers.get("rbp")
+        if rule.bp == "prev":
+            bp = self._memory.word(previous + rule.bp_offset)
+        elif rule.bp == "rbp":
+            bp = self._memory.word(bp + rule.bp_offset) if bp is not None else None
+        registers = {"rip": pc, "rsp": previous}
+        if bp is not None:
+            registers["rbp"] = bp
+        # kretprobes and the function graph tracer replace the return address with their own. A stray write may
+        # replace it, too.
+        sound = rule.exact or self._code.after_call(pc) or self._has_no_call(pc)
+        return Step(Frame(pc, previous, rule.exact, "unwind" if sound else "no call", registers))
+
+    def _has_no_call(self, pc: int) -> bool:
+        """Return whether a return address is right although no call can be seen before it.
+
+        There are three cases. The memory is not in the dump. It was initialization code, freed since. Or it is the
+        outermost frame, to which head_64.S jumps with a far return.
+        """
+        rule = self._code.rule(pc - 1)
+        outermost = rule is not None and rule.kind == orc.END_OF_STACK
+        return outermost or self._code.is_freed(pc - 1) or not self._memory.read(pc - 1, 1)
+
+    def _by_frame_pointer(self, frame: Frame, end: str) -> Step:
+        """Return the caller that rbp leads to, or ``end``."""
+        bp = frame.registers.get("rbp")
+        if bp is not None and bp & 7 == 1:
+            # Kernels that unwind by frame pointers mark pt_regs with bit 0 (ENCODE_FRAME_POINTER, asm/frame.h).
+            trap = self._machine.read(self._memory, bp - 1)
+            if trap is not None and trap.registers["cs"] & 0xFFFF in SELECTORS:
+                return Step(trap=replace(trap, entry=frame.pc))
+        if bp is None or bp & 7 or bp < frame.sp:
+            return Step(end=end)
+        pc, outer = self._memory.word(bp + 8), self._memory.word(bp)
+        if pc is None or outer is None or not self._code.after_call(pc):
+            return Step(end=end)
+        registers = {"rip": pc, "rsp": bp + 16, "rbp": outer}
+        return Step(Frame(pc, bp + 16, False, "frame pointer", registers))

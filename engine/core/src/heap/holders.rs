@@ -1,0 +1,87 @@
+//! Which blocks are reachable without one given block.
+//!
+//! A block that points to `barrier` keeps it alive only if a path from a root leads to that block and avoids `barrier`. The children of
+//! `barrier` that point back to it are reachable too, but only through it. Marking again, with `barrier` closed, tells the two apart.
+
+use super::index::{Region, Tables};
+use super::mark::Marker;
+use super::number::Index;
+use super::runs::REGION;
+use crate::control::{Control, Stopped};
+use crate::image::Image;
+
+/// Where a marking starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sources<'a> {
+    /// Memory whose words are roots.
+    pub ranges: &'a [(u64, u64)],
+    /// Single roots, such as registers.
+    pub values: &'a [u64],
+    /// Granules of blocks that count as reached. (The direct leaks, for a question about leaked blocks.)
+    pub granules: &'a [usize],
+}
+
+/// Returns for each granule in `asked` whether a path from `sources` that avoids `barrier` leads to its block.
+///
+/// `closed` are blocks that no marking follows (the allocator's own), sorted. The marks are afterwards what they were before.
+pub fn reached_without<I: Index, const P: usize>(
+    tables: &mut Tables<I, P>,
+    image: &Image,
+    sources: Sources,
+    closed: &[usize],
+    barrier: usize,
+    asked: &[usize],
+    control: &Control,
+) -> Result<Vec<bool>, Stopped> {
+    let unmarked: Vec<(usize, u64)> =
+        tables.regions.iter().map(Region::unmarked).enumerate().filter(|&(_, mask)| mask != 0).collect();
+    let Tables { regions, free, .. } = tables;
+    for (region, free) in regions.iter_mut().zip(free.iter()) {
+        set_marks(region, region.start & !free, false);
+    }
+    for &granule in closed.iter().chain([&barrier]) {
+        tables.regions[granule / REGION].mark(granule % REGION);
+    }
+    let finished = mark(tables, image, sources, control);
+    let reached =
+        |granule: &usize| *granule != barrier && closed.binary_search(granule).is_err() && tables.is_marked(*granule);
+    let found = asked.iter().map(reached).collect();
+    for region in &mut tables.regions {
+        set_marks(region, region.start, true);
+    }
+    for (region, mask) in unmarked {
+        set_marks(&mut tables.regions[region], mask, false);
+    }
+    finished.map(|()| found)
+}
+
+fn mark<I: Index, const P: usize>(
+    tables: &mut Tables<I, P>,
+    image: &Image,
+    sources: Sources,
+    control: &Control,
+) -> Result<(), Stopped> {
+    let mut marker = Marker::new(tables);
+    for &granule in sources.granules {
+        marker.reach(granule);
+    }
+    for &value in sources.values {
+        marker.root(value);
+    }
+    for &(start, end) in sources.ranges {
+        marker.roots(image, start, end, control)?;
+    }
+    marker.drain(control)
+}
+
+/// Sets or clears the marks of the chunks that begin at the granules of `mask`.
+fn set_marks<I: Index, const P: usize>(region: &mut Region<I, P>, mask: u64, to: bool) {
+    let marks = Region::<I, P> { start: mask, ..Default::default() };
+    for i in 0..P {
+        if to {
+            region.ptr[i] |= marks.size_words(i);
+        } else {
+            region.ptr[i] &= !marks.size_words(i);
+        }
+    }
+}

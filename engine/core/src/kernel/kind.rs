@@ -1,0 +1,120 @@
+//! What a page can be used for.
+
+/// What a page is used for, in Linux's own terms. Every page has exactly one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Its `struct page` is not in the dump, or is damaged.
+    Unknown,
+    /// PG_reserved: never given to the page allocator (the kernel's image, memmap, firmware).
+    Reserved,
+    /// Its `struct page` was never initialised (all ones).
+    Uninitialized,
+    /// Broken hardware: PG_hwpoison.
+    HwPoison,
+    /// In the buddy allocator.
+    Free,
+    /// On a per-CPU free list.
+    PerCpuFree,
+    /// Free, but not yet accepted from the hypervisor (TDX, SEV-SNP).
+    Unaccepted,
+    /// OpenZFS's file data (ARC).
+    Zfs,
+    /// In a huge page of hugetlbfs.
+    Hugetlb,
+    /// In hugetlbfs' pool, and not used.
+    HugetlbFree,
+    /// In a slab.
+    Slab,
+    /// A kmalloc too large for a slab.
+    LargeKmalloc,
+    /// A page table.
+    PageTable,
+    /// The stack of a task.
+    Stack,
+    /// Mapped by vmalloc.
+    Vmalloc,
+    /// Given back to the hypervisor (balloons), or not onlined.
+    Offline,
+    /// Around allocations, with debug_pagealloc.
+    Guard,
+    /// In zsmalloc's pool.
+    Zsmalloc,
+    /// Movable pages of drivers (balloons, and zsmalloc where its name is not known).
+    Movable,
+    /// Anonymous memory.
+    Anon,
+    /// Anonymous memory that KSM merged.
+    Ksm,
+    /// In the swap cache and not yet mapped anywhere.
+    SwapCache,
+    /// tmpfs, System V and anonymous shared memory.
+    Shmem,
+    /// Of a file that is mapped executable somewhere.
+    Exec,
+    /// Of a file, mapped, dirty, under writeback or locked in memory.
+    File,
+    /// Of a block device: mapped, dirty, under writeback or locked in memory.
+    BlockDevice,
+    /// Of a file or block device, clean and not mapped: it could be dropped at once.
+    Cachelist,
+    /// Other pages of the kernel.
+    Kernel,
+}
+
+/// All kinds with their names, in the order of their numbers.
+pub const KINDS: [(Kind, &str); 28] = [
+    (Kind::Unknown, "unknown"),
+    (Kind::Reserved, "reserved"),
+    (Kind::Uninitialized, "uninitialized"),
+    (Kind::HwPoison, "hwpoison"),
+    (Kind::Free, "free"),
+    (Kind::PerCpuFree, "percpu_free"),
+    (Kind::Unaccepted, "unaccepted"),
+    (Kind::Zfs, "zfs"),
+    (Kind::Hugetlb, "hugetlb"),
+    (Kind::HugetlbFree, "hugetlb_free"),
+    (Kind::Slab, "slab"),
+    (Kind::LargeKmalloc, "large_kmalloc"),
+    (Kind::PageTable, "page_table"),
+    (Kind::Stack, "stack"),
+    (Kind::Vmalloc, "vmalloc"),
+    (Kind::Offline, "offline"),
+    (Kind::Guard, "guard"),
+    (Kind::Zsmalloc, "zsmalloc"),
+    (Kind::Movable, "movable"),
+    (Kind::Anon, "anon"),
+    (Kind::Ksm, "ksm"),
+    (Kind::SwapCache, "swapcache"),
+    (Kind::Shmem, "shmem"),
+    (Kind::Exec, "exec"),
+    (Kind::File, "file"),
+    (Kind::BlockDevice, "block_device"),
+    (Kind::Cachelist, "cachelist"),
+    (Kind::Kernel, "kernel"),
+];
+
+impl Kind {
+    /// Returns the name of the kind.
+    pub fn name(self) -> &'static str {
+        KINDS[self as usize].1
+    }
+
+    /// Returns the kind of that name.
+    pub fn by_name(name: &str) -> Option<Kind> {
+        KINDS.iter().find(|(_, n)| *n == name).map(|(kind, _)| *kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_numbered_in_their_order() {
+        for (number, (kind, name)) in KINDS.iter().enumerate() {
+            assert_eq!(*kind as usize, number);
+            assert_eq!(Kind::by_name(name), Some(*kind));
+        }
+    }
+}

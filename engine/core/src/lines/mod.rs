@@ -1,0 +1,18 @@
+//! Source lines and inlined functions of code addresses, from DWARF debug information.
+//!
+//! * [`Lines`]: answers for one program or library. It opens files when it is first asked.
+//! * `locate`: finds the file that has the debug information (build-id, debuglink, dwz's supplementary file).
+//! * `elf`: one ELF file: its build-id, its links to other files, its sections, decompressed.
+//! * `dwarf`: the parsed debug information, with split DWARF (.dwo and .dwp files).
+//! * `reader`: bounds what the parser may do with hostile debug information.
+//!
+//! The `addr2line` crate does the lookup.
+
+mod dwarf;
+mod elf;
+mod locate;
+mod lookup;
+mod reader;
+
+pub use dwarf::Frame;
+pub use lookup::Lines;

@@ -1,0 +1,59 @@
+"""The ways in which a C program gets jemalloc: preloaded, linked in, loaded late, twice. All programs are stripped."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import pytest
+
+from dmods.allocators.jemalloc.heap import split
+from dmods.corefile.target import CoreFile
+from dmods.heap.process_heap import ProcessHeap, find_heap
+from fixtures import jemallocs
+from fixtures.cores import CoreSet
+from tests.allocators.jemalloc.test_truth import problems_of
+
+
+def right(made: CoreSet) -> ProcessHeap:
+    heap = find_heap(CoreFile(str(made.core)))
+    assert problems_of(made, heap) == []
+    assert heap.notes == []
+    assert [one.extents.fault_count for one in heap.jemallocs] == [0] * len(heap.jemallocs)
+    return heap
+
+
+@pytest.mark.parametrize("program", ["graph", "anchors"])
+def test_preloaded(program: str) -> None:
+    assert len(right(jemallocs.take(program, variant="stripped")).jemallocs) == 1
+
+
+@pytest.mark.parametrize("how", ["kernel", "gcore"])
+@pytest.mark.parametrize("variant", ["static-pie", "no-pie"])
+def test_linked_in(variant: str, how: str) -> None:
+    assert len(right(jemallocs.linked("graph", variant, how)).jemallocs) == 1
+
+
+@pytest.mark.parametrize(
+    ("library", "malloc", "layouts"),
+    [
+        ("host", None, {"5.3"}),
+        # jemalloc is loaded while glibc's heap exists. jemalloc 5.2 remembers the end of that heap as its own break.
+        ("bullseye", None, {"5.2"}),
+        ("bullseye", "host", {"5.2", "5.3"}),
+    ],
+)
+@pytest.mark.parametrize("how", ["kernel", "gcore"])
+def test_loaded_late(how: str, library: str, malloc: Optional[str], layouts: set[str]) -> None:
+    made = jemallocs.loaded(library, malloc, how)
+    heap = right(made)
+    assert {one.layout.name for one in heap.jemallocs} == layouts
+    homes = {
+        name: {
+            found.allocator if malloc is None else str(split(found.arena or 0)[0])
+            for block in made.truth.blocks.values()
+            if block.name == name and block.state != "freed" and (found := heap.block_at(block.address))
+        }
+        for name in ("loaded", "own")
+    }
+    assert [len(home) for home in homes.values()] == [1, 1]
+    assert homes["loaded"] != homes["own"]

@@ -1,0 +1,146 @@
+"""Command lines for every command on real cores, for the tests of the schema and of the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from io import StringIO
+from typing import NamedTuple, Optional
+
+from dmods.command import find_command
+from dmods.corefile.target import CoreFile
+from dmods.output.render import render
+from dmods.report import Report
+from fixtures import audited, cores, kernel
+
+#: The commands for processes that need a core without records, with their arguments.
+PLAIN = (
+    "findleaks",
+    "findleaks -d -i -v",
+    "findstack",
+    "findstack -v",
+    "heapcheck",
+    "heapsizes",
+    "malloc_stats",
+    "malloc_stats --glibc",
+    "maps",
+    "maps -v",
+    "panicinfo",
+    "stacks",
+    "walk",
+    "walk leak",
+    "walk buf",
+    "walk mapping",
+    "walk thread",
+    "walk arena",
+    "whatis main",
+    "whatis 0x10",
+    "dmods",
+    "dmods -l",
+    "doctor",
+)
+#: The commands that need records. {} is an address of a block, {thread} the name of a thread.
+RECORDED = (
+    "findleaks -d -v",
+    "allocdby {thread}",
+    "freedby {thread}",
+    "bufctl {block}",
+    "bufctl -v {block}",
+    "bufctl -H {freed}",
+    "bufctl_audit {block}",
+    "bufctl_audit {freed}",
+    "findleaks --lines",
+    "umausers --top 3",
+    "umausers --lines",
+    "vmem_seg {large}",
+    "vmem_seg -v {large}",
+    "walk bufctl",
+    "walk log",
+    "whatis {block}",
+    "whatis {freed}",
+)
+KERNEL = (
+    "memstat",
+    "memstat -v",
+    "panicinfo",
+    "panicinfo -v",
+    "findstack",
+    "findstack -v",
+    "stacks",
+    "trapframe",
+    "trapframe -a -v",
+    "walk",
+    "walk task",
+    "dmods -l",
+)
+GUEST = ("6.1", "null")
+
+
+class Line(NamedTuple):
+    """A command line: the name, the core and the arguments."""
+
+    name: str
+    core: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join((self.name, *self.words))
+
+
+@cache
+def process_lines() -> list[Line]:
+    """Return a line for every command for processes, on cores that give it content."""
+    return [*_plain(), *_recorded()]
+
+
+def _plain() -> Iterator[Line]:
+    handled, leaky = cores.take("frames", mode="handler"), cores.take("graph")
+    broken, cxx = cores.take("corrupt", mode=cores.PROGRAMS["corrupt"].modes[0]), cores.take("cxx")
+    for core in (handled, leaky, broken, cxx):
+        for text in PLAIN:
+            name, *words = text.split()
+            if name != "doctor" or core is handled:  # doctor starts gdb and drgn
+                yield Line(name, str(core.core), tuple(words))
+
+
+def _recorded() -> Iterator[Line]:
+    made = audited.take("callers", "audit,log=10000", "kernel", "dynamic", "host")
+    blocks = made.truth.blocks.values()
+    values = {
+        "thread": "allocator",
+        "block": hex(next(block.address for block in blocks if block.size == 700)),
+        "freed": hex(next(block.address for block in blocks if block.size == 600)),
+        "large": hex(max(blocks, key=lambda block: block.size if block.state == "live" else 0).address),
+    }
+    for text in RECORDED:
+        name, *words = text.format(**values).split()
+        yield Line(name, str(made.core), tuple(words))
+
+
+@cache
+def _target(core: str) -> CoreFile:
+    return CoreFile(core)
+
+
+def written(line: Line, json: bool, columns: Optional[int] = None) -> str:
+    """Return what a command for processes writes: JSON or text, with ``columns`` on a terminal of that width."""
+    out: StringIO = StringIO() if columns is None else _Terminal()
+    render(report_of(line, json), line.name, _target(line.core), json, out, out, columns)
+    return out.getvalue()
+
+
+def report_of(line: Line, json: bool) -> Report:
+    """Return the report of a command for processes."""
+    command = find_command(line.name)
+    return command.run(_target(line.core), command.parser().parse_args([*line.words, *(["--json"] if json else [])]))
+
+
+class _Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def kernel_lines() -> list[Line]:
+    """Return a line for every command for kernels, on the dump of a guest."""
+    vmcore = str(kernel.guest(*GUEST).vmcore)
+    return [Line(name, vmcore, tuple(words)) for name, *words in map(str.split, KERNEL)]

@@ -1,0 +1,52 @@
+"""Stacks by glibc's own records, compared with what pthread_getattr_np told the threads."""
+
+from __future__ import annotations
+
+import pytest
+
+from dmods.corefile.target import CoreFile
+from dmods.process.threads import live_stacks, stacks_of
+from fixtures import cores
+
+
+@pytest.mark.parametrize("userland", ["host", "bullseye", "trixie", "sid"])
+def test_stacks_of_live_and_of_exited_threads(userland: str) -> None:
+    core = cores.take("frames", mode="threads", userland=userland)
+    target = CoreFile(str(core.core), sysroot=str(core.sysroot) if core.sysroot else None)
+    found = stacks_of(target)
+    live = [stack for stack in found if stack.tid is not None]
+    assert sorted(stack.tid or 0 for stack in live) == sorted(thread.tid for thread in target.threads())
+    assert len(live) == 201
+    for stack in live:
+        assert stack.sp is not None
+        assert stack.start <= stack.sp < stack.end
+    sizes = {stack.end - stack.start for stack in live if stack.tid != core.pid}
+    assert sizes == {131072 + 4096}  # with the guard page below
+    facts = core.truth.facts
+    told = {(facts[f"exited{n}"], facts[f"end{n}"]) for n in range(20)}
+    exited = [stack for stack in found if stack.tid is None]
+    assert {(stack.tcb, stack.end) for stack in exited} == told
+    assert all(stack.sp is None and stack.end - stack.start >= 65536 for stack in exited)
+    ranges = sorted((stack.start, stack.end) for stack in found)
+    assert all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:]))
+
+
+def test_what_is_skipped_is_not_looked_through() -> None:
+    core = cores.take("frames", mode="threads")
+    target = CoreFile(str(core.core))
+    everything = (0, 1 << 64)
+    assert [s for s in stacks_of(target, [everything]) if s.tid is None] == []
+    first = next(s for s in stacks_of(target) if s.tid is None)
+    left = [s for s in stacks_of(target, [(first.start, first.end)]) if s.tid is None]
+    assert len(left) == 19
+    assert first not in left
+
+
+def test_a_stack_that_the_program_allocated() -> None:
+    core = cores.take("frames", mode="own-stack")
+    target = CoreFile(str(core.core))
+    (stack,) = [s for s in stacks_of(target) if s.tid not in (None, core.pid)]
+    assert stack.tcb == core.truth.facts["pthread_self"]
+    assert (stack.start, stack.end) == (core.truth.facts["stack"], core.truth.facts["stack_end"])
+    (live,) = live_stacks(target, target.threads()[0])
+    assert live.end == core.truth.facts["stack_end"]

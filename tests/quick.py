@@ -1,0 +1,86 @@
+"""Which tests are in the quick run (``pytest --quick``, which ``scripts/test`` gives) and which only in the whole one.
+
+A test is left out of the quick run if it is marked ``thorough``, or if one of its parameters names something that
+takes long to make: another userland, another kernel, another machine (:func:`reason`). The fixtures refuse to make
+such a thing in the quick run (``fixtures._cache.not_in_quick_run``), so that a test cannot need it unnoticed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Optional
+
+import pytest
+
+from fixtures import jemallocs, kernel, userlands
+from fixtures.kernel import packages
+
+#: Names of userlands, kernels and crates as tests have them in their parameters.
+FOREIGN = (userlands.RECIPES.keys() | packages.KERNELS.keys()) - {packages.QUICK}
+FOREIGN |= {crate.name for crate in jemallocs.CRATES.values()}
+
+#: Ways for the kernel to die that add a guest each, beside those of the quick run.
+SELDOM = set(kernel.CRASHES) - set(kernel.QUICK)
+
+
+def reason(item: pytest.Item) -> Optional[str]:
+    """Return why the test is not in the quick run, or None if it is."""
+    mark = item.get_closest_marker("thorough")
+    if mark is not None:
+        return str(mark.args[0])
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    named = {word for value in parameters.values() for word in _words(value)}
+    foreign = sorted(named & FOREIGN)
+    if foreign:
+        return f"it needs {foreign[0]}"
+    seldom = sorted(named & SELDOM) if "kernel" in item.path.parts else []
+    return f"it needs a guest that died of {seldom[0]}" if seldom else None
+
+
+def _words(value: object) -> Iterator[str]:
+    """Yield the strings in a parameter: itself, or those that a tuple, a list, a mapping or a dataclass holds."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _words(part)
+    elif isinstance(value, Mapping):
+        yield from _words(list(value.values()))
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _words(getattr(value, field.name))
+
+
+class Selection:
+    """Deselect what is not in the quick run, and say how many tests that were.
+
+    pytest-xdist does not tell its controller what a worker deselects, so each worker hands its list over at its end.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.left_out: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        left_out = [item for item in items if reason(item)]
+        if left_out:
+            items[:] = [item for item in items if not reason(item)]
+            self.left_out = [item.nodeid for item in left_out]
+            self.config.hook.pytest_deselected(items=left_out)
+
+    def pytest_sessionfinish(self) -> None:
+        output = getattr(self.config, "workeroutput", None)  # a worker of pytest-xdist
+        if output is not None:
+            output["left_out"] = self.left_out
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        told = getattr(node, "workeroutput", {}).get("left_out", [])
+        if told and not self.left_out:  # every worker collects the same
+            self.left_out = told
+            self.config.hook.pytest_deselected(items=told)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.write_line(f"{len(self.left_out)} tests run only with --all (scripts/test --all)")
