@@ -87,8 +87,19 @@ class Death:
 
     @property
     def frames(self) -> list[dict[str, Any]]:
-        """Return init's frames."""
-        return frames_of(self.init)
+        """Return init's frames, without those of an interrupt that panic() itself took.
+
+        panic() ends in a loop with interrupts enabled, and the dump may be made during one.
+        """
+        frames = frames_of(self.init)
+        return frames[_panic(frames) :]
+
+    @property
+    def traps(self) -> list[dict[str, Any]]:
+        """Return init's rows of trapframe, without an interrupt that panic() itself took."""
+        frames = frames_of(self.init)
+        later = {frame["pt_regs"] for frame in frames[: _panic(frames)]} - {None}
+        return [row for row in self.trapframe["tables"][0]["rows"] if row["pt_regs"] not in later]
 
     @property
     def panicked(self) -> int:
@@ -108,6 +119,12 @@ class Death:
 
     def at(self, name: str) -> int:
         return self.guest.truth[f"at_{name}"]
+
+
+def _panic(frames: Sequence[dict[str, Any]]) -> int:
+    """Return the number of the frame of panic() if it was interrupted, else 0."""
+    panic = next((n for n, frame in enumerate(frames) if frame["name"].startswith("panic+")), 0)
+    return panic if any(frame["pt_regs"] for frame in frames[:panic]) else 0
 
 
 def frames_of(answer: dict[str, Any], number: int = 0) -> list[dict[str, Any]]:

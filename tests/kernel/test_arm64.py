@@ -68,5 +68,5 @@ def test_the_frames_are_those_that_the_kernel_printed(death: Death) -> None:
 def test_the_interrupted_function_is_a_frame() -> None:
     """The timer ran on the interrupts' own stack. The walk goes on to the stack that was interrupted."""
     death = died(RELEASE, "softirq")
-    (row,) = (row for row in death.frames if "interrupted by" in row["note"])
-    assert int(row["pc"], 16) == death.at("softirq_spin")
+    interrupted = [int(row["pc"], 16) for row in death.frames if "interrupted by" in row["note"]]
+    assert interrupted[-1:] == [death.at("softirq_spin")]

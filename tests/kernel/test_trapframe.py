@@ -11,8 +11,8 @@ from tests.kernel.crashed import DEATHS, TRAPS, died
 def test_every_pt_regs_is_found_twice_and_no_other(release: str, crash: str) -> None:
     """The walk finds them, and so does a scan of every word of the stacks, which uses no unwind tables."""
     death = died(release, crash)
-    (table,) = death.trapframe["tables"]
-    kinds = [(row["trap"], int(row["pc"], 16), row["found"]) for row in table["rows"]]
+    assert len(death.trapframe["tables"]) == 1
+    kinds = [(row["trap"], int(row["pc"], 16), row["found"]) for row in death.traps]
     *traps, user = kinds
     assert len(traps) == len(TRAPS[crash])
     for found, expected in zip(traps, TRAPS[crash]):
@@ -25,7 +25,7 @@ def test_every_pt_regs_is_found_twice_and_no_other(release: str, crash: str) -> 
 
 @pytest.mark.parametrize(("release", "crash"), DEATHS)
 def test_the_stacks_are_the_right_ones(release: str, crash: str) -> None:
-    rows = died(release, crash).trapframe["tables"][0]["rows"]
+    rows = died(release, crash).traps
     stacks = [row["stack_name"].partition(" ")[0] for row in rows]
     expected = {"softirq": ["irq", "task", "task"], "hardirq": ["irq", "task", "task"], "nmi": ["NMI", "task"]}
     assert stacks == expected.get(crash, ["task"] * len(rows))
@@ -33,7 +33,7 @@ def test_the_stacks_are_the_right_ones(release: str, crash: str) -> None:
 
 @pytest.mark.parametrize("release", ["6.1", "6.12", "5.10", "sid"])
 def test_drgn_takes_the_caller_of_a_jump_to_null_for_interrupted(release: str) -> None:
-    lie = died(release, "jump").trapframe["tables"][0]["rows"][0]["lie"]
+    lie = died(release, "jump").traps[0]["lie"]
     assert "drgn says of its caller what comes after the call: guest_crash_jump" in lie
 
 
