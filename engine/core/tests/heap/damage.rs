@@ -1,7 +1,7 @@
 //! Damaged heaps: the engine never panics, never takes long, and reads the parts far from the damage as before.
 
-use crate::made::{Dice, Made, Sizes, World};
-use crate::reference::solve;
+use super::made::{Dice, Made, Sizes, World};
+use super::reference::solve;
 use dmods_engine::heap::model::{Heap, State};
 use std::time::{Duration, Instant};
 

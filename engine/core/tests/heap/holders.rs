@@ -1,8 +1,8 @@
 //! Which blocks are reachable without one block: the engine's answer against the model's.
 
-use crate::made::{Dice, Sizes, World};
-use crate::plain::Plain;
-use crate::reference::solve;
+use super::made::{Dice, Sizes, World};
+use super::plain::Plain;
+use super::reference::solve;
 use dmods_engine::heap::model::State;
 use dmods_engine::Control;
 

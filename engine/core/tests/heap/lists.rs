@@ -1,6 +1,6 @@
 //! Free lists, sound and broken.
 
-use crate::made::{Dice, Sizes, World};
+use super::made::{Dice, Sizes, World};
 use dmods_engine::heap::lists::{List, Problem};
 use dmods_engine::heap::model::{self, State};
 use dmods_engine::heap::pass::Request;

@@ -1,6 +1,6 @@
 //! The model: it answers every question by looking at everything.
 
-use crate::made::{Made, World};
+use super::made::{Made, World};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub struct Plain<'a> {

@@ -1,7 +1,7 @@
 //! The engine must give the model's answer for any heap.
 
-use crate::made::{Dice, Sizes, World};
-use crate::plain::Plain;
+use super::made::{Dice, Sizes, World};
+use super::plain::Plain;
 use dmods_engine::heap::model::{self, Heap, State};
 use dmods_engine::heap::pass::Request;
 use dmods_engine::Control;

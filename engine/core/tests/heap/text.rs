@@ -1,7 +1,7 @@
 //! Words that are part of a text may have the value of an address. They are not pointers.
 
-use crate::made::{Memory, World};
-use crate::reference::solve;
+use super::made::{Memory, World};
+use super::reference::solve;
 use dmods_engine::heap::model::State;
 use dmods_engine::heap::runs::{Kind, Run};
 

@@ -13,7 +13,7 @@ use dmods_engine::kernel::virtual_memory::VirtualMemory;
 use dmods_engine::kernel::Kind;
 use dmods_engine::Control;
 
-use crate::machine::{Machine, Rng, BASE, DIRECT, PAGE, PAGES};
+use super::machine::{Machine, Rng, BASE, DIRECT, PAGE, PAGES};
 
 const SOON: Duration = Duration::from_secs(20);
 

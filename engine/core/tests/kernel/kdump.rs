@@ -8,7 +8,7 @@ use dmods_engine::kernel::kdump::Kdump;
 use dmods_engine::kernel::physical::Physical;
 use flate2::write::ZlibEncoder;
 
-use crate::machine::Rng;
+use super::machine::Rng;
 
 const PAGE: usize = 4096;
 

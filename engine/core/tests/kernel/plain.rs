@@ -3,7 +3,7 @@
 use dmods_engine::kernel::layout::Huge;
 use dmods_engine::kernel::Kind;
 
-use crate::machine::{Machine, BASE, DIRECT, PAGES};
+use super::machine::{Machine, BASE, DIRECT, PAGES};
 
 pub struct Plain<'m> {
     machine: &'m Machine,

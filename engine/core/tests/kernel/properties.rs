@@ -4,8 +4,8 @@ use dmods_engine::kernel::virtual_memory::VirtualMemory;
 use dmods_engine::kernel::{Kind, KINDS};
 use dmods_engine::Control;
 
-use crate::machine::{Machine, Memory, Rng, BASE, DIRECT, PAGE, PAGES};
-use crate::plain::Plain;
+use super::machine::{Machine, Memory, Rng, BASE, DIRECT, PAGE, PAGES};
+use super::plain::Plain;
 
 const IDLE: u64 = 0xffff_ffff;
 /// One user, mapped nowhere.

@@ -1,0 +1,8 @@
+//! The engine's tests, all in one program: linking a release build takes longer than most of them.
+
+mod heap;
+mod hostile;
+mod jemalloc;
+mod kernel;
+mod lines;
+mod regressions;
