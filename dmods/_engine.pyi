@@ -272,10 +272,10 @@ class Heap:
     ) -> None:
         """Find the owners of all blocks: the dominator tree, and the roots that lead to each block.
 
-        To be called after ``find_leaks``, with the ranges of ``mark``. ``named`` are (start, end, root, rank), sorted and
-        disjoint: whose memory it is. Root 0 has what is left out. ``single`` are (value, root, rank). ``rank``: 0 for the
-        allocator's own words, 1 for data, more for stacks: the lower, the more it counts. The words of stacks attribute only
-        what data does not reach. See engine/core/src/graph/owners.rs.
+        To be called after ``find_leaks``, with the ranges of ``mark``. ``named`` are (start, end, root, rank), sorted
+        and disjoint: whose memory it is. Root 0 has what is left out. ``single`` are (value, root, rank). ``rank``: 0
+        for the allocator's own words, 1 for data, more for stacks: the lower, the more it counts. The words of stacks
+        attribute only what data does not reach. See engine/core/src/graph/owners.rs.
 
         Raises ValueError if ``named`` overlap, MemoryError if there are more than 2**31 blocks.
         """
@@ -318,8 +318,8 @@ class Heap:
     ) -> Optional[tuple[str, int, int, list[int]]]:
         """Return a shortest path to the block at the address, from the best root or only from ``root``.
 
-        It is ("memory", address of the word, root, blocks), ("value", index in ``single``, root, blocks), or ("leak", 0,
-        0, blocks) from a direct leak to a leaked block. The blocks are addresses; the last is the block itself.
+        It is ("memory", address of the word, root, blocks), ("value", index in ``single``, root, blocks), or ("leak",
+        0, 0, blocks) from a direct leak to a leaked block. The blocks are addresses; the last is the block itself.
         """
 
 # (block, where the record lies, bytes asked for, ns of CLOCK_MONOTONIC, stack, thread); stack and thread 0: not known

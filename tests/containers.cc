@@ -31,7 +31,9 @@ struct Counted {
 	Counted(const Counted<U, K> &) {}
 	T *allocate(size_t n)
 	{
+		// Cleared, so that no word of an earlier block is left between those that the container writes.
 		void *block = malloc(n * sizeof(T));
+		memset(block, 0, malloc_usable_size(block));
 		bytes[K] += malloc_usable_size(block);
 		blocks[K]++;
 		return static_cast<T *>(block);

@@ -118,7 +118,8 @@ COMMAND = Command(
     description=(
         "Each block that is in use has one line: the root that alone keeps it alive, or the set of roots that share\n"
         "it, or the leaks. Free memory and malloc's own have lines too, so the lines sum to the heap. A root is a\n"
-        "variable (its symbol, or module`offset), a frame of a thread, thread-local memory, a register or a mapping.\n\n"
+        "variable (its symbol, or module`offset), a frame of a thread, thread-local memory, a register or a\n"
+        "mapping.\n\n"
         "Data counts before stacks, and outer frames before inner ones. A word on a stack owns only what nothing else\n"
         "holds: a stale pointer into a structure takes nothing away from the structure's owner.\n\n"
         "LARGEST BLOCK is the block of the line that keeps most alive: `retained` says what."

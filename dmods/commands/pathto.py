@@ -45,7 +45,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if block is None or block.state == FREE:
         state = "is in no block of the heap" if block is None else "is in a free block"
         raise UsageError(f"{address:#x} {state}", ASK_WHATIS)
-    roots = named_roots(heap) if not args.all else find_owners(target).roots
+    roots = named_roots(target)
     report = Report(notes=[*heap.notes, *heap.roots.notes, *roots.notes])
     best = path_to(roots, address)
     if best is None:

@@ -51,9 +51,9 @@ COMMAND = Command(
     name="suspects",
     summary=f"what keeps most of the heap alive: at most {MOST} sentences for a ticket",
     description=(
-        f"A suspect is a root, a block or a kind of block that keeps {SHARE:.0%} of the live heap and at least "
-        f"{human_size(LEAST)} alive.\nA small or well distributed heap has none. Each sentence names the owner, its share, and the "
-        "block where the\nmemory comes together."
+        f"A suspect is a root, a block or a kind of block that keeps {SHARE:.0%} of the live heap and at least\n"
+        f"{human_size(LEAST)} alive. A small or well distributed heap has none. Each sentence names the owner,\n"
+        "its share, and the block where the memory comes together."
     ),
     run=run,
     examples=(("suspects", "the sentences, and what to type next"),),

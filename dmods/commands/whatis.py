@@ -12,6 +12,9 @@ from dmods.base.shapes import STACK_COLUMNS, holder_value
 from dmods.command import Argument, Command, positive
 from dmods.commands._guards import guards_sentence, guards_table
 from dmods.commands._records import sentence, stack_values
+from dmods.commands.pathto import path_table
+from dmods.graph.paths import path_to
+from dmods.graph.roots import named_roots
 from dmods.heap.blocks import STATES, arena_name
 from dmods.heap.content import Content, describe_content
 from dmods.heap.guards import verify
@@ -104,6 +107,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         columns = MAPPING if mapping.path is not None else _without(MAPPING, "offset", "path")
         report.tables.append(Table("mapping", columns, [_mapping(mapping, address)]))
         report.tables.append(_pointed_to_by(finder, block, address, args.most, report))
+        report.tables.extend(_kept_alive(heap, block))
     return report
 
 
@@ -247,6 +251,13 @@ def _pointed_to_by(finder: AddressFinder, block: Optional[Block], address: int, 
     rows = [_holder_row(finder, holder) for holder in (*registers, *words[:most])]
     noted = any(row[4] for row in rows)
     return Table("pointed_to_by", HOLDERS if noted else _without(HOLDERS, "note"), rows, title="pointed to by")
+
+
+def _kept_alive(heap: ProcessHeap, block: Optional[Block]) -> Iterator[Table]:
+    """Yield the path from the best root to a block in use, as `pathto` shows it."""
+    path = path_to(named_roots(heap.target), block.address) if block is not None and block.state != FREE else None
+    if path is not None:
+        yield path_table(path, f"kept alive by {path.root.name}" if path.root is not None else "leaked with")
 
 
 def _holder_row(finder: AddressFinder, holder: Holder) -> tuple[Value, ...]:

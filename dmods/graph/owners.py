@@ -33,10 +33,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class Line:
-    """Memory with one owner. ``how`` is "alone" (one root), "shared" (several), "leaked", "free" or "own" (the allocator's).
+    """Memory with one owner.
 
-    ``roots`` are the owners, the best known first; empty where there are none or too many to list. ``set`` is the engine's number of the set
-    of roots.
+    ``how`` is "alone" (one root), "shared" (several), "leaked", "free" or "own" (the allocator's). ``roots`` are the
+    owners, the best known first; empty where there are none or too many to list. ``set`` is the engine's number of the
+    set of roots.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Owners:
     def __init__(self, heap: ProcessHeap) -> None:
         self.heap = heap
         self.target = heap.target
-        self.roots: NamedRoots = named_roots(heap)
+        self.roots: NamedRoots = named_roots(heap.target)
         with Progress("finding owners") as bar:
             heap.index.find_owners(
                 self.roots.ranges, self.roots.areas, self.roots.values, lambda done: bar.update(done, 0)
@@ -82,7 +83,10 @@ class Owners:
 
     @cached_property
     def lines(self) -> list[Line]:
-        """Return who holds what, most first; then what is leaked, free and the allocator's own. They sum to ``total``."""
+        """Return who holds what, most first; then what is leaked, free and the allocator's own.
+
+        They sum to ``total``.
+        """
         held = []
         for row in self._rows.values():
             line = self._line(*row)

@@ -16,8 +16,8 @@ from dmods.heap.process_heap import Block
 class Step:
     """A step of a path: a word that points into the next block, and that block.
 
-    ``holder`` is where the word lies: a root's place, or "+0x18" in the block of the step before. ``at`` is its address; None for a
-    register or where the word could not be found again. ``to`` is how far into ``block`` it points.
+    ``holder`` is where the word lies: a root's place, or "+0x18" in the block of the step before. ``at`` is its
+    address; None for a register or where the word could not be found again. ``to`` is how far into ``block`` it points.
     """
 
     holder: str

@@ -1,7 +1,7 @@
 """The roots of a process by name: a variable, a frame of a thread, thread-local memory, a register, a mapping.
 
-``findleaks`` takes memory as roots. Here each piece of that memory has a name and a rank. Data counts before stacks: a stack has words that
-no function reads again.
+``findleaks`` takes memory as roots. Here each piece of that memory has a name and a rank. Data counts before stacks: a
+stack has words that no function reads again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from itertools import groupby
 from typing import Optional
 
 from dmods._engine import demangle, find_pointers
+from dmods.base.cached import cached
 from dmods.base.ranges import Ranges
-from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import STRUCT_PTHREAD_MAX, LiveStackFinder, ThreadStack, stacks_of
 from dmods.process.tls import dtv_blocks
@@ -23,7 +24,7 @@ from dmods.process.unwind import Frame, ManyThreads
 from dmods.target import Module, Target, Thread
 
 LEAKED = (1 << 32) - 1  # the engine's number for the root of the leaked blocks
-# The ranks that the engine knows. Stacks follow: the outermost frames first, because inner frames borrow from outer ones.
+# The ranks that the engine knows. Stacks follow: outermost frames first, because inner frames borrow from outer ones.
 _OWN, _DATA, _FRAMES = 0, 1, 2
 _NO_FRAME = 1 << 20  # a stack whose frames are not known
 _REGISTER = 1 << 21
@@ -38,9 +39,9 @@ _APART = 2  # words: unnamed words that lie no further apart are one variable
 class Root:
     """A root with a name.
 
-    ``kind`` is one of these: "variable" (it has a symbol), "data" (a module's, without a symbol), "frame", "stack" (its frames are not
-    known), "register", "thread-local", "mapping", "allocator" (malloc's own words), "leaked" (no root: the leaked blocks).
-    ``address`` is where it begins; None for registers and the like.
+    ``kind`` is one of these: "variable" (it has a symbol), "data" (a module's, without a symbol), "frame", "stack" (its
+    frames are not known), "register", "thread-local", "mapping", "allocator" (malloc's own words), "leaked" (no root:
+    the leaked blocks). ``address`` is where it begins; None for registers and the like.
     """
 
     name: str
@@ -56,7 +57,10 @@ _LEAKED = Root("leaked blocks", "leaked")
 
 
 class NamedRoots:
-    """The roots of a heap whose leaks have been found. ``ranges``, ``areas`` and ``values`` are what the engine takes."""
+    """The roots of a heap whose leaks have been found.
+
+    ``ranges``, ``areas`` and ``values`` are what the engine takes: see ``_engine.Heap.find_owners``.
+    """
 
     def __init__(self, heap: ProcessHeap) -> None:
         self.heap = heap
@@ -252,17 +256,9 @@ class NamedRoots:
                         yield value, 0, _REGISTER
 
 
-def named_roots(heap: ProcessHeap) -> NamedRoots:
-    """Return the roots by name. ``heap.leaks()`` runs first, where it has not."""
+@cached
+def named_roots(target: Target) -> NamedRoots:
+    """Return the roots by name, computed once for each state of the target. The leaks are found first."""
+    heap = find_heap(target)
     heap.leaks()
     return NamedRoots(heap)
-
-
-def is_stack(root: Root) -> bool:
-    """Return whether the root is weak evidence: a stack or a register."""
-    return root.kind in ("frame", "stack", "register")
-
-
-def executable(target: Target) -> str:
-    """Return the program's name, or "the program"."""
-    return (target.executable or "the program").rsplit("/", 1)[-1]

@@ -2,12 +2,13 @@
 
 The rules, in this one place:
 
-* A *single* suspect is a root that alone holds at least SHARE of the live bytes and LEAST bytes; or, where several roots lead to it, a block
-  that keeps as much alive.
-* A *group* suspect is a kind of block (a C++ class, or one size) of which no single suspect holds most, with as large a share.
+* A *single* suspect is a root that alone holds at least SHARE of the live bytes and LEAST bytes; or, where several
+  roots lead to it, a block that keeps as much alive.
+* A *group* suspect is a kind of block (a C++ class, or one size) with as large a share, less what the single suspects
+  hold of it.
 * At most MOST are named. A small program has none, whatever the shares are.
-* From a root the sentence goes down to the block where the memory comes together: while one block keeps at least DOWN of what the block
-  above it keeps (the accumulation point of Eclipse's Memory Analyzer).
+* The sentence names the block where the memory comes together: from the outermost block down, while one block keeps at
+  least DOWN of what the block above it keeps (the accumulation point of Eclipse's Memory Analyzer).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Suspect:
     bytes: int
     count: int
     share: float
-    address: Optional[int]  # the block where the memory comes together
+    address: Optional[int]  # the outermost block that keeps most of it; of a group, one of the blocks
     root: Optional[str]
     next: list[str]
 
@@ -59,11 +60,11 @@ def _singles(owners: Owners, limit: int) -> Iterator[Suspect]:
         top = owners.largest(("set", line.set), _CONSIDERED)
         if line.how == ALONE:
             heavy = top[0] if top and top[0].bytes >= DOWN * line.bytes else None
-            yield _suspect(owners, line, line.bytes, line.count or 0, _accumulation(owners, heavy) if heavy else None)
+            yield _suspect(owners, line, line.bytes, line.count or 0, heavy)
             continue
         for kept in top:
             if kept.bytes >= limit:
-                yield _suspect(owners, line, kept.bytes, kept.count, _accumulation(owners, kept))
+                yield _suspect(owners, line, kept.bytes, kept.count, kept)
 
 
 def _accumulation(owners: Owners, kept: Kept) -> Kept:
@@ -76,20 +77,24 @@ def _accumulation(owners: Owners, kept: Kept) -> Kept:
     return kept
 
 
-def _suspect(owners: Owners, line: Line, size: int, count: int, point: Optional[Kept]) -> Suspect:
+def _suspect(owners: Owners, line: Line, size: int, count: int, outer: Optional[Kept]) -> Suspect:
+    """Return the suspect. `outer` is the outermost block that keeps most of it alive, if there is one."""
     share = size / owners.live
-    holder = _holder(owners, line, point)
+    holder = _holder(owners, line, outer)
     through = ""
     scope = ("set", line.set or 0)
-    if point is not None:
-        through = f" through one block of {point.size:,} bytes"
+    point = _accumulation(owners, outer) if outer is not None else None
+    if point is not None and outer is not None:
+        through = f" through one block of {outer.size:,} bytes"
+        if point != outer:
+            through += f", and in it one of {point.size:,} bytes"
         scope = ("below", point.address)
     kinds = [kind for kind in owners.kinds(scope) if point is None or kind.example != point.address or kind.count > 1]
     mostly = f": {_counted(kinds[0])}" if kinds else ""
     more = f" (and {len(line.roots) - 1} other roots)" if line.how == SHARED and len(line.roots) > 1 else ""
     sentence = f"{holder}{more} keeps {share:.0%} of the live heap ({human_size(size)}) alive{through}{mostly}"
-    next_ = [f"retained {point.address:#x}", f"pathto {point.address:#x}"] if point is not None else ["owners"]
-    return Suspect(sentence, size, count, share, point.address if point else None, holder, next_)
+    next_ = [f"retained {outer.address:#x}", f"pathto {outer.address:#x}"] if outer is not None else ["owners"]
+    return Suspect(sentence, size, count, share, outer.address if outer is not None else None, holder, next_)
 
 
 def _holder(owners: Owners, line: Line, point: Optional[Kept]) -> str:
