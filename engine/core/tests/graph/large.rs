@@ -25,7 +25,9 @@ fn another_implementation_agrees() {
         let dominators = immediate(&parents, &others, &control).expect("not cancelled");
 
         let mut other = DiGraph::<(), ()>::new();
-        (0..=count).for_each(|_| drop(other.add_node(()))); // the last one leads to all roots
+        for _ in 0..=count {
+            other.add_node(()); // the last one leads to all roots
+        }
         for node in 0..count {
             for &target in graph.targets(node) {
                 other.add_edge(NodeIndex::new(node), NodeIndex::new(target), ());
