@@ -44,7 +44,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return what the block at the address keeps alive."""
     address = target.evaluate(args.address)
     owners = find_owners(target)
-    found = owners.above(address)
+    found = owners.above(address, args.top + 1)
     report = Report(notes=list(owners.notes))
     if found is not None:
         chain, line = found

@@ -18,7 +18,6 @@ ALONE, SHARED, LEAKS, FREE_, OWN_ = "alone", "shared", "leaked", "free", "own"
 MANY = "many roots"
 _NAMED = 3  # roots of a set that are named in text
 _BATCH = 65536
-_MOST_ABOVE = 1 << 16  # blocks that dominate a block, one inside the other
 
 
 @dataclass(frozen=True)
@@ -150,9 +149,12 @@ class Owners:
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
-    def above(self, address: int) -> Optional[tuple[list[Kept], Line]]:
-        """Return the block at the address and those that alone keep it alive, from the block up; and who holds them."""
-        found = self.heap.index.owners_above(address, _MOST_ABOVE)
+    def above(self, address: int, most: int = 1) -> Optional[tuple[list[Kept], Line]]:
+        """Return the block at the address and those that alone keep it alive, from the block up; and who holds them.
+
+        The chain is cut at ``most`` blocks: each node of a list keeps the rest of the list alive.
+        """
+        found = self.heap.index.owners_above(address, most)
         return None if found is None else ([Kept(*row) for row in found[0]], self.line_of(found[1]))
 
     def largest(self, scope: tuple[str, int], most: int) -> list[Kept]:
