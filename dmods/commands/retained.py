@@ -76,7 +76,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 def _row(owners: Owners, kept: Kept, what: str, line: Line) -> tuple[Value, ...]:
     share = 100.0 * kept.bytes / owners.live if owners.live else 0.0
-    return kept.address, what, kept.size, kept.count, kept.bytes, share, line.name, owners_values(line.roots)
+    size = kept.size or None  # a root is no block
+    return kept.address, what, size, kept.count, kept.bytes, share, line.name, owners_values(line.roots)
 
 
 def _root(owners: Owners, address: int) -> tuple[tuple[str, int], tuple[Value, ...]]:

@@ -86,7 +86,7 @@ def _suspect(owners: Owners, line: Line, size: int, count: int, outer: Optional[
     point = _accumulation(owners, outer) if outer is not None else None
     if point is not None and outer is not None:
         through = f" through one block of {outer.size:,} bytes"
-        if point != outer:
+        if point.size != outer.size:  # not the nodes of one list
             through += f", and in it one of {point.size:,} bytes"
         scope = ("below", point.address)
     kinds = [kind for kind in owners.kinds(scope) if point is None or kind.example != point.address or kind.count > 1]
