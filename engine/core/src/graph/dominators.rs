@@ -6,6 +6,10 @@
 
 use super::too_many;
 use crate::control::{Control, Stopped};
+use crate::hw;
+
+/// How many edges ahead the CPU is asked to load what they need.
+const AHEAD: usize = 16;
 
 /// The edges that are not in the search's tree, by the vertex that they lead to.
 pub struct Others {
@@ -15,25 +19,20 @@ pub struct Others {
 
 impl Others {
     /// Sorts the edges (to, from) by `to`. `vertices` is how many there are.
-    pub fn new(vertices: usize, pairs: Vec<(u32, u32)>) -> Result<Others, Stopped> {
+    pub fn new(vertices: usize, mut pairs: Vec<(u32, u32)>) -> Result<Others, Stopped> {
         if pairs.len() >= u32::MAX as usize {
             return Err(too_many());
         }
+        pairs.sort_unstable_by_key(|pair| pair.0);
         let mut first = vec![0u32; vertices + 1];
-        for &(to, _) in &pairs {
-            first[to as usize] += 1;
+        let mut at = 0;
+        for (vertex, slot) in first.iter_mut().enumerate() {
+            *slot = at as u32;
+            while pairs.get(at).is_some_and(|pair| pair.0 as usize == vertex) {
+                at += 1;
+            }
         }
-        let mut total = 0;
-        for slot in &mut first {
-            total += *slot;
-            *slot = total;
-        }
-        // Each slot now says where its vertex's edges end. Filling them backward leaves where they begin.
-        let mut from = vec![0u32; pairs.len()];
-        for &(to, source) in pairs.iter().rev() {
-            first[to as usize] -= 1;
-            from[first[to as usize] as usize] = source;
-        }
+        let from = pairs.into_iter().map(|(_, from)| from).collect();
         Ok(Others { first, from })
     }
 
@@ -45,20 +44,25 @@ impl Others {
 }
 
 /// Returns the immediate dominator of each vertex. That of vertex 0 is 0.
+#[inline(always)]
 pub fn immediate(parents: &[u32], others: &Others, control: &Control) -> Result<Vec<u32>, Stopped> {
     let count = parents.len();
-    let mut forest = Forest { above: parents.to_vec(), least: (0..count as u32).collect(), path: Vec::new() };
+    let mut forest = Forest::new(parents);
     let mut semi = vec![0u32; count];
     for vertex in (1..count as u32).rev() {
         if vertex % (1 << 20) == 0 && control.cancelled() {
             return Err(Stopped::Cancelled);
+        }
+        // What a vertex before this one will ask for.
+        if let Some(&from) = (others.first[vertex as usize] as usize).checked_sub(AHEAD).map(|at| &others.from[at]) {
+            hw::prefetch(&forest.links, from as usize);
         }
         let mut least = parents[vertex as usize];
         for &from in others.of(vertex) {
             least = least.min(forest.least_above(from, vertex));
         }
         semi[vertex as usize] = least;
-        forest.least[vertex as usize] = least;
+        forest.links[vertex as usize].least = least;
     }
     drop(forest);
     let mut dominators = parents.to_vec();
@@ -74,30 +78,41 @@ pub fn immediate(parents: &[u32], others: &Others, control: &Control) -> Result<
 
 /// The vertices whose semidominators are known, as a forest with compressed paths.
 struct Forest {
-    above: Vec<u32>,
-    /// The least semidominator on the compressed path. For a vertex that is not in the forest, the vertex itself.
-    least: Vec<u32>,
+    links: Vec<Link>,
     path: Vec<u32>,
 }
 
+#[derive(Clone, Copy)]
+struct Link {
+    above: u32,
+    /// The least semidominator on the compressed path. For a vertex that is not in the forest, the vertex itself.
+    least: u32,
+}
+
 impl Forest {
+    fn new(parents: &[u32]) -> Forest {
+        let link = |(least, &above): (usize, &u32)| Link { above, least: least as u32 };
+        Forest { links: parents.iter().enumerate().map(link).collect(), path: Vec::new() }
+    }
+
     /// Returns the least semidominator on the path from `vertex` up, as far as vertices greater than `last` go.
     #[inline(always)]
     fn least_above(&mut self, vertex: u32, last: u32) -> u32 {
-        let mut at = vertex;
-        if self.above[at as usize] <= last {
-            return self.least[at as usize];
+        let mut at = self.links[vertex as usize];
+        let mut below = vertex;
+        if at.above <= last {
+            return at.least;
         }
-        while self.above[at as usize] > last {
-            self.path.push(at);
-            at = self.above[at as usize];
+        while at.above > last {
+            self.path.push(below);
+            below = at.above;
+            at = self.links[below as usize];
         }
-        let top = self.above[at as usize];
-        let mut least = self.least[at as usize];
+        let (top, mut least) = (at.above, at.least);
         while let Some(below) = self.path.pop() {
-            least = least.min(self.least[below as usize]);
-            self.least[below as usize] = least;
-            self.above[below as usize] = top;
+            let link = &mut self.links[below as usize];
+            least = least.min(link.least);
+            *link = Link { above: top, least };
         }
         least
     }

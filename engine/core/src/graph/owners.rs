@@ -245,8 +245,7 @@ impl Owners {
         drop((parents, others));
         let leaked = members.iter().position(|each| each[..] == [LEAKED]).map(|set| set as u32);
         let (counts, bytes) = (vec![0; numbers.len()], vec![0; numbers.len()]);
-        let mut owners =
-            Owners { numbering, vertices, numbers, dominators, counts, bytes, sets, members, leaked };
+        let mut owners = Owners { numbering, vertices, numbers, dominators, counts, bytes, sets, members, leaked };
         owners.add_up(tables);
         Ok(owners)
     }

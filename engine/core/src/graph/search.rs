@@ -9,6 +9,7 @@
 use super::too_many;
 use crate::control::{Control, Stopped};
 use crate::heap::number::Index;
+use crate::hw;
 
 /// A graph whose edges lie side by side.
 pub trait Graph {
@@ -50,7 +51,7 @@ pub struct Search<'g, G: Graph> {
     pub numbers: Vec<u32>,
     /// For each vertex: the vertex that it was reached from.
     pub parents: Vec<u32>,
-    /// The edges (to, from) that led to a vertex that had been reached.
+    /// The edges (to, from) that led to a vertex that had been reached. Some stand there more than once.
     pub others: Vec<(u32, u32)>,
     stack: Vec<Frame<G::Edge>>,
     recent: Vec<(u32, u32)>,
@@ -60,9 +61,11 @@ pub struct Search<'g, G: Graph> {
 impl<'g, G: Graph> Search<'g, G> {
     /// Begins a search.
     pub fn new(graph: &'g G) -> Self {
+        let vertices = vec![0; graph.count()];
+        hw::huge_pages(&vertices);
         Search {
             graph,
-            vertices: vec![0; graph.count()],
+            vertices,
             numbers: vec![ROOT],
             parents: vec![0],
             others: Vec::new(),
@@ -128,13 +131,14 @@ impl<'g, G: Graph> Search<'g, G> {
         let number = self.graph.number(node);
         let known = self.vertices[number];
         if known != 0 {
-            if known != CLOSED && known >= self.floor && known != from && self.parents[known as usize] != from {
-                self.other(known, from);
+            if known != CLOSED && known >= self.floor && known != from && self.is_news(known, from) {
+                self.others.push((known, from));
             }
             return Ok(());
         }
         let vertex = self.add(number as u32, from)?;
         self.vertices[number] = vertex;
+        self.is_news(vertex, from); // it is in the tree
         let (first, end) = self.graph.edges(node);
         if first < end {
             for edge in first..end.min(first + AHEAD) {
@@ -145,12 +149,9 @@ impl<'g, G: Graph> Search<'g, G> {
         Ok(())
     }
 
+    /// Returns whether the edge was not met just before. An edge that is kept twice changes nothing, and takes memory.
     #[inline(always)]
-    fn other(&mut self, to: u32, from: u32) {
-        let slot = &mut self.recent[to as usize % RECENT];
-        if *slot != (to, from) {
-            *slot = (to, from);
-            self.others.push((to, from));
-        }
+    fn is_news(&mut self, to: u32, from: u32) -> bool {
+        std::mem::replace(&mut self.recent[to as usize % RECENT], (to, from)) != (to, from)
     }
 }

@@ -9,9 +9,9 @@ use super::mark::Marker;
 use super::number::Index;
 use super::pass::{self, Request, RunReport};
 use super::runs::{Run, REGION};
+use crate::control::{Control, Stopped};
 use crate::graph::owners::{Alike, Kept, Line, Named, Owners, Scope};
 use crate::graph::paths::{self, Origin, Wanted};
-use crate::control::{Control, Stopped};
 use crate::image::Image;
 use std::collections::HashMap;
 

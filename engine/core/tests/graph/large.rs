@@ -41,7 +41,11 @@ fn another_implementation_agrees() {
             let said = (vertices[node] != 0).then(|| {
                 // Here a root is a vertex of its own; there it is none.
                 let number = numbers[dominators[vertices[node] as usize] as usize];
-                if number == ROOT { count } else { number as usize }
+                if number == ROOT {
+                    count
+                } else {
+                    number as usize
+                }
             });
             let truth = expected.immediate_dominator(NodeIndex::new(node)).map(|index| index.index());
             assert_eq!(said, truth, "seed {seed}: node {node}");

@@ -145,7 +145,14 @@ fn heap_start(world: &World, value: u64, block: usize) -> bool {
     made.mmapped || value < made.address + first
 }
 
-fn check_paths(world: &World, plain: &Plain, heap: &dyn Heap, named: Named, image: &dmods_engine::image::Image, label: &str) {
+fn check_paths(
+    world: &World,
+    plain: &Plain,
+    heap: &dyn Heap,
+    named: Named,
+    image: &dmods_engine::image::Image,
+    label: &str,
+) {
     let control = Control::default();
     for (index, block) in world.blocks.iter().enumerate() {
         let found = heap.path(image, named, None, block.address, &control).expect("searched");

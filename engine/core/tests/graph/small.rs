@@ -117,7 +117,11 @@ fn check_tier(
             let vertex = solved.vertices[node];
             assert_eq!(below(solved.roots[index], vertex), !left.contains(&node), "seed {seed}: {node}, root {index}");
             let set = &solved.members[solved.sets[vertex as usize] as usize];
-            assert_eq!(set.contains(&(index as u32)), mine.contains(&node), "seed {seed}: {node} in the set of {index}");
+            assert_eq!(
+                set.contains(&(index as u32)),
+                mine.contains(&node),
+                "seed {seed}: {node} in the set of {index}"
+            );
         }
     }
 }
@@ -150,9 +154,8 @@ fn needed_words_reach_the_same() {
             // Needless if an earlier word of the same cycle, or any word from outside the cycle, leads there.
             let leads = |other: usize| reach(&[words[other]]).contains(&word);
             let back = |other: usize| reach(&[word]).contains(&words[other]);
-            let otherwise = (0..words.len()).any(|other| {
-                other != index && leads(other) && (!back(other) || other < index)
-            });
+            let otherwise =
+                (0..words.len()).any(|other| other != index && leads(other) && (!back(other) || other < index));
             assert_eq!(needed, !otherwise && !taken.contains(&word), "seed {seed}: word {index}");
             dropped += usize::from(!needed);
         }
