@@ -18,7 +18,7 @@ _MOST_PATHS = 16
 
 STEPS = (
     Column("step", "count", title="#"),
-    Column("holder", title="WORD AT"),
+    Column("place", title="WORD AT"),
     Column("at", "address", width=16, title="ADDRESS"),
     Column("block", "address", width=16, title="-> BLOCK"),
     Column("to", "address", title="+"),
