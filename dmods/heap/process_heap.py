@@ -22,6 +22,7 @@ from dmods.heap.false_pointers.decide import without_false_pointers
 from dmods.heap.false_pointers.search import Search
 from dmods.heap.roots import Roots, find_roots, readable_ranges
 from dmods.heap.survey import program_mappings, survey
+from dmods.process.vectors import unaligned_values
 from dmods.records.sources import allocation_records
 from dmods.target import Target
 
@@ -101,13 +102,19 @@ class Leaks:
     reached: int
     seconds: float
     cpu_seconds: float
+    # Blocks that no other root holds: (an address in the block that a vector register holds, how many blocks it keeps)
+    by_vectors: list[tuple[int, int]]
 
 
 class ProcessHeap:
-    """The heap of one process. ``find_heap`` makes it. ``notes`` say what is uncertain."""
+    """The heap of one process. ``find_heap`` makes it. ``notes`` say what is uncertain.
 
-    def __init__(self, target: Target) -> None:
+    ``unaligned``: a pointer may begin at any byte of a root or a block.
+    """
+
+    def __init__(self, target: Target, unaligned: bool = False) -> None:
         self.target = target
+        self.unaligned = unaligned
         self.notes: list[str] = []
         self.words = Words(target.image(), target.arch.word)
         started = _Clock()
@@ -258,8 +265,17 @@ class ProcessHeap:
             # A fork leaves the tcaches of the other threads behind. They belong to malloc and are no leaks of the
             # program.
             values = self.roots.values + self.caches.tcaches
-            self.mark_sources = (ranges, values)
+            vectors = self._vector_values()
+            self.mark_sources = (ranges, values + vectors)
+            if self.unaligned:
+                self.index.take_unaligned(self.roots.dead)
             candidates, reached = self.index.mark(ranges, values, progress)
+            by_vectors = []
+            for value in vectors:
+                counts = self.index.mark([], [value])
+                candidates, reached = candidates + counts[0], reached + counts[1]
+                if counts[1]:
+                    by_vectors.append((value, counts[1]))
             direct_count, direct_bytes, indirect_count, indirect_bytes = self.index.find_leaks(progress)
         seconds, cpu = started.elapsed()
         return Leaks(
@@ -273,7 +289,20 @@ class ProcessHeap:
             reached,
             seconds + self._build[0],
             cpu + self._build[1],
+            by_vectors,
         )
+
+    def _vector_values(self) -> list[int]:
+        """Return the words of vector registers that point into a block."""
+        found = set(self.roots.vectors)
+        if self.unaligned:
+            for thread in self.target.threads():
+                found.update(unaligned_values(thread.vectors or {}, self.words.size))
+        parts = list(self.owned)
+        if not parts:
+            return []
+        low, high = parts[0][0], parts[-1][1]
+        return sorted(value for value in found if low <= value < high and self.index.find(value) is not None)
 
     def root_ranges(self) -> list[tuple[int, int]]:
         """Return the root ranges without jemalloc's thread-local memory and without false pointers."""
@@ -364,6 +393,12 @@ def _group(row: tuple[int, bool, bool, int, int, int, int]) -> Group:
 def find_heap(target: Target) -> ProcessHeap:
     """Return the heap of the target, computed once for each state of the target."""
     return ProcessHeap(target)
+
+
+@cached
+def find_heap_unaligned(target: Target) -> ProcessHeap:
+    """Return the heap of the target as it is if a pointer may begin at any byte. It is computed once, too."""
+    return ProcessHeap(target, unaligned=True)
 
 
 def engine_threads() -> int:

@@ -1,9 +1,9 @@
 """The roots of a process: memory and registers that are live without anything pointing to them. Marking starts here.
 
-Roots are the registers of every thread, every stack from its stack pointer up, the writable data of every module, TLS,
-and all other readable memory that does not belong to an allocator. Memory below a stack pointer, the stacks of exited
-threads that glibc keeps for reuse, and the bookkeeping of allocators are no roots. `false_pointers` takes further words
-out.
+Roots are the registers of every thread (general, vector and floating-point), every stack from its stack pointer up, the
+writable data of every module, TLS, and all other readable memory that does not belong to an allocator. Memory below a
+stack pointer, the stacks of exited threads that glibc keeps for reuse, and the bookkeeping of allocators are no roots.
+`false_pointers` takes further words out.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from dmods import _engine
 from dmods.base.ranges import Ranges
 from dmods.heap.false_pointers.search import running_stacks
+from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.modules.find import VDSO, writable_segments
 from dmods.process.threads import LiveStackFinder, ThreadStack, stacks_of
+from dmods.process.vectors import values as vector_values
 from dmods.records.model import Records
 from dmods.target import AddressRange, Target, Thread, address_ranges
 
@@ -28,6 +30,9 @@ _MOST_INSTRUCTIONS = 128
 # files.
 _MOST_FROM_FILES = 256 << 20
 _STACK_SAMPLE = 64 << 10
+# The mappings of rings and of submission entries (io_uring/io_uring.c, anon_inode_create_getfile). Cores leave shared
+# file mappings out, and older kernels call these device memory (VM_IO).
+_IO_URING = "anon_inode:[io_uring]"
 
 
 @dataclass
@@ -36,6 +41,7 @@ class Roots:
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
     values: list[int] = field(default_factory=list)  # registers
+    vectors: list[int] = field(default_factory=list)  # words of vector and floating-point registers, no other roots
     dead: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     thread_pointers: list[int] = field(default_factory=list)
@@ -53,9 +59,20 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
     roots.thread_pointers = [stack.tcb for stack in stacks if stack.tcb is not None]
     dead = Ranges([*_dead_stacks(target, stacks, roots.notes), *records.scratch])
     roots.dead = list(dead)
-    roots.values = list({value for thread in target.threads() for value in thread.registers.values()})
+    general = {value for thread in target.threads() for value in thread.registers.values()}
+    roots.values = list(general)
+    roots.vectors = sorted(_vector_values(target) - general)
     if not target.threads():
         roots.notes.append("no registers and stack pointers are known: all of every stack counts as live")
+    elif all(thread.vectors is None for thread in target.threads()):
+        roots.notes.append(
+            "the dump has no vector registers: a block that only such a register holds is reported as leaked"
+        )
+    if any((mapping.path or "").startswith(_IO_URING) for mapping in target.mappings()):
+        roots.notes.append(
+            "the process uses io_uring: cores lack its rings, and the kernel holds the requests in flight; "
+            "a block that only they point to is reported as leaked"
+        )
     for start, end in dead:
         excluded.add(start, end)
     roots.ranges = excluded.without(_memory(target, roots.notes))
@@ -66,6 +83,14 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
             "(gdb's gcore before 18 leaves out the stacks that glibc 2.42 makes: take the dump with another)"
         )
     return roots
+
+
+def _vector_values(target: Target) -> set[int]:
+    found = {lane.value for _tid, lane in integers_in_signal_frames(target)}
+    for thread in target.threads():
+        if thread.vectors is not None:
+            found |= vector_values(thread.vectors, target.arch.word)
+    return found
 
 
 def _is_empty(target: Target, sp: int, end: int) -> bool:

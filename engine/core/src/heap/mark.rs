@@ -15,8 +15,7 @@ use super::text::is_text;
 use crate::control::{Control, Stopped};
 use crate::hw;
 use crate::image::Image;
-use crate::words::word;
-use crate::words::USER_END;
+use crate::words::{grow_to, word, word_at, USER_END};
 
 /// Targets whose tables are being loaded.
 const PENDING: usize = 32;
@@ -24,6 +23,22 @@ const PENDING: usize = 32;
 const READY: usize = 8;
 /// Bytes of roots read at once.
 const BLOCK: usize = 1 << 20;
+
+/// What is needed to find pointers at every byte. The tables only have those at multiples of the word size.
+pub struct Unaligned<'a> {
+    image: &'a Image,
+    /// Memory inside blocks whose bytes are not pointers, sorted.
+    dead: &'a [(u64, u64)],
+    /// Blocks reached whose bytes are still to be read.
+    unread: Vec<usize>,
+}
+
+impl<'a> Unaligned<'a> {
+    /// Nothing is reached yet. `dead` is sorted.
+    pub fn new(image: &'a Image, dead: &'a [(u64, u64)]) -> Self {
+        Unaligned { image, dead, unread: Vec::new() }
+    }
+}
 
 /// The marking in progress.
 pub struct Marker<'a, I: Index, const P: usize> {
@@ -37,6 +52,8 @@ pub struct Marker<'a, I: Index, const P: usize> {
     pub count_bytes: bool,
     /// If present, it records the blocks reached.
     pub journal: Option<Vec<usize>>,
+    /// If present, a pointer may begin at any byte.
+    pub unaligned: Option<Unaligned<'a>>,
 }
 
 /// What is still to follow: ranges of edges, then a ring of targets whose tables are being loaded.
@@ -71,7 +88,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     /// Begins marking.
     pub fn new(tables: &'a mut Tables<I, P>) -> Self {
         let queue = Queue { stack: Vec::new(), pending: [0; PENDING], next: 0, waiting: 0 };
-        Marker { tables, queue, count: 0, bytes: 0, count_bytes: false, journal: None }
+        Marker { tables, queue, count: 0, bytes: 0, count_bytes: false, journal: None, unaligned: None }
     }
 
     /// Takes a candidate pointer, given as a word number.
@@ -89,9 +106,17 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         if reach(&mut self.tables.regions, self.tables.edges.as_slice(), &mut self.queue.stack, granule) {
             self.count += 1;
             self.add_bytes(granule);
-            if let Some(journal) = &mut self.journal {
-                journal.push(granule);
-            }
+            self.note(granule);
+        }
+    }
+
+    /// Writes down a block that was reached, where that is asked for.
+    fn note(&mut self, granule: usize) {
+        if let Some(journal) = &mut self.journal {
+            journal.push(granule);
+        }
+        if let Some(unaligned) = &mut self.unaligned {
+            unaligned.unread.push(granule);
         }
     }
 
@@ -104,14 +129,66 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
 
     /// Follows everything that is queued, to the end.
     pub fn drain(&mut self, control: &Control) -> Result<(), Stopped> {
-        if self.count_bytes || self.journal.is_some() {
-            hw::fast(|| self.follow::<true>(control))
-        } else {
-            hw::fast(|| self.follow::<false>(control))
+        if !self.count_bytes && self.journal.is_none() && self.unaligned.is_none() {
+            return hw::fast(|| self.follow::<false>(control));
+        }
+        loop {
+            hw::fast(|| self.follow::<true>(control))?;
+            let Some(granule) = self.unaligned.as_mut().and_then(|unaligned| unaligned.unread.pop()) else {
+                return Ok(());
+            };
+            self.read_block(granule, control)?;
         }
     }
 
-    /// `ACCOUNT` counts bytes and keeps the journal.
+    /// Takes what begins at the unaligned bytes of a block.
+    fn read_block(&mut self, granule: usize, control: &Control) -> Result<(), Stopped> {
+        let Some(dead) = self.unaligned.as_ref().map(|unaligned| unaligned.dead) else { return Ok(()) };
+        let block = self.tables.block(self.tables.word_map.run_of_granule(granule), granule);
+        let (mut at, end) = (block.address, block.address.saturating_add(block.size));
+        for &(from, to) in &dead[dead.partition_point(|d| d.1 <= at)..] {
+            if from >= end {
+                break;
+            }
+            self.unaligned_words(at, from.max(at), control)?;
+            at = at.max(to.min(end));
+        }
+        self.unaligned_words(at, end, control)?;
+        Ok(())
+    }
+
+    /// Takes the values that begin at the unaligned bytes of `[start, end)`, where the image has them. Returns how many
+    /// were candidates. Only with `unaligned`.
+    fn unaligned_words(&mut self, start: u64, end: u64, control: &Control) -> Result<u64, Stopped> {
+        let Some(image) = self.unaligned.as_ref().map(|unaligned| unaligned.image) else { return Ok(0) };
+        let width = 16 / P;
+        let mut candidates = 0;
+        let mut buffer = Vec::new();
+        for (from, to) in image.covered(start, end.min(USER_END)) {
+            let mut at = from;
+            while at < to {
+                if control.cancelled() {
+                    return Err(Stopped::Cancelled);
+                }
+                // The last words of a piece reach into the next one.
+                let want = (to - at).min((BLOCK + width - 1) as u64) as usize;
+                grow_to(&mut buffer, want);
+                let got = image.read(at, &mut buffer[..want]);
+                let mut found = 0;
+                for offset in 0..(got + 1).saturating_sub(width) {
+                    if (at + offset as u64) % width as u64 != 0 {
+                        found += u64::from(self.root(word_at::<P>(&buffer, offset)));
+                    }
+                }
+                candidates += found;
+                let next = (at + BLOCK as u64).min(to);
+                at = if found == 0 { image.data_from(next, to).saturating_sub(width as u64).max(next) } else { next };
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// `ACCOUNT` counts bytes and notes the blocks.
     #[inline(always)]
     fn follow<const ACCOUNT: bool>(&mut self, control: &Control) -> Result<(), Stopped> {
         let mut since_check = 0u32;
@@ -136,6 +213,9 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
                             self.bytes += size_of(&self.tables.word_map, regions, &self.tables.used_end, run, granule);
                             if let Some(journal) = &mut self.journal {
                                 journal.push(granule);
+                            }
+                            if let Some(unaligned) = &mut self.unaligned {
+                                unaligned.unread.push(granule);
                             }
                         }
                     }
@@ -186,6 +266,8 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
                 at = next;
             }
         }
+        candidates += self.unaligned_words(start, end, control)?;
+        self.drain(control)?;
         Ok(candidates)
     }
 
