@@ -195,17 +195,21 @@ def of_xsave(area: bytes, wide: bool, told: Layout) -> Iterator[tuple[str, bytes
 
 
 def _of_x87(area: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the eight registers of an FXSAVE area. Those that an MMX instruction wrote have MMX's names.
-
-    FXSAVE has them in the order of the stack, and MMX numbers them from its bottom: TOP is in bits 11 to 13 of FSW.
-    """
-    top = int.from_bytes(area[2:4], "little") >> 11 & 7
+    """Yield the eight registers of an FXSAVE area, which has them in the order of the x87 unit's stack."""
+    status = int.from_bytes(area[2:4], "little")
     for number in range(8):
-        data = area[32 + 16 * number : 42 + 16 * number]
-        if data[8:10] == b"\xff\xff":
-            yield f"mm{(number + top) & 7}", data[:8]
-        else:
-            yield f"st{number}", data
+        yield x87_register(number, status, area[32 + 16 * number : 42 + 16 * number])
+
+
+def x87_register(number: int, status: int, data: bytes) -> tuple[str, bytes]:
+    """Return the name and the bytes of the register that ST(number) is.
+
+    If an MMX instruction wrote it, it has MMX's name. MMX counts from the bottom of the stack, and the status word has
+    its top in bits 11 to 13 (SDM, volume 1, 9.5.1).
+    """
+    if data[8:10] == b"\xff\xff":
+        return f"mm{(number + (status >> 11)) & 7}", data[:8]
+    return f"st{number}", data
 
 
 def _fitting(size: int, enabled: int) -> Optional[Layout]:
