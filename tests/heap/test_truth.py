@@ -61,7 +61,8 @@ EVERY_WAY = ("freed", "anchors")
 
 def matrix() -> Iterator[Case]:
     for program in PROGRAMS.values():
-        if program.name in ("nomalloc", "freestanding", "smash"):  # the last is about what heapcheck finds
+        # smash is about what heapcheck finds; packed and rings have tests of their own (test_unaligned.py).
+        if program.name in ("nomalloc", "freestanding", "smash", "packed", "rings"):
             continue
         for mode in program.modes:
             for how in ("kernel", "gcore") if program.gcore else ("kernel",):
@@ -73,7 +74,7 @@ def matrix() -> Iterator[Case]:
                 if (variant != "static" or program.name in SMALL) and mode in ("", program.modes[0], "no-brk"):
                     yield Case(program.name, mode, "kernel", variant, "host")
     for userland in ("bullseye", "trixie", "sid"):
-        for name in ("sizes", "shapes", "graph", "anchors", "stale", "freed", "arenas", "cxx", "forked"):
+        for name in (*("sizes", "shapes", "graph", "anchors", "stale", "freed", "arenas", "cxx", "forked"), "remapped"):
             yield Case(name, "", "kernel", "dynamic", userland)
         for name in ("graph", "freed"):
             yield Case(name, "", "gcore", "dynamic", userland)
@@ -96,7 +97,10 @@ def other_machines() -> Iterator[Case]:
         for name in ("sizes", "graph", "anchors", "stale", "freed", "arenas", "forked", "cxx"):
             yield Case(name, "", "kernel", "dynamic", userland)
         yield Case("graph", "", "kernel", "static-pie", userland)
-    for name in ("graph", "stale"):
+    for mode in PROGRAMS["vectors"].modes:  # qemu-user's cores have no vector registers
+        yield Case("vectors", mode, "kernel", "dynamic", "i386-bookworm")
+    yield Case("remapped", "", "kernel", "dynamic", "i386-bookworm")
+    for name in ("graph", "stale", "vectors"):
         yield Case(name, "", "gcore", "dynamic", "i386-bookworm")
 
 
