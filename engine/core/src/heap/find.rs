@@ -91,7 +91,9 @@ pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: 
                 None => {
                     // The last chunk ends within the mapping. Either other memory follows it, or it has grown.
                     let last = out.last().filter(|last| last.end == base && base > start).copied();
-                    let Some(grown) = last.and_then(|last| moved_up(&mut window, &last, end, word, page)) else { break };
+                    let Some(grown) = last.and_then(|last| moved_up(&mut window, &last, end, word, page)) else {
+                        break;
+                    };
                     base = grown.end;
                     out.pop();
                     out.push(grown);
