@@ -10,7 +10,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
 from dmods.modules import elf
-from dmods.process.vectors import NT_PRFPREG, NT_X86_XSTATE
+from dmods.process.vectors import NT_PRFPREG, NT_X86_XSAVE_LAYOUT, NT_X86_XSTATE
 from fixtures import answers, cores, judge, userlands
 from fixtures._cache import ROOT
 from fixtures.kernel import processes
@@ -83,6 +83,13 @@ def test_a_core_without_the_wide_registers_has_those_of_sse(tmp_path: Path) -> N
     heap = find_heap(CoreFile(str(core)))
     assert not judge.problems(heap, made.truth)
     assert not heap.roots.notes
+
+
+def test_a_core_that_does_not_tell_the_layout(tmp_path: Path) -> None:
+    """As kernels before 6.12. The size of the area tells which processors' layout it is."""
+    made = cores.take("vectors")
+    core = without_notes(made.core, tmp_path, NT_X86_XSAVE_LAYOUT)
+    assert not judge.problems(find_heap(CoreFile(str(core))), made.truth)
 
 
 def test_a_core_without_vector_registers_says_so(tmp_path: Path) -> None:
