@@ -21,6 +21,7 @@ from dmods._engine import Image
 from fixtures import _cache, answers
 from fixtures.bench.heaps import Cache
 from fixtures.cores import CoreSet, take
+from fixtures.limits import HANG
 from fixtures.truth import Truth
 from tests.corekit import compile_c, kernel_core
 from tests.fuzz.driver import Victim, Worker
@@ -258,7 +259,7 @@ def test_ctrl_c(large: Path, after: float) -> None:
         time.sleep(0.005)
     time.sleep(after)
     process.send_signal(signal.SIGINT)
-    _out, err = process.communicate(timeout=answers.HANG)
+    _out, err = process.communicate(timeout=HANG)
     assert process.returncode in (0, 130, -signal.SIGINT), err
     if process.returncode == 130:
         assert err == "interrupted\n"
