@@ -118,7 +118,7 @@ def test_truncated_at_any_byte(tmp_path: Path) -> None:
     """The core is cut at boundaries of the headers and of what they lead to, and at places between."""
     victim = Victim("kernel", tmp_path)
     dice = random.Random(1603)
-    sample = 30 if _cache.QUICK in os.environ else 150
+    sample = 12 if _cache.QUICK in os.environ else 150
     # Between two boundaries all is of one kind. Of the many words of notes a sample is enough.
     boundaries = victim.fields.boundaries()
     ends = [at for at in boundaries if at <= 64] + boundaries[:: max(1, len(boundaries) // sample)] + boundaries[-20:]
