@@ -8,10 +8,13 @@ own there.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+import sys
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 
 from dmods._engine import find_pointers
 from dmods.base.cached import cached
+from dmods.base.ranges import Ranges
 from dmods.heap.false_pointers.search import running_stacks
 from dmods.process.vectors import Lane, x87_integers
 from dmods.target import Target
@@ -30,25 +33,23 @@ def integers_in_signal_frames(target: Target) -> Sequence[tuple[int, Lane]]:
     if target.arch.name not in ("x86_64", "i386"):
         return []
     found: list[tuple[int, Lane]] = []
-    tids = {thread.registers.get(target.arch.sp, 0): thread.tid for thread in target.threads()}
-    for start, end in running_stacks(target):
-        for area in _areas(target, start, min(end, start + _MOST_STACK)):
-            found.extend((tids[start], lane) for lane in x87_integers(area, target.arch.word))
-            if len(found) >= _MOST_FRAMES:
-                return found
+    tids = sorted((thread.registers.get(target.arch.sp, 0), thread.tid) for thread in target.threads())
+    # The stacks of many threads may lie in one mapping. Each byte is read once.
+    stacks = Ranges((start, min(end, start + _MOST_STACK)) for start, end in running_stacks(target))
+    for base, area in _areas(target, list(stacks)):
+        owner = max(bisect_right(tids, (base, sys.maxsize)) - 1, 0)
+        found.extend((tids[owner][1], lane) for lane in x87_integers(area, target.arch.word))
     return found
 
 
-def _areas(target: Target, start: int, end: int) -> list[bytes]:
-    """Return the legacy part of each XSAVE area in the memory."""
+def _areas(target: Target, stacks: list[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+    """Yield the address of each XSAVE area in the memory, and its legacy part."""
     word, image = target.arch.word, target.image()
     wanted = (_MAGIC, _MAGIC + 1) if word == 4 else (_MAGIC + (_LEAST << 32), _MAGIC + (_MOST << 32))
-    found = []
-    for at in find_pointers(image, [(start, end)], word, [wanted], _MOST_FRAMES)[0]:
+    for at in find_pointers(image, stacks, word, [wanted], _MOST_FRAMES)[0]:
         magic, _extended, _features, size = struct.unpack("<IIQI", image.read(at, 20).ljust(20, b"\0"))
         base = at - _SW_BYTES_AT
-        if magic != _MAGIC or not _LEAST <= size <= _MOST or base < start:
+        if magic != _MAGIC or not _LEAST <= size <= _MOST or base < 0:
             continue
         if image.read(base + size, 4) == struct.pack("<I", _END_MAGIC):
-            found.append(image.read(base, _SW_BYTES_AT))
-    return found
+            yield base, image.read(base, _SW_BYTES_AT)

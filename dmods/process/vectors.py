@@ -26,6 +26,7 @@ _FXSAVE, _FSAVE, _XSAVE_HEADER, _FPSIMD, _SVE_HEADER = 512, 108, 64, 528, 16
 _XCR0_AT = 464  # the first of the bytes for software: the kernel writes the enabled components there
 _COMPACTED = 1 << 63  # in XCOMP_BV: the form of XSAVEC, which no note has
 _MOST = 1 << 17  # bytes of a note that are read: ZA has at most 64 KiB, the other registers 12 KiB
+_PRINTED = bytes((*b"\t\n\r", *range(32, 127)))
 _NO_INTEGER = 0x7FFF  # the exponent of infinities and NaNs; an MMX instruction sets it
 
 # Components of XSAVE: their numbers (SDM 13.1; APX: "Intel Advanced Performance Extensions", 3.1.4).
@@ -271,28 +272,25 @@ class Lane(NamedTuple):
 
 def values(registers: Mapping[str, bytes], word: int) -> set[int]:
     """Return the values of ``lanes`` without their names: a core may have 10,000 threads."""
-    code = "Q" if word == 8 else "I"
     found: set[int] = set()
     for register, data in registers.items():
-        found.update(struct.unpack_from(f"<{len(data) // word}{code}", data))
+        found.update(value for _index, value in _words(data, word))
         if register.startswith("st"):
             found.update(value for _index, value in _integer_words(data, word))
-    found.discard(0)
     return found
 
 
 def lanes(registers: Mapping[str, bytes], word: int) -> Iterator[Lane]:
-    """Yield what the registers may point to: every aligned word that is not 0, and integers in the x87 unit."""
-    code = "Q" if word == 8 else "I"
+    """Yield what the registers may point to: every aligned word that is not 0, and integers in the x87 unit.
+
+    Words of text are left out. Functions for strings leave text in these registers.
+    """
     for register, data in registers.items():
-        count = len(data) // word
-        for index, value in enumerate(struct.unpack_from(f"<{count}{code}", data)):
-            if value:
-                yield Lane(_lane_name(register, index, index * word, len(data) > word), value)
+        for index, value in _words(data, word):
+            yield Lane(_lane_name(register, index, index * word, len(data) > word), value)
         if register.startswith("st"):
             for index, value in _integer_words(data, word):
-                if value:
-                    yield Lane(register if word == 8 else f"{register}[{index}]", value)
+                yield Lane(register if word == 8 else f"{register}[{index}]", value)
 
 
 def x87_integers(area: bytes, word: int) -> Iterator[Lane]:
@@ -323,10 +321,36 @@ def _lane_name(register: str, index: int, offset: int, many: bool) -> str:
     return f"{kind}{number}[{index}]" if many else register
 
 
+def _words(data: bytes, word: int) -> Iterator[tuple[int, int]]:
+    """Yield (number, value) of the words that are neither 0 nor text."""
+    code = "Q" if word == 8 else "I"
+    for index, value in enumerate(struct.unpack_from(f"<{len(data) // word}{code}", data)):
+        if value >> 32 or (value and not _is_text(data, index * word, value)):
+            yield index, value
+
+
+def _is_text(data: bytes, at: int, value: int) -> bool:
+    """Return whether a word below 4 GiB is part of a text.
+
+    The rule is that of the engine for memory (engine/core/src/heap/text.rs). Nothing is known of the bytes before and
+    after a register, so 16 bytes of text are one, too.
+    """
+    around = data[at // 16 * 16 : at // 16 * 16 + 16]
+    if len(around) == 16 and not around.translate(None, _PRINTED):
+        return True
+    if at < 8 or data[at - 8 : at + 4].translate(None, _PRINTED):
+        return False
+    behind = data[at + 4 : at + 12]
+    more = len(behind) - len(behind.lstrip(_PRINTED))
+    return more == 8 or (behind[more : more + 1] == b"\0" and value % 8 != 0)
+
+
 def _integer_words(data: bytes, word: int) -> Iterator[tuple[int, int]]:
-    """Yield (number, value) of the words of the integer that a register of the x87 unit holds."""
+    """Yield (number, value) of the words of the integer that a register of the x87 unit holds, without zeros."""
     whole = _integer(data)
-    yield from enumerate((whole,) if word == 8 else (whole & 0xFFFFFFFF, whole >> 32))
+    for index, value in enumerate((whole,) if word == 8 else (whole & 0xFFFFFFFF, whole >> 32)):
+        if value:
+            yield index, value
 
 
 def _integer(data: bytes) -> int:

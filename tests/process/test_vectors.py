@@ -83,6 +83,21 @@ def test_fsave_and_fxsave_of_i386() -> None:
     }
 
 
+def test_text_in_a_register_is_no_pointer() -> None:
+    """strlen and memcpy leave text there, and where a heap lies low, four characters are an address."""
+    area = bytearray(512)
+    area[160 : 160 + 16] = b"a line of text\n\t"
+    area[176 : 176 + 16] = b"the end\tof\0\0\0\0\0\0"
+    struct.pack_into("<4I", area, 192, 0x5656_5020, 0x5656_5030, 0, 0x5656_5040)
+    found = held(I386, (vectors.NT_PRXFPREG, bytes(area)))
+    assert not [name for name in found if name.startswith("xmm0")]
+    assert {name: value for name, value in found.items() if name.startswith("xmm2")} == {
+        "xmm2[0]": 0x5656_5020,
+        "xmm2[1]": 0x5656_5030,
+        "xmm2[3]": 0x5656_5040,
+    }
+
+
 @pytest.mark.parametrize("content", [(1 << 63, 0x7FFF), (3 << 62, 0x7FFF), (1 << 63, 16382), ((1 << 63) + 1, 16400)])
 def test_other_numbers_of_the_x87_unit_are_no_integers(content: tuple[int, int]) -> None:
     area = bytearray(512)
