@@ -20,7 +20,7 @@ from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.heap.false_pointers.decide import without_false_pointers
 from dmods.heap.false_pointers.search import Search
-from dmods.heap.roots import Roots, find_roots, readable_ranges
+from dmods.heap.roots import Roots, bury_made_stacks, find_roots, readable_ranges
 from dmods.heap.survey import program_mappings, survey
 from dmods.records.sources import allocation_records
 from dmods.target import Target
@@ -121,6 +121,9 @@ class ProcessHeap:
         self.notes.extend(surveyed.notes)
         self.roots: Roots = find_roots(target, self.owned, self.records)
         self.index = self._index()
+        buried = bury_made_stacks(target, self.roots, self.owned, self._live_block_of)
+        if any(self.owned.within(*part) for part in buried):
+            self.index = self._index()  # blocks hold the dead parts: what their words point to was noted
         self.reports = self.index.reports()
         watched = [chunk for report in self.reports for chunk in report["watched"]]
         first = runs.first_chunks(self.layout)
@@ -294,6 +297,10 @@ class ProcessHeap:
     def _block_of(self, address: int) -> Optional[int]:
         row = self.index.find(address)
         return row[0] if row is not None else None
+
+    def _live_block_of(self, address: int) -> Optional[tuple[int, int]]:
+        block = self.block_at(address)
+        return (block.address, block.end) if block is not None and block.state == LIVE else None
 
     def reached_without(self, block: Block, addresses: list[int]) -> list[bool]:
         """Return for each address whether a path that avoids `block` leads to the block that it lies in.
