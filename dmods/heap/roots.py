@@ -16,7 +16,7 @@ from dmods.base.ranges import Ranges
 from dmods.heap.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
 from dmods.heap.false_pointers.search import running_stacks
 from dmods.modules.find import VDSO, writable_segments
-from dmods.process.threads import stacks_of
+from dmods.process.threads import survey_threads
 from dmods.records.model import Records
 from dmods.target import AddressRange, Target, address_ranges
 
@@ -28,7 +28,8 @@ _STACK_SAMPLE = 64 << 10
 
 @dataclass
 class Roots:
-    """The start of marking. `dead` is stack memory that is not in use; `thread_pointers` include exited threads'."""
+    """The start of marking. `dead` is stack memory that is not in use; `thread_pointers` include those of
+    threads that have exited, and words that look like one."""
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
     values: list[int] = field(default_factory=list)  # registers
@@ -52,8 +53,8 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
     """
     roots = Roots()
     excluded = Ranges([*owned, *records.own])
-    stacks = stacks_of(target, list(excluded))
-    roots.thread_pointers = [stack.tcb for stack in stacks if stack.tcb is not None]
+    stacks, others = survey_threads(target, list(excluded))
+    roots.thread_pointers = sorted({stack.tcb for stack in stacks if stack.tcb is not None} | {*others})
     roots.stacks = dead_stacks(target, stacks, roots.notes)
     dead = Ranges([*roots.stacks.dead, *records.scratch])
     roots.dead = list(dead)

@@ -70,9 +70,27 @@ def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[Thre
     ``skip`` are (start, end) ranges (heaps). Stacks of exited threads are not searched for in them. Every other
     anonymous writable mapping is read once.
     """
+    return survey_threads(target, skip).stacks
+
+
+class ThreadSurvey(NamedTuple):
+    """The stacks, as `stacks_of` returns them, and the thread pointers of threads that are not in the dump.
+
+    Those may have exited. In the child of a fork they may be threads of the parent, its first thread too. Some may be
+    words that only look like a thread pointer.
+    """
+
+    stacks: list[ThreadStack]
+    other_pointers: list[int]
+
+
+def survey_threads(target: Target, skip: Sequence[tuple[int, int]] = ()) -> ThreadSurvey:
+    """Return what memory tells of the threads. ``skip`` is as in `stacks_of`."""
     many = ManyThreads(target)
     live = [stack for thread in target.threads() if (stack := _live(target, thread, many.unwind)) is not None]
-    tcbs = _tcbs(target, live, skip)
+    candidates = _tcb_candidates(target, live, skip)
+    bounds = {tcb: _stack_block(target, tcb, mapped_only=True) for tcb in candidates}
+    tcbs = {tcb: block for tcb, block in bounds.items() if block is not None}
     # Dumps of qemu-user hold no thread pointer. Then a stack belongs to the thread whose sp lies in it.
     by_address = sorted((start, end, tcb) for tcb, (start, end) in tcbs.items())
 
@@ -86,7 +104,7 @@ def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[Thre
         return ThreadStack(stack.tid, start, end, stack.sp, tcb)  # glibc made it after all
 
     live = [with_tcb(stack) for stack in live]
-    return live + _without_registers(target, live, tcbs)
+    return ThreadSurvey(live + _without_registers(target, live, tcbs), candidates)
 
 
 def stack_of(target: Target, thread: Thread) -> Optional[ThreadStack]:
@@ -286,8 +304,8 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     return inside[0] if inside and not mapped_only else None
 
 
-def _tcbs(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Return the thread control blocks that no register points to, with the bounds of their stacks.
+def _tcb_candidates(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> list[int]:
+    """Return where thread control blocks may be that no register points to.
 
     A TCB of x86 points to itself. A TCB of AArch64 points to a dtv.
     """
@@ -297,8 +315,7 @@ def _tcbs(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int,
         candidates = find_self_pointers(target.image(), ranges, target.arch.word)
     else:
         candidates = find_dtv_pointers(target.image(), ranges)
-    bounds = {tcb: _stack_block(target, tcb, mapped_only=True) for tcb in candidates if tcb not in live_tcbs}
-    return {tcb: block for tcb, block in bounds.items() if block is not None}
+    return [tcb for tcb in candidates if tcb not in live_tcbs]
 
 
 def _without_registers(
