@@ -55,7 +55,8 @@ def dead_stacks(target: Target, stacks: Sequence[ThreadStack], notes: list[str])
     finder, missed = LiveStackFinder(target), 0
     threads = {thread.tid: thread for thread in target.threads()}
     owners = {(stack.tcb, stack.start) for stack in stacks if stack.sp and stack.start <= stack.sp < stack.end}
-    found, live, unused = Stacks(), Ranges(), []
+    found, live = Stacks(), Ranges()
+    unused: list[tuple[int, int]] = []
     for stack in stacks:
         if stack.tid is None:
             unused.extend(_of_exited(target, stack))
@@ -205,9 +206,7 @@ def _is_alone(stacks: Stacks, holder: _Holder) -> bool:
     return bisect_left(stacks.lowest, holder.sp) == first and stacks.made.count(holder.sp) == 1
 
 
-def _holder(
-    target: Target, sp: int, owned: Ranges, block_of: Callable[[int], Optional[Block]]
-) -> Optional[_Holder]:
+def _holder(target: Target, sp: int, owned: Ranges, block_of: Callable[[int], Optional[Block]]) -> Optional[_Holder]:
     if sp in owned:
         block = block_of(sp)
         return _Holder(*block, "object", sp) if block is not None and block[0] < sp < block[1] else None

@@ -13,6 +13,7 @@ from dmods import _engine
 from dmods.allocators.glibc import bins, caches, runs
 from dmods.allocators.jemalloc import heap as jemalloc
 from dmods.allocators.jemalloc.heap import is_arena
+from dmods.allocators.jemalloc.orphans import find_orphans
 from dmods.allocators.unwalked import unwalked_heap_notes
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
@@ -125,21 +126,26 @@ class ProcessHeap:
         if any(self.owned.within(*part) for part in buried):
             self.index = self._index()  # blocks hold the dead parts: what their words point to was noted
         self.reports = self.index.reports()
-        watched = [chunk for report in self.reports for chunk in report["watched"]]
-        first = runs.first_chunks(self.layout)
-        found = caches.Candidates(watched, self._thread_words(), first)
-        self.caches = caches.release(self.words, self.index, self.arenas, found)
-        self.jemalloc_caches = [
-            jemalloc.Caches(self.words, target, one, self.roots.thread_pointers, self.index) for one in self.jemallocs
-        ]
-        structures = [at for recording in self.records.recordings for at in recording.structures]
-        if structures:
-            self.index.own(structures, True)
+        self._release()
         self._note_damage()
         self._leaks: Optional[Leaks] = None
         self.mark_sources: tuple[list[tuple[int, int]], list[int]] = ([], [])
         self._bins: Optional[bins.Bins] = None
         self._build = started.elapsed()
+
+    def _release(self) -> None:
+        """Set the blocks in caches free, and make the allocators' own blocks their own."""
+        watched = [chunk for report in self.reports for chunk in report["watched"]]
+        first = runs.first_chunks(self.layout)
+        found = caches.Candidates(watched, self._thread_words(), first)
+        self.caches = caches.release(self.words, self.index, self.arenas, found)
+        self.jemalloc_caches = [
+            jemalloc.Caches(self.words, self.target, one, self.roots.thread_pointers, self.index)
+            for one in self.jemallocs
+        ]
+        structures = [at for recording in self.records.recordings for at in recording.structures]
+        if structures:
+            self.index.own(structures, True)
 
     # -- finding it -----------------------------------------------------------------------------------------------
 
@@ -263,7 +269,11 @@ class ProcessHeap:
             values = self.roots.values + self.caches.tcaches
             self.mark_sources = (ranges, values)
             candidates, reached = self.index.mark(ranges, values, progress)
-            direct_count, direct_bytes, indirect_count, indirect_bytes = self.index.find_leaks(progress)
+            totals = self.index.find_leaks(progress)
+            if self._release_orphans():
+                candidates, reached = self.index.mark(ranges, values, progress)
+                totals = self.index.find_leaks(progress)
+        direct_count, direct_bytes, indirect_count, indirect_bytes = totals
         seconds, cpu = started.elapsed()
         return Leaks(
             direct_count,
@@ -277,6 +287,29 @@ class ProcessHeap:
             seconds + self._build[0],
             cpu + self._build[1],
         )
+
+    def _release_orphans(self) -> bool:
+        """Set the blocks free that were in tcaches of jemalloc which are gone. Return whether there are such tcaches.
+
+        Only unreachable blocks can be such a tcache's. So this begins with the heap marked. It ends with a new index.
+        """
+        patterns = [
+            pattern
+            for own, one in zip(self.jemalloc_caches, self.jemallocs)
+            for pattern in own.patterns(self.words, one, self.index)
+        ]
+        sizes = {pattern.size for pattern in patterns}
+        if not sizes.intersection(row[0] for row in self.index.groups()):
+            return False
+        leaked = ((block.address, block.size, block.arena) for block in self.blocks(DIRECT, INDIRECT))
+        orphans = find_orphans(self.words, self.index, patterns, (row for row in leaked if row[1] in sizes))
+        if not orphans.arrays:
+            return False
+        self.index = self._index()
+        self._release()
+        self.index.release(orphans.cached)
+        self.index.own(orphans.arrays, False)
+        return True
 
     def root_ranges(self) -> list[tuple[int, int]]:
         """Return the root ranges without jemalloc's thread-local memory and without false pointers."""

@@ -159,7 +159,12 @@ def _live_stacks(target: Target, thread: Thread, frames: list[Frame]) -> list[Li
             on_it = takewhile(lambda frame: frame.sp in holder, frames[index:])
             end = min(holder.end, max(frame.sp for frame in on_it) + _ABOVE_FRAMES)
             stacks.append(LiveStack(start, end, note, known=False))
-    if own is not None and own.known and own.tcb is not None and not any(own.start <= stack.start < own.end for stack in stacks):
+    if (
+        own is not None
+        and own.known
+        and own.tcb is not None
+        and not any(own.start <= stack.start < own.end for stack in stacks)
+    ):
         # The thread runs on a stack that the program made, or unwinding stopped in a signal handler. Where the thread
         # left its first stack is not known, so all of that stack counts as live.
         stacks.append(LiveStack(own.start, own.end, "all of it: where the thread left it is not known"))
@@ -186,6 +191,11 @@ def find_thread(target: Target, text: Optional[str]) -> Thread:
     tids = ", ".join(str(thread.tid) for thread in choices[:8]) + (", ..." if len(choices) > 8 else "")
     what = f"{len(matches)} threads have the name {text!r}" if matches else f"there is no thread {text!r}"
     raise UsageError(what, f"give a tid: {tids}")
+
+
+def _outermost(frames: Sequence[Frame], mapping: AddressRange) -> Frame:
+    """Return the last of the first frames that lie in the mapping. The first one does."""
+    return [*takewhile(lambda frame: frame.sp in mapping, frames)][-1]
 
 
 def _alternate_stack(target: Target, frames: Iterable[Frame], sp: int) -> Optional[tuple[int, int]]:
