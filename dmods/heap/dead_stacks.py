@@ -30,6 +30,7 @@ _MOST_INSTRUCTIONS = 128
 _START_SIZE = 128  # bytes of the function at a program's entry point (_start)
 _GUARD_MAX = 1 << 20  # bytes of a guard; larger mappings without access are reserved for something else
 _MOST_POINTERS = 1 << 16  # into the memory below one stack pointer
+_MOST_ROUNDS = 100
 _MOST_READ = 16 << 20  # bytes below a stack pointer in which an unused part is searched
 _UNUSED = re.compile(rb"\0{1024,}")
 _UNUSED_SHARE = 8  # the unused part of a stack is at least an eighth of what lies below sp
@@ -196,7 +197,25 @@ def dead_in_made_stacks(
     wanted = [(each.start, each.sp) for each in alone]
     found = _engine.find_pointers(image, list(searched), word, wanted, _MOST_POINTERS)
     words = Words(image, word)
-    dead = (_dead(words, each, places) for each, places in zip(alone, found))
+    pointers = [
+        [(at, words.at(at) or 0) for at in places if not each.start <= at < each.sp]
+        if len(places) < _MOST_POINTERS
+        else None
+        for each, places in zip(alone, found)
+    ]
+    # What only the dead part of another stack points to is not disproved. So all of them are taken for dead first.
+    dead: list[Optional[tuple[int, int]]] = [(each.start, each.sp) for each in alone]
+    for round_ in range(_MOST_ROUNDS + 1):
+        ignored = Ranges(part for part in dead if part is not None and round_ < _MOST_ROUNDS)
+        before = dead
+        dead = [
+            _dead(words, each, [(at, value) for at, value in held if at not in ignored])
+            if held is not None and part is not None
+            else None
+            for each, held, part in zip(alone, pointers, before)
+        ]
+        if dead == before:
+            break
     return [part for part in dead if part is not None and part[0] < part[1]]
 
 
@@ -239,14 +258,11 @@ def _has_guard(target: Target, start: int, owned: Ranges) -> bool:
     return not target.image().read(guard.start, guard.dumped).strip(b"\0")
 
 
-def _dead(words: Words, holder: _Holder, places: Sequence[int]) -> Optional[tuple[int, int]]:
-    if len(places) >= _MOST_POINTERS:
-        return None
-    outside = [at for at in places if not holder.start <= at < holder.sp]
-    targets = {at: words.at(at) or 0 for at in outside}
-    declared = [value for at, value in targets.items() if _is_stack_t(words, at, value, holder)]
+def _dead(words: Words, holder: _Holder, pointers: Sequence[tuple[int, int]]) -> Optional[tuple[int, int]]:
+    """Return the dead part of a stack. `pointers` are the words, (address, value), that lead into the memory below."""
+    declared = [value for at, value in pointers if _is_stack_t(words, at, value, holder)]
     start = max(declared, default=holder.start)
-    if any(value > start for value in targets.values()):
+    if any(value > start for _at, value in pointers):
         return None
     if declared or holder.kind == "guarded":
         return start, holder.sp

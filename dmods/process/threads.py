@@ -156,8 +156,7 @@ def _live_stacks(target: Target, thread: Thread, frames: list[Frame]) -> list[Li
             continue
         holder = mapping_at(target, frame.sp)
         if holder is not None:
-            on_it = takewhile(lambda frame: frame.sp in holder, frames[index:])
-            end = min(holder.end, max(frame.sp for frame in on_it) + _ABOVE_FRAMES)
+            end = min(holder.end, _outermost(frames[index:], holder).sp + _ABOVE_FRAMES)
             stacks.append(LiveStack(start, end, note, known=False))
     if (
         own is not None

@@ -332,7 +332,10 @@ def _read_counted(words: Words, layout: Layout, tcache: Tcache) -> None:
 
 
 def bin_arrays(words: Words, layout: Layout, tcache: Tcache) -> list[tuple[int, int, int]]:
-    """Return for each bin of a tcache its number, and where the array of its blocks begins and ends."""
+    """Return for each bin of a tcache its number, and where the array of its blocks begins and ends.
+
+    The first begin is 0 in 5.2: the array begins where the memory of all arrays does.
+    """
     found: list[tuple[int, int, int]] = []
     if tcache.shape.paired:
         for index in range(_bins_of(words, layout, tcache)):
@@ -346,9 +349,9 @@ def bin_arrays(words: Words, layout: Layout, tcache: Tcache) -> list[tuple[int, 
         avail = words.at(tcache.address + offset + 16)
         if not avail:
             continue
-        if end and end < avail <= end + _MOST_CACHED * words.size:
+        if not found or end < avail <= end + _MOST_CACHED * words.size:
             found.append((index, end, avail))
-        end = avail
+            end = avail
     return found
 
 

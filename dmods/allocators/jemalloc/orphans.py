@@ -54,13 +54,14 @@ class Orphans:
 def pattern_of(words: Words, layout: Layout, tcache: Tcache, index: Heap) -> Optional[Pattern]:
     """Return the pattern of a tcache's array, or None where it cannot be read."""
     ranges = bin_arrays(words, layout, tcache)
-    row = index.find(ranges[0][1]) if ranges else None
+    row = index.find(ranges[0][2] - words.size) if ranges else None
     if row is None:
         return None
     address, size, _state, arena, *_ = row
     content = words.many(address, size // words.size)
     bins = []
-    for number, first, end in ranges:
+    for number, begin, end in ranges:
+        first = begin or address
         if not address <= first <= end <= address + size or number >= len(layout.sizes):
             return None
         bins.append(_Bin((first - address) // words.size, (end - address) // words.size, layout.sizes[number]))
