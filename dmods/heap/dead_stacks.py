@@ -8,7 +8,7 @@ below its stack pointer is dead only where something proves that it belongs to t
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Callable, NamedTuple, Optional
@@ -42,8 +42,8 @@ Block = tuple[int, int]  # start, end
 class Stacks:
     """What is known before the blocks of the heap are. `dead` is sure.
 
-    `made` are the lowest live addresses of the stacks that the program made itself. `lowest` are those of all stacks,
-    sorted.
+    `made` are the lowest live addresses of the stacks that the program made itself. `lowest` are those of all stacks.
+    Both are sorted.
     """
 
     dead: list[tuple[int, int]] = field(default_factory=list)
@@ -87,6 +87,7 @@ def dead_stacks(target: Target, stacks: Sequence[ThreadStack], notes: list[str])
         notes.append(f"the threads have too many frames: of {missed} of them all of the stack counts as live")
     found.dead = live.without(unused)
     found.lowest.sort()
+    found.made.sort()
     return found
 
 
@@ -222,7 +223,8 @@ def dead_in_made_stacks(
 def _is_alone(stacks: Stacks, holder: _Holder) -> bool:
     """Return whether no other stack pointer lies below this one in the same holder."""
     first = bisect_left(stacks.lowest, holder.start)
-    return bisect_left(stacks.lowest, holder.sp) == first and stacks.made.count(holder.sp) == 1
+    own = bisect_left(stacks.made, holder.sp)
+    return bisect_left(stacks.lowest, holder.sp) == first and bisect_right(stacks.made, holder.sp) == own + 1
 
 
 def _holder(target: Target, sp: int, owned: Ranges, block_of: Callable[[int], Optional[Block]]) -> Optional[_Holder]:

@@ -298,18 +298,17 @@ class ProcessHeap:
             for own, one in zip(self.jemalloc_caches, self.jemallocs)
             for pattern in own.patterns(self.words, one, self.index)
         ]
-        sizes = {pattern.size for pattern in patterns}
-        if not sizes.intersection(row[0] for row in self.index.groups()):
-            return False
-        leaked = ((block.address, block.size, block.arena) for block in self.blocks(DIRECT, INDIRECT))
-        orphans = find_orphans(self.words, self.index, patterns, (row for row in leaked if row[1] in sizes))
+        orphans = find_orphans(self.words, self.index, patterns, self._leaked)
         if not orphans.arrays:
             return False
         self.index = self._index()
         self._release()
         self.index.release(orphans.cached)
-        self.index.own(orphans.arrays, False)
+        self.index.own(orphans.arrays + orphans.tickers, False)
         return True
+
+    def _leaked(self) -> Iterator[tuple[int, int, Optional[int]]]:
+        return ((block.address, block.size, block.arena) for block in self.blocks(DIRECT, INDIRECT))
 
     def root_ranges(self) -> list[tuple[int, int]]:
         """Return the root ranges without jemalloc's thread-local memory and without false pointers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
 from dmods.allocators.jemalloc.caches import Tcache, bin_arrays
 from dmods.allocators.jemalloc.layouts import Layout
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from dmods._engine import Heap
 
 _MOST_ORPHANS = 1 << 12
+_TICKS = 1000
+_TICKERS_MAX = 1 << 15
 _ENOUGH = 8  # blocks that make an array of addresses certain, where nothing else marks it
+
+
+# Yields the unreachable blocks: address, size, arena.
+Leaked = Callable[[], Iterator[tuple[int, int, Optional[int]]]]
 
 
 class _Bin(NamedTuple):
@@ -34,20 +40,23 @@ class _Bin(NamedTuple):
 class Pattern:
     """The layout of the array of a tcache: its size and arena, its bins, and the words between them that never change.
 
-    jemalloc 5.3 writes constants there (cache_bin_preceding_junk and cache_bin_trailing_junk).
+    jemalloc 5.3 writes constants there (cache_bin_preceding_junk and cache_bin_trailing_junk). With `tickers` (5.2)
+    each tcache also had an array of tickers, one for each arena (arenas_tdata).
     """
 
     size: int
     arena: int
     bins: tuple[_Bin, ...]
     between: dict[int, int]
+    tickers: bool
 
 
 @dataclass
 class Orphans:
-    """The arrays, and the blocks that they say are free."""
+    """The arrays, arrays of tickers, and the blocks that were in the tcaches: they are free."""
 
     arrays: list[int] = field(default_factory=list)
+    tickers: list[int] = field(default_factory=list)
     cached: list[int] = field(default_factory=list)
 
 
@@ -70,19 +79,20 @@ def pattern_of(words: Words, layout: Layout, tcache: Tcache, index: Heap) -> Opt
     taken = {place for each in bins for place in range(each.first, each.end)}
     last = max(each.end for each in bins)
     between = {i: content[i] for i in range(min(last + 1, len(content))) if i not in taken and content[i]}
-    return Pattern(size, arena, tuple(bins), between)
+    return Pattern(size, arena, tuple(bins), between, not tcache.shape.paired)
 
 
-def find_orphans(
-    words: Words, index: Heap, patterns: Sequence[Pattern], unreachable: Iterable[tuple[int, int, Optional[int]]]
-) -> Orphans:
-    """Return the arrays among the unreachable blocks, which are (address, size, arena), and what they held.
+def find_orphans(words: Words, index: Heap, patterns: Sequence[Pattern], leaked: Leaked) -> Orphans:
+    """Return the arrays among the unreachable blocks, and what they held.
 
     An array does not tell which of its addresses are of blocks that the thread took out again: see `_in_cache`.
     """
     found = Orphans()
-    for address, size, arena in unreachable:
-        for pattern in patterns:
+    sizes = {pattern.size for pattern in patterns}
+    if not sizes.intersection(row[0] for row in index.groups()):
+        return found
+    for address, size, arena in leaked():
+        for pattern in patterns if size in sizes else ():
             if (size, arena) == (pattern.size, pattern.arena) and len(found.arrays) < _MOST_ORPHANS:
                 content = words.many(address, size // words.size)
                 cached = _read(index, pattern, content) if content is not None else None
@@ -90,6 +100,27 @@ def find_orphans(
                     found.arrays.append(address)
                     found.cached.extend(cached)
                     break
+    if found.arrays:
+        found.tickers = _tickers(words, patterns, len(found.arrays), leaked())
+    return found
+
+
+def _tickers(
+    words: Words, patterns: Sequence[Pattern], most: int, unreachable: Iterable[tuple[int, int, Optional[int]]]
+) -> list[int]:
+    """Return the arrays of tickers among the unreachable blocks, at most `most`.
+
+    A ticker is two ints: what is left of 1000 ticks, and 1000 (ticker.h; arena.h, DECAY_NTICKS_PER_UPDATE).
+    """
+    arenas = {pattern.arena for pattern in patterns if pattern.tickers}
+    found: list[int] = []
+    for address, size, arena in unreachable:
+        if arena in arenas and size <= _TICKERS_MAX and len(found) < most:
+            content = list(words.many(address, size // words.size) or ())
+            while content and not content[-1]:
+                content.pop()
+            if content and all(word >> 32 == _TICKS and word & 0xFFFFFFFF <= _TICKS for word in content):
+                found.append(address)
     return found
 
 
