@@ -31,9 +31,11 @@ _START_SIZE = 128  # bytes of the function at a program's entry point (_start)
 _GUARD_MAX = 1 << 20  # bytes of a guard; larger mappings without access are reserved for something else
 _MOST_POINTERS = 1 << 16  # into the memory below one stack pointer
 _MOST_ROUNDS = 100
+_NOWHERE = -1  # the address of a register
 _MOST_READ = 16 << 20  # bytes below a stack pointer in which an unused part is searched
-_UNUSED = re.compile(rb"\0{1024,}")
-_UNUSED_SHARE = 8  # the unused part of a stack is at least an eighth of what lies below sp
+_UNUSED = re.compile(rb"\0{4096,}")
+_TOP_REACH = 1024  # bytes between the end of a stack and the sp of its outermost frame
+_FLAGS_MAX = 4  # of ss_flags: 0, SS_ONSTACK, SS_DISABLE
 
 Block = tuple[int, int]  # start, end
 
@@ -42,12 +44,12 @@ Block = tuple[int, int]  # start, end
 class Stacks:
     """What is known before the blocks of the heap are. `dead` is sure.
 
-    `made` are the lowest live addresses of the stacks that the program made itself. `lowest` are those of all stacks.
-    Both are sorted.
+    `made` are the stacks that the program made itself: the lowest live address, and the sp of the outermost frame.
+    `lowest` are the lowest live addresses of all stacks. Both are sorted.
     """
 
     dead: list[tuple[int, int]] = field(default_factory=list)
-    made: list[int] = field(default_factory=list)
+    made: list[tuple[int, int]] = field(default_factory=list)
     lowest: list[int] = field(default_factory=list)
 
 
@@ -79,7 +81,7 @@ def dead_stacks(target: Target, stacks: Sequence[ThreadStack], notes: list[str])
             live.add(each.start, each.end)
             found.lowest.append(each.start)
             if not each.known:
-                found.made.append(each.start)
+                found.made.append((each.start, each.outermost))
         here = any(each.start < stack.end and stack.start < each.end for each in in_use)
         if here and stack.known and not _may_be_coroutine(target, thread, stack):
             unused.append((stack.start, stack.end))
@@ -100,8 +102,12 @@ def _of_exited(target: Target, stack: ThreadStack) -> Iterator[tuple[int, int]]:
 
 
 def _with_red_zone(target: Target, thread: Thread, stack: ThreadStack, live: LiveStack) -> LiveStack:
-    low = stack.start if stack.start <= live.start < stack.end else 0
-    return live._replace(start=_in_use(target, thread, live.start, low))
+    inside = stack.start <= live.start < stack.end
+    start = _in_use(target, thread, live.start, stack.start if inside else 0)
+    if inside and stack.known and not live.known:
+        # The dump has no thread pointers, and `stacks_of` found the struct pthread another way.
+        return live._replace(start=start, end=stack.end, known=True)
+    return live._replace(start=start)
 
 
 def _in_use(target: Target, thread: Thread, start: int, low: int) -> int:
@@ -163,15 +169,18 @@ def _may_be_coroutine(target: Target, thread: Thread, stack: ThreadStack) -> boo
 
 
 class _Holder(NamedTuple):
-    """What holds a stack that the program made, and the stack's lowest live address.
+    """What holds a stack that the program made, and the stack's lowest live address. `top` is the sp of its outermost
+    frame.
 
-    `kind`: "guarded" (a guard page lies right below), "object" (a block or a variable), "mapping" (it says nothing).
+    `bounded`: it is a block or a variable, or a guard page lies right below. Otherwise it is a mapping, which says
+    nothing.
     """
 
     start: int
     end: int
-    kind: str
+    bounded: bool
     sp: int
+    top: int
 
 
 def dead_in_made_stacks(
@@ -184,13 +193,13 @@ def dead_in_made_stacks(
     """Return the dead memory of stacks that the program made, where it is proven.
 
     The bottom of a stack is proven by a ``stack_t`` that the program gave to makecontext(3) or sigaltstack(2), by a
-    guard page, or by the bounds of the block or the variable that holds the stack. A block may begin with a structure:
-    then a part that was never written lies between it and the stack. Pointers from `searched`, all live memory and the
-    heap, into the middle disprove it: they lead to other stacks, or to data.
+    guard page, or by the bounds of the block or the variable that holds the stack. All but the first may begin with a
+    structure: then a part that was never written lies between it and the stack. Pointers from `searched`, all live
+    memory and the heap, into the middle disprove it: they lead to other stacks, or to data.
 
     `block_of` returns the live block that holds an address. This reads all of `searched` once if there is such a stack.
     """
-    holders = [_holder(target, sp, owned, block_of) for sp in sorted(set(stacks.made))]
+    holders = [_holder(target, sp, top, owned, block_of) for sp, top in stacks.made]
     alone = [each for each in holders if each is not None and _is_alone(stacks, each)]
     if not alone:
         return []
@@ -198,8 +207,9 @@ def dead_in_made_stacks(
     wanted = [(each.start, each.sp) for each in alone]
     found = _engine.find_pointers(image, list(searched), word, wanted, _MOST_POINTERS)
     words = Words(image, word)
+    in_registers = _in_registers(target, alone)
     pointers = [
-        [(at, words.at(at) or 0) for at in places if not each.start <= at < each.sp]
+        [(at, words.at(at) or 0) for at in places if not each.start <= at < each.sp] + in_registers.get(each.sp, [])
         if len(places) < _MOST_POINTERS
         else None
         for each, places in zip(alone, found)
@@ -220,20 +230,40 @@ def dead_in_made_stacks(
     return [part for part in dead if part is not None and part[0] < part[1]]
 
 
+def _in_registers(target: Target, holders: Sequence[_Holder]) -> dict[int, list[tuple[int, int]]]:
+    """Return the pointers in registers into the memory below each stack pointer, as (no address, value).
+
+    Those of the stack's own thread do not count: a register may keep what a function that returned left in it.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    starts, arch = [holder.start for holder in holders], target.arch
+    for thread in target.threads():
+        own = thread.registers.get(arch.sp, 0)
+        for value in thread.registers.values():
+            index = bisect_right(starts, value) - 1
+            if index < 0 or value >= holders[index].sp:
+                continue
+            if not holders[index].sp <= own <= holders[index].sp + arch.red_zone:
+                found.setdefault(holders[index].sp, []).append((_NOWHERE, value))
+    return found
+
+
 def _is_alone(stacks: Stacks, holder: _Holder) -> bool:
     """Return whether no other stack pointer lies below this one in the same holder."""
     first = bisect_left(stacks.lowest, holder.start)
-    own = bisect_left(stacks.made, holder.sp)
-    return bisect_left(stacks.lowest, holder.sp) == first and bisect_right(stacks.made, holder.sp) == own + 1
+    own = bisect_left(stacks.lowest, holder.sp)
+    return own == first and bisect_right(stacks.lowest, holder.sp) == own + 1
 
 
-def _holder(target: Target, sp: int, owned: Ranges, block_of: Callable[[int], Optional[Block]]) -> Optional[_Holder]:
+def _holder(
+    target: Target, sp: int, top: int, owned: Ranges, block_of: Callable[[int], Optional[Block]]
+) -> Optional[_Holder]:
     if sp in owned:
         block = block_of(sp)
-        return _Holder(*block, "object", sp) if block is not None and block[0] < sp < block[1] else None
+        return _Holder(*block, True, sp, top) if block is not None and block[0] < sp < block[1] else None
     symbol = target.symbol_at(sp)
     if symbol is not None and symbol.address < sp < symbol.address + symbol.size:
-        return _Holder(symbol.address, symbol.address + symbol.size, "object", sp)
+        return _Holder(symbol.address, symbol.address + symbol.size, True, sp, top)
     mapping = mapping_at(target, sp)
     if mapping is None or "w" not in mapping.flags:
         return None
@@ -241,7 +271,7 @@ def _holder(target: Target, sp: int, owned: Ranges, block_of: Callable[[int], Op
     if start >= sp:
         return None
     guarded = start == mapping.start and mapping.path is None and _has_guard(target, start, owned)
-    return _Holder(start, mapping.end, "guarded" if guarded else "mapping", sp)
+    return _Holder(start, mapping.end, guarded, sp, top)
 
 
 def _has_guard(target: Target, start: int, owned: Ranges) -> bool:
@@ -266,27 +296,31 @@ def _dead(words: Words, holder: _Holder, pointers: Sequence[tuple[int, int]]) ->
     start = max(declared, default=holder.start)
     if any(value > start for _at, value in pointers):
         return None
-    if declared or holder.kind == "guarded":
+    if declared:
         return start, holder.sp
-    return _above_unused(words, holder) if holder.kind == "object" else None
+    return _above_unused(words, holder) if holder.bounded else None
 
 
 def _is_stack_t(words: Words, at: int, value: int, holder: _Holder) -> bool:
-    """Return whether a ``stack_t`` at the address describes this stack: ss_sp, ss_flags (an int), ss_size."""
-    size = words.at(at + 2 * words.size) or 0
-    return holder.sp <= value + size <= holder.end
+    """Return whether a ``stack_t`` at the address describes this stack: ss_sp, ss_flags (an int), ss_size.
+
+    Its end is where the outermost frame is. Other structures have a base and a size as well.
+    """
+    size, flags = words.at(at + 2 * words.size) or 0, words.int32(at + words.size)
+    return flags in range(_FLAGS_MAX) and holder.top <= value + size <= min(holder.end, holder.top + _TOP_REACH)
 
 
 def _above_unused(words: Words, holder: _Holder) -> Optional[tuple[int, int]]:
     """Return the memory between the unused part of a stack and its stack pointer.
 
-    Below the unused part, a structure may have other members. Where no large part is unused, nothing is sure.
+    Below the unused part, a structure may have other members. So the part nearest to sp is taken. Where no large part
+    is unused, nothing is sure.
     """
     start = max(holder.start, holder.sp - _MOST_READ)
     data = words.image.read(start, holder.sp - start)
     if len(data) != holder.sp - start:
         return None
-    unused = max(_UNUSED.finditer(data), key=lambda run: run.end() - run.start(), default=None)
-    if unused is None or (unused.end() - unused.start()) * _UNUSED_SHARE < len(data):
+    unused = max(_UNUSED.finditer(data), key=lambda run: run.end(), default=None)
+    if unused is None:
         return None
     return -(-(start + unused.end()) // words.size) * words.size, holder.sp

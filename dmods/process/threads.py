@@ -55,13 +55,15 @@ class LiveStack(NamedTuple):
     """The live part, ``[start, end)``, of one stack of a thread. ``note`` says which stack it is.
 
     ``start`` is the stack pointer. For a frame that a signal interrupted it is lower by the red zone, which the kernel
-    leaves alone. ``known`` is as in ThreadStack: where it is false, ``end`` is near the outermost frame.
+    leaves alone. ``known`` is as in ThreadStack. Where it is false, ``outermost`` is the sp of the outermost frame, and
+    ``end`` is near it.
     """
 
     start: int
     end: int
     note: str
     known: bool = True
+    outermost: int = 0
 
 
 def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[ThreadStack]:
@@ -156,8 +158,9 @@ def _live_stacks(target: Target, thread: Thread, frames: list[Frame]) -> list[Li
             continue
         holder = mapping_at(target, frame.sp)
         if holder is not None:
-            end = min(holder.end, _outermost(frames[index:], holder).sp + _ABOVE_FRAMES)
-            stacks.append(LiveStack(start, end, note, known=False))
+            outermost = _outermost(frames[index:], holder).sp
+            end = min(holder.end, outermost + _ABOVE_FRAMES)
+            stacks.append(LiveStack(start, end, note, known=False, outermost=outermost))
     if (
         own is not None
         and own.known
