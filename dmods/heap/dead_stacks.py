@@ -29,8 +29,8 @@ _JUMP = re.compile(r"jmp\s+(0x[0-9a-f]+)")
 _MOST_INSTRUCTIONS = 128
 _START_SIZE = 128  # bytes of the function at a program's entry point (_start)
 _GUARD_MAX = 1 << 20  # bytes of a guard; larger mappings without access are reserved for something else
-_MOST_POINTERS = 1 << 16  # into the memory below one stack pointer
-_MOST_ROUNDS = 100
+_MOST_POINTERS = 1 << 12  # into the memory below one stack pointer
+_MOST_ROUNDS = 8
 _NOWHERE = -1  # the address of a register
 _MOST_READ = 16 << 20  # bytes below a stack pointer in which an unused part is searched
 _UNUSED = re.compile(rb"\0{4096,}")
@@ -214,16 +214,17 @@ def dead_in_made_stacks(
         else None
         for each, places in zip(alone, found)
     ]
+    by_bounds = [_above_unused(words, each) if each.bounded else None for each in alone]
     # What only the dead part of another stack points to is not disproved. So all of them are taken for dead first.
     dead: list[Optional[tuple[int, int]]] = [(each.start, each.sp) for each in alone]
     for round_ in range(_MOST_ROUNDS + 1):
         ignored = Ranges(part for part in dead if part is not None and round_ < _MOST_ROUNDS)
         before = dead
         dead = [
-            _dead(words, each, [(at, value) for at, value in held if at not in ignored])
+            _dead(words, each, bounded, [(at, value) for at, value in held if at not in ignored])
             if held is not None and part is not None
             else None
-            for each, held, part in zip(alone, pointers, before)
+            for each, bounded, held, part in zip(alone, by_bounds, pointers, before)
         ]
         if dead == before:
             break
@@ -290,15 +291,21 @@ def _has_guard(target: Target, start: int, owned: Ranges) -> bool:
     return not target.image().read(guard.start, guard.dumped).strip(b"\0")
 
 
-def _dead(words: Words, holder: _Holder, pointers: Sequence[tuple[int, int]]) -> Optional[tuple[int, int]]:
-    """Return the dead part of a stack. `pointers` are the words, (address, value), that lead into the memory below."""
+def _dead(
+    words: Words,
+    holder: _Holder,
+    by_bounds: Optional[tuple[int, int]],
+    pointers: Sequence[tuple[int, int]],
+) -> Optional[tuple[int, int]]:
+    """Return the dead part of a stack, which is `by_bounds` unless pointers say something else.
+
+    `pointers` are the words, (address, value), that lead into the memory below.
+    """
     declared = [value for at, value in pointers if _is_stack_t(words, at, value, holder)]
     start = max(declared, default=holder.start)
     if any(value > start for _at, value in pointers):
         return None
-    if declared:
-        return start, holder.sp
-    return _above_unused(words, holder) if holder.bounded else None
+    return (start, holder.sp) if declared else by_bounds
 
 
 def _is_stack_t(words: Words, at: int, value: int, holder: _Holder) -> bool:

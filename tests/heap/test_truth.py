@@ -83,12 +83,16 @@ def matrix() -> Iterator[Case]:
             yield Case(name, "", "gcore", "dynamic", userland)
             yield Case(name, "", "kernel", "static-pie", userland)
         yield Case("forkers", "new-threads", "kernel", "dynamic", userland)
+    yield from own_stacks()
+    yield from other_machines()
+    yield from tuned()
+
+
+def own_stacks() -> Iterator[Case]:
     for userland in ("sid", "i386-bookworm", "arm64-bookworm"):
         for mode in PROGRAMS["ownstacks"].modes:
             if (userland, mode) != ("arm64-bookworm", "stale"):  # an old address of a page disproves one of the bounds
                 yield Case("ownstacks", mode, "kernel", "dynamic", userland)
-    yield from other_machines()
-    yield from tuned()
 
 
 def tuned() -> Iterator[Case]:

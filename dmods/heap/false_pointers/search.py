@@ -91,8 +91,10 @@ class Search:
             if re.match(name, module.name):
                 yield from ((piece.start, piece.end) for piece in module.ranges if "w" in piece.flags)
 
+    @cached_property
     def stacks(self) -> Ranges:
-        """Return the memory from each thread's stack pointer to the end of its stack."""
+        """Return the memory from each thread's stack pointer to the end of its stack, where glibc or the kernel knows
+        it."""
         return Ranges(running_stacks(self.target))
 
 
