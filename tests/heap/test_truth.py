@@ -59,6 +59,10 @@ SMALL = ("sizes", "anchors", "registers", "stale", "freed", "forked", "cxx", "in
 EVERY_WAY = ("freed", "anchors")
 
 
+#: Modes like another one, which the quick tests run.
+THOROUGH = (("forkers", ""), ("forkers", "own-stacks"), ("ownstacks", "main-altstack"))
+
+
 def matrix() -> Iterator[Case]:
     for program in PROGRAMS.values():
         # smash is about what heapcheck finds; packed and rings have tests of their own (test_unaligned.py).
@@ -79,8 +83,17 @@ def matrix() -> Iterator[Case]:
         for name in ("graph", "freed"):
             yield Case(name, "", "gcore", "dynamic", userland)
             yield Case(name, "", "kernel", "static-pie", userland)
+        yield Case("forkers", "new-threads", "kernel", "dynamic", userland)
+    yield from own_stacks()
     yield from other_machines()
     yield from tuned()
+
+
+def own_stacks() -> Iterator[Case]:
+    for userland in ("sid", "i386-bookworm", "arm64-bookworm"):
+        for mode in PROGRAMS["ownstacks"].modes:
+            if (userland, mode) != ("arm64-bookworm", "stale"):  # an old address of a page disproves one of the bounds
+                yield Case("ownstacks", mode, "kernel", "dynamic", userland)
 
 
 def tuned() -> Iterator[Case]:
@@ -109,7 +122,8 @@ def parameters() -> Iterator[object]:
         reason = KNOWN.get((case.program, case.mode))
         marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
         # Every program in one way, and a few in every way.
-        if case[2:] != ("kernel", "dynamic", "host", "") and case.program not in EVERY_WAY:
+        usual = case[2:] == ("kernel", "dynamic", "host", "") and case[:2] not in THOROUGH
+        if not usual and case.program not in EVERY_WAY:
             marks.append(pytest.mark.thorough("another way of it is tested"))
         yield pytest.param(case, id=str(case), marks=marks)
 
