@@ -219,6 +219,13 @@ class Heap:
         many blocks became the allocator's.
         """
 
+    def take_unaligned(self, dead: list[tuple[int, int]]) -> None:
+        """From now on a pointer may begin at any byte, of blocks and of roots. Call it before ``mark``.
+
+        ``dead`` is memory inside blocks that holds none. Each of the three long calls then reads every block reached
+        once more.
+        """
+
     def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
         """Mark the blocks that the words of the ranges and the values lead to. Return (candidate pointers in roots,
         blocks reached).
@@ -283,8 +290,8 @@ class Heap:
     def owner_lines(self) -> list[tuple[int, Optional[list[int]], int, int]]:
         """Return (set, its roots, blocks, usable bytes) for each set of roots that holds something.
 
-        Every block that is in use is counted once. The leaked blocks have the root 2**32 - 1. The roots are None where
-        they are too many to list.
+        Every block that is in use is counted once. The leaked blocks have the root 2**32 - 1; those that only pointers at
+        addresses that are not aligned lead to have 2**32 - 2. The roots are None where they are too many to list.
         """
 
     def owners_above(self, address: int, most: int) -> Optional[tuple[list[Kept], int]]:

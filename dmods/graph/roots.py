@@ -24,6 +24,7 @@ from dmods.process.unwind import Frame, ManyThreads
 from dmods.target import Module, Target, Thread
 
 LEAKED = (1 << 32) - 1  # the engine's number for the root of the leaked blocks
+UNALIGNED = LEAKED - 1  # ... and for words that are not aligned, where findleaks was asked to take those
 # The ranks that the engine knows. Stacks follow: outermost frames first, because inner frames borrow from outer ones.
 _OWN, _DATA, _FRAMES = 0, 1, 2
 _NO_FRAME = 1 << 20  # a stack whose frames are not known
@@ -53,6 +54,7 @@ class Root:
 
 _OTHER = Root("other memory", "mapping")
 _ALLOCATOR = Root("the allocator itself", "allocator")
+_UNALIGNED = Root("words that are not aligned", "mapping")
 _LEAKED = Root("leaked blocks", "leaked")
 
 
@@ -80,7 +82,9 @@ class NamedRoots:
 
     def root(self, number: int) -> Root:
         """Return the root with the engine's number."""
-        return _LEAKED if number == LEAKED else self._roots[number]
+        if number in (LEAKED, UNALIGNED):
+            return _LEAKED if number == LEAKED else _UNALIGNED
+        return self._roots[number]
 
     def number_of(self, root: Root) -> Optional[int]:
         """Return the engine's number for a root."""

@@ -5,12 +5,13 @@
 
 use super::dominators::{add_up, immediate, Others};
 use super::numbering::{is_start, HeapGraph, Numbering};
-use super::search::{Search, CLOSED, ROOT};
+use super::search::{Graph, Search, CLOSED, ROOT};
 use super::sets::{self, Sets};
 use super::{too_many, weak};
 use crate::control::{Control, Stopped};
 use crate::heap::cached_reader::CachedReader;
 use crate::heap::index::Tables;
+use crate::heap::leaks::Leaks;
 use crate::heap::mark::RootReader;
 use crate::heap::number::Index;
 use crate::heap::runs::REGION;
@@ -20,6 +21,8 @@ use std::collections::{BinaryHeap, HashMap};
 
 /// The root that holds the leaked blocks.
 pub const LEAKED: u32 = u32::MAX;
+/// The root of blocks in use that no aligned word leads to: see [`crate::heap::model::Heap::take_unaligned`].
+pub const UNALIGNED: u32 = u32::MAX - 1;
 /// The rank of the allocator's own words.
 pub const OWN: u32 = 0;
 /// The rank of data. What is above is weak: the lower, the more it counts.
@@ -214,13 +217,13 @@ impl<I: Index, const P: usize> Tiers<'_, I, P> {
 }
 
 impl Owners {
-    /// Finds the owners. `closed` are the granules of the allocator's own blocks, `leaks` those of the direct leaks.
+    /// Finds the owners. `closed` are the granules of the allocator's own blocks, `leaks` are the leaked blocks.
     pub fn find<I: Index, const P: usize>(
         tables: &Tables<I, P>,
         image: &Image,
         named: Named,
         closed: &[usize],
-        leaks: &[I],
+        leaks: Option<&Leaks<I>>,
         control: &Control,
     ) -> Result<Owners, Stopped> {
         let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
@@ -439,7 +442,7 @@ impl Owners {
 
 impl<I: Index, const P: usize> Tiers<'_, I, P> {
     #[inline(always)]
-    fn all(&mut self, image: &Image, named: Named, leaks: &[I], control: &Control) -> Result<(), Stopped> {
+    fn all(&mut self, image: &Image, named: Named, leaks: Option<&Leaks<I>>, control: &Control) -> Result<(), Stopped> {
         let graph = self.graph;
         let value = |word: &Word| graph.tables.word_map.word_of(word.value);
         for word in named.values.iter().filter(|word| word.rank == OWN) {
@@ -463,17 +466,42 @@ impl<I: Index, const P: usize> Tiers<'_, I, P> {
         self.search.next_tier();
         let mut waiting = std::mem::take(&mut self.weak);
         waiting.sort_by_key(|weak| (weak.interior, weak.rank, weak.root));
+        self.needed(&waiting, control)?;
+        self.search.next_tier();
+        let waiting = self.not_reached(leaks);
+        self.needed(&waiting, control)?;
+        self.search.next_tier();
+        for granule in leaks.map_or(&[][..], |leaks| &leaks.direct) {
+            self.reach(LEAKED, granule.get(), control)?;
+        }
+        Ok(())
+    }
+
+    /// Follows the words that nothing else makes needless.
+    fn needed(&mut self, waiting: &[Weak], control: &Control) -> Result<(), Stopped> {
         let nodes: Vec<usize> = waiting.iter().map(|weak| weak.node).collect();
         let vertices = &self.search.vertices;
-        let mut needed = weak::needed(graph, &nodes, |number| vertices[number] != 0, control)?;
+        let mut needed = weak::needed(self.graph, &nodes, |number| vertices[number] != 0, control)?;
         needed.sort_by_key(|&index| waiting[index].root);
         for index in needed {
             self.reach(waiting[index].root, waiting[index].node, control)?;
         }
-        self.search.next_tier();
-        for granule in leaks {
-            self.reach(LEAKED, granule.get(), control)?;
-        }
         Ok(())
+    }
+
+    /// Returns the blocks in use that no tier has reached. Marking found pointers to them that are not in the tables.
+    fn not_reached(&self, leaks: Option<&Leaks<I>>) -> Vec<Weak> {
+        let tables = self.graph.tables;
+        let mut found = Vec::new();
+        for run in 0..tables.word_map.runs.len() {
+            tables.each_block(run, 0, |node| {
+                let known = self.search.vertices[self.graph.number(node)];
+                if known == 0 && !leaks.is_some_and(|leaks| leaks.is_leaked(node)) {
+                    found.push(Weak { interior: false, rank: 0, root: UNALIGNED, node });
+                }
+                true
+            });
+        }
+        found
     }
 }
