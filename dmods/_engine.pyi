@@ -290,8 +290,8 @@ class Heap:
     def owner_lines(self) -> list[tuple[int, Optional[list[int]], int, int]]:
         """Return (set, its roots, blocks, usable bytes) for each set of roots that holds something.
 
-        Every block that is in use is counted once. The leaked blocks have the root 2**32 - 1; those that only pointers at
-        addresses that are not aligned lead to have 2**32 - 2. The roots are None where they are too many to list.
+        Every block that is in use is counted once. The leaked blocks have the root 2**32 - 1. Those that only pointers
+        at addresses that are not aligned lead to have 2**32 - 2. The roots are None where they are too many to list.
         """
 
     def owners_above(self, address: int, most: int) -> Optional[tuple[list[Kept], int]]:

@@ -21,6 +21,7 @@ from dmods.process.mappings import mapping_at
 from dmods.process.threads import STRUCT_PTHREAD_MAX, LiveStackFinder, ThreadStack, stacks_of
 from dmods.process.tls import dtv_blocks
 from dmods.process.unwind import Frame, ManyThreads
+from dmods.process.vectors import values as vector_values
 from dmods.target import Module, Target, Thread
 
 LEAKED = (1 << 32) - 1  # the engine's number for the root of the leaked blocks
@@ -250,14 +251,18 @@ class NamedRoots:
         own = set(self.heap.caches.tcaches)
         yield from ((value, self._number(_ALLOCATOR), _OWN) for value in sorted(own))
         left = set(marked) - own
+        named: set[int] = set()
         for thread in self.target.threads():
-            for name, value in thread.registers.items():
-                if value in left:
-                    root = Root(f"register {name} of {self._thread_name(thread.tid)}", "register", tid=thread.tid)
-                    if self.heap.index.find(value) is not None:
-                        yield value, self._number(root), _REGISTER
-                    else:  # it points to a header, or past a block's end: the engine decides
-                        yield value, 0, _REGISTER
+            name, words = self._thread_name(thread.tid), thread.registers
+            held = [(value, f"register {register} of {name}") for register, value in words.items() if value in left]
+            vectors = vector_values(thread.vectors or {}, self.heap.words.size) & left
+            held += [(value, f"vector registers of {name}") for value in vectors - set(words.values())]
+            for value, text in held:
+                named.add(value)
+                # Without a block it points to a header, or past a block's end: the engine decides.
+                known = self.heap.index.find(value) is not None
+                yield value, self._number(Root(text, "register", tid=thread.tid)) if known else 0, _REGISTER
+        yield from ((value, 0, _REGISTER) for value in sorted(left - named))
 
 
 @cached

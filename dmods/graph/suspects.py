@@ -90,10 +90,13 @@ def _suspect(owners: Owners, line: Line, size: int, count: int, outer: Optional[
             through += f", and in it one of {point.size:,} bytes"
         scope = ("below", point.address)
     kinds = [kind for kind in owners.kinds(scope) if point is None or kind.example != point.address or kind.count > 1]
-    mostly = f": {_counted(kinds[0])}" if kinds else ""
+    mostly = f": {_counted(kinds[0])}{_few(kinds[1:], kinds[0].bytes)}" if kinds else ""
     more = f" (and {len(line.roots) - 1} other roots)" if line.how == SHARED and len(line.roots) > 1 else ""
     sentence = f"{holder}{more} keeps {share:.0%} of the live heap ({human_size(size)}) alive{through}{mostly}"
-    next_ = [f"retained {outer.address:#x}", f"pathto {outer.address:#x}"] if outer is not None else ["owners"]
+    root = line.roots[0].address if line.roots else None
+    next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
+    if outer is not None:
+        next_ = [f"retained {outer.address:#x}", f"pathto {outer.address:#x}"]
     return Suspect(sentence, size, count, share, outer.address if outer is not None else None, holder, next_)
 
 
@@ -113,6 +116,11 @@ def _holder(owners: Owners, line: Line, point: Optional[Kept]) -> str:
 def _counted(kind: Kind) -> str:
     what = f"{kind.name}" if kind.is_class else f"blocks of {kind.size:,} bytes"
     return f"{kind.count:,} {what}"
+
+
+def _few(kinds: list[Kind], size: int) -> str:
+    """Return the second kind, if it takes at least half as much memory as the first."""
+    return f", {_counted(kinds[0])}" if kinds and 2 * kinds[0].bytes >= size else ""
 
 
 def _groups(owners: Owners, limit: int, singles: list[Suspect]) -> Iterator[Suspect]:
