@@ -20,7 +20,7 @@ from dmods.heap.content import Content, describe_content
 from dmods.heap.guards import verify
 from dmods.heap.holders import Holder, find_holders
 from dmods.heap.locate import AddressFinder, address_finder
-from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, Block, ProcessHeap, find_heap
+from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, OWN, Block, ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
 from dmods.records.callers import Callers
 from dmods.records.model import Transaction
@@ -254,8 +254,10 @@ def _pointed_to_by(finder: AddressFinder, block: Optional[Block], address: int, 
 
 
 def _kept_alive(heap: ProcessHeap, block: Optional[Block]) -> Iterator[Table]:
-    """Yield the path from the best root to a block in use, as `pathto` shows it."""
-    path = path_to(named_roots(heap.target), block.address) if block is not None and block.state != FREE else None
+    """Yield the path from the best root, or from a direct leak, to a block in use, as `pathto` shows it."""
+    if block is None or block.state in (FREE, DIRECT, OWN):
+        return
+    path = path_to(named_roots(heap.target), block.address)
     if path is not None:
         yield path_table(path, f"kept alive by {path.root.name}" if path.root is not None else "leaked with")
 
