@@ -8,6 +8,7 @@ from dmods.base.sizes import human_size
 from dmods.command import Command
 from dmods.graph.owners import find_owners
 from dmods.graph.suspects import LEAST, MOST, SHARE, find_suspects
+from dmods.heap.verdict import NO_VERDICT, leak_verdict, partial_note
 from dmods.report import Column, Report, Table
 from dmods.target import Target
 
@@ -27,6 +28,11 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the suspects."""
     owners = find_owners(target)
     report = Report(notes=list(owners.notes))
+    report.verdict = leak_verdict(owners.heap)
+    report.notes.extend(partial_note(report.verdict))
+    if not report.verdict.possible:
+        report.status = NO_VERDICT
+        return report
     found = find_suspects(owners)
     rows = [
         (f"{each.sentence}.", each.bytes, each.count, 100 * each.share, each.address, each.root, each.next)
@@ -53,7 +59,8 @@ COMMAND = Command(
     description=(
         f"A suspect is a root, a block or a kind of block that keeps {SHARE:.0%} of the live heap and at least\n"
         f"{human_size(LEAST)} alive. A small or well distributed heap has none. Each sentence names the owner,\n"
-        "its share, and the block where the memory comes together."
+        "its share, and the block where the memory comes together.\n\n"
+        "Exit status 4 means that no verdict is possible, as for `findleaks`."
     ),
     run=run,
     examples=(("suspects", "the sentences, and what to type next"),),

@@ -20,7 +20,7 @@ from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import STRUCT_PTHREAD_MAX, LiveStackFinder, ThreadStack, stacks_of
 from dmods.process.tls import dtv_blocks
-from dmods.process.unwind import Frame, ManyThreads
+from dmods.process.unwind import Frame
 from dmods.process.vectors import values as vector_values
 from dmods.target import Module, Target, Thread
 
@@ -165,13 +165,13 @@ class NamedRoots:
 
     def _frames(self) -> Iterator[tuple[int, int, Root, int]]:
         """Yield the frames of each thread, and the parts of its stacks where no frame is known."""
-        finder, many = LiveStackFinder(self.target), ManyThreads(self.target)
+        finder = LiveStackFinder(self.target)
         for thread in self.target.threads():
-            if finder.out_of_budget or many.out_of_budget:
+            if finder.out_of_budget:
                 return
-            frames = many.unwind(thread)
+            frames, stacks = finder.frames_and_stacks(thread)
             name = self._thread_name(thread.tid)
-            for live in finder.live_stacks(thread):
+            for live in stacks:
                 inside = sorted(
                     ((frame.sp, place) for place, frame in enumerate(frames) if live.start <= frame.sp < live.end),
                 )
