@@ -25,8 +25,9 @@ SHARE = 0.2
 LEAST = 1 << 20
 MOST = 3
 DOWN = 0.7
+MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 _CONSIDERED = 64
-_DEEPEST = 64  # blocks on the way down to the accumulation point
+_DEEPEST = 16  # blocks on the way down to the accumulation point
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,9 @@ def _suspect(owners: Owners, line: Line, size: int, count: int, outer: Optional[
             through += f", and in it one of {point.size:,} bytes"
         scope = ("below", point.address)
     kinds = [kind for kind in owners.kinds(scope) if point is None or kind.example != point.address or kind.count > 1]
-    mostly = f": {_counted(kinds[0])}{_few(kinds[1:], kinds[0].bytes)}" if kinds else ""
+    mostly = f": {count:,} blocks of many sizes"
+    if kinds and kinds[0].bytes >= MAINLY * size:
+        mostly = f": {_counted(kinds[0])}{_few(kinds[1:], kinds[0].bytes)}"
     more = f" (and {len(line.roots) - 1} other roots)" if line.how == SHARED and len(line.roots) > 1 else ""
     sentence = f"{holder}{more} keeps {share:.0%} of the live heap ({human_size(size)}) alive{through}{mostly}"
     root = line.roots[0].address if line.roots else None
