@@ -11,6 +11,7 @@ from typing import Optional
 
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks.frames import Frame, Step
+from drgnext.kernel.stacks.returns import ReturnAddresses
 from drgnext.kernel.stacks.traps import CodeMap
 from drgnext.kernel.stacks.traps.aarch64 import Aarch64, code_address
 
@@ -22,7 +23,12 @@ class RecordUnwinder:
     """
 
     def __init__(
-        self, memory: Memory, code: CodeMap, machine: Aarch64, function: Callable[[int], Optional[tuple[str, int, str]]]
+        self,
+        memory: Memory,
+        code: CodeMap,
+        machine: Aarch64,
+        function: Callable[[int], Optional[tuple[str, int, str]]],
+        returns: Optional[ReturnAddresses] = None,
     ) -> None:
         """Prepare the unwinder.
 
@@ -32,8 +38,9 @@ class RecordUnwinder:
         self._code = code
         self._machine = machine
         self._function = function
+        self._returns = returns
 
-    def step(self, frame: Frame) -> Step:
+    def step(self, frame: Frame, task: int) -> Step:
         """Return the step from a frame to its caller."""
         record = frame.registers.get("x29")
         if record is None:
@@ -45,9 +52,9 @@ class RecordUnwinder:
         trap = self._machine.checked(self._memory, record)
         if trap is not None:
             return Step(trap=replace(trap, entry=frame.pc))
-        return self._by_record(record)
+        return self._by_record(record, task)
 
-    def _by_record(self, record: int) -> Step:
+    def _by_record(self, record: int, task: int) -> Step:
         """Return the caller that the frame record at ``record`` describes."""
         outer, back = self._memory.word(record), self._memory.word(record + 8)
         if not record or (outer, back) == (0, 0):
@@ -57,7 +64,15 @@ class RecordUnwinder:
         if record & 7:
             return Step(end="not increasing")
         pc = code_address(back)
-        return Step(Frame(pc, record + 16, False, "unwind", {"x29": outer, "pc": pc, "sp": record + 16}))
+        through = self._returns.replaced_by(pc) if self._returns is not None else ""
+        if through and self._returns is not None:
+            # Tracers know the caller's frame record (since 5.16), or where its sp was.
+            true = self._returns.true(task, pc, (outer, record, record + 8, record + 16))
+            if true is None:
+                return Step(end="replaced")
+            pc = code_address(true)
+        registers = {"x29": outer, "pc": pc, "sp": record + 16}
+        return Step(Frame(pc, record + 16, False, "unwind", registers, through=through))
 
     def _by_link_register(self, frame: Frame, record: int) -> Optional[Frame]:
         """Return the caller of a function that has not made its frame record, or None.
