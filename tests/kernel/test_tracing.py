@@ -102,6 +102,24 @@ def test_every_place_that_the_kernel_is_sure_of_is_a_frame(release: str, crash: 
     assert compared >= 3
 
 
+@pytest.mark.thorough("it needs a guest of another machine")
+def test_arm64_has_the_same_frames() -> None:
+    """Its kernel leaves out the callers of functions that trapped before they made a frame record."""
+    death = died("6.1-arm64", "traced")
+    rows = trapped(death)
+    found = iter(rows)
+    for name in (*SOURCES["traced"][:2], *SOURCES["traced"][5:10], "__sys_sendto", "__arm64_sys_sendto", "el0_svc"):
+        assert name == "*" or any(plain(row["name"]) == name for row in found), name
+    console = death.guest.console
+    console = console[console.index("Call trace:") : console.index("Code:", console.index("Call trace:"))]
+    printed = [place for place in re.findall(r"\]  (\w\S*)\+0x", console) if "el0t_64" not in place]
+    assert len(printed) > 10
+    found = iter(rows)
+    for place in printed:
+        assert any(row["name"].rpartition("`")[2].partition("+")[0] == place for row in found), place
+    assert death.findstack["totals"]["gaps"] == 0
+
+
 def _tagless(place: str) -> str:
     """Return the place. 5.10 prints either of the two tags that a program of several functions has."""
     return re.sub(r"^bpf_prog_[0-9a-f]{16}", "bpf_prog", place)
