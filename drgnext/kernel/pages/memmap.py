@@ -18,7 +18,16 @@ from dmods.errors import MissingDebugInfoError, UserError
 from drgnext.kernel.dump.image import native, page_tables, through
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.dump.vmcoreinfo import numbers
-from drgnext.kernel.pages.frame_ranges import Range, all_frames, common_frames, memory_frames, valid_frames
+from drgnext.kernel.pages.frame_ranges import (
+    Range,
+    all_frames,
+    common_frames,
+    count_pages,
+    memory_frames,
+    offline_frames,
+    valid_frames,
+    without_frames,
+)
 from drgnext.kernel.pages.layout import cleared_bit, page_layout
 from drgnext.kernel.pages.lists import page_lists
 
@@ -205,10 +214,15 @@ class PageArray:
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
-        """Return the page frames of RAM that have a ``struct page``."""
+        """Return the page frames of RAM that have a ``struct page``. Memory blocks that are offline have none."""
         valid, memory = self._found(valid_frames), self._found(memory_frames)
         if valid and memory:
-            return tuple(common_frames(valid, memory))
+            both = common_frames(valid, memory)
+            online = without_frames(both, self._found(offline_frames))
+            if online != both:
+                pages = count_pages(both) - count_pages(online)
+                self.notes.append(f"{pages} pages of RAM are in memory blocks that are offline: they are not counted")
+            return tuple(online)
         if memory:
             self.notes.append("the list of memory sections is missing from the dump: all RAM is counted")
         elif valid:
