@@ -16,6 +16,7 @@ import pytest
 from dmods._engine import PAGE_KINDS
 from dmods.errors import UserError
 from drgnext.commands import memstat
+from drgnext.kernel.pages.counters import counters
 from drgnext.kernel.pages.frame_ranges import present_pages
 from drgnext.kernel.pages.kinds import BUCKETS, KINDS, buckets
 from drgnext.kernel.pages.memmap import PageArray
@@ -50,6 +51,7 @@ TOLD = {
     "hugetlb_free": "hugetlb",
     "block_device": "file",
     **dict.fromkeys(("percpu_free", "stack", "vmalloc", "movable", "zsmalloc", "kernel", "large_kmalloc"), "rest"),
+    **dict.fromkeys(("ring", "pipe", "socket"), "rest"),
 }
 
 
@@ -118,6 +120,7 @@ def test_the_pages_that_the_guest_knows(release: str) -> None:
         "library": "exec",
         "program": "exec",
         "vmalloc": "vmalloc",
+        **dict.fromkeys(("perf_ring", "uring", "uring_entries", "packet_ring"), "ring"),
     }
     for known in expected.keys() - guest.lacks:
         kind = expected[known]
@@ -125,6 +128,18 @@ def test_the_pages_that_the_guest_knows(release: str) -> None:
         found = Counter(answer.kind(pfn) for pfn in frames)
         assert found == {kind: len(frames)}, known
         assert frames
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_data_that_waits_in_pipes_and_sockets(release: str) -> None:
+    """The guest knows how much it wrote and nobody read. TCP's own counter includes what slabs hold."""
+    guest, array = opened(release)
+    kinds = array.count().kinds
+    assert kinds["pipe"] == guest.truth["pipe_pages"]
+    waits = guest.truth["tcp_bytes"] / 4096
+    (told,) = [one.pages for one in counters(array._prog) if one.what.startswith("TCP")]
+    assert waits <= kinds["socket"] + 1
+    assert kinds["socket"] <= told <= 2 * waits
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -247,6 +247,9 @@ def _files(prog: Program) -> dict[str, Any]:
         special = [(prog["blockdev_superblock"].value_(), "block_device")]
     except LookupError:
         special = []
+    rings = _shared_inodes(prog)
+    if rings:
+        special.append((rings, "ring"))
     execute = enumerators(prog, "enum vma_flag_bit").get("VMA_EXEC_BIT")
     return {
         "host": _offset(mapping, "host"),
@@ -258,3 +261,16 @@ def _files(prog: Program) -> dict[str, Any]:
         "exec": _VM_EXEC if execute is None else 1 << execute,
         "special": special,
     }
+
+
+def _shared_inodes(prog: Program) -> Optional[int]:
+    """Return the superblock of anonymous inodes, or None.
+
+    The kernel maps rings (perf's) as pages of its one inode, which has no pages in a page cache.
+    """
+    from drgn import FaultError
+
+    try:
+        return int(prog["anon_inode_mnt"].mnt_sb.value_())
+    except (LookupError, FaultError, AttributeError):
+        return None

@@ -30,6 +30,7 @@ from drgnext.kernel.pages.frame_ranges import (
 )
 from drgnext.kernel.pages.layout import cleared_bit, page_layout
 from drgnext.kernel.pages.lists import page_lists
+from drgnext.kernel.pages.owners import owned_pages
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -267,7 +268,9 @@ class PageArray:
         if self._gathered:
             return
         self._gathered = True
-        said = self._memmap.gather(page_lists(self._prog, self.notes), list(self.ranges), progress)
+        lists = page_lists(self._prog, self.notes)
+        lists["owned"] = owned_pages(self._prog, self._memmap, self.layout, self.notes)
+        said = self._memmap.gather(lists, list(self.ranges), progress)
         if said["broken"]:
             self.notes.append(
                 f"{said['broken']} lists of free pages, tasks or vmap areas are broken: the rest of each is missing"
