@@ -126,20 +126,28 @@ def test_the_pages_that_the_guest_knows(release: str) -> None:
         kind = expected[known]
         frames = set(words(guest.oracle / f"known.{known}"))
         found = Counter(answer.kind(pfn) for pfn in frames)
-        assert found == {kind: len(frames)}, known
-        assert frames
+        if frames or known not in UNSEEN:
+            assert found == {kind: len(frames)}, known
+    assert array.count().kinds["ring"] >= sum(guest.truth[f"{known}_pages"] for known in (*UNSEEN, "packet_ring"))
+
+
+#: /proc/PID/pagemap does not show the page frames of these in every kernel.
+UNSEEN = {"perf_ring", "uring", "uring_entries"}
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_data_that_waits_in_pipes_and_sockets(release: str) -> None:
-    """The guest knows how much it wrote and nobody read. TCP's own counter includes what slabs hold."""
+    """The guest knows how much it wrote and nobody read. TCP has a counter of its own, which includes parts of slabs.
+
+    A fragment has up to 32 KB, and the last one of a socket is not full. Some pipes keep a page for their next data.
+    """
     guest, array = opened(release)
     kinds = array.count().kinds
-    assert kinds["pipe"] == guest.truth["pipe_pages"]
+    assert 0 <= kinds["pipe"] - guest.truth["pipe_pages"] <= 10
     waits = guest.truth["tcp_bytes"] / 4096
     (told,) = [one.pages for one in counters(array._prog) if one.what.startswith("TCP")]
-    assert waits <= kinds["socket"] + 1
-    assert kinds["socket"] <= told <= 2 * waits
+    assert waits <= kinds["socket"] <= 1.1 * waits
+    assert kinds["socket"] == pytest.approx(told, rel=0.1)
 
 
 @pytest.mark.parametrize("release", RELEASES)

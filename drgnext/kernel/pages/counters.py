@@ -47,8 +47,12 @@ def _sockets(name: str, reserve: str) -> Callable[[Program], int]:
     """Return a function for a protocol's counter of buffer memory, with what CPUs hold in reserve (since 6.0)."""
 
     def read(prog: Program) -> int:
-        """Return the number of pages."""
-        return _number(prog[name]) + sum(_each_cpu(prog, reserve))
+        """Return the number of pages. Since 6.17 the counters are members of one structure."""
+        try:
+            counter = prog[name]
+        except LookupError:
+            counter = getattr(prog["net_aligned_data"], name)
+        return _number(counter) + sum(_each_cpu(prog, reserve))
 
     return read
 

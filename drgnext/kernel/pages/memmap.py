@@ -249,7 +249,7 @@ class PageArray:
         ``remember`` is how many mappings the cache holds. ``progress`` gets the number of bytes that are done.
         """
         self._gather(progress)
-        return _counted(self._memmap.classify(list(self.ranges), remember, False, progress)[0])
+        return self._counted(self._memmap.classify(list(self.ranges), remember, False, progress)[0])
 
     def classify(
         self, ranges: Optional[list[Range]] = None, remember: int = REMEMBERED, progress: Progress = None
@@ -261,7 +261,20 @@ class PageArray:
         self._gather(progress)
         chosen = list(self.ranges) if ranges is None else ranges
         answer, numbers = self._memmap.classify(chosen, remember, True, progress)
-        return Classified(_counted(answer), tuple(chosen), numbers or b"")
+        return Classified(self._counted(answer), tuple(chosen), numbers or b"")
+
+    def _counted(self, answer: Mapping[str, Any]) -> Counted:
+        """Return the engine's counts as a Counted, with its notes."""
+        notes = [text.format(answer["odd"][name]) for name, text in _ODD.items() if answer["odd"][name]]
+        notes += [
+            text.format(answer["identity"][name]) for name, text in _ODD_FILES.items() if answer["identity"][name]
+        ]
+        if answer["kinds"]["movable"] and not self.layout["movers"]:
+            notes.append(
+                "pages of zsmalloc (zram, zswap), if there are any, count as drivers' movable pages: load the debug "
+                "information of the module zsmalloc"
+            )
+        return Counted(answer["kinds"], answer["identity"], answer["skipped"], tuple(notes))
 
     def _gather(self, progress: Progress) -> None:
         """Have the engine follow the lists of pages, once."""
@@ -285,10 +298,3 @@ def page_array(kernel: Kernel) -> PageArray:
         _known[:] = [kernel, PageArray(kernel)]
     array: PageArray = _known[1]
     return array
-
-
-def _counted(answer: Mapping[str, Any]) -> Counted:
-    """Return the engine's counts as a Counted, with its notes."""
-    notes = [text.format(answer["odd"][name]) for name, text in _ODD.items() if answer["odd"][name]]
-    notes += [text.format(answer["identity"][name]) for name, text in _ODD_FILES.items() if answer["identity"][name]]
-    return Counted(answer["kinds"], answer["identity"], answer["skipped"], tuple(notes))

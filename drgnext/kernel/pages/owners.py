@@ -36,16 +36,21 @@ def owned_pages(prog: Program, memmap: Memmap, layout: PageLayout, notes: list[s
     not found because debug information is missing.
     """
     try:
-        return Owners(prog, memmap, layout).found()
+        owners = Owners(prog, memmap, layout)
+        found = owners.found()
     except LookupError as error:
         notes.append(f"data of rings, pipes and sockets may count as other kernel pages: {error}")
         return []
+    notes += [f"some rings, pipes or sockets may count as other kernel pages: {why}" for why in owners.other_forms]
+    return found
 
 
 class Owners:
     """The owners of pages in one kernel."""
 
     def __init__(self, prog: Program, memmap: Memmap, layout: PageLayout) -> None:
+        from drgn import sizeof
+
         self._prog = prog
         self._layout = layout
         self._translate = memmap.translate
@@ -53,9 +58,10 @@ class Owners:
         self._pages: dict[int, tuple[str, int]] = {}  # first page frame: kind, number of pages
         self._known: set[int] = set()  # rings and pipes that were seen
         self._offsets: dict[str, int] = {}
+        self._other_forms: set[str] = set()
         fragments = prog.type("struct skb_shared_info").member("frags").type
-        self._fragment = fragments.type.size or 16  # bytes of one
         self._most_fragments = fragments.length or 17  # MAX_SKB_FRAGS
+        self._fragment = sizeof(fragments) // self._most_fragments
 
     def found(self) -> list[Owned]:
         """Return what all owners have."""
@@ -63,9 +69,16 @@ class Owners:
         for file in self._files() if readers else ():
             read = readers.get(self._word(file, "struct file.f_op"))
             if read is not None:
-                read(self._word(file, "struct file.private_data"))
-        self._trace_buffers()
+                self._tried(read, self._word(file, "struct file.private_data"))
+        self._tried(self._trace_buffers)
         return [(kind, first, count) for first, (kind, count) in self._pages.items()]
+
+    def _tried(self, read: Callable[..., None], *arguments: int) -> None:
+        """Call a reader. Note a structure that this kernel has in another form."""
+        try:
+            read(*arguments)
+        except LookupError as error:
+            self._other_forms.add(str(error))
 
     def _readers(self) -> dict[int, Callable[[int], None]]:
         """Return the function that reads a file's private data, by the file's operations."""
@@ -75,6 +88,7 @@ class Owners:
             "perf_fops": self._perf,
             "io_uring_fops": self._io_uring,
             "pipefifo_fops": self._pipe,
+            "pipeanon_fops": self._pipe,  # since 6.15 apart from those of FIFOs
             "socket_file_ops": self._socket,
         }
         readers = {}
@@ -84,6 +98,11 @@ class Owners:
             except (LookupError, FaultError):
                 continue
         return readers
+
+    @property
+    def other_forms(self) -> list[str]:
+        """Return what was not found where it should be, in words."""
+        return sorted(self._other_forms)
 
     # Files.
 
@@ -172,7 +191,7 @@ class Owners:
         while at and at not in seen and len(seen) < _MOST_ARRAYS:
             seen.add(at)
             array = at - self._offset("struct trace_array.list")
-            for name in ("array_buffer", "max_buffer"):
+            for name in ("array_buffer", "max_buffer", "snapshot_buffer"):
                 if self._has(f"struct trace_array.{name}"):
                     self._trace_buffer(self._word(array, f"struct trace_array.{name}.buffer"))
             at = self._memory.word(at)
@@ -182,7 +201,7 @@ class Owners:
         if not self._new(buffer):
             return
         cpus = self._word(buffer, "struct trace_buffer.buffers")
-        for cpu in range(min(self._int(buffer, "struct trace_buffer.cpus"), _MOST_CPUS)):
+        for cpu in range(min(int(self._prog["nr_cpu_ids"]), _MOST_CPUS)):
             one = self._memory.word(cpus + 8 * cpu) or 0
             if not one:
                 continue
