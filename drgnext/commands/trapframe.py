@@ -73,7 +73,8 @@ def _rows(
             traps.append(frame.trap)
             rows.append(_row(known, task, frame.trap, found, lie))
     if stack.user is not None:
-        found = "walk and scan" if stack.user.address in scanned else "walk"
+        cut = stack.gap_before(len(stack.frames)) is not None
+        found = "scan" if cut else ("walk and scan" if stack.user.address in scanned else "walk")
         traps.append(stack.user)
         rows.append(_row(known, task, stack.user, found, _past(past_user(stack, plain))))
     walked = {trap.address for trap in traps}

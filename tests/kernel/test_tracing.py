@@ -23,7 +23,7 @@ from drgnext.kernel.stacks.unwind_x86 import OrcUnwinder
 from tests.kernel.crashed import Death, died, frames_of, names, open_program
 
 RELEASES = ("6.1", "6.12", "5.10")
-TRACED = [(release, crash) for release in RELEASES for crash in ("traced", "ops", "optprobe", "retprobe")]
+TRACED = [(release, crash) for release in RELEASES for crash in ("traced", "classic", "ops", "optprobe", "retprobe")]
 
 #: The functions of each death, from the one that faulted to the entry from user space, as the sources have them. The
 #: module's own are in dmods_trace.c. A set has the names that a function has had. "*" is what it may call in between.
@@ -32,6 +32,11 @@ SOURCES = {
     "traced": [
         *("guest_traced_fault", "guest_probe_hit", "kprobe_ftrace_handler", "*", "ftrace_trampoline"),
         *("bpf_user_rnd_u32", "bpf_prog_F", "bpf_prog_dmods_filter", "sk_filter_trim_cap", "unix_dgram_sendmsg", "*"),
+        *("__sys_sendto", "__x64_sys_sendto", "do_syscall_64", "entry_SYSCALL_64"),
+    ],
+    "classic": [
+        *("guest_traced_fault", "guest_probe_hit", "kprobe_ftrace_handler", "*", "ftrace_trampoline"),
+        *("bpf_user_rnd_u32", "bpf_prog", "sk_filter_trim_cap", "unix_dgram_sendmsg", "*"),
         *("__sys_sendto", "__x64_sys_sendto", "do_syscall_64", "entry_SYSCALL_64"),
     ],
     "ops": ["guest_traced_fault", "guest_ops_hit", "*", "ftrace_trampoline", "guest_traced_by_ops", "guest_go", *GO],

@@ -24,6 +24,8 @@ _NO_FRAME = orc.Rule(orc.CALL, "rsp", 8, False, 0, "", 0, False)
 
 _PROLOGUE = b"\x55\x48\x89\xe5"  # push %rbp; mov %rsp, %rbp
 _LEAVE = 0xC9
+_LOWEST = 0xFFFF_8000_0000_0000  # of the kernel's addresses, where vmalloc may be
+_LARGEST = 1 << 30  # bytes of one area of code
 _LONGEST_PROLOGUE = 32  # bytes before it: nops to patch, endbr64, the counter of tail calls
 
 
@@ -49,6 +51,7 @@ class MadeCodes:
         self._prog = prog
         self._memory = memory
         self.probes = Probes(prog)
+        self._areas: dict[int, Optional[MadeCode]] = {}  # by page
 
     @property
     def notes(self) -> list[str]:
@@ -82,7 +85,37 @@ class MadeCodes:
     def at(self, address: int) -> Optional[MadeCode]:
         """Return the piece that holds the address, or None."""
         at = bisect_right(self._starts, address) - 1
-        return self._all[at] if at >= 0 and address < self._all[at].end else None
+        if at >= 0 and address < self._all[at].end:
+            return self._all[at]
+        return self._without_symbol(address) if address >= _LOWEST else None
+
+    def _without_symbol(self, address: int) -> Optional[MadeCode]:
+        """Return the memory for BPF's code around the address, or None.
+
+        The kernel keeps no symbol of a program that was made from classic BPF (seccomp, tcpdump).
+        """
+        page = address >> 12
+        if page not in self._areas:
+            self._areas[page] = self._area(address)
+        return self._areas[page]
+
+    def _area(self, address: int) -> Optional[MadeCode]:
+        """Return the vmalloc area around the address, if it was allocated for BPF's code."""
+        from drgn import FaultError
+        from drgn.helpers.linux.mm import find_vmap_area
+
+        try:
+            area = find_vmap_area(self._prog, address)
+            if not area or not area.vm:
+                return None
+            start, end = int(area.va_start), int(area.va_end)
+            for_bpf = start in self.probes.packs
+            if not for_bpf:
+                # Up to 5.17 each program has an area of its own, which a function of BPF asked for.
+                for_bpf = self._prog.symbol(int(area.vm.caller)).name.startswith(("bpf_", "__bpf_"))
+        except (FaultError, LookupError, ValueError, AttributeError):
+            return None
+        return MadeCode(start, end, "bpf_prog", "bpf") if for_bpf and end - start <= _LARGEST else None
 
     def rule(self, made: MadeCode, pc: int) -> Optional[orc.Rule]:
         """Return the rule at ``pc`` in BPF's code on x86, which keeps a frame pointer. None for other code."""
@@ -92,9 +125,10 @@ class MadeCodes:
             return _NO_FRAME  # it only compares and jumps
         code = self._memory.read(made.start, min(made.end - made.start, _LONGEST_PROLOGUE + len(_PROLOGUE)))
         push = code.find(_PROLOGUE)
-        if push >= 0 and pc <= made.start + push:
+        around = self._memory.read(pc - 1, 1 + len(_PROLOGUE))
+        if (push >= 0 and pc <= made.start + push) or around[1:] == _PROLOGUE:
             return _NO_FRAME
-        if push >= 0 and pc == made.start + push + 1:
+        if around.startswith(_PROLOGUE):
             return _PUSHED
         if self._memory.read(pc - 1, 1) == bytes([_LEAVE]):
             return _NO_FRAME

@@ -90,6 +90,11 @@ class Probes:
         return sorted(images.values())
 
     @cached_property
+    def packs(self) -> frozenset[int]:
+        """Return where the areas begin that hold the code of many BPF programs (since 5.18)."""
+        return frozenset(self._read("areas of BPF's code", _packs))
+
+    @cached_property
     def slots(self) -> list[tuple[int, int, str]]:
         """Return (start, end, name) of the pages that hold the instruction slots of kprobes."""
         return sorted(self._read("instruction slots of kprobes", _slots))
@@ -186,6 +191,14 @@ def _bpf(prog: Program) -> Iterator[BpfImage]:
         if start < end <= start + _MOST_CODE:
             name = symbol.name.string_().decode(errors="backslashreplace")
             yield BpfImage(start, end, name or "bpf_prog", bool(symbol.prog))
+
+
+def _packs(prog: Program) -> Iterator[int]:
+    """Yield the address of each struct bpf_prog_pack's code."""
+    from drgn.helpers.linux.list import list_for_each_entry
+
+    for pack in list_for_each_entry("struct bpf_prog_pack", prog["pack_list"].address_of_(), "list"):
+        yield int(pack.ptr)
 
 
 def _slots(prog: Program) -> Iterator[tuple[int, int, str]]:
