@@ -171,6 +171,15 @@ def _tracing(death: Death) -> list[dict[str, Any]]:
     return list(table["rows"])
 
 
+@pytest.mark.parametrize("release", [*RELEASES, "6.1-arm64"])
+def test_frames_of_bpf_have_the_lines_of_their_btf(release: str) -> None:
+    """The guest made up the lines (trace.c)."""
+    frames = {plain(frame["name"]): frame for frame in trapped(died(release, "traced"))}
+    assert frames["bpf_prog_F"]["source"] == {"file": "/src/dmods_filter.c", "line": 17}
+    assert frames["bpf_prog_dmods_filter"]["source"] == {"file": "/src/dmods_filter.c", "line": 42}
+    assert not frames["bpf_prog_F"].get("inlined")
+
+
 def test_without_tracing_on_the_stack_nothing_is_listed() -> None:
     assert "tracing" not in [table["name"] for table in died("6.1", "null").panicinfo["tables"]]
 

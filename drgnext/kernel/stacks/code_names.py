@@ -129,6 +129,10 @@ class CodeNames:
 
     def _find_lines(self, address: int) -> list[Line]:
         """Return the lines at the address, innermost first."""
+        made = self._code.made_at(address)
+        if made is not None:
+            line = self._code.made.line(address)
+            return [Line(line.path, line.line, made.name)] if line is not None else []
         try:
             found = self._prog.source_location(address)
         except _no_line():

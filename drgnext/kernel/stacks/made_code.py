@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks import orc
-from drgnext.kernel.stacks.probes import Probes
+from drgnext.kernel.stacks.probes import BpfImage, BpfLine, Probes, bpf_line
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -33,7 +33,7 @@ class MadeCode(NamedTuple):
     """A piece of such code.
 
     ``module`` is what /proc/kallsyms has in brackets. ``like`` is where vmlinux has the code that this was copied from,
-    or 0. ``probed`` is the address of the kprobe, for its detour or its slot, or 0.
+    or 0. ``probed`` is the address of the kprobe, for its detour or its slot, or 0. ``image`` is what BPF knows of it.
     """
 
     start: int
@@ -42,6 +42,7 @@ class MadeCode(NamedTuple):
     module: str
     like: int = 0
     probed: int = 0
+    image: Optional[BpfImage] = None
 
 
 class MadeCodes:
@@ -62,7 +63,7 @@ class MadeCodes:
     def _all(self) -> list[MadeCode]:
         """Return all pieces by address."""
         probes = self.probes
-        found = [MadeCode(one.start, one.end, one.name, "bpf") for one in probes.bpf]
+        found = [MadeCode(one.start, one.end, one.name, "bpf", image=one) for one in probes.bpf]
         # The kernel copies one of two functions (create_trampoline, arch/x86/kernel/ftrace.c).
         plain, regs = self._symbol("ftrace_caller"), self._symbol("ftrace_regs_caller")
         for ops in probes.ftrace:
@@ -116,6 +117,11 @@ class MadeCodes:
         except (FaultError, LookupError, ValueError, AttributeError):
             return None
         return MadeCode(start, end, "bpf_prog", "bpf") if for_bpf and end - start <= _LARGEST else None
+
+    def line(self, address: int) -> Optional[BpfLine]:
+        """Return the line of source of an instruction in a BPF program, or None."""
+        made = self.at(address)
+        return bpf_line(self._prog, made.image, address) if made is not None and made.image is not None else None
 
     def rule(self, made: MadeCode, pc: int) -> Optional[orc.Rule]:
         """Return the rule at ``pc`` in BPF's code on x86, which keeps a frame pointer. None for other code."""

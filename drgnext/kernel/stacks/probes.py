@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MOST = 1 << 16  # entries of one list
 _MOST_CODE = 1 << 24  # bytes of one piece of code
+_LONGEST_PATH = 4096
 
 _DISABLED, _OPTIMIZED, _ON_FTRACE = 2, 4, 8  # KPROBE_FLAG_* (linux/kprobes.h); the numbers have not changed since 3.7
 
@@ -55,12 +56,22 @@ class FtraceOps(NamedTuple):
 
 
 class BpfImage(NamedTuple):
-    """Code that the kernel has made for BPF: a program, a subprogram, a trampoline or a dispatcher."""
+    """Code that the kernel has made for BPF: a program, a subprogram, a trampoline or a dispatcher.
+
+    ``program`` is the address of a program's struct bpf_prog_aux, or 0.
+    """
 
     start: int
     end: int
     name: str
-    program: bool
+    program: int
+
+
+class BpfLine(NamedTuple):
+    """A line of source of a BPF program."""
+
+    path: str
+    line: int
 
 
 class Probes:
@@ -184,13 +195,55 @@ def _ftrace(prog: Program) -> Iterator[FtraceOps]:
 
 def _bpf(prog: Program) -> Iterator[BpfImage]:
     """Yield the struct bpf_ksym (since 5.7) of bpf_kallsyms."""
+    from drgn import container_of
     from drgn.helpers.linux.list import list_for_each_entry
 
     for symbol in list_for_each_entry("struct bpf_ksym", prog["bpf_kallsyms"].address_of_(), "lnode"):
         start, end = int(symbol.start), int(symbol.end)
         if start < end <= start + _MOST_CODE:
             name = symbol.name.string_().decode(errors="backslashreplace")
-            yield BpfImage(start, end, name or "bpf_prog", bool(symbol.prog))
+            aux = int(container_of(symbol, "struct bpf_prog_aux", "ksym")) if symbol.prog else 0
+            yield BpfImage(start, end, name or "bpf_prog", aux)
+
+
+def bpf_line(prog: Program, image: BpfImage, pc: int) -> Optional[BpfLine]:
+    """Return the line of source of the instruction at ``pc`` in a BPF program, or None if it has no line information.
+
+    The lines are sorted by the address of the compiled code (bpf_prog_linfo, kernel/bpf/core.c). The names are in the
+    program's BTF.
+    """
+    from drgn import FaultError, Object
+
+    if not image.program:
+        return None
+    try:
+        aux = Object(prog, "struct bpf_prog_aux *", image.program)
+        low, high = int(aux.linfo_idx), min(int(aux.nr_linfo), _MOST)
+        if not aux.linfo or not aux.jited_linfo or not aux.btf or not low < high:
+            return None
+        found = None
+        while low < high:  # search for the last line that begins at or below pc
+            middle = (low + high) // 2
+            if int(aux.jited_linfo[middle]) <= pc:
+                found, low = middle, middle + 1
+            else:
+                high = middle
+        if found is None or int(aux.jited_linfo[found]) < image.start:
+            return None
+        line = aux.linfo[found]
+        text = prog.read(int(aux.btf.strings) + _string(aux.btf, int(line.file_name_off)), _LONGEST_PATH)
+        path = text.partition(b"\0")[0].decode(errors="backslashreplace")
+        return BpfLine(path, int(line.line_col) >> 10) if path else None  # BPF_LINE_INFO_LINE_NUM (linux/bpf.h)
+    except (FaultError, LookupError, AttributeError, ValueError, OverflowError):
+        return None
+
+
+def _string(btf: Object, offset: int) -> int:
+    """Return the offset of a name in the strings of a BTF. Raises ValueError if it is not there."""
+    offset -= int(btf.start_str_off) if hasattr(btf, "start_str_off") else 0
+    if not 0 <= offset < int(btf.hdr.str_len):
+        raise ValueError(f"no string at {offset}")
+    return offset
 
 
 def _packs(prog: Program) -> Iterator[int]:
