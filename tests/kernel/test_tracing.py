@@ -22,7 +22,7 @@ from drgnext.kernel.stacks.traps.x86_64 import X86_64
 from drgnext.kernel.stacks.unwind_x86 import OrcUnwinder
 from tests.kernel.crashed import Death, died, frames_of, names, open_program
 
-RELEASES = ("6.1", "6.12", "5.10")
+RELEASES = ("6.1", "6.12", "5.10", "sid")
 TRACED = [(release, crash) for release in RELEASES for crash in ("traced", "classic", "ops", "optprobe", "retprobe")]
 
 #: The functions of each death, from the one that faulted to the entry from user space, as the sources have them. The

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_TASKS = 1 << 20
 _MOST_FILES = 1 << 20  # of one process, and of all of them together
-_MOST_PAGES = 1 << 22  # of one ring, and of the queues of one socket
+_MOST_PAGES = 1 << 20  # of one ring or pipe
+_MOST_IN_ALL = 1 << 22  # pages that are looked at
 _MOST_CPUS = 8192
 _MOST_ARRAYS = 1 << 10  # instances of ftrace
 
@@ -59,6 +60,7 @@ class Owners:
         self._known: set[int] = set()  # rings and pipes that were seen
         self._offsets: dict[str, int] = {}
         self._other_forms: set[str] = set()
+        self._left = _MOST_IN_ALL
         fragments = prog.type("struct skb_shared_info").member("frags").type
         self._most_fragments = fragments.length or 17  # MAX_SKB_FRAGS
         self._fragment = sizeof(fragments) // self._most_fragments
@@ -71,6 +73,8 @@ class Owners:
             if read is not None:
                 self._tried(read, self._word(file, "struct file.private_data"))
         self._tried(self._trace_buffers)
+        if self._left <= 0:
+            self._other_forms.add(f"they have more than {_MOST_IN_ALL} pages, or are damaged")
         return [(kind, first, count) for first, (kind, count) in self._pages.items()]
 
     def _tried(self, read: Callable[..., None], *arguments: int) -> None:
@@ -207,12 +211,10 @@ class Owners:
                 continue
             self._trace_page(self._word(one, "struct ring_buffer_per_cpu.reader_page"))
             # The lowest two bits of a link are flags (RB_PAGE_HEAD, kernel/trace/ring_buffer.c).
-            first = at = self._word(one, "struct ring_buffer_per_cpu.pages") & ~3
-            for _ in range(min(self._int(one, "struct ring_buffer_per_cpu.nr_pages"), _MOST_PAGES)):
+            at = self._word(one, "struct ring_buffer_per_cpu.pages") & ~3
+            while self._new(at) and self._left > 0:
                 self._trace_page(at - self._offset("struct buffer_page.list"))
                 at = (self._memory.word(at) or 0) & ~3
-                if at in (0, first):
-                    break
 
     def _trace_page(self, page: int) -> None:
         """Add the page of a struct buffer_page."""
@@ -242,35 +244,33 @@ class Owners:
         family = self._int(sock, "struct sock.__sk_common.skc_family") & 0xFFFF
         if family == _AF_PACKET:
             self._packet(sock)
-        budget = [_MOST_PAGES]
         for name in ("sk_receive_queue", "sk_write_queue", "sk_error_queue"):
-            self._queue(sock + self._offset(f"struct sock.{name}"), budget)
+            self._queue(sock + self._offset(f"struct sock.{name}"))
         if family in (2, 10) and self._int(sock, "struct sock.sk_protocol") & 0xFFFF == _IPPROTO_TCP:
             for tree in ("struct sock.tcp_rtx_queue", "struct tcp_sock.out_of_order_queue"):
                 if self._has(tree):
-                    self._tree(self._word(sock, tree), budget)
+                    self._tree(self._word(sock, tree))
 
-    def _queue(self, head: int, budget: list[int]) -> None:
+    def _queue(self, head: int) -> None:
         """Add the data of a struct sk_buff_head, whose first word leads to the first struct sk_buff."""
         at = self._memory.word(head)
-        while at and at != head and budget[0] > 0:
-            self._buffer(at, budget)
+        while at and at != head and self._new(at) and self._left > 0:
+            self._buffer(at)
             at = self._memory.word(at)
 
-    def _tree(self, root: int, budget: list[int]) -> None:
+    def _tree(self, root: int) -> None:
         """Add the data of a red-black tree of struct sk_buff."""
         link = self._offset("struct sk_buff.rbnode")
         left, right = self._offset("struct rb_node.rb_left"), self._offset("struct rb_node.rb_right")
         todo = [root]
-        while todo and budget[0] > 0:
+        while todo and self._left > 0:
             node = todo.pop()
-            if node:
-                self._buffer(node - link, budget)
+            if self._new(node):
+                self._buffer(node - link)
                 todo += [self._memory.word(node + left) or 0, self._memory.word(node + right) or 0]
 
-    def _buffer(self, buffer: int, budget: list[int], nested: bool = False) -> None:
+    def _buffer(self, buffer: int, nested: bool = False) -> None:
         """Add the data of a struct sk_buff: its head, its fragments, and the buffers in its list."""
-        budget[0] -= 1
         head = self._word(buffer, "struct sk_buff.head")
         shared = head + (self._int(buffer, "struct sk_buff.end") & 0xFFFFFFFF)
         self._at("socket", head)
@@ -279,12 +279,11 @@ class Owners:
         fragments = shared + self._offset(f"{name}.frags")
         for number in range(min(count, self._most_fragments)):
             page = self._memory.word(fragments + number * self._fragment) or 0  # the page is the first member
-            budget[0] -= 1
             if not page & 1:  # not memory of a device (struct net_iov)
                 self._page("socket", page)
         following = self._word(shared, f"{name}.frag_list")
-        while following and not nested and budget[0] > 0:
-            self._buffer(following, budget, nested=True)
+        while not nested and self._new(following) and self._left > 0:
+            self._buffer(following, nested=True)
             following = self._memory.word(following) or 0
 
     # Pages.
@@ -292,12 +291,18 @@ class Owners:
     def _each(self, kind: str, at: int, count: int) -> None:
         """Add the pages that an array of addresses leads to."""
         for number in range(min(max(count, 0), _MOST_PAGES) if at else 0):
-            self._at(kind, self._memory.word(at + 8 * number) or 0)
+            address = self._memory.word(at + 8 * number)
+            if address is None or self._left <= 0:
+                return
+            self._at(kind, address)
 
     def _each_page(self, kind: str, at: int, count: int) -> None:
         """Add the pages of an array of pointers to struct page."""
         for number in range(min(max(count, 0), _MOST_PAGES) if at else 0):
-            self._page(kind, self._memory.word(at + 8 * number) or 0)
+            page = self._memory.word(at + 8 * number)
+            if page is None or self._left <= 0:
+                return
+            self._page(kind, page)
 
     def _at(self, kind: str, address: int) -> None:
         """Add the page at a virtual address, with all pages that were allocated together with it."""
@@ -309,8 +314,9 @@ class Owners:
     def _page(self, kind: str, page: int) -> None:
         """Add a page by the address of its struct page, with all pages that were allocated together with it."""
         layout = self._layout
+        self._left -= 1
         frame, rest = divmod(page - layout["base"], layout["size"])
-        if page < layout["base"] or rest or frame in self._pages:
+        if page < layout["base"] or rest or frame in self._pages or self._left <= 0:
             return
         head = self._memory.word(page + layout["head"]) or 0
         if head & 1 and not layout["head_is_mask"]:
