@@ -200,7 +200,8 @@ def test_the_seven_lines_and_their_total() -> None:
     guest, _array = opened("6.1")
     args = argparse.Namespace(verbose=True, cache=10_000)
     report = memstat.run(open_kernel(guest), args)
-    summary, kinds, identity = report.tables
+    summary, kinds, counters_of_kernel, identity = report.tables
+    assert counters_of_kernel.name == "counters"
     rows = [dict(zip((column.name for column in summary.columns), row)) for row in summary.rows]
     assert tuple(row["bucket"] for row in rows) == BUCKETS
     assert sum(int(row["pages"]) for row in rows) == report.totals["pages"] == report.totals["present_pages"]

@@ -21,6 +21,7 @@ from drgnext.kernel.stacks.traps import StackRange
 from drgnext.kernel.stacks.traps.x86_64 import X86_64
 from drgnext.kernel.stacks.unwind_x86 import OrcUnwinder
 from tests.kernel.crashed import Death, died, frames_of, names, open_program
+from tests.output.test_schema import wrong
 
 RELEASES = ("6.1", "6.12", "5.10", "sid")
 TRACED = [(release, crash) for release in RELEASES for crash in ("traced", "classic", "ops", "optprobe", "retprobe")]
@@ -213,6 +214,7 @@ def test_a_cut_stack_has_a_row_where_frames_are_missing(monkeypatch: pytest.Monk
     assert [one["stack"][-1] for one in same] == [gap]
     for name in ("panicinfo", "trapframe"):
         assert f"the stack is not whole: {expected}" in answers[name]["notes"]
+    assert not [fault for answer in answers.values() for fault in wrong(answer)]
     (text, *_rest) = findstack.COMMAND.run(target, findstack.COMMAND.parser().parse_args([])).tables
     assert [row[2] for row in list(text.rows)][-1] == f"... {expected}"
 
