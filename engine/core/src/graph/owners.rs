@@ -205,12 +205,17 @@ impl<I: Index, const P: usize> Tiers<'_, I, P> {
     fn word(&mut self, target: usize, root: u32, rank: u32, control: &Control) -> Result<(), Stopped> {
         let Some(node) = self.graph.tables.chunk_of_word(target) else { return Ok(()) };
         let interior = !is_start::<P>(target, node);
+        if !interior && rank <= DATA {
+            return self.reach(root, node, control);
+        }
+        // What stronger evidence has reached needs no more of it. A large mapping may be full of such words.
+        if self.search.vertices[self.graph.number(node)] != 0 {
+            return Ok(());
+        }
         if rank > DATA {
             self.weak.push(Weak { interior, rank, root, node });
-        } else if interior {
+        } else if !self.interior.last().is_some_and(|last| last.0 == root && last.1.get() == node) {
             self.interior.push((root, I::new(node)));
-        } else {
-            return self.reach(root, node, control);
         }
         Ok(())
     }
