@@ -21,6 +21,10 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
             words.append(f"<-- {jumped(threads, frame, frames[n - 1].pc)}")
         elif frame.found in GUESSES:
             words.append(f"({GUESSES[frame.found]})")
+        if frame.found == "detour":
+            words.append("<-- an optimized kprobe has replaced this instruction by a jump")
+        if frame.through:
+            words.append(f"(on the stack tracing has put {frame.through} in place of this return address)")
         inlined = inlined_in(threads, frame)
         if inlined:
             words.append(f"(in {inlined}, inlined)")

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Function(NamedTuple):
-    """A function: its name, its first address, and its module."""
+    """A function: its name, its first address, and its module.
+
+    The module of code that the kernel has made as it ran is "bpf", "ftrace" or "kprobes".
+    """
 
     name: str
     start: int
@@ -102,6 +105,9 @@ class CodeNames:
     def _find(self, address: int) -> Optional[Function]:
         """Return the function that holds the address, from debug information or kallsyms."""
         text = self._code.text_at(address)
+        made = self._code.made_at(address)
+        if made is not None:
+            return Function(made.name, made.start, made.module)
         try:
             symbol: Optional[Symbol] = self._prog.symbol(address)
         except (LookupError, ValueError, OverflowError):
@@ -123,6 +129,10 @@ class CodeNames:
 
     def _find_lines(self, address: int) -> list[Line]:
         """Return the lines at the address, innermost first."""
+        made = self._code.made_at(address)
+        if made is not None:
+            line = self._code.made.line(address)
+            return [Line(line.path, line.line, made.name)] if line is not None else []
         try:
             found = self._prog.source_location(address)
         except _no_line():

@@ -12,6 +12,7 @@ from drgnext.kernel.dump.machine import architecture
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.code_names import CodeNames, Function
 from drgnext.kernel.stacks.frames import FRAME_LIMIT, UNSURE, WHOLE, Frame, Stack, Unwinder, Walker
+from drgnext.kernel.stacks.returns import ReturnAddresses
 from drgnext.kernel.stacks.stack_ranges import cpu_stacks, thread_size
 from drgnext.kernel.stacks.tasks import Task, Tasks
 from drgnext.kernel.stacks.traps import Machine, StackRange, TrapFrame, aarch64
@@ -45,14 +46,15 @@ class Threads:
                 "use drgn's own: prog.stack_trace(PID). dmods knows x86_64 and aarch64",
             )
         self.code = KernelCode(prog, self.memory, name)
+        returns = ReturnAddresses(prog, self.memory)
         self.machine: Machine
         unwinder: Unwinder
         if name == "x86_64":
             self.machine = X86_64()
-            unwinder = OrcUnwinder(self.memory, self.code)
+            unwinder = OrcUnwinder(self.memory, self.code, returns)
         else:
             self.machine = arm = _aarch64(prog)
-            unwinder = RecordUnwinder(self.memory, self.code, arm, self._function)
+            unwinder = RecordUnwinder(self.memory, self.code, arm, self._function, returns)
         self.places = CodeNames(prog, self.code, self.machine.code_step)
         self.tasks = Tasks(prog, self.memory)
         self.stack_size = thread_size(prog)
@@ -66,7 +68,7 @@ class Threads:
     @property
     def notes(self) -> list[str]:
         """Return what the dump lacks, one line each."""
-        return [*self.code.notes, *self.tasks.notes]
+        return [*self.code.notes, *self.code.made.notes, *self.tasks.notes]
 
     def own_stack(self, task: Task) -> StackRange:
         """Return the stack of the task itself."""
@@ -82,7 +84,7 @@ class Threads:
             return Stack([], "no registers" if task.on_cpu else "unreadable", None)
         if first.found == "cpu" and self._is_user(first):
             return Stack([], "user mode", None)
-        return self.walker.walk(first, self.own_stack(task), limit)
+        return self.walker.walk(first, self.own_stack(task), limit, task.address)
 
     def task_object(self, task: Task) -> Object:
         """Return the task as a drgn object, a ``struct task_struct *``."""
