@@ -19,6 +19,8 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
             words.append(f"<-- {happened(threads, frame.trap)}, pt_regs at {frame.trap.address:#x}")
         if frame.found == "bad jump" and n:
             words.append(f"<-- {jumped(threads, frame, frames[n - 1].pc)}")
+        elif frame.found == "left behind":
+            words.append("(found on the stack: the dump's registers of this CPU are those of the trap below)")
         elif frame.found in GUESSES:
             words.append(f"({GUESSES[frame.found]})")
         inlined = inlined_in(threads, frame)

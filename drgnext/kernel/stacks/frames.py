@@ -49,7 +49,8 @@ class Frame(NamedTuple):
 
     Where ``exact``, ``pc`` is the next instruction: in the innermost frame of a running task, and in a trapped frame.
     Otherwise ``pc`` is a return address, and the call is the instruction before it. ``trap`` has the saved registers
-    that the frame comes from. ``found`` is "cpu", "switched out", "unwind", "trap", or a key of GUESSES.
+    that the frame comes from. ``found`` is "cpu", "switched out", "unwind", "trap", "left behind" (crash_cpu.py), or a
+    key of GUESSES.
     """
 
     pc: int

@@ -11,6 +11,7 @@ from drgnext.kernel.dump.cached_memory import Pages
 from drgnext.kernel.dump.machine import architecture
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.code_names import CodeNames, Function
+from drgnext.kernel.stacks.crash_cpu import CrashCpu
 from drgnext.kernel.stacks.frames import FRAME_LIMIT, UNSURE, WHOLE, Frame, Stack, Unwinder, Walker
 from drgnext.kernel.stacks.stack_ranges import cpu_stacks, thread_size
 from drgnext.kernel.stacks.tasks import Task, Tasks
@@ -49,7 +50,7 @@ class Threads:
         unwinder: Unwinder
         if name == "x86_64":
             self.machine = X86_64()
-            unwinder = OrcUnwinder(self.memory, self.code)
+            unwinder = OrcUnwinder(self.memory, self.code, self._function)
         else:
             self.machine = arm = _aarch64(prog)
             unwinder = RecordUnwinder(self.memory, self.code, arm, self._function)
@@ -58,6 +59,7 @@ class Threads:
         self.stack_size = thread_size(prog)
         self._kept: Optional[tuple[dict[str, int], int]] = None
         self.walker = Walker(self.memory, self.machine, self.code, unwinder, cpu_stacks(prog))
+        self._crash_cpu = CrashCpu(self.memory, self.machine, self.code, unwinder, self.places)
 
     def _function(self, address: int) -> Optional[Function]:
         """Return the function that holds the address, or None."""
@@ -82,7 +84,20 @@ class Threads:
             return Stack([], "no registers" if task.on_cpu else "unreadable", None)
         if first.found == "cpu" and self._is_user(first):
             return Stack([], "user mode", None)
-        return self.walker.walk(first, self.own_stack(task), limit)
+        if first.found != "cpu":
+            return self.walker.walk(first, self.own_stack(task), limit)
+        inner = self._crash_cpu.inner(first, self._stacks_of(task))
+        stack = self.walker.walk(inner.trapped, self.own_stack(task), limit)
+        frames = [*inner.frames, *stack.frames]
+        return Stack(frames, stack.end, stack.user) if len(frames) <= limit else Stack(frames[:limit], "limit", None)
+
+    def _stacks_of(self, task: Task) -> list[StackRange]:
+        """Return the stacks that a task may use: its own and, if it was running, those of its CPU."""
+        ranges = [self.own_stack(task)]
+        if task.on_cpu:
+            cpu = self.cpu_of(task)
+            ranges += [one for one in self.walker.shared if one.name.rpartition(" ")[2] == str(cpu)]
+        return ranges
 
     def task_object(self, task: Task) -> Object:
         """Return the task as a drgn object, a ``struct task_struct *``."""
@@ -109,10 +124,7 @@ class Threads:
 
         If the walk stopped early or guessed, nothing tells what is in use. Then all count as in use.
         """
-        ranges = [self.own_stack(task)]
-        if task.on_cpu:
-            cpu = self.cpu_of(task)
-            ranges += [one for one in self.walker.shared if one.name.rpartition(" ")[2] == str(cpu)]
+        ranges = self._stacks_of(task)
         sure = stack.end in WHOLE and all(frame.found not in UNSURE for frame in stack.frames)
         walked = {trap.address for trap in stack.traps}
         used: list[TrapFrame] = []

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Optional
 
+from dmods._engine import disassemble
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks import orc
 from drgnext.kernel.stacks.code import KernelCode
+from drgnext.kernel.stacks.code_names import Function
 from drgnext.kernel.stacks.frames import Frame, Step, bad_jump
 from drgnext.kernel.stacks.traps.x86_64 import SELECTORS, X86_64
 
+_LARGEST_FRAME = 1 << 10  # bytes, of a function that has no tables
+_PROLOGUE = 32  # instructions at most
 _SAME = ("rdx", "rdi", "r10", "r13", "rax", "rbp")  # unchanged when only the processor has pushed registers
 
 
 class OrcUnwinder:
     """An unwinder that uses ORC tables. Where a pc has no table (BPF, trampolines), it tries rbp."""
 
-    def __init__(self, memory: Memory, code: KernelCode) -> None:
+    def __init__(
+        self, memory: Memory, code: KernelCode, function: Callable[[int], Optional[Function]] = lambda _pc: None
+    ) -> None:
+        """Prepare the unwinder. ``function`` returns the function at an address (:meth:`CodeNames.function`)."""
+        self._function = function
         self._memory = memory
         self._code = code
         self._machine = X86_64()
@@ -29,6 +39,10 @@ class OrcUnwinder:
             if caller is not None:
                 return Step(caller)
         rule = self._code.rule(frame.pc if frame.exact else frame.pc - 1)
+        if rule is not None and rule.kind == orc.UNDEFINED:
+            caller = self._by_call(frame)
+            if caller is not None:
+                return Step(caller)
         if rule is None or rule.kind == orc.UNDEFINED:
             return self._by_frame_pointer(frame, "no tables" if self._code.is_code(frame.pc) else "not code")
         if rule.kind == orc.END_OF_STACK:
@@ -85,6 +99,48 @@ class OrcUnwinder:
         # replace it, too.
         sound = rule.exact or self._code.after_call(pc) or self._has_no_call(pc)
         return Step(Frame(pc, previous, rule.exact, "unwind" if sound else "no call", registers))
+
+    def _by_call(self, frame: Frame) -> Optional[Frame]:
+        """Return the caller of a function that objtool leaves out of the tables, or None.
+
+        __crash_kexec() is one (STACK_FRAME_NON_STANDARD, kernel/kexec_core.c). The caller's return address is the first
+        one above the stack pointer that belongs to a direct call of this very function.
+        """
+        function = self._function(frame.pc if frame.exact else frame.pc - 1)
+        if function is None:
+            return None
+        target = re.compile(rf"(data16 )?callq? +{function.start:#x}\b")
+        for address in range(frame.sp, frame.sp + _LARGEST_FRAME, 8):
+            pc = self._memory.word(address)
+            if pc is None:
+                return None
+            call = self._code.call_before(pc) if self._code.is_code(pc) else None
+            if call is not None and target.match(call[1]):
+                registers = {"rip": pc, "rsp": address + 8}
+                bp = self._callers_bp(frame, function.start, address)
+                return Frame(pc, address + 8, False, "unwind", registers if bp is None else {**registers, "rbp": bp})
+        return None
+
+    def _callers_bp(self, frame: Frame, start: int, back: int) -> Optional[int]:
+        """Return the caller's rbp. The return address of the function that starts at ``start`` is at ``back``.
+
+        The function has pushed rbp below it, or has kept rbp.
+        """
+        pushed = 0
+        for _count in range(_PROLOGUE):
+            code = self._memory.read(start, 15)
+            decoded = disassemble("x86_64", code, start) if code else None
+            if decoded is None:
+                return None
+            text, length = decoded
+            if text.startswith(("ret", "j")) or re.match(r"sub\w* .*,%rsp$", text):
+                break
+            if text.startswith("push"):
+                pushed += 1
+                if text.endswith("%rbp"):
+                    return self._memory.word(back - 8 * pushed)
+            start += length
+        return frame.registers.get("rbp")
 
     def _has_no_call(self, pc: int) -> bool:
         """Return whether a return address is right although no call can be seen before it.
