@@ -122,7 +122,8 @@ def _trap_index(threads: Threads, frames: list[Frame]) -> Optional[int]:
         outer = next((n for n in traps if n > dying), None)
         if outer is not None:
             return outer
-    return None
+    # A crash kernel's dump shows this CPU as it trapped. The frames of the functions that died are not found.
+    return 0 if frames and frames[0].found == "cpu" and frames[0].trap is not None else None
 
 
 def _caller(threads: Threads, frames: list[Frame]) -> Optional[Frame]:
