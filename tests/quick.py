@@ -34,6 +34,8 @@ def reason(item: pytest.Item) -> Optional[str]:
     foreign = sorted(named & FOREIGN)
     if foreign:
         return f"it needs {foreign[0]}"
+    if "kexec" in named and not named & set(kernel.QUICK_KEXEC):
+        return "it needs a crash kernel"
     seldom = sorted(named & SELDOM) if "kernel" in item.path.parts else []
     return f"it needs a guest that died of {seldom[0]}" if seldom else None
 

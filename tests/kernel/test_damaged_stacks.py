@@ -25,8 +25,8 @@ WITHOUT_TABLES = [("6.1", "null"), ("6.1", "softirq"), ("6.1", "hardirq"), ("6.1
 class Dump:
     """A fresh program of a guest, so that each test can do its own damage."""
 
-    def __init__(self, release: str = "6.1", crash: str = "null") -> None:
-        self.guest = kernel.guest(release, crash)
+    def __init__(self, release: str = "6.1", crash: str = "null", by: str = "qemu") -> None:
+        self.guest = kernel.guest(release, crash, dump=by)
         self.prog = open_program(self.guest)
 
     def put(self, address: int, data: bytes) -> None:
@@ -105,8 +105,8 @@ def with_a_gap(least: int) -> tuple[Dump, int]:
 
     Most often it is the frame of do_syscall_64(), up to 1 KB (add_random_kstack_offset).
     """
-    for release, crash in DEATHS:
-        dump = Dump(release, crash)
+    for release, crash, by in DEATHS:
+        dump = Dump(release, crash, by)
         _known, _task, whole = dump.init()
         trapped = any(frame.trap is not None for frame in whole.frames)
         for low, high in zip(whole.frames, whole.frames[1:]):
