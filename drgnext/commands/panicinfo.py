@@ -10,7 +10,7 @@ from dmods.command import Argument, Command
 from dmods.report import Column, Report, Table, Value
 from drgnext.kernel.crash import modules, operand
 from drgnext.kernel.crash.panic import Cause, find_panic, is_exception, trap_kind
-from drgnext.kernel.crash.remarks import happened, inlined_in
+from drgnext.kernel.crash.remarks import happened, inlined_in, jumper, named
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.kernel.stacks.threads import Threads, kernel_threads
 
@@ -101,10 +101,11 @@ def _trap(known: Threads, cause: Cause) -> list[Fact]:
     if frame is None or frame.trap is None:
         return [(Column("logged_pc", title="pc in the log"), cause.told.where)]
     facts: list[Fact] = [
-        (Column("pc", "address", width=16), frame.pc),
-        (Column("where"), known.places.where(frame)),
+        # A breakpoint saved the address behind it.
+        (Column("pc", "address", width=16), known.places.inside(frame)),
+        (Column("where"), known.places.describe(known.places.inside(frame))),
         (Column("source"), _source(known, frame)),
-        (Column("instruction"), _instruction(known, frame.pc)),
+        (Column("instruction"), _instruction(known, known.places.inside(frame))),
     ]
     if cause.called_from is not None:
         call = known.code.call_before(cause.called_from.pc)
@@ -113,7 +114,8 @@ def _trap(known: Threads, cause: Cause) -> list[Fact]:
             (Column("call", "address", width=16), at),
             (Column("call_where", title="call from"), known.places.describe(at)),
             (Column("call_source", title="call source"), _source(known, cause.called_from)),
-            (Column("call_instruction", title="call instruction"), call[1] if call else None),
+            (Column("call_instruction", title="call instruction"), named(known, call[1]) if call else None),
+            (Column("jumped_by", title="jumped by"), jumper(known, call[1], frame.pc) if call else None),
         ]
     facts += [
         (Column(name, "address", width=16), frame.registers[name])
@@ -147,7 +149,7 @@ def _instruction(known: Threads, pc: int) -> Optional[str]:
     if not code:
         return None
     decoded = disassemble(known.machine.name, code, pc)
-    return decoded[0] if decoded else f"(not an instruction: {code.hex(' ')})"
+    return named(known, decoded[0]) if decoded else f"(not an instruction: {code.hex(' ')})"
 
 
 COMMAND = Command(

@@ -57,9 +57,11 @@ _CAUSES = (
     (re.compile(r"^NMI: Not continuing|^NMI IOCK|unknown NMI"), re.compile(r"NMI.*(unknown reason|error)")),
     (re.compile(r"^Out of memory|out of memory", re.I), re.compile(r"invoked oom-killer")),
 )
+_ONE_CHECK = re.compile(r"hung_task|RCU Stall", re.I)
 _DETAILS = re.compile(r"^(#PF: |Oops|.*: [0-9a-f]{4,16} \[#\d+\]|Internal error|  ESR = )")
 _ADDRESS = re.compile(r"(?:address:?|paging request at|dereference at) (?:virtual address )?(?:0x)?([0-9a-f]{8,16})\b")
-_RIP = re.compile(r"^(?:RIP: [0-9a-f]{4}:|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
+# Only the kernel's code segment (Xen's, too): the registers of user space are printed with their RIP as well.
+_RIP = re.compile(r"^(?:RIP: (?:0010|e030):|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
 # The most seconds between the end of an oops and the panic that it led to. A slow serial console takes its time.
 _SAME_MOMENT = 5.0
 
@@ -113,9 +115,23 @@ def _cause(
         return last if near else None
     for consequence, beginning in _CAUSES:
         if consequence.search(panic):
-            at = next((n for n in range(end - 1, -1, -1) if beginning.search(records[n].text)), None)
+            at = _first_of_last([n for n in range(end) if beginning.search(records[n].text)], records, panic)
             return (at, end - 1) if at is not None else None
     return None
+
+
+def _first_of_last(found: list[int], records: Sequence[Record], panic: str) -> Optional[int]:
+    """Return the number of the record where the cause was first reported, or None.
+
+    It is the last of the records in ``found``. But one check for hung tasks or stalls reports all of them before it
+    calls panic(), so there it is the first of those that follow each other closely.
+    """
+    if not found:
+        return None
+    at = len(found) - 1
+    while at and _ONE_CHECK.search(panic) and records[found[at]].time - records[found[at - 1]].time <= _SAME_MOMENT:
+        at -= 1
+    return found[at]
 
 
 def read(prog: Program) -> tuple[list[Record], list[str]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Optional
 
 from drgnext.kernel.crash.panic import trap_kind
 from drgnext.kernel.stacks.frames import ENDS, GUESSES, WHOLE, Frame, Stack
 from drgnext.kernel.stacks.threads import Threads
 from drgnext.kernel.stacks.traps import TrapFrame
+
+_TARGET = re.compile(r"^(?:data16 )?(?:call|jmp|j[a-z]{1,3}|bl|b)q? +(0x[0-9a-f]+)$")
 
 
 def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
@@ -19,6 +22,9 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
             words.append(f"<-- {happened(threads, frame.trap)}, pt_regs at {frame.trap.address:#x}")
         if frame.found == "bad jump" and n:
             words.append(f"<-- {jumped(threads, frame, frames[n - 1].pc)}")
+        elif frame.found == "smashed return" and n:
+            words.append(f"<-- something returned to {frames[n - 1].pc:#x}: its return address was overwritten")
+            words.append(f"({GUESSES[frame.found]})")
         elif frame.found == "left behind":
             words.append("(found on the stack: the dump's registers of this CPU are those of the trap below)")
         elif frame.found in GUESSES:
@@ -45,7 +51,32 @@ def jumped(threads: Threads, frame: Frame, to: int) -> str:
     call = threads.code.call_before(frame.pc)
     if call is None:
         return f"jumped to {to:#x}"
-    return f"jumped to {to:#x}: {call[1]} at {threads.places.describe(call[0])}"
+    by = jumper(threads, call[1], to)
+    return (
+        f"jumped to {to:#x}{f' by {by}' if by else ''}: {named(threads, call[1])} at {threads.places.describe(call[0])}"
+    )
+
+
+def jumper(threads: Threads, call: str, to: int) -> Optional[str]:
+    """Return the function that must have jumped to ``to``, in words, if the call itself did not go there.
+
+    The call went to a function. That one jumped on (a tail call), or it called another and that one returned to ``to``.
+    A retpoline's thunk stands for an indirect call (arch/x86/lib/retpoline.S).
+    """
+    found = _TARGET.search(call)
+    target = int(found[1], 16) if found is not None else to
+    function = threads.places.function(target) if target != to else None
+    if function is None or function.name.startswith("__x86_indirect_thunk"):
+        return None
+    return f"{threads.places.describe(target)}, or a function that it jumped to"
+
+
+def named(threads: Threads, instruction: str) -> str:
+    """Return the instruction with the name of the function that it calls or jumps to."""
+    found = _TARGET.search(instruction)
+    if found is None or threads.places.function(int(found[1], 16)) is None:
+        return instruction
+    return f"{instruction} <{threads.places.describe(int(found[1], 16))}>"
 
 
 def inlined_in(threads: Threads, frame: Frame) -> Optional[str]:

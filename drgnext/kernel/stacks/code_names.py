@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.frames import Frame
+from drgnext.kernel.stacks.traps import TrapFrame
 
 if TYPE_CHECKING:
     from drgn import Program, Symbol, SymbolIndex
@@ -55,9 +56,17 @@ class CodeNames:
     def inside(self, frame: Frame) -> int:
         """Return an address inside the frame's instruction, for looking up names and lines.
 
-        A return address may belong to the next function, if the call before it does not return.
+        A return address may belong to the next function, if the call before it does not return. A breakpoint saves the
+        address of the next instruction, too (int3: a trap, not a fault; SDM volume 3, 6.5).
         """
-        return frame.pc if frame.exact else frame.pc - self._step
+        if frame.exact and (frame.trap is None or not self._is_breakpoint(frame.trap)):
+            return frame.pc
+        return frame.pc - self._step
+
+    def _is_breakpoint(self, trap: TrapFrame) -> bool:
+        """Return whether an int3 saved the registers. It has one byte."""
+        entry = self.function(trap.entry) if trap.entry is not None else None
+        return entry is not None and entry.name in ("asm_exc_int3", "int3")
 
     def function(self, address: int) -> Optional[Function]:
         """Return the function that holds the address, or None."""

@@ -19,6 +19,7 @@ _MOST_SCANS = 8
 # How a frame was found, if that is not certain.
 GUESSES = {
     "bad jump": "guess: the return address of a jump to where no code is",
+    "smashed return": "guess: the next return address on the stack, one or more callers are lost",
     "frame pointer": "guess: by the frame pointer, no unwind tables here",
     "link register": "guess: by the link register",
     "no call": "guess: no call ends at this return address",

@@ -16,6 +16,7 @@ from drgnext.kernel.stacks.frames import Frame, Step, bad_jump
 from drgnext.kernel.stacks.traps.x86_64 import SELECTORS, X86_64
 
 _LARGEST_FRAME = 1 << 10  # bytes, of a function that has no tables
+_MOST_STEPS = 128
 _PROLOGUE = 32  # instructions at most
 _SAME = ("rdx", "rdi", "r10", "r13", "rax", "rbp")  # unchanged when only the processor has pushed registers
 
@@ -35,7 +36,7 @@ class OrcUnwinder:
     def step(self, frame: Frame) -> Step:
         """Return the step from a frame to its caller."""
         if frame.exact and not self._code.is_code(frame.pc):
-            caller = bad_jump(self._memory, self._code, frame, "rsp")
+            caller = bad_jump(self._memory, self._code, frame, "rsp") or self._after_smashed_return(frame)
             if caller is not None:
                 return Step(caller)
         rule = self._code.rule(frame.pc if frame.exact else frame.pc - 1)
@@ -99,6 +100,34 @@ class OrcUnwinder:
         # replace it, too.
         sound = rule.exact or self._code.after_call(pc) or self._has_no_call(pc)
         return Step(Frame(pc, previous, rule.exact, "unwind" if sound else "no call", registers))
+
+    def _after_smashed_return(self, frame: Frame) -> Optional[Frame]:
+        """Return a frame further out, after a return to where no code is, or None.
+
+        A call would have left its return address at the top of the stack (bad_jump). So a function's return address was
+        overwritten, and its caller is lost. The exception has reused the word that held it. The next return address
+        counts if unwinding from there reaches the entry from user space or the outermost frame.
+        """
+        for address in range(frame.sp, frame.sp + _LARGEST_FRAME, 8):
+            pc = self._memory.word(address)
+            if pc is None:
+                return None
+            if self._code.is_code(pc) and self._code.after_call(pc):
+                found = Frame(pc, address + 8, False, "smashed return", {"rip": pc, "rsp": address + 8})
+                if self._reaches_the_end(found):
+                    return found
+        return None
+
+    def _reaches_the_end(self, frame: Frame) -> bool:
+        """Return whether unwinding by tables alone leads to the entry from user space or to the outermost frame."""
+        for _count in range(_MOST_STEPS):
+            step = self.step(frame)
+            if step.trap is not None or step.frame is None:
+                return step.end == "outermost" if step.trap is None else step.trap.user
+            if step.frame.found != "unwind" or step.frame.sp <= frame.sp:
+                return False
+            frame = step.frame
+        return False
 
     def _by_call(self, frame: Frame) -> Optional[Frame]:
         """Return the caller of a function that objtool leaves out of the tables, or None.
