@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from dmods.base.shapes import frame_value, source_value
-from dmods.report import Address
-from drgnext.kernel.crash.remarks import ending
+from dmods.report import Address, Value
+from drgnext.kernel.crash.remarks import ending, recursions, repeated
 from drgnext.kernel.stacks.code_names import Line
 from drgnext.kernel.stacks.frames import Frame, Stack
 from drgnext.kernel.stacks.threads import Threads
@@ -16,6 +16,20 @@ from drgnext.kernel.stacks.threads import Threads
 def task_frames(threads: Threads, stack: Stack, notes: Sequence[str], registers: bool = False) -> list[dict[str, Any]]:
     """Return the frames of a task for a "stack" column. ``notes`` has one text for each frame."""
     return [_frame(threads, frame, note, registers) for frame, note in zip(stack.frames, notes)]
+
+
+def fold(threads: Threads, frames: list[Frame], rows: list[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
+    """Return the rows of a stack in text with each recursion folded. The last cell of a row is its note."""
+    out: list[tuple[Value, ...]] = []
+    at = 0
+    for run in recursions(frames):
+        end = run.first + run.period
+        out += rows[at:end]
+        *cells, note = out[-1]
+        more = f"(... {repeated(threads, frames, run)})"
+        out[-1] = (*cells, f"{note} {more}".strip())
+        at = run.first + run.period * run.count
+    return out + rows[at:]
 
 
 def stack_end(threads: Threads, stack: Stack) -> str:

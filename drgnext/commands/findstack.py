@@ -9,7 +9,7 @@ from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.report import Column, Report, Table, Value
-from drgnext.commands._stacks import stack_end, task_frames
+from drgnext.commands._stacks import fold, stack_end, task_frames
 from drgnext.kernel.crash.panic import crashed_task
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
@@ -75,10 +75,11 @@ def chosen(threads: Threads, text: Optional[str]) -> list[Task]:
 def _table(threads: Threads, task: Task, stack: Stack, notes: list[str]) -> Table:
     """Return the table of a stack for text output."""
     places = threads.places
-    rows = [
+    rows: list[tuple[Value, ...]] = [
         (frame.sp, frame.pc, places.where(frame), places.source(frame) or "", note)
         for frame, note in zip(stack.frames, notes)
     ]
+    rows = fold(threads, stack.frames, rows)
     sp = f"{stack.frames[0].sp:x}" if stack.frames else "unknown"
     title = f"stack pointer for thread {task.address:x} ({task.comm}, pid {task.pid}): {sp}"
     return Table("stack", FRAMES, rows, style="plain", title=title, footer=[stack_end(threads, stack)], only="text")

@@ -9,8 +9,9 @@ from dmods._engine import disassemble
 from dmods.command import Argument, Command
 from dmods.report import Column, Report, Table, Value
 from drgnext.kernel.crash import modules, operand
+from drgnext.kernel.crash.first_fault import Place
 from drgnext.kernel.crash.panic import Cause, find_panic, is_exception, trap_kind
-from drgnext.kernel.crash.remarks import happened, inlined_in, jumper, named
+from drgnext.kernel.crash.remarks import happened, inlined_in, jumper, named, recursions, repeated
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.kernel.stacks.threads import Threads, kernel_threads
 
@@ -37,7 +38,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     facts = [(column, value) for column, value in facts if value is not None]
     columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
     table = Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")
-    tables = [table]
+    tables = [table, *_first_fault(known, cause)]
     if args.verbose:
         rows = [(one.name, one.address, one.size, one.taints) for one in loaded]
         tables.append(Table("modules", MODULES, rows))
@@ -77,7 +78,39 @@ def _what(known: Threads, cause: Cause) -> list[Fact]:
         facts.append((Column("pt_regs", "address", width=16), trap.trap.address))
     if trap is None or trap.trap is None or not is_exception(known, trap.trap):
         facts.append((Column("called_by", title="called by"), _place(known, cause.caller)))
+    if cause.stack is not None:
+        runs = [repeated(known, cause.stack.frames, run) for run in recursions(cause.stack.frames)]
+        facts.append((Column("recursion"), "; ".join(runs) or None))
     return facts
+
+
+def _first_fault(known: Threads, cause: Cause) -> list[Table]:
+    """Return what the log says of the first oops, if the kernel survived it: a record, and its frames."""
+    first = cause.told.first
+    if first is None:
+        return []
+    facts: list[Fact] = [
+        (Column("time"), f"{first.time:.6f} s"),
+        (Column("message"), first.message),
+        (Column("cpu", "count"), first.cpu),
+        (Column("name"), first.comm),
+        (Column("pid", "count"), first.pid),
+        (Column("where"), str(first.pc) if first.pc is not None else None),
+        (Column("source"), _line(known, first.pc, True) if first.pc is not None else None),
+    ]
+    facts = [(Column(c.name, c.kind, c.width, c.name), value) for c, value in facts if value is not None]
+    columns, values = [column for column, _value in facts], tuple(value for _column, value in facts)
+    title = "the first fault, which the kernel survived (from its log)"
+    rows = [(str(place), _line(known, place, False) or "") for place in first.frames]
+    return [
+        Table("first_fault", columns, [values], style="record", title=title),
+        Table("first_fault_frames", (Column("where"), Column("source")), rows, style="plain"),
+    ]
+
+
+def _line(known: Threads, place: Place, exact: bool) -> Optional[str]:
+    """Return the line of source of a place in the log, or None."""
+    return known.places.source_of(place.function, place.offset, place.size, exact)
 
 
 def _address(known: Threads, cause: Cause) -> Optional[int]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
-from dmods.report import Column, Report, Table
-from drgnext.commands._stacks import stack_end, task_frames
+from dmods.report import Column, Report, Table, Value
+from drgnext.commands._stacks import fold, stack_end, task_frames
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
 from drgnext.kernel.stacks.tasks import Task
@@ -66,9 +66,10 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     tables = [Table("stacks", SUMMARY, rows)]
     for number, (shared, notes) in enumerate(zip(wanted, remarks), 1):
         frames = shared.stack.frames
-        lines = [
+        lines: list[tuple[Value, ...]] = [
             (frame.pc, places.where(frame), places.source(frame) or "", note) for frame, note in zip(frames, notes)
         ]
+        lines = fold(threads, frames, lines)
         title = f"stack {number}: {len(shared.tasks)} task{'s' if len(shared.tasks) > 1 else ''}"
         footer = [stack_end(threads, shared.stack)]
         tables.append(Table(f"stack {number}", FRAMES, lines, style="plain", title=title, footer=footer, only="text"))

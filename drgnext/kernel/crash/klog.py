@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from drgnext.kernel.crash.first_fault import FirstFault, read_oops
+
 if TYPE_CHECKING:
     from drgn import Program
 
@@ -22,7 +24,7 @@ class PanicLog(NamedTuple):
 
     ``message`` is the first line of what led to the panic. ``panic`` is the message of panic(), None if it was not
     called. ``details`` are lines that say more (error codes), in order. ``earlier`` are the first lines of oopses that
-    the kernel survived.
+    the kernel survived; ``first`` has what the log says of the first of them.
     """
 
     message: Optional[str]
@@ -31,6 +33,7 @@ class PanicLog(NamedTuple):
     earlier: tuple[Record, ...]
     address: Optional[int]
     where: Optional[str]  # the pc in the log's words: function+0xoffset/0xsize [module]
+    first: Optional[FirstFault] = None
 
 
 _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
@@ -74,15 +77,20 @@ def read_panic_log(records: Sequence[Record]) -> PanicLog:
     found = _PANIC.search(records[panic_at].text) if panic_at is not None else None
     panic = found[1].strip() if found else None
     cause = _cause(records, end, oopses, panic)
-    survived = tuple(records[first] for first, _last in oopses if cause is None or first != cause[0])
+    spans = [span for span in oopses if cause is None or span[0] != cause[0]]
+    survived = tuple(records[first] for first, _last in spans)
+    first_fault = None
+    if spans:
+        begin, finish = spans[0]
+        first_fault = read_oops(records[begin].time, [record.text for record in records[begin : finish + 1]])
     if cause is None:
-        return PanicLog(panic, panic, (), survived, None, None)
+        return PanicLog(panic, panic, (), survived, None, None, first_fault)
     first, last = cause
     lines = [record.text for record in records[first : last + 1]]
     address = next((int(m[1], 16) for m in map(_ADDRESS.search, lines[:4]) if m), None)
     where = next((m[1] for m in map(_RIP.search, lines) if m), None)
     details = tuple(line.strip() for line in lines[1:] if _DETAILS.search(line))[:6]
-    return PanicLog(lines[0].strip(), panic, details, survived, address, where)
+    return PanicLog(lines[0].strip(), panic, details, survived, address, where, first_fault)
 
 
 def _oopses(records: Sequence[Record], end: int) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from drgnext.kernel.crash.panic import trap_kind
 from drgnext.kernel.stacks.frames import ENDS, GUESSES, WHOLE, Frame, Stack
@@ -11,6 +11,9 @@ from drgnext.kernel.stacks.threads import Threads
 from drgnext.kernel.stacks.traps import TrapFrame
 
 _TARGET = re.compile(r"^(?:data16 )?(?:call|jmp|j[a-z]{1,3}|bl|b)q? +(0x[0-9a-f]+)$")
+
+_LONGEST_PERIOD = 8  # functions that call each other
+_LEAST_REPEATS = 4
 
 
 def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
@@ -34,6 +37,58 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
             words.append(f"(in {inlined}, inlined)")
         out.append(" ".join(words))
     return out
+
+
+class Recursion(NamedTuple):
+    """Frames that repeat: ``period`` frames from ``first`` on, ``count`` times, ``size`` bytes of stack each time."""
+
+    first: int
+    period: int
+    count: int
+    size: int
+
+
+def recursions(frames: list[Frame]) -> list[Recursion]:
+    """Return the runs of frames that repeat the same pcs, innermost first. They show how a stack overflowed."""
+    found = []
+    n = 0
+    while n < len(frames):
+        run = max((_repeats(frames, n, period) for period in range(1, _LONGEST_PERIOD + 1)), key=_folded)
+        if run.count >= _LEAST_REPEATS:
+            found.append(run)
+            n += run.period * run.count
+        else:
+            n += 1
+    return found
+
+
+def _repeats(frames: list[Frame], first: int, period: int) -> Recursion:
+    """Return how often the ``period`` frames from ``first`` on repeat, with the same bytes of stack each time."""
+    count = 1
+    size = frames[first + period].sp - frames[first].sp if first + period < len(frames) else 0
+    while first + (count + 1) * period <= len(frames) and all(
+        frames[at].pc == frames[at - period].pc
+        and frames[at].trap is None
+        and frames[at - period].trap is None
+        and frames[at].sp - frames[at - period].sp == size
+        for at in range(first + count * period, first + (count + 1) * period)
+    ):
+        count += 1
+    return Recursion(first, period, count, size)
+
+
+def _folded(run: Recursion) -> tuple[int, int]:
+    """Return how many frames the run has beyond the first time, and prefer the shorter period."""
+    return (run.count - 1) * run.period, -run.period
+
+
+def repeated(threads: Threads, frames: list[Frame], run: Recursion) -> str:
+    """Return the run in words: "ka_overflow x 29, 512 bytes each"."""
+    names = " <- ".join(
+        threads.places.describe(frame.pc, threads.places.inside(frame)).partition("+")[0]
+        for frame in frames[run.first : run.first + run.period]
+    )
+    return f"{names} x {run.count}, {run.size} bytes each"
 
 
 def happened(threads: Threads, trap: TrapFrame) -> str:

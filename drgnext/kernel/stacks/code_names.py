@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from drgn import Program, Symbol, SymbolIndex
 
 
+_MOST_PADDING = 64  # bytes behind a function (CONFIG_FUNCTION_ALIGNMENT)
+
+
 class Function(NamedTuple):
     """A function: its name, its first address, and its module."""
 
@@ -106,6 +109,22 @@ class CodeNames:
     def source(self, frame: Frame) -> Optional[str]:
         """Return the line of source of the frame, or None."""
         lines = self.lines(self.inside(frame))
+        return str(lines[0]) if lines else None
+
+    def source_of(self, name: str, offset: int, size: int, exact: bool) -> Optional[str]:
+        """Return the line of source of name+offset/size, as a log has it, or None.
+
+        If not ``exact``, it is a return address. The kernel counts the padding behind a function as a part of it, so the
+        symbol may be smaller. A name that fits several functions has no line.
+        """
+        try:
+            symbols = self._prog.symbols(name)
+        except (LookupError, ValueError):
+            return None
+        fitting = {int(one.address) for one in symbols if not one.size or 0 <= size - int(one.size) < _MOST_PADDING}
+        if len(fitting) != 1:
+            return None
+        lines = self.lines(fitting.pop() + offset - (0 if exact else self._step))
         return str(lines[0]) if lines else None
 
     def _find(self, address: int) -> Optional[Function]:
