@@ -16,7 +16,7 @@ from dmods.modules.elf import ET_CORE
 SUMMARY = "start drgn with the commands in it, on a kernel's dump or a core: `dmods drgn -c vmcore memstat`"
 USAGE = "usage: dmods drgn [DRGN'S ARGUMENTS]   (`dmods drgn vmcore`, `dmods drgn -c vmcore NAME`)"
 MDB = "mdb"  # what the launcher runs beside the commands: a line of mdb's language
-# drgn's options that take a value in the next word (drgn 0.0.33: drgn/cli.py).
+# drgn's options that take a value in the next word (drgn 0.1.0: drgn/cli.py).
 _VALUED = """-c --core -p --pid --qemu -s --symbols --extra-symbols --try-symbols-by --no-symbols-by --debug-directory
 --debug-link-directory --kernel-directory --architecture --vmcoreinfo --log-level -e""".split()  # noqa: SIM905
 # The first bytes of a compressed kernel dump (makedumpfile's struct disk_dump_header, and its flattened form).

@@ -151,6 +151,8 @@ class CodeNames:
 
     def _find_lines(self, address: int) -> list[Line]:
         """Return the lines at the address, innermost first."""
+        if not hasattr(self._prog, "source_location"):  # drgn before 0.1.0: Threads.notes says so
+            return []
         try:
             found = self._prog.source_location(address)
         except _no_line():

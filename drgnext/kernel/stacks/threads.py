@@ -68,7 +68,8 @@ class Threads:
     @property
     def notes(self) -> list[str]:
         """Return what the dump lacks, one line each."""
-        return [*self.code.notes, *self.tasks.notes]
+        old = [] if hasattr(self.prog, "source_location") else [_NO_LINES]
+        return [*self.code.notes, *self.tasks.notes, *old]
 
     def own_stack(self, task: Task) -> StackRange:
         """Return the stack of the task itself."""
@@ -202,6 +203,7 @@ def _kernel_only(read: Callable[[int, int], bytes]) -> Callable[[int, int], byte
     return checked
 
 
+_NO_LINES = "this drgn is older than 0.1.0: lines of source are missing (pip install --upgrade drgn)"
 _PC_SP = {"x86_64": ("rip", "rsp"), "aarch64": ("pc", "sp")}
 _OTHER_NAMES = {"rflags": "eflags"}
 
