@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Optional
 
 from dmods._engine import disassemble
-from dmods.command import Argument, Command
+from dmods.command import BARE_KERNEL, KERNEL, Argument, Command
 from dmods.report import Column, Report, Table, Value
+from drgnext.commands._bare_panicinfo import bare_report
 from drgnext.kernel.crash import modules, operand
 from drgnext.kernel.crash.first_fault import Place
 from drgnext.kernel.crash.panic import Cause, find_panic, is_exception, trap_kind
@@ -26,6 +27,8 @@ Fact = tuple[Column, Value]
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return what is known about the panic."""
+    if kernel.lacking is not None:
+        return bare_report(kernel, kernel.lacking, args.verbose)
     known = kernel_threads(kernel)
     cause = find_panic(known)
     loaded, notes = modules.loaded(known.prog)
@@ -191,10 +194,14 @@ COMMAND = Command(
     description=(
         "message is the first line of what led to the panic, not the message of panic() at the end. The pc and\n"
         "registers are those that the processor saved when it trapped. If panic was called without a trap (sysrq),\n"
-        "the output says who called it."
+        "the output says who called it. Without vmlinux the log is shown, and what VMCOREINFO has."
     ),
     run=run,
-    arguments=(Argument("-v", "--verbose", action="store_true", help="also show all loaded modules"),),
-    requires=("kernel",),
+    arguments=(
+        Argument(
+            "-v", "--verbose", action="store_true", help="also show all loaded modules; without vmlinux, the whole log"
+        ),
+    ),
+    requires=(KERNEL, BARE_KERNEL),
     examples=(("panicinfo", "the first thing to look at in any vmcore"),),
 )

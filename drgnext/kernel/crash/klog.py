@@ -24,7 +24,8 @@ class PanicLog(NamedTuple):
 
     ``message`` is the first line of what led to the panic. ``panic`` is the message of panic(), None if it was not
     called. ``details`` are lines that say more (error codes), in order. ``earlier`` are the first lines of oopses that
-    the kernel survived; ``first`` has what the log says of the first of them.
+    the kernel survived; ``first`` has what the log says of the first of them. ``death`` has what it says of the death:
+    the oops that was its cause, else the trace that panic() printed.
     """
 
     message: Optional[str]
@@ -34,6 +35,7 @@ class PanicLog(NamedTuple):
     address: Optional[int]
     where: Optional[str]  # the pc in the log's words: function+0xoffset/0xsize [module]
     first: Optional[FirstFault] = None
+    death: Optional[FirstFault] = None
 
 
 _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
@@ -81,16 +83,23 @@ def read_panic_log(records: Sequence[Record]) -> PanicLog:
     survived = tuple(records[first] for first, _last in spans)
     first_fault = None
     if spans:
-        begin, finish = spans[0]
-        first_fault = read_oops(records[begin].time, [record.text for record in records[begin : finish + 1]])
+        first_fault = _fault(records, *spans[0])
     if cause is None:
-        return PanicLog(panic, panic, (), survived, None, None, first_fault)
+        death = None if panic_at is None else _fault(records, panic_at, len(records) - 1)
+        return PanicLog(panic, panic, (), survived, None, None, first_fault, death)
     first, last = cause
+    # A check for hung tasks prints other tasks before it calls panic().
+    death = _fault(records, *(cause if cause in oopses or panic_at is None else (panic_at, len(records) - 1)))
     lines = [record.text for record in records[first : last + 1]]
     address = next((int(m[1], 16) for m in map(_ADDRESS.search, lines[:4]) if m), None)
     where = next((m[1] for m in map(_RIP.search, lines) if m), None)
     details = tuple(line.strip() for line in lines[1:] if _DETAILS.search(line))[:6]
-    return PanicLog(lines[0].strip(), panic, details, survived, address, where, first_fault)
+    return PanicLog(lines[0].strip(), panic, details, survived, address, where, first_fault, death)
+
+
+def _fault(records: Sequence[Record], first: int, last: int) -> FirstFault:
+    """Return what the records from ``first`` to ``last`` say of a fault."""
+    return read_oops(records[first].time, [record.text for record in records[first : last + 1]])
 
 
 def _oopses(records: Sequence[Record], end: int) -> list[tuple[int, int]]:
