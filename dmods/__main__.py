@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Optional
 
 from dmods.cli import drgn_starter, pipeline
-from dmods.cli.frontend import EXE, SYSROOT, Asked, check_sysroot, guard_program, safe_output
 from dmods.cli.drgn_starter import FOR_KERNELS
+from dmods.cli.frontend import EXE, SYSROOT, Asked, check_sysroot, guard_program, safe_output
 from dmods.cli.verbs import SHELL_VERBS
 from dmods.command import KERNEL, Argument, Command, command_modules, command_names, find_command, load_command
 from dmods.errors import KernelDumpError, UsageError, UserError

@@ -44,7 +44,8 @@ class Command:
     """A command.
 
     `name` is what the user types, and the name of the file. `summary` is one line. `requires` says what the target must
-    be: "userland", "kernel", "audit"; BARE_KERNEL beside "kernel" asks for less. Without any it takes no target, or with `optional` a process if there is one.
+    be: "userland", "kernel", "audit"; BARE_KERNEL beside "kernel" asks for less.
+    Without any it takes no target, or with `optional` a process if there is one.
     `examples` are pairs of a command line and what it shows.
     """
 

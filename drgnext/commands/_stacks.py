@@ -28,7 +28,7 @@ def fold(threads: Threads, frames: list[Frame], rows: list[tuple[Value, ...]]) -
         *cells, note = out[-1]
         more = f"(... {repeated(threads, frames, run)})"
         out[-1] = (*cells, f"{note} {more}".strip())
-        at = run.first + run.period * run.count
+        at = run.first + run.period * run.times
     return out + rows[at:]
 
 

@@ -95,7 +95,9 @@ def test_the_registers_are_those_the_kernel_printed(release: str, crash: str, du
     assert death.record["rip"] == death.record["pc"]
 
 
-@pytest.mark.parametrize(("release", "crash", "dump"), [d for d in DEATHS if d[1] in ("null", "softirq", "hardirq", "jump")])
+@pytest.mark.parametrize(
+    ("release", "crash", "dump"), [d for d in DEATHS if d[1] in ("null", "softirq", "hardirq", "jump")]
+)
 def test_the_faulting_address(release: str, crash: str, dump: str) -> None:
     death = died(release, crash, dump)
     assert int(death.record["address"], 16) == (0 if crash == "jump" else death.guest.truth["fault_address"])

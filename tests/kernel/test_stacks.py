@@ -127,11 +127,10 @@ def test_all_tasks_have_the_frames_that_drgn_finds(release: str, crash: str, dum
     stacks = [row["stack"] for row in summary["rows"]]
     assert sum(row["count"] for row in summary["rows"]) == death.stacks["totals"]["tasks"]
     seen = 0
-    for row, stack in zip(summary["rows"], stacks):
+    for row, whole in zip(summary["rows"], stacks):
         # drgn starts at the registers in the dump. What ran after them is ours alone.
-        after = next((n for n, frame in enumerate(stack) if frame.get("pt_regs")), 0)
-        if stack and stack[0]["found"] == "left behind":
-            stack = stack[after:]
+        behind = bool(whole) and whole[0]["found"] == "left behind"
+        stack = whole[next(n for n, frame in enumerate(whole) if frame.get("pt_regs")) if behind else 0 :]
         pcs = [int(frame["pc"], 16) for frame in stack]
         pids = _pids(row["tasks"])
         assert len(pids) <= row["count"]  # all idle tasks have pid 0

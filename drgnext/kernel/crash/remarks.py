@@ -40,11 +40,11 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
 
 
 class Recursion(NamedTuple):
-    """Frames that repeat: ``period`` frames from ``first`` on, ``count`` times, ``size`` bytes of stack each time."""
+    """Frames that repeat: ``period`` frames from ``first`` on, ``times`` times, ``size`` bytes of stack each time."""
 
     first: int
     period: int
-    count: int
+    times: int
     size: int
 
 
@@ -54,9 +54,9 @@ def recursions(frames: list[Frame]) -> list[Recursion]:
     n = 0
     while n < len(frames):
         run = max((_repeats(frames, n, period) for period in range(1, _LONGEST_PERIOD + 1)), key=_folded)
-        if run.count >= _LEAST_REPEATS:
+        if run.times >= _LEAST_REPEATS:
             found.append(run)
-            n += run.period * run.count
+            n += run.period * run.times
         else:
             n += 1
     return found
@@ -79,7 +79,7 @@ def _repeats(frames: list[Frame], first: int, period: int) -> Recursion:
 
 def _folded(run: Recursion) -> tuple[int, int]:
     """Return how many frames the run has beyond the first time, and prefer the shorter period."""
-    return (run.count - 1) * run.period, -run.period
+    return (run.times - 1) * run.period, -run.period
 
 
 def repeated(threads: Threads, frames: list[Frame], run: Recursion) -> str:
@@ -88,7 +88,7 @@ def repeated(threads: Threads, frames: list[Frame], run: Recursion) -> str:
         threads.places.describe(frame.pc, threads.places.inside(frame)).partition("+")[0]
         for frame in frames[run.first : run.first + run.period]
     )
-    return f"{names} x {run.count}, {run.size} bytes each"
+    return f"{names} x {run.times}, {run.size} bytes each"
 
 
 def happened(threads: Threads, trap: TrapFrame) -> str:

@@ -114,8 +114,8 @@ class CodeNames:
     def source_of(self, name: str, offset: int, size: int, exact: bool) -> Optional[str]:
         """Return the line of source of name+offset/size, as a log has it, or None.
 
-        If not ``exact``, it is a return address. The kernel counts the padding behind a function as a part of it, so the
-        symbol may be smaller. A name that fits several functions has no line.
+        If not ``exact``, it is a return address. The kernel counts the padding behind a function as a part of it. So
+        the symbol may be smaller. A name that fits several functions has no line.
         """
         try:
             symbols = self._prog.symbols(name)

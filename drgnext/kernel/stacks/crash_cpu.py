@@ -11,7 +11,7 @@ may place the label of _THIS_IP_ where objtool sees no code that runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks.code_names import CodeNames
@@ -41,9 +41,7 @@ class Inner(NamedTuple):
 class CrashCpu:
     """Finds the frames of a CPU that a crash kernel's dump shows as it trapped."""
 
-    def __init__(
-        self, memory: Memory, machine: Machine, code: CodeMap, unwinder: Unwinder, places: CodeNames
-    ) -> None:
+    def __init__(self, memory: Memory, machine: Machine, code: CodeMap, unwinder: Unwinder, places: CodeNames) -> None:
         """Prepare the search."""
         self._memory = memory
         self._machine = machine
@@ -70,9 +68,7 @@ class CrashCpu:
         like __crash_kexec() itself. On arm64 the frame record does it.
         """
         if self._machine.name != "x86_64":
-            yield from (
-                trap for trap in self._machine.scan(self._memory, stack, self._code) if _same(trap, first)
-            )
+            yield from (trap for trap in self._machine.scan(self._memory, stack, self._code) if _same(trap, first))
             return
         offset = 8 * list(self._machine.registers).index(_PC[self._machine.name])
         wanted = first.pc.to_bytes(8, "little")
@@ -116,7 +112,7 @@ class CrashCpu:
         return Frame(pc, address + 8, False, "left behind", registers)
 
     def _to(self, first: Frame, trap: TrapFrame) -> list[Frame]:
-        """Return the frames from ``first`` to the entry code that saved ``trap``. Return [] if they do not lead there."""
+        """Return the frames from ``first`` to the entry code that saved ``trap``, [] if there is no way."""
         frames = [first]
         while len(frames) < _MOST_FRAMES:
             step = self._unwinder.step(frames[-1])
