@@ -96,7 +96,7 @@ def test_the_idle_task_of_another_cpu(dump: str) -> None:
 def test_a_fault_within_copy_from_user(dump: str) -> None:
     """Both traps are there: the one in the fault handler, and the one that called it."""
     traps = [row for row in frames_of(died("6.1", "copy", dump).init) if row["pt_regs"]]
-    assert [row["name"].partition("+")[0] for row in traps][0] == "dmods_guest`guest_fault"
+    assert traps[0]["name"].startswith("dmods_guest`guest_fault+")
     assert "copy_user" in traps[1]["name"]
 
 
@@ -124,12 +124,10 @@ def test_a_stack_overflow_is_folded(release: str, dump: str) -> None:
     found = re.fullmatch(r"dmods_guest`(guest_overflow\S*) x (\d+), (\d+) bytes each", death.record["recursion"])
     assert found is not None
     # drgn unwinds by other tables: it has the frames with that return address, and one more that trapped.
-    back = [row["pc"] for row in frames_of(death.init) if "guest_overflow" in row["name"] and not row["pt_regs"]]
-    assert len(set(back)) == 1
-    assert death.plain[1].count(int(back[0], 16)) == int(found[2]) == len(back)
-    sps = [
-        int(row["sp"], 16) for row in frames_of(death.init) if "guest_overflow" in row["name"] and not row["pt_regs"]
-    ]
+    rows = [row for row in frames_of(death.init) if "guest_overflow" in row["name"] and not row["pt_regs"]]
+    (back,) = {int(row["pc"], 16) for row in rows}
+    assert death.plain[1].count(back) == int(found[2]) == len(rows)
+    sps = [int(row["sp"], 16) for row in rows]
     assert {high - low for low, high in zip(sps, sps[1:])} == {int(found[3])}
     text = answers.text(Kernel(open_program(death.guest)), "findstack", "1", side="kernel")
     assert len(re.findall("guest_overflow[^ ]*\\+", text)) == 2  # where it trapped, and once for all others
@@ -210,15 +208,10 @@ def test_the_first_fault_is_shown_with_its_task_and_frames(dump: str) -> None:
 
 def test_makedumpfiles_form_says_the_same() -> None:
     guest = died("6.1", "null", "kexec").guest
-    answer = {
-        name: [
-            ask(Kernel(open_program(guest, dump=dump)), name)["tables"]
-            for dump in (None, guest.dumped("-z", "-d", "31"))
-        ]
-        for name in ("panicinfo", "findstack")
-    }
-    for plain, small in answer.values():
-        assert small == plain
+    small = Kernel(open_program(guest, dump=guest.dumped("-z", "-d", "31")))
+    plain = Kernel(open_program(guest))
+    for name in ("panicinfo", "findstack"):
+        assert ask(small, name)["tables"] == ask(plain, name)["tables"]
 
 
 def bare(guest: kernel.Guest, *words: object) -> subprocess.CompletedProcess[str]:
