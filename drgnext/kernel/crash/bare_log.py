@@ -119,8 +119,9 @@ class _Ring:
         if begin & 1 or following & 1:  # a record without text (LPOS_DATALESS)
             return [Record(time, "")]
         size = 1 << self._data_bits
-        # A block that does not fit at the end of the buffer lies at its start.
-        at = begin % size if begin >> self._data_bits == following >> self._data_bits else 0
+        # A block that does not fit at the end of the buffer lies at its start. One that ends exactly there fits in some
+        # releases. In the others no block does.
+        at = begin % size if begin >> self._data_bits == (following - 1) >> self._data_bits else 0
         length = min(length, size - at - _BLOCK_HEADER)
         text = self._prog.read(self._data + at + _BLOCK_HEADER, max(0, length))
         return [Record(time, line) for line in text.decode(errors="replace").split("\n")]
