@@ -134,7 +134,7 @@ def _address(known: Threads, cause: Cause) -> Optional[int]:
 def _trap(known: Threads, cause: Cause) -> list[Fact]:
     """Return the registers of the trap and the code there. Without a trap, return what the log says."""
     frame = cause.trap
-    if frame is None or frame.trap is None:
+    if frame is None:
         return [(Column("logged_pc", title="pc in the log"), cause.told.where)]
     facts: list[Fact] = [
         # A breakpoint saved the address behind it.

@@ -23,6 +23,8 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
         words = []
         if frame.trap is not None:
             words.append(f"<-- {happened(threads, frame.trap)}, pt_regs at {frame.trap.address:#x}")
+        if n == 0 and frame.found == "cpu" and frame.trap is not None:
+            words.append("(the functions that ran after it are not on the stack)")
         if frame.found == "bad jump" and n:
             words.append(f"<-- {jumped(threads, frame, frames[n - 1].pc)}")
         elif frame.found == "smashed return" and n:
