@@ -28,7 +28,7 @@ OTHERS = [name for name in packages.TESTED if packages.KERNELS[name].flavour != 
 DEATHS = [
     *((release, crash, dump) for dump in kernel.DUMPS for release in ("6.1", "6.12") for crash in kernel.CRASHES),
     # The others also died as they should in 7.2. Each takes eight seconds here.
-    *(("sid", crash, "qemu") for crash in ("sysrq", "softirq", "jump")),
+    *(("sid", crash, dump) for dump in kernel.DUMPS for crash in ("sysrq", "softirq", "jump")),
     # In these kernels an NMI on both CPUs ends in a panic that does not end.
     *(("5.10", crash, dump) for dump in kernel.DUMPS for crash in ("sysrq", "softirq", "jump")),
     # PREEMPT_RT has threads for work that others do in interrupts.
