@@ -92,3 +92,10 @@ def test_a_truncated_core(drgn: Drgn, tmp_path: Path, crashed: Crash) -> None:
     data = crashed.core.read_bytes()
     (tmp_path / "core").write_bytes(data[: len(data) // 2])
     compare(drgn, tmp_path / "core", tmp_path / "said")
+
+
+def test_vector_registers_hold_blocks(drgn: Drgn) -> None:
+    """drgn does not show them. dmods reads them from the core's notes."""
+    made = cores.take("vectors")
+    done = drgn("-q", "-c", made.core, "findleaks", "--json")
+    assert json.loads(done.stdout)["totals"]["leaked_count"] == len(made.truth.leaked), done.stderr
