@@ -50,7 +50,11 @@ def subject(prog: Program, command: Command, args: argparse.Namespace, variables
 
 def kernel(prog: Program, bare: bool = False) -> Kernel:
     """Return the kernel that drgn has open. With ``bare``, its debug information may be missing."""
-    found: Kernel = _kept(prog, (KERNEL, bare), lambda: _kernel(prog, bare))
+    found: Kernel = _kept(prog, KERNEL, lambda: _kernel(prog))
+    if found.lacking is not None:
+        _known.clear()  # at the prompt, it may be loaded before the next command
+        if not bare:
+            raise found.lacking
     return found
 
 
@@ -75,10 +79,10 @@ def _kept(prog: Program, key: Hashable, make: Callable[[], Any]) -> Any:
     return _known[0][2]
 
 
-def _kernel(prog: Program, bare: bool) -> Kernel:
+def _kernel(prog: Program) -> Kernel:
     from drgnext.kernel.dump.target import Kernel
 
-    return Kernel(prog, bare)
+    return Kernel(prog, bare=True)
 
 
 def _process(prog: Program, core: str, args: argparse.Namespace) -> CoreTarget:
