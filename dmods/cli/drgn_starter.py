@@ -24,6 +24,7 @@ _VALUED = """-c --core -p --pid --qemu -s --symbols --extra-symbols --try-symbol
 _KDUMP = (b"KDUMP   ", b"makedump")
 _FLATTENED = b"makedumpfile\0\0\0\0"  # struct makedumpfile_header
 _FLATTENED_HEADER = 4096
+_MOST_RECORDS = 1 << 24
 _RECORD = struct.Struct(">qq")  # struct makedumpfile_data_header
 #: What `dmods NAME DUMP` hands to drgn.
 FOR_KERNELS = (
@@ -81,7 +82,9 @@ def _check_flattened(path: str) -> None:
             if file.read(len(_FLATTENED)) != _FLATTENED:
                 return
             end, at = file.seek(0, os.SEEK_END), _FLATTENED_HEADER
-            while at + _RECORD.size <= end:
+            for _count in range(_MOST_RECORDS):
+                if at + _RECORD.size > end:
+                    break
                 file.seek(at)
                 offset, size = _RECORD.unpack(file.read(_RECORD.size))
                 if (offset, size) == (-1, -1):
@@ -89,6 +92,8 @@ def _check_flattened(path: str) -> None:
                 if size <= 0:
                     break
                 at += _RECORD.size + size
+            else:
+                return  # drgn can have a dump of so many records
     except OSError:
         return  # drgn says why it cannot be read
     raise UserError(

@@ -59,6 +59,7 @@ class Threads:
         self.stack_size = thread_size(prog)
         self._kept: Optional[tuple[dict[str, int], int]] = None
         self.walker = Walker(self.memory, self.machine, self.code, unwinder, cpu_stacks(prog))
+        self._of_cpu: Optional[dict[str, list[StackRange]]] = None  # by the CPU's number
         self._crash_cpu = CrashCpu(self.memory, self.machine, self.code, unwinder, self.places)
 
     def _function(self, address: int) -> Optional[Function]:
@@ -96,8 +97,11 @@ class Threads:
         """Return the stacks that a task may use: its own and, if it was running, those of its CPU."""
         ranges = [self.own_stack(task)]
         if task.on_cpu:
-            cpu = self.cpu_of(task)
-            ranges += [one for one in self.walker.shared if one.name.rpartition(" ")[2] == str(cpu)]
+            if self._of_cpu is None:
+                self._of_cpu = {}
+                for one in self.walker.shared:
+                    self._of_cpu.setdefault(one.name.rpartition(" ")[2], []).append(one)
+            ranges += self._of_cpu.get(str(self.cpu_of(task)), [])
         return ranges
 
     def task_object(self, task: Task) -> Object:
