@@ -95,6 +95,7 @@ def _first_fault(known: Threads, cause: Cause) -> list[Table]:
     facts: list[Fact] = [
         (Column("time"), f"{first.time:.6f} s"),
         (Column("message"), first.message),
+        (Column("details"), "; ".join(first.details) or None),
         (Column("cpu", "count"), first.cpu),
         (Column("name"), first.comm),
         (Column("pid", "count"), first.pid),

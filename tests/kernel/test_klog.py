@@ -149,6 +149,7 @@ def test_the_first_fault_with_its_task_and_frames() -> None:
     first = log(*lines, "50.0 Kernel panic - not syncing: sysrq triggered crash").first
     assert first is not None
     assert (first.time, first.message, first.cpu, first.pid, first.comm) == (8.1, OOPS[0][4:], 3, 142, "a name")
+    assert [line.partition(" ")[0] for line in first.details] == ["#PF:", "#PF:", "Oops:"]
     assert str(first.pc) == "dmods_guest`guest_crash_null+0xa"
     assert [str(place) for place in first.frames] == ["other`timer+0x5", "interrupted.cold+0x3", "kthread+0xda"]
     assert log(*lines, "8.3 Kernel panic - not syncing: Fatal exception").first is None

@@ -13,6 +13,7 @@ _PC = re.compile(rf"^(?:RIP: (?:0010|e030):|pc : )(?:{_PLACE}|(0x[0-9a-f]+))")
 _FRAME = re.compile(rf"^ *{_PLACE}(?: \(P\)| \(L\))?$")  # a frame that the kernel was not sure of has a "? "
 _TRACE = re.compile(r"^Call [Tt]race:")
 _TRACE_ENDS = re.compile(r"^(Modules linked in:|Code: |---\[ end trace|CR2: | </TASK>|</TASK>)")
+_DETAILS = re.compile(r"^(#PF: |Oops|.*: [0-9a-f]{4,16} \[#\d+\]|Internal error|  ESR = )")
 _MOST_FRAMES = 256
 
 
@@ -30,10 +31,15 @@ class Place(NamedTuple):
 
 
 class FirstFault(NamedTuple):
-    """An oops in the log. ``pc`` is None where it has no name. ``frames`` do not include ``pc``."""
+    """An oops in the log.
+
+    ``details`` are lines that say what kind of trap it was (error codes). ``pc`` is None where it has no name.
+    ``frames`` do not include ``pc``.
+    """
 
     time: float
     message: str
+    details: tuple[str, ...]
     cpu: Optional[int]
     pid: Optional[int]
     comm: Optional[str]
@@ -66,7 +72,13 @@ def read_oops(time: float, lines: Sequence[str]) -> FirstFault:
             frames.append(_place(frame))
     # arm64 begins its trace with the pc itself.
     inner = frames[1:] if frames and frames[0] == pc else frames
-    return FirstFault(time, lines[0].strip() if lines else "", cpu, pid, comm, pc, tuple(inner[:_MOST_FRAMES]))
+    message = lines[0].strip() if lines else ""
+    return FirstFault(time, message, details_in(lines), cpu, pid, comm, pc, tuple(inner[:_MOST_FRAMES]))
+
+
+def details_in(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the lines after the first one that say more of a trap: error codes."""
+    return tuple(line.strip() for line in lines[1:] if _DETAILS.search(line))[:6]
 
 
 def _place(found: re.Match[str]) -> Place:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from drgnext.kernel.crash.first_fault import FirstFault, read_oops
+from drgnext.kernel.crash.first_fault import FirstFault, details_in, read_oops
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -63,7 +63,6 @@ _CAUSES = (
     (re.compile(r"^Out of memory|out of memory", re.I), re.compile(r"invoked oom-killer")),
 )
 _ONE_CHECK = re.compile(r"hung_task|RCU Stall", re.I)
-_DETAILS = re.compile(r"^(#PF: |Oops|.*: [0-9a-f]{4,16} \[#\d+\]|Internal error|  ESR = )")
 _ADDRESS = re.compile(r"(?:address:?|paging request at|dereference at) (?:virtual address )?(?:0x)?([0-9a-f]{8,16})\b")
 # Only the kernel's code segment (Xen's, too): the registers of user space are printed with their RIP as well.
 _RIP = re.compile(r"^(?:RIP: (?:0010|e030):|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
@@ -93,7 +92,7 @@ def read_panic_log(records: Sequence[Record]) -> PanicLog:
     lines = [record.text for record in records[first : last + 1]]
     address = next((int(m[1], 16) for m in map(_ADDRESS.search, lines[:4]) if m), None)
     where = next((m[1] for m in map(_RIP.search, lines) if m), None)
-    details = tuple(line.strip() for line in lines[1:] if _DETAILS.search(line))[:6]
+    details = details_in(lines)
     return PanicLog(lines[0].strip(), panic, details, survived, address, where, first_fault, death)
 
 
