@@ -21,7 +21,7 @@ FOREIGN = (userlands.RECIPES.keys() | packages.KERNELS.keys()) - {packages.QUICK
 FOREIGN |= {crate.name for crate in jemallocs.CRATES.values()}
 
 #: Ways for the kernel to die that add a guest each, beside those of the quick run.
-SELDOM = set(kernel.CRASHES + kernel.SELDOM) - set(kernel.QUICK)
+SELDOM = {*kernel.CRASHES, *kernel.SELDOM, *kernel.TRACED} - set(kernel.QUICK)
 
 
 def reason(item: pytest.Item) -> Optional[str]:

@@ -9,10 +9,12 @@ from dmods._engine import disassemble
 from dmods.command import BARE_KERNEL, KERNEL, Argument, Command
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands._bare_panicinfo import bare_report
+from drgnext.commands._stacks import gap_notes
 from drgnext.kernel.crash import modules, operand
 from drgnext.kernel.crash.first_fault import Place
 from drgnext.kernel.crash.panic import Cause, find_panic, is_exception, trap_kind
 from drgnext.kernel.crash.remarks import happened, inlined_in, jumper, named, recursions, repeated
+from drgnext.kernel.crash.tracing import tracers
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.kernel.stacks.threads import Threads, kernel_threads
 
@@ -42,12 +44,31 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
     table = Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")
     tables = [table, *_first_fault(known, cause)]
+    gaps: list[str] = []
+    if cause.stack is not None:
+        gaps = gap_notes(cause.stack)
+        probes = tracers(known, cause.stack)
+        if probes:
+            left = len(probes) - MOST_TRACERS
+            footer = [f"... (and {left} more)"] if left > 0 else []
+            title = "tracing, because the stack goes through it:"
+            tables.append(Table("tracing", TRACING, probes[:MOST_TRACERS], title=title, footer=footer))
     if args.verbose:
         rows = [(one.name, one.address, one.size, one.taints) for one in loaded]
         tables.append(Table("modules", MODULES, rows))
-    return Report(tables, notes=[*known.notes, *cause.notes, *notes])
+    return Report(tables, notes=[*known.notes, *cause.notes, *gaps, *notes])
 
 
+MOST_TRACERS = 50
+
+TRACING = (
+    Column("kind", width=9),
+    Column("address", "address", width=16),
+    Column("where"),
+    Column("calls"),
+    Column("how"),
+    Column("on_stack", title="ON STACK"),
+)
 MODULES = (
     Column("module", width=24),
     Column("address", "address", width=16),
@@ -195,7 +216,8 @@ COMMAND = Command(
     description=(
         "message is the first line of what led to the panic, not the message of panic() at the end. The pc and\n"
         "registers are those that the processor saved when it trapped. If panic was called without a trap (sysrq),\n"
-        "the output says who called it. Without vmlinux the log is shown, and what VMCOREINFO has."
+        "the output says who called it. If the stack goes through a kprobe, a callback of ftrace or a BPF program,\n"
+        "all of these are listed. Without vmlinux the log is shown, and what VMCOREINFO has."
     ),
     run=run,
     arguments=(

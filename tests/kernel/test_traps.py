@@ -298,7 +298,7 @@ class OneTrap:
     def __init__(self, trap: TrapFrame) -> None:
         self.trap = trap
 
-    def step(self, frame: Frame) -> Step:
+    def step(self, frame: Frame, task: int) -> Step:
         return Step(end="no tables") if frame.trap is not None else Step(trap=self.trap)
 
 

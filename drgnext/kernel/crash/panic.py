@@ -75,7 +75,7 @@ def find_panic(threads: Threads) -> Cause:
         trap = stack.frames[at] if at is not None else None
         if at is not None and at + 1 < len(stack.frames) and stack.frames[at + 1].found == "bad jump":
             called_from = stack.frames[at + 1]
-        caller = _caller(threads, stack.frames)
+        caller = _caller(threads, stack)
     return Cause(_cpu(threads, task), task, stack, told, trap, caller, called_from, tuple(notes))
 
 
@@ -145,10 +145,13 @@ def _shows_the_trap(threads: Threads, stack: Stack, told: PanicLog) -> bool:
     )
 
 
-def _caller(threads: Threads, frames: list[Frame]) -> Optional[Frame]:
-    """Return the frame that called panic, or None."""
+def _caller(threads: Threads, stack: Stack) -> Optional[Frame]:
+    """Return the frame that called panic, or None. It is not known if frames are missing there."""
+    frames = stack.frames
     last = max((n for n, frame in enumerate(frames) if _is_panic(threads, frame)), default=None)
-    return frames[last + 1] if last is not None and last + 1 < len(frames) else None
+    if last is None or last + 1 >= len(frames) or stack.gap_before(last + 1) is not None:
+        return None
+    return frames[last + 1]
 
 
 def crashed_task(threads: Threads) -> Optional[Task]:

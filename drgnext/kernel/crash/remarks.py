@@ -34,6 +34,10 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
             words.append("(found on the stack: the dump's registers of this CPU are those of the trap below)")
         elif frame.found in GUESSES:
             words.append(f"({GUESSES[frame.found]})")
+        if frame.found == "detour":
+            words.append("<-- an optimized kprobe has replaced this instruction by a jump")
+        if frame.through:
+            words.append(f"(on the stack tracing has put {frame.through} in place of this return address)")
         inlined = inlined_in(threads, frame)
         if inlined:
             words.append(f"(in {inlined}, inlined)")

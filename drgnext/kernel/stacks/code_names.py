@@ -20,7 +20,10 @@ _MOST_PADDING = 64  # bytes behind a function (CONFIG_FUNCTION_ALIGNMENT)
 
 
 class Function(NamedTuple):
-    """A function: its name, its first address, and its module."""
+    """A function: its name, its first address, and its module.
+
+    The module of code that the kernel has made as it ran is "bpf", "ftrace" or "kprobes".
+    """
 
     name: str
     start: int
@@ -130,6 +133,9 @@ class CodeNames:
     def _find(self, address: int) -> Optional[Function]:
         """Return the function that holds the address, from debug information or kallsyms."""
         text = self._code.text_at(address)
+        made = self._code.made_at(address)
+        if made is not None:
+            return Function(made.name, made.start, made.module)
         try:
             symbol: Optional[Symbol] = self._prog.symbol(address)
         except (LookupError, ValueError, OverflowError):
@@ -151,6 +157,10 @@ class CodeNames:
 
     def _find_lines(self, address: int) -> list[Line]:
         """Return the lines at the address, innermost first."""
+        made = self._code.made_at(address)
+        if made is not None:
+            line = self._code.made.line(address)
+            return [Line(line.path, line.line, made.name)] if line is not None else []
         if not hasattr(self._prog, "source_location"):  # drgn before 0.1.0: Threads.notes says so
             return []
         try:

@@ -49,15 +49,15 @@ class CrashCpu:
         self._unwinder = unwinder
         self._places = places
 
-    def inner(self, first: Frame, stacks: Iterable[StackRange]) -> Inner:
-        """Return the frames below ``first`` on one of the stacks.
+    def inner(self, first: Frame, stacks: Iterable[StackRange], task: int = 0) -> Inner:
+        """Return the frames below ``first`` on one of the stacks. ``task`` is the address of the task that runs there.
 
         ``first`` comes back unchanged, and without frames, if its registers are not saved on a stack as well. Then the
         CPU was not trapped, or the dump lacks that stack.
         """
         for stack in stacks:
             for trap in self._copies(first, stack):
-                frames = self._called_after(trap, stack)
+                frames = self._called_after(trap, stack, task)
                 return Inner(frames, first._replace(trap=trap))
         return Inner([], first)
 
@@ -86,7 +86,7 @@ class CrashCpu:
         """Return whether the word below the registers is a return address into the entry code."""
         return trap.entry is not None and self._code.is_entry(trap.entry) and self._code.after_call(trap.entry)
 
-    def _called_after(self, trap: TrapFrame, stack: StackRange) -> list[Frame]:
+    def _called_after(self, trap: TrapFrame, stack: StackRange, task: int) -> list[Frame]:
         """Return the frames from the innermost one that the stack still has to the entry code that saved ``trap``.
 
         A return address into one of the last functions counts if unwinding from there leads to ``trap``.
@@ -99,7 +99,7 @@ class CrashCpu:
             function = self._places.function(pc - 1)
             if function is None or function.name.partition(".")[0] not in _LAST:
                 continue
-            frames = self._to(self._frame(pc, address), trap)
+            frames = self._to(self._frame(pc, address), trap, task)
             if frames:
                 return frames
         return []
@@ -111,11 +111,11 @@ class CrashCpu:
             registers["x29"] = self._memory.word(address - 8) or 0
         return Frame(pc, address + 8, False, "left behind", registers)
 
-    def _to(self, first: Frame, trap: TrapFrame) -> list[Frame]:
+    def _to(self, first: Frame, trap: TrapFrame, task: int) -> list[Frame]:
         """Return the frames from ``first`` to the entry code that saved ``trap``, [] if there is no way."""
         frames = [first]
         while len(frames) < _MOST_FRAMES:
-            step = self._unwinder.step(frames[-1])
+            step = self._unwinder.step(frames[-1], task)
             if step.trap is not None:
                 return frames if step.trap.address == trap.address else []
             if step.frame is None or step.frame.found != "unwind" or step.frame.sp <= frames[-1].sp:

@@ -38,6 +38,7 @@ ENDS = {
     "not increasing": "the caller's frame would be below this one",
     "off the stack": "the caller's frame would not be on a stack",
     "limit": "the frame limit was reached",
+    "replaced": "tracing has replaced the return address, and the true one is not in the dump",
     "no registers": "the dump lacks the registers of this task's CPU",
     "user mode": "the task was running in user space",
 }
@@ -50,8 +51,10 @@ class Frame(NamedTuple):
 
     Where ``exact``, ``pc`` is the next instruction: in the innermost frame of a running task, and in a trapped frame.
     Otherwise ``pc`` is a return address, and the call is the instruction before it. ``trap`` has the saved registers
-    that the frame comes from. ``found`` is "cpu", "switched out", "unwind", "trap", "left behind" (crash_cpu.py), or a
-    key of GUESSES.
+    that the frame comes from. ``found`` is "cpu", "switched out", "unwind", "trap", "left behind" (crash_cpu.py),
+    "detour", or a key of GUESSES. "detour" is the instruction that an optimized kprobe has replaced by a jump.
+    ``through`` is the function of a tracer that the frame's callee returns to, because its return address was replaced:
+    ``pc`` is the true one.
     """
 
     pc: int
@@ -60,18 +63,41 @@ class Frame(NamedTuple):
     found: str
     registers: Mapping[str, int]
     trap: Optional[TrapFrame] = None
+    through: str = ""
+
+
+class Gap(NamedTuple):
+    """A place where frames are missing: before the frame ``before`` of a stack, or before the entry from user space.
+
+    ``pc`` is where unwinding stopped, and ``why`` is the reason (a key of ENDS).
+    """
+
+    before: int
+    pc: int
+    why: str
+
+    def __str__(self) -> str:
+        """Return the gap in words."""
+        if self.why in ("no tables", "not code"):
+            return f"frames are missing here: no unwind information for {self.pc:#x}"
+        return f"frames are missing here, above {self.pc:#x}: {ENDS[self.why]}"
 
 
 class Stack(NamedTuple):
     """The frames of a task, innermost first.
 
     ``end`` says why there are no more (a key of ENDS). ``user`` has the registers saved when the task entered the
-    kernel from user space, if the stack reaches that far.
+    kernel from user space, if the stack reaches that far. ``gaps`` are where frames are missing.
     """
 
     frames: list[Frame]
     end: str
     user: Optional[TrapFrame]
+    gaps: tuple[Gap, ...] = ()
+
+    def gap_before(self, index: int) -> Optional[Gap]:
+        """Return the gap right before that frame, or None. After the last frame comes the entry from user space."""
+        return next((gap for gap in self.gaps if gap.before == index), None)
 
     @property
     def traps(self) -> list[TrapFrame]:
@@ -91,8 +117,8 @@ class Step(NamedTuple):
 class Unwinder(Protocol):
     """An unwinder of one architecture."""
 
-    def step(self, frame: Frame) -> Step:
-        """Return the step from a frame to its caller."""
+    def step(self, frame: Frame, task: int) -> Step:
+        """Return the step from a frame to its caller. ``task`` is the address of the task that runs there."""
 
 
 class Walker:
@@ -109,32 +135,36 @@ class Walker:
         self.shared = sorted(shared, key=lambda stack: stack.start)
         self._starts = [stack.start for stack in self.shared]
 
-    def walk(self, first: Frame, own: StackRange, limit: int = FRAME_LIMIT) -> Stack:
-        """Return the stack of a task. ``first`` is its innermost frame, ``own`` its own stack.
+    def walk(self, first: Frame, own: StackRange, limit: int = FRAME_LIMIT, task: int = 0) -> Stack:
+        """Return the stack of a task. ``first`` is its innermost frame, ``own`` its own stack, ``task`` its address.
 
         The walk is bounded, whatever the dump holds.
         """
         frames = [first]
         seen = {(first.pc, first.sp)}
         left: list[StackRange] = []  # stacks that the walk has left; it never returns to one
+        gaps: list[Gap] = []
         scans = 0
         while True:
             last = frames[-1]
-            step = self.unwinder.step(last)
+            step = self.unwinder.step(last, task)
             frame, end = self._accept(last, step, own, left, seen)
             if step.trap is not None and step.trap.user and end == "user":
-                return Stack(frames, end, step.trap)
+                return Stack(frames, end, step.trap, tuple(gaps))
             if frame is None and end not in WHOLE and scans < _MOST_SCANS:
                 scans += 1
                 trap = self._scan(last, own)
+                if trap is not None and trap.entry != last.pc and len(frames) < limit:
+                    refused = step.frame.pc if step.frame is not None and end == "not code" else last.pc
+                    gaps.append(Gap(len(frames), refused, end))
                 if trap is not None and trap.user:
-                    return Stack(frames, "user", trap)
+                    return Stack(frames, "user", trap, tuple(gaps))
                 if trap is not None and (trap.pc, trap.sp) not in seen:
                     frame = frame_of(trap, "scan")
             if frame is None:
-                return Stack(frames, end, None)
+                return Stack(frames, end, None, tuple(gaps))
             if len(frames) >= limit:
-                return Stack(frames, "limit", None)
+                return Stack(frames, "limit", None, tuple(gaps))
             before, now = self.stack_at(last.sp, own), self.stack_at(frame.sp, own)
             if before is not None and now is not before:
                 left.append(before)

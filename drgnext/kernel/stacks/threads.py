@@ -13,6 +13,7 @@ from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.code_names import CodeNames, Function
 from drgnext.kernel.stacks.crash_cpu import CrashCpu
 from drgnext.kernel.stacks.frames import FRAME_LIMIT, UNSURE, WHOLE, Frame, Stack, Unwinder, Walker
+from drgnext.kernel.stacks.returns import ReturnAddresses
 from drgnext.kernel.stacks.stack_ranges import cpu_stacks, thread_size
 from drgnext.kernel.stacks.tasks import Task, Tasks
 from drgnext.kernel.stacks.traps import Machine, StackRange, TrapFrame, aarch64
@@ -46,14 +47,15 @@ class Threads:
                 "use drgn's own: prog.stack_trace(PID). dmods knows x86_64 and aarch64",
             )
         self.code = KernelCode(prog, self.memory, name)
+        returns = ReturnAddresses(prog, self.memory)
         self.machine: Machine
         unwinder: Unwinder
         if name == "x86_64":
             self.machine = X86_64()
-            unwinder = OrcUnwinder(self.memory, self.code, self._function)
+            unwinder = OrcUnwinder(self.memory, self.code, returns, self._function)
         else:
             self.machine = arm = _aarch64(prog)
-            unwinder = RecordUnwinder(self.memory, self.code, arm, self._function)
+            unwinder = RecordUnwinder(self.memory, self.code, arm, self._function, returns)
         self.places = CodeNames(prog, self.code, self.machine.code_step)
         self.tasks = Tasks(prog, self.memory)
         self.stack_size = thread_size(prog)
@@ -70,7 +72,7 @@ class Threads:
     def notes(self) -> list[str]:
         """Return what the dump lacks, one line each."""
         old = [] if hasattr(self.prog, "source_location") else [_NO_LINES]
-        return [*self.code.notes, *self.tasks.notes, *old]
+        return [*self.code.notes, *self.code.made.notes, *self.tasks.notes, *old]
 
     def own_stack(self, task: Task) -> StackRange:
         """Return the stack of the task itself."""
@@ -87,11 +89,14 @@ class Threads:
         if first.found == "cpu" and self._is_user(first):
             return Stack([], "user mode", None)
         if first.found != "cpu":
-            return self.walker.walk(first, self.own_stack(task), limit)
-        inner = self._crash_cpu.inner(first, self._stacks_of(task))
-        stack = self.walker.walk(inner.trapped, self.own_stack(task), limit)
+            return self.walker.walk(first, self.own_stack(task), limit, task.address)
+        inner = self._crash_cpu.inner(first, self._stacks_of(task), task.address)
+        stack = self.walker.walk(inner.trapped, self.own_stack(task), limit, task.address)
         frames = [*inner.frames, *stack.frames]
-        return Stack(frames, stack.end, stack.user) if len(frames) <= limit else Stack(frames[:limit], "limit", None)
+        gaps = tuple(gap._replace(before=gap.before + len(inner.frames)) for gap in stack.gaps)
+        if len(frames) <= limit:
+            return Stack(frames, stack.end, stack.user, gaps)
+        return Stack(frames[:limit], "limit", None, tuple(gap for gap in gaps if gap.before < limit))
 
     def _stacks_of(self, task: Task) -> list[StackRange]:
         """Return the stacks that a task may use: its own and, if it was running, those of its CPU."""
