@@ -1,6 +1,7 @@
 //! The heap, independent of the widths inside.
 
 use super::bins::{self, Bin};
+use super::contents::{self, Census, Place};
 use super::holders::{self, Sources};
 use super::index::{Block, Tables};
 use super::leaks::{self, Group, Leaks};
@@ -122,6 +123,8 @@ pub trait Heap: Send + Sync {
     fn find(&self, address: u64) -> Option<(Block, State, u64, u64)>;
     /// Returns the sizes, over all runs or those of one arena.
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount>;
+    /// Takes the signatures of all blocks in use: what their first words hold.
+    fn census(&self, image: &Image, places: &[Place], threads: usize, control: &Control) -> Result<Census, Stopped>;
 }
 
 struct Model<I: Index, const P: usize> {
@@ -351,6 +354,10 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         let block = self.tables.find(address)?;
         let (state, count, bytes) = self.state(&block);
         Some((block, state, count, bytes))
+    }
+
+    fn census(&self, image: &Image, places: &[Place], threads: usize, control: &Control) -> Result<Census, Stopped> {
+        contents::census(&self.tables, image, places, threads, control)
     }
 
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount> {
