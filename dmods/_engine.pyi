@@ -278,8 +278,7 @@ GrowthRow = tuple[
 class Census:
     """The signatures of all blocks in use of one heap: what their first words hold.
 
-    They are taken in one pass. Later changes of free lists would make the numbers of the blocks wrong, so take them
-    when the heap is complete.
+    They are taken in one pass. Find the leaks before: blocks are counted by their states.
     """
 
     missing: int  # blocks whose first words are not in the dump
@@ -314,7 +313,9 @@ class Kinds:
 
 def compare_heaps(
     cores: list[
-        tuple[Heap, list[tuple[Records, tuple[int, int, int, int], list[int]]], list[tuple[int, int, int]]]
+        tuple[
+            Heap, list[tuple[Records, tuple[int, int, int, int], list[int]]], list[tuple[int, int, int]], dict[int, int]
+        ]
     ],
     kinds: Optional[Kinds],
     by: str,
@@ -323,7 +324,7 @@ def compare_heaps(
 ) -> tuple[list[GrowthRow], list[tuple[int, int, int]]]:
     """Compare the blocks of several cores, the oldest first.
 
-    A core is (heap, recorders, modules). A recorder is (records, its clock as (ns at 0, shift, numerator, denominator),
+    A core is (heap, recorders, modules, the caller's key of each arena by number). A recorder is (records, its clock as (ns at 0, shift, numerator, denominator),
     the caller's key of each thread by number). A part of a module is (start, end, what to add to an address to make it
     comparable). ``by`` is "size", "state", "arena", "kind", "stack" or "thread". ``aligned``: addresses mean the same in
     all cores; otherwise only the sums are compared.

@@ -43,7 +43,8 @@ class Command:
 
     `name` is what the user types, and the name of the file. `summary` is one line. `requires` says what the target must
     be: "userland", "kernel", "audit". Without any it takes no target, or with `optional` a process if there is one.
-    `examples` are pairs of a command line and what it shows.
+    `examples` are pairs of a command line and what it shows. `compares`: the command compares its target with older
+    cores. They are its argument `base`. In the shell the last of the files is the target.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Command:
     arguments: Sequence[Argument] = ()
     requires: Sequence[str] = ("userland",)
     optional: bool = False
+    compares: bool = False
     examples: Sequence[tuple[str, str]] = field(default=())
 
     def parser(

@@ -24,20 +24,23 @@ from dmods.records.callers import Callers
 from dmods.target import Target
 
 SHAPE, OBJECT, EXCEPTION, VARIOUS, MISSING = range(5)
-_ZERO, _LEFT, _SMALL, _NUMBER, _TEXT, _CODE, _TABLE, _VTABLE, _READ_ONLY, _DATA, _HEAP, _ELSEWHERE = range(12)
+_ZERO, _LEFT, _SMALL, _NUMBER, _TEXT, _CODE, _TABLE, _VTABLE, _READ_ONLY, _DATA, _HEAP, _ELSEWHERE, _SHORT = range(13)
 _PLAIN = {
     _ZERO: "0",
     _LEFT: "0",
     _SMALL: "small",
     _NUMBER: "number",
     _TEXT: "text",
+    _SHORT: "text",
     _CODE: "code",
     _READ_ONLY: "rodata",
     _DATA: "data",
     _ELSEWHERE: "memory",
 }
 _TO_ANY, _TO_TEXT = 0, 1  # the details of a pointer to a block of any size, and to one that is mostly text
+_TEXTS = (_TEXT, _SHORT)
 _MODULE_BITS = 40
+_EXACT = 1024  # sizes up to this are classes of their own (engine/core/src/heap/contents.rs)
 _LEAST_PREFIX = 3  # characters that a text must have in common
 _MANY = 3  # equal words in a row that are written once
 _BATCH = 1 << 16
@@ -235,7 +238,7 @@ class Types:
     def _shape(self, words: Sequence[tuple[int, int]], sample: Sequence[int], same: Sequence[int], more: bool) -> str:
         said = [self._word(kind, detail, sample[i], same[i]) for i, (kind, detail) in enumerate(words)]
         # A text reaches over several words.
-        joined = [each for i, each in enumerate(said) if not (i and words[i][0] == _TEXT == words[i - 1][0])]
+        joined = [each for i, each in enumerate(said) if not (i and words[i][0] == _TEXT and words[i - 1][0] in _TEXTS)]
         while joined and joined[-1] == "0":
             joined.pop()
         if not joined:
@@ -253,7 +256,7 @@ class Types:
             return {_TO_ANY: "heap", _TO_TEXT: "heap text"}.get(detail, f"heap-{detail}")
         if kind == _SMALL and same >= size:
             return str(sample)
-        if kind == _TEXT:
+        if kind in _TEXTS:
             raw = sample.to_bytes(8, "little")[: min(same, size)].split(b"\0")[0]
             shown = printable(raw) if len(raw) >= _LEAST_PREFIX else None
             whole = same >= size and len(raw) < size
@@ -271,6 +274,7 @@ class Types:
 
 
 def _census(heap: ProcessHeap, modules: Modules) -> _engine.Census:
+    heap.leaks()  # the census counts by state
     with Progress("looking at the blocks") as bar:
         outside = places(heap.target, modules)
         return _engine.Census(heap.index, outside, engine_threads(), lambda done: bar.update(done, heap.bytes))
@@ -280,6 +284,13 @@ def _census(heap: ProcessHeap, modules: Modules) -> _engine.Census:
 def find_types(target: Target) -> Types:
     """Return the types of the target's blocks, computed once for each state of the target."""
     return Types([find_heap(target)])
+
+
+def size_class(low: int) -> tuple[int, int]:
+    """Return the least and the largest size of the size class that begins at `low`, as the engine has them."""
+    if low <= _EXACT:
+        return low, low
+    return low, low + (1 << low.bit_length() - 3) - 1
 
 
 # -- names of classes -------------------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use dmods_engine::graph::growth::{self, By, Clock, Core};
@@ -20,8 +21,12 @@ type Amount = (u64, u64);
 type GrowthRow = (u64, Vec<Amount>, Amount, Amount, Amount, Amount, u64, Option<u64>, Option<(u64, u64)>);
 type Growth = (Vec<GrowthRow>, Vec<(usize, usize, u32)>);
 type GivenClock = (u64, u32, u64, u64);
-type GivenCore<'py> =
-    (PyRef<'py, Heap>, Vec<(PyRef<'py, Records>, GivenClock, Vec<u64>)>, Vec<(Address, Address, u64)>);
+type GivenCore<'py> = (
+    PyRef<'py, Heap>,
+    Vec<(PyRef<'py, Records>, GivenClock, Vec<u64>)>,
+    Vec<(Address, Address, u64)>,
+    HashMap<u32, u64>,
+);
 
 /// The signatures of one heap's blocks. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
@@ -116,13 +121,10 @@ impl Kinds {
         rows.collect()
     }
 
-    fn sums(&self, py: Python<'_>, index: usize, heap: &Heap) -> PyResult<Vec<SumRow>> {
+    fn sums(&self, index: usize, heap: &Heap) -> PyResult<Vec<SumRow>> {
         let census = self.census(index)?;
-        let sums = watched(py, None, |control| {
-            let heap = heap.heap();
-            View::new(&**heap, census, &self.inner, index).sums(self.inner.all.len(), control)
-        })?;
-        let row = |sum: &dmods_engine::graph::sums::Sum| {
+        let sums = View::new(&**heap.heap(), census, &self.inner, index).sums();
+        let row = |sum: &contents::Sum| {
             (sum.live, sum.leaked, sum.own, sum.sizes.unwrap_or_default(), sum.first, sum.first_leaked)
         };
         Ok(sums.iter().map(row).collect())
@@ -197,16 +199,17 @@ pub fn compare_heaps(
     let heaps: Vec<&Heap> = cores.iter().map(|(heap, ..)| &**heap).collect();
     let kinds = kinds.as_deref();
     let stores: Vec<Vec<&dmods_engine::records::Records>> =
-        cores.iter().map(|(_, records, _)| records.iter().map(|(one, ..)| one.inner()).collect()).collect();
+        cores.iter().map(|(_, records, ..)| records.iter().map(|(one, ..)| one.inner()).collect()).collect();
     let clock = |&(start, shift, numerator, denominator): &GivenClock| Clock { start, shift, numerator, denominator };
     let clocks: Vec<Vec<Clock>> =
-        cores.iter().map(|(_, records, _)| records.iter().map(|(_, given, _)| clock(given)).collect()).collect();
+        cores.iter().map(|(_, records, ..)| records.iter().map(|(_, given, _)| clock(given)).collect()).collect();
     let threads: Vec<Vec<Vec<u64>>> =
-        cores.iter().map(|(_, records, _)| records.iter().map(|(.., threads)| threads.clone()).collect()).collect();
+        cores.iter().map(|(_, records, ..)| records.iter().map(|(.., threads)| threads.clone()).collect()).collect();
     let modules: Vec<Vec<(u64, u64, u64)>> = cores
         .iter()
-        .map(|(.., modules)| modules.iter().map(|(start, end, shift)| (start.0, end.0, *shift)).collect())
+        .map(|(_, _, modules, _)| modules.iter().map(|(start, end, shift)| (start.0, end.0, *shift)).collect())
         .collect();
+    let arenas: Vec<HashMap<u32, u64>> = cores.iter().map(|(.., arenas)| arenas.clone()).collect();
     let found = watched(py, progress.as_ref(), |control| {
         let locked: Vec<_> = heaps.iter().map(|heap| heap.heap()).collect();
         let made: Vec<Core> = locked
@@ -219,6 +222,7 @@ pub fn compare_heaps(
                 records: stores[index].clone(),
                 clocks: clocks[index].clone(),
                 threads: threads[index].clone(),
+                arenas: arenas[index].clone(),
                 modules: modules[index].clone(),
             })
             .collect();

@@ -49,6 +49,8 @@ pub struct Core<'a> {
     pub clocks: Vec<Clock>,
     /// For each of them: the caller's key of each thread, by the recorder's number.
     pub threads: Vec<Vec<u64>>,
+    /// The caller's key of each arena, by the heap's number. Others keep their number.
+    pub arenas: HashMap<u32, u64>,
     /// Module parts as (start, end, what to add to an address to make it comparable), sorted.
     pub modules: Vec<(u64, u64, u64)>,
 }
@@ -233,7 +235,10 @@ impl Comparison<'_, '_> {
                 State::LeakedDirectly | State::LeakedIndirectly => 1,
                 _ => 0,
             },
-            By::Arena => u64::from(cores[core].heap.run(found.block.run).arena),
+            By::Arena => {
+                let arena = cores[core].heap.run(found.block.run).arena;
+                cores[core].arenas.get(&arena).copied().unwrap_or(u64::from(arena))
+            }
             By::Kind => kind.map_or(UNKNOWN, u64::from),
             By::Stack => match record {
                 Some((recorder, record)) => self.stacks.key(cores, (core, recorder, record.stack)),

@@ -6,7 +6,7 @@
 //! a kind that is split in two is a nuisance, two kinds in one row are wrong. The rules lean to the split.
 //!
 //! 1. Zero goes with anything, and so does a pointer that an earlier use of the memory left behind. Small and large
-//!    numbers go together. Text, code, data and pointers into the heap go only with themselves.
+//!    numbers go together. Four letters may be a number and go with numbers and with text. Text, code, data and pointers into the heap go only with themselves.
 //! 2. Where both have the same pointers, they are one kind, unless both have texts that always begin differently.
 //! 3. Where one lacks some of the pointers (they are 0), it is the same kind if the two share a link to a block of their
 //!    own size, a pointer to the same function or table, or two equal pointers: the leaves of a tree, the ends of chains.
@@ -115,8 +115,9 @@ fn name_text_blocks(entries: &mut [Entry]) {
             count.1 += entry.count;
         }
     }
-    for word in entries.iter_mut().flat_map(|entry| &mut entry.signature.words) {
-        if kind_of(*word) == k::HEAP {
+    for entry in entries.iter_mut() {
+        let own = of(k::HEAP, entry.signature.class);
+        for word in entry.signature.words.iter_mut().filter(|word| kind_of(**word) == k::HEAP && **word != own) {
             let class = *word & !of(0xff, 0);
             if counts.get(&class).is_some_and(|&(all, text)| text * 2 >= all) {
                 *word = TO_TEXT;
@@ -126,7 +127,7 @@ fn name_text_blocks(entries: &mut [Entry]) {
 }
 
 fn begins_with_text(entry: &Entry) -> bool {
-    entry.signature.form == Form::Shape && kind_of(entry.signature.words[0]) == k::TEXT
+    entry.signature.form == Form::Shape && is_text(entry.signature.words[0])
 }
 
 /// Merges the signatures of one size class. Returns the clusters, and the cluster of each member.
@@ -136,11 +137,11 @@ fn cluster(class: u64, entries: &[Entry], members: &[usize]) -> (Vec<Entry>, Vec
     let mut joined = Vec::with_capacity(members.len());
     for &at in members {
         let entry = &entries[at];
-        let fits = |other: &Entry| joins(class, entry, other) || is_text_rest(entry, other, total);
-        let found = clusters.iter().position(fits);
+        let found = clusters.iter().position(|other| joins(class, entry, other));
+        let found = found.or_else(|| clusters.iter().position(|other| is_text_rest(entry, other, total)));
         joined.push(match found {
             Some(index) => {
-                merge(&mut clusters[index], entry, class);
+                merge(&mut clusters[index], entry);
                 index
             }
             None if clusters.len() < CLUSTERS || entry.signature.form != Form::Shape => {
@@ -174,15 +175,19 @@ fn is_wild(word: u64) -> bool {
 }
 
 fn is_number(word: u64) -> bool {
-    matches!(kind_of(word), k::SMALL | k::NUMBER)
+    matches!(kind_of(word), k::SMALL | k::NUMBER | k::SHORT)
+}
+
+fn is_text(word: u64) -> bool {
+    matches!(kind_of(word), k::TEXT | k::SHORT)
 }
 
 fn is_pointer(word: u64) -> bool {
-    kind_of(word) >= k::CODE
+    (k::CODE..=k::ELSEWHERE).contains(&kind_of(word))
 }
 
 fn agree(a: u64, b: u64) -> bool {
-    a == b || is_wild(a) || is_wild(b) || (is_number(a) && is_number(b))
+    a == b || is_wild(a) || is_wild(b) || (is_number(a) && is_number(b)) || (is_text(a) && is_text(b))
 }
 
 /// Returns whether an entry belongs to a cluster.
@@ -223,7 +228,7 @@ fn different_text(a: &Entry, b: &Entry) -> bool {
     a.count >= 8
         && b.count >= 8
         && (0..WORDS).any(|i| {
-            let both = kind_of(a.signature.words[i]) == k::TEXT && kind_of(b.signature.words[i]) == k::TEXT;
+            let both = is_text(a.signature.words[i]) && is_text(b.signature.words[i]);
             let common = ((a.sample[i] ^ b.sample[i]).trailing_zeros() / 8) as u8;
             both && a.same[i].min(b.same[i]) >= DISTINCT && common < DISTINCT
         })
@@ -237,7 +242,7 @@ fn is_text_rest(entry: &Entry, cluster: &Entry, total: u64) -> bool {
         && !cluster.signature.words.iter().any(|&w| is_pointer(w))
 }
 
-fn merge(cluster: &mut Entry, entry: &Entry, _class: u64) {
+fn merge(cluster: &mut Entry, entry: &Entry) {
     cluster.add(entry.count, &entry.sample, &entry.same);
     let text_rest = begins_with_text(cluster) && !joinable(cluster, entry);
     for (word, &other) in cluster.signature.words.iter_mut().zip(&entry.signature.words) {
@@ -248,7 +253,8 @@ fn merge(cluster: &mut Entry, entry: &Entry, _class: u64) {
             (k::ZERO, _) => other,
             (k::LEFT_OVER, kind) if kind != k::ZERO => other,
             (k::LEFT_OVER, _) => 0,
-            (k::SMALL, k::NUMBER) => other,
+            (k::SMALL, k::NUMBER) | (k::SHORT, k::NUMBER | k::SMALL | k::TEXT) => other,
+            (k::SMALL, k::SHORT) => of(k::NUMBER, 0),
             _ => *word,
         };
     }
@@ -272,7 +278,7 @@ fn join_alike(clusters: &mut Vec<Entry>) -> Vec<usize> {
         words.map(|word| match kind_of(word) {
             k::HEAP => TO_ANY,
             k::CODE => of(k::CODE, 0),
-            k::SMALL => of(k::NUMBER, 0),
+            k::SMALL | k::SHORT => of(k::NUMBER, 0),
             _ => word,
         })
     };
@@ -350,6 +356,7 @@ mod tests {
             count,
             sample: [0; WORDS],
             same: [0; WORDS],
+            sum: Default::default(),
         }
     }
 

@@ -5,29 +5,12 @@ use std::collections::BTreeMap;
 use super::kinds::Kinds;
 use super::stream::{InUse, Stream};
 use crate::control::{Control, Stopped};
-use crate::heap::contents::{Census, Form};
+use crate::heap::contents::{Census, Form, Sum};
 use crate::heap::leaks::Group;
 use crate::heap::model::{Heap, State};
 
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 16;
-
-/// The blocks of one kind in one heap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    /// Count and usable bytes of the blocks that are live, leaked, and the allocator's own.
-    pub live: (u64, u64),
-    /// Leaked, directly or not.
-    pub leaked: (u64, u64),
-    /// The allocator's own.
-    pub own: (u64, u64),
-    /// The least and the largest usable size.
-    pub sizes: Option<(u64, u64)>,
-    /// The block with the lowest address, and the lowest of those that leaked.
-    pub first: Option<u64>,
-    /// The lowest of those that leaked.
-    pub first_leaked: Option<u64>,
-}
 
 /// The kinds of one heap: how to get from a block to its kind.
 #[derive(Clone, Copy)]
@@ -73,29 +56,15 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Returns the sums of `kinds` kinds.
-    pub fn sums(&self, kinds: usize, control: &Control) -> Result<Vec<Sum>, Stopped> {
-        let mut sums = vec![Sum::default(); kinds];
-        self.each(control, |found, kind| {
-            let Some(sum) = sums.get_mut(kind as usize) else { return true };
-            let (address, size) = (found.block.address, found.block.size);
-            let leaked = matches!(found.state, State::LeakedDirectly | State::LeakedIndirectly);
-            let part = match found.state {
-                State::Own => &mut sum.own,
-                _ if leaked => &mut sum.leaked,
-                _ => &mut sum.live,
-            };
-            part.0 += 1;
-            part.1 = part.1.saturating_add(size);
-            sum.first.get_or_insert(address);
-            if leaked {
-                sum.first_leaked.get_or_insert(address);
+    /// Returns the sum of each kind.
+    pub fn sums(&self) -> Vec<Sum> {
+        let mut sums = vec![Sum::default(); self.kinds.all.len()];
+        for (entry, &kind) in self.census.entries.iter().zip(self.of_entry) {
+            if let Some(sum) = sums.get_mut(kind as usize) {
+                sum.add(&entry.sum);
             }
-            let (least, most) = sum.sizes.unwrap_or((size, size));
-            sum.sizes = Some((least.min(size), most.max(size)));
-            true
-        })?;
-        Ok(sums)
+        }
+        sums
     }
 
     /// Returns the direct leaks by kind and size, as [`Heap::groups`] has them by size.

@@ -68,6 +68,8 @@ pub mod word_kind {
     pub const HEAP: u8 = 10;
     /// A pointer to other memory.
     pub const ELSEWHERE: u8 = 11;
+    /// A word below 2^32 that may be a short text or a number.
+    pub const SHORT: u8 = 12;
 }
 use word_kind as k;
 
@@ -148,13 +150,81 @@ pub struct Entry {
     pub sample: [u64; WORDS],
     /// How many bytes of each word, from its first, are the same in all blocks.
     pub same: [u8; WORDS],
+    /// The blocks by their states.
+    pub sum: Sum,
+}
+
+/// What a block in use is counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Live.
+    Live,
+    /// Leaked, directly or not.
+    Leaked,
+    /// The allocator's own.
+    Own,
+}
+
+/// Blocks by their states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Count and usable bytes of live blocks.
+    pub live: (u64, u64),
+    /// Of leaked blocks, directly or not.
+    pub leaked: (u64, u64),
+    /// Of the allocator's own.
+    pub own: (u64, u64),
+    /// The least and the largest usable size.
+    pub sizes: Option<(u64, u64)>,
+    /// The block with the lowest address.
+    pub first: Option<u64>,
+    /// The lowest of those that leaked.
+    pub first_leaked: Option<u64>,
+}
+
+impl Sum {
+    #[inline(always)]
+    fn count(&mut self, address: u64, size: u64, part: Part) {
+        let leaked = part == Part::Leaked;
+        let part = match part {
+            Part::Own => &mut self.own,
+            Part::Leaked => &mut self.leaked,
+            Part::Live => &mut self.live,
+        };
+        part.0 += 1;
+        part.1 = part.1.saturating_add(size);
+        self.first.get_or_insert(address);
+        if leaked {
+            self.first_leaked.get_or_insert(address);
+        }
+        let (least, most) = self.sizes.unwrap_or((size, size));
+        self.sizes = Some((least.min(size), most.max(size)));
+    }
+
+    /// Adds the blocks of another sum.
+    pub fn add(&mut self, other: &Sum) {
+        let parts = [(&mut self.live, other.live), (&mut self.leaked, other.leaked), (&mut self.own, other.own)];
+        for (part, more) in parts {
+            *part = (part.0 + more.0, part.1.saturating_add(more.1));
+        }
+        let lower = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        self.first = lower(self.first, other.first);
+        self.first_leaked = lower(self.first_leaked, other.first_leaked);
+        self.sizes = match (self.sizes, other.sizes) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+    }
 }
 
 impl Entry {
     /// Adds blocks whose words begin with `sample` and have `same` bytes in common.
     pub fn add(&mut self, count: u64, sample: &[u64; WORDS], same: &[u8; WORDS]) {
         self.count += count;
-        for i in 0..WORDS {
+        let mut open = u64::from_le_bytes(self.same);
+        while open != 0 {
+            let i = open.trailing_zeros() as usize / 8;
+            open &= !(0xff << (8 * i));
             let common = ((self.sample[i] ^ sample[i]).trailing_zeros() / 8) as u8;
             self.same[i] = self.same[i].min(same[i]).min(common);
         }
@@ -277,14 +347,17 @@ impl Table {
         *self.of_class.entry(wanted.class).or_insert(0) += 1;
         let index = self.entries.len() as u32;
         let width = [8; WORDS];
-        self.entries.push(Entry { signature: wanted, count: 0, sample: *sample, same: width });
+        self.entries.push(Entry { signature: wanted, count: 0, sample: *sample, same: width, sum: Sum::default() });
         self.found.insert(wanted, index);
         index
     }
 
-    fn add(&mut self, signature: Signature, sample: &[u64; WORDS]) -> u32 {
-        let index = self.index(signature, sample);
-        self.entries[index as usize].add(1, sample, &[8; WORDS]);
+    #[inline(always)]
+    fn add(&mut self, waiting: &Waiting) -> u32 {
+        let index = self.index(waiting.signature, &waiting.raw);
+        let entry = &mut self.entries[index as usize];
+        entry.add(1, &waiting.raw, &[8; WORDS]);
+        entry.sum.count(waiting.address, waiting.size, waiting.part);
         index
     }
 }
@@ -292,7 +365,7 @@ impl Table {
 /// Returns a signature that says less: which words are pointers, and into what.
 fn coarse(signature: Signature) -> Signature {
     let words = signature.words.map(|word| match kind_of(word) {
-        k::SMALL | k::LEFT_OVER => of(k::NUMBER, 0),
+        k::SMALL | k::SHORT | k::LEFT_OVER => of(k::NUMBER, 0),
         k::READ_ONLY => of(k::DATA, 0),
         k::CODE => of(k::CODE, 0),
         k::HEAP => of(k::HEAP, 0),
@@ -301,9 +374,10 @@ fn coarse(signature: Signature) -> Signature {
     Signature { words, ..signature }
 }
 
-/// Takes the signatures of all blocks in use.
+/// Takes the signatures of all blocks in use. `part` says what a block counts as.
 pub fn census<I: Index, const P: usize>(
     tables: &Tables<I, P>,
+    part: impl Fn(&Block) -> Part + Sync,
     image: &Image,
     places: &[Place],
     threads: usize,
@@ -311,12 +385,12 @@ pub fn census<I: Index, const P: usize>(
 ) -> Result<Census, Stopped> {
     let mut sorted: Vec<Place> = places.iter().filter(|p| p.start < p.end).copied().collect();
     sorted.sort_by_key(|p| p.start);
-    let state = std::collections::hash_map::RandomState::new();
-    let keys = Keys(state.hash_one(1u8), state.hash_one(2u8));
+    let random = std::collections::hash_map::RandomState::new();
+    let keys = Keys(random.hash_one(1u8), random.hash_one(2u8));
     let shares = shares(tables, threads.max(1));
     let stopped = AtomicBool::new(false);
     let work = |share: &[Step]| {
-        let mut pass = Pass::new(tables, image, &sorted, &keys);
+        let mut pass = Pass::new(tables, &part, image, &sorted, &keys);
         for step in share {
             if control.cancelled() {
                 stopped.store(true, Ordering::Relaxed);
@@ -349,7 +423,9 @@ fn joined(parts: Vec<(Vec<Entry>, Vec<u32>, u64)>, keys: &Keys) -> Census {
             .iter()
             .map(|entry| {
                 let index = table.index(entry.signature, &entry.sample);
-                table.entries[index as usize].add(entry.count, &entry.sample, &entry.same);
+                let all = &mut table.entries[index as usize];
+                all.add(entry.count, &entry.sample, &entry.same);
+                all.sum.add(&entry.sum);
                 index
             })
             .collect();
@@ -399,11 +475,15 @@ fn shares<I: Index, const P: usize>(tables: &Tables<I, P>, threads: usize) -> Ve
 struct Waiting {
     signature: Signature,
     raw: [u64; WORDS],
+    address: u64,
+    size: u64,
+    part: Part,
     /// Which words are pointers into the heap. Their place in the signature holds the number of the target word.
     pointers: u8,
 }
 
-struct Pass<'a, I: Index, const P: usize> {
+struct Pass<'a, I: Index, const P: usize, S> {
+    part: &'a S,
     tables: &'a Tables<I, P>,
     image: &'a Image,
     places: &'a [Place],
@@ -421,11 +501,12 @@ struct Pass<'a, I: Index, const P: usize> {
     last_run: usize,
 }
 
-impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
+impl<'a, I: Index, const P: usize, S: Fn(&Block) -> Part> Pass<'a, I, P, S> {
     const WORD: usize = 16 / P;
 
-    fn new(tables: &'a Tables<I, P>, image: &'a Image, places: &'a [Place], keys: &Keys) -> Self {
+    fn new(tables: &'a Tables<I, P>, part: &'a S, image: &'a Image, places: &'a [Place], keys: &Keys) -> Self {
         Pass {
+            part,
             tables,
             image,
             places,
@@ -470,6 +551,9 @@ impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
         let mut waiting = Waiting {
             signature: Signature { class, form: Form::Shape, words: [0; WORDS] },
             raw: [0; WORDS],
+            address: block.address,
+            size: block.size,
+            part: (self.part)(&block),
             pointers: 0,
         };
         if have < count * Self::WORD {
@@ -582,11 +666,11 @@ impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
         }
         let low = value >> 32 == 0;
         let goes_on = std::mem::take(in_text);
-        // A low address may spell a text: a program without PIE, or 32 bits. Four letters or a short name win.
+        // Up to four letters may be a number, and a low address of a program without PIE.
         if low && Self::WORD == 8 {
             if let Some(more) = text(value, Self::WORD, goes_on) {
                 *in_text = more;
-                return (of(k::TEXT, 0), 1);
+                return (of(if goes_on { k::TEXT } else { k::SHORT }, 0), 1);
             }
         }
         if value < 1 << 16 {
@@ -709,7 +793,7 @@ impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
             mask &= mask - 1;
             waiting.signature.words[i] = self.target(waiting.signature.words[i] as usize);
         }
-        let index = self.table.add(waiting.signature, &waiting.raw);
+        let index = self.table.add(&waiting);
         self.of_block.push(index);
     }
 
@@ -742,8 +826,13 @@ fn detail(place: &Place, value: u64) -> u64 {
 /// if ASCII stands beside them.
 #[inline(always)]
 fn text(value: u64, width: usize, goes_on: bool) -> Option<bool> {
-    let first = value as u8;
-    if !is_printed(first) && first < 0x80 {
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    if width == 8 && value & HIGH == 0 && value.wrapping_sub(0x2020_2020_2020_2020) & HIGH == 0 && !has_delete(value) {
+        return Some(true);
+    }
+    let [first, second, third, ..] = value.to_le_bytes();
+    let may = |byte: u8| byte >= 0x80 || is_printed(byte);
+    if !may(first) || (!goes_on && !(may(second) && may(third))) {
         return None;
     }
     let bytes = value.to_le_bytes();
@@ -759,6 +848,13 @@ fn text(value: u64, width: usize, goes_on: bool) -> Option<bool> {
     (goes_on || !rest || length >= 5).then_some(length == width)
 }
 
+/// Returns whether a byte of ASCII characters is DEL.
+fn has_delete(value: u64) -> bool {
+    let flipped = value ^ 0x7f7f_7f7f_7f7f_7f7f;
+    flipped.wrapping_sub(0x0101_0101_0101_0101) & !flipped & 0x8080_8080_8080_8080 != 0
+}
+
+#[inline(always)]
 fn is_printed(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r')
 }
@@ -806,7 +902,8 @@ mod tests {
             let mut words = [0; WORDS];
             words[0] = of(k::CODE, i);
             words[1] = of(k::TABLE, i);
-            table.add(Signature { class: 72, form: Form::Shape, words }, &[0; WORDS]);
+            let index = table.index(Signature { class: 72, form: Form::Shape, words }, &[0; WORDS]);
+            table.entries[index as usize].add(1, &[0; WORDS], &[8; WORDS]);
         }
         assert!(table.entries.len() <= COARSE as usize + 1);
         assert_eq!(table.entries.iter().map(|entry| entry.count).sum::<u64>(), 10_000);

@@ -1,7 +1,7 @@
 //! The heap, independent of the widths inside.
 
 use super::bins::{self, Bin};
-use super::contents::{self, Census, Place};
+use super::contents::{self, Census, Part, Place};
 use super::holders::{self, Sources};
 use super::index::{Block, Tables};
 use super::leaks::{self, Group, Leaks};
@@ -123,7 +123,7 @@ pub trait Heap: Send + Sync {
     fn find(&self, address: u64) -> Option<(Block, State, u64, u64)>;
     /// Returns the sizes, over all runs or those of one arena.
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount>;
-    /// Takes the signatures of all blocks in use: what their first words hold.
+    /// Takes the signatures of all blocks in use: what their first words hold. Find the leaks before.
     fn census(&self, image: &Image, places: &[Place], threads: usize, control: &Control) -> Result<Census, Stopped>;
 }
 
@@ -357,7 +357,12 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
     }
 
     fn census(&self, image: &Image, places: &[Place], threads: usize, control: &Control) -> Result<Census, Stopped> {
-        contents::census(&self.tables, image, places, threads, control)
+        let part = |block: &Block| match self.state(block).0 {
+            State::LeakedDirectly | State::LeakedIndirectly => Part::Leaked,
+            State::Own => Part::Own,
+            State::Live | State::Free => Part::Live,
+        };
+        contents::census(&self.tables, part, image, places, threads, control)
     }
 
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount> {
