@@ -115,7 +115,8 @@ def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
     # Intermixed: in `findleaks core -d main` plain argparse gives the optional address up once it has seen the core.
     args = parser.parse_intermixed_args(words)
     if command.compares:
-        *args.base, args.core = [args.core, *args.base]
+        cores: list[str] = [args.core, *args.base]
+        args.base, args.core = cores[:-1], cores[-1]
     return args
 
 

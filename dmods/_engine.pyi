@@ -271,9 +271,7 @@ Amount = tuple[int, int]  # blocks, usable bytes
 # (live, leaked, the allocator's own, (least, largest size), lowest block, lowest leaked block)
 SumRow = tuple[Amount, Amount, Amount, tuple[int, int], Optional[int], Optional[int]]
 # (key, in each core, gone, new, kept, survived, proven to be the same, an example, (oldest, newest) time of new ones)
-GrowthRow = tuple[
-    int, list[Amount], Amount, Amount, Amount, Amount, int, Optional[int], Optional[tuple[int, int]]
-]
+GrowthRow = tuple[int, list[Amount], Amount, Amount, Amount, Amount, int, Optional[int], Optional[tuple[int, int]]]
 
 class Census:
     """The signatures of all blocks in use of one heap: what their first words hold.
@@ -324,10 +322,10 @@ def compare_heaps(
 ) -> tuple[list[GrowthRow], list[tuple[int, int, int]]]:
     """Compare the blocks of several cores, the oldest first.
 
-    A core is (heap, recorders, modules, the caller's key of each arena by number). A recorder is (records, its clock as (ns at 0, shift, numerator, denominator),
-    the caller's key of each thread by number). A part of a module is (start, end, what to add to an address to make it
-    comparable). ``by`` is "size", "state", "arena", "kind", "stack" or "thread". ``aligned``: addresses mean the same in
-    all cores; otherwise only the sums are compared.
+    A core is (heap, recorders, modules, the caller's key of each arena by number). A recorder is (records, its clock as
+    (ns at 0, shift, numerator, denominator), the caller's key of each thread by number). A part of a module is (start,
+    end, what to add to an address to make it comparable). ``by`` is "size", "state", "arena", "kind", "stack" or
+    "thread". ``aligned``: addresses mean the same in all cores; otherwise only the sums are compared.
 
     Under each key: the bytes of the first core, minus those gone, plus those new, are the bytes of the last. Also
     return (core, recorder, stack) of each key, for "stack". The key 2**64 - 1 is "not known".

@@ -55,8 +55,8 @@ def parse_sizes(text: str) -> Sizes:
 class Query(NamedTuple):
     """The walk that a user asks for.
 
-    ``within`` narrows the walk to what an address belongs to, ``sizes`` to blocks of these sizes, ``type`` and ``shape``
-    to blocks of this type or shape. ``brief``: only the addresses are wanted, so rows may have one cell.
+    ``within`` narrows the walk to what an address belongs to, ``sizes`` to blocks of these sizes, ``type`` and
+    ``shape`` to blocks of this type or shape. ``brief``: only the addresses are wanted, so rows may have one cell.
     """
 
     within: Optional[int] = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
-from typing import Optional
 
 from dmods.base.shapes import STACK_COLUMNS
 from dmods.base.sizes import human_size
@@ -162,7 +161,7 @@ def _cells(change: Change, found: Growth, named: list[Callers]) -> tuple[Value, 
     share = 100 * change.growth / found.growth if found.growth > 0 else 0.0
     aligned = found.differs is None
     parts = (change.new, change.gone, change.kept, change.survived)
-    new, gone, kept, survived = ((each if aligned else (None, None)) for each in parts)
+    new, gone, kept, survived = ((each.count, each.bytes) if aligned else (None, None) for each in parts)
     stack = stack_values(named[change.core], change.stack) if change.stack is not None else (None, None)
     return (
         change.growth,
@@ -233,7 +232,8 @@ def _memory_findings(found: Growth, heap: ProcessHeap) -> list[str]:
         return []
     free, rest = after.free - before.free, after.rest - before.rest
     text = (
-        f"The memory of the heap grew by {human_size(mapped)}, the blocks in use by {human_size(used)}: this is no leak. "
+        f"The memory of the heap grew by {human_size(mapped)}, the blocks in use by {human_size(used)}: "
+        "this is fragmentation or memory kept for later, not a leak. "
         f"Free blocks grew by {human_size(free)}, headers, tops and unused memory by {human_size(rest)}."
     )
     return [f"{text} {_advice(before, after, heap)}"]
@@ -243,9 +243,7 @@ def _advice(before: Memory, after: Memory, heap: ProcessHeap) -> str:
     if heap.jemallocs:
         return "jemalloc keeps it: MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0 gives it back sooner."
     if len(heap.arenas) > _MANY_ARENAS:
-        return (
-            f"{len(heap.arenas)} arenas keep it: start with MALLOC_ARENA_MAX=2, or call malloc_trim(0) now and then."
-        )
+        return f"{len(heap.arenas)} arenas keep it: start with MALLOC_ARENA_MAX=2, or call malloc_trim(0) now and then."
     return "malloc_trim(0) gives whole free pages back; between blocks in use they are fragments."
 
 
@@ -253,8 +251,8 @@ def _add_noise(report: Report, found: Growth, names: list[str]) -> None:
     churn = found.churn()
     if churn is not None:
         report.notes.append(
-            f"noise: {churn[0]:.1f} % of the bytes of {names[0]} have gone, and {churn[1]:.1f} % of those of {names[-1]} "
-            "only replace them; a growth below that says little"
+            f"noise: {churn[0]:.1f} % of the bytes of {names[0]} have gone, and {churn[1]:.1f} % of those of "
+            f"{names[-1]} only replace them: a growth below that says little"
         )
     if found.differs is None:
         kept = sum(each.survived.count + each.kept.count for each in found.changes)
@@ -269,21 +267,17 @@ def _add_noise(report: Report, found: Growth, names: list[str]) -> None:
 
 
 def _totals(found: Growth) -> dict[str, Value]:
-    def of(part: str, field: str) -> Optional[int]:
-        if found.differs is not None:
-            return None
-        return sum(getattr(getattr(each, part), field) for each in found.changes)
-
+    aligned = found.differs is None
     return {
         "by": found.by,
         "cores": len(found.memory),
-        "same_process": found.differs is None,
+        "same_process": aligned,
         "old_bytes": found.memory[0].in_use,
         "now_bytes": found.memory[-1].in_use,
         "growth_bytes": found.growth,
-        "new_bytes": of("new", "bytes"),
-        "gone_bytes": of("gone", "bytes"),
-        "survived_bytes": of("survived", "bytes"),
+        "new_bytes": sum(each.new.bytes for each in found.changes) if aligned else None,
+        "gone_bytes": sum(each.gone.bytes for each in found.changes) if aligned else None,
+        "survived_bytes": sum(each.survived.bytes for each in found.changes) if aligned else None,
         "mapped_growth_bytes": found.memory[-1].mapped - found.memory[0].mapped,
     }
 

@@ -6,7 +6,8 @@ import argparse
 
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
-from dmods.graph.types import Sum, TypeRow, find_types
+from dmods.graph.amount import NOTHING, Amount
+from dmods.graph.types import TypeRow, find_types
 from dmods.heap.process_heap import NO_HEAP, find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
@@ -42,13 +43,13 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.notes.extend(types.notes())
     rows = [row for row in types.rows() if _part(row, args).count]
     rows.sort(key=lambda row: (-_part(row, args).bytes, row.name.text))
-    total = sum((_part(row, args) for row in rows), Sum())
-    named = sum((_part(row, args) for row in rows if row.name.is_type), Sum())
+    total = sum((_part(row, args) for row in rows), NOTHING)
+    named = sum((_part(row, args) for row in rows if row.name.is_type), NOTHING)
     top = args.top or _USUAL
     shown, rest = rows[:top], rows[top:]
     cells = [_cells(row, args, total) for row in shown]
     if rest:
-        others = sum((_part(row, args) for row in rest), Sum())
+        others = sum((_part(row, args) for row in rest), NOTHING)
         report.notes.append(f"{len(rest)} more types and shapes, {others.bytes} bytes, are not shown (--top)")
     footer = ["-" * 72, f"Total: {total.count} blocks, {total.bytes} bytes; {len(rows)} types and shapes"]
     if total.count:
@@ -65,13 +66,13 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     return report
 
 
-def _part(row: TypeRow, args: argparse.Namespace) -> Sum:
+def _part(row: TypeRow, args: argparse.Namespace) -> Amount:
     if args.live:
         return row.live
     return row.leaked if args.leaked else row.total
 
 
-def _cells(row: TypeRow, args: argparse.Namespace, total: Sum) -> tuple[Value, ...]:
+def _cells(row: TypeRow, args: argparse.Namespace, total: Amount) -> tuple[Value, ...]:
     part = _part(row, args)
     share = 100 * part.bytes / total.bytes if total.bytes else 0.0
     first = row.first_leaked if args.leaked else row.first

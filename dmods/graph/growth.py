@@ -14,6 +14,7 @@ from dmods import _engine
 from dmods.allocators.glibc.runs import NO_ARENA
 from dmods.allocators.jemalloc.heap import first_arena
 from dmods.base.progress import Progress
+from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.identity import difference
 from dmods.graph.places import Modules, shifts
 from dmods.graph.types import Types, size_class
@@ -31,33 +32,22 @@ _LAST_STEP = 10  # one in so many: of the growth of a suspect, this part is in t
 _SUSPECTS = 3
 
 
-class Amount(NamedTuple):
-    """How many blocks, and their usable bytes."""
-
-    count: int = 0
-    bytes: int = 0
-
-    def plus(self, other: Amount) -> Amount:
-        """Return the sum."""
-        return Amount(self.count + other.count, self.bytes + other.bytes)
-
-
 @dataclass(frozen=True)
 class Change:
     """The blocks of one key.
 
-    `totals` has one entry for each core. `gone`, `new`, `kept` and `survived` are empty where the cores are of different
-    runs. `kept` are new blocks that a core between the first and the last has already. `proven` counts the surviving and
-    kept blocks whose records prove that they are the same. `example` is a block of the last core. `times` are the oldest
-    and the newest record of new blocks, in ns of CLOCK_MONOTONIC.
+    `totals` has one entry for each core. `gone`, `new`, `kept` and `survived` are empty where the cores are of
+    different runs. `kept` are new blocks that a core between the first and the last has already. `proven` counts the
+    surviving and kept blocks whose records prove that they are the same. `example` is a block of the last core. `times`
+    are the oldest and the newest record of new blocks, in ns of CLOCK_MONOTONIC.
     """
 
     label: str
     totals: tuple[Amount, ...]
-    gone: Amount = Amount()
-    new: Amount = Amount()
-    kept: Amount = Amount()
-    survived: Amount = Amount()
+    gone: Amount = NOTHING
+    new: Amount = NOTHING
+    kept: Amount = NOTHING
+    survived: Amount = NOTHING
     proven: int = 0
     example: Optional[int] = None
     times: Optional[tuple[int, int]] = None
@@ -117,8 +107,8 @@ class Growth:
         """Return at most three changes that look like a leak, the largest first.
 
         With three or more cores these grew from each core to the next, and blocks that were allocated after the first
-        core are still there in the last. A cache that has reached its bound does not grow in the last interval. Requests
-        in flight are not kept. With two cores they are only what grew most.
+        core are still there in the last. A cache that has reached its bound does not grow in the last interval.
+        Requests in flight are not kept. With two cores they are only what grew most.
         """
         most = sum(max(0, change.growth) for change in self.changes)
         found = [change for change in self.changes if change.growth > 0 and change.growth * _LEAST_GROWTH >= most]
@@ -169,9 +159,7 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     with Progress("comparing") as bar:
         kinds = types.kinds if types is not None else None
         key = {"type": "kind"}.get(by, by)
-        rows, stacks = _engine.compare_heaps(
-            cores, kinds, key, differs is None, lambda done: bar.update(done, blocks)
-        )
+        rows, stacks = _engine.compare_heaps(cores, kinds, key, differs is None, lambda done: bar.update(done, blocks))
     if by == "stack":
         changes = [_by_stack(row, stacks, heaps, callers) for row in rows]
     else:
@@ -281,11 +269,11 @@ def _sum(one: Change, other: Change) -> Change:
     times = [each for each in (one.times, other.times) if each is not None]
     return replace(
         one,
-        totals=tuple(a.plus(b) for a, b in zip(one.totals, other.totals)),
-        gone=one.gone.plus(other.gone),
-        new=one.new.plus(other.new),
-        kept=one.kept.plus(other.kept),
-        survived=one.survived.plus(other.survived),
+        totals=tuple(a + b for a, b in zip(one.totals, other.totals)),
+        gone=one.gone + other.gone,
+        new=one.new + other.new,
+        kept=one.kept + other.kept,
+        survived=one.survived + other.survived,
         proven=one.proven + other.proven,
         example=one.example if one.example is not None else other.example,
         times=(min(t[0] for t in times), max(t[1] for t in times)) if times else None,

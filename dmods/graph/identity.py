@@ -24,9 +24,8 @@ def difference(base: Target, last: Target) -> Optional[str]:
     moved = [path for path in before.keys() & after.keys() if before[path] != after[path]]
     if moved:
         return f"{sorted(moved)[0]} is not the same file at the same address"
-    if ours is None or theirs is None:
-        if base.pid != last.pid or not before.keys() & after.keys():
-            return "nothing shows that it is the same process (no AT_RANDOM, and the pids differ)"
+    if (ours is None or theirs is None) and (base.pid != last.pid or not before.keys() & after.keys()):
+        return "nothing shows that it is the same process (no AT_RANDOM, and the pids differ)"
     return None
 
 

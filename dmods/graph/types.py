@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods import _engine
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
+from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.places import Modules, places
 from dmods.heap.content import class_of, type_info_name
 from dmods.heap.leak_groups import NO_STACK, LeakGroup
@@ -41,6 +42,7 @@ _TO_ANY, _TO_TEXT = 0, 1  # the details of a pointer to a block of any size, and
 _TEXTS = (_TEXT, _SHORT)
 _MODULE_BITS = 40
 _EXACT = 1024  # sizes up to this are classes of their own (engine/core/src/heap/contents.rs)
+_VTABLE_OF = "vtable for "  # as demanglers write _ZTV
 _LEAST_PREFIX = 3  # characters that a text must have in common
 _MANY = 3  # equal words in a row that are written once
 _BATCH = 1 << 16
@@ -65,17 +67,6 @@ class TypeName:
         return self.confidence != "none"
 
 
-class Sum(NamedTuple):
-    """How many blocks, and their usable bytes."""
-
-    count: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: tuple[object, ...]) -> Sum:
-        assert isinstance(other, Sum)
-        return Sum(self.count + other.count, self.bytes + other.bytes)
-
-
 @dataclass
 class TypeRow:
     """The blocks of one type or shape. `id` is short; `walk buf --shape` takes it.
@@ -87,16 +78,16 @@ class TypeRow:
     name: TypeName
     id: str
     kinds: list[int] = field(default_factory=list)
-    live: Sum = Sum()
-    leaked: Sum = Sum()
-    own: Sum = Sum()
+    live: Amount = NOTHING
+    leaked: Amount = NOTHING
+    own: Amount = NOTHING
     least: int = 0
     most: int = 0
     first: Optional[int] = None
     first_leaked: Optional[int] = None
 
     @property
-    def total(self) -> Sum:
+    def total(self) -> Amount:
         """Return all blocks in use."""
         return self.live + self.leaked + self.own
 
@@ -141,9 +132,9 @@ class Types:
             name = self.name(kind)
             row = found.setdefault(name.text, TypeRow(name, self.id(kind), least=least, most=most))
             row.kinds.append(kind)
-            row.live += Sum(*live)
-            row.leaked += Sum(*leaked)
-            row.own += Sum(*own)
+            row.live += Amount(*live)
+            row.leaked += Amount(*leaked)
+            row.own += Amount(*own)
             row.least, row.most = min(row.least, least), max(row.most, most)
             row.first = first if row.first is None else min(first, row.first)
             if first_leaked is not None:
@@ -175,29 +166,30 @@ class Types:
 
     def _name(self, kind: int) -> TypeName:
         _id, form, low, high, _count, words, sample, same = self._all[kind]
-        module, offset = words[0][1] >> _MODULE_BITS, words[0][1] & ((1 << _MODULE_BITS) - 1)
-        if form == OBJECT:
-            name = self._class(module, offset)
-            if name is not None:
-                return TypeName(plain_class(name), "vtable", "proven")
-            return TypeName(f"object with vtable {self._place(module, offset)}", "vtable", "none")
+        module, offset = _split(words[0][1])
+        if form in (OBJECT, EXCEPTION):
+            return self._object(form, module, offset)
+        cache = self._cache(low, high)
+        if form in (VARIOUS, MISSING):
+            return TypeName(f"{cache}: {'other shapes' if form == VARIOUS else 'not in the dump'}", "none", "none")
+        symbol = self._table(module, offset) if words[0][0] == _TABLE else None
+        if symbol is not None and symbol.startswith(_VTABLE_OF):
+            return TypeName(plain_class(symbol[len(_VTABLE_OF) :]), "vtable symbol", "likely")
+        size = self.heaps[0].words.size
+        shape = self._shape(words[: low // size], sample, same, low > len(words) * size)
+        return TypeName(f"{cache}: {shape}", "shape", "none")
+
+    def _object(self, form: int, module: int, offset: int) -> TypeName:
+        """Return the name of an object with a vtable, or of an exception, at whose type_info the words point."""
+        found = self.modules.address(module, offset)
         if form == EXCEPTION:
-            found = self.modules.address(module, offset)
             name = type_info_name(*found) if found is not None else None
             text = plain_class(name) if name is not None else f"type_info {self._place(module, offset)}"
             return TypeName(f"exception {text}", "exception header", "proven" if name is not None else "none")
-        cache = self._cache(low, high)
-        if form == VARIOUS:
-            return TypeName(f"{cache}: other shapes", "none", "none")
-        if form == MISSING:
-            return TypeName(f"{cache}: not in the dump", "none", "none")
-        if words[0][0] == _TABLE:
-            symbol = self._table(module, offset)
-            if symbol is not None and symbol.startswith("vtable for "):
-                return TypeName(plain_class(symbol[len("vtable for ") :]), "vtable symbol", "likely")
-        count = min(len(words), low // self.heaps[0].words.size)
-        more = low > len(words) * self.heaps[0].words.size
-        return TypeName(f"{cache}: {self._shape(words[:count], sample, same, more)}", "shape", "none")
+        name = class_of(*found) if found is not None else None
+        if name is not None:
+            return TypeName(plain_class(name), "vtable", "proven")
+        return TypeName(f"object with vtable {self._place(module, offset)}", "vtable", "none")
 
     def _cache(self, low: int, high: int) -> str:
         first = self.heaps[0]
@@ -251,26 +243,40 @@ class Types:
 
     def _word(self, kind: int, detail: int, sample: int, same: int) -> str:
         size = self.heaps[0].words.size
-        module, offset = detail >> _MODULE_BITS, detail & ((1 << _MODULE_BITS) - 1)
         if kind == _HEAP:
             return {_TO_ANY: "heap", _TO_TEXT: "heap text"}.get(detail, f"heap-{detail}")
         if kind == _SMALL and same >= size:
             return str(sample)
         if kind in _TEXTS:
-            raw = sample.to_bytes(8, "little")[: min(same, size)].split(b"\0")[0]
-            shown = printable(raw) if len(raw) >= _LEAST_PREFIX else None
-            whole = same >= size and len(raw) < size
-            return f"text '{shown}{'' if whole else '..'}'" if shown is not None else "text"
+            return _text(sample.to_bytes(8, "little")[:size], same)
+        if kind in (_TABLE, _VTABLE, _CODE) and detail:
+            return self._named(kind, *_split(detail))
+        return _PLAIN[kind]
+
+    def _named(self, kind: int, module: int, offset: int) -> str:
+        """Return the name of a function, or of a table of functions."""
         if kind == _TABLE:
             return self._table(module, offset) or f"table {self._place(module, offset)}"
         if kind == _VTABLE:
             name = self._class(module, offset)
             return f"vtable of {plain_class(name)}" if name is not None else f"vtable {self._place(module, offset)}"
-        if kind == _CODE and detail:
-            found = self.modules.address(module, offset)
-            symbol = found[0].symbol_at(found[1]) if found is not None else None
-            return f"code {_engine.demangle(symbol.name)}" if symbol is not None else "code"
-        return _PLAIN[kind]
+        found = self.modules.address(module, offset)
+        symbol = found[0].symbol_at(found[1]) if found is not None else None
+        return f"code {_engine.demangle(symbol.name)}" if symbol is not None else "code"
+
+
+def _split(detail: int) -> tuple[int, int]:
+    """Return the number of a module and the offset in it."""
+    return detail >> _MODULE_BITS, detail & ((1 << _MODULE_BITS) - 1)
+
+
+def _text(word: bytes, same: int) -> str:
+    """Return "text", with what all blocks have in common at its beginning."""
+    common = word[:same].split(b"\0")[0]
+    shown = printable(common) if len(common) >= _LEAST_PREFIX else None
+    if shown is None:
+        return "text"
+    return f"text '{shown}'" if same >= len(word) > len(common) else f"text '{shown}..'"
 
 
 def _census(heap: ProcessHeap, modules: Modules) -> _engine.Census:

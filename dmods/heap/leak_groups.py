@@ -21,8 +21,8 @@ class LeakGroup:
     """Direct leaks of one size and one stack.
 
     ``first`` is the address of the oldest one, and ``record`` is its record. Without records, ``first`` is the lowest
-    address and ``record`` is None. ``size`` and ``kept_bytes`` are usable bytes. ``kind`` is the type or the shape, where
-    leaks were told apart by that.
+    address and ``record`` is None. ``size`` and ``kept_bytes`` are usable bytes. ``kind`` is the type or the shape,
+    where leaks were told apart by that.
     """
 
     size: int

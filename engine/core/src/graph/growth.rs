@@ -69,12 +69,15 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns the time that the recorder wrote, which is the same in all cores, to within 1.
-    fn written(&self, time: u64) -> u64 {
-        let passed = u128::from(time.saturating_sub(self.start)) * u128::from(self.denominator.max(1));
-        let ticks = passed.div_ceil(u128::from(self.numerator.max(1)));
+    /// Returns the time that the recorder wrote, which is the same in all cores; and how far it may be off, because ns
+    /// are coarser than ticks.
+    fn written(&self, time: u64) -> (u64, u64) {
+        let (numerator, denominator) = (u128::from(self.numerator.max(1)), u128::from(self.denominator.max(1)));
+        let ticks = u128::from(time.saturating_sub(self.start)) * denominator / numerator;
         let shift = self.shift.min(63);
-        u64::try_from((ticks + (1u128 << shift >> 1)) >> shift).unwrap_or(u64::MAX)
+        let off = ((denominator / numerator) >> shift) + 1;
+        let fits = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+        (fits(ticks >> shift), fits(off))
     }
 }
 
@@ -183,8 +186,8 @@ struct Seen {
     size: u64,
     key: u64,
     kind: Option<u32>,
-    /// ns of CLOCK_MONOTONIC, and the time as it was written.
-    time: Option<(u64, u64)>,
+    /// ns of CLOCK_MONOTONIC, and the time as it was written, and how far that may be off.
+    time: Option<(u64, (u64, u64))>,
 }
 
 struct Comparison<'a, 'b> {
@@ -249,7 +252,7 @@ impl Comparison<'_, '_> {
                 .map_or(UNKNOWN, |&key| key),
         };
         let time = record.filter(|(_, record)| record.time != 0).map(|(recorder, record)| {
-            let written = cores[core].clocks.get(recorder).map_or(record.time, |clock| clock.written(record.time));
+            let written = cores[core].clocks.get(recorder).map_or((record.time, 0), |clock| clock.written(record.time));
             (record.time, written)
         });
         Seen { address, size, key, kind, time }
@@ -330,7 +333,7 @@ impl Comparison<'_, '_> {
             return None;
         }
         match (before.time, after.time) {
-            (Some((_, a)), Some((_, b))) => return (a.abs_diff(b) <= 1).then_some(true),
+            (Some((_, a)), Some((_, b))) => return (a.0.abs_diff(b.0) <= a.1 + b.1).then_some(true),
             // The recorder knows the block of one core only. A recorder that samples may have missed the other.
             (None, Some(_)) | (Some(_), None) => return None,
             (None, None) => {}
