@@ -300,10 +300,12 @@ class Kinds:
         """Return the direct leaks by size and kind, as ``Heap.groups`` has them by size, and the kind."""
 
     def addresses(
-        self, index: int, heap: Heap, wanted: list[int], states: list[int], start: int, most: int
-    ) -> tuple[list[int], Optional[int]]:
-        """Return the addresses of up to ``most`` blocks of the wanted kinds in one of the states, from block number
-        ``start`` on, and the number to go on with, or None at the end.
+        self, index: int, heap: Heap, wanted: list[int], states: list[int], start: tuple[int, int], most: int
+    ) -> tuple[list[int], Optional[tuple[int, int]]]:
+        """Return the addresses of up to ``most`` blocks of the wanted kinds in one of the states.
+
+        ``start`` is the number and the address of a block, (0, 0) at first. Also return where to go on, or None at the
+        end.
         """
 
     def kinds_at(self, index: int, heap: Heap, asked: list[int]) -> list[Optional[int]]:

@@ -155,7 +155,7 @@ class Types:
 
     def addresses(self, kinds: Sequence[int], states: Sequence[int], index: int = 0) -> Iterator[int]:
         """Yield the addresses of the blocks of these kinds in one of the states."""
-        start: Optional[int] = 0
+        start: Optional[tuple[int, int]] = (0, 0)
         while start is not None:
             batch, start = self.kinds.addresses(
                 index, self.heaps[index].index, list(kinds), list(states), start, _BATCH

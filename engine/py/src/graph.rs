@@ -149,9 +149,9 @@ impl Kinds {
         heap: &Heap,
         wanted: Vec<u32>,
         states: Vec<u8>,
-        start: usize,
+        start: (usize, u64),
         most: usize,
-    ) -> PyResult<(Vec<u64>, Option<usize>)> {
+    ) -> PyResult<(Vec<u64>, Option<(usize, u64)>)> {
         let census = self.census(index)?;
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         watched(py, None, |control| {

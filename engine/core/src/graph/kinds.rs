@@ -253,8 +253,8 @@ fn merge(cluster: &mut Entry, entry: &Entry) {
             (k::ZERO, _) => other,
             (k::LEFT_OVER, kind) if kind != k::ZERO => other,
             (k::LEFT_OVER, _) => 0,
-            (k::SMALL, k::NUMBER) | (k::SHORT, k::NUMBER | k::SMALL | k::TEXT) => other,
-            (k::SMALL, k::SHORT) => of(k::NUMBER, 0),
+            (k::SMALL, k::NUMBER) | (k::SHORT, k::NUMBER | k::TEXT) => other,
+            (k::SMALL, k::SHORT) | (k::SHORT, k::SMALL) => of(k::NUMBER, 0),
             _ => *word,
         };
     }

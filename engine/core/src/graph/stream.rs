@@ -30,7 +30,12 @@ pub struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// Begins with the first block.
     pub fn new(heap: &'a dyn Heap) -> Self {
-        Stream { heap, batch: Vec::new().into_iter(), from: Some(0), number: 0 }
+        Stream::from(heap, (0, 0))
+    }
+
+    /// Begins with the block of this number, which lies at this address.
+    pub fn from(heap: &'a dyn Heap, (number, address): (usize, u64)) -> Self {
+        Stream { heap, batch: Vec::new().into_iter(), from: Some(address), number }
     }
 }
 

@@ -43,12 +43,21 @@ impl<'a> View<'a> {
         self.kinds.all.get(kind as usize).is_some_and(|kind| kind.entry.signature.form == Form::Object)
     }
 
-    fn each(&self, control: &Control, mut each: impl FnMut(InUse, u32) -> bool) -> Result<(), Stopped> {
-        for (number, found) in Stream::new(self.heap).enumerate() {
-            if number % CHECK == 0 && control.cancelled() {
+    fn each(&self, control: &Control, each: impl FnMut(InUse, u32) -> bool) -> Result<(), Stopped> {
+        self.each_from((0, 0), control, each)
+    }
+
+    fn each_from(
+        &self,
+        from: (usize, u64),
+        control: &Control,
+        mut each: impl FnMut(InUse, u32) -> bool,
+    ) -> Result<(), Stopped> {
+        for found in Stream::from(self.heap, from) {
+            if found.number % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
-            let Some(kind) = self.kind(number) else { break };
+            let Some(kind) = self.kind(found.number) else { break };
             if !each(found, kind) {
                 break;
             }
@@ -94,21 +103,21 @@ impl<'a> View<'a> {
         Ok(groups.into_iter().map(|((.., kind), group)| (group, kind)).collect())
     }
 
-    /// Returns the addresses of up to `most` blocks of these kinds, in one of the states, from block number `from` on;
-    /// and the number to go on with, where there may be more.
+    /// Returns the addresses of up to `most` blocks of these kinds, in one of the states. `from` is the number and the
+    /// address of the first block to look at; where there may be more, those to go on with are returned.
     pub fn addresses(
         &self,
         wanted: &[u32],
         states: &[State],
-        from: usize,
+        from: (usize, u64),
         most: usize,
         control: &Control,
-    ) -> Result<(Vec<u64>, Option<usize>), Stopped> {
+    ) -> Result<(Vec<u64>, Option<(usize, u64)>), Stopped> {
         let (mut out, mut next) = (Vec::new(), None);
-        self.each(control, |found, kind| {
-            if found.number >= from && wanted.contains(&kind) && states.contains(&found.state) {
+        self.each_from(from, control, |found, kind| {
+            if wanted.contains(&kind) && states.contains(&found.state) {
                 if out.len() == most {
-                    next = Some(found.number);
+                    next = Some((found.number, found.block.address));
                     return false;
                 }
                 out.push(found.block.address);
