@@ -27,6 +27,8 @@ PLAIN = (
     "maps -v",
     "panicinfo",
     "stacks",
+    "types",
+    "types --leaked --top 3",
     "walk",
     "walk leak",
     "walk buf",
@@ -101,6 +103,7 @@ def _plain() -> Iterator[Line]:
             name, *words = text.split()
             if name != "doctor" or core is handled:  # doctor starts gdb and drgn
                 yield Line(name, str(core.core), tuple(words))
+    yield Line("growth", str(leaky.core), (str(handled.core), "--by", "size"))
 
 
 def _recorded() -> Iterator[Line]:
