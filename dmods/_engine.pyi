@@ -281,7 +281,9 @@ class Census:
 
     missing: int  # blocks whose first words are not in the dump
 
-    def __init__(self, heap: Heap, places: list[Place], threads: int, progress: Progress = None) -> None: ...
+    def __init__(self, heap: Heap, places: list[Place], direct: bool, threads: int, progress: Progress = None) -> None:
+        """Look at all blocks in use. With ``direct``, look only at direct leaks: only ``Kinds.groups`` is for those."""
+
     def __len__(self) -> int:
         """Return how many blocks there are."""
 

@@ -12,7 +12,7 @@ from dmods.command import Argument, Command, positive
 from dmods.commands._records import CALLER_ARGUMENTS, stack_values
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
-from dmods.graph.growth import KEYS, Change, Growth, Memory, compare
+from dmods.graph.growth import KEYS, Change, Growth, Memory, compare, has_records
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.records.callers import Callers
 from dmods.records.sources import HOW_TO_RECORD
@@ -105,7 +105,7 @@ def _open(target: Target, args: argparse.Namespace) -> tuple[list[str], list[Tar
 
 def _key(args: argparse.Namespace, heaps: list[ProcessHeap], report: Report) -> str:
     """Return the key to add up by: stacks where all cores have records, else types."""
-    recorded = all(heap.records for heap in heaps)
+    recorded = all(map(has_records, heaps))
     if args.by in ("stack", "thread") and not recorded:
         raise UserError(f"--by {args.by} needs allocation records in each core", HOW_TO_RECORD)
     for heap in heaps:

@@ -150,11 +150,11 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
         heap.leaks()
     reasons = [difference(heap.target, heaps[-1].target) for heap in heaps[:-1]]
     differs = next((reason for reason in reasons if reason is not None), None)
-    recorded = all(heap.records for heap in heaps)
+    recorded = all(map(has_records, heaps))
     types = Types(heaps) if by == "type" or (differs is None and not recorded) else None
     labels = _Labels()
     modules = types.modules if types is not None else labels.modules
-    cores = [_core(heap, labels, shifts(heap.target, modules), differs is None) for heap in heaps]
+    cores = [_core(heap, labels, shifts(heap.target, modules), differs is None, recorded) for heap in heaps]
     blocks = sum(row[1] + row[3] + row[4] for heap in heaps for row in heap.index.sizes())
     with Progress("comparing") as bar:
         kinds = types.kinds if types is not None else None
@@ -167,6 +167,11 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     notes = types.notes(len(heaps) - 1) if types is not None else []
     merged = sorted(_merged(changes), key=lambda change: (-change.growth, change.label))
     return Growth(by, merged, [_memory(heap) for heap in heaps], differs, notes)
+
+
+def has_records(heap: ProcessHeap) -> bool:
+    """Return whether the core has records of blocks. A damaged core may have a recorder and none of its records."""
+    return any(len(recording.rows) for recording in heap.records.recordings)
 
 
 class _Labels:
@@ -185,7 +190,7 @@ class _Labels:
 
 
 def _core(
-    heap: ProcessHeap, labels: _Labels, modules: list[tuple[int, int, int]], aligned: bool
+    heap: ProcessHeap, labels: _Labels, modules: list[tuple[int, int, int]], aligned: bool, recorded: bool
 ) -> tuple[
     _engine.Heap,
     list[tuple[_engine.Records, tuple[int, int, int, int], list[int]]],
@@ -195,6 +200,7 @@ def _core(
     recorders = [
         (recording.rows, recording.clock, [_thread_key(labels, thread, aligned) for thread in recording.threads])
         for recording in heap.records.recordings
+        if recorded  # where one core has none, records prove nothing
     ]
     return heap.index, recorders, modules, _arena_keys(heap, labels, aligned)
 
@@ -289,6 +295,6 @@ def _memory(heap: ProcessHeap) -> Memory:
         own += size * own_count
     mapped = 0
     for mapping in heap.target.mappings():
-        if "r" in mapping.flags and mapping.path is None:
+        if "r" in mapping.flags:  # a thread's arena reserves address space without access
             mapped += sum(end - start for start, end in heap.owned.within(mapping.start, mapping.end))
     return Memory(live, leaked, own, free, mapped)

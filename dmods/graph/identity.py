@@ -18,13 +18,13 @@ def difference(base: Target, last: Target) -> Optional[str]:
     if base.arch.name != last.arch.name:
         return f"one is of {base.arch.name}, the other of {last.arch.name}"
     ours, theirs = _random(last), _random(base)
-    if ours is not None and theirs is not None and ours != theirs:
-        return "the random bytes that the kernel gave the process differ (AT_RANDOM)"
+    if ours is not None and theirs is not None:
+        return None if ours == theirs else "the random bytes that the kernel gave the process differ (AT_RANDOM)"
     before, after = _modules(base), _modules(last)
     moved = [path for path in before.keys() & after.keys() if before[path] != after[path]]
     if moved:
         return f"{sorted(moved)[0]} is not the same file at the same address"
-    if (ours is None or theirs is None) and (base.pid != last.pid or not before.keys() & after.keys()):
+    if base.pid != last.pid or not before.keys() & after.keys():
         return "nothing shows that it is the same process (no AT_RANDOM, and the pids differ)"
     return None
 

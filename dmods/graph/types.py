@@ -93,12 +93,15 @@ class TypeRow:
 
 
 class Types:
-    """The kinds of the blocks of one or more heaps. A kind has the same number in all of them."""
+    """The kinds of the blocks of one or more heaps. A kind has the same number in all of them.
 
-    def __init__(self, heaps: Sequence[ProcessHeap]) -> None:
+    With `direct`, only direct leaks are looked at: that takes no time where little leaks.
+    """
+
+    def __init__(self, heaps: Sequence[ProcessHeap], direct: bool = False) -> None:
         self.heaps = list(heaps)
         self.modules = Modules()
-        self._censuses = [_census(heap, self.modules) for heap in heaps]
+        self._censuses = [_census(heap, self.modules, direct) for heap in heaps]
         self.kinds = _engine.Kinds(self._censuses)
         self._all = self.kinds.all()
         self._names: dict[int, TypeName] = {}
@@ -279,11 +282,11 @@ def _text(word: bytes, same: int) -> str:
     return f"text '{shown}'" if same >= len(word) > len(common) else f"text '{shown}..'"
 
 
-def _census(heap: ProcessHeap, modules: Modules) -> _engine.Census:
+def _census(heap: ProcessHeap, modules: Modules, direct: bool) -> _engine.Census:
     heap.leaks()  # the census counts by state
     with Progress("looking at the blocks") as bar:
         outside = places(heap.target, modules)
-        return _engine.Census(heap.index, outside, engine_threads(), lambda done: bar.update(done, heap.bytes))
+        return _engine.Census(heap.index, outside, direct, engine_threads(), lambda done: bar.update(done, 0))
 
 
 @cached
@@ -347,8 +350,7 @@ def _words_of(shape: str) -> str:
 
 def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     """Return the direct leaks by size, and by type or shape. For a heap without allocation records."""
-    heap.leaks()
-    types = find_types(heap.target)
+    types = Types([heap], direct=True)
     nobody = callers.caller(NO_STACK)
     found: dict[tuple[object, ...], list[LeakGroup]] = {}
     for size, chunks, single, count, first, kept_count, kept_bytes, kind in types.kinds.groups(0, heap.index):

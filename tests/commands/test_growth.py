@@ -1,4 +1,4 @@
-"""growth, compared with the ledger of a program that follows a script: tests/grows.c."""
+"""growth, compared with the ledger of a program that follows a script: fixtures/grows.c."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fixtures.answers import HANG
 from fixtures.cores import check_core_pattern
 from tests.corekit import compile_c
 
-SOURCE = Path(__file__).parent.parent / "grows.c"
+SOURCE = Path(__file__).parents[2] / "fixtures" / "grows.c"
 #: The usable size of each kind of block.
 SIZES = {"held": 56, "lost": 104, "cache": 200, "filling": 296, "request": 392, "frag": 504}
 KEYS = ("size", "type", "arena", "state")

@@ -37,11 +37,12 @@ pub struct Census {
 #[pymethods]
 impl Census {
     #[new]
-    #[pyo3(signature = (heap, places, threads, progress=None))]
+    #[pyo3(signature = (heap, places, direct, threads, progress=None))]
     fn new(
         py: Python<'_>,
         heap: &Heap,
         places: Places,
+        direct: bool,
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
@@ -58,8 +59,9 @@ impl Census {
                 Ok(Place { start: start.0, end: end.0, section, module, bias: bias.0 })
             })
             .collect::<PyResult<_>>()?;
-        let inner =
-            watched(py, progress.as_ref(), |control| heap.heap().census(&heap.image, &places, threads, control))?;
+        let inner = watched(py, progress.as_ref(), |control| {
+            heap.heap().census(&heap.image, &places, direct, threads, control)
+        })?;
         Ok(Census { inner: Arc::new(inner) })
     }
 

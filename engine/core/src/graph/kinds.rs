@@ -361,7 +361,7 @@ mod tests {
     }
 
     fn kinds(entries: Vec<Entry>) -> Vec<u32> {
-        let census = Census { entries, of_block: Vec::new(), missing: 0 };
+        let census = Census { entries, ..Census::default() };
         Kinds::new(&[&census]).of_entry.remove(0)
     }
 

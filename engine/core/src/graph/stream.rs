@@ -25,6 +25,7 @@ pub struct Stream<'a> {
     batch: std::vec::IntoIter<(Block, State, u64, u64)>,
     from: Option<u64>,
     number: usize,
+    direct: bool,
 }
 
 impl<'a> Stream<'a> {
@@ -33,9 +34,14 @@ impl<'a> Stream<'a> {
         Stream::from(heap, (0, 0))
     }
 
+    /// Reads only the direct leaks.
+    pub fn direct_leaks(heap: &'a dyn Heap) -> Self {
+        Stream { direct: true, ..Stream::new(heap) }
+    }
+
     /// Begins with the block of this number, which lies at this address.
     pub fn from(heap: &'a dyn Heap, (number, address): (usize, u64)) -> Self {
-        Stream { heap, batch: Vec::new().into_iter(), from: Some(address), number }
+        Stream { heap, batch: Vec::new().into_iter(), from: Some(address), number, direct: false }
     }
 }
 
@@ -49,7 +55,11 @@ impl Iterator for Stream<'_> {
                 self.number += 1;
                 return Some(InUse { block, state, kept: (count, bytes), number: self.number - 1 });
             }
-            let batch = self.heap.blocks(&IN_USE, self.from?, BATCH);
+            let from = self.from?;
+            let batch = match self.direct {
+                true => self.heap.direct_leaks(self.number, BATCH),
+                false => self.heap.blocks(&IN_USE, from, BATCH),
+            };
             self.from = match batch.last() {
                 Some(last) if batch.len() == BATCH => last.0.address.checked_add(1),
                 _ => None,

@@ -53,7 +53,11 @@ impl<'a> View<'a> {
         control: &Control,
         mut each: impl FnMut(InUse, u32) -> bool,
     ) -> Result<(), Stopped> {
-        for found in Stream::from(self.heap, from) {
+        let stream = match self.census.direct {
+            true => Stream::direct_leaks(self.heap),
+            false => Stream::from(self.heap, from),
+        };
+        for found in stream {
             if found.number % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
             }

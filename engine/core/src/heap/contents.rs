@@ -240,6 +240,8 @@ pub struct Census {
     pub of_block: Vec<u32>,
     /// Blocks whose first words are not in the dump.
     pub missing: u64,
+    /// Whether only direct leaks were looked at.
+    pub direct: bool,
 }
 
 /// Returns the least and the largest size of the size class that a size belongs to.
@@ -374,10 +376,12 @@ fn coarse(signature: Signature) -> Signature {
     Signature { words, ..signature }
 }
 
-/// Takes the signatures of all blocks in use. `part` says what a block counts as.
+/// Takes the signatures of all blocks in use; with `direct`, only of the blocks that begin at these granules (sorted).
+/// `part` says what a block counts as.
 pub fn census<I: Index, const P: usize>(
     tables: &Tables<I, P>,
     part: impl Fn(&Block) -> Part + Sync,
+    direct: Option<&[I]>,
     image: &Image,
     places: &[Place],
     threads: usize,
@@ -387,9 +391,12 @@ pub fn census<I: Index, const P: usize>(
     sorted.sort_by_key(|p| p.start);
     let random = std::collections::hash_map::RandomState::new();
     let keys = Keys(random.hash_one(1u8), random.hash_one(2u8));
-    let shares = shares(tables, threads.max(1));
+    let shares: Vec<Vec<Step<I>>> = match direct {
+        Some(list) => list.chunks(list.len().div_ceil(threads.max(1)).max(1)).map(listed).collect(),
+        None => shares(tables, threads.max(1)),
+    };
     let stopped = AtomicBool::new(false);
-    let work = |share: &[Step]| {
+    let work = |share: &[Step<I>]| {
         let mut pass = Pass::new(tables, &part, image, &sorted, &keys);
         for step in share {
             if control.cancelled() {
@@ -397,21 +404,20 @@ pub fn census<I: Index, const P: usize>(
                 break;
             }
             hw::fast(|| pass.step(step));
-            control.add((step.end - step.from) as u64 * 16);
         }
         pass.drain(0);
         (pass.table.entries, pass.of_block, pass.missing)
     };
     let parts: Vec<(Vec<Entry>, Vec<u32>, u64)> = std::thread::scope(|scope| {
-        let others: Vec<_> = shares[1..].iter().map(|share| scope.spawn(|| work(share))).collect();
-        let mut parts = vec![work(&shares[0])];
+        let others: Vec<_> = shares.iter().skip(1).map(|share| scope.spawn(|| work(share))).collect();
+        let mut parts: Vec<_> = shares.first().map(|share| work(share)).into_iter().collect();
         parts.extend(others.into_iter().filter_map(|other| other.join().ok()));
         parts
     });
     if stopped.load(Ordering::Relaxed) || parts.len() < shares.len() {
         return Err(Stopped::Cancelled);
     }
-    Ok(joined(parts, &keys))
+    Ok(Census { direct: direct.is_some(), ..joined(parts, &keys) })
 }
 
 /// Puts the parts of the threads together, in address order.
@@ -443,29 +449,31 @@ fn joined(parts: Vec<(Vec<Entry>, Vec<u32>, u64)>, keys: &Keys) -> Census {
     census
 }
 
-/// Blocks of one run whose chunks begin at the granules `[from, end)`.
-struct Step {
-    run: usize,
-    from: usize,
-    end: usize,
+/// What one step looks at.
+enum Step<'a, I> {
+    /// Blocks of a run whose chunks begin at the granules `[from, end)`.
+    Range { run: usize, from: usize, end: usize },
+    /// The blocks that begin at these granules.
+    List(&'a [I]),
+}
+
+/// Returns the steps for a list of granules.
+fn listed<I>(list: &[I]) -> Vec<Step<'_, I>> {
+    list.chunks(STEP).map(Step::List).collect()
 }
 
 /// Deals the heap out to the threads: adjacent memory to each.
-fn shares<I: Index, const P: usize>(tables: &Tables<I, P>, threads: usize) -> Vec<Vec<Step>> {
+fn shares<'a, I: Index, const P: usize>(tables: &Tables<I, P>, threads: usize) -> Vec<Vec<Step<'a, I>>> {
     let runs = &tables.word_map.runs;
-    let mut steps = Vec::new();
+    let each = tables.word_map.regions.max(1).div_ceil(threads) * REGION;
+    let mut out: Vec<Vec<Step<I>>> = (0..threads).map(|_| Vec::new()).collect();
     for (run, placed) in runs.iter().enumerate() {
         let (mut from, last) = (placed.region * REGION, tables.word_map.region_end(run) * REGION);
         while from < last {
             let end = last.min(from + STEP);
-            steps.push(Step { run, from, end });
+            out[(from / each).min(threads - 1)].push(Step::Range { run, from, end });
             from = end;
         }
-    }
-    let each = tables.word_map.regions.max(1).div_ceil(threads) * REGION;
-    let mut out: Vec<Vec<Step>> = (0..threads).map(|_| Vec::new()).collect();
-    for step in steps {
-        out[(step.from / each).min(threads - 1)].push(step);
     }
     out
 }
@@ -526,17 +534,21 @@ impl<'a, I: Index, const P: usize, S: Fn(&Block) -> Part> Pass<'a, I, P, S> {
     }
 
     #[inline(always)]
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &Step<I>) {
         let tables = self.tables;
-        tables.each_block(step.run, step.from, |granule| {
-            if granule >= step.end {
-                return false;
+        match *step {
+            Step::Range { run, from, end } => tables.each_block(run, from, |granule| {
+                if granule < end && !tables.is_free(granule) {
+                    self.look(tables.block(run, granule));
+                }
+                granule < end
+            }),
+            Step::List(granules) => {
+                for granule in granules.iter().map(|granule| granule.get()) {
+                    self.look(tables.block(tables.word_map.run_of_granule(granule), granule));
+                }
             }
-            if !tables.is_free(granule) {
-                self.look(tables.block(step.run, granule));
-            }
-            true
-        });
+        }
     }
 
     /// Reads the first words of a block and queues it.

@@ -123,8 +123,18 @@ pub trait Heap: Send + Sync {
     fn find(&self, address: u64) -> Option<(Block, State, u64, u64)>;
     /// Returns the sizes, over all runs or those of one arena.
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount>;
-    /// Takes the signatures of all blocks in use: what their first words hold. Find the leaks before.
-    fn census(&self, image: &Image, places: &[Place], threads: usize, control: &Control) -> Result<Census, Stopped>;
+    /// Returns up to `most` direct leaks, in address order, from number `from` on.
+    fn direct_leaks(&self, from: usize, most: usize) -> Vec<(Block, State, u64, u64)>;
+    /// Takes the signatures of all blocks in use, or of direct leaks only: what their first words hold. Find the leaks
+    /// before.
+    fn census(
+        &self,
+        image: &Image,
+        places: &[Place],
+        direct: bool,
+        threads: usize,
+        control: &Control,
+    ) -> Result<Census, Stopped>;
 }
 
 struct Model<I: Index, const P: usize> {
@@ -356,13 +366,32 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         Some((block, state, count, bytes))
     }
 
-    fn census(&self, image: &Image, places: &[Place], threads: usize, control: &Control) -> Result<Census, Stopped> {
+    fn direct_leaks(&self, from: usize, most: usize) -> Vec<(Block, State, u64, u64)> {
+        let Some(leaks) = &self.leaks else { return Vec::new() };
+        let wanted = leaks.direct.iter().skip(from).take(most).map(|granule| granule.get());
+        let found = wanted.map(|granule| {
+            let kept = leaks.kept_by(granule);
+            let block = self.tables.block(self.tables.word_map.run_of_granule(granule), granule);
+            (block, State::LeakedDirectly, kept.count, kept.bytes)
+        });
+        found.collect()
+    }
+
+    fn census(
+        &self,
+        image: &Image,
+        places: &[Place],
+        direct: bool,
+        threads: usize,
+        control: &Control,
+    ) -> Result<Census, Stopped> {
+        let list = direct.then(|| self.leaks.as_ref().map_or(&[][..], |leaks| &leaks.direct));
         let part = |block: &Block| match self.state(block).0 {
             State::LeakedDirectly | State::LeakedIndirectly => Part::Leaked,
             State::Own => Part::Own,
             State::Live | State::Free => Part::Live,
         };
-        contents::census(&self.tables, part, image, places, threads, control)
+        contents::census(&self.tables, part, list, image, places, threads, control)
     }
 
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount> {
