@@ -216,6 +216,13 @@ class Heap:
         many blocks became the allocator's.
         """
 
+    def take_unaligned(self, dead: list[tuple[int, int]]) -> None:
+        """From now on a pointer may begin at any byte, of blocks and of roots. Call it before ``mark``.
+
+        ``dead`` is memory inside blocks that holds none. Each of the three long calls then reads every block reached
+        once more.
+        """
+
     def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
         """Mark the blocks that the words of the ranges and the values lead to. Return (candidate pointers in roots,
         blocks reached).

@@ -86,12 +86,17 @@ class Signal:
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread with its registers (name -> unsigned value) at the time of the dump."""
+    """A thread with its registers (name -> unsigned value) at the time of the dump.
+
+    ``vectors`` are the vector and floating-point registers (name -> bytes, lowest first; see ``process.vectors``).
+    None: the dump has none of this thread.
+    """
 
     tid: int
     registers: Mapping[str, int]
     name: Optional[str] = None
     signal: Optional[Signal] = None
+    vectors: Optional[Mapping[str, bytes]] = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from dmods.process import arch as arches
 from dmods.target import AddressRange, Arch, Module, Signal, Symbol, Thread
 from gdbext import names
 from gdbext.moves import count_moves
+from gdbext.vectors import LiveVectors
 
 if TYPE_CHECKING:
     from dmods._engine import Image
@@ -262,7 +263,8 @@ def _threads(inferior: Any, arch: Arch) -> Iterator[Thread]:
                     registers[name] = int(newest.read_register(name)) & ((1 << arch.word * 8) - 1)
                 except (ValueError, gdb.error):  # the stub does not have this register
                     continue
-            yield Thread(thread.ptid[1] or thread.ptid[0], registers, thread.name, _signal())
+            vectors = LiveVectors(thread, arch)
+            yield Thread(thread.ptid[1] or thread.ptid[0], registers, thread.name, _signal(), vectors)
     finally:
         if selected is not None and selected.is_valid():
             selected.switch()

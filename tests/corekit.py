@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Optional
 
 from fixtures import whole
-from fixtures.answers import HANG
 from fixtures.cores import check_core_pattern, gcore
+from fixtures.limits import HANG
 
 HERE = Path(__file__).parent
 

@@ -7,8 +7,8 @@ import subprocess
 from typing import Any
 
 from fixtures._cache import tool
-from fixtures.answers import HANG
 from fixtures.cores import CoreSet
+from fixtures.limits import HANG
 
 # Inlined functions have no frame on the stack, nor do functions that ended in a jump to the next.
 _SCRIPT = """

@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
+from fixtures.limits import HANG
+
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[=>]|\][^\x07]*\x07)")
 
 
@@ -22,7 +24,7 @@ def on_terminal(
     columns: int = 80,
     environment: Optional[Mapping[str, str]] = None,
     cwd: Optional[str] = None,
-    timeout: float = 60,
+    timeout: float = HANG,
 ) -> tuple[int, list[str]]:
     """Return the exit status of the command, and the lines that it wrote to its terminal, without escape sequences."""
     master, slave = pty.openpty()

@@ -21,6 +21,7 @@ from dmods._engine import Image
 from fixtures import _cache, answers
 from fixtures.bench.heaps import Cache
 from fixtures.cores import CoreSet, take
+from fixtures.limits import HANG
 from fixtures.truth import Truth
 from tests.corekit import compile_c, kernel_core
 from tests.fuzz.driver import Victim, Worker
@@ -117,7 +118,7 @@ def test_truncated_at_any_byte(tmp_path: Path) -> None:
     """The core is cut at boundaries of the headers and of what they lead to, and at places between."""
     victim = Victim("kernel", tmp_path)
     dice = random.Random(1603)
-    sample = 30 if _cache.QUICK in os.environ else 150
+    sample = 12 if _cache.QUICK in os.environ else 150
     # Between two boundaries all is of one kind. Of the many words of notes a sample is enough.
     boundaries = victim.fields.boundaries()
     ends = [at for at in boundaries if at <= 64] + boundaries[:: max(1, len(boundaries) // sample)] + boundaries[-20:]
@@ -258,7 +259,7 @@ def test_ctrl_c(large: Path, after: float) -> None:
         time.sleep(0.005)
     time.sleep(after)
     process.send_signal(signal.SIGINT)
-    _out, err = process.communicate(timeout=answers.HANG)
+    _out, err = process.communicate(timeout=HANG)
     assert process.returncode in (0, 130, -signal.SIGINT), err
     if process.returncode == 130:
         assert err == "interrupted\n"

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from fixtures import answers
+from fixtures.limits import HANG
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -14,7 +14,7 @@ README = (ROOT / "README.md").read_text()
 
 def test_the_transcripts_have_the_shape_of_what_is_printed_now() -> None:
     done = subprocess.run(
-        [ROOT / "scripts" / "transcripts", "--check"], capture_output=True, text=True, timeout=answers.HANG, check=False
+        [ROOT / "scripts" / "transcripts", "--check"], capture_output=True, text=True, timeout=HANG, check=False
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}\nscripts/transcripts pastes what is printed now"
     assert "transcripts are true" in done.stdout

@@ -17,8 +17,17 @@ from dmods.graph.types import leaks_by_type
 from dmods.heap.blocks import arena_name
 from dmods.heap.content import describe_content
 from dmods.heap.leak_groups import LeakGroup, group_leaks, group_of_block, groups_through
-from dmods.heap.process_heap import DIRECT, INDIRECT, NO_HEAP, Leaks, ProcessHeap, find_heap
+from dmods.heap.process_heap import (
+    DIRECT,
+    INDIRECT,
+    NO_HEAP,
+    Leaks,
+    ProcessHeap,
+    find_heap,
+    find_heap_unaligned,
+)
 from dmods.heap.signal_stacks import signal_stack_notes
+from dmods.heap.vector_roots import vector_notes
 from dmods.heap.verdict import NO_VERDICT, leak_verdict, partial_note
 from dmods.records.callers import UNKNOWN, Callers
 from dmods.records.model import Record
@@ -29,6 +38,10 @@ from dmods.target import Target
 _MOST_DETAILS = 32
 _MOST_POINTERS = 4  # pointers shown for a representative
 RULE = "-" * 72
+_UNALIGNED = (
+    "a pointer may begin at any byte (--unaligned): bytes of other data hold more blocks by accident, so leaks may be "
+    "hidden; other commands take only aligned pointers"
+)
 
 # mdb's layout: see the libumem tutorial. Further columns stand to the right of mdb's.
 _KEEPS = (
@@ -79,7 +92,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the leaks, grouped."""
     if args.force:
         forget(target)
-    heap = find_heap(target)
+    heap = find_heap_unaligned(target) if args.unaligned else find_heap(target)
     callers = callers_asked(target, args, lines=args.lines or args.details)
     report = Report(notes=list(heap.notes))
     if not heap.found:
@@ -88,6 +101,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.verdict = leak_verdict(heap)
     report.notes.extend(partial_note(report.verdict))
     report.notes.extend(heap.roots.notes)
+    report.notes.extend(vector_notes(heap, leaks))
+    if args.unaligned:
+        report.notes.append(_UNALIGNED)
     groups = group_leaks(heap, callers) if heap.records else leaks_by_type(heap, callers)
     report.notes.extend(heap.records.notes)
     report.notes.extend(signal_stack_notes(target, leaks))
@@ -297,8 +313,9 @@ COMMAND = Command(
     name="findleaks",
     summary="blocks that nothing points to any more, and what they keep alive",
     description=(
-        "Conservative mark from registers, stacks from SP up, the data of every module, TLS and all other memory\n"
-        "that is not malloc's; a pointer anywhere into a block keeps it alive. A direct leak is one that no other\n"
+        "Conservative mark from registers (vector registers too), stacks from SP up, the data of every module, TLS\n"
+        "and all other memory that is not malloc's; a pointer anywhere into a block keeps it alive. A pointer is a\n"
+        "word at a multiple of its size (--unaligned: at any byte). A direct leak is one that no other\n"
         "leaked block leads to (of a cycle: the lowest address); what leaks with it is indirect, and is counted\n"
         "with one direct leak. Results are kept until the process moves.\n\n"
         "Exit status 4 means that no verdict is possible: there is no heap that dmods can walk, or the dump lacks\n"
@@ -317,6 +334,11 @@ COMMAND = Command(
         Argument("-f", "--force", action="store_true", help="do not use the results of the last run"),
         Argument("-i", "--indirect", action="store_true", help="list the indirectly leaked blocks too"),
         Argument("-v", "--verbose", action="store_true", help="show the figures of the run"),
+        Argument(
+            "--unaligned",
+            action="store_true",
+            help="a pointer may begin at any byte, as in packed structures: leaks may be hidden",
+        ),
         Argument("--top", type=positive, metavar="N", help="only the N groups that hold most memory"),
         *CALLER_ARGUMENTS,
         LINES,

@@ -15,6 +15,7 @@ from typing import Optional
 from dmods.base.rows import Rows
 from dmods.modules.elf import MAX_SEGMENTS, TOP
 from dmods.modules.mapped_file import FileMapping
+from dmods.process.vectors import NT_X86_XSAVE_LAYOUT, Layout, Place, VectorRegisters, xsave_layout
 from dmods.target import Arch, Signal, Thread
 
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV = 1, 3, 6
@@ -84,6 +85,7 @@ class _Started:
     tid: int
     registers: Registers
     number: int
+    vectors: VectorRegisters
     signal: Optional[Signal] = None
 
 
@@ -110,17 +112,17 @@ def parse(notes: Iterable[tuple[bytes, int, bytes]], arch: Arch, struct_word: in
     found = CoreNotes()
     started: list[_Started] = []
     first_signal: Optional[Signal] = None
+    layout: dict[int, Place] = {}  # the note comes after the threads
     for _name, kind, desc in (note for note in notes if note[0] in (b"CORE", b"LINUX")):
-        if kind == NT_PRSTATUS:
-            if len(started) < _MAX_THREADS:
-                started.extend(_prstatus(desc, arch, struct_word, found.problems))
-            elif _TOO_MANY not in found.problems[-1:]:
-                found.problems.append(_TOO_MANY)
+        if kind == NT_PRSTATUS and len(started) < _MAX_THREADS:
+            started.extend(_prstatus(desc, arch, struct_word, layout, found.problems))
+        elif kind == NT_PRSTATUS:
+            found.problems.extend([] if _TOO_MANY in found.problems[-1:] else [_TOO_MANY])
         elif kind == NT_SIGINFO:
             signal = _siginfo(desc, arch.word)
             first_signal = first_signal or signal
-            if started:
-                started[-1].signal = signal
+            for thread in started[-1:]:
+                thread.signal = signal
         elif kind == NT_PRPSINFO:
             _prpsinfo(desc, struct_word, found)
         elif kind == NT_AUXV:
@@ -128,18 +130,21 @@ def parse(notes: Iterable[tuple[bytes, int, bytes]], arch: Arch, struct_word: in
         elif kind == NT_FILE:
             found.has_files = True
             _files(desc, arch.word, found)
-        elif kind in (NT_386_TLS, NT_ARM_TLS) and started:
-            _thread_pointer(kind, desc, arch, started[-1].registers)
+        elif kind == NT_X86_XSAVE_LAYOUT:
+            layout.update(xsave_layout(desc))
+        elif started:
+            _further_registers(kind, desc, arch, started[-1], found.problems)
     for index, thread in enumerate(started):
         signal = thread.signal
         if signal is None and index == 0:  # the kernel gives every thread's pr_cursig the number that killed the first
             signal = first_signal or (Signal(thread.number) if thread.number else None)
         name_ = found.program if thread.tid == found.pid else None
-        found.threads.append(Thread(thread.tid, thread.registers, name_, signal))
+        known = thread.vectors if thread.vectors.known else None
+        found.threads.append(Thread(thread.tid, thread.registers, name_, signal, known))
     return found
 
 
-def _prstatus(desc: bytes, arch: Arch, word: int, problems: list[str]) -> list[_Started]:
+def _prstatus(desc: bytes, arch: Arch, word: int, layout: Layout, problems: list[str]) -> list[_Started]:
     """Return the thread of a struct elf_prstatus, or [].
 
     pr_cursig (a short) lies after three ints, pr_pid after two more longs, pr_reg after four pids and four timevals.
@@ -152,7 +157,8 @@ def _prstatus(desc: bytes, arch: Arch, word: int, problems: list[str]) -> list[_
         return []
     number = struct.unpack_from("<h", desc, 12)[0]
     tid = struct.unpack_from("<i", desc, pid_at)[0]
-    return [_Started(tid, Registers(arch, desc[registers_at : registers_at + size]), max(number, 0))]
+    registers = Registers(arch, desc[registers_at : registers_at + size])
+    return [_Started(tid, registers, max(number, 0), VectorRegisters(arch, layout))]
 
 
 def _siginfo(desc: bytes, word: int) -> Optional[Signal]:
@@ -222,6 +228,16 @@ def _strings(data: bytes, at: int) -> Iterator[str]:
             text = raw.decode("utf-8", "surrogateescape")
         yield text
         at = end + 1
+
+
+def _further_registers(kind: int, desc: bytes, arch: Arch, thread: _Started, problems: list[str]) -> None:
+    """Read a note that tells registers of a thread beside those of its NT_PRSTATUS."""
+    if kind in (NT_386_TLS, NT_ARM_TLS):
+        _thread_pointer(kind, desc, arch, thread.registers)
+        return
+    problem = thread.vectors.add(kind, desc)
+    if problem is not None:
+        problems.append(problem)
 
 
 def _thread_pointer(kind: int, desc: bytes, arch: Arch, registers: Registers) -> None:

@@ -9,6 +9,8 @@ from typing import NamedTuple, Optional
 from dmods.base.ranges import Ranges
 from dmods.heap.locate import AddressFinder
 from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, OWN, Block, ProcessHeap
+from dmods.heap.signal_frames import integers_in_signal_frames
+from dmods.process.vectors import lanes
 
 MOST_WORDS = 1 << 16  # words of memory that are ranked: a parent of many children has many pointers back
 _STATES = {LIVE: "live", FREE: "free", DIRECT: "leaked", INDIRECT: "leaked", OWN: "own"}
@@ -78,6 +80,14 @@ def _registers(finder: AddressFinder, low: int, high: int, block: Optional[Block
             if low <= value < high:
                 keeps = _keeps(block, "root", False)
                 yield Holder(None, value - low, "root", keeps, register=name, tid=thread.tid)
+        for lane in lanes(thread.vectors or {}, finder.target.arch.word):
+            if low <= lane.value < high:
+                keeps = _keeps(block, "root", False)
+                yield Holder(None, lane.value - low, "root", keeps, register=lane.name, tid=thread.tid)
+    for tid, lane in integers_in_signal_frames(finder.target):
+        if low <= lane.value < high:
+            keeps, name = _keeps(block, "root", False), f"{lane.name} (saved in a signal frame)"
+            yield Holder(None, lane.value - low, "root", keeps, register=name, tid=tid)
 
 
 def _reached(heap: ProcessHeap, block: Optional[Block], holding: Sequence[Optional[Block]]) -> set[int]:

@@ -250,7 +250,8 @@ class AddressFinder:
                     yield self._frame(running, live, address)
                     return
         for stack in self._stacks:
-            if stack.start <= address < stack.end:
+            # A stack that the program made is only a part of its mapping.
+            if stack.start <= address < stack.end and (stack.known or address in self._dead_ranges):
                 yield self._guard_page(stack, address) or self._dead(stack)
                 return
 

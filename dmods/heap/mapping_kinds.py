@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from dmods.base.ranges import Ranges
 from dmods.base.rows import Rows
+from dmods.process.addresses import module_at
 from dmods.process.threads import stacks_of
 from dmods.target import AddressRange, Target
 
@@ -84,6 +85,8 @@ def stack_claims(target: Target, taken: Sequence[Claim]) -> list[Claim]:
     known = Ranges((start, end) for start, end, _kind in taken)
     claims: list[Claim] = []
     for stack in stacks_of(target, list(known)):
+        if not stack.known and module_at(target, stack.start) is not None:
+            continue  # a stack that the program made in its own data
         made = stack.tid != target.pid or (stack.tcb is not None and stack.start <= stack.tcb < stack.end)
         parts = known.without([(stack.start, stack.end)])
         claims += [(start, end, "thread stack" if made else "stack") for start, end in parts]

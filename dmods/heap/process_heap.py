@@ -13,6 +13,7 @@ from dmods import _engine
 from dmods.allocators.glibc import bins, caches, runs
 from dmods.allocators.jemalloc import heap as jemalloc
 from dmods.allocators.jemalloc.heap import is_arena
+from dmods.allocators.jemalloc.orphans import find_orphans
 from dmods.allocators.unwalked import unwalked_heap_notes
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
@@ -20,8 +21,9 @@ from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.heap.false_pointers.decide import without_false_pointers
 from dmods.heap.false_pointers.search import Search
-from dmods.heap.roots import Roots, find_roots, readable_ranges
+from dmods.heap.roots import Roots, bury_made_stacks, find_roots, readable_ranges
 from dmods.heap.survey import program_mappings, survey
+from dmods.process.vectors import unaligned_values
 from dmods.records.sources import allocation_records
 from dmods.target import Target
 
@@ -101,13 +103,19 @@ class Leaks:
     reached: int
     seconds: float
     cpu_seconds: float
+    # Blocks that no other root holds: (an address in the block that a vector register holds, how many blocks it keeps)
+    by_vectors: list[tuple[int, int]]
 
 
 class ProcessHeap:
-    """The heap of one process. ``find_heap`` makes it. ``notes`` say what is uncertain."""
+    """The heap of one process. ``find_heap`` makes it. ``notes`` say what is uncertain.
 
-    def __init__(self, target: Target) -> None:
+    ``unaligned``: a pointer may begin at any byte of a root or a block.
+    """
+
+    def __init__(self, target: Target, unaligned: bool = False) -> None:
         self.target = target
+        self.unaligned = unaligned
         self.notes: list[str] = []
         self.words = Words(target.image(), target.arch.word)
         started = _Clock()
@@ -121,22 +129,30 @@ class ProcessHeap:
         self.notes.extend(surveyed.notes)
         self.roots: Roots = find_roots(target, self.owned, self.records)
         self.index = self._index()
+        buried = bury_made_stacks(target, self.roots, self.owned, self._live_block_of)
+        if any(self.owned.within(*part) for part in buried):
+            self.index = self._index()  # blocks hold the dead parts: what their words point to was noted
         self.reports = self.index.reports()
-        watched = [chunk for report in self.reports for chunk in report["watched"]]
-        first = runs.first_chunks(self.layout)
-        found = caches.Candidates(watched, self._thread_words(), first)
-        self.caches = caches.release(self.words, self.index, self.arenas, found)
-        self.jemalloc_caches = [
-            jemalloc.Caches(self.words, target, one, self.roots.thread_pointers, self.index) for one in self.jemallocs
-        ]
-        structures = [at for recording in self.records.recordings for at in recording.structures]
-        if structures:
-            self.index.own(structures, True)
+        self._release()
         self._note_damage()
         self._leaks: Optional[Leaks] = None
         self.mark_sources: tuple[list[tuple[int, int]], list[int]] = ([], [])
         self._bins: Optional[bins.Bins] = None
         self._build = started.elapsed()
+
+    def _release(self) -> None:
+        """Set the blocks in caches free, and make the allocators' own blocks their own."""
+        watched = [chunk for report in self.reports for chunk in report["watched"]]
+        first = runs.first_chunks(self.layout)
+        found = caches.Candidates(watched, self._thread_words(), first)
+        self.caches = caches.release(self.words, self.index, self.arenas, found)
+        self.jemalloc_caches = [
+            jemalloc.Caches(self.words, self.target, one, self.roots.thread_pointers, self.index)
+            for one in self.jemallocs
+        ]
+        structures = [at for recording in self.records.recordings for at in recording.structures]
+        if structures:
+            self.index.own(structures, True)
 
     # -- finding it -----------------------------------------------------------------------------------------------
 
@@ -258,9 +274,14 @@ class ProcessHeap:
             # A fork leaves the tcaches of the other threads behind. They belong to malloc and are no leaks of the
             # program.
             values = self.roots.values + self.caches.tcaches
-            self.mark_sources = (ranges, values)
-            candidates, reached = self.index.mark(ranges, values, progress)
-            direct_count, direct_bytes, indirect_count, indirect_bytes = self.index.find_leaks(progress)
+            vectors = self._vector_values()
+            self.mark_sources = (ranges, values + vectors)
+            candidates, reached, by_vectors = self._mark(ranges, values, vectors, progress)
+            totals = self.index.find_leaks(progress)
+            if self._release_orphans():
+                candidates, reached, by_vectors = self._mark(ranges, values, vectors, progress)
+                totals = self.index.find_leaks(progress)
+        direct_count, direct_bytes, indirect_count, indirect_bytes = totals
         seconds, cpu = started.elapsed()
         return Leaks(
             direct_count,
@@ -273,7 +294,57 @@ class ProcessHeap:
             reached,
             seconds + self._build[0],
             cpu + self._build[1],
+            by_vectors,
         )
+
+    def _mark(
+        self, ranges: list[tuple[int, int]], values: list[int], vectors: list[int], progress: Callable[[int], object]
+    ) -> tuple[int, int, list[tuple[int, int]]]:
+        """Mark what the roots lead to. Return (candidate pointers, blocks reached, Leaks.by_vectors)."""
+        if self.unaligned:
+            self.index.take_unaligned(self.roots.dead)
+        candidates, reached = self.index.mark(ranges, values, progress)
+        by_vectors = []
+        for value in vectors:
+            counts = self.index.mark([], [value])
+            candidates, reached = candidates + counts[0], reached + counts[1]
+            if counts[1]:
+                by_vectors.append((value, counts[1]))
+        return candidates, reached, by_vectors
+
+    def _vector_values(self) -> list[int]:
+        """Return the words of vector registers that point into a block."""
+        found = set(self.roots.vectors)
+        if self.unaligned:
+            for thread in self.target.threads():
+                found.update(unaligned_values(thread.vectors or {}, self.words.size))
+        parts = list(self.owned)
+        if not parts:
+            return []
+        low, high = parts[0][0], parts[-1][1]
+        return sorted(value for value in found if low <= value < high and self.index.find(value) is not None)
+
+    def _release_orphans(self) -> bool:
+        """Set the blocks free that were in tcaches of jemalloc which are gone. Return whether there are such tcaches.
+
+        Only unreachable blocks can be such a tcache's. So this begins with the heap marked. It ends with a new index.
+        """
+        patterns = [
+            pattern
+            for own, one in zip(self.jemalloc_caches, self.jemallocs)
+            for pattern in own.patterns(self.words, one, self.index)
+        ]
+        orphans = find_orphans(self.words, self.index, patterns, self._leaked)
+        if not orphans.arrays:
+            return False
+        self.index = self._index()
+        self._release()
+        self.index.release(orphans.cached)
+        self.index.own(orphans.arrays + orphans.tickers, False)
+        return True
+
+    def _leaked(self) -> Iterator[tuple[int, int, Optional[int]]]:
+        return ((block.address, block.size, block.arena) for block in self.blocks(DIRECT, INDIRECT))
 
     def root_ranges(self) -> list[tuple[int, int]]:
         """Return the root ranges without jemalloc's thread-local memory and without false pointers."""
@@ -294,6 +365,10 @@ class ProcessHeap:
     def _block_of(self, address: int) -> Optional[int]:
         row = self.index.find(address)
         return row[0] if row is not None else None
+
+    def _live_block_of(self, address: int) -> Optional[tuple[int, int]]:
+        block = self.block_at(address)
+        return (block.address, block.end) if block is not None and block.state == LIVE else None
 
     def reached_without(self, block: Block, addresses: list[int]) -> list[bool]:
         """Return for each address whether a path that avoids `block` leads to the block that it lies in.
@@ -364,6 +439,12 @@ def _group(row: tuple[int, bool, bool, int, int, int, int]) -> Group:
 def find_heap(target: Target) -> ProcessHeap:
     """Return the heap of the target, computed once for each state of the target."""
     return ProcessHeap(target)
+
+
+@cached
+def find_heap_unaligned(target: Target) -> ProcessHeap:
+    """Return the heap of the target as it is if a pointer may begin at any byte. It is computed once, too."""
+    return ProcessHeap(target, unaligned=True)
 
 
 def engine_threads() -> int:

@@ -1,44 +1,54 @@
 """The roots of a process: memory and registers that are live without anything pointing to them. Marking starts here.
 
-Roots are the registers of every thread, every stack from its stack pointer up, the writable data of every module, TLS,
-and all other readable memory that does not belong to an allocator. Memory below a stack pointer, the stacks of exited
-threads that glibc keeps for reuse, and the bookkeeping of allocators are no roots. `false_pointers` takes further words
-out.
+Roots are the registers of every thread (general, vector and floating-point), every stack from its stack pointer up, the
+writable data of every module, TLS, and all other readable memory that does not belong to an allocator. Memory below a
+stack pointer, the stacks of exited threads that glibc keeps for reuse, and the bookkeeping of allocators are no roots.
+`false_pointers` takes further words out.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Callable, Optional
 
-from dmods import _engine
 from dmods.base.ranges import Ranges
+from dmods.heap.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
 from dmods.heap.false_pointers.search import running_stacks
+from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.modules.find import VDSO, writable_segments
-from dmods.process.threads import LiveStackFinder, ThreadStack, stacks_of
+from dmods.process.threads import survey_threads
+from dmods.process.vectors import values as vector_values
 from dmods.records.model import Records
-from dmods.target import AddressRange, Target, Thread, address_ranges
+from dmods.target import AddressRange, Target, address_ranges
 
-_SYSCALL = b"\x0f\x05"
-_BELOW_SP = re.compile(r"-0x[0-9a-f]+\(%rsp\)")
-_JUMP = re.compile(r"jmp\s+(0x[0-9a-f]+)")
-_MOST_INSTRUCTIONS = 128
 # A core lacks shared file mappings by default (coredump_filter bit 3). Up to this many bytes of them are read from the
 # files.
 _MOST_FROM_FILES = 256 << 20
 _STACK_SAMPLE = 64 << 10
+# The mappings of rings and of submission entries (io_uring/io_uring.c, anon_inode_create_getfile). Cores leave shared
+# file mappings out, and older kernels call these device memory (VM_IO).
+_IO_URING = "anon_inode:[io_uring]"
 
 
 @dataclass
 class Roots:
-    """The start of marking. `dead` is stack memory that is not in use; `thread_pointers` include exited threads'."""
+    """The start of marking. `dead` is stack memory that is not in use; `thread_pointers` include those of
+    threads that have exited, and words that look like one."""
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
     values: list[int] = field(default_factory=list)  # registers
+    vectors: list[int] = field(default_factory=list)  # words of vector and floating-point registers, no other roots
     dead: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     thread_pointers: list[int] = field(default_factory=list)
+    stacks: Stacks = field(default_factory=Stacks)
+
+    def bury(self, dead: Iterable[tuple[int, int]]) -> None:
+        """Take further dead memory out of the roots."""
+        found = Ranges(dead)
+        self.ranges = found.without(self.ranges)
+        self.dead = list(Ranges([*self.dead, *found]))
 
 
 def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
@@ -49,13 +59,25 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
     """
     roots = Roots()
     excluded = Ranges([*owned, *records.own])
-    stacks = stacks_of(target, list(excluded))
-    roots.thread_pointers = [stack.tcb for stack in stacks if stack.tcb is not None]
-    dead = Ranges([*_dead_stacks(target, stacks, roots.notes), *records.scratch])
+    stacks, others = survey_threads(target, list(excluded))
+    roots.thread_pointers = sorted({stack.tcb for stack in stacks if stack.tcb is not None} | {*others})
+    roots.stacks = dead_stacks(target, stacks, roots.notes)
+    dead = Ranges([*roots.stacks.dead, *records.scratch])
     roots.dead = list(dead)
-    roots.values = list({value for thread in target.threads() for value in thread.registers.values()})
+    general = {value for thread in target.threads() for value in thread.registers.values()}
+    roots.values = list(general)
+    roots.vectors = sorted(_vector_values(target) - general)
     if not target.threads():
         roots.notes.append("no registers and stack pointers are known: all of every stack counts as live")
+    elif all(thread.vectors is None for thread in target.threads()):
+        roots.notes.append(
+            "the dump has no vector registers: a block that only such a register holds is reported as leaked"
+        )
+    if any((mapping.path or "").startswith(_IO_URING) for mapping in target.mappings()):
+        roots.notes.append(
+            "the process uses io_uring: cores lack its rings, and the kernel holds the requests in flight; "
+            "a block that only they point to is reported as leaked"
+        )
     for start, end in dead:
         excluded.add(start, end)
     roots.ranges = excluded.without(_memory(target, roots.notes))
@@ -66,6 +88,28 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
             "(gdb's gcore before 18 leaves out the stacks that glibc 2.42 makes: take the dump with another)"
         )
     return roots
+
+
+def _vector_values(target: Target) -> set[int]:
+    found = {lane.value for _tid, lane in integers_in_signal_frames(target)}
+    for thread in target.threads():
+        if thread.vectors is not None:
+            found |= vector_values(thread.vectors, target.arch.word)
+    return found
+
+
+def bury_made_stacks(
+    target: Target, roots: Roots, owned: Ranges, block_of: Callable[[int], Optional[Block]]
+) -> list[tuple[int, int]]:
+    """Take the dead parts of stacks that the program made out of the roots. Return them.
+
+    `block_of` returns the live block that holds an address.
+    """
+    if not roots.stacks.made:
+        return []
+    dead = dead_in_made_stacks(target, roots.stacks, owned, [*roots.ranges, *owned], block_of)
+    roots.bury(dead)
+    return dead
 
 
 def _is_empty(target: Target, sp: int, end: int) -> bool:
@@ -105,64 +149,6 @@ def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
         notes.append(
             f"{left_out} bytes of shared file mappings that are not in the core were not searched for pointers"
         )
-
-
-def _dead_stacks(target: Target, stacks: Iterable[ThreadStack], notes: list[str]) -> Iterator[tuple[int, int]]:
-    finder, missed = LiveStackFinder(target), 0
-    threads = {thread.tid: thread for thread in target.threads()}
-    for stack in stacks:
-        if stack.tid is None:
-            # The thread has exited. Its TCB still holds what glibc keeps for the next thread (the dtv).
-            yield stack.start, stack.tcb if stack.tcb is not None else stack.end
-            if stack.tcb is not None and not target.arch.tcb_is_pthread:
-                yield stack.tcb + 2 * target.arch.word, stack.end  # TLS variant I: static TLS lies above the TCB
-            continue
-        thread = threads.get(stack.tid)
-        if thread is None or stack.sp is None:
-            continue
-        if finder.out_of_budget:
-            missed += 1
-            continue
-        live = Ranges(
-            (_in_use(target, thread, sp, low=stack.start), end) for sp, end, _note in finder.live_stacks(thread)
-        )
-        if any(start < stack.end and stack.start < end for start, end in live):
-            yield from live.without([(stack.start, stack.end)])
-    if missed:
-        notes.append(f"the threads have too many frames: of {missed} of them all of the stack counts as live")
-
-
-def _in_use(target: Target, thread: Thread, start: int, low: int) -> int:
-    """Return where the live part of a stack begins: at sp, or a red zone below it.
-
-    A leaf function may use the red zone without moving sp.
-    """
-    arch = target.arch
-    if start != thread.registers.get(arch.sp) or not arch.red_zone:
-        return start
-    pc = thread.registers.get(arch.pc, 0)
-    if target.image().read(pc - 2, 2) == _SYSCALL and not _reads_red_zone(target, pc):
-        # This is libc's wrapper of a system call. Functions that have returned left what lies below sp.
-        return start
-    return max(low, start - arch.red_zone)
-
-
-def _reads_red_zone(target: Target, pc: int) -> bool:
-    """Return whether the instructions from `pc` to the next return read below sp."""
-    seen: set[int] = set()
-    while pc not in seen and len(seen) < _MOST_INSTRUCTIONS:
-        seen.add(pc)
-        decoded = _engine.disassemble(target.arch.name, target.image().read(pc, 16), pc)
-        if decoded is None:
-            return False
-        text, length = decoded
-        if _BELOW_SP.search(text):
-            return True
-        jump = _JUMP.match(text)
-        if text.startswith(("ret", "hlt")) or (text.startswith("jmp") and not jump):
-            return False
-        pc = int(jump.group(1), 16) if jump else pc + length
-    return False
 
 
 def subtract(mappings: Sequence[AddressRange], ranges: Iterable[tuple[int, int]]) -> Sequence[AddressRange]:

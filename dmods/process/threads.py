@@ -18,11 +18,13 @@ from dmods._engine import find_dtv_pointers, find_self_pointers
 from dmods.base.ranges import Ranges
 from dmods.base.rows import at_or_before
 from dmods.errors import FaultError, UsageError, UserError
+from dmods.modules.auxv import AT_EXECFN, AT_RANDOM
 from dmods.process.mappings import mapping_at
 from dmods.process.unwind import Frame, ManyThreads, unwind
 from dmods.target import AddressRange, Target, Thread
 
 _PAGE = 4096
+_ABOVE_FRAMES = 256  # bytes above the outermost frame's sp that may hold its arguments
 _STACK_MIN = 16384  # PTHREAD_STACK_MIN of x86; arm64's is larger
 _TOP = 1 << 64
 # At least sizeof(struct pthread), which is 2304 in glibc 2.31 to 2.41 on x86-64.
@@ -36,6 +38,9 @@ class ThreadStack(NamedTuple):
     ``tid`` None: the thread has exited. Then only its ``struct pthread``, from ``tcb`` up, still means something.
     ``sp`` None: the thread has exited, or the dump has no registers of it. ``sp`` may lie outside, on an alternate
     signal stack (see ``live_stacks``). ``tcb`` None: glibc did not make the thread, or the TCB is not in the dump.
+
+    ``known``: glibc or the kernel says where this stack begins and ends. Otherwise the program made the stack itself,
+    and the bounds are those of the mapping, which may hold anything else as well.
     """
 
     tid: Optional[int]
@@ -43,18 +48,22 @@ class ThreadStack(NamedTuple):
     end: int
     sp: Optional[int]
     tcb: Optional[int]
+    known: bool = True
 
 
 class LiveStack(NamedTuple):
     """The live part, ``[start, end)``, of one stack of a thread. ``note`` says which stack it is.
 
     ``start`` is the stack pointer. For a frame that a signal interrupted it is lower by the red zone, which the kernel
-    leaves alone.
+    leaves alone. ``known`` is as in ThreadStack. Where it is false, ``outermost`` is the sp of the outermost frame, and
+    ``end`` is near it.
     """
 
     start: int
     end: int
     note: str
+    known: bool = True
+    outermost: int = 0
 
 
 def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[ThreadStack]:
@@ -63,9 +72,27 @@ def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[Thre
     ``skip`` are (start, end) ranges (heaps). Stacks of exited threads are not searched for in them. Every other
     anonymous writable mapping is read once.
     """
+    return survey_threads(target, skip).stacks
+
+
+class ThreadSurvey(NamedTuple):
+    """The stacks, as `stacks_of` returns them, and the thread pointers of threads that are not in the dump.
+
+    Those may have exited. In the child of a fork they may be threads of the parent, its first thread too. Some may be
+    words that only look like a thread pointer.
+    """
+
+    stacks: list[ThreadStack]
+    other_pointers: list[int]
+
+
+def survey_threads(target: Target, skip: Sequence[tuple[int, int]] = ()) -> ThreadSurvey:
+    """Return what memory tells of the threads. ``skip`` is as in `stacks_of`."""
     many = ManyThreads(target)
     live = [stack for thread in target.threads() if (stack := _live(target, thread, many.unwind)) is not None]
-    tcbs = _tcbs(target, live, skip)
+    candidates = _tcb_candidates(target, live, skip)
+    bounds = {tcb: _stack_block(target, tcb, mapped_only=True) for tcb in candidates}
+    tcbs = {tcb: block for tcb, block in bounds.items() if block is not None}
     # Dumps of qemu-user hold no thread pointer. Then a stack belongs to the thread whose sp lies in it.
     by_address = sorted((start, end, tcb) for tcb, (start, end) in tcbs.items())
 
@@ -76,10 +103,10 @@ def stacks_of(target: Target, skip: Sequence[tuple[int, int]] = ()) -> list[Thre
         if index < 0 or stack.sp >= by_address[index][1]:
             return stack
         start, end, tcb = by_address[index]
-        return ThreadStack(stack.tid, start, end, stack.sp, tcb)
+        return ThreadStack(stack.tid, start, end, stack.sp, tcb)  # glibc made it after all
 
     live = [with_tcb(stack) for stack in live]
-    return live + _without_registers(target, live, tcbs)
+    return ThreadSurvey(live + _without_registers(target, live, tcbs), candidates)
 
 
 def stack_of(target: Target, thread: Thread) -> Optional[ThreadStack]:
@@ -125,11 +152,21 @@ def _live_stacks(target: Target, thread: Thread, frames: list[Frame]) -> list[Li
         if alternate is not None:
             stacks.append(LiveStack(max(start, alternate[0]), alternate[1], "alternate signal stack"))
             continue
-        on_own = own is not None and own.start <= frame.sp < own.end
-        holder = own if on_own else mapping_at(target, frame.sp)
+        note = "interrupted by a signal" if interrupted else "running"
+        if own is not None and own.known and own.start <= frame.sp < own.end:
+            stacks.append(LiveStack(start, own.end, note))
+            continue
+        holder = mapping_at(target, frame.sp)
         if holder is not None:
-            stacks.append(LiveStack(start, holder.end, "interrupted by a signal" if interrupted else "running"))
-    if own is not None and own.tcb is not None and not any(own.start <= stack.start < own.end for stack in stacks):
+            outermost = _outermost(frames[index:], holder).sp
+            end = min(holder.end, outermost + _ABOVE_FRAMES)
+            stacks.append(LiveStack(start, end, note, known=False, outermost=outermost))
+    if (
+        own is not None
+        and own.known
+        and own.tcb is not None
+        and not any(own.start <= stack.start < own.end for stack in stacks)
+    ):
         # The thread runs on a stack that the program made, or unwinding stopped in a signal handler. Where the thread
         # left its first stack is not known, so all of that stack counts as live.
         stacks.append(LiveStack(own.start, own.end, "all of it: where the thread left it is not known"))
@@ -156,6 +193,11 @@ def find_thread(target: Target, text: Optional[str]) -> Thread:
     tids = ", ".join(str(thread.tid) for thread in choices[:8]) + (", ..." if len(choices) > 8 else "")
     what = f"{len(matches)} threads have the name {text!r}" if matches else f"there is no thread {text!r}"
     raise UsageError(what, f"give a tid: {tids}")
+
+
+def _outermost(frames: Sequence[Frame], mapping: AddressRange) -> Frame:
+    """Return the last of the first frames that lie in the mapping. The first one does."""
+    return [*takewhile(lambda frame: frame.sp in mapping, frames)][-1]
 
 
 def _alternate_stack(target: Target, frames: Iterable[Frame], sp: int) -> Optional[tuple[int, int]]:
@@ -203,7 +245,29 @@ def _live(target: Target, thread: Thread, frames_of: Callable[[Thread], list[Fra
     pointers = (*(frame.sp for frame in reversed(frames_of(thread))), sp)
     mapping = next(filter(None, (mapping_at(target, pointer) for pointer in pointers)), None)
     mapping = mapping or _mapping_above(target, sp)
-    return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb) if mapping else None
+    if mapping is None:
+        return None
+    return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb, known=_is_first_stack(target, mapping))
+
+
+def _is_first_stack(target: Target, mapping: AddressRange) -> bool:
+    """Return whether the kernel made the mapping for the stack of the first thread.
+
+    At its top the kernel writes random bytes and the name of the program (fs/binfmt_elf.c, create_elf_tables).
+    """
+    at = target.auxv.get(AT_RANDOM) or target.auxv.get(AT_EXECFN)
+    return at is not None and at in mapping and mapping.path is None
+
+
+def known_stack(target: Target, thread: Thread) -> Optional[tuple[int, int]]:
+    """Return the bounds of the stack that the thread's sp lies in, if glibc or the kernel knows them."""
+    sp = thread.registers.get(target.arch.sp, 0)
+    tcb = thread.registers.get(target.arch.thread_pointer) if target.arch.thread_pointer else None
+    bounds = _stack_block(target, tcb) if tcb is not None and _is_tcb(target, tcb) else None
+    if bounds is not None and bounds[0] <= sp < bounds[1]:
+        return bounds
+    mapping = mapping_at(target, sp)
+    return (mapping.start, mapping.end) if mapping is not None and _is_first_stack(target, mapping) else None
 
 
 def _is_tcb(target: Target, tcb: int) -> bool:
@@ -252,8 +316,8 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     return inside[0] if inside and not mapped_only else None
 
 
-def _tcbs(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Return the thread control blocks that no register points to, with the bounds of their stacks.
+def _tcb_candidates(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> list[int]:
+    """Return where thread control blocks may be that no register points to.
 
     A TCB of x86 points to itself. A TCB of AArch64 points to a dtv.
     """
@@ -263,8 +327,7 @@ def _tcbs(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int,
         candidates = find_self_pointers(target.image(), ranges, target.arch.word)
     else:
         candidates = find_dtv_pointers(target.image(), ranges)
-    bounds = {tcb: _stack_block(target, tcb, mapped_only=True) for tcb in candidates if tcb not in live_tcbs}
-    return {tcb: block for tcb, block in bounds.items() if block is not None}
+    return [tcb for tcb in candidates if tcb not in live_tcbs]
 
 
 def _without_registers(
@@ -297,6 +360,8 @@ def _tid_offset(target: Target, live: Sequence[ThreadStack]) -> Optional[int]:
     for stack in live[:64]:
         if stack.tcb is None or stack.tid is None:
             continue
+        if stack.tid != target.pid and not stack.start <= stack.tcb < stack.end:
+            continue  # made without glibc: it shares another thread's TCB, or has one of its own
         data = target.image().read(stack.tcb + first, STRUCT_PTHREAD_MAX)
         values = struct.unpack(f"<{len(data) // 4}i", data[: len(data) // 4 * 4])
         here = {first + 4 * index for index, value in enumerate(values) if value == stack.tid}

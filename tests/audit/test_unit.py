@@ -16,8 +16,18 @@ from tests.audit.auditor import HERE, ROOT, Tables, compiled, environment
 HOOKS = {"malloc.c", "cxx.c"}  # the sanitizer hooks the same functions
 
 
-@pytest.mark.parametrize("words", ["audit,log=100000,contents=32", "sample=8k"])
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+_ANOTHER = pytest.mark.thorough("each sanitizer is tested with another setting")
+
+
+@pytest.mark.parametrize(
+    ("sanitizer", "words"),
+    [
+        ("thread", "audit,log=100000,contents=32"),
+        ("address,undefined", "sample=8k"),
+        pytest.param("thread", "sample=8k", marks=_ANOTHER),
+        pytest.param("address,undefined", "audit,log=100000,contents=32", marks=_ANOTHER),
+    ],
+)
 def test_sanitizers(tmp_path: Path, sanitizer: str, words: str) -> None:
     sources = [path for path in (ROOT / "audit").rglob("*.c") if path.name not in HOOKS]
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fno-sanitize-recover=all", f"-fsanitize={sanitizer}"]

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.answers import HANG, dmods
+from fixtures.answers import dmods
+from fixtures.limits import HANG
 from tests.corekit import Crash
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -361,6 +361,19 @@ def test_the_frames_of_a_stack() -> None:
     assert "in or above the outermost frame" in sentence(target, frames[-1].sp + 64)
 
 
+def test_what_lies_around_a_stack_of_the_programs_own_is_no_stack() -> None:
+    """The main thread runs on a part of the static variable `last`: a table, the stack, another table."""
+    target, _ = taken("ownstacks", mode="main-fiber")
+    last, word = target.lookup("last"), target.arch.word
+    assert last is not None
+    table = 40 * word  # KEPT
+    before, after = sentence(target, last.address), sentence(target, last.address + last.size - word)
+    assert before.startswith(f"{last.address:#x} is last, in ")
+    assert " is last+" in after
+    assert sentence(target, last.address + table + 8).endswith(": dead")
+    assert "in frame 0" in sentence(target, target.threads()[0].registers[target.arch.sp])
+
+
 def test_an_address_in_no_mapping() -> None:
     target, _truth = taken("anchors")
     mapping = target.mappings()[0]

@@ -14,6 +14,7 @@ import pytest
 
 from fixtures import answers, kernel
 from fixtures.answers import user_environment as drgn_environment
+from fixtures.limits import HANG
 from tests.gdb.conftest import core, program  # core: of a program that leaks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +54,7 @@ def drgn(place: Path, tmp_path: Path) -> Drgn:
     environment = drgn_environment(tmp_path)
 
     def run(
-        *arguments: object, where: Path = place, timeout: float = answers.HANG, **more: str
+        *arguments: object, where: Path = place, timeout: float = HANG, **more: str
     ) -> subprocess.CompletedProcess[str]:
         return answers.finished(DRGN, *arguments, cwd=where, env={**environment, **more}, timeout=timeout)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Optional
 
-from fixtures.answers import HANG
+from fixtures.limits import HANG
 from tests.drgn.conftest import DRGN, drgn_environment
 
 PROMPT = ">>> "

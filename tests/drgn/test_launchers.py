@@ -14,6 +14,7 @@ import pytest
 
 import dmods.command
 from fixtures import answers
+from fixtures.limits import HANG
 from tests.corekit import Crash
 from tests.drgn.conftest import DRGN, ROOT, Drgn, drgn_environment, own
 
@@ -224,6 +225,6 @@ def test_interrupted(place: Path, tmp_path: Path, crashed: Crash) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "at work\n"
         process.send_signal(signal.SIGINT)  # the command does not end by itself
-        _out, err = process.communicate(timeout=answers.HANG)
+        _out, err = process.communicate(timeout=HANG)
     assert process.returncode == 130
     assert err == "interrupted\n"

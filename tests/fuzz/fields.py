@@ -23,6 +23,8 @@ WORD = 8
 EHDR = (("type", 16, 2), ("machine", 18, 2), ("phoff", 32, 8), ("shoff", 40, 8), ("phentsize", 54, 2), ("phnum", 56, 2))
 IDENT = (("class", 4, 1), ("data", 5, 1))
 PHDR = (("type", 4), ("flags", 4), ("offset", 8), ("vaddr", 8), ("paddr", 8), ("filesz", 8), ("memsz", 8), ("align", 8))
+# XCR0 as the kernel writes it, and the header of the XSAVE area (SDM, volume 1, 13.4.2).
+NT_X86_XSTATE, XSAVE = 0x202, (("xcr0", 464), ("xstate_bv", 512), ("xcomp_bv", 520))
 MOST_NOTE_WORDS = 60
 MOST_CHUNKS = 300
 
@@ -102,12 +104,14 @@ class Fields:
     def _notes(self, at: int, end: int) -> None:
         number = 0
         while at + 12 <= end:
-            name_size, size, _kind = struct.unpack_from("<III", self._data, at)
+            name_size, size, kind = struct.unpack_from("<III", self._data, at)
             for part, offset in (("namesz", 0), ("descsz", 4), ("type", 8)):
                 self.places[f"note.{number}.{part}"] = Place(at + offset, 4)
             content = at + 12 + (name_size + 3) // 4 * 4
             for word in range(min(size // WORD, MOST_NOTE_WORDS)):
                 self.places[f"content.{number}.{word}"] = Place(content + WORD * word, WORD)
+            for part, offset in XSAVE if kind == NT_X86_XSTATE else ():
+                self.places[f"xsave.{number}.{part}"] = Place(content + offset, WORD)
             at = content + (size + 3) // 4 * 4
             number += 1
 

@@ -14,6 +14,7 @@ import pytest
 
 from fixtures import answers
 from fixtures.answers import user_environment as gdb_environment
+from fixtures.limits import HANG
 
 __all__ = ("gdb_environment",)
 
@@ -71,7 +72,7 @@ def core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"gcore {made}"],
             check=True,
             capture_output=True,
-            timeout=answers.HANG,
+            timeout=HANG,
         )
     return made
 
@@ -96,7 +97,7 @@ def gdb(place: Path, tmp_path: Path) -> Gdb:
     """
     environment = gdb_environment(tmp_path)
 
-    def run(*arguments: object, timeout: float = answers.HANG, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, timeout: float = HANG, **more: str) -> subprocess.CompletedProcess[str]:
         return answers.finished("gdb", "-batch", *arguments, cwd=place, env={**environment, **more}, timeout=timeout)
 
     return run

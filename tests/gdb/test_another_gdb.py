@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures import answers, cores, debuggers, userlands
+from fixtures.limits import HANG
 from tests.gdb.conftest import Gdb, between_cuts, gdb_environment, waiting
 
 pytestmark = pytest.mark.thorough("it needs the gdb of Debian 13")
@@ -22,7 +23,7 @@ def other(place: Path, tmp_path: Path) -> Gdb:
     """Return the same function as ``gdb``, with trixie's gdb."""
     debugger = debuggers.gdb("trixie")
 
-    def run(*arguments: object, timeout: float = answers.HANG, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, timeout: float = HANG, **more: str) -> subprocess.CompletedProcess[str]:
         environment = {**gdb_environment(tmp_path), **debugger.env, **more}
         return answers.finished(*debugger.argv, "-batch", *arguments, cwd=place, env=environment, timeout=timeout)
 

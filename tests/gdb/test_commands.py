@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import dmods.command
-from fixtures.answers import HANG
+from fixtures.limits import HANG
 from tests.gdb.conftest import Gdb, gdb_environment
 
 # Gives a command another body, so that a test can make it slow or defective.

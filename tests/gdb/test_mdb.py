@@ -10,6 +10,7 @@ from typing import Callable
 import pytest
 
 from fixtures import answers, audited, debuggers
+from fixtures.limits import HANG
 from tests.gdb.conftest import Gdb, gdb_environment, waiting
 
 CUT = ("-ex", "echo {cut}")
@@ -85,7 +86,7 @@ def test_wrong_lines(gdb: Gdb, tutorial: Path) -> None:
 def on_trixie(place: Path, home: Path) -> Gdb:
     debugger = debuggers.gdb("trixie")
 
-    def run(*arguments: object, timeout: float = answers.HANG, **more: str) -> answers.Finished:
+    def run(*arguments: object, timeout: float = HANG, **more: str) -> answers.Finished:
         environment = {**gdb_environment(home), **debugger.env, **more}
         return answers.finished(*debugger.argv, "-batch", *arguments, cwd=place, env=environment, timeout=timeout)
 
@@ -156,7 +157,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(["g++", "-g", "-O1", "-o", "names", "names.cc"], cwd=folder, check=True)
     core = folder / "core.1"
     words = ["-ex", "run", "-ex", f"gcore {core}", "-ex", "kill"]
-    subprocess.run(["gdb", "-nx", "-batch", *words, "names"], cwd=folder, check=True, capture_output=True, timeout=60)
+    subprocess.run(["gdb", "-nx", "-batch", *words, "names"], cwd=folder, check=True, capture_output=True, timeout=HANG)
     return core
 
 

@@ -30,7 +30,7 @@ from dmods.heap.false_pointers.linker import cache_sizes, unchanged_data, versio
 from dmods.heap.false_pointers.search import Search
 from dmods.heap.process_heap import DIRECT, find_heap
 from dmods.modules import elf
-from dmods.modules.auxv import AT_BASE
+from dmods.modules.auxv import AT_BASE, AT_RANDOM
 from dmods.process.arch import I386, X86_64
 from dmods.target import AddressRange, Module, Thread
 from fixtures import cores, judge
@@ -216,6 +216,10 @@ class Running:
     def mappings(self) -> list[AddressRange]:
         size = 8 * len(self.words)
         return [AddressRange(self.start, self.start + size, "rw-", None, 0, size)]
+
+    @property
+    def auxv(self) -> dict[int, int]:
+        return {AT_RANDOM: self.start}  # the kernel made this stack
 
     def modules(self) -> list[Module]:
         return []

@@ -59,9 +59,14 @@ SMALL = ("sizes", "anchors", "registers", "stale", "freed", "forked", "cxx", "in
 EVERY_WAY = ("freed", "anchors")
 
 
+#: Modes like another one, which the quick tests run.
+THOROUGH = (("forkers", ""), ("forkers", "own-stacks"), ("ownstacks", "main-altstack"))
+
+
 def matrix() -> Iterator[Case]:
     for program in PROGRAMS.values():
-        if program.name in ("nomalloc", "freestanding", "smash"):  # the last is about what heapcheck finds
+        # smash is about what heapcheck finds; packed and rings have tests of their own (test_unaligned.py).
+        if program.name in ("nomalloc", "freestanding", "smash", "packed", "rings"):
             continue
         for mode in program.modes:
             for how in ("kernel", "gcore") if program.gcore else ("kernel",):
@@ -73,13 +78,22 @@ def matrix() -> Iterator[Case]:
                 if (variant != "static" or program.name in SMALL) and mode in ("", program.modes[0], "no-brk"):
                     yield Case(program.name, mode, "kernel", variant, "host")
     for userland in ("bullseye", "trixie", "sid"):
-        for name in ("sizes", "shapes", "graph", "anchors", "stale", "freed", "arenas", "cxx", "forked"):
+        for name in (*("sizes", "shapes", "graph", "anchors", "stale", "freed", "arenas", "cxx", "forked"), "remapped"):
             yield Case(name, "", "kernel", "dynamic", userland)
         for name in ("graph", "freed"):
             yield Case(name, "", "gcore", "dynamic", userland)
             yield Case(name, "", "kernel", "static-pie", userland)
+        yield Case("forkers", "new-threads", "kernel", "dynamic", userland)
+    yield from own_stacks()
     yield from other_machines()
     yield from tuned()
+
+
+def own_stacks() -> Iterator[Case]:
+    for userland in ("sid", "i386-bookworm", "arm64-bookworm"):
+        for mode in PROGRAMS["ownstacks"].modes:
+            if (userland, mode) != ("arm64-bookworm", "stale"):  # an old address of a page disproves one of the bounds
+                yield Case("ownstacks", mode, "kernel", "dynamic", userland)
 
 
 def tuned() -> Iterator[Case]:
@@ -96,7 +110,10 @@ def other_machines() -> Iterator[Case]:
         for name in ("sizes", "graph", "anchors", "stale", "freed", "arenas", "forked", "cxx"):
             yield Case(name, "", "kernel", "dynamic", userland)
         yield Case("graph", "", "kernel", "static-pie", userland)
-    for name in ("graph", "stale"):
+    for mode in PROGRAMS["vectors"].modes:  # qemu-user's cores have no vector registers
+        yield Case("vectors", mode, "kernel", "dynamic", "i386-bookworm")
+    yield Case("remapped", "", "kernel", "dynamic", "i386-bookworm")
+    for name in ("graph", "stale", "vectors"):
         yield Case(name, "", "gcore", "dynamic", "i386-bookworm")
 
 
@@ -105,7 +122,8 @@ def parameters() -> Iterator[object]:
         reason = KNOWN.get((case.program, case.mode))
         marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
         # Every program in one way, and a few in every way.
-        if case[2:] != ("kernel", "dynamic", "host", "") and case.program not in EVERY_WAY:
+        usual = case[2:] == ("kernel", "dynamic", "host", "") and case[:2] not in THOROUGH
+        if not usual and case.program not in EVERY_WAY:
             marks.append(pytest.mark.thorough("another way of it is tested"))
         yield pytest.param(case, id=str(case), marks=marks)
 

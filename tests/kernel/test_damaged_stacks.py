@@ -19,7 +19,13 @@ from fixtures import kernel
 from tests.kernel.crashed import DEATHS, TRAPS, ask, frames_of, open_program
 
 PAGE = 4096
-WITHOUT_TABLES = [("6.1", "null"), ("6.1", "softirq"), ("6.1", "hardirq"), ("6.1", "jump"), ("6.12", "bug")]
+_ANOTHER = pytest.mark.thorough("another death is tested")
+WITHOUT_TABLES = [
+    ("6.1", "softirq"),
+    ("6.1", "hardirq"),
+    *(pytest.param("6.1", crash, marks=_ANOTHER) for crash in ("null", "jump")),
+    ("6.12", "bug"),
+]
 
 
 class Dump:

@@ -20,8 +20,8 @@ from drgnext.kernel.pages.frame_ranges import present_pages
 from drgnext.kernel.pages.kinds import BUCKETS, KINDS, buckets
 from drgnext.kernel.pages.memmap import PageArray
 from fixtures import _cache, kernel
-from fixtures.answers import HANG
 from fixtures.kernel import compress
+from fixtures.limits import HANG
 from tests.kernel.memory import RELEASES, Changed, open_kernel, opened, words
 
 # include/uapi/linux/kernel-page-flags.h

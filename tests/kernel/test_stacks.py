@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from drgnext.commands import findstack
-from fixtures.answers import HANG
 from fixtures.bench import stacks as bench
+from fixtures.limits import HANG
 from tests.kernel.crashed import DEATHS, TRAPS, Death, call_trace, died, frames_of, names, symbols
 
 #: The console's line right before the trace of the innermost trap.

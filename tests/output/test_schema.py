@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from dmods.command import KERNEL as KERNEL_SIDE
 from dmods.command import USERLAND, command_modules
 from fixtures.kernel import guest
+from fixtures.limits import HANG
 from tests.output.everything import GUEST, kernel_lines, process_lines, report_of, written
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +85,7 @@ def test_every_command_for_kernels() -> None:
     vmlinux = str(guest(*GUEST).vmlinux)
     for line in kernel_lines():
         words = ["-q", "-c", line.core, "-s", vmlinux, str(ROOT / "drgnext" / "launcher.py"), line.name, *line.words]
-        done = subprocess.run([DRGN, *words, "--json"], check=False, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([DRGN, *words, "--json"], check=False, capture_output=True, text=True, timeout=HANG)
         assert done.returncode == 0, done.stderr
         assert wrong(json.loads(done.stdout)) == [], line
 
@@ -103,7 +104,7 @@ def test_from_outside_and_in_gdb_and_drgn() -> None:
         )
         answers = []
         for form in forms:
-            done = subprocess.run(form, check=False, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(form, check=False, capture_output=True, text=True, timeout=HANG)
             assert done.returncode == status or form[0] == "gdb", (form, done.stderr)
             answer = json.loads(done.stdout.rpartition("[begin]")[2])
             assert wrong(answer) == [], form

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import cores
+from fixtures.limits import HANG
 
 ROOT = Path(__file__).resolve().parents[2]
 DRGN = Path(sys.executable).with_name("drgn")
@@ -24,7 +25,7 @@ def core() -> str:
 
 def shell(line: str, *values: str) -> subprocess.CompletedProcess[str]:
     words = ["bash", "-c", line, "bash", sys.executable, *values]
-    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=HANG)
 
 
 LISTINGS = ["maps -v {}", "walk {} mapping", "stacks {}", "maps {} --json", "help maps", "--help", "--version"]
@@ -77,13 +78,13 @@ def test_gdb(core: str, words: str) -> None:
 
 def run_on_a_full_disk(command: list[str]) -> tuple[int, str]:
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=HANG)
     return done.returncode, done.stderr
 
 
 def run_without_reader(command: list[str]) -> tuple[int, str]:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(command, check=False, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run(command, check=False, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=HANG)
     os.close(writer)
     return done.returncode, done.stderr

@@ -16,7 +16,7 @@ from dmods.target import Module
 from fixtures import audited, cores
 from fixtures.truth import Truth
 
-MOST = 700  # symbols that are tried for each module
+MOST = 200  # symbols that are tried for each module
 
 
 @cache
@@ -50,10 +50,10 @@ def meant(target: CoreFile, text: str) -> Union[int, str]:
 @pytest.mark.parametrize(
     ("program", "name", "least"),
     [
-        ("wrapped", "wrapped", 300),
+        ("wrapped", "wrapped", MOST),
         ("wrapped", "libstdc++", MOST),
         ("wrapped", "libc.so", MOST),
-        ("oxide", "oxide", 300),
+        ("oxide", "oxide", MOST),
     ],
 )
 def test_what_is_printed_leads_back(program: str, name: str, least: int) -> None:

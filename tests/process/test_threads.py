@@ -50,3 +50,18 @@ def test_a_stack_that_the_program_allocated() -> None:
     assert (stack.start, stack.end) == (core.truth.facts["stack"], core.truth.facts["stack_end"])
     (live,) = live_stacks(target, target.threads()[0])
     assert live.end == core.truth.facts["stack_end"]
+
+
+def test_bounds_are_known_where_glibc_or_the_kernel_made_the_stack() -> None:
+    """A thread of clone(2) is on a stack that only the program knows. Its mapping holds other memory as well."""
+    core = cores.take("ownstacks", mode="main-fiber")
+    target = CoreFile(str(core.core))
+    (stack,) = stacks_of(target)
+    assert not stack.known  # the main thread has switched to a static array
+    (live,) = live_stacks(target, target.threads()[0])
+    array = target.lookup("last")
+    assert array is not None
+    assert array.address < live.start < live.end <= array.address + array.size
+    assert not live.known
+    core = cores.take("frames", mode="own-stack")
+    assert all(stack.known for stack in stacks_of(CoreFile(str(core.core))))

@@ -309,12 +309,16 @@ def _read_stacks(words: Words, tcache: Tcache, bins: int) -> None:
             _take(words, tcache, index, head, cached // words.size)
 
 
-def _read_counted(words: Words, layout: Layout, tcache: Tcache) -> None:
-    """Read the bins of 5.2: `avail` points behind the `ncached` blocks."""
+def _counted_bins(layout: Layout, tcache: Tcache) -> list[tuple[int, int]]:
+    """Return the number and the offset of each bin of a tcache of 5.2."""
     shape = tcache.shape
     places = [(index, shape.small + index * _BIN) for index in range(layout.bins)]
-    places += [(layout.bins + i, shape.large + i * _BIN) for i in range(_MOST_BINS - layout.bins)]
-    for index, offset in places:
+    return places + [(layout.bins + i, shape.large + i * _BIN) for i in range(_MOST_BINS - layout.bins)]
+
+
+def _read_counted(words: Words, layout: Layout, tcache: Tcache) -> None:
+    """Read the bins of 5.2: `avail` points behind the `ncached` blocks."""
+    for index, offset in _counted_bins(layout, tcache):
         counts, avail = words.at(tcache.address + offset), words.at(tcache.address + offset + 16)
         if counts is None or not avail:
             continue
@@ -325,6 +329,30 @@ def _read_counted(words: Words, layout: Layout, tcache: Tcache) -> None:
         # The stacks of all bins are one block. The first stack begins where none of it is used.
         tcache.own.append(avail - words.size)
         _take(words, tcache, index, avail - count * words.size, count)
+
+
+def bin_arrays(words: Words, layout: Layout, tcache: Tcache) -> list[tuple[int, int, int]]:
+    """Return for each bin of a tcache its number, and where the array of its blocks begins and ends.
+
+    The first begin is 0 in 5.2: the array begins where the memory of all arrays does.
+    """
+    found: list[tuple[int, int, int]] = []
+    if tcache.shape.paired:
+        for index in range(_bins_of(words, layout, tcache)):
+            head, bounds = (words.at(tcache.address + tcache.shape.small + index * _BIN + at) for at in (0, 16))
+            if head and bounds is not None:
+                end = head + ((bounds >> 32) - head & 0xFFFF)
+                found.append((index, end - ((bounds >> 32) - (bounds >> 16) & 0xFFFF), end))
+        return [each for each in found if each[1] < each[2]]
+    end = 0
+    for index, offset in _counted_bins(layout, tcache):
+        avail = words.at(tcache.address + offset + 16)
+        if not avail:
+            continue
+        if not found or end < avail <= end + _MOST_CACHED * words.size:
+            found.append((index, end, avail))
+            end = avail
+    return found
 
 
 def _take(words: Words, tcache: Tcache, index: int, head: int, count: int) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.allocators.jemalloc.caches import Tcache, find_tcaches, is_unknown, tcache_memory
 from dmods.allocators.jemalloc.find import Jemalloc
+from dmods.allocators.jemalloc.orphans import Pattern, pattern_of
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.target import Target
@@ -14,6 +15,7 @@ from dmods.target import Target
 if TYPE_CHECKING:
     from dmods._engine import Heap
 
+_PATTERNS = 4  # tcaches whose arrays show the layout; all have the same
 _ARENAS = 1 << 16  # arena numbers of each jemalloc (MALLOCX_ARENA_LIMIT is 4095)
 
 
@@ -63,6 +65,11 @@ class Caches:
                 self.wrong.extend((tcache, size_class, at) for at in index.release(list(blocks)))
         self.unknown = not self.all and is_unknown(words, target, jemalloc.owned)
         index.own([address for tcache in self.all for address in tcache.own], False)
+
+    def patterns(self, words: Words, jemalloc: Jemalloc, index: Heap) -> list[Pattern]:
+        """Return the layout of the arrays of this jemalloc's tcaches."""
+        found = (pattern_of(words, jemalloc.layout, tcache, index) for tcache in self.all[:_PATTERNS])
+        return [pattern for pattern in found if pattern is not None]
 
     @property
     def count(self) -> int:

@@ -74,7 +74,7 @@ def encrypted_pointers(search: Search) -> Iterator[tuple[int, int]]:
         return (value >> 9 | value << 23) & 0xFFFFFFFF ^ guards[1]
 
     code = Ranges((m.start, m.end) for m in search.target.mappings() if "x" in m.flags)
-    stacks = search.stacks()
+    stacks = search.stacks
     searched = search.roots_in(Ranges([*stacks, *search.module_data()]))
     for at, value in search.lookalikes(searched, search.low):
         decrypted = decrypt(value)
@@ -96,7 +96,7 @@ def random_tables(search: Search) -> Iterator[tuple[int, int]]:
     if search.target.arch.word != 4 or not search.owned.within(0, LOW_END):
         return
     image = search.target.image()
-    searched = search.roots_in(Ranges([*search.stacks(), *search.module_data()]))
+    searched = search.roots_in(Ranges([*search.stacks, *search.module_data()]))
     for at, data in search.windows(searched):
         for match in _RANDOM_TYPES.finditer(data):
             fields = image.read(at + match.start() - 12, 28)
@@ -128,7 +128,7 @@ def stack_size_candidates(search: Search) -> Iterator[tuple[int, int]]:
         if value in low and value % guard == 0 and not search.word(at + word):
             yield at + 2 * word, value
     mappings = search.target.mappings()
-    for at, size in search.lookalikes(search.stacks(), low):
+    for at, size in search.lookalikes(search.stacks, low):
         stack = mappings[at_or_before(mappings, at)]
         for start in (search.word(at - word), search.word(at + word)):
             if start % _PAGES[0] == 0 and stack.start <= start < at < start + size <= stack.end:

@@ -49,4 +49,4 @@ def half_overwritten_candidates(search: Search) -> Iterator[tuple[int, int]]:
     multiples = search.owned.multiples(LOW_END, _MOST_MULTIPLES)
     values = [(at - _SMALL_INT, at + _SMALL_INT) for at in multiples]
     if values:
-        yield from search.lookalikes(search.stacks(), values)
+        yield from search.lookalikes(search.stacks, values)

@@ -12,7 +12,8 @@ from dmods._engine import find_pointers
 from dmods.allocators.glibc.arenas import Malloc
 from dmods.allocators.jemalloc.find import Jemalloc
 from dmods.base.ranges import Ranges
-from dmods.base.rows import at_or_before
+from dmods.process.mappings import mapping_at
+from dmods.process.threads import known_stack
 from dmods.target import Target
 
 LOW_END = 1 << 32  # below it, ordinary numbers are addresses, too
@@ -90,16 +91,17 @@ class Search:
             if re.match(name, module.name):
                 yield from ((piece.start, piece.end) for piece in module.ranges if "w" in piece.flags)
 
+    @cached_property
     def stacks(self) -> Ranges:
-        """Return the memory from each thread's stack pointer to the end of its mapping."""
+        """Return the memory from each thread's stack pointer to the end of its stack, where glibc or the kernel knows
+        it."""
         return Ranges(running_stacks(self.target))
 
 
 def running_stacks(target: Target) -> Iterator[tuple[int, int]]:
-    """Yield each thread's stack pointer and the end of the mapping that it lies in, where that mapping is dumped."""
-    mappings = target.mappings()
+    """Yield each thread's stack pointer and the end of its stack, if glibc or the kernel made it and it is dumped."""
     for thread in target.threads():
-        sp = thread.registers.get(target.arch.sp, 0)
-        index = at_or_before(mappings, sp)
-        if index >= 0 and sp in mappings[index] and mappings[index].dumped:
-            yield sp, mappings[index].end
+        bounds, sp = known_stack(target, thread), thread.registers.get(target.arch.sp, 0)
+        mapping = mapping_at(target, sp) if bounds is not None else None
+        if bounds is not None and mapping is not None and mapping.dumped:
+            yield sp, bounds[1]

@@ -148,7 +148,7 @@ fn heap(dice: &mut Dice, image: &Image, ranges: &[(u64, u64)]) {
     let request = Request { image, runs, dead: &[(0x5000, 0x5100)], watch: &watch, maps: &[], threads: 2 };
     let mut heap = model::build(word, request, &control).expect("tables in proportion to what is there");
     heap.mark(image, ranges, &[0x5010, u64::MAX], &control).expect("marked");
-    heap.find_leaks(&control).expect("searched");
+    heap.find_leaks(image, &control).expect("searched");
     let leaked = heap.blocks(&[State::LeakedDirectly], 0, usize::MAX).len() as u64;
     assert_eq!(heap.groups().iter().map(|g| g.count).sum::<u64>(), leaked);
     heap.sizes(None);

@@ -174,7 +174,7 @@ fn blocks_sizes_and_marking_are_those_of_the_made_up_heap() {
         }
         let first: Vec<u64> = made.blocks.iter().find(|b| !b.2).map(|b| b.0).into_iter().collect();
         heap.mark(&image, &[], &first, &control).expect("not cancelled");
-        heap.find_leaks(&control).expect("not cancelled");
+        heap.find_leaks(&image, &control).expect("not cancelled");
         let live: Vec<u64> = heap.blocks(&[State::Live], 0, usize::MAX).iter().map(|(b, ..)| b.address).collect();
         assert_eq!(live, reachable(&made), "seed {seed}");
     }
@@ -245,7 +245,7 @@ fn overwritten_words_cost_faults_but_no_time_and_no_panic() {
         heap.release(&[HEAP, HEAP + 8, 1, u64::MAX]);
         heap.own(&[HEAP + 4096, u64::MAX], seed % 2 == 0, &control).expect("not cancelled");
         heap.mark(&image, &[(HEAP, made.end)], &[HEAP], &control).expect("not cancelled");
-        heap.find_leaks(&control).expect("not cancelled");
+        heap.find_leaks(&image, &control).expect("not cancelled");
         let blocks = heap.blocks(&[State::Live, State::Free, State::Own], 0, usize::MAX);
         assert!(blocks.windows(2).all(|pair| pair[0].0.address < pair[1].0.address), "seed {seed}: order");
         assert!(started.elapsed() < Duration::from_secs(5), "seed {seed}: {:?}", started.elapsed());

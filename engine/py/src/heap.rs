@@ -199,6 +199,12 @@ impl Heap {
         watched(py, None, |control| self.heap().own(&values, closure, control))
     }
 
+    fn take_unaligned(&self, dead: Ranges) {
+        let mut dead = plain(dead);
+        dead.sort_unstable();
+        self.heap().take_unaligned(dead);
+    }
+
     #[pyo3(signature = (ranges, values, progress=None))]
     fn mark(
         &self,
@@ -217,7 +223,7 @@ impl Heap {
     #[pyo3(signature = (progress=None))]
     fn find_leaks(&self, py: Python<'_>, progress: Option<Bound<'_, PyAny>>) -> PyResult<(u64, u64, u64, u64)> {
         watched(py, progress.as_ref(), |control| {
-            let t = self.heap().find_leaks(control)?;
+            let t = self.heap().find_leaks(&self.image, control)?;
             Ok((t.direct_count, t.direct_bytes, t.indirect_count, t.indirect_bytes))
         })
     }

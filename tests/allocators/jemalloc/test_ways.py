@@ -7,15 +7,14 @@ from typing import Optional
 import pytest
 
 from dmods.allocators.jemalloc.heap import split
-from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from fixtures import jemallocs
 from fixtures.cores import CoreSet
-from tests.allocators.jemalloc.test_truth import problems_of
+from tests.allocators.jemalloc.test_truth import open_core, problems_of
 
 
 def right(made: CoreSet) -> ProcessHeap:
-    heap = find_heap(CoreFile(str(made.core)))
+    heap = find_heap(open_core(made))
     assert problems_of(made, heap) == []
     assert heap.notes == []
     assert [one.extents.fault_count for one in heap.jemallocs] == [0] * len(heap.jemallocs)
@@ -25,6 +24,28 @@ def right(made: CoreSet) -> ProcessHeap:
 @pytest.mark.parametrize("program", ["graph", "anchors"])
 def test_preloaded(program: str) -> None:
     assert len(right(jemallocs.take(program, variant="stripped")).jemallocs) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "mode"),
+    [
+        ("handlers", ""),
+        ("ownstacks", ""),
+        pytest.param("ownstacks", "stale", marks=pytest.mark.thorough("glibc's malloc shows the same")),
+        pytest.param("ownstacks", "main-fiber", marks=pytest.mark.thorough("glibc's malloc shows the same")),
+        ("forkers", "from-thread"),
+        ("forkers", "new-threads"),
+        pytest.param("forkers", "own-stacks", marks=pytest.mark.thorough("another way of it is tested")),
+    ],
+)
+def test_preloaded_with_unusual_threads(program: str, mode: str) -> None:
+    """Stacks of the program's own, and tcaches of threads that are not there."""
+    assert len(right(jemallocs.take(program, mode=mode)).jemallocs) == 1
+
+
+@pytest.mark.parametrize("userland", ["bullseye", "trixie", "sid"])
+def test_tcaches_whose_threads_are_gone(userland: str) -> None:
+    right(jemallocs.take("forkers", userland=userland, mode="new-threads"))
 
 
 @pytest.mark.parametrize("how", ["kernel", "gcore"])

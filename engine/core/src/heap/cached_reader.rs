@@ -25,6 +25,11 @@ impl<'a> CachedReader<'a> {
         CachedReader { image, blocks }
     }
 
+    /// Returns the image that it reads.
+    pub fn image(&self) -> &'a Image {
+        self.image
+    }
+
     /// Returns a little-endian word of `word` (4 or 8) bytes. The address need not be aligned.
     pub fn word(&mut self, address: u64, word: u64) -> Option<u64> {
         let at = (address % BLOCK as u64) as usize;

@@ -61,6 +61,11 @@ pub struct Mapped {
 
 /// Returns mmapped chunks that follow each other from the start of each range. With `deep`, every page of the range is
 /// tried, not only the one after the last chunk found. (Adjacent mappings merge, so other memory may precede a chunk.)
+///
+/// The header at the start of a mapping need not be the chunk's. memalign moves the chunk up and leaves a header behind
+/// (malloc.c, `_int_memalign`). realloc then changes the size in the chunk's own header only (`mremap_chunk`), and its
+/// mremap may move the mapping, so that the block is aligned to a page only. So the header at the start may name any
+/// size. A header inside counts that names the mapping's start by its exact distance.
 pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: bool) -> Vec<Mapped> {
     let mut out = Vec::new();
     let mut window = CachedReader::new(image);
@@ -83,11 +88,39 @@ pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: 
                     out.push(found);
                 }
                 None if deep => base = next_page(image, &mut window, base, end, page),
-                None => break,
+                None => {
+                    // The last chunk ends within the mapping. Either other memory follows it, or it has grown.
+                    let last = out.last().filter(|last| last.end == base && base > start).copied();
+                    let Some(grown) = last.and_then(|last| moved_up(&mut window, &last, end, word, page)) else {
+                        break;
+                    };
+                    base = grown.end;
+                    out.pop();
+                    out.push(grown);
+                }
             }
         }
     }
     out
+}
+
+/// Returns the chunk inside the one whose header begins the mapping, if there is one: a chunk that memalign aligned to a
+/// page or more, so that its header ends a page. Every page of the chunk is looked at.
+fn moved_up(window: &mut CachedReader, first: &Mapped, end: u64, word: u64, page: u64) -> Option<Mapped> {
+    let base = first.base;
+    if first.chunk - base >= page - 2 * word {
+        return None;
+    }
+    let mut after = base + page;
+    while after < first.end {
+        let chunk = after - 2 * word;
+        if let Some(found) = mapped_chunk(window, chunk, base, end, word, page) {
+            return Some(found);
+        }
+        // Untouched memory is a hole in the dump. A header makes its page data.
+        after = (window.image().data_from(after, first.end) / page * page + page).max(after + page);
+    }
+    None
 }
 
 fn mapped_at(window: &mut CachedReader, base: u64, end: u64, word: u64, page: u64) -> Option<Mapped> {
@@ -95,21 +128,16 @@ fn mapped_at(window: &mut CachedReader, base: u64, end: u64, word: u64, page: u6
     // The chunk is at the start of the mapping, where its user memory is aligned without help.
     let plain_at = (base + header).next_multiple_of(GRANULE) - header;
     let plain = mapped_chunk(window, plain_at, base, end, word, page);
-    // memalign moves the chunk up and leaves the first header as it was. The inner header counts.
-    let end = plain.map_or(end, |found| found.end);
-    let moved = (5..=40).map(|bits| 1u64 << bits).take_while(|&align| align < end - base).find_map(|align| {
+    // A chunk that was moved up begins within the first size of its mapping.
+    let limit = plain.map_or(end, |found| found.end);
+    let moved = (5..=40).map(|bits| 1u64 << bits).take_while(|&align| align < limit - base).find_map(|align| {
         let user = (plain_at + header).checked_next_multiple_of(align)?;
         [Some(user), user.checked_add(align)].into_iter().flatten().map(|user| user - header).find_map(|chunk| {
-            let inside = chunk > plain_at && chunk < end;
+            let inside = chunk > plain_at && chunk < limit;
             inside.then(|| mapped_chunk(window, chunk, base, end, word, page)).flatten()
         })
     });
-    moved
-        .filter(|m| match plain {
-            Some(p) => p.end == m.end,
-            None => true,
-        })
-        .or(plain)
+    moved.or(plain)
 }
 
 /// Tries the same where `base` may be any page of the range, with free memory from `floor` on before it. Only words of
@@ -118,7 +146,8 @@ fn mapped_in_page(window: &mut CachedReader, base: u64, floor: u64, end: u64, wo
     let header = 2 * word;
     let plain_at = (base + header).next_multiple_of(GRANULE) - header;
     if mapped_chunk(window, plain_at, base, end, word, page).is_some() {
-        return mapped_at(window, base, end, word, page);
+        let found = mapped_at(window, base, end, word, page)?;
+        return moved_up(window, &found, end, word, page).or(Some(found));
     }
     // A chunk that memalign moved up is aligned to a page or more, so its header ends a page, however far the mapping's
     // start is. Or the chunk is within the mapping's first page.
@@ -349,6 +378,39 @@ mod tests {
                 let found = mapped(&image(&made, fill, header_stays), &[(BASE, page(PAGES))], 8, 4096, true);
                 let found: Vec<_> = found.iter().map(|m| (m.base, m.chunk, m.end)).collect();
                 assert_eq!(found, made, "fill {fill:#x}, header stays: {header_stays}");
+            }
+        }
+    }
+
+    /// memalign leaves a header at the start of the mapping; realloc changes the size in the chunk's own header only.
+    #[test]
+    fn aligned_chunks_that_realloc_resized_and_mremap_moved_are_found() {
+        let page = |n: u64| BASE + n * 4096;
+        let made = [
+            (page(0), page(3) - 16, page(13)),   // grown; its address is a multiple of a page only
+            (page(13), page(13) + 48, page(15)), // shrunk, moved up within a page
+            (page(15), page(16) - 16, page(17)), // shrunk
+            (page(17), page(17), page(20)),      // as malloc has it
+            (page(20), page(33) - 16, page(60)), // grown
+        ];
+        let claims = [page(5), page(20), page(16), page(20), page(40)];
+        for fill in [0, 0x41] {
+            let image = image(&made, fill, true);
+            let mut bytes = vec![0; (PAGES * 4096) as usize];
+            assert_eq!(image.read(BASE, &mut bytes), bytes.len());
+            for (&(base, chunk, _), claim) in made.iter().zip(claims) {
+                if chunk != base {
+                    let at = (base - BASE) as usize + 8;
+                    bytes[at..at + 8].copy_from_slice(&((claim - base) | 2).to_le_bytes());
+                }
+            }
+            let end = page(PAGES);
+            let segment = Segment { start: BASE, end, source: Source::Bytes(bytes.into()) };
+            let image = Image::new(&[], vec![segment]).expect("no files");
+            for deep in [false, true] {
+                let found = mapped(&image, &[(BASE, end)], 8, 4096, deep);
+                let found: Vec<_> = found.iter().map(|m| (m.base, m.chunk, m.end)).collect();
+                assert_eq!(found, made, "fill {fill:#x}, deep: {deep}");
             }
         }
     }

@@ -4,7 +4,7 @@
 //! `barrier` that point back to it are reachable too, but only through it. Marking again, with `barrier` closed, tells the two apart.
 
 use super::index::{Region, Tables};
-use super::mark::Marker;
+use super::mark::{Marker, Unaligned};
 use super::number::Index;
 use super::runs::REGION;
 use crate::control::{Control, Stopped};
@@ -19,6 +19,8 @@ pub struct Sources<'a> {
     pub values: &'a [u64],
     /// Granules of blocks that count as reached. (The direct leaks, for a question about leaked blocks.)
     pub granules: &'a [usize],
+    /// If present, a pointer may begin at any byte; and memory inside blocks that is dead.
+    pub unaligned: Option<&'a [(u64, u64)]>,
 }
 
 /// Returns for each granule in `asked` whether a path from `sources` that avoids `barrier` leads to its block.
@@ -62,6 +64,7 @@ fn mark<I: Index, const P: usize>(
     control: &Control,
 ) -> Result<(), Stopped> {
     let mut marker = Marker::new(tables);
+    marker.unaligned = sources.unaligned.map(|dead| Unaligned::new(image, dead));
     for &granule in sources.granules {
         marker.reach(granule);
     }

@@ -11,7 +11,7 @@
 //!    turn. The remaining candidates are exactly the direct leaks.
 
 use super::index::{Region, Tables};
-use super::mark::Marker;
+use super::mark::{Marker, Unaligned};
 use super::number::Index;
 use super::runs::REGION;
 use crate::control::{Control, Stopped};
@@ -65,12 +65,17 @@ pub struct Group {
 }
 
 /// Finds the leaks. Call it when marking from the roots is complete.
-pub fn find<I: Index, const P: usize>(tables: &mut Tables<I, P>, control: &Control) -> Result<Leaks<I>, Stopped> {
+pub fn find<I: Index, const P: usize>(
+    tables: &mut Tables<I, P>,
+    unaligned: Option<Unaligned>,
+    control: &Control,
+) -> Result<Leaks<I>, Stopped> {
     let leaked: Vec<(I, u64)> = hw::fast(|| {
         let masks = tables.regions.iter().map(Region::unmarked).enumerate();
         masks.filter(|&(_, mask)| mask != 0).map(|(region, mask)| (I::new(region), mask)).collect()
     });
     let mut marker = Marker::new(tables);
+    marker.unaligned = unaligned;
     marker.count_bytes = true;
     let mut candidates: Vec<I> = Vec::new();
     for granule in bits(&leaked) {

@@ -6,7 +6,7 @@ use super::holders::{self, Sources};
 use super::index::{Block, Tables};
 use super::leaks::{self, Group, Leaks};
 use super::lists::{self, Followed, List};
-use super::mark::Marker;
+use super::mark::{Marker, Unaligned};
 use super::number::Index;
 use super::pass::{self, Request, RunReport};
 use super::runs::{Run, REGION};
@@ -91,6 +91,9 @@ pub trait Heap: Send + Sync {
     /// Makes the blocks that the values lead to the allocator's own: neither leaked nor followed. With `closure`, also
     /// what those blocks lead to. Call it before anything else is marked. Returns how many blocks became the allocator's.
     fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped>;
+    /// From now on a pointer may begin at any byte, of blocks and of roots. `dead` is the memory inside blocks that holds
+    /// none, sorted. Call it before [`Heap::mark`].
+    fn take_unaligned(&mut self, dead: Vec<(u64, u64)>);
     /// Marks what the words of `ranges` and the `values` lead to.
     fn mark(
         &mut self,
@@ -100,7 +103,7 @@ pub trait Heap: Send + Sync {
         control: &Control,
     ) -> Result<Marked, Stopped>;
     /// Finds the leaks, once marking is complete.
-    fn find_leaks(&mut self, control: &Control) -> Result<Totals, Stopped>;
+    fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped>;
     /// Says for each of `asked` whether a path that avoids the block at `barrier` leads to the block that holds this address. Paths begin
     /// at the roots. If the block at `barrier` is leaked, they begin at the direct leaks instead. All false if no block is there.
     /// For a heap whose leaks have been found: the marks stay as they are.
@@ -145,6 +148,8 @@ struct Model<I: Index, const P: usize> {
     /// The granules of the allocator's own blocks, sorted.
     own: Vec<usize>,
     leaks: Option<Leaks<I>>,
+    /// If present, pointers may begin at any byte; and memory inside blocks that is dead.
+    unaligned: Option<Vec<(u64, u64)>>,
 }
 
 /// Runs the pass over a heap whose pointers have `word` bytes.
@@ -161,7 +166,7 @@ pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn H
 
 fn model<I: Index + 'static, const P: usize>(request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
     let pass::Built { tables, reports, dropped, missing } = pass::build::<I, P>(request, control)?;
-    Ok(Box::new(Model { tables, reports, dropped, missing, own: Vec::new(), leaks: None }))
+    Ok(Box::new(Model { tables, reports, dropped, missing, own: Vec::new(), leaks: None, unaligned: None }))
 }
 
 impl<I: Index, const P: usize> Model<I, P> {
@@ -276,6 +281,10 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         Ok(self.own.len() as u64)
     }
 
+    fn take_unaligned(&mut self, dead: Vec<(u64, u64)>) {
+        self.unaligned = Some(dead);
+    }
+
     fn mark(
         &mut self,
         image: &Image,
@@ -284,6 +293,7 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         control: &Control,
     ) -> Result<Marked, Stopped> {
         let mut marker = Marker::new(&mut self.tables);
+        marker.unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
         let mut candidates = values.iter().filter(|&&value| marker.root(value)).count() as u64;
         for &(start, end) in ranges {
             candidates += marker.roots(image, start, end, control)?;
@@ -293,8 +303,9 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         Ok(Marked { candidates, reached })
     }
 
-    fn find_leaks(&mut self, control: &Control) -> Result<Totals, Stopped> {
-        let leaks = leaks::find(&mut self.tables, control)?;
+    fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped> {
+        let unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
+        let leaks = leaks::find(&mut self.tables, unaligned, control)?;
         let totals = Totals {
             direct_count: leaks.direct.len() as u64,
             direct_bytes: leaks.direct_bytes,
@@ -320,12 +331,13 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         let granules: Vec<Option<usize>> =
             asked.iter().map(|&address| self.tables.find(address).filter(|b| !b.free).map(|b| b.granule)).collect();
         let direct: Vec<usize>;
+        let unaligned = self.unaligned.as_deref();
         let sources = match &self.leaks {
             Some(leaks) if leaks.is_leaked(barrier) => {
                 direct = leaks.direct.iter().map(|granule| granule.get()).collect();
-                Sources { granules: &direct, ..Default::default() }
+                Sources { granules: &direct, unaligned, ..Default::default() }
             }
-            _ => Sources { ranges, values, ..Default::default() },
+            _ => Sources { ranges, values, unaligned, ..Default::default() },
         };
         let known: Vec<usize> = granules.iter().flatten().copied().collect();
         let reached = holders::reached_without(&mut self.tables, image, sources, &self.own, barrier, &known, control)?;
@@ -385,7 +397,7 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         threads: usize,
         control: &Control,
     ) -> Result<Census, Stopped> {
-        let list = direct.then(|| self.leaks.as_ref().map_or(&[][..], |leaks| &leaks.direct));
+        let list = direct.then(|| self.leaks.as_ref().map_or(&[][..], |leaks| leaks.direct.as_slice()));
         let part = |block: &Block| match self.state(block).0 {
             State::LeakedDirectly | State::LeakedIndirectly => Part::Leaked,
             State::Own => Part::Own,

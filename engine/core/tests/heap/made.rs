@@ -64,6 +64,8 @@ pub struct World {
     pub values: Vec<u64>,
     pub gaps: Vec<(u64, u64)>,
     pub holes: Vec<(u64, u64)>,
+    /// Whether a pointer may begin at any byte.
+    pub unaligned: bool,
 }
 
 /// How large the chunks are.
@@ -76,6 +78,15 @@ pub enum Sizes {
 
 impl World {
     pub fn new(dice: &mut Dice, word: u64, sizes: Sizes) -> World {
+        World::made(dice, word, sizes, false)
+    }
+
+    /// A heap whose program stores pointers at any byte.
+    pub fn unaligned(dice: &mut Dice, word: u64, sizes: Sizes) -> World {
+        World::made(dice, word, sizes, true)
+    }
+
+    fn made(dice: &mut Dice, word: u64, sizes: Sizes, unaligned: bool) -> World {
         let mut world = World {
             word,
             memory: Vec::new(),
@@ -86,6 +97,7 @@ impl World {
             values: Vec::new(),
             gaps: Vec::new(),
             holes: Vec::new(),
+            unaligned,
         };
         let bases: &[u64] = if word == 8 { &[0x5555_5555_0000, 0x7f00_0000_0000] } else { &[0x0804_0000, 0xb700_0000] };
         world.main_run(dice, bases[0], sizes);
@@ -251,13 +263,13 @@ impl World {
             // A free chunk's last word is the next one's prev_size.
             let words = if block.free { words - 1 } else { words };
             for _ in 0..words.min(1 + dice.below(4)) {
-                let at = block.address + self.word * dice.below(words);
+                let at = block.address + self.place(dice, words);
                 let value = self.value(dice);
                 self.put(at, value);
             }
         }
         for (start, end) in self.gaps.clone() {
-            let at = start + self.word * dice.below((end - start) / self.word);
+            let at = start + self.place(dice, (end - start) / self.word);
             let value = dice.choose(&self.blocks).address;
             self.put(at, value);
         }
@@ -276,12 +288,21 @@ impl World {
         }
     }
 
+    /// Returns an offset in `words` words where a pointer may begin.
+    fn place(&self, dice: &mut Dice, words: u64) -> u64 {
+        if self.unaligned && dice.one_in(2) {
+            return dice.below(self.word * (words - 1) + 1);
+        }
+        self.word * dice.below(words)
+    }
+
     fn add_roots(&mut self, dice: &mut Dice, at: u64) {
         let count = 1 + dice.below(12);
         self.memory.push(Memory { start: at, bytes: vec![0; (count * self.word) as usize] });
         for i in 0..count {
             let value = self.value(dice);
-            self.put(at + i * self.word, value);
+            let place = if self.unaligned { self.place(dice, count) } else { i * self.word };
+            self.put(at + place, value);
         }
         self.roots.push((at, at + count * self.word));
         for _ in 0..dice.below(3) {

@@ -37,10 +37,11 @@ impl<'a> Plain<'a> {
 
     fn targets(&self, start: u64, end: u64) -> BTreeSet<usize> {
         let word = self.world.word;
-        (start.next_multiple_of(word)..)
-            .step_by(word as usize)
+        let step = if self.world.unaligned { 1 } else { word };
+        (start.next_multiple_of(step)..)
+            .step_by(step as usize)
             .take_while(|at| at + word <= end)
-            .filter(|&at| !self.world.dead.iter().any(|d| d.0 <= at && at < d.1))
+            .filter(|&at| !self.world.dead.iter().any(|d| d.0 < at + word && at < d.1))
             .filter_map(|at| self.target(self.world.get(at)?))
             .collect()
     }

@@ -30,12 +30,15 @@ pub fn solve(world: &World, threads: usize) -> Box<dyn Heap> {
     let request =
         Request { image: &image, runs: world.runs.clone(), dead: &world.dead, watch: &[], maps: &[], threads };
     let mut heap = model::build(world.word, request, &control).expect("built");
+    if world.unaligned {
+        heap.take_unaligned(world.dead.clone());
+    }
     let mut roots = world.roots.clone();
     for report in heap.reports() {
         roots.extend(report.gaps.iter().chain(&report.lost));
     }
     heap.mark(&image, &roots, &world.values, &control).expect("marked");
-    heap.find_leaks(&control).expect("searched");
+    heap.find_leaks(&image, &control).expect("searched");
     heap
 }
 
@@ -118,6 +121,19 @@ fn small_heaps() {
             let mut dice = Dice(seed * 2 + word / 8);
             let world = World::new(&mut dice, word, Sizes::Small);
             check(&world, &mut dice, &format!("seed {seed}, words of {word}"));
+        }
+    }
+}
+
+#[test]
+fn pointers_at_any_byte() {
+    for (sizes, seeds) in [(Sizes::Small, 600), (Sizes::Large, 20)] {
+        for seed in 0..seeds {
+            for word in [8, 4] {
+                let mut dice = Dice(2_000_000 + seed * 2 + word / 8);
+                let world = World::unaligned(&mut dice, word, sizes);
+                check(&world, &mut dice, &format!("seed {seed}, words of {word}, unaligned"));
+            }
         }
     }
 }

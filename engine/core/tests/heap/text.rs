@@ -39,6 +39,7 @@ fn holds(word: u64, place: Place, content: &[u8]) -> bool {
         values: vec![SECOND, EXTENT],
         gaps: Vec::new(),
         holes: Vec::new(),
+        unaligned: false,
     };
     world.put(FIRST - word, 0x110 | 1);
     world.put(SECOND - word, 0x200 | 1);

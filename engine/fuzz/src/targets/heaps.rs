@@ -56,7 +56,7 @@ pub fn heap(data: &[u8]) {
     let followed = heap.bins(&image, &bins, &control).expect("not cancelled");
     assert_eq!(followed.held.len(), bins.len());
     heap.mark(&image, &roots, &heads, &control).expect("not cancelled");
-    let totals = heap.find_leaks(&control).expect("not cancelled");
+    let totals = heap.find_leaks(&image, &control).expect("not cancelled");
     answers(&*heap, totals.direct_count, totals.indirect_count);
 }
 
@@ -145,7 +145,7 @@ pub fn jemalloc(data: &[u8]) {
     heap.release(&seeds);
     heap.own(&seeds[..1], how & 1 != 0, &control).expect("not cancelled");
     heap.mark(&image, &roots[1..], &seeds[1..], &control).expect("not cancelled");
-    let totals = heap.find_leaks(&control).expect("not cancelled");
+    let totals = heap.find_leaks(&image, &control).expect("not cancelled");
     answers(&*heap, totals.direct_count, totals.indirect_count);
 }
 

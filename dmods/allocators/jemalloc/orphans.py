@@ -1,0 +1,172 @@
+"""tcaches that nothing leads to any more: those of threads that a fork did not copy.
+
+In the child of a fork only one thread is there. glibc gives the stacks of the others, and the thread-local memory at
+their top, to new threads. jemalloc's tcaches were in it. What stays are the arrays in which each tcache kept the
+addresses of its blocks (jemalloc src/tcache.c, tsd_tcache_data_init). All arrays of a process have the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+
+from dmods.allocators.jemalloc.caches import Tcache, bin_arrays
+from dmods.allocators.jemalloc.layouts import Layout
+from dmods.base.words import Words
+
+if TYPE_CHECKING:
+    from dmods._engine import Heap
+
+_MOST_ORPHANS = 1 << 12
+_TICKS = 1000
+_TICKERS_MAX = 1 << 15
+_ENOUGH = 8  # blocks that make an array of addresses certain, where nothing else marks it
+
+
+# Yields the unreachable blocks: address, size, arena.
+Leaked = Callable[[], Iterator[tuple[int, int, Optional[int]]]]
+
+
+class _Bin(NamedTuple):
+    """The place of a bin's addresses in the array, in words, and the size of its blocks."""
+
+    first: int
+    end: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The layout of the array of a tcache: its size and arena, its bins, and the words between them that never change.
+
+    jemalloc 5.3 writes constants there (cache_bin_preceding_junk and cache_bin_trailing_junk). With `tickers` (5.2)
+    each tcache also had an array of tickers, one for each arena (arenas_tdata).
+    """
+
+    size: int
+    arena: int
+    bins: tuple[_Bin, ...]
+    between: dict[int, int]
+    tickers: bool
+
+
+@dataclass
+class Orphans:
+    """The arrays, arrays of tickers, and the blocks that were in the tcaches: they are free."""
+
+    arrays: list[int] = field(default_factory=list)
+    tickers: list[int] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)
+
+
+def pattern_of(words: Words, layout: Layout, tcache: Tcache, index: Heap) -> Optional[Pattern]:
+    """Return the pattern of a tcache's array, or None where it cannot be read."""
+    ranges = bin_arrays(words, layout, tcache)
+    row = index.find(ranges[0][2] - words.size) if ranges else None
+    if row is None:
+        return None
+    address, size, _state, arena, *_ = row
+    content = words.many(address, size // words.size)
+    bins = []
+    for number, begin, end in ranges:
+        first = begin or address
+        if not address <= first <= end <= address + size or number >= len(layout.sizes):
+            return None
+        bins.append(_Bin((first - address) // words.size, (end - address) // words.size, layout.sizes[number]))
+    if content is None:
+        return None
+    taken = {place for each in bins for place in range(each.first, each.end)}
+    last = max(each.end for each in bins)
+    between = {i: content[i] for i in range(min(last + 1, len(content))) if i not in taken and content[i]}
+    return Pattern(size, arena, tuple(bins), between, not tcache.shape.paired)
+
+
+def find_orphans(words: Words, index: Heap, patterns: Sequence[Pattern], leaked: Leaked) -> Orphans:
+    """Return the arrays among the unreachable blocks, and what they held.
+
+    An array does not tell which of its addresses are of blocks that the thread took out again: see `_in_cache`.
+    """
+    found = Orphans()
+    sizes = {pattern.size for pattern in patterns}
+    if not sizes.intersection(row[0] for row in index.groups()):
+        return found
+    for address, size, arena in leaked():
+        for pattern in patterns if size in sizes else ():
+            if (size, arena) == (pattern.size, pattern.arena) and len(found.arrays) < _MOST_ORPHANS:
+                content = words.many(address, size // words.size)
+                cached = _read(index, pattern, content) if content is not None else None
+                if cached is not None:
+                    found.arrays.append(address)
+                    found.cached.extend(cached)
+                    break
+    if found.arrays:
+        found.tickers = _tickers(words, patterns, len(found.arrays), leaked())
+    return found
+
+
+def _tickers(
+    words: Words, patterns: Sequence[Pattern], most: int, unreachable: Iterable[tuple[int, int, Optional[int]]]
+) -> list[int]:
+    """Return the arrays of tickers among the unreachable blocks, at most `most`.
+
+    A ticker is two ints: what is left of 1000 ticks, and 1000 (ticker.h; arena.h, DECAY_NTICKS_PER_UPDATE).
+    """
+    arenas = {pattern.arena for pattern in patterns if pattern.tickers}
+    found: list[int] = []
+    for address, size, arena in unreachable:
+        if arena in arenas and size <= _TICKERS_MAX and len(found) < most:
+            content = list(words.many(address, size // words.size) or ())
+            while content and not content[-1]:
+                content.pop()
+            if content and all(word >> 32 == _TICKS and word & 0xFFFFFFFF <= _TICKS for word in content):
+                found.append(address)
+    return found
+
+
+def _read(index: Heap, pattern: Pattern, content: Sequence[int]) -> Optional[list[int]]:
+    """Return the cached blocks of an array; None if it is something else."""
+    if any(content[place] != value for place, value in pattern.between.items()):
+        return None
+    cached: list[int] = []
+    good = bad = 0
+    for each in pattern.bins:
+        unreachable: list[Optional[int]] = []
+        seen: set[int] = set()
+        for value in _from_the_top(content, each):
+            row = index.find(value)
+            is_block = row is not None and row[0] == value and row[1] == each.size
+            good, bad = good + is_block, bad + (not is_block)
+            is_candidate = is_block and row is not None and row[2] in _UNREACHABLE and value not in seen
+            unreachable.append(value if is_candidate else None)
+            seen.add(value)
+        cached.extend(_in_cache(unreachable))
+    certain = bool(pattern.between) and bad <= good
+    return cached if certain or (good >= _ENOUGH and bad * _ENOUGH <= good) else None
+
+
+_UNREACHABLE = (2, 3)  # states of leaked blocks, as the engine has them
+_OTHERS = 3  # addresses that show where old ones begin
+
+
+def _in_cache(addresses: Sequence[Optional[int]]) -> list[int]:
+    """Return the addresses of cached blocks in a bin. None stands for an address of a block that cannot be cached.
+
+    The array does not say how many of its addresses count. Those that the thread took out follow the others. So the
+    rest of the array is old where at least half of it cannot be cached. (A few cached blocks look reachable, because
+    the program kept pointers to them.)
+    """
+    end, others = len(addresses), 0
+    for count, address in enumerate(reversed(addresses), 1):
+        others += address is None
+        if address is None and others >= _OTHERS and 2 * others >= count:
+            end = len(addresses) - count
+    return [address for address in addresses[:end] if address is not None]
+
+
+def _from_the_top(content: Sequence[int], each: _Bin) -> Iterator[int]:
+    """Yield the addresses in a bin, the oldest first. The array grows down."""
+    for place in range(each.end - 1, each.first - 1, -1):
+        if not content[place]:
+            return
+        yield content[place]

@@ -1,0 +1,68 @@
+"""What dmods does not look at, or cannot see: pointers at odd places, and requests in an io_uring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dmods.heap.process_heap import DIRECT, LIVE, ProcessHeap, find_heap
+from fixtures import answers, cores, judge
+from tests.corekit import Memory, elf64_core, file_note, note, prstatus64
+
+IO_URING = "the process uses io_uring"
+
+
+def test_pointers_at_any_byte() -> None:
+    made = cores.take("packed")
+    assert not judge.problems(ProcessHeap(judge.open_core(made), unaligned=True), made.truth)
+
+
+def test_only_if_it_is_asked_for() -> None:
+    """Without the option each of the blocks is reported, and with it the note says what the answer is worth."""
+    made = cores.take("packed")
+    plain, unaligned = answers.typed("findleaks", made.core), answers.typed("findleaks", made.core, "--unaligned")
+    assert plain["totals"]["leaked_count"] == len(made.truth.blocks)
+    assert unaligned["totals"]["leaked_count"] == len(made.truth.leaked)
+    hidden = [[note for note in answer["notes"] if "leaks may be hidden" in note] for answer in (plain, unaligned)]
+    assert [len(notes) for notes in hidden] == [0, 1]
+
+
+def test_vector_registers_are_read_at_any_byte_too() -> None:
+    made = cores.take("vectors")
+    odd = next(block.address for block in made.truth.blocks.values() if block.name.startswith("at an odd place"))
+    target = judge.open_core(made)
+    for heap, state in ((find_heap(target), DIRECT), (ProcessHeap(target, unaligned=True), LIVE)):
+        heap.leaks()
+        block = heap.block_at(odd)
+        assert block is not None
+        assert block.state == state
+
+
+def test_what_points_back_to_a_block_at_an_odd_place_does_not_keep_it() -> None:
+    made = cores.take("packed")
+    heap = ProcessHeap(judge.open_core(made), unaligned=True)
+    heap.leaks()
+    by_name = {block.name: block.address for block in made.truth.blocks.values()}
+    large, child = heap.block_at(by_name["large"]), by_name["at a border"]
+    assert large is not None
+    assert heap.reached_without(large, [child, by_name["on the stack"]]) == [False, True]
+
+
+def test_a_process_with_an_io_uring() -> None:
+    """The program says whether the kernel gave it one. Only there its block is held, and only there is a note."""
+    made = cores.take("rings")
+    answer = answers.typed("findleaks", made.core)
+    notes = [note for note in answer["notes"] if note.startswith(IO_URING)]
+    assert len(notes) == answer["totals"]["leaked_count"] == made.truth.facts["io_uring"]
+
+
+def test_a_core_whose_mappings_name_an_io_uring(tmp_path: Path) -> None:
+    """As it is on a machine whose kernel has one: a shared mapping that the kernel did not dump."""
+    rings = (0x7F0000000000, 0x7F0000001000, 0x10000000, "anon_inode:[io_uring]")
+    other = (0x7F0000002000, 0x7F0000003000, 0, "/tmp/shared [io_uring]")
+    for number, files in enumerate(([rings, other], [other])):
+        notes = note(1, prstatus64(7, [0] * 27)) + note(0x46494C45, file_note(files))
+        memory = [Memory(entry[0], b"", size=0x1000) for entry in files]
+        core = tmp_path / f"core.{number}"
+        core.write_bytes(elf64_core([*memory, Memory(0x7F0000010000, bytes(4096))], notes))
+        done = answers.dmods("findleaks", core)
+        assert (IO_URING in done.stderr) == (rings in files), done.stderr
