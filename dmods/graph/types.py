@@ -350,6 +350,8 @@ def _words_of(shape: str) -> str:
 
 def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     """Return the direct leaks by size, and by type or shape. For a heap without allocation records."""
+    if not heap.leaks().direct_count:
+        return []
     types = Types([heap], direct=True)
     nobody = callers.caller(NO_STACK)
     found: dict[tuple[object, ...], list[LeakGroup]] = {}
