@@ -27,7 +27,7 @@ KEYS = ("size", "stack", "type", "thread", "arena", "state")
 _STATES = ("live", "leaked", "the allocator's own")
 _UNKNOWN = (1 << 64) - 1
 _NO_RECORD = "(no record)"
-_LEAST_GROWTH = 20  # one in so many: a suspect has at least this part of all growth
+_LEAST_GROWTH = 20  # one in so many: a suspect has at least this part of what grew as it did
 _LAST_STEP = 10  # one in so many: of the growth of a suspect, this part is in the last interval
 _SUSPECTS = 3
 
@@ -110,12 +110,13 @@ class Growth:
         core are still there in the last. A cache that has reached its bound does not grow in the last interval.
         Requests in flight are not kept. With two cores they are only what grew most.
         """
-        most = sum(max(0, change.growth) for change in self.changes)
-        found = [change for change in self.changes if change.growth > 0 and change.growth * _LEAST_GROWTH >= most]
+        aligned, found = self.differs is None, [change for change in self.changes if change.growth > 0]
         if len(self.memory) > 2:
-            found = [change for change in found if _grows(change, self.differs is None)]
-            found.sort(key=lambda change: -_score(change, self.differs is None))
-        return found[:_SUSPECTS]
+            # A cache that was filled at once may be far larger than what has leaked so far.
+            found = [change for change in found if _grows(change, aligned)]
+            found.sort(key=lambda change: -_score(change, aligned))
+        most = sum(change.growth for change in found)
+        return [change for change in found if change.growth * _LEAST_GROWTH >= most][:_SUSPECTS]
 
     def churn(self) -> Optional[tuple[float, float]]:
         """Return the percentages of the first core's bytes that have gone and of the last core's that are new.

@@ -42,7 +42,9 @@ _TO_ANY, _TO_TEXT = 0, 1  # the details of a pointer to a block of any size, and
 _TEXTS = (_TEXT, _SHORT)
 _MODULE_BITS = 40
 _EXACT = 1024  # sizes up to this are classes of their own (engine/core/src/heap/contents.rs)
-_VTABLE_OF = "vtable for "  # as demanglers write _ZTV
+_VTABLE_SYMBOL = "_ZTV"  # Itanium C++ ABI, 5.1.4: the symbol of a vtable
+_TYPE_INFO_NAME, _NAME_OF = "_ZTS", "typeinfo name for "  # the same with another prefix demangles to a plain name
+_PRIMARY = "vtable of "
 _LEAST_PREFIX = 3  # characters that a text must have in common
 _MANY = 3  # equal words in a row that are written once
 _BATCH = 1 << 16
@@ -176,8 +178,8 @@ class Types:
         if form in (VARIOUS, MISSING):
             return TypeName(f"{cache}: {'other shapes' if form == VARIOUS else 'not in the dump'}", "none", "none")
         symbol = self._table(module, offset) if words[0][0] == _TABLE else None
-        if symbol is not None and symbol.startswith(_VTABLE_OF):
-            return TypeName(plain_class(symbol[len(_VTABLE_OF) :]), "vtable symbol", "likely")
+        if symbol is not None and symbol.startswith(_PRIMARY):
+            return TypeName(plain_class(symbol[len(_PRIMARY) :]), "vtable symbol", "likely")
         size = self.heaps[0].words.size
         shape = self._shape(words[: low // size], sample, same, low > len(words) * size)
         return TypeName(f"{cache}: {shape}", "shape", "none")
@@ -211,7 +213,7 @@ class Types:
         return f"{owner.name}`{offset:#x}" if owner is not None else f"{offset:#x}"
 
     def _table(self, module: int, offset: int) -> Optional[str]:
-        """Return the symbol of a table of functions: "vtable for Foo", "file_ops"; None where there is none."""
+        """Return what a table of functions is: "vtable of Foo", "file_ops"; None where it has no symbol."""
         key = (module, offset)
         if key not in self._tables:
             self._tables[key] = self._find_table(module, offset)
@@ -223,10 +225,11 @@ class Types:
         if found is None or symbol is None:
             return None
         inside = found[1] - symbol.address
-        if symbol.name.startswith("_ZTV"):
+        if symbol.name.startswith(_VTABLE_SYMBOL):
+            text = _engine.demangle(_TYPE_INFO_NAME + symbol.name[len(_VTABLE_SYMBOL) :])
+            name = text[len(_NAME_OF) :] if text.startswith(_NAME_OF) else symbol.name
             # Itanium C++ ABI, 2.5.2: the offset to top and the type_info stand before the address point.
-            primary = inside == 2 * found[0].arch.word
-            return _engine.demangle(symbol.name) if primary else None
+            return (_PRIMARY if inside == 2 * found[0].arch.word else "secondary vtable of ") + name
         name = _engine.demangle(symbol.name)
         return f"{name}+{inside:#x}" if inside else name
 
