@@ -322,13 +322,13 @@ impl Table {
 
     /// Returns the index of the signature's entry. Where there are too many, a coarser signature stands for it.
     #[inline(always)]
-    fn index(&mut self, signature: Signature, sample: &[u64; WORDS]) -> u32 {
-        if self.entries.get(self.last as usize).is_some_and(|entry| entry.signature == signature) {
+    fn index(&mut self, signature: &Signature, sample: &[u64; WORDS]) -> u32 {
+        if self.entries.get(self.last as usize).is_some_and(|entry| entry.signature == *signature) {
             return self.last;
         }
-        self.last = match self.found.get(&signature) {
+        self.last = match self.found.get(signature) {
             Some(&index) => index,
-            None => self.insert(signature, sample),
+            None => self.insert(*signature, sample),
         };
         self.last
     }
@@ -356,7 +356,7 @@ impl Table {
 
     #[inline(always)]
     fn add(&mut self, waiting: &Waiting) -> u32 {
-        let index = self.index(waiting.signature, &waiting.raw);
+        let index = self.index(&waiting.signature, &waiting.raw);
         let entry = &mut self.entries[index as usize];
         entry.add(1, &waiting.raw, &[8; WORDS]);
         entry.sum.count(waiting.address, waiting.size, waiting.part);
@@ -377,10 +377,10 @@ fn coarse(signature: Signature) -> Signature {
 }
 
 /// Takes the signatures of all blocks in use; with `direct`, only of the blocks that begin at these granules (sorted).
-/// `part` says what a block counts as.
+/// `counted` says which blocks have leaked, and which are the allocator's own.
 pub fn census<I: Index, const P: usize>(
     tables: &Tables<I, P>,
-    part: impl Fn(&Block) -> Part + Sync,
+    counted: Counted<I>,
     direct: Option<&[I]>,
     image: &Image,
     places: &[Place],
@@ -397,7 +397,7 @@ pub fn census<I: Index, const P: usize>(
     };
     let stopped = AtomicBool::new(false);
     let work = |share: &[Step<I>]| {
-        let mut pass = Pass::new(tables, &part, image, &sorted, &keys);
+        let mut pass = Pass::new(tables, counted, image, &sorted, &keys);
         for step in share {
             if control.cancelled() {
                 stopped.store(true, Ordering::Relaxed);
@@ -428,7 +428,7 @@ fn joined(parts: Vec<(Vec<Entry>, Vec<u32>, u64)>, keys: &Keys) -> Census {
         let renumbered: Vec<u32> = entries
             .iter()
             .map(|entry| {
-                let index = table.index(entry.signature, &entry.sample);
+                let index = table.index(&entry.signature, &entry.sample);
                 let all = &mut table.entries[index as usize];
                 all.add(entry.count, &entry.sample, &entry.same);
                 all.sum.add(&entry.sum);
@@ -447,6 +447,36 @@ fn joined(parts: Vec<(Vec<Entry>, Vec<u32>, u64)>, keys: &Keys) -> Census {
     }
     census.entries = table.entries;
     census
+}
+
+/// Which blocks are not live.
+#[derive(Clone, Copy)]
+pub struct Counted<'a, I> {
+    /// Regions with leaked blocks, in order, each with one bit a granule: begins a leaked block.
+    pub leaked: &'a [(I, u64)],
+    /// The granules of the allocator's own blocks, sorted.
+    pub own: &'a [usize],
+}
+
+impl<I: Index> Counted<'_, I> {
+    /// Returns what a block counts as. Blocks are asked for in address order: what lies before them is dropped.
+    #[inline(always)]
+    fn part(&mut self, granule: usize) -> Part {
+        let region = granule / REGION;
+        while self.leaked.first().is_some_and(|&(first, _)| first.get() < region) {
+            self.leaked = &self.leaked[1..];
+        }
+        while self.own.first().is_some_and(|&first| first < granule) {
+            self.own = &self.own[1..];
+        }
+        if self.own.first() == Some(&granule) {
+            return Part::Own;
+        }
+        match self.leaked.first() {
+            Some(&(first, mask)) if first.get() == region && mask >> (granule % REGION) & 1 != 0 => Part::Leaked,
+            _ => Part::Live,
+        }
+    }
 }
 
 /// What one step looks at.
@@ -490,8 +520,8 @@ struct Waiting {
     pointers: u8,
 }
 
-struct Pass<'a, I: Index, const P: usize, S> {
-    part: &'a S,
+struct Pass<'a, I: Index, const P: usize> {
+    counted: Counted<'a, I>,
     tables: &'a Tables<I, P>,
     image: &'a Image,
     places: &'a [Place],
@@ -509,12 +539,18 @@ struct Pass<'a, I: Index, const P: usize, S> {
     last_run: usize,
 }
 
-impl<'a, I: Index, const P: usize, S: Fn(&Block) -> Part> Pass<'a, I, P, S> {
+impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
     const WORD: usize = 16 / P;
 
-    fn new(tables: &'a Tables<I, P>, part: &'a S, image: &'a Image, places: &'a [Place], keys: &Keys) -> Self {
+    fn new(
+        tables: &'a Tables<I, P>,
+        counted: Counted<'a, I>,
+        image: &'a Image,
+        places: &'a [Place],
+        keys: &Keys,
+    ) -> Self {
         Pass {
-            part,
+            counted,
             tables,
             image,
             places,
@@ -565,7 +601,7 @@ impl<'a, I: Index, const P: usize, S: Fn(&Block) -> Part> Pass<'a, I, P, S> {
             raw: [0; WORDS],
             address: block.address,
             size: block.size,
-            part: (self.part)(&block),
+            part: self.counted.part(block.granule),
             pointers: 0,
         };
         if have < count * Self::WORD {
@@ -781,9 +817,9 @@ impl<'a, I: Index, const P: usize, S: Fn(&Block) -> Part> Pass<'a, I, P, S> {
             self.waiting.push(waiting);
             return;
         }
-        let oldest = std::mem::replace(&mut self.waiting[self.next], waiting);
+        let mut oldest = std::mem::replace(&mut self.waiting[self.next], waiting);
         self.next = (self.next + 1) % PENDING;
-        self.settle(oldest);
+        self.settle(&mut oldest);
     }
 
     /// Settles the blocks that wait until `left` of them are left.
@@ -791,21 +827,21 @@ impl<'a, I: Index, const P: usize, S: Fn(&Block) -> Part> Pass<'a, I, P, S> {
         self.waiting.rotate_left(self.next);
         self.next = 0;
         let rest = self.waiting.split_off(self.waiting.len() - left.min(self.waiting.len()));
-        for waiting in std::mem::replace(&mut self.waiting, rest) {
-            self.settle(waiting);
+        for mut waiting in std::mem::replace(&mut self.waiting, rest) {
+            self.settle(&mut waiting);
         }
     }
 
     /// Resolves the pointers of a block and counts its signature.
     #[inline(always)]
-    fn settle(&mut self, mut waiting: Waiting) {
+    fn settle(&mut self, waiting: &mut Waiting) {
         let mut mask = waiting.pointers;
         while mask != 0 {
             let i = mask.trailing_zeros() as usize;
             mask &= mask - 1;
             waiting.signature.words[i] = self.target(waiting.signature.words[i] as usize);
         }
-        let index = self.table.add(&waiting);
+        let index = self.table.add(waiting);
         self.of_block.push(index);
     }
 
@@ -914,7 +950,7 @@ mod tests {
             let mut words = [0; WORDS];
             words[0] = of(k::CODE, i);
             words[1] = of(k::TABLE, i);
-            let index = table.index(Signature { class: 72, form: Form::Shape, words }, &[0; WORDS]);
+            let index = table.index(&Signature { class: 72, form: Form::Shape, words }, &[0; WORDS]);
             table.entries[index as usize].add(1, &[0; WORDS], &[8; WORDS]);
         }
         assert!(table.entries.len() <= COARSE as usize + 1);

@@ -1,7 +1,7 @@
 //! The heap, independent of the widths inside.
 
 use super::bins::{self, Bin};
-use super::contents::{self, Census, Part, Place};
+use super::contents::{self, Census, Counted, Place};
 use super::holders::{self, Sources};
 use super::index::{Block, Tables};
 use super::leaks::{self, Group, Leaks};
@@ -398,12 +398,9 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         control: &Control,
     ) -> Result<Census, Stopped> {
         let list = direct.then(|| self.leaks.as_ref().map_or(&[][..], |leaks| leaks.direct.as_slice()));
-        let part = |block: &Block| match self.state(block).0 {
-            State::LeakedDirectly | State::LeakedIndirectly => Part::Leaked,
-            State::Own => Part::Own,
-            State::Live | State::Free => Part::Live,
-        };
-        contents::census(&self.tables, part, list, image, places, threads, control)
+        let leaked = self.leaks.as_ref().map_or(&[][..], |leaks| leaks.leaked.as_slice());
+        let counted = Counted { leaked, own: &self.own };
+        contents::census(&self.tables, counted, list, image, places, threads, control)
     }
 
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount> {
