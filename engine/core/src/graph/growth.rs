@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use super::stream::{InUse, Stream};
 use super::sums::View;
 use crate::control::{Control, Stopped};
-use crate::heap::contents::size_class;
+use crate::heap::contents::{size_class, Keys};
 use crate::heap::model::{Heap, State};
 use crate::records::{Record, Records};
 
@@ -136,7 +136,7 @@ pub fn compare(cores: &[Core], by: By, aligned: bool, control: &Control) -> Resu
         by,
         aligned,
         stacks: Stacks::default(),
-        rows: HashMap::new(),
+        rows: HashMap::default(),
         cursors: cores.iter().map(|core| vec![0; core.records.len()]).collect(),
     };
     comparison.run(control)?;
@@ -195,7 +195,7 @@ struct Comparison<'a, 'b> {
     by: By,
     aligned: bool,
     stacks: Stacks,
-    rows: HashMap<u64, Row>,
+    rows: HashMap<u64, Row, Keys>,
     cursors: Vec<Vec<usize>>,
 }
 

@@ -256,9 +256,17 @@ pub fn size_class(size: u64) -> (u64, u64) {
 
 /// Folds 128-bit products, with keys that a dump cannot know.
 #[derive(Clone)]
-struct Keys(u64, u64);
+pub struct Keys(u64, u64);
 
-struct Fold {
+impl Default for Keys {
+    fn default() -> Self {
+        let random = std::collections::hash_map::RandomState::new();
+        Keys(random.hash_one(1u8), random.hash_one(2u8))
+    }
+}
+
+/// The state of [`Keys`].
+pub struct Fold {
     state: u64,
     key: u64,
 }
@@ -389,8 +397,7 @@ pub fn census<I: Index, const P: usize>(
 ) -> Result<Census, Stopped> {
     let mut sorted: Vec<Place> = places.iter().filter(|p| p.start < p.end).copied().collect();
     sorted.sort_by_key(|p| p.start);
-    let random = std::collections::hash_map::RandomState::new();
-    let keys = Keys(random.hash_one(1u8), random.hash_one(2u8));
+    let keys = Keys::default();
     let shares: Vec<Vec<Step<I>>> = match direct {
         Some(list) => list.chunks(list.len().div_ceil(threads.max(1)).max(1)).map(listed).collect(),
         None => shares(tables, threads.max(1)),
