@@ -675,6 +675,7 @@ class PageLists(TypedDict):
     task: tuple[int, ...]
     thread_head: int
     stack_size: int
+    owned: list[tuple[str, int, int]]
 
 class Gathered(TypedDict):
     """The contents of the lists. ``broken``: lists that were left before their end. ``endless``: the lists claim

@@ -49,6 +49,14 @@ def frame_value(
     return value
 
 
+def gap_value(pc: int, text: str) -> Frame:
+    """Return a row of a stack in place of frames that are missing. ``pc`` is where unwinding stopped.
+
+    It has the keys that every frame has, so that a program that reads frames need not know of it.
+    """
+    return {"pc": None, "name": text, "module": None, "exact": False, "gap": True, "address": Address(pc)}
+
+
 def source_value(path: Optional[str], line: Optional[int]) -> Optional[dict[str, Any]]:
     """Return a line of source as JSON shows it; None where the file is not known. ``line`` may be unknown."""
     return {"file": path, "line": line} if path else None

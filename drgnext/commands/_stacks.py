@@ -2,20 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Optional
+from collections.abc import Callable, Sequence
+from typing import Any, Optional, TypeVar
 
-from dmods.base.shapes import frame_value, source_value
-from dmods.report import Address
-from drgnext.kernel.crash.remarks import ending
+from dmods.base.shapes import frame_value, gap_value, source_value
+from dmods.report import Address, Value
+from drgnext.kernel.crash.remarks import ending, recursions, repeated
 from drgnext.kernel.stacks.code_names import Line
-from drgnext.kernel.stacks.frames import Frame, Stack
+from drgnext.kernel.stacks.frames import Frame, Gap, Stack
 from drgnext.kernel.stacks.threads import Threads
+
+Row = TypeVar("Row")
+
+
+def with_gaps(stack: Stack, rows: Sequence[Row], gap_rows: Callable[[Gap], Row]) -> list[Row]:
+    """Return the rows of a stack's frames, and between them a row for each place where frames are missing."""
+    out: list[Row] = []
+    for index in range(len(rows) + 1):
+        gap = stack.gap_before(index)
+        if gap is not None:
+            out.append(gap_rows(gap))
+        out += rows[index : index + 1]
+    return out
+
+
+def gap_text(gap: Gap) -> str:
+    """Return what stands in a table where frames are missing."""
+    return f"... {gap}"
+
+
+def gap_notes(stack: Stack) -> list[str]:
+    """Return a note for a command that shows parts of a stack that was cut, or []."""
+    return [f"the stack is not whole: {gap}" for gap in stack.gaps]
 
 
 def task_frames(threads: Threads, stack: Stack, notes: Sequence[str], registers: bool = False) -> list[dict[str, Any]]:
     """Return the frames of a task for a "stack" column. ``notes`` has one text for each frame."""
-    return [_frame(threads, frame, note, registers) for frame, note in zip(stack.frames, notes)]
+    frames = [_frame(threads, frame, note, registers) for frame, note in zip(stack.frames, notes)]
+    return with_gaps(stack, frames, lambda gap: gap_value(gap.pc, gap_text(gap)))
+
+
+def fold(
+    threads: Threads, stack: Stack, rows: Sequence[tuple[Value, ...]], gap_rows: Callable[[Gap], tuple[Value, ...]]
+) -> list[tuple[Value, ...]]:
+    """Return the rows of a stack in text, with rows for its gaps, and each recursion folded.
+
+    The last cell of a row is its note.
+    """
+    kept: list[Optional[tuple[Value, ...]]] = list(rows)
+    for run in recursions(stack.frames):
+        end = run.first + run.period
+        *cells, note = rows[end - 1]
+        kept[end - 1] = (*cells, f"{note} (... {repeated(threads, stack.frames, run)})".strip())
+        folded = run.period * (run.times - 1)
+        kept[end : end + folded] = [None] * folded
+    return [row for row in with_gaps(stack, kept, gap_rows) if row is not None]
 
 
 def stack_end(threads: Threads, stack: Stack) -> str:

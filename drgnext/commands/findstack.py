@@ -9,7 +9,7 @@ from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.report import Column, Report, Table, Value
-from drgnext.commands._stacks import stack_end, task_frames
+from drgnext.commands._stacks import fold, gap_text, stack_end, task_frames
 from drgnext.kernel.crash.panic import crashed_task
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
@@ -34,6 +34,7 @@ TASKS = (
     *STACK_COLUMNS,
     Column("end"),
     Column("user_pc", "address"),
+    Column("gaps", "count"),
 )
 MOST_TASKS = 20  # at most, if many tasks share a name
 
@@ -75,10 +76,11 @@ def chosen(threads: Threads, text: Optional[str]) -> list[Task]:
 def _table(threads: Threads, task: Task, stack: Stack, notes: list[str]) -> Table:
     """Return the table of a stack for text output."""
     places = threads.places
-    rows = [
+    frames: list[tuple[Value, ...]] = [
         (frame.sp, frame.pc, places.where(frame), places.source(frame) or "", note)
         for frame, note in zip(stack.frames, notes)
     ]
+    rows = fold(threads, stack, frames, lambda gap: (None, None, gap_text(gap), "", ""))
     sp = f"{stack.frames[0].sp:x}" if stack.frames else "unknown"
     title = f"stack pointer for thread {task.address:x} ({task.comm}, pid {task.pid}): {sp}"
     return Table("stack", FRAMES, rows, style="plain", title=title, footer=[stack_end(threads, stack)], only="text")
@@ -95,6 +97,7 @@ def _record(threads: Threads, task: Task, stack: Stack, notes: list[str], regist
         stack.end == "limit",
         ENDS[stack.end],
         None if stack.user is None else stack.user.pc,
+        len(stack.gaps),
     )
 
 
@@ -107,6 +110,7 @@ def _totals(task: Task, stack: Stack) -> dict[str, Value]:
         "frames": len(stack.frames),
         "end": ENDS[stack.end],
         "user_pc": None if stack.user is None else hex(stack.user.pc),
+        "gaps": len(stack.gaps),
     }
 
 
@@ -124,7 +128,8 @@ COMMAND = Command(
     description=(
         "TASK is the address of a task_struct, a pid or a name. By default it is the task that panicked. Where an\n"
         "exception or an interrupt stopped the code, the pc is the exact one, from the saved registers (pt_regs). A\n"
-        "frame that is only likely says so. Frames in user space are not shown."
+        "frame that is only likely says so. A row that begins with ... stands for frames that are missing. Frames in\n"
+        "user space are not shown."
     ),
     run=run,
     arguments=(

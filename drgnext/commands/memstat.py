@@ -8,6 +8,7 @@ from dmods.base.progress import Progress
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.report import Column, Report, Table, Value
 from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.pages.counters import counters
 from drgnext.kernel.pages.frame_ranges import count_pages, present_pages
 from drgnext.kernel.pages.kinds import KINDS, buckets
 from drgnext.kernel.pages.memmap import REMEMBERED, Counted, PageArray, page_array
@@ -28,6 +29,13 @@ _KINDS = (
     Column("percent", "percent", width=5, title="%Tot", rule=4),
     Column("bytes", "bytes", hidden=True),
     Column("name", hidden=True),
+)
+_COUNTERS = (
+    Column("what", width=30, title="The kernel's own counters", rule=25),
+    Column("pages", "count", width=12, title="Pages", rule=12),
+    Column("mb", "count", width=8, title="MB", rule=8),
+    Column("within", title="Among these kinds", rule=17),
+    Column("bytes", "bytes", hidden=True),
 )
 _IDENTITY = (
     Column("lookups", "count", title="file pages looked up"),
@@ -57,7 +65,13 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             for name, kind in KINDS.items()
             if counted.kinds[name]
         ]
-        report.tables += [Table("kinds", _KINDS, kinds), _identity(counted, args.cache)]
+        own = [
+            (one.what, one.pages, one.pages * size >> 20, one.within, one.pages * size) for one in counters(kernel.prog)
+        ]
+        report.tables.append(Table("kinds", _KINDS, kinds))
+        if own:
+            report.tables.append(Table("counters", _COUNTERS, own))
+        report.tables.append(_identity(counted, args.cache))
     present = present_pages(kernel.prog)
     report.totals.update(pages=total, bytes=total * size, page_size=size, present_pages=present)
     report.notes += [*array.notes, *counted.notes]
@@ -83,13 +97,17 @@ COMMAND = Command(
     name="memstat",
     summary="where all memory went: every page in exactly one line",
     description="""The lines are those of mdb's ::memstat:
-  Kernel            slab, page tables, stacks, vmalloc, memory reserved at boot, and the rest
+  Kernel            slab, page tables, stacks, vmalloc, memory reserved at boot, rings of perf, io_uring and packet
+                    sockets, buffers of ftrace, data in pipes and sockets, and the rest
   ZFS File Data     OpenZFS's cache of files
-  Anon              anonymous memory, KSM, shared memory and tmpfs, hugetlb pages in use
+  Anon              anonymous memory, KSM, shared memory and tmpfs, hugetlb pages in use. An executable on tmpfs or
+                    in a memfd counts here: its pages can only be written to swap
   Exec and libs     files that are mapped executable somewhere
   Page cache        other files and block devices: mapped, dirty, under writeback or locked
   Free (cachelist)  clean file pages that nothing maps: valid content, free at once
   Free (freelist)   free
+-v shows the kinds of pages that these lines are made of, and counters of the kernel. A counter tells how many pages,
+and not which: its pages are among those above. Offline memory blocks are not counted.
 The line "Unknown" appears only if the dump lacks struct pages, or they are damaged.""",
     run=run,
     arguments=(

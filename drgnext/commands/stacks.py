@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
-from dmods.report import Column, Report, Table
-from drgnext.commands._stacks import stack_end, task_frames
+from dmods.report import Column, Report, Table, Value
+from drgnext.commands._stacks import fold, gap_text, stack_end, task_frames
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
 from drgnext.kernel.stacks.tasks import Task
@@ -28,6 +28,7 @@ SUMMARY = (
     Column("pids", hidden=True),
     *STACK_COLUMNS,
     Column("end", hidden=True),
+    Column("gaps", "count", hidden=True),
 )
 FRAMES = (Column("pc", "address", width=16), Column("where"), Column("source"), Column("note"))
 
@@ -60,15 +61,17 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             partial(task_frames, threads, shared.stack, notes),
             shared.stack.end == "limit",
             ENDS[shared.stack.end],
+            len(shared.stack.gaps),
         )
         for number, (shared, top, notes) in enumerate(zip(wanted, tops, remarks), 1)
     ]
     tables = [Table("stacks", SUMMARY, rows)]
     for number, (shared, notes) in enumerate(zip(wanted, remarks), 1):
-        frames = shared.stack.frames
-        lines = [
-            (frame.pc, places.where(frame), places.source(frame) or "", note) for frame, note in zip(frames, notes)
+        frames: list[tuple[Value, ...]] = [
+            (frame.pc, places.where(frame), places.source(frame) or "", note)
+            for frame, note in zip(shared.stack.frames, notes)
         ]
+        lines = fold(threads, shared.stack, frames, lambda gap: (None, gap_text(gap), "", ""))
         title = f"stack {number}: {len(shared.tasks)} task{'s' if len(shared.tasks) > 1 else ''}"
         footer = [stack_end(threads, shared.stack)]
         tables.append(Table(f"stack {number}", FRAMES, lines, style="plain", title=title, footer=footer, only="text"))
@@ -85,7 +88,7 @@ def group(threads: Threads, limit: int = FRAME_LIMIT) -> list[Shared]:
         for number, task in enumerate(tasks):
             bar.update(number, len(tasks))
             stack = threads.stack(task, limit)
-            key = stack.end, tuple((frame.pc, frame.exact) for frame in stack.frames)
+            key = stack.end, stack.gaps, tuple((frame.pc, frame.exact) for frame in stack.frames)
             groups.setdefault(key, Shared([], stack)).tasks.append(task)
     return list(groups.values())
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dmods.command import Argument, Command
 from dmods.report import Column, Report, Table, Value
+from drgnext.commands._stacks import gap_notes
 from drgnext.commands.findstack import MOST_TASKS, chosen
 from drgnext.kernel.crash.panic import trap_kind
 from drgnext.kernel.stacks.frames import Stack
@@ -40,6 +41,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         traps, rows, left = _rows(known, task, stack, args.all)
         if left and not args.all:
             report.notes.append(f"{left} more trap frames are left over from before: -a shows them")
+        report.notes += gap_notes(stack)
         title = f"trap frames of thread {task.address:x} ({task.comm}, pid {task.pid})"
         report.tables.append(Table("trapframes", FRAMES, rows, title=title))
         if args.verbose:
@@ -71,7 +73,8 @@ def _rows(
             traps.append(frame.trap)
             rows.append(_row(known, task, frame.trap, found, lie))
     if stack.user is not None:
-        found = "walk and scan" if stack.user.address in scanned else "walk"
+        cut = stack.gap_before(len(stack.frames)) is not None
+        found = "scan" if cut else ("walk and scan" if stack.user.address in scanned else "walk")
         traps.append(stack.user)
         rows.append(_row(known, task, stack.user, found, _past(past_user(stack, plain))))
     walked = {trap.address for trap in traps}

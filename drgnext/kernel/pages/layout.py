@@ -222,14 +222,15 @@ def _large_counts(prog: Program, page: Type) -> list[tuple[int, int]]:
 def _movers(prog: Program) -> Iterable[tuple[int, str]]:
     """Yield (address, kind) of what ``mapping`` points to in pages that zsmalloc may move.
 
-    The address is that of zsmalloc's operations. Before 6.0 it is the mapping of the pool's inode. Nothing is yielded
-    if zsmalloc is not loaded or has no debug information.
+    The address is that of zsmalloc's operations, which the kernel's own symbol table has, too. Before 6.0 it is the
+    mapping of the pool's inode, which needs debug information of the module.
     """
     from drgn import FaultError, container_of
     from drgn.helpers.linux.list import list_for_each_entry
 
-    with suppress(LookupError):
-        yield prog["zsmalloc_mops"].address_of_().value_(), "zsmalloc"
+    operations = _module_symbol(prog, "zsmalloc_mops")
+    if operations is not None:
+        yield operations, "zsmalloc"
         return
     with suppress(AttributeError, FaultError, LookupError):
         count = prog["zs_shrinker_count"].address_of_()  # each pool has a shrinker
@@ -240,6 +241,24 @@ def _movers(prog: Program) -> Iterable[tuple[int, str]]:
                 yield pool.inode.i_data.address_of_().value_(), "zsmalloc"
 
 
+def _module_symbol(prog: Program, name: str) -> Optional[int]:
+    """Return the address of a variable, also of a module without debug information, or None.
+
+    Kernels with CONFIG_KALLSYMS_ALL keep the names of modules' variables.
+    """
+    from drgn import FaultError
+
+    with suppress(LookupError):
+        return int(prog[name].address_of_().value_())
+    try:
+        from drgn.helpers.linux.kallsyms import load_module_kallsyms
+
+        found = load_module_kallsyms(prog)(prog, name, None, True)
+    except (FaultError, ImportError, LookupError, ValueError, AttributeError):
+        return None
+    return int(found[0].address) if found else None
+
+
 def _files(prog: Program) -> dict[str, Any]:
     """Return the offsets that lead from a file page to its file and its executable mappings."""
     mapping, vma, node = (prog.type(f"struct {name}") for name in ("address_space", "vm_area_struct", "rb_node"))
@@ -247,6 +266,9 @@ def _files(prog: Program) -> dict[str, Any]:
         special = [(prog["blockdev_superblock"].value_(), "block_device")]
     except LookupError:
         special = []
+    rings = _shared_inodes(prog)
+    if rings:
+        special.append((rings, "ring"))
     execute = enumerators(prog, "enum vma_flag_bit").get("VMA_EXEC_BIT")
     return {
         "host": _offset(mapping, "host"),
@@ -258,3 +280,16 @@ def _files(prog: Program) -> dict[str, Any]:
         "exec": _VM_EXEC if execute is None else 1 << execute,
         "special": special,
     }
+
+
+def _shared_inodes(prog: Program) -> Optional[int]:
+    """Return the superblock of anonymous inodes, or None.
+
+    The kernel maps rings (perf's) as pages of its one inode, which has no pages in a page cache.
+    """
+    from drgn import FaultError
+
+    try:
+        return int(prog["anon_inode_mnt"].mnt_sb.value_())
+    except (LookupError, FaultError, AttributeError):
+        return None

@@ -25,6 +25,7 @@ def page_lists(prog: Program, notes: list[str]) -> PageLists:
         "per_cpu": _noted(notes, "pages on per-CPU free lists", _per_cpu(prog)),
         "vmap": _noted(notes, "pages of vmalloc", _vmap(prog)),
         "vmap_area": _offsets(prog, "struct vmap_area", "list", "va_start", "va_end"),
+        "owned": [],
         **_tasks(prog, notes),  # type: ignore[typeddict-item]
     }
 

@@ -18,9 +18,19 @@ from dmods.errors import MissingDebugInfoError, UserError
 from drgnext.kernel.dump.image import native, page_tables, through
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.dump.vmcoreinfo import numbers
-from drgnext.kernel.pages.frame_ranges import Range, all_frames, common_frames, memory_frames, valid_frames
+from drgnext.kernel.pages.frame_ranges import (
+    Range,
+    all_frames,
+    common_frames,
+    count_pages,
+    memory_frames,
+    offline_frames,
+    valid_frames,
+    without_frames,
+)
 from drgnext.kernel.pages.layout import cleared_bit, page_layout
 from drgnext.kernel.pages.lists import page_lists
+from drgnext.kernel.pages.owners import owned_pages
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -205,10 +215,15 @@ class PageArray:
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
-        """Return the page frames of RAM that have a ``struct page``."""
+        """Return the page frames of RAM that have a ``struct page``. Memory blocks that are offline have none."""
         valid, memory = self._found(valid_frames), self._found(memory_frames)
         if valid and memory:
-            return tuple(common_frames(valid, memory))
+            both = common_frames(valid, memory)
+            online = without_frames(both, self._found(offline_frames))
+            if online != both:
+                pages = count_pages(both) - count_pages(online)
+                self.notes.append(f"{pages} pages of RAM are in memory blocks that are offline: they are not counted")
+            return tuple(online)
         if memory:
             self.notes.append("the list of memory sections is missing from the dump: all RAM is counted")
         elif valid:
@@ -234,7 +249,7 @@ class PageArray:
         ``remember`` is how many mappings the cache holds. ``progress`` gets the number of bytes that are done.
         """
         self._gather(progress)
-        return _counted(self._memmap.classify(list(self.ranges), remember, False, progress)[0])
+        return self._counted(self._memmap.classify(list(self.ranges), remember, False, progress)[0])
 
     def classify(
         self, ranges: Optional[list[Range]] = None, remember: int = REMEMBERED, progress: Progress = None
@@ -246,14 +261,29 @@ class PageArray:
         self._gather(progress)
         chosen = list(self.ranges) if ranges is None else ranges
         answer, numbers = self._memmap.classify(chosen, remember, True, progress)
-        return Classified(_counted(answer), tuple(chosen), numbers or b"")
+        return Classified(self._counted(answer), tuple(chosen), numbers or b"")
+
+    def _counted(self, answer: Mapping[str, Any]) -> Counted:
+        """Return the engine's counts as a Counted, with its notes."""
+        notes = [text.format(answer["odd"][name]) for name, text in _ODD.items() if answer["odd"][name]]
+        notes += [
+            text.format(answer["identity"][name]) for name, text in _ODD_FILES.items() if answer["identity"][name]
+        ]
+        if answer["kinds"]["movable"] and not self.layout["movers"]:
+            notes.append(
+                "pages of zsmalloc (zram, zswap), if there are any, count as drivers' movable pages: load the debug "
+                "information of the module zsmalloc"
+            )
+        return Counted(answer["kinds"], answer["identity"], answer["skipped"], tuple(notes))
 
     def _gather(self, progress: Progress) -> None:
         """Have the engine follow the lists of pages, once."""
         if self._gathered:
             return
         self._gathered = True
-        said = self._memmap.gather(page_lists(self._prog, self.notes), list(self.ranges), progress)
+        lists = page_lists(self._prog, self.notes)
+        lists["owned"] = owned_pages(self._prog, self._memmap, self.layout, self.notes)
+        said = self._memmap.gather(lists, list(self.ranges), progress)
         if said["broken"]:
             self.notes.append(
                 f"{said['broken']} lists of free pages, tasks or vmap areas are broken: the rest of each is missing"
@@ -268,10 +298,3 @@ def page_array(kernel: Kernel) -> PageArray:
         _known[:] = [kernel, PageArray(kernel)]
     array: PageArray = _known[1]
     return array
-
-
-def _counted(answer: Mapping[str, Any]) -> Counted:
-    """Return the engine's counts as a Counted, with its notes."""
-    notes = [text.format(answer["odd"][name]) for name, text in _ODD.items() if answer["odd"][name]]
-    notes += [text.format(answer["identity"][name]) for name, text in _ODD_FILES.items() if answer["identity"][name]]
-    return Counted(answer["kinds"], answer["identity"], answer["skipped"], tuple(notes))

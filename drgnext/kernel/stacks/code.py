@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from dmods._engine import disassemble
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks import orc
+from drgnext.kernel.stacks.made_code import MadeCode, MadeCodes
 
 if TYPE_CHECKING:
     from drgn import Object, Program
@@ -37,6 +38,7 @@ class KernelCode:
         self._memory = memory
         self._arch = arch
         self.format = _format(prog) if arch == "x86_64" else None
+        self.made = MadeCodes(prog, memory)
         texts = list(_vmlinux(prog, self.format is not None))
         try:
             texts += _modules(prog, self.format is not None)
@@ -57,8 +59,12 @@ class KernelCode:
         return self.texts[at] if at >= 0 and address < self.texts[at].end else None
 
     def is_code(self, address: int) -> bool:
-        """Return whether kernel or module text is at the address."""
-        return self.text_at(address) is not None
+        """Return whether code is at the address: the kernel's, a module's, or what the kernel has made as it ran."""
+        return self.text_at(address) is not None or self.made.at(address) is not None
+
+    def made_at(self, address: int) -> Optional[MadeCode]:
+        """Return the code that the kernel has made as it ran, or None."""
+        return self.made.at(address) if self.text_at(address) is None else None
 
     def is_freed(self, address: int) -> bool:
         """Return whether the address is in the kernel's initialization code.
@@ -98,12 +104,24 @@ class KernelCode:
         """Return the ORC rule at ``pc``. Return None if there is no table, or it is not in the dump."""
         if pc in self._rules:
             return self._rules[pc]
-        text = self.text_at(pc)
-        rule = None
-        if text is not None and text.table is not None and self.format is not None:
-            rule = text.table.find(self._memory, pc, self.format)
-        self._rules[pc] = rule
+        rule = self._rules[pc] = self._find_rule(pc)
         return rule
+
+    def _find_rule(self, pc: int) -> Optional[orc.Rule]:
+        """Return the rule at ``pc``. Code that was copied has the rule of the original."""
+        text = self.text_at(pc)
+        if text is not None:
+            if text.table is None or self.format is None:
+                return None
+            return text.table.find(self._memory, pc, self.format)
+        made = self.made.at(pc)
+        if made is None or self._arch != "x86_64":
+            return None
+        if made.like:
+            return self.rule(made.like + (pc - made.start))
+        if made.probed and made.name == "kprobe_insn_page":
+            return self.rule(made.probed)
+        return self.made.rule(made, pc)
 
     def _calibrate(self) -> None:
         """Find the numbering of the registers from the tables.

@@ -19,6 +19,7 @@ _MOST_SCANS = 8
 # How a frame was found, if that is not certain.
 GUESSES = {
     "bad jump": "guess: the return address of a jump to where no code is",
+    "smashed return": "guess: the next return address on the stack, one or more callers are lost",
     "frame pointer": "guess: by the frame pointer, no unwind tables here",
     "link register": "guess: by the link register",
     "no call": "guess: no call ends at this return address",
@@ -37,6 +38,7 @@ ENDS = {
     "not increasing": "the caller's frame would be below this one",
     "off the stack": "the caller's frame would not be on a stack",
     "limit": "the frame limit was reached",
+    "replaced": "tracing has replaced the return address, and the true one is not in the dump",
     "no registers": "the dump lacks the registers of this task's CPU",
     "user mode": "the task was running in user space",
 }
@@ -49,7 +51,10 @@ class Frame(NamedTuple):
 
     Where ``exact``, ``pc`` is the next instruction: in the innermost frame of a running task, and in a trapped frame.
     Otherwise ``pc`` is a return address, and the call is the instruction before it. ``trap`` has the saved registers
-    that the frame comes from. ``found`` is "cpu", "switched out", "unwind", "trap", or a key of GUESSES.
+    that the frame comes from. ``found`` is "cpu", "switched out", "unwind", "trap", "left behind" (crash_cpu.py),
+    "detour", or a key of GUESSES. "detour" is the instruction that an optimized kprobe has replaced by a jump.
+    ``through`` is the function of a tracer that the frame's callee returns to, because its return address was replaced:
+    ``pc`` is the true one.
     """
 
     pc: int
@@ -58,18 +63,41 @@ class Frame(NamedTuple):
     found: str
     registers: Mapping[str, int]
     trap: Optional[TrapFrame] = None
+    through: str = ""
+
+
+class Gap(NamedTuple):
+    """A place where frames are missing: before the frame ``before`` of a stack, or before the entry from user space.
+
+    ``pc`` is where unwinding stopped, and ``why`` is the reason (a key of ENDS).
+    """
+
+    before: int
+    pc: int
+    why: str
+
+    def __str__(self) -> str:
+        """Return the gap in words."""
+        if self.why in ("no tables", "not code"):
+            return f"frames are missing here: no unwind information for {self.pc:#x}"
+        return f"frames are missing here, above {self.pc:#x}: {ENDS[self.why]}"
 
 
 class Stack(NamedTuple):
     """The frames of a task, innermost first.
 
     ``end`` says why there are no more (a key of ENDS). ``user`` has the registers saved when the task entered the
-    kernel from user space, if the stack reaches that far.
+    kernel from user space, if the stack reaches that far. ``gaps`` are where frames are missing.
     """
 
     frames: list[Frame]
     end: str
     user: Optional[TrapFrame]
+    gaps: tuple[Gap, ...] = ()
+
+    def gap_before(self, index: int) -> Optional[Gap]:
+        """Return the gap right before that frame, or None. After the last frame comes the entry from user space."""
+        return next((gap for gap in self.gaps if gap.before == index), None)
 
     @property
     def traps(self) -> list[TrapFrame]:
@@ -89,8 +117,8 @@ class Step(NamedTuple):
 class Unwinder(Protocol):
     """An unwinder of one architecture."""
 
-    def step(self, frame: Frame) -> Step:
-        """Return the step from a frame to its caller."""
+    def step(self, frame: Frame, task: int) -> Step:
+        """Return the step from a frame to its caller. ``task`` is the address of the task that runs there."""
 
 
 class Walker:
@@ -107,32 +135,36 @@ class Walker:
         self.shared = sorted(shared, key=lambda stack: stack.start)
         self._starts = [stack.start for stack in self.shared]
 
-    def walk(self, first: Frame, own: StackRange, limit: int = FRAME_LIMIT) -> Stack:
-        """Return the stack of a task. ``first`` is its innermost frame, ``own`` its own stack.
+    def walk(self, first: Frame, own: StackRange, limit: int = FRAME_LIMIT, task: int = 0) -> Stack:
+        """Return the stack of a task. ``first`` is its innermost frame, ``own`` its own stack, ``task`` its address.
 
         The walk is bounded, whatever the dump holds.
         """
         frames = [first]
         seen = {(first.pc, first.sp)}
         left: list[StackRange] = []  # stacks that the walk has left; it never returns to one
+        gaps: list[Gap] = []
         scans = 0
         while True:
             last = frames[-1]
-            step = self.unwinder.step(last)
+            step = self.unwinder.step(last, task)
             frame, end = self._accept(last, step, own, left, seen)
             if step.trap is not None and step.trap.user and end == "user":
-                return Stack(frames, end, step.trap)
+                return Stack(frames, end, step.trap, tuple(gaps))
             if frame is None and end not in WHOLE and scans < _MOST_SCANS:
                 scans += 1
                 trap = self._scan(last, own)
+                if trap is not None and trap.entry != last.pc and len(frames) < limit:
+                    refused = step.frame.pc if step.frame is not None and end == "not code" else last.pc
+                    gaps.append(Gap(len(frames), refused, end))
                 if trap is not None and trap.user:
-                    return Stack(frames, "user", trap)
+                    return Stack(frames, "user", trap, tuple(gaps))
                 if trap is not None and (trap.pc, trap.sp) not in seen:
                     frame = frame_of(trap, "scan")
             if frame is None:
-                return Stack(frames, end, None)
+                return Stack(frames, end, None, tuple(gaps))
             if len(frames) >= limit:
-                return Stack(frames, "limit", None)
+                return Stack(frames, "limit", None, tuple(gaps))
             before, now = self.stack_at(last.sp, own), self.stack_at(frame.sp, own)
             if before is not None and now is not before:
                 left.append(before)
@@ -163,7 +195,9 @@ class Walker:
         else:
             return None, step.end
         now, before = self.stack_at(frame.sp, own), self.stack_at(last.sp, own)
-        if now is None and before is not None:
+        # Saved registers are certain, wherever their stack pointer leads: to a guard page, to user space in the first
+        # instructions of SYSCALL's entry, or to no address at all before a double fault.
+        if now is None and before is not None and step.trap is None:
             return None, "off the stack"
         if (frame.pc, frame.sp) in seen or now in left or (now is before and frame.sp < last.sp):
             return None, "not increasing"
@@ -174,13 +208,17 @@ class Walker:
     def _scan(self, last: Frame, own: StackRange) -> Optional[TrapFrame]:
         """Return the innermost saved registers above ``last`` on its stack, or None.
 
-        If there are none, the search goes on on the task's own stack.
+        If there are none, the search goes on on the task's own stack. A stack pointer that leads to no stack tells
+        nothing about what is in use there. Then only the registers at its very end count, those of the entry from user
+        space.
         """
         here = self.stack_at(last.sp, own)
-        ranges = [] if here is None else [(here, last.sp)]
+        if here is None:
+            return next((trap for trap in self.machine.scan(self.memory, own, self.code) if trap.user), None)
+        ranges = [(here, last.sp)]
         if here is not own:
             # The switch to an interrupt stack leaves the old stack pointer at the top of the new one (asm/irq_stack.h).
-            link = self.memory.word(here.end - 8) if here is not None else None
+            link = self.memory.word(here.end - 8)
             ranges.append((own, link if link is not None and link in own else own.start))
         for stack, low in ranges:
             for trap in self.machine.scan(self.memory, stack, self.code):

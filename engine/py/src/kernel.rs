@@ -149,6 +149,7 @@ pub struct ListsArgument {
     task: [u64; 4],
     thread_head: u64,
     stack_size: u64,
+    owned: Vec<(String, u64, u64)>,
 }
 
 fn kind(name: &str) -> PyResult<Kind> {
@@ -262,6 +263,11 @@ impl Memmap {
             task: lists.task,
             thread_head: lists.thread_head,
             stack_size: lists.stack_size,
+            owned: lists
+                .owned
+                .into_iter()
+                .map(|(name, first, count)| Ok((kind(&name)?, first, count)))
+                .collect::<PyResult<_>>()?,
         };
         let ram = sorted(ram)?;
         let listed =

@@ -208,7 +208,7 @@ impl<'l> Rules<'l> {
             2 => return Verdict::Nonsense,
             _ if flags & layout.swapbacked != 0 => Kind::Shmem,
             _ => match identity.of(mapping, &layout.files, memory) {
-                Kind::Exec => Kind::Exec,
+                kind @ (Kind::Exec | Kind::Ring) => kind,
                 _ if flags & layout.kept == 0 && !self.in_use(page, flags, second) => Kind::Cachelist,
                 other => other,
             },

@@ -34,7 +34,7 @@ pub struct Figures {
     pub cut: u64,
 }
 
-/// Mapping to kind ([`Kind::Exec`], [`Kind::BlockDevice`] or [`Kind::File`]).
+/// Mapping to kind ([`Kind::Exec`], [`Kind::Ring`], [`Kind::BlockDevice`] or [`Kind::File`]).
 pub struct Identity {
     cache: LruCache<u64, Kind, foldhash::fast::FixedState>,
     /// The last mapping: pages of one file mostly lie together.
@@ -86,21 +86,19 @@ impl Identity {
             self.figures.lost += 1;
             return Kind::File;
         };
-        if root != 0 && self.executable(root, files, memory) {
-            return Kind::Exec;
-        }
-        // The mapping has no host. It belongs to no file (the swap cache, a driver), and its superblock is not needed.
+        // A mapping without a host belongs to no file (the swap cache, a driver), and its superblock is not needed.
+        let mut special = None;
         if host != 0 {
             match host.checked_add(files.i_sb).and_then(|at| memory.word(at)) {
-                Some(sb) => {
-                    if let Some((_, kind)) = files.special.iter().find(|(special, _)| *special == sb) {
-                        return *kind;
-                    }
-                }
+                Some(sb) => special = files.special.iter().find(|(special, _)| *special == sb).map(|(_, kind)| *kind),
                 None => self.figures.lost += 1,
             }
         }
-        Kind::File
+        // All anonymous inodes share one mapping, so its VMAs are those of many files.
+        if special != Some(Kind::Ring) && root != 0 && self.executable(root, files, memory) {
+            return Kind::Exec;
+        }
+        special.unwrap_or(Kind::File)
     }
 
     /// Returns whether a VMA in the tree is executable. The search goes level by level, so a node that leads back up

@@ -60,10 +60,16 @@ pub enum Kind {
     Cachelist,
     /// Other pages of the kernel.
     Kernel,
+    /// A ring that the kernel shares with programs: of perf, io_uring or packet sockets.
+    Ring,
+    /// Data in a pipe.
+    Pipe,
+    /// Data in the queue of a socket.
+    Socket,
 }
 
 /// All kinds with their names, in the order of their numbers.
-pub const KINDS: [(Kind, &str); 28] = [
+pub const KINDS: [(Kind, &str); 31] = [
     (Kind::Unknown, "unknown"),
     (Kind::Reserved, "reserved"),
     (Kind::Uninitialized, "uninitialized"),
@@ -92,6 +98,9 @@ pub const KINDS: [(Kind, &str); 28] = [
     (Kind::BlockDevice, "block_device"),
     (Kind::Cachelist, "cachelist"),
     (Kind::Kernel, "kernel"),
+    (Kind::Ring, "ring"),
+    (Kind::Pipe, "pipe"),
+    (Kind::Socket, "socket"),
 ];
 
 impl Kind {

@@ -1,4 +1,5 @@
-//! Pages that lists describe better than their own words: pages on per-CPU free lists, stacks of tasks, vmalloc.
+//! Pages that lists describe better than their own words: pages on per-CPU free lists, stacks of tasks, vmalloc, and
+//! those whose owner the caller knows.
 //!
 //! Each kind is a set of page frames, which is gathered first. Then [`super::scan`] looks up the pages that are otherwise
 //! just the kernel's. A set takes one bit for each page of the sections (16 MB with 4 KB pages) that have any. That is at
@@ -29,6 +30,8 @@ pub struct Lists {
     pub thread_head: u64,
     /// THREAD_SIZE.
     pub stack_size: u64,
+    /// Pages whose owner is known: what they are, the first page frame, how many. The kind that is named first decides.
+    pub owned: Vec<(Kind, u64, u64)>,
 }
 
 /// The pages that were found, and what was wrong.
@@ -79,6 +82,7 @@ impl ListedPages {
         let pages: u64 = ram.iter().map(|(start, end)| end - start).sum();
         let budget = pages.saturating_mul(2).min(MOST_STEPS) + SPARE_REGIONS;
         let mapper = || Mapper { frames: FrameSet::default(), ram, page_bits: layout.page_bits, budget };
+        found.owned(&lists.owned, mapper());
         let sets = [
             (Kind::PerCpuFree, found.per_cpu(lists, layout, memory, control)),
             (Kind::Stack, found.stacks(lists, mapper(), memory, control)),
@@ -137,6 +141,20 @@ impl ListedPages {
             });
         }
         frames
+    }
+
+    /// Makes a set for each kind that owned pages have.
+    fn owned(&mut self, owned: &[(Kind, u64, u64)], mut mapper: Mapper) {
+        for (kind, first, count) in owned {
+            let at = self.sets.iter().position(|(known, _)| known == kind).unwrap_or_else(|| {
+                self.sets.push((*kind, FrameSet::default()));
+                self.sets.len() - 1
+            });
+            std::mem::swap(&mut mapper.frames, &mut self.sets[at].1);
+            mapper.insert(*first, *count);
+            std::mem::swap(&mut mapper.frames, &mut self.sets[at].1);
+        }
+        self.endless |= mapper.budget == 0;
     }
 
     /// Finds the stacks of all threads, wherever they are mapped.

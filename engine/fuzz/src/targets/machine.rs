@@ -176,6 +176,7 @@ fn lists(input: &mut Input) -> Lists {
         task: std::array::from_fn(|_| offset(input)),
         thread_head: offset(input),
         stack_size: input.short(),
+        owned: (0..input.byte() % 3).map(|_| (Kind::Ring, u64::from(input.byte()), input.short())).collect(),
     }
 }
 
