@@ -109,11 +109,16 @@ def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
 
 
 def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
-    core = Argument("core", help="the core file", **({} if command.requires else {"nargs": "?"}))
+    which = "the oldest core file" if command.compares else "the core file"
+    core = Argument("core", help=which, **({} if command.requires else {"nargs": "?"}))
     extra = FOR_KERNELS if KERNEL in command.requires else (EXE, SYSROOT)
     parser = command.parser(before=[core], after=extra, prog=f"dmods {command.name}")
     # Intermixed: in `findleaks core -d main` plain argparse gives the optional address up once it has seen the core.
-    return parser.parse_intermixed_args(words)
+    args = parser.parse_intermixed_args(words)
+    if command.compares:
+        cores: list[str] = [args.core, *args.base]
+        args.base, args.core = cores[:-1], cores[-1]
+    return args
 
 
 def _kernel_dump(name: str, words: Sequence[str]) -> Optional[str]:

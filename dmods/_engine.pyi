@@ -329,6 +329,81 @@ class Heap:
         0, 0, blocks) from a direct leak to a leaked block. The blocks are addresses; the last is the block itself.
         """
 
+# (start, end, section, number of the module, its bias); section: 0 code, 1 read-only, 2 data, 3 outside all modules
+Place = tuple[int, int, int, int, int]
+# (short number, form, least and largest size of the class, blocks, (kind, detail) of each word, words of the first
+# block, how many bytes of each word are the same in all blocks)
+# form: 0 shape, 1 object, 2 exception, 3 various, 4 not in the dump. Kinds of words: ``word_kind`` in
+# engine/core/src/heap/contents.rs
+KindRow = tuple[int, int, int, int, int, list[tuple[int, int]], list[int], list[int]]
+Amount = tuple[int, int]  # blocks, usable bytes
+# (live, leaked, the allocator's own, (least, largest size), lowest block, lowest leaked block)
+SumRow = tuple[Amount, Amount, Amount, tuple[int, int], Optional[int], Optional[int]]
+# (key, in each core, gone, new, kept, survived, proven to be the same, an example, (oldest, newest) time of new ones)
+GrowthRow = tuple[int, list[Amount], Amount, Amount, Amount, Amount, int, Optional[int], Optional[tuple[int, int]]]
+
+class Census:
+    """The signatures of all blocks in use of one heap: what their first words hold.
+
+    They are taken in one pass. Find the leaks before: blocks are counted by their states.
+    """
+
+    missing: int  # blocks whose first words are not in the dump
+
+    def __init__(self, heap: Heap, places: list[Place], direct: bool, threads: int, progress: Progress = None) -> None:
+        """Look at all blocks in use. With ``direct``, look only at direct leaks: only ``Kinds.groups`` is for those."""
+
+    def __len__(self) -> int:
+        """Return how many blocks there are."""
+
+class Kinds:
+    """The kinds of the blocks of one or more heaps. Signatures of all heaps are merged together.
+
+    The number of a kind is its place in ``all``. A census has the number of its place in the list given.
+    """
+
+    def __init__(self, censuses: list[Census]) -> None: ...
+    def all(self) -> list[KindRow]: ...
+    def sums(self, index: int, heap: Heap) -> list[SumRow]:
+        """Return the sums of each kind in one heap."""
+
+    def groups(self, index: int, heap: Heap) -> list[tuple[int, bool, bool, int, int, int, int, int]]:
+        """Return the direct leaks by size and kind, as ``Heap.groups`` has them by size, and the kind."""
+
+    def addresses(
+        self, index: int, heap: Heap, wanted: list[int], states: list[int], start: tuple[int, int], most: int
+    ) -> tuple[list[int], Optional[tuple[int, int]]]:
+        """Return the addresses of up to ``most`` blocks of the wanted kinds in one of the states.
+
+        ``start`` is the number and the address of a block, (0, 0) at first. Also return where to go on, or None at the
+        end.
+        """
+
+    def kinds_at(self, index: int, heap: Heap, asked: list[int]) -> list[Optional[int]]:
+        """Return the kind of the block in use that begins at each address, or None. The addresses must be sorted."""
+
+def compare_heaps(
+    cores: list[
+        tuple[
+            Heap, list[tuple[Records, tuple[int, int, int, int], list[int]]], list[tuple[int, int, int]], dict[int, int]
+        ]
+    ],
+    kinds: Optional[Kinds],
+    by: str,
+    aligned: bool,
+    progress: Progress = None,
+) -> tuple[list[GrowthRow], list[tuple[int, int, int]]]:
+    """Compare the blocks of several cores, the oldest first.
+
+    A core is (heap, recorders, modules, the caller's key of each arena by number). A recorder is (records, its clock as
+    (ns at 0, shift, numerator, denominator), the caller's key of each thread by number). A part of a module is (start,
+    end, what to add to an address to make it comparable). ``by`` is "size", "state", "arena", "kind", "stack" or
+    "thread". ``aligned``: addresses mean the same in all cores; otherwise only the sums are compared.
+
+    Under each key: the bytes of the first core, minus those gone, plus those new, are the bytes of the last. Also
+    return (core, recorder, stack) of each key, for "stack". The key 2**64 - 1 is "not known".
+    """
+
 # (block, where the record lies, bytes asked for, ns of CLOCK_MONOTONIC, stack, thread); stack and thread 0: not known
 RecordRow = tuple[int, int, int, int, int, int]
 # (where it lies, sequence, whether freed, block, bytes asked for, ns, stack, thread; of a freed block, or zeros: (ns,

@@ -46,7 +46,8 @@ class Command:
     `name` is what the user types, and the name of the file. `summary` is one line. `requires` says what the target must
     be: "userland", "kernel", "audit"; BARE_KERNEL beside "kernel" asks for less.
     Without any it takes no target, or with `optional` a process if there is one.
-    `examples` are pairs of a command line and what it shows.
+    `examples` are pairs of a command line and what it shows. `compares`: the command compares its target with older
+    cores. They are its argument `base`. In the shell the last of the files is the target.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Command:
     arguments: Sequence[Argument] = ()
     requires: Sequence[str] = ("userland",)
     optional: bool = False
+    compares: bool = False
     examples: Sequence[tuple[str, str]] = field(default=())
 
     def parser(

@@ -10,11 +10,13 @@ from typing import Callable, NamedTuple, Optional
 
 from dmods.allocators.jemalloc import stats
 from dmods.allocators.jemalloc.heap import first_arena
+from dmods.base.ranges import Ranges
 from dmods.commands._records import address_of, event
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.owners import find_owners
 from dmods.graph.paths import path_to
 from dmods.graph.roots import named_roots
+from dmods.graph.types import find_types
 from dmods.heap.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
 from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, Block, ProcessHeap, find_heap
 from dmods.records.model import Entry, Record, Transaction
@@ -57,13 +59,20 @@ def parse_sizes(text: str) -> Sizes:
 class Query(NamedTuple):
     """The walk that a user asks for.
 
-    ``within`` narrows the walk to what an address belongs to, ``sizes`` to blocks of these sizes. ``brief``: only the
-    addresses are wanted, so rows may have one cell.
+    ``within`` narrows the walk to what an address belongs to, ``sizes`` to blocks of these sizes, ``type`` and
+    ``shape`` to blocks of this type or shape. ``brief``: only the addresses are wanted, so rows may have one cell.
     """
 
     within: Optional[int] = None
     sizes: Optional[Sizes] = None
     brief: bool = False
+    type: Optional[str] = None
+    shape: Optional[str] = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether every block of the walk is wanted, and only its address."""
+        return self.brief and self.sizes is None and self.type is None and self.shape is None
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class Walker:
 
     ``columns`` begin with the address; ``rows(target, query)`` gives their cells. ``narrows`` says in words how an
     address narrows the walk ("": the walker takes no address). ``of_blocks``: it walks blocks of the heap and takes
-    sizes. ``of_heap``: its answer depends on the heap.
+    sizes. ``typed``: it takes a type or a shape. ``of_heap``: its answer depends on the heap.
     """
 
     summary: str
@@ -81,6 +90,7 @@ class Walker:
     narrows: str = ""
     of_blocks: bool = False
     of_heap: bool = False
+    typed: bool = False
 
 
 _BLOCK = (
@@ -124,11 +134,27 @@ _MAPPING = (
 
 
 def _blocks(heap: ProcessHeap, ranges: Sequence[tuple[int, int]], states: Sequence[int], query: Query) -> Rows:
-    if query.brief and query.sizes is None:
+    if query.type is not None or query.shape is not None:
+        return _rows_of(heap, _of_type(heap, ranges, states, query), query)
+    if query.is_plain:
         return zip(addresses(heap, ranges, *states))
     if states != (FREE,) and not query.brief:
         heap.leaks()  # before this, a leaked block is called live
     return _rows_of(heap, addresses(heap, ranges, *states), query)
+
+
+def _of_type(
+    heap: ProcessHeap, ranges: Sequence[tuple[int, int]], states: Sequence[int], query: Query
+) -> Iterator[int]:
+    """Yield the addresses of the blocks of the wanted type or shape."""
+    heap.leaks()
+    types, inside = find_types(heap.target), Ranges(ranges)
+    wanted = query.type if query.type is not None else query.shape
+    kinds = types.matching(wanted or "", shape=query.type is None)
+    if not kinds:
+        what = "type" if query.type is not None else "shape"
+        raise UsageError(f"no block has the {what} {wanted}", "`types` lists the types and shapes, with their ids")
+    return (at for at in types.addresses(kinds, states) if ranges == [EVERYWHERE] or at in inside)
 
 
 def _rows_of(heap: ProcessHeap, found: Iterable[int], query: Query) -> Iterator[Sequence[Value]]:
@@ -232,7 +258,7 @@ def _leaked(*states: int) -> Callable[[Target, Query], Rows]:
             for other in heap.blocks(*states)
             if (other.size, other.single, other.allocator) == (block.size, block.single, block.allocator)
         )
-        return zip(alike) if query.brief and query.sizes is None else _rows_of(heap, alike, query)
+        return zip(alike) if query.is_plain else _rows_of(heap, alike, query)
 
     return rows
 
@@ -317,7 +343,7 @@ WALKERS: Mapping[str, Walker] = {
         "every leaked buffer, direct and indirect", _BLOCK, _leaked(DIRECT, INDIRECT), _SAME_SIZE, True, True
     ),
     "buf": Walker(
-        "allocated buffers, leaked ones too", _BLOCK, _in_arena(LIVE, DIRECT, INDIRECT), _SAME_ARENA, True, True
+        "allocated buffers, leaked ones too", _BLOCK, _in_arena(LIVE, DIRECT, INDIRECT), _SAME_ARENA, True, True, True
     ),
     "freebuf": Walker(
         "free buffers, in a tcache, fastbin, bin or slab", _BLOCK, _in_arena(FREE), _SAME_ARENA, True, True

@@ -13,6 +13,7 @@ from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, positive
 from dmods.commands._records import CALLER_ARGUMENTS, LINES, SOURCE, audit, callers_asked, stack_values
 from dmods.errors import ASK_WHATIS, UsageError
+from dmods.graph.types import leaks_by_type
 from dmods.heap.blocks import arena_name
 from dmods.heap.content import describe_content
 from dmods.heap.leak_groups import LeakGroup, group_leaks, group_of_block, groups_through
@@ -52,7 +53,8 @@ _KEEPS = (
 )
 _LEAKED = Column("leaked", "count", width=7)
 _BUFFER = Column("buffer", "address", width=17)
-GROUPS = (Column("cache", width=16), _LEAKED, _BUFFER, Column("caller", width=6), SOURCE, *_KEEPS)
+# Where nothing is recorded, the type or the shape tells leaks of one size apart.
+GROUPS = (Column("cache", width=16), _LEAKED, _BUFFER, Column("caller", width=6), SOURCE, *_KEEPS, Column("type"))
 RECORDED = (
     Column("cache", width=16),
     _LEAKED,
@@ -72,6 +74,7 @@ OVERSIZED = (
     SOURCE,
     *_KEEPS,
     *RECORDED[-4:],
+    Column("type"),
 )
 DETAILS = (
     Column("buffer", "address", width=16),
@@ -101,7 +104,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.notes.extend(vector_notes(heap, leaks))
     if args.unaligned:
         report.notes.append(_UNALIGNED)
-    groups = group_leaks(heap, callers)
+    groups = group_leaks(heap, callers) if heap.records else leaks_by_type(heap, callers)
     report.notes.extend(heap.records.notes)
     report.notes.extend(signal_stack_notes(target, leaks))
     if args.what is not None:
@@ -157,17 +160,21 @@ def _add_groups(report: Report, callers: Callers, groups: list[LeakGroup], leaks
     unknown = [group for group in groups if not group.single and group.record is None]
     large = [group for group in groups if group.single]
     tables: list[tuple[int, Table]] = []  # (the bytes of the first row, the table)
-    keeps = any(group.kept_count for group in groups)
-    recorded_columns, plain, oversized = (_columns(columns, keeps, lines) for columns in (RECORDED, GROUPS, OVERSIZED))
+    keeps, kinds = any(group.kept_count for group in groups), any(group.kind for group in groups)
+    recorded_columns, plain, oversized = (
+        _columns(columns, keeps, lines, kinds) for columns in (RECORDED, GROUPS, OVERSIZED)
+    )
     if recorded:
         rows = [(group.cache, *_row(group), group.first, *_recorded(callers, group)) for group in recorded]
         tables.append((recorded[0].lost, Table("leaks", recorded_columns, rows)))
     if unknown or not (recorded or large):
-        rows = [(group.cache, *_row(group)) for group in unknown]
+        rows = [(group.cache, *_row(group), group.kind or None) for group in unknown]
         name = "unrecorded" if recorded else "leaks"
         tables.append((unknown[0].lost if unknown else 0, Table(name, plain, rows)))
     if large:
-        rows = [(group.size, *_row(group), group.first, *_recorded(callers, group)) for group in large]
+        rows = [
+            (group.size, *_row(group), group.first, *_recorded(callers, group), group.kind or None) for group in large
+        ]
         tables.append((large[0].lost, Table("oversized", oversized, rows)))
     tables.sort(key=lambda entry: -entry[0])
     if leaks.direct_count or report.verdict is None or report.verdict.possible:  # "0 buffers" would read as clean
@@ -175,9 +182,9 @@ def _add_groups(report: Report, callers: Callers, groups: list[LeakGroup], leaks
     report.tables.extend(table for _lost, table in tables)
 
 
-def _columns(columns: Sequence[Column], keeps: bool, lines: bool) -> Sequence[Column]:
-    """Return the columns. KEEPS ALIVE is only shown where it says something, and SOURCE where it is asked for."""
-    shown = {"keeps": keeps, SOURCE.name: lines}
+def _columns(columns: Sequence[Column], keeps: bool, lines: bool, kinds: bool) -> Sequence[Column]:
+    """Return the columns. KEEPS ALIVE and TYPE are only shown where they say something, SOURCE where asked for."""
+    shown = {"keeps": keeps, SOURCE.name: lines, "type": kinds}
     return [replace(c, hidden=not shown.get(c.name, not c.hidden)) for c in columns]
 
 

@@ -25,11 +25,16 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if args.size is not None and not walker.of_blocks:
         sized = ", ".join(name for name, each in WALKERS.items() if each.of_blocks)
         raise UsageError(f"walk {args.walker} takes no --size", f"these do: {sized}")
+    if (args.type is not None or args.shape is not None) and not walker.typed:
+        typed = ", ".join(name for name, each in WALKERS.items() if each.typed)
+        raise UsageError(f"walk {args.walker} takes no --type and no --shape", f"these do: {typed}")
+    if args.type is not None and args.shape is not None:
+        raise UsageError("--type and --shape exclude each other", "`types` says which of the two a line is")
     within = target.evaluate(args.within) if args.within is not None else None
     report = Report()
     # Text shows only the address. Ten million rows are made faster without the other cells.
     columns = walker.columns if args.json else walker.columns[:1]
-    query = Query(within, args.size, brief=not args.json)
+    query = Query(within, args.size, brief=not args.json, type=args.type, shape=args.shape)
     report.tables.append(Table(args.walker, columns, walker.rows(target, query), style="plain"))
     if walker.of_heap:
         heap = find_heap(target)
@@ -55,12 +60,16 @@ COMMAND = Command(
         Argument(
             "--size", type=parse_sizes, metavar="N[..M]", help="only buffers of N bytes, or of N to M: 64, 1K..4K, 1M.."
         ),
+        Argument("--type", metavar="T", help="only buffers of this type, as `types` prints it (walk buf)"),
+        Argument("--shape", metavar="S", help="only buffers of this shape, or of this ID (walk buf)"),
         Argument("within", nargs="?", metavar="ADDR", help="walk only what belongs to this address"),
     ),
     examples=(
         ("walk leak", "every direct leak"),
         ("walk buf 0x7f3a1c000030", "the allocated buffers of this arena"),
         ("walk buf --size 1M..", "the allocated buffers of a megabyte or more"),
+        ("walk buf --type Customer", "the allocated objects of the class Customer"),
+        ("walk buf --shape s1f3a9", "the allocated buffers whose shape has this ID in `types`"),
         ("walk mapping --json", "every mapping, with its end, flags and file"),
     ),
 )

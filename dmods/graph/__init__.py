@@ -1,1 +1,1 @@
-"""What the pointers of the heap say: who owns which block, and the path from a root to it."""
+"""What the pointers and the contents of a heap say: types, owners, and growth between cores."""

@@ -220,16 +220,22 @@ def _type_at(target: Target, vptr: int) -> Optional[_Type]:
     if len(head) != 2:
         return None
     to_top = head[0] - (1 << 8 * word) if head[0] >> (8 * word - 1) else head[0]
-    info = head[1]
-    if not -(1 << 20) < to_top <= 0 or info % word or _file_mapping(target, info) is None:
+    name = type_info_name(target, head[1]) if -(1 << 20) < to_top <= 0 else None
+    return _Type(name, to_top) if name is not None else None
+
+
+def type_info_name(target: Target, info: int) -> Optional[str]:
+    """Return the type that the type_info at an address describes, or None where none is there."""
+    word = target.arch.word
+    image = target.image()
+    if info % word or _file_mapping(target, info) is None:
         return None
     type_info = _words(image.read(info, 2 * word), word)
     if len(type_info) != 2 or _file_mapping(target, type_info[0]) is None:
         return None
     # In ARM's variant of the ABI, the top bit says that names are compared by address.
     name_at = type_info[1] & ((1 << (8 * word - 1)) - 1)
-    name = _type_name(image.read(name_at, _MOST_NAME)) if _file_mapping(target, name_at) else None
-    return _Type(name, to_top) if name is not None else None
+    return _type_name(image.read(name_at, _MOST_NAME)) if _file_mapping(target, name_at) else None
 
 
 def _file_mapping(target: Target, address: int) -> Optional[AddressRange]:

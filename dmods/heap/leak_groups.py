@@ -21,7 +21,8 @@ class LeakGroup:
     """Direct leaks of one size and one stack.
 
     ``first`` is the address of the oldest one, and ``record`` is its record. Without records, ``first`` is the lowest
-    address and ``record`` is None. ``size`` and ``kept_bytes`` are usable bytes.
+    address and ``record`` is None. ``size`` and ``kept_bytes`` are usable bytes. ``kind`` is the type or the shape,
+    where leaks were told apart by that.
     """
 
     size: int
@@ -34,6 +35,7 @@ class LeakGroup:
     record: Optional[Record]
     stack: Stack
     caller: Caller
+    kind: str = ""
 
     @property
     def cache(self) -> str:
@@ -58,16 +60,7 @@ class LeakGroup:
 
 
 def group_leaks(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
-    """Return the groups of all direct leaks, sorted."""
-    if not heap.records:
-        nobody = callers.caller(NO_STACK)
-        plain = (
-            LeakGroup(
-                g.size, g.allocator, g.single, g.count, g.first, g.kept_count, g.kept_bytes, None, NO_STACK, nobody
-            )
-            for g in heap.leaks().groups
-        )
-        return sorted(plain, key=lambda group: group.order)
+    """Return the groups of all direct leaks, sorted. Without records `graph.types.leaks_by_type` tells more."""
     heap.leaks()
     rows = [recording.rows for recording in heap.records.recordings]
     found: dict[object, LeakGroup] = {}

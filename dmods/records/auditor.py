@@ -138,6 +138,7 @@ def _recording(target: Target, root: Root) -> Recording:
         epoch=latest.realtime - latest.monotonic if latest.monotonic else None,
         log=root.log.capacity > 0 or bool(options.flags & GUARDS),
         guards=_guards(root, words),
+        clock=clock or (0, 0, 1, 1),
         notes=notes,
     )
 

@@ -51,7 +51,7 @@ class Recording:
     block was recorded. `epoch` converts a record's time (CLOCK_MONOTONIC, ns) to CLOCK_REALTIME; it is None where that
     is not known. `log` says whether the recorder keeps transactions. `structures` are addresses of the recorder's own
     blocks in the allocator; the blocks that they lead to are its own as well. `guards` is None where the recorder
-    writes none.
+    writes none. `clock` is (ns at time 0, shift, numerator, denominator): how the recorder's times became ns.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Recording:
     log: bool = False
     structures: Sequence[int] = ()
     guards: Optional[Guards] = None
+    clock: tuple[int, int, int, int] = (0, 0, 1, 1)
     notes: list[str] = field(default_factory=list)
 
     @cached_property

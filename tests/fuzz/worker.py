@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import resource
 import sys
 import time
@@ -40,6 +41,8 @@ LINES: dict[str, tuple[tuple[str, ...], ...]] = {
     "owners": ((), ("--by", "type"), ("--by", "size", "--top", "2")),
     "allocdby": (("victim",), ("1",)),
     "freedby": (("victim",),),
+    "types": ((), ("--leaked",)),
+    "growth": (("{older}",), ("{older}", "--by", "size")),
 }
 # These commands get addresses after the other commands have run.
 OF_ADDRESSES: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -57,12 +60,21 @@ def lines(target: CoreFile) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield every command line worth trying. The target is asked for addresses only after the other commands."""
     for name in _names():
         for words in LINES.get(name, () if name in OF_ADDRESSES else ((),)):
-            yield name, words
+            yield name, tuple(_older(target) if word == "{older}" else word for word in words)
     for address in addresses(target):
         for name, variants in OF_ADDRESSES.items():
             if name in _WITHOUT_RECORDS or allocation_records(target):
                 for words in variants:
                     yield name, (*words, hex(address))
+
+
+def _older(target: CoreFile) -> str:
+    """Return the path of another core with the same content."""
+    assert target.path is not None
+    older = f"{target.path}.older"
+    if not os.path.exists(older):
+        os.link(target.path, older)
+    return older
 
 
 def addresses(target: CoreFile) -> list[int]:

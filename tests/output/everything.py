@@ -31,6 +31,8 @@ PLAIN = (
     "panicinfo",
     "stacks",
     "suspects",
+    "types",
+    "types --leaked --top 3",
     "walk",
     "walk leak",
     "walk buf",
@@ -110,6 +112,7 @@ def _plain() -> Iterator[Line]:
             name, *words = text.split()
             if name != "doctor" or core is handled:  # doctor starts gdb and drgn
                 yield Line(name, str(core.core), tuple(words))
+    yield Line("growth", str(leaky.core), (str(handled.core), "--by", "size"))
 
 
 def _recorded() -> Iterator[Line]:

@@ -14,16 +14,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::address::{plain, Address, Ranges};
-use crate::graph::{areas, scope, values, AreaRow, Path, Scope, Value};
 use crate::image::Image;
 use crate::jemalloc::Extents;
+use crate::owners::{areas, scope, values, AreaRow, Path, Scope, Value};
 use crate::watch::watched;
 
 /// An indexed heap. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Heap {
     inner: Mutex<Box<dyn model::Heap>>,
-    image: std::sync::Arc<dmods_engine::image::Image>,
+    pub(crate) image: std::sync::Arc<dmods_engine::image::Image>,
 }
 
 type Block = (u64, u64, u8, u32, bool, u64, u64);
@@ -49,7 +49,7 @@ fn state_number(state: State) -> u8 {
     }
 }
 
-fn state(number: u8) -> PyResult<State> {
+pub(crate) fn state(number: u8) -> PyResult<State> {
     match number {
         0 => Ok(State::Live),
         1 => Ok(State::Free),
@@ -61,7 +61,7 @@ fn state(number: u8) -> PyResult<State> {
 }
 
 impl Heap {
-    fn heap(&self) -> std::sync::MutexGuard<'_, Box<dyn model::Heap>> {
+    pub(crate) fn heap(&self) -> std::sync::MutexGuard<'_, Box<dyn model::Heap>> {
         // A panic while the lock was held would be our defect. The tables can still be read.
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
     }

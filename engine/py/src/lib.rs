@@ -13,6 +13,7 @@ mod image;
 mod jemalloc;
 mod kernel;
 mod lines;
+mod owners;
 mod records;
 mod symbols;
 mod unwind;
@@ -26,6 +27,9 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(heap::find_mmapped, m)?)?;
     m.add_function(wrap_pyfunction!(heap::find_stretches, m)?)?;
     m.add_function(wrap_pyfunction!(heap::find_pointers, m)?)?;
+    m.add_class::<graph::Census>()?;
+    m.add_class::<graph::Kinds>()?;
+    m.add_function(wrap_pyfunction!(graph::compare_heaps, m)?)?;
     m.add_class::<jemalloc::Extents>()?;
     m.add_function(wrap_pyfunction!(jemalloc::find_radix_trees, m)?)?;
     m.add_class::<records::Records>()?;

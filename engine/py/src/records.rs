@@ -17,6 +17,12 @@ pub struct Records {
     inner: core::Records,
 }
 
+impl Records {
+    pub(crate) fn inner(&self) -> &core::Records {
+        &self.inner
+    }
+}
+
 type Row = (u64, u64, u64, u64, u32, u32);
 type LogRow = (u64, u64, bool, u64, u64, u64, u32, u32, (u64, u32, u32), (u64, u64));
 type GivenRow = (Address, Address, u64, u64, u32, u32);

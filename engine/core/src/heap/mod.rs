@@ -7,6 +7,7 @@
 //! * [`mark`]: finds the reachable blocks. **This decides what `findleaks` reports.**
 //! * [`leaks`]: splits the unreachable blocks into direct and indirect leaks.
 //! * [`holders`]: finds the blocks that are reachable without one given block.
+//! * [`contents`]: what the first words of every block hold.
 //! * [`lists`]: follows free lists (tcache, fastbins), whose chunks carry the in-use bit.
 //! * [`bins`]: follows and checks the arenas' bins.
 //! * [`number`]: the width of the numbers that name words.
@@ -15,6 +16,7 @@
 
 pub mod bins;
 pub mod cached_reader;
+pub mod contents;
 pub mod find;
 pub mod holders;
 pub mod index;

@@ -1,6 +1,7 @@
 //! The heap, independent of the widths inside.
 
 use super::bins::{self, Bin};
+use super::contents::{self, Census, Counted, Place};
 use super::holders::{self, Sources};
 use super::index::{Block, Tables};
 use super::leaks::{self, Group, Leaks};
@@ -154,6 +155,18 @@ pub trait Heap: Send + Sync {
         address: u64,
         control: &Control,
     ) -> Result<Option<(Origin, Vec<u64>)>, Stopped>;
+    /// Returns up to `most` direct leaks, in address order, from number `from` on.
+    fn direct_leaks(&self, from: usize, most: usize) -> Vec<(Block, State, u64, u64)>;
+    /// Takes the signatures of all blocks in use, or of direct leaks only: what their first words hold. Find the leaks
+    /// before.
+    fn census(
+        &self,
+        image: &Image,
+        places: &[Place],
+        direct: bool,
+        threads: usize,
+        control: &Control,
+    ) -> Result<Census, Stopped>;
 }
 
 struct Model<I: Index, const P: usize> {
@@ -402,6 +415,31 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         let block = self.tables.find(address)?;
         let (state, count, bytes) = self.state(&block);
         Some((block, state, count, bytes))
+    }
+
+    fn direct_leaks(&self, from: usize, most: usize) -> Vec<(Block, State, u64, u64)> {
+        let Some(leaks) = &self.leaks else { return Vec::new() };
+        let wanted = leaks.direct.iter().skip(from).take(most).map(|granule| granule.get());
+        let found = wanted.map(|granule| {
+            let kept = leaks.kept_by(granule);
+            let block = self.tables.block(self.tables.word_map.run_of_granule(granule), granule);
+            (block, State::LeakedDirectly, kept.count, kept.bytes)
+        });
+        found.collect()
+    }
+
+    fn census(
+        &self,
+        image: &Image,
+        places: &[Place],
+        direct: bool,
+        threads: usize,
+        control: &Control,
+    ) -> Result<Census, Stopped> {
+        let list = direct.then(|| self.leaks.as_ref().map_or(&[][..], |leaks| leaks.direct.as_slice()));
+        let leaked = self.leaks.as_ref().map_or(&[][..], |leaks| leaks.leaked.as_slice());
+        let counted = Counted { leaked, own: &self.own };
+        contents::census(&self.tables, counted, list, image, places, threads, control)
     }
 
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount> {

@@ -1,0 +1,314 @@
+"""Compare a core with older ones of the same process: what is new, what has gone, and what grew."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import replace
+
+from dmods.base.shapes import STACK_COLUMNS
+from dmods.base.sizes import human_size
+from dmods.command import Argument, Command, positive
+from dmods.commands._records import CALLER_ARGUMENTS, stack_values
+from dmods.corefile.target import CoreFile
+from dmods.errors import UsageError, UserError
+from dmods.graph.growth import KEYS, Change, Growth, Memory, compare, has_records
+from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.records.callers import Callers
+from dmods.records.sources import HOW_TO_RECORD
+from dmods.report import Column, Report, Table, Value
+from dmods.target import Target
+
+_USUAL = 20  # rows that are shown without --top
+_MOST_CORES = 16
+_MUCH = 1 << 20  # bytes of growth that are worth a sentence
+_MANY_ARENAS = 4
+
+COLUMNS = (
+    Column("growth_bytes", "bytes", width=10, title="GROWTH"),
+    Column("percent", "percent", title="OF ALL"),
+    Column("old_bytes", "bytes", width=10, title="OLD"),
+    Column("now_bytes", "bytes", width=10, title="NOW"),
+    Column("growth_count", "count", title="BLOCKS"),
+    Column("new_bytes", "bytes", title="NEW"),
+    Column("gone_bytes", "bytes", title="GONE"),
+    Column("kept_bytes", "bytes", title="KEPT"),
+    Column("buffer", "address", title="BUFFER"),
+    Column("key"),
+    Column("old_count", "count", hidden=True),
+    Column("now_count", "count", hidden=True),
+    Column("new_count", "count", hidden=True),
+    Column("gone_count", "count", hidden=True),
+    Column("kept_count", "count", hidden=True),
+    Column("survived_count", "count", hidden=True),
+    Column("survived_bytes", "bytes", hidden=True),
+    Column("proven_count", "count", hidden=True),
+    Column("oldest", "time", hidden=True),
+    Column("newest", "time", hidden=True),
+    Column("each_bytes", hidden=True),
+    Column("each_count", hidden=True),
+    *STACK_COLUMNS,
+)
+MEMORY = (
+    Column("use", width=28, title="MEMORY"),
+    Column("old_bytes", "bytes", width=12, title="OLD"),
+    Column("now_bytes", "bytes", width=12, title="NOW"),
+    Column("growth_bytes", "bytes", width=12, title="GROWTH"),
+    Column("each_bytes", hidden=True),
+)
+FINDINGS = (Column("finding"),)
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return the growth from the first of the older cores to the target."""
+    names, targets = _open(target, args)
+    heaps = [find_heap(each) for each in targets]
+    report = Report()
+    for name, heap in zip(names, heaps):
+        if not heap.found:
+            raise UserError(f"{name}: {NO_HEAP}", "growth needs a heap that dmods can walk in each core")
+        heap.leaks()
+        report.notes.extend(f"{name}: {note}" for note in (*heap.target.notes, *heap.notes, *heap.roots.notes))
+    by = _key(args, heaps, report)
+    named = [Callers(each, args.skip, args.all_frames) for each in targets]
+    found = compare(heaps, by, named.__getitem__)
+    report.notes.extend(f"{names[-1]}: {note}" for note in found.notes)
+    if found.differs is not None:
+        report.notes.append(
+            f"the cores are of different runs: {found.differs}. They are compared by {by} without addresses: "
+            "which blocks are new and which have gone is not known"
+        )
+    _add_memory(report, found)
+    _add_changes(report, found, named, args.top or _USUAL)
+    sentences = [*_findings(found, names), *_memory_findings(found, heaps[-1])]
+    report.tables.append(Table("findings", FINDINGS, [(each,) for each in sentences], style="plain"))
+    _add_noise(report, found, names)
+    report.totals = _totals(found)
+    return report
+
+
+def _open(target: Target, args: argparse.Namespace) -> tuple[list[str], list[Target]]:
+    """Return the names and the cores, the oldest first."""
+    if len(args.base) >= _MOST_CORES:
+        raise UsageError(f"growth compares at most {_MOST_CORES} cores", "leave some of the middle ones out")
+    if target.path is not None and any(os.path.realpath(path) == os.path.realpath(target.path) for path in args.base):
+        raise UsageError("a core is compared with itself", "name older cores of the process, the oldest first")
+    if len({os.path.realpath(path) for path in args.base}) < len(args.base):
+        raise UsageError("a core is named twice", "name different cores of the process, the oldest first")
+    bases = [CoreFile(path, getattr(args, "exe", None), getattr(args, "sysroot", None)) for path in args.base]
+    last = os.path.basename(target.path) if target.path is not None else "the process"
+    names = [os.path.basename(path) for path in args.base] + [last]
+    if len(set(names)) < len(names):  # cores of one name in several folders
+        names = [*args.base, target.path or last]
+    return names, [*bases, target]
+
+
+def _key(args: argparse.Namespace, heaps: list[ProcessHeap], report: Report) -> str:
+    """Return the key to add up by: stacks where all cores have records, else types."""
+    recorded = all(map(has_records, heaps))
+    if args.by in ("stack", "thread") and not recorded:
+        raise UserError(f"--by {args.by} needs allocation records in each core", HOW_TO_RECORD)
+    for heap in heaps:
+        report.notes.extend(heap.records.notes)
+    if recorded and any(heap.records.sampled for heap in heaps) and args.by in (None, "stack", "thread"):
+        report.notes.append("only samples were recorded: the other blocks stand under (no record)")
+    return args.by or ("stack" if recorded else "type")
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _add_memory(report: Report, found: Growth) -> None:
+    uses = (
+        ("live blocks", [each.live for each in found.memory]),
+        ("leaked blocks", [each.leaked for each in found.memory]),
+        ("the allocator's own blocks", [each.own for each in found.memory]),
+        ("free blocks, caches", [each.free for each in found.memory]),
+        ("headers, tops, unused", [each.rest for each in found.memory]),
+        ("mapped for the heap", [each.mapped for each in found.memory]),
+    )
+    rows = [(use, each[0], each[-1], each[-1] - each[0], each) for use, each in uses]
+    report.tables.append(Table("memory", MEMORY, rows))
+
+
+def _add_changes(report: Report, found: Growth, named: list[Callers], top: int) -> None:
+    aligned, several = found.differs is None, len(found.memory) > 2
+    hidden = {"new_bytes": not aligned, "gone_bytes": not aligned, "buffer": not aligned}
+    hidden["kept_bytes"] = not (aligned and several)
+    columns = [replace(c, hidden=hidden.get(c.name, c.hidden), title=_title(c, found.by)) for c in COLUMNS]
+    order = _ordered(found)
+    rest = order[top:]
+    if rest:
+        report.notes.append(f"{len(rest)} more lines, {sum(each.growth for each in rest)} bytes, are not shown (--top)")
+    rows = [_cells(each, found, named) for each in order[:top]]
+    old, now = found.memory[0].in_use, found.memory[-1].in_use
+    footer = ["-" * 72, f"Blocks in use: {old} bytes {_signed(now - old)} = {now} bytes"]
+    report.tables.append(Table("growth", columns, rows, footer=footer))
+
+
+def _title(column: Column, by: str) -> str:
+    return {"type": "TYPE OR SHAPE", "stack": "CALLER"}.get(by, by.upper()) if column.name == "key" else column.title
+
+
+def _ordered(found: Growth) -> list[Change]:
+    """Return the changes, suspects first."""
+    suspects = found.suspects() if len(found.memory) > 2 else []
+    return [*suspects, *(change for change in found.changes if all(change is not each for each in suspects))]
+
+
+def _cells(change: Change, found: Growth, named: list[Callers]) -> tuple[Value, ...]:
+    old, now = change.totals[0], change.totals[-1]
+    share = 100 * change.growth / found.growth if found.growth > 0 else 0.0
+    aligned = found.differs is None
+    parts = (change.new, change.gone, change.kept, change.survived)
+    new, gone, kept, survived = ((each.count, each.bytes) if aligned else (None, None) for each in parts)
+    stack = stack_values(named[change.core], change.stack) if change.stack is not None else (None, None)
+    return (
+        change.growth,
+        share,
+        old.bytes,
+        now.bytes,
+        now.count - old.count,
+        new[1],
+        gone[1],
+        kept[1],
+        change.example,
+        change.label,
+        old.count,
+        now.count,
+        new[0],
+        gone[0],
+        kept[0],
+        *survived,
+        change.proven if aligned else None,
+        *(change.times or (None, None)),
+        [each.bytes for each in change.totals],
+        [each.count for each in change.totals],
+        *stack,
+    )
+
+
+def _signed(number: int) -> str:
+    return f"{'+' if number >= 0 else '-'} {abs(number)}"
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
+
+
+def _findings(found: Growth, names: list[str]) -> list[str]:
+    """Return at most three sentences about what grew."""
+    if found.growth <= 0:
+        return [f"The blocks in use did not grow: {found.memory[0].in_use} bytes, then {found.memory[-1].in_use}."]
+    suspects = found.suspects()
+    if not suspects:
+        return [f"Nothing grew from each core to the next: the {human_size(found.growth)} come and go."]
+    return [_sentence(each, found, names) for each in suspects]
+
+
+def _sentence(change: Change, found: Growth, names: list[str]) -> str:
+    what = _what(change, found.by)
+    sizes = " -> ".join(human_size(each.bytes) for each in change.totals)
+    share = f"{100 * change.growth / found.growth:.0f} % of the growth" if found.growth > 0 else "while others shrank"
+    where = f" For example: whatis {change.example:#x}" if change.example is not None else ""
+    text = f"{what} grew by {change.growth} bytes ({sizes}), {share}."
+    if len(names) > 2 and found.differs is None:
+        text += f" {change.kept.count} blocks are newer than {names[0]} and were kept until {names[-1]}."
+    return text + where
+
+
+def _what(change: Change, by: str) -> str:
+    says = {"type": "Blocks of type {}", "size": "Blocks of {} bytes", "stack": "What {} allocated"}
+    says.update(thread="What thread {} allocated", arena="The arena {}", state="What is {}")
+    if by == "type" and change.label.startswith(("malloc-", "jemalloc-")):
+        return f"Blocks of shape {change.label}"
+    return says[by].format(change.label)
+
+
+def _memory_findings(found: Growth, heap: ProcessHeap) -> list[str]:
+    """Return a sentence where the allocator's memory grew far more than the blocks in it."""
+    before, after = found.memory[0], found.memory[-1]
+    mapped, used = after.mapped - before.mapped, after.in_use - before.in_use
+    if mapped < _MUCH or used * 2 > mapped:
+        return []
+    free, rest = after.free - before.free, after.rest - before.rest
+    text = (
+        f"The memory of the heap grew by {human_size(mapped)}, the blocks in use by {human_size(used)}: "
+        "this is fragmentation or memory kept for later, not a leak. "
+        f"Free blocks grew by {human_size(free)}, headers, tops and unused memory by {human_size(rest)}."
+    )
+    return [f"{text} {_advice(before, after, heap)}"]
+
+
+def _advice(before: Memory, after: Memory, heap: ProcessHeap) -> str:
+    if heap.jemallocs:
+        return "jemalloc keeps it: MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0 gives it back sooner."
+    if len(heap.arenas) > _MANY_ARENAS:
+        return f"{len(heap.arenas)} arenas keep it: start with MALLOC_ARENA_MAX=2, or call malloc_trim(0) now and then."
+    return "malloc_trim(0) gives whole free pages back; between blocks in use they are fragments."
+
+
+def _add_noise(report: Report, found: Growth, names: list[str]) -> None:
+    churn = found.churn()
+    if churn is not None:
+        report.notes.append(
+            f"noise: {churn[0]:.1f} % of the bytes of {names[0]} have gone, and {churn[1]:.1f} % of those of "
+            f"{names[-1]} only replace them: a growth below that says little"
+        )
+    if found.differs is None:
+        kept = sum(each.survived.count + each.kept.count for each in found.changes)
+        proven = sum(each.proven for each in found.changes)
+        if kept > proven:
+            report.notes.append(
+                f"{kept - proven} of {kept} surviving blocks are probably the same: address, size and class agree, "
+                "and no record proves it"
+            )
+    if len(names) == 2 and found.growth > 0:
+        report.notes.append("two cores cannot tell a leak from a cache that fills: give a third, later one")
+
+
+def _totals(found: Growth) -> dict[str, Value]:
+    aligned = found.differs is None
+    return {
+        "by": found.by,
+        "cores": len(found.memory),
+        "same_process": aligned,
+        "old_bytes": found.memory[0].in_use,
+        "now_bytes": found.memory[-1].in_use,
+        "growth_bytes": found.growth,
+        "new_bytes": sum(each.new.bytes for each in found.changes) if aligned else None,
+        "gone_bytes": sum(each.gone.bytes for each in found.changes) if aligned else None,
+        "survived_bytes": sum(each.survived.bytes for each in found.changes) if aligned else None,
+        "mapped_growth_bytes": found.memory[-1].mapped - found.memory[0].mapped,
+    }
+
+
+COMMAND = Command(
+    name="growth",
+    summary="compare with older cores of the process: what grew, what is new, what has gone",
+    description=(
+        "In the shell give the cores in order, the oldest first: `dmods growth base.core later.core newest.core`. In\n"
+        "gdb the loaded core is the newest, and the older ones are the arguments.\n\n"
+        "Under every key, OLD + GROWTH = NOW to the byte. NEW blocks are in the newest core and not in the oldest,\n"
+        "GONE the other way round. With three or more cores, KEPT are new blocks that a middle core has already, and\n"
+        "what grew from each core to the next and was kept comes first: a cache with a bound and requests in flight\n"
+        "do not. Live, leaked and free memory are kept apart: where only free memory grew, nothing leaks.\n\n"
+        "A block is the same in two cores if its allocation record says so. Without records it is probably the same\n"
+        "if address, size and class agree. Cores of different runs are compared by keys without addresses."
+    ),
+    run=run,
+    compares=True,
+    arguments=(
+        Argument("base", nargs="+", metavar="CORE", help="older cores of the process (in the shell: newer ones)"),
+        Argument(
+            "--by",
+            choices=KEYS,
+            help="the key to add up by (default: stack where all cores have allocation records, else type)",
+        ),
+        *CALLER_ARGUMENTS,
+        Argument("--top", type=positive, metavar="N", help=f"only the first N (default: {_USUAL})"),
+    ),
+    examples=(
+        ("growth base.core", "what grew since base.core was taken"),
+        ("growth base.core middle.core --by size", "three cores, by the sizes of the blocks"),
+    ),
+)

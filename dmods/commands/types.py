@@ -1,0 +1,106 @@
+"""Count the blocks of each type, or of each shape where the type is not known."""
+
+from __future__ import annotations
+
+import argparse
+
+from dmods.command import Argument, Command, positive
+from dmods.errors import UsageError
+from dmods.graph.amount import NOTHING, Amount
+from dmods.graph.types import TypeRow, find_types
+from dmods.heap.process_heap import NO_HEAP, find_heap
+from dmods.report import Column, Report, Table, Value
+from dmods.target import Target
+
+_USUAL = 40  # rows that are shown without --top
+COLUMNS = (
+    Column("count", "count", width=8),
+    Column("bytes", "bytes", width=12),
+    Column("percent", "percent", title="%HEAP"),
+    Column("leaked_count", "count", title="LEAKED"),
+    Column("leaked_bytes", "bytes", title="LEAKED BYTES"),
+    Column("id"),
+    Column("evidence"),
+    Column("type", title="TYPE OR SHAPE"),
+    Column("confidence", hidden=True),
+    Column("least", "bytes", hidden=True),
+    Column("most", "bytes", hidden=True),
+    Column("buffer", "address", hidden=True),
+)
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return the types of the blocks in use."""
+    if args.live and args.leaked:
+        raise UsageError("--live and --leaked exclude each other", "without either, all blocks in use are counted")
+    heap = find_heap(target)
+    report = Report(notes=list(heap.notes))
+    if not heap.found:
+        report.notes.insert(0, NO_HEAP)
+    heap.leaks()
+    report.notes.extend(heap.roots.notes)
+    types = find_types(target)
+    report.notes.extend(types.notes())
+    rows = [row for row in types.rows() if _part(row, args).count]
+    rows.sort(key=lambda row: (-_part(row, args).bytes, row.name.text))
+    total = sum((_part(row, args) for row in rows), NOTHING)
+    named = sum((_part(row, args) for row in rows if row.name.is_type), NOTHING)
+    top = args.top or _USUAL
+    shown, rest = rows[:top], rows[top:]
+    cells = [_cells(row, args, total) for row in shown]
+    if rest:
+        others = sum((_part(row, args) for row in rest), NOTHING)
+        report.notes.append(f"{len(rest)} more types and shapes, {others.bytes} bytes, are not shown (--top)")
+    footer = ["-" * 72, f"Total: {total.count} blocks, {total.bytes} bytes; {len(rows)} types and shapes"]
+    if total.count:
+        share = 100 * named.count / total.count
+        footer.append(f"A type is known for {named.count} blocks ({share:.1f} %), {named.bytes} bytes")
+    report.tables.append(Table("types", COLUMNS, cells, footer=footer))
+    report.totals = {
+        "count": total.count,
+        "bytes": total.bytes,
+        "typed_count": named.count,
+        "typed_bytes": named.bytes,
+        "types": len(rows),
+    }
+    return report
+
+
+def _part(row: TypeRow, args: argparse.Namespace) -> Amount:
+    if args.live:
+        return row.live
+    return row.leaked if args.leaked else row.total
+
+
+def _cells(row: TypeRow, args: argparse.Namespace, total: Amount) -> tuple[Value, ...]:
+    part = _part(row, args)
+    share = 100 * part.bytes / total.bytes if total.bytes else 0.0
+    first = row.first_leaked if args.leaked else row.first
+    name = row.name
+    leaked = (row.leaked.count, row.leaked.bytes)
+    tail = (name.confidence, row.least, row.most, first)
+    return part.count, part.bytes, share, *leaked, row.id, name.evidence, name.text, *tail
+
+
+COMMAND = Command(
+    name="types",
+    summary="what fills the heap: how many blocks there are of each type or shape",
+    description=(
+        "A C++ object is known by its vtable, with type information or by the vtable's symbol. So are the control\n"
+        "blocks of shared_ptr (make_shared<Foo>) and exceptions in flight. All other blocks are told apart by what\n"
+        "their first eight words hold: 0, numbers, text, pointers to code, to constants, to data, and to blocks\n"
+        "of which size (heap-48). A shape names no type; it keeps two kinds of one size apart.\n\n"
+        "EVIDENCE says where a name comes from. ID is short for a shape: `walk buf --shape ID` lists its blocks,\n"
+        "`walk buf --type NAME` those of a type. Blocks of the allocator itself count, too."
+    ),
+    run=run,
+    arguments=(
+        Argument("--live", action="store_true", help="only blocks that are not leaked"),
+        Argument("--leaked", action="store_true", help="only leaked blocks"),
+        Argument("--top", type=positive, metavar="N", help=f"only the first N (default: {_USUAL})"),
+    ),
+    examples=(
+        ("types --top 10", "the ten types or shapes that hold most memory"),
+        ("types --leaked", "what has leaked, by type"),
+    ),
+)

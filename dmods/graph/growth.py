@@ -1,0 +1,301 @@
+"""What changed between cores: new, gone and surviving blocks, under several keys.
+
+The cores are in order, the oldest first. The engine merges their lists of blocks (engine/core/src/graph/growth.rs).
+Under every key the bytes of the first core plus the growth are the bytes of the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Callable, NamedTuple, Optional
+
+from dmods import _engine
+from dmods.allocators.glibc.runs import NO_ARENA
+from dmods.allocators.jemalloc.heap import first_arena
+from dmods.base.progress import Progress
+from dmods.graph.amount import NOTHING, Amount
+from dmods.graph.identity import difference
+from dmods.graph.places import Modules, shifts
+from dmods.graph.types import Types, size_class
+from dmods.heap.blocks import arena_name
+from dmods.heap.process_heap import ProcessHeap
+from dmods.records.callers import Callers
+from dmods.records.model import RecordedThread, Stack
+
+KEYS = ("size", "stack", "type", "thread", "arena", "state")
+_STATES = ("live", "leaked", "the allocator's own")
+_UNKNOWN = (1 << 64) - 1
+_NO_RECORD = "(no record)"
+_LEAST_GROWTH = 20  # one in so many: a suspect has at least this part of what grew as it did
+_LAST_STEP = 10  # one in so many: of the growth of a suspect, this part is in the last interval
+_SUSPECTS = 3
+
+
+@dataclass(frozen=True)
+class Change:
+    """The blocks of one key.
+
+    `totals` has one entry for each core. `gone`, `new`, `kept` and `survived` are empty where the cores are of
+    different runs. `kept` are new blocks that a core between the first and the last has already. `proven` counts the
+    surviving and kept blocks whose records prove that they are the same. `example` is a block of the last core. `times`
+    are the oldest and the newest record of new blocks, in ns of CLOCK_MONOTONIC.
+    """
+
+    label: str
+    totals: tuple[Amount, ...]
+    gone: Amount = NOTHING
+    new: Amount = NOTHING
+    kept: Amount = NOTHING
+    survived: Amount = NOTHING
+    proven: int = 0
+    example: Optional[int] = None
+    times: Optional[tuple[int, int]] = None
+    stack: Optional[Stack] = None
+    core: int = -1  # whose stack it is
+
+    @property
+    def growth(self) -> int:
+        """Return by how many bytes the key grew."""
+        return self.totals[-1].bytes - self.totals[0].bytes
+
+    @property
+    def steps(self) -> list[int]:
+        """Return the growth from each core to the next, in bytes."""
+        return [after.bytes - before.bytes for before, after in zip(self.totals, self.totals[1:])]
+
+
+class Memory(NamedTuple):
+    """The memory of a process's allocators by use, in bytes.
+
+    `rest` are headers, the tops of arenas, and memory that the allocator holds unused or uses itself.
+    """
+
+    live: int
+    leaked: int
+    own: int
+    free: int
+    mapped: int
+
+    @property
+    def in_use(self) -> int:
+        """Return the bytes of all blocks in use."""
+        return self.live + self.leaked + self.own
+
+    @property
+    def rest(self) -> int:
+        """Return the bytes that are in no block."""
+        return self.mapped - self.in_use - self.free
+
+
+@dataclass
+class Growth:
+    """The comparison of several cores by one key. `differs` says why the addresses could not be compared."""
+
+    by: str
+    changes: list[Change]
+    memory: list[Memory]
+    differs: Optional[str] = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def growth(self) -> int:
+        """Return by how many bytes the blocks in use grew."""
+        return self.memory[-1].in_use - self.memory[0].in_use
+
+    def suspects(self) -> list[Change]:
+        """Return at most three changes that look like a leak, the largest first.
+
+        With three or more cores these grew from each core to the next, and blocks that were allocated after the first
+        core are still there in the last. A cache that has reached its bound does not grow in the last interval.
+        Requests in flight are not kept. With two cores they are only what grew most.
+        """
+        aligned, found = self.differs is None, [change for change in self.changes if change.growth > 0]
+        if len(self.memory) > 2:
+            # A cache that was filled at once may be far larger than what has leaked so far.
+            found = [change for change in found if _grows(change, aligned)]
+            found.sort(key=lambda change: -_score(change, aligned))
+        most = sum(change.growth for change in found)
+        return [change for change in found if change.growth * _LEAST_GROWTH >= most][:_SUSPECTS]
+
+    def churn(self) -> Optional[tuple[float, float]]:
+        """Return the percentages of the first core's bytes that have gone and of the last core's that are new.
+
+        Growth is no part of the second: only what replaced something of the same key. None for different runs.
+        """
+        old, now = self.memory[0].in_use, self.memory[-1].in_use
+        if self.differs is not None or not old or not now:
+            return None
+        gone = sum(change.gone.bytes for change in self.changes)
+        replaced = sum(min(change.gone.bytes, change.new.bytes) for change in self.changes)
+        return 100 * gone / old, 100 * replaced / now
+
+
+def _grows(change: Change, aligned: bool) -> bool:
+    steps = change.steps
+    steady = all(step > 0 for step in steps) and steps[-1] * _LAST_STEP >= change.growth
+    return steady and (not aligned or change.kept.bytes > 0)
+
+
+def _score(change: Change, aligned: bool) -> int:
+    """Return how many bytes are suspect: what was kept, and no more than what it grew."""
+    return min(change.growth, change.kept.bytes + change.steps[-1]) if aligned else change.growth
+
+
+def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Callers]) -> Growth:
+    """Return the growth from the first heap to the last. `callers` names the stacks of a core.
+
+    Where records do not tell which blocks are the same, the types of objects do.
+    """
+    for heap in heaps:
+        heap.leaks()
+    reasons = [difference(heap.target, heaps[-1].target) for heap in heaps[:-1]]
+    differs = next((reason for reason in reasons if reason is not None), None)
+    recorded = all(map(has_records, heaps))
+    types = Types(heaps) if by == "type" or (differs is None and not recorded) else None
+    labels = _Labels()
+    modules = types.modules if types is not None else labels.modules
+    cores = [_core(heap, labels, shifts(heap.target, modules), differs is None, recorded) for heap in heaps]
+    blocks = sum(row[1] + row[3] + row[4] for heap in heaps for row in heap.index.sizes())
+    with Progress("comparing") as bar:
+        kinds = types.kinds if types is not None else None
+        key = {"type": "kind"}.get(by, by)
+        rows, stacks = _engine.compare_heaps(cores, kinds, key, differs is None, lambda done: bar.update(done, blocks))
+    if by == "stack":
+        changes = [_by_stack(row, stacks, heaps, callers) for row in rows]
+    else:
+        changes = [_change(row, _label(by, row[0], types, labels)) for row in rows]
+    notes = types.notes(len(heaps) - 1) if types is not None else []
+    merged = sorted(_merged(changes), key=lambda change: (-change.growth, change.label))
+    return Growth(by, merged, [_memory(heap) for heap in heaps], differs, notes)
+
+
+def has_records(heap: ProcessHeap) -> bool:
+    """Return whether the core has records of blocks. A damaged core may have a recorder and none of its records."""
+    return any(len(recording.rows) for recording in heap.records.recordings)
+
+
+class _Labels:
+    """Keys for threads and arenas that mean the same in all cores."""
+
+    def __init__(self) -> None:
+        self.modules = Modules()
+        self._numbers: dict[object, int] = {}
+        self.names: dict[int, str] = {}
+
+    def key(self, identity: object, name: str) -> int:
+        """Return the key of what has this identity."""
+        number = self._numbers.setdefault(identity, len(self._numbers))
+        self.names.setdefault(number, name)
+        return number
+
+
+def _core(
+    heap: ProcessHeap, labels: _Labels, modules: list[tuple[int, int, int]], aligned: bool, recorded: bool
+) -> tuple[
+    _engine.Heap,
+    list[tuple[_engine.Records, tuple[int, int, int, int], list[int]]],
+    list[tuple[int, int, int]],
+    dict[int, int],
+]:
+    recorders = [
+        (recording.rows, recording.clock, [_thread_key(labels, thread, aligned) for thread in recording.threads])
+        for recording in heap.records.recordings
+        if recorded  # where one core has none, records prove nothing
+    ]
+    return heap.index, recorders, modules, _arena_keys(heap, labels, aligned)
+
+
+def _thread_key(labels: _Labels, thread: RecordedThread, aligned: bool) -> int:
+    if thread.tid is None and thread.name is None:
+        return _UNKNOWN
+    if not aligned:  # a tid means nothing in another run
+        return labels.key(("thread", thread.name), thread.name or "?")
+    name = f"{thread.name or '?'} ({thread.tid})" if thread.tid is not None else thread.name or "?"
+    return labels.key(("thread", thread.tid, thread.name), name)
+
+
+def _arena_keys(heap: ProcessHeap, labels: _Labels, aligned: bool) -> dict[int, int]:
+    """Return the key of each arena. glibc puts a new arena second in its list, so the numbers of others change."""
+    keys = {NO_ARENA: labels.key("mmapped", arena_name(None))}
+    for number, arena in enumerate(heap.arenas):
+        if number == 0:
+            keys[number] = labels.key("main", arena_name(0))
+        elif aligned:
+            keys[number] = labels.key(("arena", arena.address), f"arena at {arena.address:#x}")
+        else:
+            keys[number] = labels.key("thread arenas", "thread arenas")
+    for order, one in enumerate(heap.jemallocs):
+        for number in {arena for arena, *_ in one.extents.classes()}:
+            full = first_arena(order) + number
+            keys[full] = labels.key(("jemalloc", full), arena_name(full))
+    return keys
+
+
+def _label(by: str, key: int, types: Optional[Types], labels: _Labels) -> str:
+    if by == "state":
+        return _STATES[key]
+    if by == "type" and types is not None:
+        return types.name(key).text if key < len(types) else "(not known)"
+    if by == "size":
+        low, high = size_class(key)
+        return str(low) if low == high else f"{low}..{high}"
+    return _NO_RECORD if key == _UNKNOWN else labels.names.get(key, str(key))
+
+
+def _by_stack(
+    row: _engine.GrowthRow,
+    stacks: Sequence[tuple[int, int, int]],
+    heaps: Sequence[ProcessHeap],
+    callers: Callable[[int], Callers],
+) -> Change:
+    if row[0] >= len(stacks):
+        return _change(row, _NO_RECORD)
+    core, recorder, key = stacks[row[0]]
+    stack = Stack(*heaps[core].records.recordings[recorder].rows.stack(key))
+    return replace(_change(row, callers(core).caller(stack).text), stack=stack, core=core)
+
+
+def _change(row: _engine.GrowthRow, label: str) -> Change:
+    _key, totals, gone, new, kept, survived, proven, example, times = row
+    amounts = (Amount(*gone), Amount(*new), Amount(*kept), Amount(*survived))
+    return Change(label, tuple(Amount(*total) for total in totals), *amounts, proven, example, times)
+
+
+def _merged(changes: Sequence[Change]) -> list[Change]:
+    """Return one change for each label. Different stacks with one caller stay apart."""
+    found: dict[object, Change] = {}
+    for change in changes:
+        key = (change.label, tuple(change.stack.frames) if change.stack is not None else None)
+        before = found.get(key)
+        found[key] = change if before is None else _sum(before, change)
+    return list(found.values())
+
+
+def _sum(one: Change, other: Change) -> Change:
+    times = [each for each in (one.times, other.times) if each is not None]
+    return replace(
+        one,
+        totals=tuple(a + b for a, b in zip(one.totals, other.totals)),
+        gone=one.gone + other.gone,
+        new=one.new + other.new,
+        kept=one.kept + other.kept,
+        survived=one.survived + other.survived,
+        proven=one.proven + other.proven,
+        example=one.example if one.example is not None else other.example,
+        times=(min(t[0] for t in times), max(t[1] for t in times)) if times else None,
+    )
+
+
+def _memory(heap: ProcessHeap) -> Memory:
+    live = leaked = own = free = 0
+    for size, live_count, free_count, leaked_count, own_count in heap.index.sizes():
+        live += size * live_count
+        free += size * free_count
+        leaked += size * leaked_count
+        own += size * own_count
+    mapped = 0
+    for mapping in heap.target.mappings():
+        if "r" in mapping.flags:  # a thread's arena reserves address space without access
+            mapped += sum(end - start for start, end in heap.owned.within(mapping.start, mapping.end))
+    return Memory(live, leaked, own, free, mapped)

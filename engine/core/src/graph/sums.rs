@@ -1,0 +1,150 @@
+//! Counts the blocks of each kind, and lists them.
+
+use std::collections::BTreeMap;
+
+use super::kinds::Kinds;
+use super::stream::{InUse, Stream};
+use crate::control::{Control, Stopped};
+use crate::heap::contents::{Census, Form, Sum};
+use crate::heap::leaks::Group;
+use crate::heap::model::{Heap, State};
+
+/// Blocks between two looks at [`Control`].
+const CHECK: usize = 1 << 16;
+
+/// The kinds of one heap: how to get from a block to its kind.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// The heap.
+    pub heap: &'a dyn Heap,
+    /// Its signatures.
+    pub census: &'a Census,
+    /// The kind of each of its entries.
+    pub of_entry: &'a [u32],
+    /// All kinds.
+    pub kinds: &'a Kinds,
+}
+
+impl<'a> View<'a> {
+    /// Makes the view of census number `index` of the kinds.
+    pub fn new(heap: &'a dyn Heap, census: &'a Census, kinds: &'a Kinds, index: usize) -> Self {
+        View { heap, census, of_entry: kinds.of_entry.get(index).map_or(&[], Vec::as_slice), kinds }
+    }
+
+    /// Returns the kind of a block in use.
+    #[inline]
+    pub fn kind(&self, number: usize) -> Option<u32> {
+        let entry = *self.census.of_block.get(number)? as usize;
+        self.of_entry.get(entry).copied()
+    }
+
+    /// Returns whether a kind is a class of objects.
+    pub fn is_object(&self, kind: u32) -> bool {
+        self.kinds.all.get(kind as usize).is_some_and(|kind| kind.entry.signature.form == Form::Object)
+    }
+
+    fn each(&self, control: &Control, each: impl FnMut(InUse, u32) -> bool) -> Result<(), Stopped> {
+        self.each_from((0, 0), control, each)
+    }
+
+    fn each_from(
+        &self,
+        from: (usize, u64),
+        control: &Control,
+        mut each: impl FnMut(InUse, u32) -> bool,
+    ) -> Result<(), Stopped> {
+        let stream = match self.census.direct {
+            true => Stream::direct_leaks(self.heap),
+            false => Stream::from(self.heap, from),
+        };
+        for found in stream {
+            if found.number % CHECK == 0 && control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+            let Some(kind) = self.kind(found.number) else { break };
+            if !each(found, kind) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the sum of each kind.
+    pub fn sums(&self) -> Vec<Sum> {
+        let mut sums = vec![Sum::default(); self.kinds.all.len()];
+        for (entry, &kind) in self.census.entries.iter().zip(self.of_entry) {
+            if let Some(sum) = sums.get_mut(kind as usize) {
+                sum.add(&entry.sum);
+            }
+        }
+        sums
+    }
+
+    /// Returns the direct leaks by kind and size, as [`Heap::groups`] has them by size.
+    pub fn groups(&self, control: &Control) -> Result<Vec<(Group, u32)>, Stopped> {
+        let mut groups: BTreeMap<(bool, bool, u64, u32), Group> = BTreeMap::new();
+        self.each(control, |found, kind| {
+            if found.state != State::LeakedDirectly {
+                return true;
+            }
+            let run = self.heap.run(found.block.run);
+            let (chunks, single, size) = (run.kind.has_chunks(), run.is_oversized(), found.block.size);
+            let first = found.block.address;
+            let group = groups.entry((single, !chunks, size, kind)).or_insert(Group {
+                size,
+                chunks,
+                single,
+                count: 0,
+                first,
+                kept_count: 0,
+                kept_bytes: 0,
+            });
+            group.count += 1;
+            group.kept_count += found.kept.0;
+            group.kept_bytes = group.kept_bytes.saturating_add(found.kept.1);
+            true
+        })?;
+        Ok(groups.into_iter().map(|((.., kind), group)| (group, kind)).collect())
+    }
+
+    /// Returns the addresses of up to `most` blocks of these kinds, in one of the states. `from` is the number and the
+    /// address of the first block to look at; where there may be more, those to go on with are returned.
+    pub fn addresses(
+        &self,
+        wanted: &[u32],
+        states: &[State],
+        from: (usize, u64),
+        most: usize,
+        control: &Control,
+    ) -> Result<(Vec<u64>, Option<(usize, u64)>), Stopped> {
+        let (mut out, mut next) = (Vec::new(), None);
+        self.each_from(from, control, |found, kind| {
+            if wanted.contains(&kind) && states.contains(&found.state) {
+                if out.len() == most {
+                    next = Some((found.number, found.block.address));
+                    return false;
+                }
+                out.push(found.block.address);
+            }
+            true
+        })?;
+        Ok((out, next))
+    }
+
+    /// Returns the kind of the block at each address, where one in use begins there. The addresses are sorted.
+    pub fn kinds_at(&self, asked: &[u64], control: &Control) -> Result<Vec<Option<u32>>, Stopped> {
+        let mut out = vec![None; asked.len()];
+        let mut next = 0;
+        self.each(control, |found, kind| {
+            while next < asked.len() && asked[next] < found.block.address {
+                next += 1;
+            }
+            while next < asked.len() && asked[next] == found.block.address {
+                out[next] = Some(kind);
+                next += 1;
+            }
+            next < asked.len()
+        })?;
+        Ok(out)
+    }
+}

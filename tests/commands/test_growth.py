@@ -1,0 +1,251 @@
+"""growth, compared with the ledger of a program that follows a script: fixtures/grows.c."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from dmods.corefile.target import CoreFile
+from dmods.errors import UsageError, UserError
+from dmods.heap.process_heap import find_heap
+from fixtures import answers, audited, whole
+from fixtures.answers import HANG
+from fixtures.cores import check_core_pattern
+from tests.corekit import compile_c
+
+SOURCE = Path(__file__).parents[2] / "fixtures" / "grows.c"
+#: The usable size of each kind of block.
+SIZES = {"held": 56, "lost": 104, "cache": 200, "filling": 296, "request": 392, "frag": 504}
+KEYS = ("size", "type", "arena", "state")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Three cores of one run, and the ledger: (blocks, bytes) by round and kind."""
+
+    cores: tuple[Path, ...]
+    ledger: Mapping[tuple[int, str], tuple[int, int]]
+
+    def bytes(self, round: int, kind: str) -> int:
+        return self.ledger[round, kind][1]
+
+    def growth(self, kind: str) -> int:
+        return self.bytes(2, kind) - self.bytes(0, kind)
+
+
+def played(where: Path, *words: str, env: Optional[Mapping[str, str]] = None) -> Run:
+    check_core_pattern()
+    program = compile_c(SOURCE, where / "grows", "-pthread")
+    script = 'ulimit -c unlimited; exec "$0" "$@"'
+    environment = {**os.environ, **(env or {})}
+    subprocess.run(["sh", "-c", script, str(program), *words], cwd=where, check=True, timeout=HANG, env=environment)
+    cores = tuple(where / f"core.{round}" for round in range(3))
+    for core in cores:
+        whole.elf_core(core)
+    lines = [line.split() for line in (where / "truth").read_text().splitlines()]
+    ledger = {(int(round), kind): (int(blocks), int(size)) for round, kind, blocks, size in lines}
+    for (round, kind), (blocks, size) in ledger.items():
+        assert size == blocks * SIZES[kind], (round, kind)
+    return Run(cores, ledger)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return played(tmp_path_factory.mktemp("grows"), "with fragments")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return played(tmp_path_factory.mktemp("recorded"), env=audited.environment("audit"))
+
+
+def grown(cores: Sequence[Path], *words: str) -> dict[str, Any]:
+    """Return the object that growth writes. The last core is the target."""
+    *base, last = map(str, cores)
+    return answers.answer(CoreFile(last), "growth", *base, "--top", "1000", *words)
+
+
+def rows_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return answers.by_name(answer)["growth"]
+
+
+def row_of(answer: Mapping[str, Any], text: str) -> dict[str, Any]:
+    found = [row for row in rows_of(answer) if text in row["key"]]
+    assert len(found) == 1, (text, [row["key"] for row in rows_of(answer)])
+    return found[0]
+
+
+def findings(answer: Mapping[str, Any]) -> list[str]:
+    return [row["finding"] for row in answers.by_name(answer)["findings"]]
+
+
+def check_sums(answer: Mapping[str, Any], cores: Sequence[Path]) -> None:
+    """Old + growth = new, for each key and in all; and the last core says the same of itself."""
+    rows, totals = rows_of(answer), answer["totals"]
+    for row in rows:
+        assert row["old_bytes"] + row["growth_bytes"] == row["now_bytes"]
+        assert row["old_count"] + row["growth_count"] == row["now_count"]
+        assert row["each_bytes"][0] == row["old_bytes"]
+        assert row["each_bytes"][-1] == row["now_bytes"]
+        if totals["same_process"]:
+            assert row["old_bytes"] - row["gone_bytes"] + row["new_bytes"] == row["now_bytes"]
+            assert row["survived_bytes"] + row["new_bytes"] == row["now_bytes"]
+            assert row["kept_bytes"] <= row["new_bytes"]
+    for place, core in enumerate(cores):
+        sizes = find_heap(CoreFile(str(core))).index.sizes()
+        in_use = sum(size * (live + leaked + own) for size, live, _free, leaked, own in sizes)
+        assert sum(row["each_bytes"][place] for row in rows) == in_use
+
+
+@pytest.mark.parametrize("by", KEYS)
+def test_the_sums_are_exact_under_every_key(plain: Run, by: str) -> None:
+    check_sums(grown(plain.cores, "--by", by), plain.cores)
+
+
+@pytest.mark.parametrize("by", [*KEYS, "stack", "thread"])
+def test_the_sums_are_exact_with_records(recorded: Run, by: str) -> None:
+    check_sums(grown(recorded.cores, "--by", by), recorded.cores)
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_sizes_are_those_of_the_ledger(plain: Run, kind: str) -> None:
+    row = row_of(grown(plain.cores, "--by", "size"), str(SIZES[kind]))
+    assert row["each_bytes"] == [plain.bytes(round, kind) for round in range(3)]
+    assert row["each_count"] == [plain.ledger[round, kind][0] for round in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("held", "'session-"), ("filling", "'filling-"), ("request", "'GET /pag"), ("cache", "'cached-p")],
+)
+def test_shapes_are_those_of_the_ledger(plain: Run, kind: str, shape: str) -> None:
+    row = row_of(grown(plain.cores), shape)
+    assert row["each_bytes"] == [plain.bytes(round, kind) for round in range(3)]
+
+
+@pytest.mark.parametrize("kind", ["held", "lost", "cache", "filling", "request"])
+def test_stacks_are_those_of_the_ledger(recorded: Run, kind: str) -> None:
+    answer = grown(recorded.cores)
+    assert answer["totals"]["by"] == "stack"
+    row = row_of(answer, f"make_{kind}+")
+    assert row["each_bytes"] == [recorded.bytes(round, kind) for round in range(3)]
+    assert row["stack"][0]["name"]
+
+
+def test_records_prove_which_blocks_are_the_same(recorded: Run) -> None:
+    answer = grown(recorded.cores)
+    # 10 of the cache's blocks are replaced in each round, often by blocks at the same addresses.
+    cache = row_of(answer, "make_cache+")
+    assert (cache["gone_count"], cache["new_count"], cache["kept_count"]) == (20, 20, 10)
+    assert cache["proven_count"] == cache["survived_count"] + cache["kept_count"] == 190
+    held = row_of(answer, "make_held+")
+    assert (held["gone_count"], held["new_count"], held["kept_count"], held["survived_count"]) == (0, 120, 60, 60)
+    request = row_of(answer, "make_request+")
+    assert (request["survived_count"], request["kept_count"]) == (0, 0)
+
+
+def test_threads_and_arenas_are_those_of_the_ledger(recorded: Run) -> None:
+    worker = row_of(grown(recorded.cores, "--by", "thread"), "worker")
+    assert worker["each_bytes"] == [recorded.bytes(round, "lost") for round in range(3)]
+    arena = row_of(grown(recorded.cores, "--by", "arena"), "arena at ")
+    assert arena["growth_bytes"] == recorded.growth("lost")
+
+
+def test_states_are_kept_apart(plain: Run) -> None:
+    answer = grown(plain.cores, "--by", "state")
+    assert row_of(answer, "leaked")["each_bytes"] == [plain.bytes(round, "lost") for round in range(3)]
+    memory = {row["use"]: row for row in answers.by_name(answer)["memory"]}
+    parts = [row for use, row in memory.items() if use != "mapped for the heap"]
+    for field in ("old_bytes", "now_bytes", "growth_bytes"):
+        assert sum(row[field] for row in parts) == memory["mapped for the heap"][field]
+
+
+@pytest.mark.parametrize("words", [(), ("--by", "size")])
+def test_the_leaks_come_first_and_caches_are_not_named(plain: Run, words: tuple[str, ...]) -> None:
+    answer = grown(plain.cores, *words)
+    first, second = rows_of(answer)[:2]
+    assert first["growth_bytes"] == plain.growth("lost")
+    assert second["growth_bytes"] == plain.growth("held")
+    said = [text for text in findings(answer) if "newer than" in text]
+    assert len(said) == 2
+    assert str(plain.growth("lost")) in said[0]
+    assert str(plain.growth("held")) in said[1]
+    assert "60 blocks are newer than core.0" in said[1]
+    for name in ("cached", "filling", "GET", "296", "392", "200"):
+        assert not any(f"'{name}" in text or f"of {name} bytes" in text for text in said)
+
+
+def test_with_records_the_leaks_are_named_by_their_functions(recorded: Run) -> None:
+    said = findings(grown(recorded.cores))
+    assert "make_lost" in said[0]
+    assert "make_held" in said[1]
+    assert len(said) == 2
+
+
+def test_fragmentation_is_called_so(plain: Run) -> None:
+    said = [text for text in findings(grown(plain.cores[:2])) if "fragmentation" in text]
+    assert len(said) == 1
+    assert "malloc_trim" in said[0]
+    # From core.1 to core.2 the memory of the heap does not grow.
+    assert not any("fragmentation" in text for text in findings(grown(plain.cores[1:])))
+
+
+def test_two_cores_get_a_caveat(plain: Run) -> None:
+    notes = grown(plain.cores[:2])["notes"]
+    assert any("give a third" in note for note in notes)
+    assert any("probably the same" in note for note in notes)
+    assert any(note.startswith("noise: ") for note in notes)
+
+
+def test_cores_of_two_runs_are_compared_without_addresses(plain: Run, recorded: Run) -> None:
+    cores = (plain.cores[0], recorded.cores[2])
+    answer = grown(cores)
+    assert answer["totals"]["same_process"] is False
+    assert any("AT_RANDOM" in note for note in answer["notes"])
+    check_sums(answer, cores)
+    row = row_of(answer, "'session-")
+    assert row["each_bytes"] == [plain.bytes(0, "held"), recorded.bytes(2, "held")]
+    assert row["new_bytes"] is None
+    assert row["gone_bytes"] is None
+
+
+def test_the_shell_takes_the_newest_core_last(plain: Run) -> None:
+    typed = answers.typed("growth", *plain.cores, "--by", "size", "--top", "1000")
+    assert typed["target"] == str(plain.cores[-1])
+    assert rows_of(typed) == rows_of(grown(plain.cores, "--by", "size"))
+    text = answers.printed("growth", *plain.cores)
+    assert "OLD" in text
+    assert "Blocks in use: " in text
+
+
+def test_a_truncated_core_keeps_the_rest_of_the_answer(plain: Run, tmp_path: Path) -> None:
+    data = plain.cores[0].read_bytes()
+    for part in (9, 6, 3):
+        short = tmp_path / f"short.{part}"
+        short.write_bytes(data[: len(data) * part // 10])
+        for cores in ((short, *plain.cores[1:]), (*plain.cores[1:], short)):
+            if not find_heap(CoreFile(str(short))).found:
+                with pytest.raises(UserError, match="no heap"):
+                    grown(cores)
+                continue
+            answer = grown(cores)
+            check_sums(answer, cores)
+            assert any("truncated" in note for note in answer["notes"])
+
+
+def test_what_growth_refuses(plain: Run, tmp_path: Path) -> None:
+    last = CoreFile(str(plain.cores[2]))
+    with pytest.raises(UsageError):
+        answers.report(last, "growth", str(plain.cores[2]))
+    with pytest.raises(UsageError):
+        answers.report(last, "growth", str(plain.cores[0]), str(plain.cores[0]))
+    with pytest.raises(UserError):
+        answers.report(last, "growth", str(plain.cores[0]), "--by", "stack")
+    with pytest.raises(UserError):
+        answers.report(last, "growth", str(tmp_path / "nothing"))
