@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Optional
 
 from dmods.cli import drgn_starter, pipeline
+from dmods.cli.drgn_starter import FOR_KERNELS
 from dmods.cli.frontend import EXE, SYSROOT, Asked, check_sysroot, guard_program, safe_output
 from dmods.cli.verbs import SHELL_VERBS
 from dmods.command import KERNEL, Argument, Command, command_modules, command_names, find_command, load_command
@@ -109,7 +110,7 @@ def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
 
 def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
     core = Argument("core", help="the core file", **({} if command.requires else {"nargs": "?"}))
-    extra = () if KERNEL in command.requires else (EXE, SYSROOT)
+    extra = FOR_KERNELS if KERNEL in command.requires else (EXE, SYSROOT)
     parser = command.parser(before=[core], after=extra, prog=f"dmods {command.name}")
     # Intermixed: in `findleaks core -d main` plain argparse gives the optional address up once it has seen the core.
     return parser.parse_intermixed_args(words)
@@ -133,9 +134,9 @@ def _kernel_dump(name: str, words: Sequence[str]) -> Optional[str]:
 
 def _in_drgn(name: str, dump: str, words: Sequence[str]) -> int:
     """Run the command in drgn, which knows the types of a kernel."""
-    rest = list(words)
+    options, rest = drgn_starter.split_options(words)
     rest.remove(dump)
-    return drgn_starter.run_command(dump, name, rest)
+    return drgn_starter.run_command(dump, name, rest, options)
 
 
 def _target(args: argparse.Namespace) -> CoreFile:

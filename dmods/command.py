@@ -25,6 +25,8 @@ from dmods.report import Report
 Run = Callable[[Any, argparse.Namespace], Report]
 
 USERLAND, KERNEL = "userland", "kernel"
+#: A kernel's command that also works, with less to say, where the debug information of the kernel is missing.
+BARE_KERNEL = "kernel without debug information"
 # Searched by name, because nothing in dmods imports a front end. No command imports a debugger before it runs.
 _ROOMS = {USERLAND: "dmods.commands", KERNEL: "drgnext.commands"}
 
@@ -42,7 +44,8 @@ class Command:
     """A command.
 
     `name` is what the user types, and the name of the file. `summary` is one line. `requires` says what the target must
-    be: "userland", "kernel", "audit". Without any it takes no target, or with `optional` a process if there is one.
+    be: "userland", "kernel", "audit"; BARE_KERNEL beside "kernel" asks for less.
+    Without any it takes no target, or with `optional` a process if there is one.
     `examples` are pairs of a command line and what it shows.
     """
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from dmods.cli.frontend import check_sysroot
-from dmods.command import KERNEL, USERLAND, Command
+from dmods.command import BARE_KERNEL, KERNEL, USERLAND, Command
 from dmods.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def subject(prog: Program, command: Command, args: argparse.Namespace, variables
     """
     _check_side(prog, command)
     if is_kernel(prog):
-        return kernel(prog)
+        return kernel(prog, BARE_KERNEL in command.requires)
     core = _core(prog)
     check_sysroot(args.sysroot)
     status = os.stat(core)
@@ -48,9 +48,13 @@ def subject(prog: Program, command: Command, args: argparse.Namespace, variables
     return target
 
 
-def kernel(prog: Program) -> Kernel:
-    """Return the kernel that drgn has open."""
+def kernel(prog: Program, bare: bool = False) -> Kernel:
+    """Return the kernel that drgn has open. With ``bare``, its debug information may be missing."""
     found: Kernel = _kept(prog, KERNEL, lambda: _kernel(prog))
+    if found.lacking is not None:
+        _known.clear()  # at the prompt, it may be loaded before the next command
+        if not bare:
+            raise found.lacking
     return found
 
 
@@ -78,7 +82,7 @@ def _kept(prog: Program, key: Hashable, make: Callable[[], Any]) -> Any:
 def _kernel(prog: Program) -> Kernel:
     from drgnext.kernel.dump.target import Kernel
 
-    return Kernel(prog)
+    return Kernel(prog, bare=True)
 
 
 def _process(prog: Program, core: str, args: argparse.Namespace) -> CoreTarget:

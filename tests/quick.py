@@ -21,7 +21,7 @@ FOREIGN = (userlands.RECIPES.keys() | packages.KERNELS.keys()) - {packages.QUICK
 FOREIGN |= {crate.name for crate in jemallocs.CRATES.values()}
 
 #: Ways for the kernel to die that add a guest each, beside those of the quick run.
-SELDOM = {*kernel.CRASHES, *kernel.TRACED} - set(kernel.QUICK)
+SELDOM = {*kernel.CRASHES, *kernel.SELDOM, *kernel.TRACED} - set(kernel.QUICK)
 
 
 def reason(item: pytest.Item) -> Optional[str]:
@@ -34,6 +34,8 @@ def reason(item: pytest.Item) -> Optional[str]:
     foreign = sorted(named & FOREIGN)
     if foreign:
         return f"it needs {foreign[0]}"
+    if "kexec" in named and not named & set(kernel.QUICK_KEXEC):
+        return "it needs a crash kernel"
     seldom = sorted(named & SELDOM) if "kernel" in item.path.parts else []
     return f"it needs a guest that died of {seldom[0]}" if seldom else None
 

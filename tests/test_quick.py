@@ -12,7 +12,7 @@ from fixtures import _cache, answers, debuggers, kernel, userlands
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Files in which every test needs another machine, another gdb or another build.
-WHOLE_FILES = {"test_installed.py", "test_another_gdb.py", "test_arm64.py", "test_both.py"}
+WHOLE_FILES = {"test_installed.py", "test_another_gdb.py", "test_arm64.py", "test_both.py", "test_oldest_drgn.py"}
 
 
 def test_every_file_has_quick_tests_and_what_is_left_out_is_told() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Sequence
 from typing import Optional
 
 from dmods.cli.frontend import become, say
 from dmods.cli.gdb_arguments import elf_type
-from dmods.command import command_names
+from dmods.command import Argument, command_names
 from dmods.errors import UserError
 from dmods.machine.installed import FOR_DRGN, drgn_install_command, find_drgn
 from dmods.modules.elf import ET_CORE
@@ -16,11 +17,21 @@ from dmods.modules.elf import ET_CORE
 SUMMARY = "start drgn with the commands in it, on a kernel's dump or a core: `dmods drgn -c vmcore memstat`"
 USAGE = "usage: dmods drgn [DRGN'S ARGUMENTS]   (`dmods drgn vmcore`, `dmods drgn -c vmcore NAME`)"
 MDB = "mdb"  # what the launcher runs beside the commands: a line of mdb's language
-# drgn's options that take a value in the next word (drgn 0.0.33: drgn/cli.py).
+# drgn's options that take a value in the next word (drgn 0.1.0: drgn/cli.py).
 _VALUED = """-c --core -p --pid --qemu -s --symbols --extra-symbols --try-symbols-by --no-symbols-by --debug-directory
 --debug-link-directory --kernel-directory --architecture --vmcoreinfo --log-level -e""".split()  # noqa: SIM905
 # The first bytes of a compressed kernel dump (makedumpfile's struct disk_dump_header, and its flattened form).
 _KDUMP = (b"KDUMP   ", b"makedump")
+_FLATTENED = b"makedumpfile\0\0\0\0"  # struct makedumpfile_header
+_FLATTENED_HEADER = 4096
+_MOST_RECORDS = 1 << 24
+_RECORD = struct.Struct(">qq")  # struct makedumpfile_data_header
+#: What `dmods NAME DUMP` hands to drgn.
+FOR_KERNELS = (
+    Argument("-s", "--symbols", metavar="FILE", action="append", help="vmlinux or a module, with debug information"),
+    Argument("--architecture", metavar="ARCH", help="the machine, where the dump does not say it (x86_64, aarch64)"),
+)
+_TAKEN = ("-s", "--symbols", "--architecture")
 
 
 def run(words: Sequence[str]) -> int:
@@ -31,10 +42,63 @@ def run(words: Sequence[str]) -> int:
     return become(_found("dmods drgn"), for_drgn(words))
 
 
-def run_command(dump: str, name: str, words: Sequence[str]) -> int:
-    """Replace this process by `drgn -c DUMP NAME WORDS`. Raises UserError where there is no drgn."""
+def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[str] = ()) -> int:
+    """Replace this process by `drgn OPTIONS -c DUMP NAME WORDS`.
+
+    Raises UserError where there is no drgn, or where drgn could not open the dump.
+    """
     found = _found(f"{name} of a kernel dump", f"drgn -c {dump} {name}")
-    return become(found, ["-q", "-c", dump, str(FOR_DRGN), name, *words])
+    _check_flattened(dump)
+    return become(found, ["-q", *options, "-c", dump, str(FOR_DRGN), name, *words])
+
+
+def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words that are FOR_KERNELS and their values, for drgn, and the other words."""
+    options: list[str] = []
+    rest: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            return options, [*rest, word, *left]
+        if word in _TAKEN:
+            options += [word, *left[:1]]
+            del left[:1]
+        elif word.partition("=")[0] in _TAKEN or (word.startswith("-s") and not word.startswith("--")):
+            options.append(word)
+        else:
+            rest.append(word)
+    return options, rest
+
+
+def _check_flattened(path: str) -> None:
+    """Raise UserError if the flattened dump (makedumpfile -F) ends too early.
+
+    Its records are (offset, size) in big-endian, each followed by so many bytes. The last is (-1, -1). drgn's library
+    answers with a traceback there.
+    """
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(_FLATTENED)) != _FLATTENED:
+                return
+            end, at = file.seek(0, os.SEEK_END), _FLATTENED_HEADER
+            for _count in range(_MOST_RECORDS):
+                if at + _RECORD.size > end:
+                    break
+                file.seek(at)
+                offset, size = _RECORD.unpack(file.read(_RECORD.size))
+                if (offset, size) == (-1, -1):
+                    return
+                if size <= 0:
+                    break
+                at += _RECORD.size + size
+            else:
+                return  # drgn can have a dump of so many records
+    except OSError:
+        return  # drgn says why it cannot be read
+    raise UserError(
+        f"{path} is a flattened dump that is cut: its last record is missing", "copy or take it again, whole"
+    )
 
 
 def for_drgn(words: Sequence[str]) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeVar
 
 from dmods.base.shapes import frame_value, gap_value, source_value
-from dmods.report import Address
-from drgnext.kernel.crash.remarks import ending
+from dmods.report import Address, Value
+from drgnext.kernel.crash.remarks import ending, recursions, repeated
 from drgnext.kernel.stacks.code_names import Line
 from drgnext.kernel.stacks.frames import Frame, Gap, Stack
 from drgnext.kernel.stacks.threads import Threads
@@ -40,6 +40,23 @@ def task_frames(threads: Threads, stack: Stack, notes: Sequence[str], registers:
     """Return the frames of a task for a "stack" column. ``notes`` has one text for each frame."""
     frames = [_frame(threads, frame, note, registers) for frame, note in zip(stack.frames, notes)]
     return with_gaps(stack, frames, lambda gap: gap_value(gap.pc, gap_text(gap)))
+
+
+def fold(
+    threads: Threads, stack: Stack, rows: Sequence[tuple[Value, ...]], gap_rows: Callable[[Gap], tuple[Value, ...]]
+) -> list[tuple[Value, ...]]:
+    """Return the rows of a stack in text, with rows for its gaps, and each recursion folded.
+
+    The last cell of a row is its note.
+    """
+    kept: list[Optional[tuple[Value, ...]]] = list(rows)
+    for run in recursions(stack.frames):
+        end = run.first + run.period
+        *cells, note = rows[end - 1]
+        kept[end - 1] = (*cells, f"{note} (... {repeated(threads, stack.frames, run)})".strip())
+        folded = run.period * (run.times - 1)
+        kept[end : end + folded] = [None] * folded
+    return [row for row in with_gaps(stack, kept, gap_rows) if row is not None]
 
 
 def stack_end(threads: Threads, stack: Stack) -> str:

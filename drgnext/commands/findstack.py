@@ -9,7 +9,7 @@ from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.report import Column, Report, Table, Value
-from drgnext.commands._stacks import gap_text, stack_end, task_frames, with_gaps
+from drgnext.commands._stacks import fold, gap_text, stack_end, task_frames
 from drgnext.kernel.crash.panic import crashed_task
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
@@ -80,7 +80,7 @@ def _table(threads: Threads, task: Task, stack: Stack, notes: list[str]) -> Tabl
         (frame.sp, frame.pc, places.where(frame), places.source(frame) or "", note)
         for frame, note in zip(stack.frames, notes)
     ]
-    rows = with_gaps(stack, frames, lambda gap: (None, None, gap_text(gap), "", ""))
+    rows = fold(threads, stack, frames, lambda gap: (None, None, gap_text(gap), "", ""))
     sp = f"{stack.frames[0].sp:x}" if stack.frames else "unknown"
     title = f"stack pointer for thread {task.address:x} ({task.comm}, pid {task.pid}): {sp}"
     return Table("stack", FRAMES, rows, style="plain", title=title, footer=[stack_end(threads, stack)], only="text")

@@ -6,12 +6,14 @@ import argparse
 from typing import TYPE_CHECKING, Optional
 
 from dmods._engine import disassemble
-from dmods.command import Argument, Command
+from dmods.command import BARE_KERNEL, KERNEL, Argument, Command
 from dmods.report import Column, Report, Table, Value
+from drgnext.commands._bare_panicinfo import bare_report
 from drgnext.commands._stacks import gap_notes
 from drgnext.kernel.crash import modules, operand
+from drgnext.kernel.crash.first_fault import Place
 from drgnext.kernel.crash.panic import Cause, find_panic, is_exception, trap_kind
-from drgnext.kernel.crash.remarks import happened, inlined_in
+from drgnext.kernel.crash.remarks import happened, inlined_in, jumper, named, recursions, repeated
 from drgnext.kernel.crash.tracing import tracers
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.kernel.stacks.threads import Threads, kernel_threads
@@ -27,6 +29,8 @@ Fact = tuple[Column, Value]
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return what is known about the panic."""
+    if kernel.lacking is not None:
+        return bare_report(kernel, kernel.lacking, args.verbose)
     known = kernel_threads(kernel)
     cause = find_panic(known)
     loaded, notes = modules.loaded(known.prog)
@@ -39,7 +43,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     facts = [(column, value) for column, value in facts if value is not None]
     columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
     table = Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")
-    tables = [table]
+    tables = [table, *_first_fault(known, cause)]
     gaps: list[str] = []
     if cause.stack is not None:
         gaps = gap_notes(cause.stack)
@@ -98,7 +102,40 @@ def _what(known: Threads, cause: Cause) -> list[Fact]:
         facts.append((Column("pt_regs", "address", width=16), trap.trap.address))
     if trap is None or trap.trap is None or not is_exception(known, trap.trap):
         facts.append((Column("called_by", title="called by"), _place(known, cause.caller)))
+    if cause.stack is not None:
+        runs = [repeated(known, cause.stack.frames, run) for run in recursions(cause.stack.frames)]
+        facts.append((Column("recursion"), "; ".join(runs) or None))
     return facts
+
+
+def _first_fault(known: Threads, cause: Cause) -> list[Table]:
+    """Return what the log says of the first oops, if the kernel survived it: a record, and its frames."""
+    first = cause.told.first
+    if first is None:
+        return []
+    facts: list[Fact] = [
+        (Column("time"), f"{first.time:.6f} s"),
+        (Column("message"), first.message),
+        (Column("details"), "; ".join(first.details) or None),
+        (Column("cpu", "count"), first.cpu),
+        (Column("name"), first.comm),
+        (Column("pid", "count"), first.pid),
+        (Column("where"), str(first.pc) if first.pc is not None else None),
+        (Column("source"), _line(known, first.pc, True) if first.pc is not None else None),
+    ]
+    facts = [(Column(c.name, c.kind, c.width, c.name), value) for c, value in facts if value is not None]
+    columns, values = [column for column, _value in facts], tuple(value for _column, value in facts)
+    title = "the first fault, which the kernel survived (from its log)"
+    rows = [(str(place), _line(known, place, False) or "") for place in first.frames]
+    return [
+        Table("first_fault", columns, [values], style="record", title=title),
+        Table("first_fault_frames", (Column("where"), Column("source")), rows, style="plain"),
+    ]
+
+
+def _line(known: Threads, place: Place, exact: bool) -> Optional[str]:
+    """Return the line of source of a place in the log, or None."""
+    return known.places.source_of(place.function, place.offset, place.size, exact)
 
 
 def _address(known: Threads, cause: Cause) -> Optional[int]:
@@ -119,13 +156,14 @@ def _address(known: Threads, cause: Cause) -> Optional[int]:
 def _trap(known: Threads, cause: Cause) -> list[Fact]:
     """Return the registers of the trap and the code there. Without a trap, return what the log says."""
     frame = cause.trap
-    if frame is None or frame.trap is None:
+    if frame is None:
         return [(Column("logged_pc", title="pc in the log"), cause.told.where)]
     facts: list[Fact] = [
-        (Column("pc", "address", width=16), frame.pc),
-        (Column("where"), known.places.where(frame)),
+        # A breakpoint saved the address behind it.
+        (Column("pc", "address", width=16), known.places.inside(frame)),
+        (Column("where"), known.places.describe(known.places.inside(frame))),
         (Column("source"), _source(known, frame)),
-        (Column("instruction"), _instruction(known, frame.pc)),
+        (Column("instruction"), _instruction(known, known.places.inside(frame))),
     ]
     if cause.called_from is not None:
         call = known.code.call_before(cause.called_from.pc)
@@ -134,7 +172,8 @@ def _trap(known: Threads, cause: Cause) -> list[Fact]:
             (Column("call", "address", width=16), at),
             (Column("call_where", title="call from"), known.places.describe(at)),
             (Column("call_source", title="call source"), _source(known, cause.called_from)),
-            (Column("call_instruction", title="call instruction"), call[1] if call else None),
+            (Column("call_instruction", title="call instruction"), named(known, call[1]) if call else None),
+            (Column("jumped_by", title="jumped by"), jumper(known, call[1], frame.pc) if call else None),
         ]
     facts += [
         (Column(name, "address", width=16), frame.registers[name])
@@ -168,7 +207,7 @@ def _instruction(known: Threads, pc: int) -> Optional[str]:
     if not code:
         return None
     decoded = disassemble(known.machine.name, code, pc)
-    return decoded[0] if decoded else f"(not an instruction: {code.hex(' ')})"
+    return named(known, decoded[0]) if decoded else f"(not an instruction: {code.hex(' ')})"
 
 
 COMMAND = Command(
@@ -178,10 +217,14 @@ COMMAND = Command(
         "message is the first line of what led to the panic, not the message of panic() at the end. The pc and\n"
         "registers are those that the processor saved when it trapped. If panic was called without a trap (sysrq),\n"
         "the output says who called it. If the stack goes through a kprobe, a callback of ftrace or a BPF program,\n"
-        "all of these are listed."
+        "all of these are listed. Without vmlinux the log is shown, and what VMCOREINFO has."
     ),
     run=run,
-    arguments=(Argument("-v", "--verbose", action="store_true", help="also show all loaded modules"),),
-    requires=("kernel",),
+    arguments=(
+        Argument(
+            "-v", "--verbose", action="store_true", help="also show all loaded modules; without vmlinux, the whole log"
+        ),
+    ),
+    requires=(KERNEL, BARE_KERNEL),
     examples=(("panicinfo", "the first thing to look at in any vmcore"),),
 )

@@ -11,7 +11,7 @@ from dmods.base.progress import Progress
 from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
 from dmods.report import Column, Report, Table, Value
-from drgnext.commands._stacks import gap_text, stack_end, task_frames, with_gaps
+from drgnext.commands._stacks import fold, gap_text, stack_end, task_frames
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
 from drgnext.kernel.stacks.tasks import Task
@@ -71,7 +71,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             (frame.pc, places.where(frame), places.source(frame) or "", note)
             for frame, note in zip(shared.stack.frames, notes)
         ]
-        lines = with_gaps(shared.stack, frames, lambda gap: (None, gap_text(gap), "", ""))
+        lines = fold(threads, shared.stack, frames, lambda gap: (None, gap_text(gap), "", ""))
         title = f"stack {number}: {len(shared.tasks)} task{'s' if len(shared.tasks) > 1 else ''}"
         footer = [stack_end(threads, shared.stack)]
         tables.append(Table(f"stack {number}", FRAMES, lines, style="plain", title=title, footer=footer, only="text"))

@@ -24,16 +24,15 @@ from fixtures.kernel import Guest, packages
 #: Kernels of another flavour than cloud, where these are tested.
 OTHERS = [name for name in packages.TESTED if packages.KERNELS[name].flavour != "cloud"]
 
-#: (release, crash) of all tests of the place where a kernel trapped.
+#: (release, crash, who made the dump) of all tests of the place where a kernel trapped.
 DEATHS = [
-    *(("6.1", crash) for crash in kernel.CRASHES),
-    *(("6.12", crash) for crash in kernel.CRASHES),
+    *((release, crash, dump) for dump in kernel.DUMPS for release in ("6.1", "6.12") for crash in kernel.CRASHES),
     # The others also died as they should in 7.2. Each takes eight seconds here.
-    *(("sid", crash) for crash in ("sysrq", "softirq", "jump")),
+    *(("sid", crash, dump) for dump in kernel.DUMPS for crash in ("sysrq", "softirq", "jump")),
     # In these kernels an NMI on both CPUs ends in a panic that does not end.
-    *(("5.10", crash) for crash in ("sysrq", "softirq", "jump")),
+    *(("5.10", crash, dump) for dump in kernel.DUMPS for crash in ("sysrq", "softirq", "jump")),
     # PREEMPT_RT has threads for work that others do in interrupts.
-    *((release, crash) for release in OTHERS for crash in ("sysrq", "null", "jump", "bug")),
+    *((release, crash, "qemu") for release in OTHERS for crash in ("sysrq", "null", "jump", "bug")),
 ]
 
 
@@ -134,8 +133,8 @@ def frames_of(answer: dict[str, Any], number: int = 0) -> list[dict[str, Any]]:
 
 
 @cache
-def died(release: str, crash: str) -> Death:
-    guest = kernel.guest(release, crash)
+def died(release: str, crash: str, dump: str = "qemu") -> Death:
+    guest = kernel.guest(release, crash, dump=dump)
     prog = open_program(guest)
     target = Kernel(prog)
     answers = {name: ask(target, name) for name in ("panicinfo", "findstack", "stacks")}
@@ -213,7 +212,7 @@ def call_trace(console: str, after: str) -> list[str]:
 
     The trace goes from the line that holds ``after`` to the end of the task's stack.
     """
-    lines = [re.sub(r"^\[ *\d+\.\d+\](\[ *[CT]\d+\])? ?", "", line) for line in console.splitlines()]
+    lines = [re.sub(r"^\[ *\d+\.\d+\](?: ?\[ *[CT]\d+\])? ?", "", line) for line in console.splitlines()]
     start = next(n for n, line in enumerate(lines) if after in line)
     end = next(n for n, line in enumerate(lines[start:], start) if re.match(r"^ *</TASK>|^RIP: 0033|^Kernel Off", line))
     found = (re.match(r"^ +(\w\S*\+0x[0-9a-f]+)/0x[0-9a-f]+( \[\w+\])?$", line) for line in lines[start:end])

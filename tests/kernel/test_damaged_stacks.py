@@ -31,8 +31,8 @@ WITHOUT_TABLES = [
 class Dump:
     """A fresh program of a guest, so that each test can do its own damage."""
 
-    def __init__(self, release: str = "6.1", crash: str = "null") -> None:
-        self.guest = kernel.guest(release, crash)
+    def __init__(self, release: str = "6.1", crash: str = "null", by: str = "qemu") -> None:
+        self.guest = kernel.guest(release, crash, dump=by)
         self.prog = open_program(self.guest)
 
     def put(self, address: int, data: bytes) -> None:
@@ -111,8 +111,8 @@ def with_a_gap(least: int) -> tuple[Dump, int]:
 
     Most often it is the frame of do_syscall_64(), up to 1 KB (add_random_kstack_offset).
     """
-    for release, crash in DEATHS:
-        dump = Dump(release, crash)
+    for release, crash, by in DEATHS:
+        dump = Dump(release, crash, by)
         _known, _task, whole = dump.init()
         trapped = any(frame.trap is not None for frame in whole.frames)
         for low, high in zip(whole.frames, whole.frames[1:]):
@@ -302,3 +302,37 @@ def test_a_module_without_its_file_is_named_by_the_kernels_own_table(without_mod
     assert "source" not in record
     frames = frames_of(ask(without_modules, "findstack"))
     assert [row["name"] for row in frames if "`" in row["name"]][1].startswith("dmods_guest`guest_write+")
+
+
+def test_a_crash_kernels_dump_without_the_functions_that_died() -> None:
+    """Their return addresses are overwritten. The trap is still known by its pt_regs, and what is missing is said."""
+    dump = Dump("6.1", "null", "kexec")
+    _known, _task, whole = dump.init()
+    at = next(n for n, frame in enumerate(whole.frames) if frame.trap is not None)
+    for frame in whole.frames[:at]:
+        dump.put(frame.sp - 8, bytes(8))
+    trap = whole.frames[at].trap
+    assert trap is not None
+    assert trap.entry is not None
+    dump.put(trap.address - 8, struct.pack("<Q", trap.entry))  # that of the entry code stays
+    row = ask(dump.kernel, "findstack")["tables"][0]["rows"][0]
+    assert [int(frame["pc"], 16) for frame in row["stack"]] == [frame.pc for frame in whole.frames[at:]]
+    assert "the functions that ran after it are not on the stack" in row["stack"][0]["note"]
+    (record,) = ask(dump.kernel, "panicinfo")["tables"][0]["rows"]
+    assert (int(record["pc"], 16), int(record["pt_regs"], 16)) == (trap.pc, trap.address)
+
+
+def test_a_crash_kernels_dump_without_pt_regs() -> None:
+    """The registers that the dump has for the CPU are those of the trap all the same."""
+    dump = Dump("6.1", "null", "kexec")
+    _known, _task, whole = dump.init()
+    trap = next(frame.trap for frame in whole.frames if frame.trap is not None)
+    dump.put(trap.address - 8, bytes(8))
+    answer = ask(dump.kernel, "panicinfo")
+    (record,) = answer["tables"][0]["rows"]
+    assert int(record["pc"], 16) == trap.pc == dump.guest.truth["at_null"]
+    assert record["instruction"].startswith("movl ")
+    for name, value in trap.registers.items():
+        assert name == "orig_rax" or int(record[name], 16) == value
+    assert "pt_regs" not in record
+    assert any("no pt_regs is on the stack" in note for note in answer["notes"])

@@ -113,3 +113,43 @@ def test_no_panic() -> None:
     survived = log(*OOPS)
     assert survived.message is None
     assert len(survived.earlier) == 1
+
+
+def test_of_hung_tasks_the_first_and_no_address_in_user_space() -> None:
+    found = log(
+        "100.0 INFO: task before:9 blocked for more than 120 seconds.",
+        "242.1 INFO: task first:142 blocked for more than 120 seconds.",
+        "242.1 Call Trace:",
+        "242.2 RIP: 0033:0x44bb20",
+        "242.2 INFO: task second:143 blocked for more than 120 seconds.",
+        "242.3 Kernel panic - not syncing: hung_task: blocked tasks",
+    )
+    assert found.message == "INFO: task first:142 blocked for more than 120 seconds."
+    assert found.where is None
+
+
+def test_the_first_fault_with_its_task_and_frames() -> None:
+    lines = (
+        *OOPS[:4],
+        "8.1 CPU: 3 UID: 0 PID: 142 Comm: a name Kdump: loaded Tainted: G           OE      6.12 #1",
+        "8.2 RIP: 0010:guest_crash_null+0xa/0x20 [dmods_guest]",
+        "8.2 Call Trace:",
+        "8.2  <IRQ>",
+        "8.2  ? page_fault_oops+0xf9/0x200",
+        "8.2  timer+0x5/0x10 [other 0123abcd]",
+        "8.2  </IRQ>",
+        "8.2  <TASK>",
+        "8.2 RIP: 0010:interrupted.cold+0x3/0x9",
+        "8.2  kthread+0xda/0x100",
+        "8.2  </TASK>",
+        "8.2 Modules linked in: other",
+        "8.2  not_a_frame+0x1/0x2",
+        OOPS[-1],
+    )
+    first = log(*lines, "50.0 Kernel panic - not syncing: sysrq triggered crash").first
+    assert first is not None
+    assert (first.time, first.message, first.cpu, first.pid, first.comm) == (8.1, OOPS[0][4:], 3, 142, "a name")
+    assert [line.partition(" ")[0] for line in first.details] == ["#PF:", "#PF:", "Oops:"]
+    assert str(first.pc) == "dmods_guest`guest_crash_null+0xa"
+    assert [str(place) for place in first.frames] == ["other`timer+0x5", "interrupted.cold+0x3", "kthread+0xda"]
+    assert log(*lines, "8.3 Kernel panic - not syncing: Fatal exception").first is None

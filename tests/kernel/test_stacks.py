@@ -22,9 +22,9 @@ from tests.kernel.crashed import DEATHS, TRAPS, Death, call_trace, died, frames_
 BEFORE = {"sysrq": "Kernel panic - not syncing", "nmi": "Kernel panic - not syncing"}
 
 
-@pytest.mark.parametrize(("release", "crash"), DEATHS)
-def test_every_trap_is_a_frame_and_marked(release: str, crash: str) -> None:
-    death = died(release, crash)
+@pytest.mark.parametrize(("release", "crash", "dump"), DEATHS)
+def test_every_trap_is_a_frame_and_marked(release: str, crash: str, dump: str) -> None:
+    death = died(release, crash, dump)
     trapped = [row for row in death.frames if row["pt_regs"]]
     assert len(trapped) == len(TRAPS[crash])
     for row, trap in zip(trapped, TRAPS[crash]):
@@ -34,10 +34,10 @@ def test_every_trap_is_a_frame_and_marked(release: str, crash: str) -> None:
             assert int(row["pc"], 16) == (0 if trap.at == "jump" else death.at(trap.at))
 
 
-@pytest.mark.parametrize(("release", "crash"), DEATHS)
-def test_the_frames_are_those_that_the_kernel_printed(release: str, crash: str) -> None:
+@pytest.mark.parametrize(("release", "crash", "dump"), DEATHS)
+def test_the_frames_are_those_that_the_kernel_printed(release: str, crash: str, dump: str) -> None:
     """All function+offset pairs from panic (or the trap) to the outermost agree, in their order."""
-    death = died(release, crash)
+    death = died(release, crash, dump)
     rows = frames_of(death.findstack)
     ours = names(rows)
     theirs = call_trace(death.guest.console, BEFORE.get(crash, "Oops" if crash != "bug" else "invalid opcode"))
@@ -64,9 +64,9 @@ def _plain_name(place: str) -> str:
     return next((name for label, name in labels.items() if place.startswith(label)), place)
 
 
-@pytest.mark.parametrize(("release", "crash"), DEATHS)
-def test_nothing_past_the_boundary_to_user_space(release: str, crash: str) -> None:
-    death = died(release, crash)
+@pytest.mark.parametrize(("release", "crash", "dump"), DEATHS)
+def test_nothing_past_the_boundary_to_user_space(release: str, crash: str, dump: str) -> None:
+    death = died(release, crash, dump)
     assert death.init["totals"]["end"] == "entered from user space"
     last = death.frames[-1]
     assert last["name"].startswith("entry_SYSCALL_64")
@@ -78,10 +78,10 @@ def test_nothing_past_the_boundary_to_user_space(release: str, crash: str) -> No
         assert int(death.init["totals"]["user_pc"], 16) == int(printed[1], 16)
 
 
-@pytest.mark.parametrize(("release", "crash"), DEATHS)
-def test_a_return_address_names_the_function_that_made_the_call(release: str, crash: str) -> None:
+@pytest.mark.parametrize(("release", "crash", "dump"), DEATHS)
+def test_a_return_address_names_the_function_that_made_the_call(release: str, crash: str, dump: str) -> None:
     """nm is the oracle. Where the call never returns, the return address itself belongs to another function."""
-    death = died(release, crash)
+    death = died(release, crash, dump)
     table = symbols(str(death.guest.vmlinux))
     slide = _slide(death)
     beyond = 0
@@ -98,8 +98,12 @@ def test_a_return_address_names_the_function_that_made_the_call(release: str, cr
 
 
 def _slide(death: Death) -> int:
-    """Return the offset of KASLR, which the console shows at the panic."""
+    """Return the offset of KASLR, which the console shows at the panic, and vmcoreinfo in a dump by kexec."""
     found = re.search(r"Kernel Offset: 0x([0-9a-f]+) from", death.guest.console)
+    if death.guest.dump == "kexec":
+        with open(death.guest.vmcore, "rb") as file:
+            found = re.search(r"KERNELOFFSET=([0-9a-f]+)", file.read(1 << 16).decode("latin-1"))
+            assert found is not None
     return int(found[1], 16) if found else 0
 
 
@@ -115,15 +119,18 @@ def test_a_noreturn_call_is_its_callers(release: str) -> None:
     assert row["source"]["file"].endswith("arch/x86/kernel/dumpstack.c")
 
 
-@pytest.mark.parametrize(("release", "crash"), DEATHS)
-def test_all_tasks_have_the_frames_that_drgn_finds(release: str, crash: str) -> None:
+@pytest.mark.parametrize(("release", "crash", "dump"), DEATHS)
+def test_all_tasks_have_the_frames_that_drgn_finds(release: str, crash: str, dump: str) -> None:
     """One unwinder uses ORC and the other DWARF. drgn's frames of user space are left out."""
-    death = died(release, crash)
+    death = died(release, crash, dump)
     (summary,) = death.stacks["tables"]
     stacks = [row["stack"] for row in summary["rows"]]
     assert sum(row["count"] for row in summary["rows"]) == death.stacks["totals"]["tasks"]
     seen = 0
-    for row, stack in zip(summary["rows"], stacks):
+    for row, whole in zip(summary["rows"], stacks):
+        # drgn starts at the registers in the dump. What ran after them is ours alone.
+        behind = bool(whole) and whole[0]["found"] == "left behind"
+        stack = whole[next(n for n, frame in enumerate(whole) if frame.get("pt_regs")) if behind else 0 :]
         pcs = [int(frame["pc"], 16) for frame in stack]
         pids = _pids(row["tasks"])
         assert len(pids) <= row["count"]  # all idle tasks have pid 0

@@ -7,10 +7,10 @@ import pytest
 from tests.kernel.crashed import DEATHS, TRAPS, died
 
 
-@pytest.mark.parametrize(("release", "crash"), DEATHS)
-def test_every_pt_regs_is_found_twice_and_no_other(release: str, crash: str) -> None:
+@pytest.mark.parametrize(("release", "crash", "dump"), DEATHS)
+def test_every_pt_regs_is_found_twice_and_no_other(release: str, crash: str, dump: str) -> None:
     """The walk finds them, and so does a scan of every word of the stacks, which uses no unwind tables."""
-    death = died(release, crash)
+    death = died(release, crash, dump)
     assert len(death.trapframe["tables"]) == 1
     kinds = [(row["trap"], int(row["pc"], 16), row["found"]) for row in death.traps]
     *traps, user = kinds
@@ -23,9 +23,9 @@ def test_every_pt_regs_is_found_twice_and_no_other(release: str, crash: str) -> 
     assert user == ("system call", int(death.init["totals"]["user_pc"], 16), "walk and scan")
 
 
-@pytest.mark.parametrize(("release", "crash"), DEATHS)
-def test_the_stacks_are_the_right_ones(release: str, crash: str) -> None:
-    rows = died(release, crash).traps
+@pytest.mark.parametrize(("release", "crash", "dump"), DEATHS)
+def test_the_stacks_are_the_right_ones(release: str, crash: str, dump: str) -> None:
+    rows = died(release, crash, dump).traps
     stacks = [row["stack_name"].partition(" ")[0] for row in rows]
     expected = {"softirq": ["irq", "task", "task"], "hardirq": ["irq", "task", "task"], "nmi": ["NMI", "task"]}
     assert stacks == expected.get(crash, ["task"] * len(rows))

@@ -13,8 +13,8 @@ from typing import Optional
 import pytest
 
 from drgnext.kernel.dump.cached_memory import Pages
-from drgnext.kernel.stacks.frames import Frame, Stack, Walker
-from drgnext.kernel.stacks.traps import StackRange, sparc
+from drgnext.kernel.stacks.frames import Frame, Stack, Step, Walker
+from drgnext.kernel.stacks.traps import StackRange, TrapFrame, sparc
 from drgnext.kernel.stacks.traps.aarch64 import Aarch64
 from drgnext.kernel.stacks.traps.sparc import Sparc
 from drgnext.kernel.stacks.traps.x86_64 import X86_64
@@ -290,3 +290,31 @@ def test_a_stack_that_is_not_in_the_dump(machine: object) -> None:
     memory = Memory(X86_STACK.start + 0x2000, 0x1000, machine.name != "sparc64")
     assert machine.scan(memory.pages, X86_STACK, X86_CODE) == []
     assert machine.read(memory.pages, X86_STACK.end) is None
+
+
+class OneTrap:
+    """An unwinder that finds one trap, and nothing above it."""
+
+    def __init__(self, trap: TrapFrame) -> None:
+        self.trap = trap
+
+    def step(self, frame: Frame, task: int) -> Step:
+        return Step(end="no tables") if frame.trap is not None else Step(trap=self.trap)
+
+
+@pytest.mark.parametrize("sp", [0x8000000000001000, 0x7FFC12345678, 0, X86_STACK.start - 0x1A0], ids=hex)
+def test_x86_a_trap_counts_wherever_its_stack_pointer_leads(sp: int) -> None:
+    """What the stack holds below it is unknown then: only the entry from user space is found, no older trap."""
+    memory = Memory(X86_STACK.start, X86_STACK.end - X86_STACK.start)
+    old, user = X86_STACK.start + 0x1008, X86_STACK.end - 168
+    memory.put(old - 8, ENTRY, *x86_regs(0xFFFFFFFF81111111, old + 168))
+    memory.put(user - 8, ENTRY, *x86_regs(0x44BB20, 0x7FFC00000000, 0x33, 0x2B))
+    registers = dict(zip(X86_64().registers, x86_regs(0xFFFFFFFF81234567, sp)))
+    trap = TrapFrame(0xFFFFFE0000045F58, 0xFFFFFFFF81234567, sp, False, registers)
+    double_fault = StackRange("DF 0", 0xFFFFFE0000045000, 0xFFFFFE0000046000)
+    walker = Walker(memory.pages, X86_64(), X86_CODE, OneTrap(trap), [double_fault])
+    found = walker.walk(Frame(0xFFFFFFFF81000010, 0xFFFFFE0000045E00, True, "cpu", {}), X86_STACK)
+    assert [frame.pc for frame in found.frames] == [0xFFFFFFFF81000010, trap.pc]
+    assert found.frames[1].trap is trap
+    assert found.user is not None
+    assert found.user.pc == 0x44BB20

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from drgnext.kernel.crash.first_fault import FirstFault, details_in, read_oops
+
 if TYPE_CHECKING:
     from drgn import Program
 
@@ -22,7 +24,8 @@ class PanicLog(NamedTuple):
 
     ``message`` is the first line of what led to the panic. ``panic`` is the message of panic(), None if it was not
     called. ``details`` are lines that say more (error codes), in order. ``earlier`` are the first lines of oopses that
-    the kernel survived.
+    the kernel survived; ``first`` has what the log says of the first of them. ``death`` has what it says of the death:
+    the oops that was its cause, else the trace that panic() printed.
     """
 
     message: Optional[str]
@@ -31,6 +34,8 @@ class PanicLog(NamedTuple):
     earlier: tuple[Record, ...]
     address: Optional[int]
     where: Optional[str]  # the pc in the log's words: function+0xoffset/0xsize [module]
+    first: Optional[FirstFault] = None
+    death: Optional[FirstFault] = None
 
 
 _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
@@ -57,9 +62,10 @@ _CAUSES = (
     (re.compile(r"^NMI: Not continuing|^NMI IOCK|unknown NMI"), re.compile(r"NMI.*(unknown reason|error)")),
     (re.compile(r"^Out of memory|out of memory", re.I), re.compile(r"invoked oom-killer")),
 )
-_DETAILS = re.compile(r"^(#PF: |Oops|.*: [0-9a-f]{4,16} \[#\d+\]|Internal error|  ESR = )")
+_ONE_CHECK = re.compile(r"hung_task|RCU Stall", re.I)
 _ADDRESS = re.compile(r"(?:address:?|paging request at|dereference at) (?:virtual address )?(?:0x)?([0-9a-f]{8,16})\b")
-_RIP = re.compile(r"^(?:RIP: [0-9a-f]{4}:|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
+# Only the kernel's code segment (Xen's, too): the registers of user space are printed with their RIP as well.
+_RIP = re.compile(r"^(?:RIP: (?:0010|e030):|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
 # The most seconds between the end of an oops and the panic that it led to. A slow serial console takes its time.
 _SAME_MOMENT = 5.0
 
@@ -72,15 +78,27 @@ def read_panic_log(records: Sequence[Record]) -> PanicLog:
     found = _PANIC.search(records[panic_at].text) if panic_at is not None else None
     panic = found[1].strip() if found else None
     cause = _cause(records, end, oopses, panic)
-    survived = tuple(records[first] for first, _last in oopses if cause is None or first != cause[0])
+    spans = [span for span in oopses if cause is None or span[0] != cause[0]]
+    survived = tuple(records[first] for first, _last in spans)
+    first_fault = None
+    if spans:
+        first_fault = _fault(records, *spans[0])
     if cause is None:
-        return PanicLog(panic, panic, (), survived, None, None)
+        death = None if panic_at is None else _fault(records, panic_at, len(records) - 1)
+        return PanicLog(panic, panic, (), survived, None, None, first_fault, death)
     first, last = cause
+    # A check for hung tasks prints other tasks before it calls panic().
+    death = _fault(records, *(cause if cause in oopses or panic_at is None else (panic_at, len(records) - 1)))
     lines = [record.text for record in records[first : last + 1]]
     address = next((int(m[1], 16) for m in map(_ADDRESS.search, lines[:4]) if m), None)
     where = next((m[1] for m in map(_RIP.search, lines) if m), None)
-    details = tuple(line.strip() for line in lines[1:] if _DETAILS.search(line))[:6]
-    return PanicLog(lines[0].strip(), panic, details, survived, address, where)
+    details = details_in(lines)
+    return PanicLog(lines[0].strip(), panic, details, survived, address, where, first_fault, death)
+
+
+def _fault(records: Sequence[Record], first: int, last: int) -> FirstFault:
+    """Return what the records from ``first`` to ``last`` say of a fault."""
+    return read_oops(records[first].time, [record.text for record in records[first : last + 1]])
 
 
 def _oopses(records: Sequence[Record], end: int) -> list[tuple[int, int]]:
@@ -113,9 +131,23 @@ def _cause(
         return last if near else None
     for consequence, beginning in _CAUSES:
         if consequence.search(panic):
-            at = next((n for n in range(end - 1, -1, -1) if beginning.search(records[n].text)), None)
+            at = _first_of_last([n for n in range(end) if beginning.search(records[n].text)], records, panic)
             return (at, end - 1) if at is not None else None
     return None
+
+
+def _first_of_last(found: list[int], records: Sequence[Record], panic: str) -> Optional[int]:
+    """Return the number of the record where the cause was first reported, or None.
+
+    It is the last of the records in ``found``. But one check for hung tasks or stalls reports all of them before it
+    calls panic(), so there it is the first of those that follow each other closely.
+    """
+    if not found:
+        return None
+    at = len(found) - 1
+    while at and _ONE_CHECK.search(panic) and records[found[at]].time - records[found[at - 1]].time <= _SAME_MOMENT:
+        at -= 1
+    return found[at]
 
 
 def read(prog: Program) -> tuple[list[Record], list[str]]:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
+from drgnext.kernel.crash.bare_log import crash_time, read_vmcoreinfo
 from drgnext.kernel.crash.klog import PanicLog, read, read_panic_log
 from drgnext.kernel.stacks.frames import Frame, Stack
 from drgnext.kernel.stacks.tasks import Task
@@ -41,7 +42,8 @@ _SUFFIX = re.compile(r"\.(cold|part|isra|constprop|llvm)\b.*")
 class Cause:
     """The known facts about the death of a kernel.
 
-    ``trap`` is the frame of the trap that led to the panic. Without a trap (a plain call of panic), ``caller`` is the
+    ``trap`` is the frame of the trap that led to the panic. It has no saved registers if only the dump's own registers
+    of the CPU show it. Without a trap (a plain call of panic), ``caller`` is the
     frame that called panic. ``called_from`` is the frame that jumped to where no code is.
     """
 
@@ -65,6 +67,11 @@ def find_panic(threads: Threads) -> Cause:
     trap = caller = called_from = None
     if stack is not None:
         at = _trap_index(threads, stack.frames)
+        if at is None and _shows_the_trap(threads, stack, told):
+            at = 0
+            notes.append(
+                "the registers of the trap are those that the dump has for its CPU: no pt_regs is on the stack"
+            )
         trap = stack.frames[at] if at is not None else None
         if at is not None and at + 1 < len(stack.frames) and stack.frames[at + 1].found == "bad jump":
             called_from = stack.frames[at + 1]
@@ -122,7 +129,20 @@ def _trap_index(threads: Threads, frames: list[Frame]) -> Optional[int]:
         outer = next((n for n in traps if n > dying), None)
         if outer is not None:
             return outer
-    return None
+    # A crash kernel's dump shows this CPU as it trapped. The frames of the functions that died are not found.
+    return 0 if frames and frames[0].found == "cpu" and frames[0].trap is not None else None
+
+
+def _shows_the_trap(threads: Threads, stack: Stack, told: PanicLog) -> bool:
+    """Return whether the first frame is where the CPU trapped, although its pt_regs is not found.
+
+    That is so if an oops started a crash kernel (crash_kexec), which it does before it calls panic().
+    """
+    if not stack.frames or stack.frames[0].found != "cpu" or told.panic is not None or told.message is None:
+        return False
+    return crash_time(read_vmcoreinfo(threads.prog)) is not None and not any(
+        is_dying(threads, frame) for frame in stack.frames
+    )
 
 
 def _caller(threads: Threads, stack: Stack) -> Optional[Frame]:

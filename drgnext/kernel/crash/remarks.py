@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import re
+from typing import NamedTuple, Optional
 
 from drgnext.kernel.crash.panic import trap_kind
 from drgnext.kernel.stacks.frames import ENDS, GUESSES, WHOLE, Frame, Stack
 from drgnext.kernel.stacks.threads import Threads
 from drgnext.kernel.stacks.traps import TrapFrame
+
+_TARGET = re.compile(r"^(?:data16 )?(?:call|jmp|j[a-z]{1,3}|bl|b)q? +(0x[0-9a-f]+)$")
+
+_LONGEST_PERIOD = 8  # functions that call each other
+_LEAST_REPEATS = 4
 
 
 def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
@@ -17,8 +23,15 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
         words = []
         if frame.trap is not None:
             words.append(f"<-- {happened(threads, frame.trap)}, pt_regs at {frame.trap.address:#x}")
+        if n == 0 and frame.found == "cpu" and frame.trap is not None:
+            words.append("(the functions that ran after it are not on the stack)")
         if frame.found == "bad jump" and n:
             words.append(f"<-- {jumped(threads, frame, frames[n - 1].pc)}")
+        elif frame.found == "smashed return" and n:
+            words.append(f"<-- something returned to {frames[n - 1].pc:#x}: its return address was overwritten")
+            words.append(f"({GUESSES[frame.found]})")
+        elif frame.found == "left behind":
+            words.append("(found on the stack: the dump's registers of this CPU are those of the trap below)")
         elif frame.found in GUESSES:
             words.append(f"({GUESSES[frame.found]})")
         if frame.found == "detour":
@@ -30,6 +43,58 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
             words.append(f"(in {inlined}, inlined)")
         out.append(" ".join(words))
     return out
+
+
+class Recursion(NamedTuple):
+    """Frames that repeat: ``period`` frames from ``first`` on, ``times`` times, ``size`` bytes of stack each time."""
+
+    first: int
+    period: int
+    times: int
+    size: int
+
+
+def recursions(frames: list[Frame]) -> list[Recursion]:
+    """Return the runs of frames that repeat the same pcs, innermost first. They show how a stack overflowed."""
+    found = []
+    n = 0
+    while n < len(frames):
+        run = max((_repeats(frames, n, period) for period in range(1, _LONGEST_PERIOD + 1)), key=_folded)
+        if run.times >= _LEAST_REPEATS:
+            found.append(run)
+            n += run.period * run.times
+        else:
+            n += 1
+    return found
+
+
+def _repeats(frames: list[Frame], first: int, period: int) -> Recursion:
+    """Return how often the ``period`` frames from ``first`` on repeat, with the same bytes of stack each time."""
+    count = 1
+    size = frames[first + period].sp - frames[first].sp if first + period < len(frames) else 0
+    while first + (count + 1) * period <= len(frames) and all(
+        frames[at].pc == frames[at - period].pc
+        and frames[at].trap is None
+        and frames[at - period].trap is None
+        and frames[at].sp - frames[at - period].sp == size
+        for at in range(first + count * period, first + (count + 1) * period)
+    ):
+        count += 1
+    return Recursion(first, period, count, size)
+
+
+def _folded(run: Recursion) -> tuple[int, int]:
+    """Return how many frames the run has beyond the first time, and prefer the shorter period."""
+    return (run.times - 1) * run.period, -run.period
+
+
+def repeated(threads: Threads, frames: list[Frame], run: Recursion) -> str:
+    """Return the run in words: "ka_overflow x 29, 512 bytes each"."""
+    names = " <- ".join(
+        threads.places.describe(frame.pc, threads.places.inside(frame)).partition("+")[0]
+        for frame in frames[run.first : run.first + run.period]
+    )
+    return f"{names} x {run.times}, {run.size} bytes each"
 
 
 def happened(threads: Threads, trap: TrapFrame) -> str:
@@ -47,7 +112,32 @@ def jumped(threads: Threads, frame: Frame, to: int) -> str:
     call = threads.code.call_before(frame.pc)
     if call is None:
         return f"jumped to {to:#x}"
-    return f"jumped to {to:#x}: {call[1]} at {threads.places.describe(call[0])}"
+    by = jumper(threads, call[1], to)
+    return (
+        f"jumped to {to:#x}{f' by {by}' if by else ''}: {named(threads, call[1])} at {threads.places.describe(call[0])}"
+    )
+
+
+def jumper(threads: Threads, call: str, to: int) -> Optional[str]:
+    """Return the function that must have jumped to ``to``, in words, if the call itself did not go there.
+
+    The call went to a function. That one jumped on (a tail call), or it called another and that one returned to ``to``.
+    A retpoline's thunk stands for an indirect call (arch/x86/lib/retpoline.S).
+    """
+    found = _TARGET.search(call)
+    target = int(found[1], 16) if found is not None else to
+    function = threads.places.function(target) if target != to else None
+    if function is None or function.name.startswith("__x86_indirect_thunk"):
+        return None
+    return f"{threads.places.describe(target)}, or a function that it jumped to"
+
+
+def named(threads: Threads, instruction: str) -> str:
+    """Return the instruction with the name of the function that it calls or jumps to."""
+    found = _TARGET.search(instruction)
+    if found is None or threads.places.function(int(found[1], 16)) is None:
+        return instruction
+    return f"{instruction} <{threads.places.describe(int(found[1], 16))}>"
 
 
 def inlined_in(threads: Threads, frame: Frame) -> Optional[str]:

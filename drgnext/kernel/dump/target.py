@@ -19,14 +19,24 @@ class Kernel:
 
     pid: Optional[int] = None  # a kernel has no pid; dmods.output.render reads this
 
-    def __init__(self, prog: Program) -> None:
-        """Prepare the program. Raises UserError if no command could work: no vmlinux, or no readable memory."""
+    def __init__(self, prog: Program, bare: bool = False) -> None:
+        """Prepare the program. Raises UserError if no command could work: no vmlinux, or no readable memory.
+
+        With ``bare``, a missing vmlinux is no error: ``lacking`` has it then.
+        """
         self.prog = prog
         self.path: Optional[str] = None if self.live else prog.core_dump_path
         self.notes: list[str] = []  # one line each
         if self.path is not None:
             self.notes += dump_file_notes(self.path)
-        debuginfo.require(prog)
+        self.lacking: Optional[UserError] = None
+        try:
+            debuginfo.require(prog)
+        except UserError as error:
+            if not bare:
+                raise
+            self.lacking = error
+            return
         self._check_memory()
         self.notes += debuginfo.module_note(prog)
 

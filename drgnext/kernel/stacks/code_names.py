@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.frames import Frame
+from drgnext.kernel.stacks.traps import TrapFrame
 
 if TYPE_CHECKING:
     from drgn import Program, Symbol, SymbolIndex
+
+
+_MOST_PADDING = 64  # bytes behind a function (CONFIG_FUNCTION_ALIGNMENT)
 
 
 class Function(NamedTuple):
@@ -58,9 +62,17 @@ class CodeNames:
     def inside(self, frame: Frame) -> int:
         """Return an address inside the frame's instruction, for looking up names and lines.
 
-        A return address may belong to the next function, if the call before it does not return.
+        A return address may belong to the next function, if the call before it does not return. A breakpoint saves the
+        address of the next instruction, too (int3: a trap, not a fault; SDM volume 3, 6.5).
         """
-        return frame.pc if frame.exact else frame.pc - self._step
+        if frame.exact and (frame.trap is None or not self._is_breakpoint(frame.trap)):
+            return frame.pc
+        return frame.pc - self._step
+
+    def _is_breakpoint(self, trap: TrapFrame) -> bool:
+        """Return whether an int3 saved the registers. It has one byte."""
+        entry = self.function(trap.entry) if trap.entry is not None else None
+        return entry is not None and entry.name in ("asm_exc_int3", "int3")
 
     def function(self, address: int) -> Optional[Function]:
         """Return the function that holds the address, or None."""
@@ -102,6 +114,22 @@ class CodeNames:
         lines = self.lines(self.inside(frame))
         return str(lines[0]) if lines else None
 
+    def source_of(self, name: str, offset: int, size: int, exact: bool) -> Optional[str]:
+        """Return the line of source of name+offset/size, as a log has it, or None.
+
+        If not ``exact``, it is a return address. The kernel counts the padding behind a function as a part of it. So
+        the symbol may be smaller. A name that fits several functions has no line.
+        """
+        try:
+            symbols = self._prog.symbols(name)
+        except (LookupError, ValueError):
+            return None
+        fitting = {int(one.address) for one in symbols if not one.size or 0 <= size - int(one.size) < _MOST_PADDING}
+        if len(fitting) != 1:
+            return None
+        lines = self.lines(fitting.pop() + offset - (0 if exact else self._step))
+        return str(lines[0]) if lines else None
+
     def _find(self, address: int) -> Optional[Function]:
         """Return the function that holds the address, from debug information or kallsyms."""
         text = self._code.text_at(address)
@@ -133,6 +161,8 @@ class CodeNames:
         if made is not None:
             line = self._code.made.line(address)
             return [Line(line.path, line.line, made.name)] if line is not None else []
+        if not hasattr(self._prog, "source_location"):  # drgn before 0.1.0: Threads.notes says so
+            return []
         try:
             found = self._prog.source_location(address)
         except _no_line():

@@ -19,6 +19,7 @@ _MOST_SCANS = 8
 # How a frame was found, if that is not certain.
 GUESSES = {
     "bad jump": "guess: the return address of a jump to where no code is",
+    "smashed return": "guess: the next return address on the stack, one or more callers are lost",
     "frame pointer": "guess: by the frame pointer, no unwind tables here",
     "link register": "guess: by the link register",
     "no call": "guess: no call ends at this return address",
@@ -50,9 +51,10 @@ class Frame(NamedTuple):
 
     Where ``exact``, ``pc`` is the next instruction: in the innermost frame of a running task, and in a trapped frame.
     Otherwise ``pc`` is a return address, and the call is the instruction before it. ``trap`` has the saved registers
-    that the frame comes from. ``found`` is "cpu", "switched out", "unwind", "trap", "detour", or a key of GUESSES.
-    "detour" is the instruction that an optimized kprobe has replaced by a jump. ``through`` is the function of a tracer
-    that the frame's callee returns to, because its return address was replaced: ``pc`` is the true one.
+    that the frame comes from. ``found`` is "cpu", "switched out", "unwind", "trap", "left behind" (crash_cpu.py),
+    "detour", or a key of GUESSES. "detour" is the instruction that an optimized kprobe has replaced by a jump.
+    ``through`` is the function of a tracer that the frame's callee returns to, because its return address was replaced:
+    ``pc`` is the true one.
     """
 
     pc: int
@@ -193,7 +195,9 @@ class Walker:
         else:
             return None, step.end
         now, before = self.stack_at(frame.sp, own), self.stack_at(last.sp, own)
-        if now is None and before is not None:
+        # Saved registers are certain, wherever their stack pointer leads: to a guard page, to user space in the first
+        # instructions of SYSCALL's entry, or to no address at all before a double fault.
+        if now is None and before is not None and step.trap is None:
             return None, "off the stack"
         if (frame.pc, frame.sp) in seen or now in left or (now is before and frame.sp < last.sp):
             return None, "not increasing"
@@ -204,13 +208,17 @@ class Walker:
     def _scan(self, last: Frame, own: StackRange) -> Optional[TrapFrame]:
         """Return the innermost saved registers above ``last`` on its stack, or None.
 
-        If there are none, the search goes on on the task's own stack.
+        If there are none, the search goes on on the task's own stack. A stack pointer that leads to no stack tells
+        nothing about what is in use there. Then only the registers at its very end count, those of the entry from user
+        space.
         """
         here = self.stack_at(last.sp, own)
-        ranges = [] if here is None else [(here, last.sp)]
+        if here is None:
+            return next((trap for trap in self.machine.scan(self.memory, own, self.code) if trap.user), None)
+        ranges = [(here, last.sp)]
         if here is not own:
             # The switch to an interrupt stack leaves the old stack pointer at the top of the new one (asm/irq_stack.h).
-            link = self.memory.word(here.end - 8) if here is not None else None
+            link = self.memory.word(here.end - 8)
             ranges.append((own, link if link is not None and link in own else own.start))
         for stack, low in ranges:
             for trap in self.machine.scan(self.memory, stack, self.code):

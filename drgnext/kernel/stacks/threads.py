@@ -11,6 +11,7 @@ from drgnext.kernel.dump.cached_memory import Pages
 from drgnext.kernel.dump.machine import architecture
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.code_names import CodeNames, Function
+from drgnext.kernel.stacks.crash_cpu import CrashCpu
 from drgnext.kernel.stacks.frames import FRAME_LIMIT, UNSURE, WHOLE, Frame, Stack, Unwinder, Walker
 from drgnext.kernel.stacks.returns import ReturnAddresses
 from drgnext.kernel.stacks.stack_ranges import cpu_stacks, thread_size
@@ -51,7 +52,7 @@ class Threads:
         unwinder: Unwinder
         if name == "x86_64":
             self.machine = X86_64()
-            unwinder = OrcUnwinder(self.memory, self.code, returns)
+            unwinder = OrcUnwinder(self.memory, self.code, returns, self._function)
         else:
             self.machine = arm = _aarch64(prog)
             unwinder = RecordUnwinder(self.memory, self.code, arm, self._function, returns)
@@ -60,6 +61,8 @@ class Threads:
         self.stack_size = thread_size(prog)
         self._kept: Optional[tuple[dict[str, int], int]] = None
         self.walker = Walker(self.memory, self.machine, self.code, unwinder, cpu_stacks(prog))
+        self._of_cpu: Optional[dict[str, list[StackRange]]] = None  # by the CPU's number
+        self._crash_cpu = CrashCpu(self.memory, self.machine, self.code, unwinder, self.places)
 
     def _function(self, address: int) -> Optional[Function]:
         """Return the function that holds the address, or None."""
@@ -68,7 +71,8 @@ class Threads:
     @property
     def notes(self) -> list[str]:
         """Return what the dump lacks, one line each."""
-        return [*self.code.notes, *self.code.made.notes, *self.tasks.notes]
+        old = [] if hasattr(self.prog, "source_location") else [_NO_LINES]
+        return [*self.code.notes, *self.code.made.notes, *self.tasks.notes, *old]
 
     def own_stack(self, task: Task) -> StackRange:
         """Return the stack of the task itself."""
@@ -84,7 +88,26 @@ class Threads:
             return Stack([], "no registers" if task.on_cpu else "unreadable", None)
         if first.found == "cpu" and self._is_user(first):
             return Stack([], "user mode", None)
-        return self.walker.walk(first, self.own_stack(task), limit, task.address)
+        if first.found != "cpu":
+            return self.walker.walk(first, self.own_stack(task), limit, task.address)
+        inner = self._crash_cpu.inner(first, self._stacks_of(task), task.address)
+        stack = self.walker.walk(inner.trapped, self.own_stack(task), limit, task.address)
+        frames = [*inner.frames, *stack.frames]
+        gaps = tuple(gap._replace(before=gap.before + len(inner.frames)) for gap in stack.gaps)
+        if len(frames) <= limit:
+            return Stack(frames, stack.end, stack.user, gaps)
+        return Stack(frames[:limit], "limit", None, tuple(gap for gap in gaps if gap.before < limit))
+
+    def _stacks_of(self, task: Task) -> list[StackRange]:
+        """Return the stacks that a task may use: its own and, if it was running, those of its CPU."""
+        ranges = [self.own_stack(task)]
+        if task.on_cpu:
+            if self._of_cpu is None:
+                self._of_cpu = {}
+                for one in self.walker.shared:
+                    self._of_cpu.setdefault(one.name.rpartition(" ")[2], []).append(one)
+            ranges += self._of_cpu.get(str(self.cpu_of(task)), [])
+        return ranges
 
     def task_object(self, task: Task) -> Object:
         """Return the task as a drgn object, a ``struct task_struct *``."""
@@ -111,10 +134,7 @@ class Threads:
 
         If the walk stopped early or guessed, nothing tells what is in use. Then all count as in use.
         """
-        ranges = [self.own_stack(task)]
-        if task.on_cpu:
-            cpu = self.cpu_of(task)
-            ranges += [one for one in self.walker.shared if one.name.rpartition(" ")[2] == str(cpu)]
+        ranges = self._stacks_of(task)
         sure = stack.end in WHOLE and all(frame.found not in UNSURE for frame in stack.frames)
         walked = {trap.address for trap in stack.traps}
         used: list[TrapFrame] = []
@@ -192,6 +212,7 @@ def _kernel_only(read: Callable[[int, int], bytes]) -> Callable[[int, int], byte
     return checked
 
 
+_NO_LINES = "this drgn is older than 0.1.0: lines of source are missing (pip install --upgrade drgn)"
 _PC_SP = {"x86_64": ("rip", "rsp"), "aarch64": ("pc", "sp")}
 _OTHER_NAMES = {"rflags": "eflags"}
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Optional
 
+from dmods._engine import disassemble
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks import orc
 from drgnext.kernel.stacks.code import KernelCode
+from drgnext.kernel.stacks.code_names import Function
 from drgnext.kernel.stacks.frames import Frame, Step, bad_jump
 from drgnext.kernel.stacks.made_code import MadeCode
 from drgnext.kernel.stacks.returns import ReturnAddresses
 from drgnext.kernel.stacks.traps.x86_64 import SELECTORS, X86_64
 
+_LARGEST_FRAME = 1 << 10  # bytes, of a function that has no tables
+_MOST_STEPS = 128
+_PROLOGUE = 32  # instructions at most
 # The most that a tracer's handler of returns keeps on the stack: a struct pt_regs, and its own address.
 _MOST_KEPT = 256
 _SAME = ("rdx", "rdi", "r10", "r13", "rax", "rbp")  # unchanged when only the processor has pushed registers
@@ -21,7 +28,15 @@ _SAME = ("rdx", "rdi", "r10", "r13", "rax", "rbp")  # unchanged when only the pr
 class OrcUnwinder:
     """An unwinder that uses ORC tables. Where a pc has no table (BPF, trampolines), it tries rbp."""
 
-    def __init__(self, memory: Memory, code: KernelCode, returns: ReturnAddresses) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        code: KernelCode,
+        returns: ReturnAddresses,
+        function: Callable[[int], Optional[Function]] = lambda _pc: None,
+    ) -> None:
+        """Prepare the unwinder. ``function`` returns the function at an address (:meth:`CodeNames.function`)."""
+        self._function = function
         self._memory = memory
         self._code = code
         self._returns = returns
@@ -30,7 +45,7 @@ class OrcUnwinder:
     def step(self, frame: Frame, task: int) -> Step:
         """Return the step from a frame to its caller."""
         if frame.exact and not self._code.is_code(frame.pc):
-            caller = bad_jump(self._memory, self._code, frame, "rsp")
+            caller = bad_jump(self._memory, self._code, frame, "rsp") or self._after_smashed_return(frame, task)
             if caller is not None:
                 return Step(caller)
         inside = frame.pc if frame.exact else frame.pc - 1
@@ -40,6 +55,10 @@ class OrcUnwinder:
         rule = self._code.rule(inside)
         if self._returns.within(inside) and (rule is None or rule.kind not in (orc.CALL, orc.END_OF_STACK)):
             return self._handler(frame, task)
+        if rule is not None and rule.kind == orc.UNDEFINED:
+            caller = self._by_call(frame)
+            if caller is not None:
+                return Step(caller)
         return self._by_rule(frame, rule, task)
 
     def _by_rule(self, frame: Frame, rule: Optional[orc.Rule], task: int) -> Step:
@@ -150,6 +169,76 @@ class OrcUnwinder:
         sound = rule.exact or self._code.after_call(pc) or self._has_no_call(pc)
         found = "unwind" if sound else "no call"
         return Step(Frame(pc, previous, rule.exact and not through, found, registers, through=through))
+
+    def _after_smashed_return(self, frame: Frame, task: int) -> Optional[Frame]:
+        """Return a frame further out, after a return to where no code is, or None.
+
+        A call would have left its return address at the top of the stack (bad_jump). So a function's return address was
+        overwritten, and its caller is lost. The exception has reused the word that held it. The next return address
+        counts if unwinding from there reaches the entry from user space or the outermost frame.
+        """
+        for address in range(frame.sp, frame.sp + _LARGEST_FRAME, 8):
+            pc = self._memory.word(address)
+            if pc is None:
+                return None
+            if self._code.is_code(pc) and self._code.after_call(pc):
+                found = Frame(pc, address + 8, False, "smashed return", {"rip": pc, "rsp": address + 8})
+                if self._reaches_the_end(found, task):
+                    return found
+        return None
+
+    def _reaches_the_end(self, frame: Frame, task: int) -> bool:
+        """Return whether unwinding by tables alone leads to the entry from user space or to the outermost frame."""
+        for _count in range(_MOST_STEPS):
+            step = self.step(frame, task)
+            if step.trap is not None or step.frame is None:
+                return step.end == "outermost" if step.trap is None else step.trap.user
+            if step.frame.found != "unwind" or step.frame.sp <= frame.sp:
+                return False
+            frame = step.frame
+        return False
+
+    def _by_call(self, frame: Frame) -> Optional[Frame]:
+        """Return the caller of a function that objtool leaves out of the tables, or None.
+
+        __crash_kexec() is one (STACK_FRAME_NON_STANDARD, kernel/kexec_core.c). The caller's return address is the first
+        one above the stack pointer that belongs to a direct call of this very function.
+        """
+        function = self._function(frame.pc if frame.exact else frame.pc - 1)
+        if function is None:
+            return None
+        target = re.compile(rf"(data16 )?callq? +{function.start:#x}\b")
+        for address in range(frame.sp, frame.sp + _LARGEST_FRAME, 8):
+            pc = self._memory.word(address)
+            if pc is None:
+                return None
+            call = self._code.call_before(pc) if self._code.is_code(pc) else None
+            if call is not None and target.match(call[1]):
+                registers = {"rip": pc, "rsp": address + 8}
+                bp = self._callers_bp(frame, function.start, address)
+                return Frame(pc, address + 8, False, "unwind", registers if bp is None else {**registers, "rbp": bp})
+        return None
+
+    def _callers_bp(self, frame: Frame, start: int, back: int) -> Optional[int]:
+        """Return the caller's rbp. The return address of the function that starts at ``start`` is at ``back``.
+
+        The function has pushed rbp below it, or has kept rbp.
+        """
+        pushed = 0
+        for _count in range(_PROLOGUE):
+            code = self._memory.read(start, 15)
+            decoded = disassemble("x86_64", code, start) if code else None
+            if decoded is None:
+                return None
+            text, length = decoded
+            if text.startswith(("ret", "j")) or re.match(r"sub\w* .*,%rsp$", text):
+                break
+            if text.startswith("push"):
+                pushed += 1
+                if text.endswith("%rbp"):
+                    return self._memory.word(back - 8 * pushed)
+            start += length
+        return frame.registers.get("rbp")
 
     def _has_no_call(self, pc: int) -> bool:
         """Return whether a return address is right although no call can be seen before it.

@@ -1,0 +1,69 @@
+"""What panicinfo shows where there is no vmlinux: the log and VMCOREINFO."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from dmods.errors import UserError
+from dmods.report import Column, Report, Table, Value
+from drgnext.kernel.crash.bare_log import crash_time, read_bare_log, read_vmcoreinfo
+from drgnext.kernel.crash.klog import read_panic_log
+
+if TYPE_CHECKING:
+    from drgnext.kernel.dump.target import Kernel
+
+LOG = (Column("time"), Column("text"))
+_LAST = 60  # records that are shown without -v
+
+
+def bare_report(kernel: Kernel, lacking: UserError, everything: bool) -> Report:
+    """Return what is known of the panic. The exit status says that it is not all."""
+    info = read_vmcoreinfo(kernel.prog)
+    records, notes = read_bare_log(kernel.prog, info)
+    told = read_panic_log(records)
+    oops = told.death or told.first
+    when = crash_time(info)
+    facts: list[tuple[Column, Value]] = [
+        (Column("cpu", "count"), oops.cpu if oops else None),
+        (Column("name"), oops.comm if oops else None),
+        (Column("pid", "count"), oops.pid if oops else None),
+        (Column("message"), told.message),
+        (Column("panic"), told.panic if told.panic != told.message else None),
+        (Column("details"), "; ".join(told.details) or None),
+        (Column("address", "address", width=16), told.address),
+        (Column("logged_pc", title="pc in the log"), told.where),
+        (Column("kernel"), info.get("OSRELEASE")),
+        (Column("build_id", title="build-id"), info.get("BUILD-ID")),
+        (Column("crash_time", title="crash time"), _utc(when) if when is not None else None),
+        (Column("kernel_offset", title="KASLR offset"), _hex(info.get("KERNELOFFSET"))),
+        (Column("page_size", "count", title="page size"), _count(info.get("PAGESIZE"))),
+    ]
+    facts = [(column, value) for column, value in facts if value is not None]
+    columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
+    tables = [Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")]
+    if oops is not None and oops.frames:
+        rows: list[tuple[Value, ...]] = [(str(place),) for place in oops.frames]
+        tables.append(
+            Table("log_frames", (Column("where"),), rows, style="plain", title="the frames that the kernel printed")
+        )
+    shown = records if everything else records[-_LAST:]
+    lines: list[tuple[Value, ...]] = [(f"{record.time:.6f}", record.text) for record in shown]
+    title = "the log" if len(shown) == len(records) else f"the last {len(shown)} lines of the log (-v: all)"
+    tables.append(Table("log", LOG, lines, style="plain", title=title))
+    return Report(tables, notes=[*notes, lacking.what, lacking.how], status=1)
+
+
+def _utc(seconds: int) -> str:
+    """Return the time in UTC, as ISO 8601 has it."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _hex(text: object) -> Value:
+    """Return 0x and the digits, or None."""
+    return f"0x{text}" if isinstance(text, str) and text else None
+
+
+def _count(text: object) -> Value:
+    """Return the number in the text, or None."""
+    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 12 else None
