@@ -66,9 +66,17 @@ def plain(name: str) -> str:
     return re.sub(r"^(bpf_prog)_[0-9a-f]{16}", r"\1", name.rpartition("`")[2].partition("+")[0].partition(".")[0])
 
 
+@pytest.mark.thorough("it needs a crash kernel")
+def test_a_dump_by_kexec_has_the_same_frames() -> None:
+    _check_frames(died("6.1", "traced", "kexec"), "traced")
+
+
 @pytest.mark.parametrize(("release", "crash"), TRACED)
 def test_no_frame_is_missing_and_none_invented(release: str, crash: str) -> None:
-    death = died(release, crash)
+    _check_frames(died(release, crash), crash)
+
+
+def _check_frames(death: Death, crash: str) -> None:
     ours = [plain(frame["name"]) for frame in trapped(death)]
     expected = list(SOURCES[crash])
     while expected:
