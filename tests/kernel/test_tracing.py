@@ -16,7 +16,7 @@ from drgnext.kernel.dump.cached_memory import Pages
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.stacks import orc
 from drgnext.kernel.stacks.frames import Frame, Walker
-from drgnext.kernel.stacks.made_code import MadeCode
+from drgnext.kernel.stacks.made_code import MadeCode, MadeCodes
 from drgnext.kernel.stacks.traps import StackRange
 from drgnext.kernel.stacks.traps.x86_64 import X86_64
 from drgnext.kernel.stacks.unwind_x86 import OrcUnwinder
@@ -66,9 +66,17 @@ def plain(name: str) -> str:
     return re.sub(r"^(bpf_prog)_[0-9a-f]{16}", r"\1", name.rpartition("`")[2].partition("+")[0].partition(".")[0])
 
 
+@pytest.mark.thorough("it needs a crash kernel")
+def test_a_dump_by_kexec_has_the_same_frames() -> None:
+    _check_frames(died("6.1", "traced", "kexec"), "traced")
+
+
 @pytest.mark.parametrize(("release", "crash"), TRACED)
 def test_no_frame_is_missing_and_none_invented(release: str, crash: str) -> None:
-    death = died(release, crash)
+    _check_frames(died(release, crash), crash)
+
+
+def _check_frames(death: Death, crash: str) -> None:
     ours = [plain(frame["name"]) for frame in trapped(death)]
     expected = list(SOURCES[crash])
     while expected:
@@ -272,3 +280,32 @@ def test_a_kernel_with_frame_pointers_has_its_return_addresses_replaced_too(know
     assert [frame.pc for frame in stack.frames] == (pcs if known else pcs[:2])
     assert stack.end == ("no tables" if known else "replaced")
     assert [frame.through for frame in stack.frames][2:3] == (["return_to_handler"] if known else [])
+
+
+def test_bytes_of_a_call_in_bpf_are_no_end_of_a_function() -> None:
+    """The displacement of a call may have the bytes of `leave` and `ret`. The frame pointer is still in place then."""
+    start = STACK.start - 0x1000
+    prologue = b"\x0f\x1f\x44\x00\x00\x55\x48\x89\xe5"
+    content = prologue + b"\xe8\xc9\xc9\xc3\xc9" + b"\xc9\xc3"
+    back = start + len(prologue) + 5
+    low = STACK.start
+    data = bytearray(0x1000)
+    struct.pack_into("<QQ", data, 0x40, 0, 0x10105)
+    pages = {start: content.ljust(0x1000, b"\xcc"), low: bytes(data)}
+    memory = Pages(lambda address, size: pages.get(address, b""))
+    made = MadeCodes({}, memory)  # type: ignore[arg-type]
+    program = MadeCode(start, start + len(content), "bpf_prog", "bpf")
+    code: Any = _Code()
+    code.made_at = lambda address: program if start <= address < program.end else None
+    code.rule = lambda pc: made.rule(program, pc)
+    returns: Any = _Returns({})
+    unwinder = OrcUnwinder(memory, code, returns)
+    registers = {"rbp": low + 0x40}
+    (called,) = (unwinder.step(Frame(back, low, False, "unwind", registers), 0).frame,)
+    assert called is not None
+    assert (called.pc, called.sp) == (0x10105, low + 0x50)
+    # At the entry, behind the push, and at the return there is no frame, or half of one.
+    rules = [made.rule(program, start + at) for at in (0, 5, 6, 9, len(content) - 1)]
+    assert [(rule.sp, rule.sp_offset) for rule in rules if rule is not None] == [
+        *(("rsp", 8), ("rsp", 8), ("rsp", 16), ("rbp", 16), ("rsp", 8)),
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from drgnext.kernel.dump.cached_memory import Pages
 
@@ -61,6 +61,8 @@ class Owners:
         self._offsets: dict[str, int] = {}
         self._other_forms: set[str] = set()
         self._left = _MOST_IN_ALL
+        self._direct = _map_of_all_memory(prog)
+        self._distance: Optional[int] = None
         fragments = prog.type("struct skb_shared_info").member("frags").type
         self._most_fragments = fragments.length or 17  # MAX_SKB_FRAGS
         self._fragment = sizeof(fragments) // self._most_fragments
@@ -231,6 +233,9 @@ class Owners:
         buffers, size = self._word(pipe, f"{name}.bufs"), self._prog.type("struct pipe_buffer").size or 0
         operations = int(self._prog["anon_pipe_buf_ops"].address_of_().value_())
         for at in range(buffers, buffers + size * min(max(count, 0), _MOST_PAGES), size or 1):
+            self._left -= 1
+            if self._left <= 0:
+                return
             if self._word(at, "struct pipe_buffer.ops") == operations:
                 self._page("pipe", self._word(at, "struct pipe_buffer.page"))
         if self._has(f"{name}.tmp_page"):
@@ -289,27 +294,44 @@ class Owners:
     # Pages.
 
     def _each(self, kind: str, at: int, count: int) -> None:
-        """Add the pages that an array of addresses leads to."""
+        """Add the pages that an array of addresses leads to, up to the first that is not mapped."""
         for number in range(min(max(count, 0), _MOST_PAGES) if at else 0):
             address = self._memory.word(at + 8 * number)
-            if address is None or self._left <= 0:
+            if address is None or self._left <= 0 or not self._at(kind, address):
                 return
-            self._at(kind, address)
 
     def _each_page(self, kind: str, at: int, count: int) -> None:
         """Add the pages of an array of pointers to struct page."""
         for number in range(min(max(count, 0), _MOST_PAGES) if at else 0):
             page = self._memory.word(at + 8 * number)
+            self._left -= 1
             if page is None or self._left <= 0:
                 return
             self._page(kind, page)
 
-    def _at(self, kind: str, address: int) -> None:
-        """Add the page at a virtual address, with all pages that were allocated together with it."""
-        physical = self._translate(address) if address else None
-        if physical is not None:
-            layout = self._layout
-            self._page(kind, layout["base"] + (physical >> layout["page_bits"]) * layout["size"])
+    def _at(self, kind: str, address: int) -> bool:
+        """Add the page at a virtual address, with all pages that were allocated together with it.
+
+        Return whether the address is mapped.
+        """
+        self._left -= 1
+        physical = self._physical(address) if address else None
+        if physical is None:
+            return False
+        layout = self._layout
+        self._page(kind, layout["base"] + (physical >> layout["page_bits"]) * layout["size"])
+        return True
+
+    def _physical(self, address: int) -> Optional[int]:
+        """Return the physical address, or None. In the map of all memory one distance holds, so one walk is enough."""
+        start, end = self._direct
+        if not start <= address < end:
+            return self._translate(address)
+        if self._distance is None:
+            physical = self._translate(address)
+            self._distance = address - physical if physical is not None else None
+            return physical
+        return address - self._distance if address >= self._distance else None
 
     def _page(self, kind: str, page: int) -> None:
         """Add a page by the address of its struct page, with all pages that were allocated together with it."""
@@ -373,3 +395,16 @@ class Owners:
         """Return a member of 4 bytes, signed. Return 0 if there is no structure, or the dump lacks it."""
         data = self._memory.read(structure + self._offset(member), 4) if structure else b""
         return int.from_bytes(data, "little", signed=True) if len(data) == 4 else 0
+
+
+def _map_of_all_memory(prog: Program) -> tuple[int, int]:
+    """Return where the kernel has mapped all memory, as (start, end).
+
+    Return (0, 0) if that is not known: only x86-64 has a variable for it (arch/x86/kernel/head64.c).
+    """
+    from drgn import FaultError
+
+    try:
+        return int(prog["page_offset_base"].value_()), int(prog["high_memory"].value_())
+    except (FaultError, LookupError):
+        return 0, 0

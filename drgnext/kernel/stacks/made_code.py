@@ -23,7 +23,7 @@ _PUSHED = orc.Rule(orc.CALL, "rsp", 16, False, 0, "prev", -16, False)  # between
 _NO_FRAME = orc.Rule(orc.CALL, "rsp", 8, False, 0, "", 0, False)
 
 _PROLOGUE = b"\x55\x48\x89\xe5"  # push %rbp; mov %rsp, %rbp
-_LEAVE = 0xC9
+_LEAVE_AND_RETURN = (b"\xc9\xc3", b"\xc9\xe9")  # leave; ret, or a jump to the thunk that returns
 _LOWEST = 0xFFFF_8000_0000_0000  # of the kernel's addresses, where vmalloc may be
 _LARGEST = 1 << 30  # bytes of one area of code
 _LONGEST_PROLOGUE = 32  # bytes before it: nops to patch, endbr64, the counter of tail calls
@@ -124,7 +124,10 @@ class MadeCodes:
         return bpf_line(self._prog, made.image, address) if made is not None and made.image is not None else None
 
     def rule(self, made: MadeCode, pc: int) -> Optional[orc.Rule]:
-        """Return the rule at ``pc`` in BPF's code on x86, which keeps a frame pointer. None for other code."""
+        """Return the rule at ``pc`` in BPF's code on x86, which keeps a frame pointer. None for other code.
+
+        ``pc`` is an instruction that runs next. Where BPF's code has called a function, WITH_FRAME_POINTER holds.
+        """
         if made.module != "bpf":
             return None
         if made.name.startswith("bpf_dispatcher_"):
@@ -136,7 +139,7 @@ class MadeCodes:
             return _NO_FRAME
         if around.startswith(_PROLOGUE):
             return _PUSHED
-        if self._memory.read(pc - 1, 1) == bytes([_LEAVE]):
+        if around[:2] in _LEAVE_AND_RETURN:
             return _NO_FRAME
         return WITH_FRAME_POINTER
 

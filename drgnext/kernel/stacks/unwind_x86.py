@@ -13,7 +13,7 @@ from drgnext.kernel.stacks import orc
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.code_names import Function
 from drgnext.kernel.stacks.frames import Frame, Step, bad_jump
-from drgnext.kernel.stacks.made_code import MadeCode
+from drgnext.kernel.stacks.made_code import WITH_FRAME_POINTER, MadeCode
 from drgnext.kernel.stacks.returns import ReturnAddresses
 from drgnext.kernel.stacks.traps.x86_64 import SELECTORS, X86_64
 
@@ -53,6 +53,8 @@ class OrcUnwinder:
         if made is not None and made.probed and made.name == "kprobe_optinsn_page":
             return self._detour(frame, made, task)
         rule = self._code.rule(inside)
+        if made is not None and made.module == "bpf" and not frame.exact:
+            rule = WITH_FRAME_POINTER
         if self._returns.within(inside) and (rule is None or rule.kind not in (orc.CALL, orc.END_OF_STACK)):
             return self._handler(frame, task)
         if rule is not None and rule.kind == orc.UNDEFINED:
