@@ -21,8 +21,15 @@ class Program:
         raise self._error
 
 
+class Code:
+    """A kernel's code, none of which was made at run time."""
+
+    def made_at(self, address: int) -> None:
+        return None
+
+
 def places(error: Exception) -> CodeNames:
-    return CodeNames(Program(error), cast(KernelCode, None), 1)
+    return CodeNames(Program(error), cast(KernelCode, Code()), 1)
 
 
 @pytest.mark.parametrize(
