@@ -138,6 +138,9 @@ class RunReport(TypedDict):
 # state: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly, 4 the allocator's own
 Block = tuple[int, int, int, int, bool, int, int]
 
+Scope = tuple[str, int]  # ("live", 0), ("set", its number), or ("below", the address of a block)
+Kept = tuple[int, int, int, int]  # a block: address, usable size; blocks and bytes that it keeps alive, itself included
+
 class Heap:
     """The blocks of glibc's heaps and jemalloc's.
 
@@ -265,6 +268,65 @@ class Heap:
     def sizes(self, arena: int | None = None) -> list[tuple[int, int, int, int, int]]:
         """Return (usable size, live blocks, free blocks, leaked blocks, the allocator's own) by size, of all runs
         or of those with that arena number.
+        """
+
+    def find_owners(
+        self,
+        ranges: list[tuple[int, int]],
+        named: list[tuple[int, int, int, int]],
+        single: list[tuple[int, int, int]],
+        progress: Progress = None,
+    ) -> None:
+        """Find the owners of all blocks: the dominator tree, and the roots that lead to each block.
+
+        To be called after ``find_leaks``, with the ranges of ``mark``. ``named`` are (start, end, root, rank), sorted
+        and disjoint: whose memory it is. Root 0 has what is left out. ``single`` are (value, root, rank). ``rank``: 0
+        for the allocator's own words, 1 for data, more for stacks: the lower, the more it counts. The words of stacks
+        attribute only what data does not reach. See engine/core/src/graph/owners.rs.
+
+        Raises ValueError if ``named`` overlap, MemoryError if there are more than 2**31 blocks.
+        """
+
+    def owner_lines(self) -> list[tuple[int, Optional[list[int]], int, int]]:
+        """Return (set, its roots, blocks, usable bytes) for each set of roots that holds something.
+
+        Every block that is in use is counted once. The leaked blocks have the root 2**32 - 1. Those that only pointers
+        at addresses that are not aligned lead to have 2**32 - 2. The roots are None where they are too many to list.
+        """
+
+    def owners_above(self, address: int, most: int) -> Optional[tuple[list[Kept], int]]:
+        """Return the block and those that dominate it, from the block up, and the set of roots that holds them."""
+
+    def largest(self, within: Scope, most: int) -> list[Kept]:
+        """Return the blocks that keep most alive, of those in the scope that no other block in it dominates.
+
+        In the scope ("below", address) they are the blocks that the one at the address dominates directly.
+        """
+
+    def addresses_in(self, within: Scope, start: int, most: int) -> list[int]:
+        """Return the addresses of up to ``most`` blocks in the scope, in address order, from ``start`` on."""
+
+    def alike(
+        self, within: Scope, ranges: list[tuple[int, int]], progress: Progress = None
+    ) -> list[tuple[int, int, int, int]]:
+        """Return (first word, usable size, count, lowest address) of the blocks in the scope, most bytes first.
+
+        The first word is 0 unless it lies in one of the sorted ranges.
+        """
+
+    def path(
+        self,
+        ranges: list[tuple[int, int]],
+        named: list[tuple[int, int, int, int]],
+        single: list[tuple[int, int, int]],
+        root: Optional[int],
+        address: int,
+        progress: Progress = None,
+    ) -> Optional[tuple[str, int, int, list[int]]]:
+        """Return a shortest path to the block at the address, from the best root or only from ``root``.
+
+        It is ("memory", address of the word, root, blocks), ("value", index in ``single``, root, blocks), or ("leak",
+        0, 0, blocks) from a direct leak to a leaked block. The blocks are addresses; the last is the block itself.
         """
 
 # (block, where the record lies, bytes asked for, ns of CLOCK_MONOTONIC, stack, thread); stack and thread 0: not known

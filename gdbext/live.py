@@ -57,7 +57,7 @@ class LiveTarget:
     def _now(self) -> _Stopped:
         state = self.state()
         if self._stopped is None or self._stopped.state != state:
-            self._stopped = _Stopped(self._inferior, self.arch, self.local, state)
+            self._stopped = _Stopped(self._inferior, self.arch, self.local, state, self.notes)
         return self._stopped
 
     @property
@@ -112,11 +112,12 @@ class LiveTarget:
 class _Stopped:
     """The process while it is stopped."""
 
-    def __init__(self, inferior: Any, arch: Arch, local: bool, state: Hashable) -> None:
+    def __init__(self, inferior: Any, arch: Arch, local: bool, state: Hashable, notes: list[str]) -> None:
         self.state = state
         self._inferior = inferior
         self._arch = arch
         self._local = local
+        self._notes = notes
         self._files = LocalFiles(_root(inferior.pid) if local else names.sysroot())
 
     @cached_property
@@ -152,7 +153,7 @@ class _Stopped:
 
     @cached_property
     def threads(self) -> list[Thread]:
-        return list(_threads(self._inferior, self._arch))
+        return list(_threads(self._inferior, self._arch, self._local, self._notes))
 
     @cached_property
     def auxv(self) -> dict[int, int]:
@@ -248,7 +249,7 @@ def _is_device(name: str) -> bool:
     return name.startswith("/dev/") and not name.startswith(("/dev/shm/", "/dev/zero", "/dev/hugepages"))
 
 
-def _threads(inferior: Any, arch: Arch) -> Iterator[Thread]:
+def _threads(inferior: Any, arch: Arch, local: bool, notes: list[str]) -> Iterator[Thread]:
     """Yield the threads, the selected one first. gdb's selection is restored afterwards."""
     selected = gdb.selected_thread()
     frame = gdb.selected_frame() if selected is not None and selected.is_stopped() else None
@@ -263,7 +264,7 @@ def _threads(inferior: Any, arch: Arch) -> Iterator[Thread]:
                     registers[name] = int(newest.read_register(name)) & ((1 << arch.word * 8) - 1)
                 except (ValueError, gdb.error):  # the stub does not have this register
                     continue
-            vectors = LiveVectors(thread, arch)
+            vectors = LiveVectors(thread, arch, local, notes)
             yield Thread(thread.ptid[1] or thread.ptid[0], registers, thread.name, _signal(), vectors)
     finally:
         if selected is not None and selected.is_valid():

@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import answers
 from fixtures.bench import __main__ as bench
-from fixtures.bench import goals, heaps, measure
+from fixtures.bench import goals, heaps, measure, owners
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "fixtures" / "bench"
@@ -62,6 +62,12 @@ def test_findleaks_finds_the_truth(cache: heaps.Cache, shape: str) -> None:
     heap = cache.get(shape, BLOCKS)
     totals = answers.typed("findleaks", heap.core)["totals"]
     assert {key: totals[key] for key in ANSWER} == {key: heap.truth[key] for key in ANSWER}
+
+
+@pytest.mark.parametrize("shape", ["mixed", "tables", "graph"])
+def test_owners_has_a_line_for_every_byte(cache: heaps.Cache, shape: str) -> None:
+    command = [sys.executable, "-m", "dmods"]
+    assert owners.wrong(command, cache.get(shape, BLOCKS)) == []
 
 
 def test_singly_and_doubly_are_the_same_heap(cache: heaps.Cache) -> None:

@@ -21,7 +21,7 @@ from tests.corekit import PT_LOAD, PT_NOTE, Memory, elf64_core, note, prstatus64
 MEBIBYTE = 1 << 20
 PEAK = 600 * MEBIBYTE
 SECONDS = 60.0  # CPU
-COMMANDS = ("findleaks", "malloc_stats", "heapcheck", "maps", "stacks", "panicinfo")
+COMMANDS = ("findleaks", "owners", "malloc_stats", "heapcheck", "maps", "stacks", "panicinfo")
 REGISTERS = [0x5000 + 8 * n for n in range(27)]
 
 

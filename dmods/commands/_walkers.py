@@ -12,6 +12,9 @@ from dmods.allocators.jemalloc import stats
 from dmods.allocators.jemalloc.heap import first_arena
 from dmods.commands._records import address_of, event
 from dmods.errors import ASK_WHATIS, UsageError
+from dmods.graph.owners import find_owners
+from dmods.graph.paths import path_to
+from dmods.graph.roots import named_roots
 from dmods.heap.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
 from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, Block, ProcessHeap, find_heap
 from dmods.records.model import Entry, Record, Transaction
@@ -21,6 +24,7 @@ from dmods.target import Target
 
 Rows = Iterable[Sequence[Value]]
 
+_MOST_REFERRERS = 1 << 16  # words
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZES = re.compile(r"([0-9]+)([KMG]?)(?:(\.\.)(?:([0-9]+)([KMG]?))?)?", re.IGNORECASE)
 
@@ -88,6 +92,12 @@ _BLOCK = (
     Column("kept_bytes", "bytes"),
 )
 _LEAK = (*_BLOCK, Column("buffer", "address"))
+_REFERRER = (
+    Column("address", "address"),
+    Column("to", "address"),
+    Column("block", "address"),
+    Column("state"),
+)
 _ENTRY = (
     Column("address", "address"),
     Column("buffer", "address"),
@@ -227,6 +237,44 @@ def _leaked(*states: int) -> Callable[[Target, Query], Rows]:
     return rows
 
 
+def _block_of(heap: ProcessHeap, query: Query, walker: str) -> Block:
+    """Return the block in use that the walk is about."""
+    if query.within is None:
+        raise UsageError(f"walk {walker} needs an address", f"walk {walker} 0x...")
+    block = heap.block_at(query.within)
+    if block is None or block.state == FREE:
+        raise UsageError(f"{query.within:#x} is in no block in use", ASK_WHATIS)
+    return block
+
+
+def _dominated(target: Target, query: Query) -> Rows:
+    heap = find_heap(target)
+    block = _block_of(heap, query, "dominated")
+    found = find_owners(target).addresses(("below", block.address))
+    return zip(found) if query.brief and query.sizes is None else _rows_of(heap, found, query)
+
+
+def _referrers(target: Target, query: Query) -> Rows:
+    heap = find_heap(target)
+    block = _block_of(heap, query, "referrers")
+    heap.leaks()
+    for at in heap.referrers(block, _MOST_REFERRERS):
+        if block.address <= at < block.end:
+            continue
+        holder = heap.block_at(at)
+        offset = (heap.words.at(at) or 0) - block.address
+        inside = (holder.address, STATES[holder.state]) if holder is not None else (None, None)
+        yield (at, offset, *inside)
+
+
+def _path(target: Target, query: Query) -> Rows:
+    heap = find_heap(target)
+    block = _block_of(heap, query, "path")
+    path = path_to(named_roots(heap.target), block.address)
+    found = [step.block.address for step in path.steps] if path is not None else []
+    return _rows_of(heap, found, query)
+
+
 def _arenas(target: Target, _query: Query) -> Rows:
     """Return the arenas of glibc, then those of jemalloc whose ``arena_t`` is known."""
     heap = find_heap(target)
@@ -253,6 +301,9 @@ def _mappings(target: Target, _query: Query) -> Rows:
     return [(m.start, m.end, m.flags, m.path, m.offset if m.path is not None else None) for m in target.mappings()]
 
 
+_KEPT = "required: the block that keeps them alive"
+_POINTED = "required: the block that they point into"
+_LED = "required: the block that the path leads to"
 _SAME_BUFFER = "only what happened to the buffer that holds ADDR, or held it"
 _SAME_ARENA = "only those in the arena that ADDR is, or points into"
 _SAME_SIZE = "only those of the size of the leaked block that ADDR points into"
@@ -271,6 +322,11 @@ WALKERS: Mapping[str, Walker] = {
     "freebuf": Walker(
         "free buffers, in a tcache, fastbin, bin or slab", _BLOCK, _in_arena(FREE), _SAME_ARENA, True, True
     ),
+    "dominated": Walker(
+        "the buffer, and what it alone keeps alive: see `retained`", _BLOCK, _dominated, _KEPT, True, True
+    ),
+    "referrers": Walker("words of memory that point into a buffer", _REFERRER, _referrers, _POINTED, of_heap=True),
+    "path": Walker("the buffers from a root to a buffer: see `pathto`", _BLOCK, _path, _LED, True, True),
     "bufctl": Walker("allocation records of live buffers, by buffer", _ENTRY, _bufctls),
     "log": Walker("the transaction log: what was allocated and freed, newest first", _ENTRY, _log, _SAME_BUFFER),
     "arena": Walker("malloc's arenas: struct malloc_state, and jemalloc's arena_t", _ARENA, _arenas, of_heap=True),

@@ -12,12 +12,15 @@ from dmods.base.shapes import STACK_COLUMNS, holder_value
 from dmods.command import Argument, Command, positive
 from dmods.commands._guards import guards_sentence, guards_table
 from dmods.commands._records import sentence, stack_values
+from dmods.commands.pathto import path_table
+from dmods.graph.paths import path_to
+from dmods.graph.roots import named_roots
 from dmods.heap.blocks import STATES, arena_name
 from dmods.heap.content import Content, describe_content
 from dmods.heap.guards import verify
 from dmods.heap.holders import Holder, find_holders
 from dmods.heap.locate import AddressFinder, address_finder
-from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, Block, ProcessHeap, find_heap
+from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, OWN, Block, ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
 from dmods.records.callers import Callers
 from dmods.records.model import Transaction
@@ -104,6 +107,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         columns = MAPPING if mapping.path is not None else _without(MAPPING, "offset", "path")
         report.tables.append(Table("mapping", columns, [_mapping(mapping, address)]))
         report.tables.append(_pointed_to_by(finder, block, address, args.most, report))
+        report.tables.extend(_kept_alive(heap, block))
     return report
 
 
@@ -247,6 +251,15 @@ def _pointed_to_by(finder: AddressFinder, block: Optional[Block], address: int, 
     rows = [_holder_row(finder, holder) for holder in (*registers, *words[:most])]
     noted = any(row[4] for row in rows)
     return Table("pointed_to_by", HOLDERS if noted else _without(HOLDERS, "note"), rows, title="pointed to by")
+
+
+def _kept_alive(heap: ProcessHeap, block: Optional[Block]) -> Iterator[Table]:
+    """Yield the path from the best root, or from a direct leak, to a block in use, as `pathto` shows it."""
+    if block is None or block.state in (FREE, DIRECT, OWN):
+        return
+    path = path_to(named_roots(heap.target), block.address)
+    if path is not None:
+        yield path_table(path, f"kept alive by {path.root.name}" if path.root is not None else "leaked with")
 
 
 def _holder_row(finder: AddressFinder, holder: Holder) -> tuple[Value, ...]:

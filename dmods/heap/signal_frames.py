@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dmods._engine import find_pointers
 from dmods.base.cached import cached
 from dmods.base.ranges import Ranges
-from dmods.heap.false_pointers.search import running_stacks
+from dmods.heap.false_pointers.search import above_stack_pointers
 from dmods.process.vectors import Lane, x87_integers
 from dmods.target import Target
 
@@ -35,7 +35,7 @@ def integers_in_signal_frames(target: Target) -> Sequence[tuple[int, Lane]]:
     found: list[tuple[int, Lane]] = []
     tids = sorted((thread.registers.get(target.arch.sp, 0), thread.tid) for thread in target.threads())
     # The stacks of many threads may lie in one mapping. Each byte is read once.
-    stacks = Ranges((start, min(end, start + _MOST_STACK)) for start, end in running_stacks(target))
+    stacks = Ranges((start, min(end, start + _MOST_STACK)) for start, end in above_stack_pointers(target))
     for base, area in _areas(target, list(stacks)):
         owner = max(bisect_right(tids, (base, sys.maxsize)) - 1, 0)
         found.extend((tids[owner][1], lane) for lane in x87_integers(area, target.arch.word))

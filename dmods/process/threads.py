@@ -128,7 +128,12 @@ class LiveStackFinder:
 
     def live_stacks(self, thread: Thread) -> list[LiveStack]:
         """Return the stacks that the thread was using. See `live_stacks`."""
-        return _live_stacks(self._target, thread, self._many.unwind(thread))
+        return self.frames_and_stacks(thread)[1]
+
+    def frames_and_stacks(self, thread: Thread) -> tuple[list[Frame], list[LiveStack]]:
+        """Return the thread's frames, and the stacks that it was using."""
+        frames = self._many.unwind(thread)
+        return frames, _live_stacks(self._target, thread, frames)
 
 
 def live_stacks(target: Target, thread: Thread) -> list[LiveStack]:

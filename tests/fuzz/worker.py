@@ -37,16 +37,20 @@ LINES: dict[str, tuple[tuple[str, ...], ...]] = {
     "heapcheck": ((), ("-v",)),
     "malloc_stats": ((), ("--glibc",)),
     "whatis": (),
+    "owners": ((), ("--by", "type"), ("--by", "size", "--top", "2")),
     "allocdby": (("victim",), ("1",)),
     "freedby": (("victim",),),
 }
 # These commands get addresses after the other commands have run.
 OF_ADDRESSES: dict[str, tuple[tuple[str, ...], ...]] = {
     "whatis": ((), ("--dump", "4096")),
+    "retained": ((),),
+    "pathto": (("--all",),),
     "bufctl": (("-v", "-H"),),
     "bufctl_audit": ((),),
     "vmem_seg": (("-v",),),
 }
+_WITHOUT_RECORDS = ("whatis", "retained", "pathto")
 
 
 def lines(target: CoreFile) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -56,7 +60,7 @@ def lines(target: CoreFile) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield name, words
     for address in addresses(target):
         for name, variants in OF_ADDRESSES.items():
-            if name == "whatis" or allocation_records(target):
+            if name in _WITHOUT_RECORDS or allocation_records(target):
                 for words in variants:
                     yield name, (*words, hex(address))
 

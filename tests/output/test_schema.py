@@ -95,7 +95,13 @@ def test_from_outside_and_in_gdb_and_drgn() -> None:
     core = next(line.core for line in process_lines() if line.name == "findleaks")
     # gdb first writes about the core.
     begin = "-ex", "echo [begin]"
-    for words, status in (("panicinfo", 0), ("findstack -v", 0), ("whatis nosuch", 2), ("findleaks --nonesuch", 2)):
+    for words, status in (
+        ("panicinfo", 0),
+        ("findstack -v", 0),
+        ("owners --top 9", 0),
+        ("whatis nosuch", 2),
+        ("findleaks --nonesuch", 2),
+    ):
         name, *rest = [*words.split(), "--json"]
         forms = (
             [sys.executable, "-m", "dmods", name, core, *rest],

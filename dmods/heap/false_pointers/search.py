@@ -105,3 +105,13 @@ def running_stacks(target: Target) -> Iterator[tuple[int, int]]:
         mapping = mapping_at(target, sp) if bounds is not None else None
         if bounds is not None and mapping is not None and mapping.dumped:
             yield sp, bounds[1]
+
+
+def above_stack_pointers(target: Target) -> Iterator[tuple[int, int]]:
+    """Yield each thread's stack pointer and the end of its mapping, if it is dumped. More than the stack may lie there,
+    but all frames of a stack that the program made do, too."""
+    for thread in target.threads():
+        sp = thread.registers.get(target.arch.sp, 0)
+        mapping = mapping_at(target, sp)
+        if mapping is not None and mapping.dumped:
+            yield sp, mapping.end

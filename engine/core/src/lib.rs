@@ -7,6 +7,7 @@
 
 pub mod control;
 pub mod disassemble;
+pub mod graph;
 pub mod heap;
 pub mod hw;
 pub mod image;

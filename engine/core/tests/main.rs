@@ -1,5 +1,6 @@
 //! The engine's tests, all in one program: linking a release build takes longer than most of them.
 
+mod graph;
 mod heap;
 mod hostile;
 mod jemalloc;

@@ -1,5 +1,7 @@
 use std::sync::Mutex;
 
+use dmods_engine::graph::owners::Named;
+use dmods_engine::graph::paths::Origin;
 use dmods_engine::heap::bins::{Bin, Fault as BinFault};
 use dmods_engine::heap::find;
 use dmods_engine::heap::lists::{Followed, List, Problem};
@@ -12,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::address::{plain, Address, Ranges};
+use crate::graph::{areas, scope, values, AreaRow, Path, Scope, Value};
 use crate::image::Image;
 use crate::jemalloc::Extents;
 use crate::watch::watched;
@@ -284,6 +287,81 @@ impl Heap {
     #[pyo3(signature = (arena=None))]
     fn sizes(&self, py: Python<'_>, arena: Option<u32>) -> Vec<(u64, u64, u64, u64, u64)> {
         py.detach(|| self.heap().sizes(arena).iter().map(|c| (c.size, c.live, c.free, c.leaked, c.own)).collect())
+    }
+
+    #[pyo3(signature = (ranges, named, single, progress=None))]
+    fn find_owners(
+        &self,
+        py: Python<'_>,
+        ranges: Ranges,
+        named: Vec<AreaRow>,
+        single: Vec<Value>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let (ranges, named, single) = (plain(ranges), areas(named)?, values(single));
+        watched(py, progress.as_ref(), |control| {
+            let roots = Named { ranges: &ranges, areas: &named, values: &single };
+            self.heap().find_owners(&self.image, roots, control)
+        })
+    }
+
+    fn owner_lines(&self, py: Python<'_>) -> Vec<(u32, Option<Vec<u32>>, u64, u64)> {
+        let lines = py.detach(|| self.heap().owner_lines());
+        lines.into_iter().map(|line| (line.set, line.roots, line.count, line.bytes)).collect()
+    }
+
+    fn owners_above(&self, address: Address, most: usize) -> Option<(Vec<(u64, u64, u32, u64)>, u32)> {
+        let (found, set) = self.heap().owners_above(address.0, most)?;
+        Some((found.iter().map(|kept| (kept.address, kept.size, kept.count, kept.bytes)).collect(), set))
+    }
+
+    fn largest(&self, py: Python<'_>, within: Scope, most: usize) -> PyResult<Vec<(u64, u64, u32, u64)>> {
+        let within = scope(within)?;
+        let found = py.detach(|| self.heap().largest(within, most));
+        Ok(found.iter().map(|kept| (kept.address, kept.size, kept.count, kept.bytes)).collect())
+    }
+
+    fn addresses_in(&self, py: Python<'_>, within: Scope, start: Address, most: usize) -> PyResult<Vec<u64>> {
+        let within = scope(within)?;
+        Ok(py.detach(|| self.heap().addresses_in(within, start.0, most)))
+    }
+
+    #[pyo3(signature = (within, ranges, progress=None))]
+    fn alike(
+        &self,
+        py: Python<'_>,
+        within: Scope,
+        ranges: Ranges,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<(u64, u64, u64, u64)>> {
+        let (within, ranges) = (scope(within)?, plain(ranges));
+        watched(py, progress.as_ref(), |control| {
+            let found = self.heap().alike(&self.image, within, &ranges, control)?;
+            Ok(found.iter().map(|kind| (kind.first_word, kind.size, kind.count, kind.example)).collect())
+        })
+    }
+
+    #[pyo3(signature = (ranges, named, single, root, address, progress=None))]
+    fn path(
+        &self,
+        py: Python<'_>,
+        ranges: Ranges,
+        named: Vec<AreaRow>,
+        single: Vec<Value>,
+        root: Option<u32>,
+        address: Address,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Path>> {
+        let (ranges, named, single) = (plain(ranges), areas(named)?, values(single));
+        watched(py, progress.as_ref(), |control| {
+            let roots = Named { ranges: &ranges, areas: &named, values: &single };
+            let found = self.heap().path(&self.image, roots, root, address.0, control)?;
+            Ok(found.map(|(origin, blocks)| match origin {
+                Origin::Memory(at, root) => ("memory", at, root, blocks),
+                Origin::Value(index, root) => ("value", index as u64, root, blocks),
+                Origin::Leak => ("leak", 0, 0, blocks),
+            }))
+        })
     }
 }
 

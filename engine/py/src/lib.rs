@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 mod address;
 mod disassemble;
+mod graph;
 mod heap;
 mod image;
 mod jemalloc;

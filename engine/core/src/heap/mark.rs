@@ -12,6 +12,7 @@ use super::number::Index;
 use super::pass::{in_spans, PART};
 use super::runs::REGION;
 use super::text::is_text;
+use super::word_map::WordMap;
 use crate::control::{Control, Stopped};
 use crate::hw;
 use crate::image::Image;
@@ -296,47 +297,16 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
 
     /// Takes every word of `[start, end)` as a root, where the image has it. Returns how many were candidates.
     pub fn roots(&mut self, image: &Image, start: u64, end: u64, control: &Control) -> Result<u64, Stopped> {
-        let width = 16 / P as u64;
         let mut candidates = 0;
-        let mut buffer = Vec::new();
-        for (from, to) in image.covered(start, end.min(USER_END)) {
-            // Pointers are aligned in memory, even if the range is not.
-            let mut at = from.next_multiple_of(width);
-            while at < to {
-                if control.cancelled() {
-                    return Err(Stopped::Cancelled);
-                }
-                let want = (to - at).min(BLOCK as u64) as usize;
-                buffer.resize(want.next_multiple_of(512), 0);
-                let got = image.read(at, &mut buffer[..want]) / width as usize * width as usize;
-                buffer[got..].fill(0);
-                let found = self.root_words(&buffer, control)?;
-                candidates += found;
-                let next = at + want as u64;
-                // Untouched memory is a hole in the dump and is not read.
-                let next = if found == 0 { image.data_from(next, to).next_multiple_of(width) } else { next };
-                control.add(next - at);
-                at = next;
+        let mut reader = RootReader::new(image, start, end);
+        while reader.read(image, &self.tables.word_map, control)? {
+            for &(_, target) in &reader.found {
+                self.meet(target);
             }
+            candidates += reader.found.len() as u64;
+            self.drain(control)?;
         }
         candidates += self.unaligned_words(start, end, control)?;
-        self.drain(control)?;
-        Ok(candidates)
-    }
-
-    fn root_words(&mut self, buffer: &[u8], control: &Control) -> Result<u64, Stopped> {
-        let mut candidates = 0;
-        let spans = self.tables.word_map.spans;
-        for (i, part) in buffer.chunks_exact(PART * 16 / P).enumerate() {
-            let mut mask = in_spans::<P>(part, &spans);
-            while mask != 0 {
-                let bit = mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                if !is_text(&self.tables.word_map, buffer, i * PART + bit) {
-                    candidates += u64::from(self.root(word::<P>(part, bit)));
-                }
-            }
-        }
         self.drain(control)?;
         Ok(candidates)
     }
@@ -349,6 +319,71 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
                 true
             }
             None => false,
+        }
+    }
+}
+
+/// Reads the words of a range of roots, a part at a time.
+pub struct RootReader {
+    left: std::vec::IntoIter<(u64, u64)>,
+    at: u64,
+    to: u64,
+    buffer: Vec<u8>,
+    /// The candidates of the part that was read: where each lies, and the number of the word that it names.
+    pub found: Vec<(u64, usize)>,
+}
+
+impl RootReader {
+    /// Begins to read `[start, end)`, where the image has it.
+    pub fn new(image: &Image, start: u64, end: u64) -> RootReader {
+        let left = image.covered(start, end.min(USER_END)).into_iter();
+        RootReader { left, at: 0, to: 0, buffer: Vec::new(), found: Vec::new() }
+    }
+
+    /// Reads the next part. Returns false after the last.
+    pub fn read<const P: usize>(
+        &mut self,
+        image: &Image,
+        word_map: &WordMap<P>,
+        control: &Control,
+    ) -> Result<bool, Stopped> {
+        let width = WordMap::<P>::WORD;
+        while self.at >= self.to {
+            let Some((from, to)) = self.left.next() else { return Ok(false) };
+            // Pointers are aligned in memory, even if the range is not.
+            (self.at, self.to) = (from.next_multiple_of(width), to);
+        }
+        if control.cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+        let want = (self.to - self.at).min(BLOCK as u64) as usize;
+        self.buffer.resize(want.next_multiple_of(512), 0);
+        let got = image.read(self.at, &mut self.buffer[..want]) / width as usize * width as usize;
+        self.buffer[got..].fill(0);
+        self.find(word_map);
+        let next = self.at + want as u64;
+        // Untouched memory is a hole in the dump and is not read.
+        let empty = self.found.is_empty();
+        let next = if empty { image.data_from(next, self.to).next_multiple_of(width) } else { next };
+        control.add(next - self.at);
+        self.at = next;
+        Ok(true)
+    }
+
+    fn find<const P: usize>(&mut self, word_map: &WordMap<P>) {
+        self.found.clear();
+        for (i, part) in self.buffer.chunks_exact(PART * 16 / P).enumerate() {
+            let mut mask = in_spans::<P>(part, &word_map.spans);
+            while mask != 0 {
+                let bit = mask.trailing_zeros() as usize;
+                mask &= mask - 1;
+                if is_text(word_map, &self.buffer, i * PART + bit) {
+                    continue;
+                }
+                if let Some(target) = word_map.word_of(word::<P>(part, bit)) {
+                    self.found.push((self.at + (i * PART + bit) as u64 * WordMap::<P>::WORD, target));
+                }
+            }
         }
     }
 }

@@ -9,6 +9,7 @@
 //! * [`holders`]: finds the blocks that are reachable without one given block.
 //! * [`lists`]: follows free lists (tcache, fastbins), whose chunks carry the in-use bit.
 //! * [`bins`]: follows and checks the arenas' bins.
+//! * [`number`]: the width of the numbers that name words.
 //! * [`find`]: finds runs, arenas and mmapped chunks without symbols.
 //! * [`jemalloc`]: reads jemalloc's extents through its own radix tree.
 
@@ -22,7 +23,7 @@ pub mod leaks;
 pub mod lists;
 pub mod mark;
 pub mod model;
-mod number;
+pub mod number;
 pub mod pass;
 pub mod runs;
 pub mod tcache;

@@ -10,6 +10,8 @@ use super::number::Index;
 use super::pass::{self, Request, RunReport};
 use super::runs::{Run, REGION};
 use crate::control::{Control, Stopped};
+use crate::graph::owners::{Alike, Kept, Line, Named, Owners, Scope};
+use crate::graph::paths::{self, Origin, Wanted};
 use crate::image::Image;
 use std::collections::HashMap;
 
@@ -125,6 +127,33 @@ pub trait Heap: Send + Sync {
     fn find(&self, address: u64) -> Option<(Block, State, u64, u64)>;
     /// Returns the sizes, over all runs or those of one arena.
     fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount>;
+    /// Finds the owners of all blocks, once the leaks have been found. Before that, the questions below have empty answers.
+    fn find_owners(&mut self, image: &Image, named: Named, control: &Control) -> Result<(), Stopped>;
+    /// See [`Owners::lines`].
+    fn owner_lines(&self) -> Vec<Line>;
+    /// See [`Owners::above`].
+    fn owners_above(&self, address: u64, most: usize) -> Option<(Vec<Kept>, u32)>;
+    /// See [`Owners::largest`].
+    fn largest(&self, scope: Scope, most: usize) -> Vec<Kept>;
+    /// See [`Owners::addresses`].
+    fn addresses_in(&self, scope: Scope, from: u64, most: usize) -> Vec<u64>;
+    /// See [`Owners::alike`].
+    fn alike(
+        &self,
+        image: &Image,
+        scope: Scope,
+        ranges: &[(u64, u64)],
+        control: &Control,
+    ) -> Result<Vec<Alike>, Stopped>;
+    /// Returns a shortest path to the block at `address`: its origin, and the addresses of the blocks. See [`paths`].
+    fn path(
+        &self,
+        image: &Image,
+        named: Named,
+        root: Option<u32>,
+        address: u64,
+        control: &Control,
+    ) -> Result<Option<(Origin, Vec<u64>)>, Stopped>;
 }
 
 struct Model<I: Index, const P: usize> {
@@ -135,6 +164,7 @@ struct Model<I: Index, const P: usize> {
     /// The granules of the allocator's own blocks, sorted.
     own: Vec<usize>,
     leaks: Option<Leaks<I>>,
+    owners: Option<Owners>,
     /// If present, pointers may begin at any byte; and memory inside blocks that is dead.
     unaligned: Option<Vec<(u64, u64)>>,
 }
@@ -153,7 +183,16 @@ pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn H
 
 fn model<I: Index + 'static, const P: usize>(request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
     let pass::Built { tables, reports, dropped, missing } = pass::build::<I, P>(request, control)?;
-    Ok(Box::new(Model { tables, reports, dropped, missing, own: Vec::new(), leaks: None, unaligned: None }))
+    Ok(Box::new(Model {
+        tables,
+        reports,
+        dropped,
+        missing,
+        own: Vec::new(),
+        leaks: None,
+        unaligned: None,
+        owners: None,
+    }))
 }
 
 impl<I: Index, const P: usize> Model<I, P> {
@@ -389,5 +428,58 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         let mut out: Vec<SizeCount> = counts.into_values().collect();
         out.sort_by_key(|c| c.size);
         out
+    }
+
+    fn find_owners(&mut self, image: &Image, named: Named, control: &Control) -> Result<(), Stopped> {
+        let leaks = self.leaks.as_ref();
+        self.owners = Some(Owners::find(&self.tables, image, named, &self.own, leaks, control)?);
+        Ok(())
+    }
+
+    fn owner_lines(&self) -> Vec<Line> {
+        self.owners.as_ref().map_or(Vec::new(), Owners::lines)
+    }
+
+    fn owners_above(&self, address: u64, most: usize) -> Option<(Vec<Kept>, u32)> {
+        self.owners.as_ref()?.above(&self.tables, address, most)
+    }
+
+    fn largest(&self, scope: Scope, most: usize) -> Vec<Kept> {
+        self.owners.as_ref().map_or(Vec::new(), |owners| owners.largest(&self.tables, scope, most))
+    }
+
+    fn addresses_in(&self, scope: Scope, from: u64, most: usize) -> Vec<u64> {
+        self.owners.as_ref().map_or(Vec::new(), |owners| owners.addresses(&self.tables, scope, from, most))
+    }
+
+    fn alike(
+        &self,
+        image: &Image,
+        scope: Scope,
+        ranges: &[(u64, u64)],
+        control: &Control,
+    ) -> Result<Vec<Alike>, Stopped> {
+        let Some(owners) = &self.owners else { return Ok(Vec::new()) };
+        owners.alike(&self.tables, image, scope, ranges, control)
+    }
+
+    fn path(
+        &self,
+        image: &Image,
+        named: Named,
+        root: Option<u32>,
+        address: u64,
+        control: &Control,
+    ) -> Result<Option<(Origin, Vec<u64>)>, Stopped> {
+        let Some(goal) = self.tables.find(address).filter(|block| !block.free).map(|block| block.granule) else {
+            return Ok(None);
+        };
+        let leaks = self.leaks.as_ref();
+        let direct = leaks.map_or(&[][..], |leaks| &leaks.direct);
+        let wanted = Wanted { root, leaked: leaks.is_some_and(|leaks| leaks.is_leaked(goal)) };
+        let found = paths::shortest(&self.tables, image, named, (&self.own, direct), wanted, goal, control)?;
+        let word_map = &self.tables.word_map;
+        let address = |granule: usize| word_map.user(word_map.run_of_granule(granule), granule);
+        Ok(found.map(|(origin, path)| (origin, path.into_iter().map(address).collect())))
     }
 }

@@ -2,7 +2,9 @@
 
 /// The width of the numbers that name words of the heap: `u32` for heaps up to 32 GiB, `u64` beyond.
 pub trait Index: Copy + Default + Send + Sync + bytemuck::Pod + std::fmt::Debug {
+    /// Makes the number.
     fn new(value: usize) -> Self;
+    /// Returns the number.
     fn get(self) -> usize;
     /// How many words can be named.
     const LIMIT: u64;

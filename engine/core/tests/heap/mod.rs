@@ -3,7 +3,7 @@
 mod damage;
 mod holders;
 mod lists;
-mod made;
-mod plain;
-mod reference;
+pub mod made;
+pub mod plain;
+pub mod reference;
 mod text;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Plain<'a> {
     world: &'a World,
     /// Which block points to which, by index.
-    links: Vec<BTreeSet<usize>>,
+    pub links: Vec<BTreeSet<usize>>,
     pub reached: BTreeSet<usize>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Plain<'a> {
         self.world.blocks.iter().position(|b| b.address <= value && value < b.address + b.usable)
     }
 
-    fn target(&self, value: u64) -> Option<usize> {
+    pub fn target(&self, value: u64) -> Option<usize> {
         self.holder(value).filter(|&i| !self.world.blocks[i].free)
     }
 
@@ -93,6 +93,17 @@ impl<'a> Plain<'a> {
             })
             .map(|&i| (address(i), reach[&i].iter().map(|&r| address(r)).collect()))
             .collect()
+    }
+
+    /// Returns the blocks that the blocks of `from` lead to, themselves included, without entering one that is `shut`.
+    pub fn closure(&self, from: &[usize], shut: impl Fn(usize) -> bool) -> BTreeSet<usize> {
+        let (mut seen, mut todo) = (BTreeSet::new(), from.to_vec());
+        while let Some(block) = todo.pop() {
+            if !shut(block) && seen.insert(block) {
+                todo.extend(&self.links[block]);
+            }
+        }
+        seen
     }
 
     pub fn block(&self, index: usize) -> &Made {

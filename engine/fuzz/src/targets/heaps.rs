@@ -1,5 +1,6 @@
 //! Heaps of glibc and of jemalloc, and searches for structures.
 
+use dmods_engine::graph::owners::{Area, Named, Scope, Word, DATA};
 use dmods_engine::heap::bins::Bin;
 use dmods_engine::heap::find;
 use dmods_engine::heap::jemalloc::{self, Layout};
@@ -8,6 +9,7 @@ use dmods_engine::heap::model::{self, State};
 use dmods_engine::heap::pass::Request;
 use dmods_engine::heap::runs::{Kind, Run, SLOTS};
 use dmods_engine::heap::tcache::TcacheShape;
+use dmods_engine::image::Image;
 use dmods_engine::tcb;
 use dmods_engine::Control;
 
@@ -58,6 +60,23 @@ pub fn heap(data: &[u8]) {
     heap.mark(&image, &roots, &heads, &control).expect("not cancelled");
     let totals = heap.find_leaks(&image, &control).expect("not cancelled");
     answers(&*heap, totals.direct_count, totals.indirect_count);
+    owners(&mut *heap, &image, &roots, &heads);
+}
+
+/// Every block in use has one owner, and a path.
+fn owners(heap: &mut dyn model::Heap, image: &Image, roots: &[(u64, u64)], heads: &[u64]) {
+    let control = Control::default();
+    let areas = [Area { start: roots[0].0, end: roots[0].1, root: 1, rank: DATA }];
+    let values: Vec<Word> = heads.iter().zip(2..).map(|(&value, root)| Word { value, root, rank: root }).collect();
+    let named = Named { ranges: roots, areas: &areas, values: &values };
+    heap.find_owners(image, named, &control).expect("not cancelled");
+    let in_use: u64 = heap.sizes(None).iter().map(|size| size.live + size.leaked).sum();
+    assert_eq!(heap.owner_lines().iter().map(|line| line.count).sum::<u64>(), in_use);
+    for kept in heap.largest(Scope::Live, 4) {
+        assert_eq!(heap.addresses_in(Scope::Below(kept.address), 0, usize::MAX).len(), kept.count as usize);
+        assert!(heap.owners_above(kept.address, 64).is_some());
+        assert!(heap.path(image, named, None, kept.address, &control).expect("not cancelled").is_some());
+    }
 }
 
 /// Some runs are believed though almost nothing of them is in the dump (4 GiB in all). They cost a second each.

@@ -1,0 +1,141 @@
+"""Say who holds the heap: every byte of it has one line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Optional
+
+from dmods.base.sizes import human_size
+from dmods.command import Argument, Command, positive
+from dmods.graph.owners import ALONE, FREE_, LEAKS, OWN_, SHARED, Kind, Line, Owners, find_owners
+from dmods.graph.roots import Root
+from dmods.report import Address, Column, Report, Table, Value
+from dmods.target import Target
+
+_TOP = 20
+_RULE = "-" * 72
+_HOW = {ALONE: "alone", SHARED: "shared", LEAKS: "leaked", FREE_: "free", OWN_: "malloc's own"}
+_SUMS = (
+    Column("bytes", "bytes", width=12),
+    Column("percent", "percent", title="%HEAP"),
+    Column("count", "count", title="BLOCKS"),
+    Column("how", title="HELD"),
+)
+ROOTS = (
+    *_SUMS,
+    Column("owner"),
+    Column("through", "address", title="LARGEST BLOCK"),
+    Column("through_bytes", "size", title="KEEPS"),
+    Column("roots", hidden=True),
+)
+SIZES = (*_SUMS, Column("size", "bytes", title="BLOCK SIZE"), Column("example", "address"))
+TYPES = (*_SUMS, Column("type"), Column("size", "bytes", title="BLOCK SIZE"), Column("example", "address"))
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return who holds the heap."""
+    owners = find_owners(target)
+    report = Report(notes=list(owners.notes))
+    if owners.missing:
+        report.notes.append(f"{owners.missing} bytes in use have no owner: please report this defect of dmods")
+    table = _by_root(owners, args.top) if args.by == "root" else _by_kind(owners, args.by == "type", args.top)
+    total = owners.total
+    table.footer = [_RULE, f"{total:12} bytes ({human_size(total)}): the lines sum to the whole heap"]
+    report.tables.append(table)
+    by_how = {how: sum(line.bytes for line in owners.lines if line.how == how) for how in _HOW}
+    report.totals = {
+        "heap_bytes": total,
+        "alone_bytes": by_how[ALONE],
+        "shared_bytes": by_how[SHARED],
+        "leaked_bytes": by_how[LEAKS],
+        "free_bytes": by_how[FREE_],
+        "own_bytes": by_how[OWN_],
+    }
+    return report
+
+
+def _by_root(owners: Owners, top: int) -> Table:
+    held = [line for line in owners.lines if line.how in (ALONE, SHARED)]
+    rest = [line for line in owners.lines if line.how not in (ALONE, SHARED)]
+    rows = []
+    for line in held[:top]:
+        largest = owners.largest(("set", line.set), 1) if line.set is not None else []
+        place = (largest[0].address, largest[0].bytes) if largest else (None, None)
+        rows.append((*_sums(owners, line), line.name, *place, [_value(root) for root in line.roots]))
+    more = held[top:]
+    if more:
+        count, size = sum(line.count or 0 for line in more), sum(line.bytes for line in more)
+        sums = _sums(owners, Line("", "", count, size))
+        rows.append((*sums[:3], "", f"{len(more)} more owners (--top)", None, None, []))
+    rows.extend((*_sums(owners, line), line.name, None, None, []) for line in rest)
+    return Table("owners", ROOTS, rows)
+
+
+def _by_kind(owners: Owners, by_class: bool, top: int) -> Table:
+    kinds = owners.kinds(("live", 0), by_class)
+    rows: list[tuple[Value, ...]] = []
+    # The allocator's own blocks that roots hold are in its line.
+    own = sum(line.bytes for line in owners.lines if line.how in (ALONE, SHARED)) - sum(kind.bytes for kind in kinds)
+    for kind in kinds[:top]:
+        rows.append(_kind_row(owners, kind, by_class))
+    more = kinds[top:]
+    name: tuple[Value, ...] = (f"{len(more)} more types (--top)",) if by_class else ()
+    if more:
+        line = Line("", "", sum(kind.count for kind in more), sum(kind.bytes for kind in more))
+        rows.append((*_sums(owners, line)[:3], "live", *name, None, None))
+    for each in owners.lines:
+        if each.how not in (ALONE, SHARED):
+            size = each.bytes + (own if each.how == OWN_ else 0)
+            named: tuple[Value, ...] = (each.name,) if by_class else ()
+            rows.append((*_sums(owners, Line(each.name, each.how, each.count, size)), *named, None, None))
+    return Table("kinds", TYPES if by_class else SIZES, rows)
+
+
+def _kind_row(owners: Owners, kind: Kind, by_class: bool) -> tuple[Value, ...]:
+    name: tuple[Value, ...] = (kind.name,) if by_class else ()
+    return (*_sums(owners, Line("", "", kind.count, kind.bytes))[:3], "live", *name, kind.size, kind.example)
+
+
+def _sums(owners: Owners, line: Line) -> tuple[Value, ...]:
+    total = owners.total
+    return line.bytes, 100.0 * line.bytes / total if total else 0.0, line.count, _HOW.get(line.how, "")
+
+
+def _value(root: Root) -> dict[str, Value]:
+    address: Optional[Address] = Address(root.address) if root.address is not None else None
+    return {"name": root.name, "kind": root.kind, "address": address, "tid": root.tid}
+
+
+def owners_values(roots: Sequence[Root]) -> list[dict[str, Value]]:
+    """Return the roots as JSON has them."""
+    return [_value(root) for root in roots]
+
+
+COMMAND = Command(
+    name="owners",
+    summary="who holds the heap: every byte has one owner",
+    description=(
+        "Each block that is in use has one line: the root that alone keeps it alive, or the set of roots that share\n"
+        "it, or the leaks. Free memory and malloc's own have lines too, so the lines sum to the heap. A root is a\n"
+        "variable (its symbol, or module`offset), a frame of a thread, thread-local memory, a register or a\n"
+        "mapping.\n\n"
+        "Data counts before stacks, and outer frames before inner ones. A word on a stack owns only what nothing else\n"
+        "holds: a stale pointer into a structure takes nothing away from the structure's owner.\n\n"
+        "LARGEST BLOCK is the block of the line that keeps most alive: `retained` says what."
+    ),
+    run=run,
+    arguments=(
+        Argument("--top", type=positive, default=_TOP, metavar="N", help=f"N lines, and one for the others ({_TOP})"),
+        Argument(
+            "--by",
+            choices=("root", "type", "size"),
+            default="root",
+            help="by owner; by C++ class, or size where there is none; or by size",
+        ),
+    ),
+    examples=(
+        ("owners", "the largest owners"),
+        ("owners --by type", "the same bytes by type"),
+    ),
+)

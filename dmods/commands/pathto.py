@@ -1,0 +1,94 @@
+"""Show how a root leads to a block."""
+
+from __future__ import annotations
+
+import argparse
+
+from dmods.command import Argument, Command
+from dmods.errors import ASK_WHATIS, UsageError
+from dmods.graph.owners import find_owners
+from dmods.graph.paths import Path, Step, path_to
+from dmods.graph.roots import named_roots
+from dmods.heap.blocks import STATES
+from dmods.heap.process_heap import FREE, find_heap
+from dmods.report import Column, Report, Table, Value
+from dmods.target import Target
+
+_MOST_PATHS = 16
+
+STEPS = (
+    Column("step", "count", title="#"),
+    Column("place", title="WORD AT"),
+    Column("at", "address", width=16, title="ADDRESS"),
+    Column("block", "address", width=16, title="-> BLOCK"),
+    Column("to", "address", title="+"),
+    Column("size", "bytes"),
+    Column("looks_like", title="LOOKS LIKE"),
+)
+
+
+def path_table(path: Path, title: str = "") -> Table:
+    """Return a path as a table: a row for each step."""
+    return Table("path", STEPS, [_row(number, step) for number, step in enumerate(path.steps, 1)], title=title)
+
+
+def _row(number: int, step: Step) -> tuple[Value, ...]:
+    block = step.block
+    return number, step.holder, step.at, block.address, step.to, block.size, step.looks_like or None
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return the shortest path to the block at the address."""
+    address = target.evaluate(args.address)
+    heap = find_heap(target)
+    block = heap.block_at(address)
+    if block is None or block.state == FREE:
+        state = "is in no block of the heap" if block is None else "is in a free block"
+        raise UsageError(f"{address:#x} {state}", ASK_WHATIS)
+    roots = named_roots(target)
+    report = Report(notes=[*heap.notes, *heap.roots.notes, *roots.notes])
+    best = path_to(roots, address)
+    if best is None:
+        report.notes.append(f"no root leads to {block.address:#x}: the block is {STATES[block.state]}")
+        report.tables.append(Table("path", STEPS, []))
+        return report
+    report.tables.append(path_table(best, _title(best)))
+    if args.all:
+        report.tables.extend(_others(target, address, best, report))
+    return report
+
+
+def _title(path: Path) -> str:
+    return f"from {path.root.name}" if path.root is not None else "from a direct leak"
+
+
+def _others(target: Target, address: int, best: Path, report: Report) -> list[Table]:
+    """Return the paths from the other roots that hold the block."""
+    owners = find_owners(target)
+    found = owners.above(address)
+    others = [root for root in found[1].roots if root != best.root] if found is not None else []
+    if found is not None and not found[1].roots and best.root is not None:
+        report.notes.append("more roots lead there than can be listed")
+    if len(others) > _MOST_PATHS:
+        report.notes.append(f"{len(others) - _MOST_PATHS} more roots lead there")
+    numbers = [owners.roots.number_of(root) for root in others[:_MOST_PATHS]]
+    paths = [path_to(owners.roots, address, number) for number in numbers if number is not None]
+    return [path_table(path, _title(path)) for path in paths if path is not None]
+
+
+COMMAND = Command(
+    name="pathto",
+    summary="the shortest path from a root to a block: who keeps it alive",
+    description=(
+        "Each line is a word that points into the next block: the root's, then one in each block on the way. The best\n"
+        "root is shown: data before stacks, a pointer to a block's start before one into its middle; then the path of\n"
+        "fewest blocks. --all shows a path from each root that holds the block. For a leaked block the path begins at\n"
+        "a direct leak."
+    ),
+    run=run,
+    arguments=(
+        Argument("--all", action="store_true", help="a path from each root that holds the block"),
+        Argument("address", metavar="ADDR", help="an address in a block"),
+    ),
+    examples=(("pathto 0x55d0c8a012a0", "how the block there is reached"),),
+)

@@ -1,0 +1,116 @@
+"""Say what a block, or a variable, keeps alive alone."""
+
+from __future__ import annotations
+
+import argparse
+
+from dmods.command import Argument, Command, positive
+from dmods.commands.owners import owners_values
+from dmods.errors import ASK_WHATIS, UsageError
+from dmods.graph.owners import Kept, Line, Owners, find_owners
+from dmods.heap.content import describe_content
+from dmods.report import Column, Report, Table, Value
+from dmods.target import Target
+
+_TOP = 10
+
+RETAINED = (
+    Column("address", "address", title="keeps alive"),
+    Column("what", title="  what"),
+    Column("size", "bytes", title="  its own bytes"),
+    Column("count", "count", title="  blocks, itself included"),
+    Column("bytes", "bytes", title="  bytes of all"),
+    Column("percent", "percent", title="  of the live heap, %"),
+    Column("owner", title="  held by"),
+    Column("roots", hidden=True),
+)
+KINDS = (
+    Column("bytes", "bytes", width=12),
+    Column("count", "count", title="BLOCKS"),
+    Column("type"),
+    Column("size", "bytes", title="BLOCK SIZE"),
+    Column("example", "address", width=16),
+)
+BLOCKS = (
+    Column("address", "address", width=16),
+    Column("size", "bytes"),
+    Column("count", "count", title="KEEPS"),
+    Column("bytes", "bytes", title="KEPT BYTES"),
+    Column("looks_like", title="LOOKS LIKE"),
+)
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return what the block at the address keeps alive."""
+    address = target.evaluate(args.address)
+    owners = find_owners(target)
+    found = owners.above(address, args.top + 1)
+    report = Report(notes=list(owners.notes))
+    if found is not None:
+        chain, line = found
+        scope, first = ("below", address), chain[0]
+        block = owners.heap.block_at(address)
+        what = describe_content(owners.heap, block, most=1).summary() if block is not None else ""
+        row = _row(owners, first, what or f"block of {first.size} bytes", line)
+    else:
+        scope, row = _root(owners, address)
+        chain = []
+    report.tables.append(Table("retained", RETAINED, [row], style="record"))
+    kinds = owners.kinds(scope)
+    rows: list[tuple[Value, ...]] = [
+        (kind.bytes, kind.count, kind.name, kind.size, kind.example) for kind in kinds[: args.top]
+    ]
+    if len(kinds) > args.top:
+        report.notes.append(f"{len(kinds) - args.top} more types are not shown (--top)")
+    report.tables.append(Table("kinds", KINDS, rows, title="of these types and sizes"))
+    below = owners.largest(scope, args.top)
+    if below:
+        rows = [_block(owners, kept) for kept in below]
+        report.tables.append(Table("below", BLOCKS, rows, title="the largest parts directly below it"))
+    if len(chain) > 1:
+        rows = [_block(owners, kept) for kept in chain[1 : args.top + 1]]
+        report.tables.append(Table("above", BLOCKS, rows, title="kept alive by, from the inside out"))
+    report.totals = {"count": row[3], "bytes": row[4]}
+    return report
+
+
+def _row(owners: Owners, kept: Kept, what: str, line: Line) -> tuple[Value, ...]:
+    share = 100.0 * kept.bytes / owners.live if owners.live else 0.0
+    size = kept.size or None  # a root is no block
+    return kept.address, what, size, kept.count, kept.bytes, share, line.name, owners_values(line.roots)
+
+
+def _root(owners: Owners, address: int) -> tuple[tuple[str, int], tuple[Value, ...]]:
+    """Return the scope and the row of the root whose memory holds the address."""
+    number = owners.roots.at(address)
+    if number is None:
+        raise UsageError(f"{address:#x} is in no live block and in no root's memory", ASK_WHATIS)
+    held, root = owners.set_of_root(number), owners.roots.root(number)
+    if held is None:
+        raise UsageError(f"{root.name} alone keeps nothing alive", "`owners` lists who does")
+    line = owners.line_of(held)
+    kept = Kept(address, 0, line.count or 0, line.bytes)
+    return ("set", held), _row(owners, kept, root.name, line)
+
+
+def _block(owners: Owners, kept: Kept) -> tuple[Value, ...]:
+    block = owners.heap.block_at(kept.address)
+    looks = describe_content(owners.heap, block, most=1).summary() if block is not None else ""
+    return kept.address, kept.size, kept.count, kept.bytes, looks or None
+
+
+COMMAND = Command(
+    name="retained",
+    summary="what a block or a variable keeps alive alone: freeing it would free this",
+    description=(
+        "The blocks that every path from a root reaches only through this block, itself included (its dominator\n"
+        "tree; no approximation). For an address in a variable or another root: what that root alone holds. Then the\n"
+        "largest parts, and the blocks that in turn keep this one alive."
+    ),
+    run=run,
+    arguments=(
+        Argument("--top", type=positive, default=_TOP, metavar="N", help=f"N lines in each table ({_TOP})"),
+        Argument("address", metavar="ADDR", help="an address in a block or a variable: 0x..., a symbol, symbol+offset"),
+    ),
+    examples=(("retained 0x55d0c8a012a0", "what the block there keeps alive"),),
+)

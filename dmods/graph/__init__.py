@@ -1,0 +1,1 @@
+"""What the pointers of the heap say: who owns which block, and the path from a root to it."""

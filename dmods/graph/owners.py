@@ -1,0 +1,226 @@
+"""Who holds the heap: every byte of it has exactly one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Optional
+
+from dmods.base.cached import cached
+from dmods.base.progress import Progress
+from dmods.graph.roots import LEAKED, NamedRoots, Root, named_roots
+from dmods.heap.content import class_of
+from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.target import Target
+
+ALONE, SHARED, LEAKS, FREE_, OWN_ = "alone", "shared", "leaked", "free", "own"
+MANY = "many roots"
+_NAMED = 3  # roots of a set that are named in text
+_BATCH = 65536
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A block, and what it keeps alive: blocks and usable bytes, itself included."""
+
+    address: int
+    size: int
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """Memory with one owner.
+
+    ``how`` is "alone" (one root), "shared" (several), "leaked", "free" or "own" (the allocator's). ``roots`` are the
+    owners, the best known first; empty where there are none or too many to list. ``set`` is the engine's number of the
+    set of roots.
+    """
+
+    name: str
+    how: str
+    count: Optional[int]
+    bytes: int
+    roots: tuple[Root, ...] = ()
+    set: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Blocks of one kind. ``name`` is a C++ class or the cache of their size: "malloc-56"."""
+
+    name: str
+    is_class: bool
+    size: Optional[int]  # None: they have several sizes
+    count: int
+    bytes: int
+    example: int
+
+
+class Owners:
+    """The owners of the blocks of one heap."""
+
+    def __init__(self, heap: ProcessHeap) -> None:
+        self.heap = heap
+        self.target = heap.target
+        self.roots: NamedRoots = named_roots(heap.target)
+        with Progress("finding owners") as bar:
+            heap.index.find_owners(
+                self.roots.ranges, self.roots.areas, self.roots.values, lambda done: bar.update(done, 0)
+            )
+        self._rows = {row[0]: row for row in heap.index.owner_lines()}
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what is uncertain about the roots and the heap."""
+        notes = [*self.heap.notes, *self.heap.roots.notes, *self.roots.notes]
+        return notes if self.heap.found else [NO_HEAP, *notes]
+
+    # -- lines ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Return who holds what, most first; then what is leaked, free and the allocator's own.
+
+        They sum to ``total``.
+        """
+        held = []
+        for row in self._rows.values():
+            line = self._line(*row)
+            if line.how not in (LEAKS, OWN_):
+                held.append(line)
+        held.sort(key=lambda line: (-line.bytes, line.name))
+        leaks = self.heap.leaks()
+        rest = [
+            Line("leaked", LEAKS, leaks.direct_count + leaks.indirect_count, leaks.direct_bytes + leaks.indirect_bytes),
+            Line(
+                "free and cached",
+                FREE_,
+                sum(row[2] for row in self._sizes),
+                sum(row[0] * row[2] for row in self._sizes),
+            ),
+        ]
+        used = sum(line.bytes for line in (*held, *rest))
+        own = Line("the allocator's own: headers, caches, padding", OWN_, None, max(0, self.heap.bytes - used))
+        return [*held, *rest, own]
+
+    @property
+    def total(self) -> int:
+        """Return the bytes of the heap: all that the lines sum to."""
+        return sum(line.bytes for line in self.lines)
+
+    @property
+    def live(self) -> int:
+        """Return the usable bytes that roots hold."""
+        return sum(line.bytes for line in self.lines if line.how in (ALONE, SHARED))
+
+    @cached_property
+    def missing(self) -> int:
+        """Return how many usable bytes in use have no owner. It is 0, or the engine has a defect."""
+        used = sum(row[0] * (row[1] + row[3]) for row in self._sizes)
+        return used - sum(row[3] for row in self._rows.values())
+
+    @cached_property
+    def _sizes(self) -> Sequence[tuple[int, int, int, int, int]]:
+        return self.heap.index.sizes()
+
+    def _is_own(self, roots: Optional[list[int]]) -> bool:
+        return roots is not None and [self.roots.root(each).kind for each in roots] == ["allocator"]
+
+    def _line(self, number: int, roots: Optional[list[int]], count: int, size: int) -> Line:
+        if roots is None:
+            return Line(MANY, SHARED, count, size, set=number)
+        known = tuple(sorted((self.roots.root(each) for each in roots), key=_by_evidence))
+        if roots == [LEAKED]:
+            return Line("leaked", LEAKS, count, size, set=number)
+        if self._is_own(roots):
+            return Line("the allocator's own", OWN_, count, size, known, number)
+        return Line(_joined(known), ALONE if len(known) == 1 else SHARED, count, size, known, number)
+
+    def line_of(self, number: int) -> Line:
+        """Return who a set of roots is. Its count and bytes are those of all that it holds."""
+        return self._line(*self._rows[number])
+
+    def set_of_root(self, root: int) -> Optional[int]:
+        """Return the number of the set that has only this root, or None where the root holds nothing alone."""
+        return next((number for number, row in self._rows.items() if row[1] == [root]), None)
+
+    # -- blocks ---------------------------------------------------------------------------------------------------
+
+    def above(self, address: int, most: int = 1) -> Optional[tuple[list[Kept], Line]]:
+        """Return the block at the address and those that alone keep it alive, from the block up; and who holds them.
+
+        The chain is cut at ``most`` blocks: each node of a list keeps the rest of the list alive.
+        """
+        found = self.heap.index.owners_above(address, most)
+        return None if found is None else ([Kept(*row) for row in found[0]], self.line_of(found[1]))
+
+    def largest(self, scope: tuple[str, int], most: int) -> list[Kept]:
+        """Return the outermost blocks of the scope that keep most alive."""
+        return [Kept(*row) for row in self.heap.index.largest(scope, most)]
+
+    def addresses(self, scope: tuple[str, int]) -> Iterator[int]:
+        """Yield the addresses of the blocks in the scope."""
+        start = 0
+        while batch := self.heap.index.addresses_in(scope, start, _BATCH):
+            yield from batch
+            start = batch[-1] + 1
+
+    def kinds(self, scope: tuple[str, int], by_class: bool = True) -> list[Kind]:
+        """Return the kinds of the blocks in the scope, most bytes first."""
+        ranges = self._tables if by_class else []
+        with Progress("reading the blocks") as bar:
+            rows = self.heap.index.alike(scope, ranges, lambda done: bar.update(done, 0))
+        names = {first: class_of(self.target, first) for first, *_ in rows if first}
+        merged: dict[tuple[str, bool], Kind] = {}
+        for first, size, count, example in rows:
+            name = names.get(first) or self._cache(size, example)
+            key = (name, bool(names.get(first)))
+            before = merged.get(key)
+            merged[key] = (
+                Kind(name, key[1], size, count, size * count, example)
+                if before is None
+                else replace(
+                    before,
+                    size=size if before.size == size else None,
+                    count=before.count + count,
+                    bytes=before.bytes + size * count,
+                    example=min(before.example, example),
+                )
+            )
+        return sorted(merged.values(), key=lambda kind: (-kind.bytes, kind.name))
+
+    def _cache(self, size: int, example: int) -> str:
+        block = self.heap.block_at(example)
+        return block.cache if block is not None else f"malloc-{size}"
+
+    @cached_property
+    def _tables(self) -> list[tuple[int, int]]:
+        """Return the memory that may hold vtables: mapped files."""
+        return sorted(
+            (piece.start, piece.end)
+            for module in self.target.modules()
+            for piece in module.ranges
+            if piece.path is not None
+        )
+
+
+_EVIDENCE = ("variable", "data", "thread-local", "mapping", "frame", "stack", "register", "allocator", "leaked")
+
+
+def _by_evidence(root: Root) -> tuple[int, str]:
+    return _EVIDENCE.index(root.kind), root.name
+
+
+def _joined(roots: Sequence[Root]) -> str:
+    names = [root.name for root in roots[:_NAMED]]
+    more = len(roots) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+@cached
+def find_owners(target: Target) -> Owners:
+    """Return the owners, computed once for each state of the target."""
+    return Owners(find_heap(target))

@@ -1,0 +1,97 @@
+//! Dense numbers for the blocks of the tables, in address order.
+//!
+//! The tables name a block by its granule. An array by granule would have one entry for each 16 bytes of the heap. An array by
+//! number has one for each block.
+
+use super::search::Graph;
+use crate::heap::index::{chunk_of_word, edges_of, Region, Tables};
+use crate::heap::number::Index;
+use crate::heap::runs::REGION;
+use crate::hw;
+
+/// How many blocks begin before each region.
+pub struct Numbering {
+    before: Vec<u32>,
+    count: usize,
+}
+
+impl Numbering {
+    /// Numbers all starts in the tables, those of free blocks and fenceposts too. None: there are too many.
+    pub fn new<I: Index, const P: usize>(regions: &[Region<I, P>]) -> Option<Numbering> {
+        let mut count = 0usize;
+        let mut before = Vec::with_capacity(regions.len());
+        for region in regions {
+            before.push(u32::try_from(count).ok()?);
+            count += region.start.count_ones() as usize;
+        }
+        (count < u32::MAX as usize / 2).then_some(Numbering { before, count })
+    }
+
+    /// Returns how many numbers there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the number of the block whose chunk begins at `granule`.
+    #[inline(always)]
+    pub fn of<I: Index, const P: usize>(&self, regions: &[Region<I, P>], granule: usize) -> usize {
+        let below = regions[granule / REGION].start & ((1 << (granule % REGION)) - 1);
+        self.before[granule / REGION] as usize + below.count_ones() as usize
+    }
+
+    /// Returns the granule of block `number`, which must be below the count.
+    pub fn granule<I: Index, const P: usize>(&self, regions: &[Region<I, P>], number: usize) -> usize {
+        let region = self.before.partition_point(|&before| before as usize <= number) - 1;
+        let mut bits = regions[region].start;
+        for _ in 0..number - self.before[region] as usize {
+            bits &= bits - 1;
+        }
+        region * REGION + bits.trailing_zeros() as usize
+    }
+}
+
+/// The heap as a graph. A node is a granule. The edges are those of the tables; nothing is stored twice.
+pub struct HeapGraph<'a, I: Index, const P: usize> {
+    /// The tables.
+    pub tables: &'a Tables<I, P>,
+    /// The numbers of the blocks.
+    pub numbering: &'a Numbering,
+}
+
+impl<I: Index, const P: usize> Graph for HeapGraph<'_, I, P> {
+    type Edge = I;
+
+    fn count(&self) -> usize {
+        self.numbering.count
+    }
+
+    #[inline(always)]
+    fn number(&self, node: usize) -> usize {
+        self.numbering.of(&self.tables.regions, node)
+    }
+
+    #[inline(always)]
+    fn edges(&self, node: usize) -> (usize, usize) {
+        edges_of(&self.tables.regions, node)
+    }
+
+    #[inline(always)]
+    fn target(&self, edge: usize) -> Option<usize> {
+        let word = self.tables.edges.as_slice()[edge].get();
+        chunk_of_word(&self.tables.regions, word)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, edge: usize) {
+        if let Some(word) = self.tables.edges.as_slice().get(edge) {
+            hw::prefetch(&self.tables.regions, word.get() / (REGION * P));
+        }
+    }
+}
+
+/// Returns whether a pointer to word number `word` points to the first byte of the block at `granule`. A pointer into a block with a
+/// run of its own counts as one: the numbering does not tell.
+#[inline(always)]
+pub fn is_start<const P: usize>(word: usize, granule: usize) -> bool {
+    word - granule * P <= P
+}

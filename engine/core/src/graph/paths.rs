@@ -1,0 +1,158 @@
+//! The shortest path from the roots to a block.
+//!
+//! Better roots come first: data before stacks, a word to the first byte of a block before one into its middle. Among the
+//! roots of one tier, a path through the fewest blocks is found, breadth-first.
+
+use super::numbering::{is_start, HeapGraph, Numbering};
+use super::owners::{each_word, Named, DATA, OWN};
+use super::search::Graph;
+use super::too_many;
+use crate::control::{Control, Stopped};
+use crate::heap::index::Tables;
+use crate::heap::number::Index;
+use crate::image::Image;
+use std::collections::HashMap;
+
+/// Where a path begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A word of memory of the root with this number.
+    Memory(u64, u32),
+    /// The value with this index.
+    Value(usize, u32),
+    /// A direct leak.
+    Leak,
+}
+
+/// Paths that are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// Only from this root.
+    pub root: Option<u32>,
+    /// Paths from the direct leaks instead.
+    pub leaked: bool,
+}
+
+/// Returns the origin and the granules of the blocks on the path, the last one `goal`. None: no path leads there.
+pub fn shortest<I: Index, const P: usize>(
+    tables: &Tables<I, P>,
+    image: &Image,
+    named: Named,
+    (closed, leaks): (&[usize], &[I]),
+    wanted: Wanted,
+    goal: usize,
+    control: &Control,
+) -> Result<Option<(Origin, Vec<usize>)>, Stopped> {
+    let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
+    let graph = HeapGraph { tables, numbering: &numbering };
+    let mut spread = Spread { graph: &graph, closed, from: vec![0; numbering.count()], queue: Vec::new(), goal };
+    let mut origins: HashMap<usize, Origin> = HashMap::new();
+    if wanted.leaked {
+        for granule in leaks {
+            if spread.enter(granule.get(), START) {
+                origins.insert(granule.get(), Origin::Leak);
+            }
+        }
+        return Ok(spread.run(control)?.then(|| spread.path(&origins)).flatten());
+    }
+    for tier in 0..4 {
+        let fits = |target: usize, root: u32, rank: u32| {
+            let node = tables.chunk_of_word(target).filter(|_| wanted.root.map_or(true, |only| only == root))?;
+            (tier_of(rank, is_start::<P>(target, node)) == tier).then_some(node)
+        };
+        for (index, word) in named.values.iter().enumerate() {
+            let target = tables.word_map.word_of(word.value);
+            if let Some(node) = target.and_then(|target| fits(target, word.root, word.rank)) {
+                if spread.enter(node, START) {
+                    origins.insert(node, Origin::Value(index, word.root));
+                }
+            }
+        }
+        each_word(tables, image, named, control, |address, target, root, rank| {
+            if let Some(node) = fits(target, root, rank) {
+                if spread.enter(node, START) {
+                    origins.insert(node, Origin::Memory(address, root));
+                }
+            }
+            Ok(())
+        })?;
+        if spread.run(control)? {
+            return Ok(spread.path(&origins));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the tier of a word. Those of the allocator are the last: they say nothing of the program.
+fn tier_of(rank: u32, start: bool) -> u32 {
+    match (rank, start) {
+        (DATA, true) => 0,
+        (DATA, false) => 1,
+        (OWN, _) => 3,
+        _ => 2,
+    }
+}
+
+/// In `Spread::from`: a root leads here.
+const START: u32 = u32::MAX;
+
+/// A breadth-first search.
+struct Spread<'a, I: Index, const P: usize> {
+    graph: &'a HeapGraph<'a, I, P>,
+    closed: &'a [usize],
+    /// For each number: 1 + that of the block it was reached from, START, or 0 if it was not.
+    from: Vec<u32>,
+    queue: Vec<I>,
+    goal: usize,
+}
+
+impl<I: Index, const P: usize> Spread<'_, I, P> {
+    fn enter(&mut self, node: usize, from: u32) -> bool {
+        let number = self.graph.number(node);
+        let tables = self.graph.tables;
+        if self.from[number] != 0 || tables.is_free(node) || self.closed.binary_search(&node).is_ok() {
+            return false;
+        }
+        self.from[number] = from;
+        self.queue.push(I::new(node));
+        true
+    }
+
+    /// Spreads from what was entered. Returns whether it reached the goal.
+    fn run(&mut self, control: &Control) -> Result<bool, Stopped> {
+        let mut at = 0;
+        let goal = self.graph.number(self.goal);
+        while at < self.queue.len() && self.from[goal] == 0 {
+            let node = self.queue[at].get();
+            at += 1;
+            let number = self.graph.number(node) as u32;
+            let (first, end) = self.graph.edges(node);
+            for edge in first..end {
+                if let Some(target) = self.graph.target(edge) {
+                    self.enter(target, number + 1);
+                }
+            }
+            if at % (1 << 16) == 0 && control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+        }
+        self.queue.clear();
+        Ok(self.from[goal] != 0)
+    }
+
+    fn path(&self, origins: &HashMap<usize, Origin>) -> Option<(Origin, Vec<usize>)> {
+        let regions = &self.graph.tables.regions;
+        let mut path = vec![self.goal];
+        loop {
+            let first = *path.last()?;
+            match self.from[self.graph.number(first)] {
+                0 => return None,
+                START => {
+                    path.reverse();
+                    return origins.get(&first).map(|&origin| (origin, path));
+                }
+                from => path.push(self.graph.numbering.granule(regions, from as usize - 1)),
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The roots on stacks that nothing else makes needless.
+//!
+//! A stack has words that no function reads again. Such a word may point into the middle of a structure that a local variable of another
+//! frame holds. Then the word is needless: the structure leads there too. What remains is a least set of words that
+//! reaches the same blocks. [`crate::heap::leaks`] finds the direct leaks in the same way.
+
+use super::search::Graph;
+use crate::control::{Control, Stopped};
+use crate::heap::number::Index;
+
+/// Returns which of the `nodes` are needed to reach all that they reach, in their order. Where each of two leads to the other, the
+/// earlier is needed. `taken` says of a node's number that it is held otherwise.
+pub fn needed<G: Graph>(
+    graph: &G,
+    nodes: &[usize],
+    taken: impl Fn(usize) -> bool,
+    control: &Control,
+) -> Result<Vec<usize>, Stopped> {
+    let mut first = Marks::new(graph, &taken);
+    let mut candidates = Vec::new();
+    for (index, &node) in nodes.iter().enumerate() {
+        if first.reach(node, control)? {
+            candidates.push(index);
+        }
+    }
+    drop(first);
+    let mut second = Marks::new(graph, &taken);
+    let mut kept = Vec::new();
+    for &index in candidates.iter().rev() {
+        if second.reach(nodes[index], control)? {
+            kept.push(index);
+        }
+    }
+    kept.reverse();
+    Ok(kept)
+}
+
+struct Marks<'a, G: Graph, T> {
+    graph: &'a G,
+    taken: &'a T,
+    bits: Vec<u64>,
+    stack: Vec<(G::Edge, G::Edge)>,
+}
+
+impl<'a, G: Graph, T: Fn(usize) -> bool> Marks<'a, G, T> {
+    fn new(graph: &'a G, taken: &'a T) -> Self {
+        Marks { graph, taken, bits: vec![0; graph.count().div_ceil(64)], stack: Vec::new() }
+    }
+
+    /// Marks a node and all that it leads to. Returns whether the node was not marked before.
+    fn reach(&mut self, node: usize, control: &Control) -> Result<bool, Stopped> {
+        if !self.mark(node) {
+            return Ok(false);
+        }
+        let mut lists = 0u32;
+        while let Some((first, end)) = self.stack.pop() {
+            for edge in first.get()..end.get() {
+                if let Some(node) = self.graph.target(edge) {
+                    self.mark(node);
+                }
+            }
+            lists += 1;
+            if lists % (1 << 16) == 0 && control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+        }
+        Ok(true)
+    }
+
+    fn mark(&mut self, node: usize) -> bool {
+        let number = self.graph.number(node);
+        if self.bits[number / 64] >> (number % 64) & 1 != 0 || (self.taken)(number) {
+            return false;
+        }
+        self.bits[number / 64] |= 1 << (number % 64);
+        let (first, end) = self.graph.edges(node);
+        if first < end {
+            self.stack.push((G::Edge::new(first), G::Edge::new(end)));
+        }
+        true
+    }
+}

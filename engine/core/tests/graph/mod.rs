@@ -1,0 +1,6 @@
+//! Compares owners with slow and obvious models, and with an independent implementation.
+
+mod large;
+mod made;
+mod owners;
+mod small;

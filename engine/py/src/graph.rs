@@ -1,0 +1,41 @@
+//! What the questions about owners take and give, as Python has it.
+
+use dmods_engine::graph::owners::{self, Area, Word};
+use pyo3::exceptions::PyValueError;
+use pyo3::PyResult;
+
+use crate::address::Address;
+
+/// (start, end, root, rank).
+pub type AreaRow = (Address, Address, u32, u32);
+/// (value, root, rank).
+pub type Value = (u64, u32, u32);
+/// ("live", 0), ("set", its number) or ("below", an address).
+pub type Scope = (String, u64);
+/// Where the path begins ("memory", "value" or "leak"), the address or index, the root, and the blocks.
+pub type Path = (&'static str, u64, u32, Vec<u64>);
+
+/// Returns the areas. Raises ValueError if they overlap or are not sorted.
+pub fn areas(rows: Vec<AreaRow>) -> PyResult<Vec<Area>> {
+    let areas: Vec<Area> =
+        rows.into_iter().map(|(start, end, root, rank)| Area { start: start.0, end: end.0, root, rank }).collect();
+    if areas.windows(2).any(|pair| pair[1].start < pair[0].end) {
+        return Err(PyValueError::new_err("the areas must be sorted and must not overlap"));
+    }
+    Ok(areas)
+}
+
+/// Returns the single roots.
+pub fn values(rows: Vec<Value>) -> Vec<Word> {
+    rows.into_iter().map(|(value, root, rank)| Word { value, root, rank }).collect()
+}
+
+/// Returns the scope. Raises ValueError for an unknown one.
+pub fn scope((name, value): Scope) -> PyResult<owners::Scope> {
+    match name.as_str() {
+        "live" => Ok(owners::Scope::Live),
+        "set" => Ok(owners::Scope::Set(u32::try_from(value).unwrap_or(u32::MAX))),
+        "below" => Ok(owners::Scope::Below(value)),
+        _ => Err(PyValueError::new_err("a scope is live, set or below")),
+    }
+}

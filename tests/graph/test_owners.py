@@ -1,0 +1,183 @@
+"""Owners of blocks, compared with what containers' own allocators counted."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dmods import _engine
+from dmods.corefile.target import CoreFile
+from dmods.graph.owners import ALONE, FREE_, LEAKS, OWN_, SHARED, find_owners
+from dmods.graph.paths import path_to
+from dmods.heap.process_heap import find_heap
+from fixtures import answers
+from fixtures.cores import take
+from tests.corekit import HERE, kernel_core
+
+Held = dict[str, tuple[int, int]]  # container -> (bytes, blocks)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("containers")
+    subprocess.run(["g++", "-O1", "-g", str(HERE / "containers.cc"), "-o", str(where / "containers")], check=True)
+    return where / "containers"
+
+
+@cache
+def dumped(program: Path, mode: str) -> tuple[Path, Held]:
+    """Return a core of the program in this mode, and what each container counted."""
+    where = program.parent / mode
+    where.mkdir()
+    core = kernel_core(program, where, mode)
+    lines = (line.split() for line in (where / "truth").read_text().splitlines())
+    return core, {name: (int(size), int(count)) for name, size, count in lines}
+
+
+def lines_of(core: Path, *words: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = answers.answer(CoreFile(str(core)), "owners", *words)["tables"][0]["rows"]
+    return rows
+
+
+@pytest.mark.parametrize("mode", ["plain", "stale"])
+def test_each_container_holds_what_its_allocator_counted(program: Path, mode: str) -> None:
+    """To the byte. Words on the stack that point into the middle of every container change nothing."""
+    core, truth = dumped(program, mode)
+    held = {row["owner"]: (row["bytes"], row["count"]) for row in lines_of(core) if row["how"] == "alone"}
+    assert {name: held[f"containers`{name}"] for name in truth} == truth
+    assert not [row for row in lines_of(core) if row["how"] == "shared"]
+
+
+def test_local_containers_belong_to_the_function_that_has_them(program: Path) -> None:
+    core, truth = dumped(program, "local")
+    rows = {row["owner"].split(",")[-1]: row for row in lines_of(core) if row["owner"].startswith("local in thread ")}
+    (row,) = rows.values()
+    # The global deque is empty, and has a map and a first piece.
+    empty = next(row for row in lines_of(core) if row["owner"] == "containers`queue")
+    assert row["bytes"] + empty["bytes"] == sum(size for size, _count in truth.values())
+    assert row["count"] + empty["count"] == sum(count for _size, count in truth.values())
+    (root,) = row["roots"]
+    assert root["kind"] == "frame"
+
+
+def test_a_container_is_retained_by_its_variable(program: Path) -> None:
+    core, truth = dumped(program, "plain")
+    target = CoreFile(str(core))
+    for name, (size, count) in truth.items():
+        answer = answers.answer(target, "retained", f"containers`{name}")
+        assert answer["totals"] == {"bytes": size, "count": count}
+        assert sum(row["bytes"] for row in answer["tables"][1]["rows"]) == size
+    # What the buffer of the vector keeps alive is all that the vector holds.
+    texts = answers.answer(target, "retained", "containers`texts")["tables"]
+    largest = texts[2]["rows"][0]
+    assert (largest["bytes"], largest["count"]) == truth["texts"]
+    walked = answers.typed("walk", core, "dominated", largest["address"])["tables"][0]["rows"]
+    assert sum(row["size"] for row in walked) == truth["texts"][0]
+
+
+def test_the_path_to_a_node_begins_at_its_container(program: Path) -> None:
+    core, truth = dumped(program, "stale")
+    target = CoreFile(str(core))
+    owners = find_owners(target)
+    for name in truth:
+        held = next(line for line in owners.lines if line.name == f"containers`{name}")
+        assert held.set is not None
+        blocks = list(owners.addresses(("set", held.set)))
+        for address in blocks[:: 1 + len(blocks) // 2]:
+            path = path_to(owners.roots, address)
+            assert path is not None
+            assert path.root is not None
+            assert path.root.name == f"containers`{name}"
+            words = find_heap(target).words
+            for step in path.steps:
+                assert step.at is not None
+                assert step.to is not None
+                assert words.at(step.at) == step.block.address + step.to
+            assert path.steps[-1].block.address == address
+    last = blocks[-1]
+    steps = answers.typed("pathto", core, hex(last))["tables"][0]["rows"]
+    walked = answers.typed("walk", core, "path", hex(last))["tables"][0]["rows"]
+    assert [step["block"] for step in steps] == [row["address"] for row in walked]
+    shown = next(table for table in answers.typed("whatis", core, hex(last))["tables"] if table["name"] == "path")
+    assert shown["rows"] == steps
+
+
+@pytest.mark.parametrize("name", ["graph", "shapes", "cxx", "anchors"])
+def test_every_byte_has_one_line(name: str) -> None:
+    """The lines sum to the heap, and every block is in the line that its state says."""
+    target = CoreFile(str(take(name).core))
+    owners, heap = find_owners(target), find_heap(target)
+    assert owners.missing == 0
+    assert owners.total == heap.bytes
+    leaks, sizes = heap.leaks(), heap.index.sizes()
+    by_how = {how: [line for line in owners.lines if line.how == how] for how in (ALONE, SHARED, LEAKS, FREE_, OWN_)}
+    (leaked,) = by_how[LEAKS]
+    assert (leaked.count, leaked.bytes) == (
+        leaks.direct_count + leaks.indirect_count,
+        leaks.direct_bytes + leaks.indirect_bytes,
+    )
+    live = sum(row[0] * row[1] for row in sizes)
+    tcaches = sum(block.size for at in heap.caches.tcaches if (block := heap.block_at(at)) is not None)
+    assert owners.live == live - tcaches
+    for by in ("root", "type", "size"):
+        rows = answers.answer(target, "owners", "--by", by, "--top", "2")["tables"][0]["rows"]
+        assert sum(row["bytes"] for row in rows) == heap.bytes, by
+
+
+def test_what_leaks_belongs_to_its_leak() -> None:
+    core = take("shapes")
+    target = CoreFile(str(core.core))
+    owners, heap = find_owners(target), find_heap(target)
+    heap.leaks()
+    for block in core.truth.blocks.values():
+        found = owners.above(block.address)
+        if block.state == "leaked":
+            assert found is not None
+            assert found[1].how == LEAKS
+    direct = answers.answer(target, "findleaks")["tables"][0]["rows"]
+    for row in direct:
+        if row["leaked"] == 1 and row["kept_count"]:
+            steps = answers.answer(target, "pathto", row["buffer"])["tables"][0]["rows"]
+            assert [step["block"] for step in steps] == [row["buffer"]]
+
+
+def test_a_small_program_has_no_suspects(program: Path) -> None:
+    for core in (take("cxx").core, dumped(program, "plain")[0]):
+        answer = answers.answer(CoreFile(str(core)), "suspects")
+        assert answer["totals"]["suspects"] == 0
+        assert any("no suspects" in note for note in answer["notes"])
+
+
+def test_a_long_list_is_a_suspect() -> None:
+    core = take("shapes")
+    (row,) = answers.answer(CoreFile(str(core.core)), "suspects")["tables"][0]["rows"]
+    assert row["sentence"].startswith(
+        "`live_doubly` (shapes) keeps 100% of the live heap (5.3M) alive through one block"
+    )
+    assert row["next"][0] == f"retained {row['address']}"
+
+
+def test_a_truncated_core_gives_the_rest(program: Path, tmp_path: Path) -> None:
+    core, _truth = dumped(program, "plain")
+    size = core.stat().st_size
+    for part in (0.3, 0.6, 0.9):
+        cut = tmp_path / f"core.{part}"
+        cut.write_bytes(core.read_bytes()[: int(size * part)])
+        answer = answers.typed("owners", cut)
+        assert answer["notes"]
+        total = sum(row["bytes"] for row in answer["tables"][0]["rows"])
+        assert total == answer["totals"]["heap_bytes"]
+
+
+def test_areas_that_overlap_are_refused() -> None:
+    heap = find_heap(CoreFile(str(take("cxx").core)))
+    heap.leaks()
+    with pytest.raises(ValueError, match="overlap"):
+        heap.index.find_owners([], [(16, 64, 1, 1), (32, 96, 2, 1)], [])
+    with pytest.raises(ValueError, match="scope"):
+        heap.index.largest(("nothing", 0), 1)
+    assert isinstance(heap.index, _engine.Heap)
