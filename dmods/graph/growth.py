@@ -156,11 +156,10 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     labels = _Labels()
     modules = types.modules if types is not None else labels.modules
     cores = [_core(heap, labels, shifts(heap.target, modules), differs is None, recorded) for heap in heaps]
-    blocks = sum(row[1] + row[3] + row[4] for heap in heaps for row in heap.index.sizes())
     with Progress("comparing") as bar:
         kinds = types.kinds if types is not None else None
         key = {"type": "kind"}.get(by, by)
-        rows, stacks = _engine.compare_heaps(cores, kinds, key, differs is None, lambda done: bar.update(done, blocks))
+        rows, stacks = _engine.compare_heaps(cores, kinds, key, differs is None, lambda done: bar.update(done, 0))
     if by == "stack":
         changes = [_by_stack(row, stacks, heaps, callers) for row in rows]
     else:
