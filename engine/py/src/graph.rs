@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use dmods_engine::graph::growth::{self, By, Clock, Core};
 use dmods_engine::graph::kinds;
-use dmods_engine::graph::sums::View;
+use dmods_engine::graph::sums::{Next, View};
 use dmods_engine::heap::contents::{self, Form, Place, Section};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -153,7 +153,7 @@ impl Kinds {
         states: Vec<u8>,
         start: (usize, u64),
         most: usize,
-    ) -> PyResult<(Vec<u64>, Option<(usize, u64)>)> {
+    ) -> PyResult<(Vec<u64>, Option<Next>)> {
         let census = self.census(index)?;
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         watched(py, None, |control| {

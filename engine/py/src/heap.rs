@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 use crate::address::{plain, Address, Ranges};
 use crate::image::Image;
 use crate::jemalloc::Extents;
-use crate::owners::{areas, scope, values, AreaRow, Path, Scope, Value};
+use crate::owners::{areas, scope, values, AreaRow, KeptRow, Path, Scope, Value};
 use crate::watch::watched;
 
 /// An indexed heap. See `_engine.pyi`.
@@ -310,12 +310,12 @@ impl Heap {
         lines.into_iter().map(|line| (line.set, line.roots, line.count, line.bytes)).collect()
     }
 
-    fn owners_above(&self, address: Address, most: usize) -> Option<(Vec<(u64, u64, u32, u64)>, u32)> {
+    fn owners_above(&self, address: Address, most: usize) -> Option<(Vec<KeptRow>, u32)> {
         let (found, set) = self.heap().owners_above(address.0, most)?;
         Some((found.iter().map(|kept| (kept.address, kept.size, kept.count, kept.bytes)).collect(), set))
     }
 
-    fn largest(&self, py: Python<'_>, within: Scope, most: usize) -> PyResult<Vec<(u64, u64, u32, u64)>> {
+    fn largest(&self, py: Python<'_>, within: Scope, most: usize) -> PyResult<Vec<KeptRow>> {
         let within = scope(within)?;
         let found = py.detach(|| self.heap().largest(within, most));
         Ok(found.iter().map(|kept| (kept.address, kept.size, kept.count, kept.bytes)).collect())

@@ -12,6 +12,8 @@ pub type AreaRow = (Address, Address, u32, u32);
 pub type Value = (u64, u32, u32);
 /// ("live", 0), ("set", its number) or ("below", an address).
 pub type Scope = (String, u64);
+/// (address, usable bytes, blocks, bytes) that a block keeps alive, itself included.
+pub type KeptRow = (u64, u64, u32, u64);
 /// Where the path begins ("memory", "value" or "leak"), the address or index, the root, and the blocks.
 pub type Path = (&'static str, u64, u32, Vec<u64>);
 

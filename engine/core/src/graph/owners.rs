@@ -351,8 +351,8 @@ impl Owners {
             None => self.numbers[self.dominators[vertex] as usize] == ROOT,
         };
         let mut heap = BinaryHeap::new();
-        for vertex in 1..self.numbers.len() {
-            if within[vertex] && self.numbers[vertex] != ROOT && outer(vertex) {
+        for (vertex, &number) in self.numbers.iter().enumerate().skip(1) {
+            if within[vertex] && number != ROOT && outer(vertex) {
                 heap.push(std::cmp::Reverse((self.bytes[vertex], std::cmp::Reverse(vertex as u32))));
                 if heap.len() > most {
                     heap.pop();

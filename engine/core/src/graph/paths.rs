@@ -57,7 +57,7 @@ pub fn shortest<I: Index, const P: usize>(
     }
     for tier in 0..4 {
         let fits = |target: usize, root: u32, rank: u32| {
-            let node = tables.chunk_of_word(target).filter(|_| wanted.root.map_or(true, |only| only == root))?;
+            let node = tables.chunk_of_word(target).filter(|_| wanted.root.is_none_or(|only| only == root))?;
             (tier_of(rank, is_start::<P>(target, node)) == tier).then_some(node)
         };
         for (index, word) in named.values.iter().enumerate() {

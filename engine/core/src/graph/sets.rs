@@ -109,12 +109,12 @@ pub fn of_vertices(
 ) -> Result<(Sets, Vec<u32>), Stopped> {
     let mut sets = Sets::default();
     let mut top = Top { vertices: Vec::new(), above: vec![0; dominators.len()], parents, others };
-    for vertex in 1..dominators.len() {
-        top.above[vertex] = if dominators[vertex] == 0 {
+    for (vertex, &dominator) in dominators.iter().enumerate().skip(1) {
+        top.above[vertex] = if dominator == 0 {
             top.vertices.push(vertex as u32);
             top.vertices.len() as u32 - 1
         } else {
-            top.above[dominators[vertex] as usize]
+            top.above[dominator as usize]
         };
     }
     let mut found = vec![EMPTY; top.vertices.len()];

@@ -12,6 +12,9 @@ use crate::heap::model::{Heap, State};
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 16;
 
+/// The number and the address of the block that a list goes on with.
+pub type Next = (usize, u64);
+
 /// The kinds of one heap: how to get from a block to its kind.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
@@ -49,7 +52,7 @@ impl<'a> View<'a> {
 
     fn each_from(
         &self,
-        from: (usize, u64),
+        from: Next,
         control: &Control,
         mut each: impl FnMut(InUse, u32) -> bool,
     ) -> Result<(), Stopped> {
@@ -113,10 +116,10 @@ impl<'a> View<'a> {
         &self,
         wanted: &[u32],
         states: &[State],
-        from: (usize, u64),
+        from: Next,
         most: usize,
         control: &Control,
-    ) -> Result<(Vec<u64>, Option<(usize, u64)>), Stopped> {
+    ) -> Result<(Vec<u64>, Option<Next>), Stopped> {
         let (mut out, mut next) = (Vec::new(), None);
         self.each_from(from, control, |found, kind| {
             if wanted.contains(&kind) && states.contains(&found.state) {

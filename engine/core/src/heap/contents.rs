@@ -347,7 +347,7 @@ impl Table {
         let full = self.entries.len() >= MOST;
         let wanted = match signature.form {
             Form::Various | Form::Missing => signature,
-            Form::Shape if of_class >= FINE && of_class < COARSE && !full => coarse(signature),
+            Form::Shape if (FINE..COARSE).contains(&of_class) && !full => coarse(signature),
             _ if of_class >= COARSE || full => Signature { form: Form::Various, words: [0; WORDS], ..signature },
             _ => signature,
         };
@@ -887,7 +887,7 @@ fn text(value: u64, width: usize, goes_on: bool) -> Option<bool> {
     }
     let [first, second, third, ..] = value.to_le_bytes();
     let may = |byte: u8| byte >= 0x80 || is_printed(byte);
-    if !may(first) || (!goes_on && !(may(second) && may(third))) {
+    if !may(first) || !(goes_on || may(second) && may(third)) {
         return None;
     }
     let bytes = value.to_le_bytes();
