@@ -11,7 +11,8 @@ from typing import Optional
 from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument
 from dmods.errors import UsageError, UserError
-from dmods.heap.process_heap import FREE, find_heap
+from dmods.heap.block import FREE
+from dmods.heap.process_heap import find_heap
 from dmods.records.callers import Callers
 from dmods.records.model import Entry, Record, RecordedThread, Recording, Stack, Transaction
 from dmods.records.sources import HOW_TO_LOG, require_records

@@ -9,9 +9,9 @@ from typing import NamedTuple, Optional
 
 from dmods.base.shapes import STACK_COLUMNS
 from dmods.commands._records import stack_values
+from dmods.heap.block import FREE, OWN, Block
 from dmods.heap.content import class_of
 from dmods.heap.locate import AddressFinder, address_finder
-from dmods.heap.process_heap import FREE, OWN, Block
 from dmods.process.cause import NULL_PAGE, near_mapping
 from dmods.records.callers import Callers
 from dmods.records.model import Stack

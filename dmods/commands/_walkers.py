@@ -17,8 +17,9 @@ from dmods.graph.owners import find_owners
 from dmods.graph.paths import path_to
 from dmods.graph.roots import named_roots
 from dmods.graph.types import find_types
+from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, Block
 from dmods.heap.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
-from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, Block, ProcessHeap, find_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.records.model import Entry, Record, Transaction
 from dmods.records.sources import require_records
 from dmods.report import Column, Value

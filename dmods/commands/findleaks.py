@@ -14,18 +14,12 @@ from dmods.command import Argument, Command, positive
 from dmods.commands._records import CALLER_ARGUMENTS, LINES, SOURCE, audit, callers_asked, stack_values
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.types import leaks_by_type
+from dmods.heap.block import DIRECT, INDIRECT
 from dmods.heap.blocks import arena_name
 from dmods.heap.content import describe_content
 from dmods.heap.leak_groups import LeakGroup, group_leaks, group_of_block, groups_through
-from dmods.heap.process_heap import (
-    DIRECT,
-    INDIRECT,
-    NO_HEAP,
-    Leaks,
-    ProcessHeap,
-    find_heap,
-    find_heap_unaligned,
-)
+from dmods.heap.leaks import Leaks
+from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap, find_heap_unaligned
 from dmods.heap.signal_stacks import signal_stack_notes
 from dmods.heap.vector_roots import vector_notes
 from dmods.heap.verdict import NO_VERDICT, leak_verdict, partial_note

@@ -9,8 +9,9 @@ from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.owners import find_owners
 from dmods.graph.paths import Path, Step, path_to
 from dmods.graph.roots import named_roots
+from dmods.heap.block import FREE
 from dmods.heap.blocks import STATES
-from dmods.heap.process_heap import FREE, find_heap
+from dmods.heap.process_heap import find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 

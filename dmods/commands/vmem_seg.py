@@ -10,7 +10,8 @@ from dmods.command import Argument, Command
 from dmods.commands._records import CALLER, CALLER_ARGUMENTS, REQUESTED, callers_asked, stack_table, stack_values
 from dmods.commands.bufctl import ADDRESS
 from dmods.errors import ASK_WHATIS, UsageError
-from dmods.heap.process_heap import FREE, Block, find_heap
+from dmods.heap.block import FREE, Block
+from dmods.heap.process_heap import find_heap
 from dmods.records.callers import Callers
 from dmods.records.model import Record
 from dmods.records.sources import require_records

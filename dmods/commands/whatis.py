@@ -15,12 +15,13 @@ from dmods.commands._records import sentence, stack_values
 from dmods.commands.pathto import path_table
 from dmods.graph.paths import path_to
 from dmods.graph.roots import named_roots
+from dmods.heap.block import DIRECT, FREE, INDIRECT, OWN, Block
 from dmods.heap.blocks import STATES, arena_name
 from dmods.heap.content import Content, describe_content
 from dmods.heap.guards import verify
 from dmods.heap.holders import Holder, find_holders
 from dmods.heap.locate import AddressFinder, address_finder
-from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, OWN, Block, ProcessHeap, find_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
 from dmods.records.callers import Callers
 from dmods.records.model import Transaction

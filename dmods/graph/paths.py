@@ -8,8 +8,8 @@ from typing import Optional
 from dmods import _engine
 from dmods.base.progress import Progress
 from dmods.graph.roots import NamedRoots, Root
+from dmods.heap.block import Block
 from dmods.heap.content import describe_content
-from dmods.heap.process_heap import Block
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Optional
 from dmods.allocators.glibc.runs import MMAPPED
 from dmods.allocators.jemalloc import heap as jemalloc
 from dmods.allocators.jemalloc import stats
-from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, OWN, ProcessHeap
+from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN
+from dmods.heap.process_heap import ProcessHeap
 
 STATES = {
     LIVE: "live",

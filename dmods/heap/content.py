@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from dmods import _engine
-from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, OWN, Block, ProcessHeap
+from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
+from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.texts import MOST_SHOWN, printable, text_in
 from dmods.process.addresses import describe_code
 from dmods.process.mappings import mapping_at

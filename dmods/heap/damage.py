@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dmods.base.hexdump import ROW, HexRow, hex_rows
+from dmods.heap.block import Block
 from dmods.heap.integrity.glibc import top_problem
-from dmods.heap.process_heap import Block, ProcessHeap
+from dmods.heap.process_heap import ProcessHeap
 
 _SEARCHED = 5  # chunks in each run for which all memory is searched for pointers
 

@@ -7,8 +7,9 @@ from typing import Callable, Optional
 
 from dmods.allocators.glibc.arenas import BIN_LINKS, Arena
 from dmods.allocators.glibc.caches import FreeList, list_holding
+from dmods.heap.block import Block
 from dmods.heap.blocks import arena_name
-from dmods.heap.process_heap import Block, ProcessHeap
+from dmods.heap.process_heap import ProcessHeap
 
 _MOST_STEPS = 100_000  # along a bin, from a chunk to the bin's head
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its variable ``tcache`` is looked for

@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods.base.cached import cached
-from dmods.heap.process_heap import FREE, OWN, Block, ProcessHeap, find_heap
+from dmods.heap.block import FREE, OWN, Block
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.records.model import Entry, Guards, Recording, record, transaction
 from dmods.records.sources import allocation_records
 from dmods.target import Target

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from dmods.base.ranges import Ranges
+from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.locate import AddressFinder
-from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, OWN, Block, ProcessHeap
+from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.process.vectors import lanes
 

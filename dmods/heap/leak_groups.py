@@ -8,7 +8,8 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.jemalloc import heap as jemalloc
-from dmods.heap.process_heap import DIRECT, Block, ProcessHeap
+from dmods.heap.block import DIRECT, Block
+from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Caller, Callers
 from dmods.records.model import Record, Stack, record
 

@@ -17,10 +17,11 @@ from dmods.allocators.jemalloc.find import STATES
 from dmods.allocators.jemalloc.heap import first_arena
 from dmods.base.cached import cached
 from dmods.base.ranges import Ranges
+from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.blocks import arena_name, arena_of
 from dmods.heap.content import class_of
 from dmods.heap.free_lists import FreeLists
-from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, OWN, Block, ProcessHeap, find_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.addresses import describe_code, module_at
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import STRUCT_PTHREAD_MAX, LiveStack, ThreadStack, live_stacks, stacks_of

@@ -6,105 +6,31 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Callable, Optional
 
 from dmods import _engine
 from dmods.allocators.glibc import bins, caches, runs
 from dmods.allocators.jemalloc import heap as jemalloc
-from dmods.allocators.jemalloc.heap import is_arena
 from dmods.allocators.jemalloc.orphans import find_orphans
 from dmods.allocators.unwalked import unwalked_heap_notes
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
+from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block, block_of_row
 from dmods.heap.false_pointers.decide import without_false_pointers
 from dmods.heap.false_pointers.search import Search
+from dmods.heap.leaks import Leaks, group_of_row
 from dmods.heap.roots import Roots, bury_made_stacks, find_roots, readable_ranges
 from dmods.heap.survey import program_mappings, survey
 from dmods.process.vectors import unaligned_values
 from dmods.records.sources import allocation_records
 from dmods.target import Target
 
-LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
 NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or its data is not in the dump"
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
 _TLS_STEP = 1 << 20  # bytes that are searched at once
 _BATCH = 65536
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of the heap, live or free. ``size`` is malloc_usable_size.
-
-    ``arena`` is a number that ``blocks.arena_name`` names. It is None for a block of glibc with a mapping of its own.
-    ``single``: the block has such a mapping, or a jemalloc extent of its own.
-    """
-
-    address: int
-    size: int
-    state: int
-    arena: Optional[int]
-    single: bool
-    kept_count: int  # for a direct leak: other blocks and bytes that it keeps alive
-    kept_bytes: int
-
-    @property
-    def allocator(self) -> str:
-        """Return the name of the allocator: "jemalloc" or "glibc malloc"."""
-        return "jemalloc" if self.arena is not None and is_arena(self.arena) else "glibc malloc"
-
-    @property
-    def cache(self) -> str:
-        """Return the name that libumem would show for the block's cache: "malloc-56"."""
-        return f"{self.allocator.split()[-1]}-{self.size}"
-
-    @property
-    def end(self) -> int:
-        """Return the address after the last usable byte."""
-        return self.address + self.size
-
-    @property
-    def leaked(self) -> bool:
-        """Return whether the block is a direct or an indirect leak. An allocator's own block is not one."""
-        return self.state in (DIRECT, INDIRECT)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Direct leaks of one size, from one kind of allocator."""
-
-    size: int
-    allocator: str
-    single: bool
-    count: int
-    first: int  # lowest address
-    kept_count: int
-    kept_bytes: int
-
-    @property
-    def cache(self) -> str:
-        """Return the name that libumem would show for the cache: "malloc-56"."""
-        return f"{self.allocator.split()[-1]}-{self.size}"
-
-
-@dataclass(frozen=True)
-class Leaks:
-    """The totals of a search for leaks, in usable bytes, and what the search cost."""
-
-    direct_count: int
-    direct_bytes: int
-    indirect_count: int
-    indirect_bytes: int
-    groups: list[Group]
-    root_bytes: int
-    root_candidates: int
-    reached: int
-    seconds: float
-    cpu_seconds: float
-    # Blocks that no other root holds: (an address in the block that a vector register holds, how many blocks it keeps)
-    by_vectors: list[tuple[int, int]]
 
 
 class ProcessHeap:
@@ -288,7 +214,7 @@ class ProcessHeap:
             direct_bytes,
             indirect_count,
             indirect_bytes,
-            [_group(row) for row in self.index.groups()],
+            [group_of_row(row) for row in self.index.groups()],
             total,
             candidates,
             reached,
@@ -386,7 +312,7 @@ class ProcessHeap:
         start = 0
         while True:
             batch = self.index.blocks(list(states), start, _BATCH)
-            yield from (_block(row) for row in batch)
+            yield from (block_of_row(row) for row in batch)
             if len(batch) < _BATCH:
                 return
             start = batch[-1][0] + 1
@@ -394,7 +320,7 @@ class ProcessHeap:
     def block_at(self, address: int) -> Optional[Block]:
         """Return the block that ``address`` points into, free or not, or None."""
         row = self.index.find(address)
-        return _block(row) if row is not None else None
+        return block_of_row(row) if row is not None else None
 
     def referrers(self, block: Block, most: int, start_only: bool = False) -> list[int]:
         """Return the addresses of up to ``most`` words in memory that point into the block.
@@ -423,16 +349,6 @@ class ProcessHeap:
         told: Optional[Callable[[int], object]] = None,
     ) -> list[list[int]]:
         return _engine.find_pointers(self.target.image(), ranges, self.words.size, wanted, most, told)
-
-
-def _block(row: tuple[int, int, int, int, bool, int, int]) -> Block:
-    address, size, state, arena, single, count, kept = row
-    return Block(address, size, state, None if arena == runs.NO_ARENA else arena, single, count, kept)
-
-
-def _group(row: tuple[int, bool, bool, int, int, int, int]) -> Group:
-    size, chunks, single, count, first, kept_count, kept_bytes = row
-    return Group(size, "glibc malloc" if chunks else "jemalloc", single, count, first, kept_count, kept_bytes)
 
 
 @cached

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods import _engine
-from dmods.heap.process_heap import Leaks
+from dmods.heap.leaks import Leaks
 from dmods.target import Target
 
 _SIZES = tuple(1 << bits for bits in range(13, 17))  # SIGSTKSZ is 8 KiB (bits/sigstack.h); others take up to 64

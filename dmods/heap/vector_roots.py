@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.heap.process_heap import Leaks, ProcessHeap
+from dmods.heap.leaks import Leaks
+from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.process.vectors import lanes
 

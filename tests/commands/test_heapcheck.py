@@ -15,7 +15,8 @@ import pytest
 
 from dmods.allocators.glibc import bins
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import LIVE, find_heap
+from dmods.heap.block import LIVE
+from dmods.heap.process_heap import find_heap
 from dmods.report import Report
 from fixtures import answers, audited
 from fixtures.cores import CoreSet, gcore, take

@@ -13,7 +13,8 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
 from dmods.graph.types import find_types, plain_class, split_template
-from dmods.heap.process_heap import DIRECT, INDIRECT, LIVE, OWN, find_heap
+from dmods.heap.block import DIRECT, INDIRECT, LIVE, OWN
+from dmods.heap.process_heap import find_heap
 from fixtures import answers
 from tests.corekit import kernel_core
 

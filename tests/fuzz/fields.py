@@ -16,7 +16,8 @@ from elftools.elf.elffile import ELFFile
 
 from dmods.allocators.glibc.arenas import Arena
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import FREE, LIVE, ProcessHeap, find_heap
+from dmods.heap.block import FREE, LIVE
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.records.auditor import SIZE, parse
 
 WORD = 8

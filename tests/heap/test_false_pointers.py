@@ -17,6 +17,7 @@ from dmods._engine import Image
 from dmods.allocators.glibc.arenas import noted_sizes
 from dmods.base.ranges import Ranges
 from dmods.corefile.target import CoreFile
+from dmods.heap.block import DIRECT
 from dmods.heap.false_pointers.glibc import (
     encrypted_pointers,
     pointer_guards,
@@ -28,7 +29,7 @@ from dmods.heap.false_pointers.kernel import execve_text_range
 from dmods.heap.false_pointers.leftovers import half_overwritten, half_overwritten_candidates
 from dmods.heap.false_pointers.linker import cache_sizes, unchanged_data, version_hashes
 from dmods.heap.false_pointers.search import Search
-from dmods.heap.process_heap import DIRECT, find_heap
+from dmods.heap.process_heap import find_heap
 from dmods.modules import elf
 from dmods.modules.auxv import AT_BASE, AT_RANDOM
 from dmods.process.arch import I386, X86_64

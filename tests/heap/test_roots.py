@@ -8,7 +8,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import DIRECT, LIVE, find_heap
+from dmods.heap.block import DIRECT, LIVE
+from dmods.heap.process_heap import find_heap
 from dmods.heap.roots import readable_ranges
 from tests.corekit import HERE, compile_c, gdb_core, kernel_core
 

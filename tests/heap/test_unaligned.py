@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dmods.heap.process_heap import DIRECT, LIVE, ProcessHeap, find_heap
+from dmods.heap.block import DIRECT, LIVE
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from fixtures import answers, cores, judge
 from tests.corekit import Memory, elf64_core, file_note, note, prstatus64
 

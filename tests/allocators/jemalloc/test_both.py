@@ -9,7 +9,8 @@ import pytest
 
 from dmods.allocators.jemalloc.heap import split
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import DIRECT, INDIRECT, LIVE, find_heap
+from dmods.heap.block import DIRECT, INDIRECT, LIVE
+from dmods.heap.process_heap import find_heap
 from fixtures import jemallocs
 from fixtures.jemallocs import CRATES
 from tests.allocators.jemalloc.test_truth import problems_of

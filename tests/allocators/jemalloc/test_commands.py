@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import FREE, LIVE, OWN, find_heap
+from dmods.heap.block import FREE, LIVE, OWN
+from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import NO_VERDICT
 from fixtures import answers, jemallocs
 from fixtures.cores import CoreSet

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.heap.process_heap import DIRECT, FREE, INDIRECT, LIVE, OWN, ProcessHeap, find_heap
+from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from fixtures import jemallocs
 from fixtures.cores import CoreSet
 
