@@ -1,10 +1,13 @@
+//! Types, shapes and growth: what Python gives and gets.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dmods_engine::graph::growth::{self, By, Clock, Core};
+use dmods_engine::graph::growth::{self, By, Core};
 use dmods_engine::graph::kinds;
 use dmods_engine::graph::sums::{Next, View};
 use dmods_engine::heap::contents::{self, Form, Place, Section};
+use dmods_engine::records::audit::Clock;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

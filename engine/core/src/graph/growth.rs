@@ -13,6 +13,7 @@ use super::sums::View;
 use crate::control::{Control, Stopped};
 use crate::heap::contents::{size_class, Keys};
 use crate::heap::model::{Heap, State};
+use crate::records::audit::Clock;
 use crate::records::{Record, Records};
 
 /// Blocks between two looks at [`Control`].
@@ -53,32 +54,6 @@ pub struct Core<'a> {
     pub arenas: HashMap<u32, u64>,
     /// Module parts as (start, end, what to add to an address to make it comparable), sorted.
     pub modules: Vec<(u64, u64, u64)>,
-}
-
-/// The clock of a recorder. Its rate is measured again and again, so two cores convert one time differently.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    /// ns at time 0.
-    pub start: u64,
-    /// How far a time is shifted.
-    pub shift: u32,
-    /// The numerator of the rate.
-    pub numerator: u64,
-    /// The denominator of the rate.
-    pub denominator: u64,
-}
-
-impl Clock {
-    /// Returns the time that the recorder wrote, which is the same in all cores; and how far it may be off, because ns
-    /// are coarser than ticks.
-    fn written(&self, time: u64) -> (u64, u64) {
-        let (numerator, denominator) = (u128::from(self.numerator.max(1)), u128::from(self.denominator.max(1)));
-        let ticks = u128::from(time.saturating_sub(self.start)) * denominator / numerator;
-        let shift = self.shift.min(63);
-        let off = ((denominator / numerator) >> shift) + 1;
-        let fits = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
-        (fits(ticks >> shift), fits(off))
-    }
 }
 
 /// How many blocks and how many usable bytes.

@@ -119,6 +119,18 @@ impl Clock {
         let passed = ticks.saturating_mul(self.numerator.into()) / u128::from(self.denominator.max(1));
         u64::try_from(passed).unwrap_or(u64::MAX).saturating_add(self.start)
     }
+
+    /// Returns the time that the recorder wrote, and how far it may be off, because ns are coarser than ticks.
+    ///
+    /// The rate is measured again and again, so two cores convert one time differently. What was written is the same.
+    pub fn written(&self, time: u64) -> (u64, u64) {
+        let (numerator, denominator) = (u128::from(self.numerator.max(1)), u128::from(self.denominator.max(1)));
+        let ticks = u128::from(time.saturating_sub(self.start)) * denominator / numerator;
+        let shift = self.shift.min(63);
+        let off = ((denominator / numerator) >> shift) + 1;
+        let fits = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+        (fits(ticks >> shift), fits(off))
+    }
 }
 
 /// Where all tables are.
