@@ -127,13 +127,14 @@ MILLIONS = (
     pytest.param(a_million_segments, "findleaks", marks=_ANOTHER),
     pytest.param(a_million_segments, "maps -v", marks=_ANOTHER),
 )
-CRAFTED: tuple[Callable[[Path], None], ...] = (
+_LONG = pytest.mark.thorough("seven commands of several seconds each")
+CRAFTED = (
     overlapping,
     sizes_of_2_to_63,
     a_hole_of_a_tebibyte,
     words_that_lead_in_circles,
-    threads_that_share_a_stack,
-    many_modules,
+    pytest.param(threads_that_share_a_stack, marks=_LONG),
+    pytest.param(many_modules, marks=_LONG),
 )
 
 
