@@ -1,1 +1,1 @@
-"""What the pointers and the contents of a heap say: types, owners, and growth between cores."""
+"""Read the pointers and the contents of a heap: find types, owners, and growth between cores."""

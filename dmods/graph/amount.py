@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Amount:
-    """How many blocks, and their usable bytes."""
+    """A number of blocks, and their usable bytes."""
 
     count: int = 0
     bytes: int = 0

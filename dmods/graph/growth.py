@@ -1,4 +1,4 @@
-"""What changed between cores: new, gone and surviving blocks, under several keys.
+"""Compare cores: count new, gone and surviving blocks, under several keys.
 
 The cores are in order, the oldest first. The engine merges their lists of blocks (engine/core/src/graph/growth.rs).
 Under every key the bytes of the first core plus the growth are the bytes of the last.

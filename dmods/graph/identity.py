@@ -1,4 +1,4 @@
-"""Whether two cores are of one process, so that an address means the same in both."""
+"""Tell whether two cores are of one process. Only then does an address mean the same in both."""
 
 from __future__ import annotations
 

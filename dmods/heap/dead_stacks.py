@@ -42,7 +42,7 @@ Block = tuple[int, int]  # start, end
 
 @dataclass
 class Stacks:
-    """What is known before the blocks of the heap are. `dead` is sure.
+    """The stacks, as far as they are known before the blocks of the heap are found. `dead` is sure.
 
     `made` are the stacks that the program made itself: the lowest live address, and the sp of the outermost frame.
     `lowest` are the lowest live addresses of all stacks. Both are sorted.
@@ -169,8 +169,9 @@ def _may_be_coroutine(target: Target, thread: Thread, stack: ThreadStack) -> boo
 
 
 class _Holder(NamedTuple):
-    """What holds a stack that the program made, and the stack's lowest live address. `top` is the sp of its outermost
-    frame.
+    """The memory that holds a stack which the program made, and the stack's lowest live address.
+
+    `top` is the sp of its outermost frame.
 
     `bounded`: it is a block or a variable, or a guard page lies right below. Otherwise it is a mapping, which says
     nothing.

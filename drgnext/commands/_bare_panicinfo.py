@@ -1,4 +1,4 @@
-"""What panicinfo shows where there is no vmlinux: the log and VMCOREINFO."""
+"""The report of panicinfo without vmlinux: it shows the log and VMCOREINFO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel's own counters say of memory whose pages have no owner that dmods follows.
+"""Read the kernel's own counters of memory whose pages have no owner that dmods follows.
 
 A counter says how many pages, and not which. So these rows overlap the kinds of pages, and each says where its pages
 count.

@@ -32,7 +32,7 @@ _MOST_FRAMES = 64
 
 
 class Inner(NamedTuple):
-    """What the dump's registers leave out: the frames that were called after the trap, and the trapped frame itself."""
+    """The frames that the dump's registers leave out: those called after the trap, and the trapped frame itself."""
 
     frames: list[Frame]
     trapped: Frame

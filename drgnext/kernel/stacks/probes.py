@@ -1,4 +1,4 @@
-"""What tracing has put into the kernel's code: kprobes, callbacks of ftrace, and BPF programs.
+"""Find what tracing has put into the kernel's code: kprobes, callbacks of ftrace, and BPF programs.
 
 The kernel keeps them in lists: kprobe_table (kernel/kprobes.c), ftrace_ops_list (kernel/trace/ftrace.c) and
 bpf_kallsyms (kernel/bpf/core.c). Each list is bounded here. A damaged list costs only its rest, and gives a note.
