@@ -165,6 +165,24 @@ struct dmods_audit_range {
     uint32_t kind, reserved;
 };
 
+enum dmods_audit_mapping_kind {
+    DMODS_AUDIT_MAPPING_MMAP = 1,
+    DMODS_AUDIT_MAPPING_MREMAP = 2,
+    DMODS_AUDIT_MAPPING_BRK = 3,
+    DMODS_AUDIT_MAPPING_SHMAT = 4,
+};
+
+/* An entry of `maps`: address space that the program mapped itself and did not unmap. An entry is split where a part of
+ * it was unmapped. Libc's own calls are not recorded, so the range may have been unmapped without the auditor. */
+struct dmods_audit_mapping {
+    uint64_t start; /* 0: not present */
+    uint64_t end;
+    uint64_t time;
+    uint32_t stack, thread;
+    uint32_t kind;
+    uint32_t protection; /* PROT_ of the call */
+};
+
 struct dmods_audit_array {
     uint64_t entries;
     uint32_t entry_size, reserved;
@@ -175,6 +193,7 @@ struct dmods_audit_array {
 enum dmods_audit_flag {
     DMODS_AUDIT_GUARDS = 1,
     DMODS_AUDIT_SAMPLED = 2,
+    DMODS_AUDIT_MAPS = 4,
 };
 
 /* The options of DMODS_AUDIT as the auditor understood them. */
@@ -231,6 +250,9 @@ struct dmods_audit_root {
      */
     int64_t tls_offset;
     uint64_t tls_size;
+
+    struct dmods_audit_array maps; /* of struct dmods_audit_mapping, in no order; `count` entries, some not present */
+    uint64_t lost_maps;            /* mappings without an entry: the table was full, or a signal handler mapped */
 };
 
 #endif

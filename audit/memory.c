@@ -12,7 +12,7 @@
 #define RANGES 4096
 
 static struct dmods_audit_range ranges[RANGES];
-struct lock memory_lock, stacks_lock;
+struct lock memory_lock, stacks_lock, maps_lock;
 
 static void add_figure(uint64_t *figure, uint64_t by) { __atomic_fetch_add(figure, by, __ATOMIC_RELAXED); }
 
@@ -75,8 +75,11 @@ void own_range(uintptr_t start, uintptr_t end, enum dmods_audit_range_kind kind)
 void *own_memory(size_t size, enum dmods_audit_range_kind kind) {
     int saved = errno;
     size = (size + 4095) & ~(size_t)4095;
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) {
+    /* mmap() and munmap() are hooks. */
+    long mapped =
+        syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = (void *)mapped;
+    if (mapped == -1) {
         errno = saved;
         return NULL;
     }
@@ -89,7 +92,7 @@ void *own_memory(size_t size, enum dmods_audit_range_kind kind) {
     bool listed = list((uintptr_t)p, (uintptr_t)p + size, kind);
     unlock(&memory_lock);
     if (!listed) {
-        munmap(p, size);
+        syscall(SYS_munmap, p, size);
         p = NULL;
     } else {
         add_figure(&root.figures.bytes_mapped, size);

@@ -22,6 +22,6 @@ struct lock {
 };
 void lock(struct lock *lock);
 void unlock(struct lock *lock);
-extern struct lock memory_lock, stacks_lock;
+extern struct lock memory_lock, stacks_lock, maps_lock;
 
 #endif

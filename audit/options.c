@@ -66,6 +66,10 @@ static bool read_word(const struct word *word, struct dmods_audit_options *optio
         options->flags |= DMODS_AUDIT_GUARDS;
         return true;
     }
+    if (is(word, "maps") && word->value == NULL) {
+        options->flags |= DMODS_AUDIT_MAPS;
+        return true;
+    }
     return false;
 }
 

@@ -47,7 +47,7 @@ void thread_register(struct thread *thread) {
         thread->random = clock_ticks() ^ (uint64_t)tid << 32 ^ (uintptr_t)thread;
     }
     thread->head = thread->tail = 0;
-    thread->walking = false;
+    thread->walking = thread->mapping = false;
     thread->index = 0;
     uint64_t index = __atomic_fetch_add(&root.threads.count, 1, __ATOMIC_RELAXED);
     struct dmods_audit_thread *entry = NULL;

@@ -8,7 +8,7 @@
  * root.tls_offset tells readers where this structure is. */
 struct thread {
     uint32_t index; /* in root.threads; 0: the table is full */
-    bool registered, walking, complete;
+    bool registered, walking, complete, mapping;
     int32_t head, tail; /* frames[head..tail): the last stack, innermost first; `complete`: to where the thread began */
     uint32_t generation;
     uint32_t stack; /* the node of its innermost root.options.frames frames */

@@ -67,8 +67,140 @@ class Symbols:
         are returned. All symbols are looked at: some 0.2 s for 130,000.
         """
 
+    def with_part(self, parts: list[str], most: int) -> list[tuple[str, int, int]]:
+        """Return (name as the file has it, address, size) of up to ``most`` symbols with one of the parts in it.
+
+        A place with several names comes several times.
+        """
+
     def tls(self, name: str) -> tuple[int, int] | None:
         """Return (offset in the module's TLS block, size) of a thread-local variable."""
+
+_Claim = tuple[str, int, int, str, int, bool, int, int]
+
+class TypeGraph:
+    """Types of blocks, from debug information.
+
+    Use it in this order: ``open`` for each module, ``add_variables``, ``add_frame``, ``build``; then ask. Nothing in a
+    file raises: it becomes an entry of ``problems``.
+
+    A claim is (type, shape, skip, evidence, rank, disputed, source, size): see ``dmods.graph.typegraph.Claim``.
+    """
+
+    problems: list[str]
+
+    exhausted: bool
+    """True if not all pointers were followed, because there were too many."""
+
+    def __init__(self, word: int) -> None:
+        """Make an empty one for pointers of ``word`` bytes."""
+
+    def open(self, path: str | None, debug_roots: list[str], build_id: bytes | None, bias: int) -> int | None:
+        """Return the number of the module; None where there is no debug information. See ``Lines`` for the places."""
+
+    def add_variables(self, module: int, thread_local: list[int]) -> tuple[int, int]:
+        """Add the global variables, and the thread-local ones at each of these addresses.
+
+        Return how many there are, and how many thread-local ones were left out because there is no address.
+        """
+
+    def add_frame(
+        self,
+        heap: Heap,
+        module: int,
+        pc: int,
+        cfa: int | None,
+        registers: dict[int, int],
+        line: int | None,
+    ) -> list[tuple[str, str, int | None, int]]:
+        """Add the variables of a frame. Return (name, type, address or None, size) of each that has a place at the pc.
+
+        ``registers`` are by DWARF's numbers. Variables that are declared below ``line`` are left out.
+        """
+
+    def build(
+        self,
+        heap: Heap,
+        memory: list[tuple[int, int]],
+        taught: list[tuple[int, int]],
+        untyped: list[int],
+        strange: list[int],
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        """Spread the types. ``taught`` are (address, number of a type). Find the leaks before.
+
+        Blocks at the addresses ``untyped`` and of the arenas ``strange`` get no type.
+        """
+
+    def find(self, name: str) -> list[tuple[int, str, int]]:
+        """Return the complete structs, classes and unions of a name: (number, name, size)."""
+
+    def at(self, heap: Heap, address: int) -> _Claim | None:
+        """Return the claim for the block at the address."""
+
+    def field(self, heap: Heap, address: int, offset: int) -> str | None:
+        """Return the name of the part of the block's object at an offset in the block: ".next"."""
+
+    def object(self, address: int) -> tuple[int, int, str, int, int, int, str] | None:
+        """Return the object that has an address, in a block that holds many.
+
+        It is (where it begins, its bytes, its type, the bytes of the type, address of the pointer that says so, how
+        many pointers in it prove that or 0, the part of the object at the address).
+        """
+
+    def pool(self, heap: Heap, address: int) -> list[tuple[str, int, int, int]]:
+        """Return the objects in a block that holds many, by type: (type, count, bytes, distance or 0)."""
+
+    def variable(self, address: int) -> tuple[str, bool] | None:
+        """Return the variable at an address with the name of its part ("server.db"), and whether it is a frame's."""
+
+    def conflicts(
+        self,
+    ) -> tuple[int, list[tuple[int, _Claim, _Claim]]]:
+        """Return how many conflicts there are, and (address, what is kept, the other claim) of each."""
+
+    def sums(
+        self, kinds: Kinds, index: int, heap: Heap
+    ) -> tuple[list[SumRow], list[tuple[int, int, int, str, str, SumRow]], list[tuple[str, bool, SumRow]]]:
+        """Return the sums of all kinds, as ``Kinds.sums``, of all types, and of the types of objects in pools.
+
+        A type is (number, shape, rank, evidence, name, sum). No block is in both. A pool counts for its kind, with the
+        bytes that no object in it has. The objects are (type, whether their contents alone prove it, sum).
+        """
+
+    def addresses(
+        self,
+        kinds: Kinds,
+        index: int,
+        heap: Heap,
+        wanted_kinds: list[int],
+        wanted_types: list[tuple[int, bool]],
+        states: list[int],
+        start: tuple[int, int],
+        most: int,
+    ) -> tuple[list[int], tuple[int, int] | None]:
+        """Return addresses as ``Kinds.addresses``. A wanted type is its number, and whether it is an array."""
+
+    def retained(
+        self, kinds: Kinds, index: int, heap: Heap, groups: list[int], types: list[tuple[int, bool, int]], count: int
+    ) -> list[tuple[int, int]]:
+        """Return the same as ``Kinds.retained``, where debug information gives some blocks types.
+
+        ``types`` has (number of the type, whether arrays of it, group).
+        """
+
+    def groups(
+        self, kinds: Kinds, index: int, heap: Heap
+    ) -> list[tuple[tuple[int, int, bool, int, int, int, int], int | None, str | None]]:
+        """Return the direct leaks by size and type: the group as ``Heap.groups``, the kind or the type."""
+
+    def alike(
+        self, heap: Heap, scope: tuple[str, int], tables: list[tuple[int, int]]
+    ) -> list[tuple[str | None, int, int, int, int]]:
+        """Return the blocks of a scope by type and size: (type, first word, size, count, example).
+
+        Blocks without a type are told apart by their first word, if it lies in ``tables``; else it is 0.
+        """
 
 class Lines:
     """Source lines and inlined functions of one ELF file, from DWARF debug information.
@@ -108,6 +240,11 @@ def demangle(name: str) -> str:
     are too complex, are returned unchanged.
     """
 
+def short_type(name: str) -> str:
+    """Return a type as a person would write it: without the namespaces of versions in ``std``, and without arguments
+    that are the C++ library's defaults. Qualifiers stand behind the type, as gdb prints them.
+    """
+
 def is_name(text: str, symbol: str) -> bool:
     """Return whether the text may mean the (mangled) symbol. See ``Symbols.named``."""
 
@@ -141,8 +278,152 @@ Block = tuple[int, int, int, int, bool, int, int]
 Scope = tuple[str, int]  # ("live", 0), ("set", its number), or ("below", the address of a block)
 Kept = tuple[int, int, int, int]  # a block: address, usable size; blocks and bytes that it keeps alive, itself included
 
+class Pymalloc:
+    """The arenas and pools of CPython's pymalloc."""
+
+    slots: Slots
+    strays: int  # pools that were found and belong to no arena
+    arenas: list[tuple[int, int, int, int]]  # (start, end, pools, pools with blocks in use), by address
+    problems: list[tuple[str, int]]  # ("pool", "free pools" or "missing", address)
+    unknown: list[tuple[int, int]]  # the pools whose blocks are not known
+    classes: list[tuple[int, int, int]]  # (pools, blocks in use, free blocks) by size class: 16 bytes, 32, ... 512
+
+    def __init__(
+        self,
+        image: Image,
+        memory: list[tuple[int, int]],
+        places: list[list[tuple[int, int]]],
+        arena: int,
+        pool: int,
+        progress: Progress = None,
+    ) -> None:
+        """Find the pools in ``memory``, and the arrays of arenas to which words in the ``places`` point.
+
+        A place is searched only while there are pools without an arena. ``arena`` and ``pool`` are their sizes.
+        """
+
+class CollectorLinks:
+    """The links of CPython's collector: two words before each object that it tracks. They keep nothing alive."""
+
+    heads: list[int]  # of the lists, in the states of interpreters
+    broken: Optional[int]  # where a list is damaged
+
+    def __init__(self, image: Image, states: list[tuple[int, int]], minor: int, progress: Progress = None) -> None:
+        """Find the lists whose heads lie in ``states``, and follow them."""
+
+    def __len__(self) -> int:
+        """Return how many objects are tracked."""
+
+    def __contains__(self, address: int) -> bool:
+        """Return whether the address lies in a link or a head."""
+
+    def garbage(
+        self, image: Image, blocks: list[tuple[int, int]], minor: int, unused: Optional[UnusedWords] = None
+    ) -> list[int]:
+        """Return the tracked objects in the unreachable ``blocks`` (address, bytes) that the collector would free.
+
+        Their references are all pointers in those blocks, and no object with more references leads to them.
+        ``unused`` words are no references.
+        """
+
+class UnusedWords:
+    """Words in blocks in use that keep nothing alive."""
+
+    def __init__(
+        self,
+        image: Image,
+        slots: list[Slots],
+        minor: int,
+        links: Optional[CollectorLinks],
+        interpreter: list[tuple[int, int]],
+        heads: list[tuple[int, int]],
+        stacks: list[tuple[int, int]],
+        threads: list[tuple[int, int]],
+        registers: list[int],
+        frames: list[int],
+        chunks: list[tuple[int, int]],
+        progress: Progress = None,
+    ) -> None:
+        """Find what CPython does not use: words behind objects and behind the last items of lists, and objects that are
+        kept for reuse.
+
+        ``frames`` are those of threads, where frames are objects. ``chunks`` are stretches of glibc's chunks.
+        ``interpreter`` is the file of CPython in memory. Free lists begin in ``heads``. What ``stacks``, ``registers``
+        or the states of ``threads`` point to may be in use.
+        """
+
+    @staticmethod
+    def stale_links(image: Image, slots: Slots, progress: Progress = None) -> UnusedWords:
+        """Find blocks that are zero but for their first word, where it leads to a block of the same size.
+
+        Free blocks are linked so, and malloc() does not clear the link.
+        """
+
+    def __len__(self) -> int:
+        """Return how many ranges of such words there are."""
+
+    def __contains__(self, address: int) -> bool:
+        """Return whether such a word begins at the address."""
+
+def python_objects(
+    image: Image,
+    slots: list[Slots],
+    blocks: list[tuple[int, int]],
+    minor: int,
+    links: Optional[CollectorLinks] = None,
+    wanted: list[int] = ...,
+    most: int = 0,
+    progress: Progress = None,
+) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int, bool]]]:
+    """Return CPython's objects in the used slots and in the blocks (address, usable bytes), by type.
+
+    Each row is (address of the type, objects, bytes, objects that the collector tracks, their bytes). Bytes are
+    those of ``sys.getsizeof``. Objects of the ``wanted`` types are listed, up to ``most``: (address, type, bytes,
+    whether the collector tracks it). ``minor`` is 9 for CPython 3.9. With ``links``, what is tracked must be in them.
+    """
+
+class GoObjects:
+    """The types of the objects in Go's heap.
+
+    ``spans`` are (start, bytes of an object, objects, map of the free ones as in ``Slots``, whether objects may have
+    pointers, whether it is one large object, the address of its type or 0). ``sections`` are where the descriptions of
+    types are, ``modules`` the memory of the programs that have them. ``variables`` are those of the programs.
+    ``stacks`` may hold interface values, too: also stale ones.
+
+    A shape is "one" (a value of the type), "array" (of values of the type), "string" (the bytes of one), "map",
+    "table" and "directory" (of a map of the type), "channel", "function" (a closure of the type), "begins" (a value of
+    the type is at the beginning of it), or "": not known.
+    """
+
+    headers: bool  # objects of more than 512 bytes with pointers name their type
+
+    def __init__(
+        self,
+        image: Image,
+        spans: list[tuple[int, int, int, bytes, bool, bool, int]],
+        sections: list[tuple[int, int]],
+        modules: list[tuple[int, int]],
+        variables: list[tuple[int, int]],
+        stacks: list[tuple[int, int]],
+        progress: Progress = None,
+    ) -> None: ...
+    def rows(self) -> tuple[list[tuple[str, str, int, int, int]], list[tuple[int, bool, int, int]]]:
+        """Return (shape, name of the type, bytes of a value, objects, bytes).
+
+        Then those of unknown type: (bytes of an object, whether it may have pointers, objects, bytes).
+        """
+
+    def labels(self) -> tuple[Labels, list[tuple[str, str]]]:
+        """Return labels of the objects whose type is known, and (shape, name of the type) of each label."""
+
+    def at(self, address: int) -> Optional[tuple[str, str, int, int, int]]:
+        """Return (shape, name, bytes of a value, where its value begins, bytes there) of the object at an address."""
+
+    def listed(self, shape: str, name: str, most: int) -> list[tuple[int, int]]:
+        """Return up to `most` objects of a type, by address: (where its value begins, bytes there)."""
+
 class Heap:
-    """The blocks of glibc's heaps and jemalloc's.
+    """The blocks of glibc's heaps, jemalloc's and others'.
 
     Make it, call ``follow`` for every free list with set=True, ``mark`` from the roots, then ``find_leaks``. The three
     long calls release the GIL and call ``progress(bytes done)`` now and then. They raise what it (or Ctrl-C) raises.
@@ -160,9 +441,12 @@ class Heap:
         threads: int,
         progress: Progress = None,
         extents: list[tuple[Extents, int]] = ...,
+        slots: list[tuple[Slots, int]] = ...,
+        links: list[CollectorLinks] = ...,
+        unused: list[UnusedWords] = ...,
     ) -> None:
         """Read every run once, and the blocks of ``extents``, each with the number that is added to its arenas'
-        numbers.
+        numbers, and the blocks of ``recorded``, each with the number of its arena.
 
         ``runs`` are (start, end, kind, arena number, usable). Kind 0 is the main arena, 1 a thread arena
         (NON_MAIN_ARENA set), 2 one mmapped chunk of ``usable`` bytes. ``start`` is a chunk's address, ``end`` that of
@@ -229,6 +513,8 @@ class Heap:
     def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:
         """Mark the blocks that the words of the ranges and the values lead to. Return (candidate pointers in roots,
         blocks reached).
+
+        After ``find_leaks`` it marks further blocks: what is still unreachable is found by ``find_leaks`` again.
         """
 
     def find_leaks(self, progress: Progress = None) -> tuple[int, int, int, int]:
@@ -249,9 +535,9 @@ class Heap:
         again: about as much work as ``mark``.
         """
 
-    def groups(self) -> list[tuple[int, bool, bool, int, int, int, int]]:
-        """Return the direct leaks by size: (usable size, glibc's, own mapping or extent, count, lowest address,
-        blocks kept alive, bytes kept alive).
+    def groups(self) -> list[tuple[int, int, bool, int, int, int, int]]:
+        """Return the direct leaks by size: (usable size, number of an arena of the allocator, own mapping or extent,
+        count, lowest address, blocks kept alive, bytes kept alive).
         """
 
     def blocks(self, states: list[int], start: int, most: int) -> list[Block]:
@@ -333,8 +619,8 @@ class Heap:
 Place = tuple[int, int, int, int, int]
 # (short number, form, least and largest size of the class, blocks, (kind, detail) of each word, words of the first
 # block, how many bytes of each word are the same in all blocks)
-# form: 0 shape, 1 object, 2 exception, 3 various, 4 not in the dump. Kinds of words: ``word_kind`` in
-# engine/core/src/heap/contents.rs
+# form: 0 shape, 1 object, 2 exception, 3 various, 4 not in the dump, 5 named (the detail of the first word is the
+# caller's number of the name). Kinds of words: ``word_kind`` in engine/core/src/heap/contents/signature.rs
 KindRow = tuple[int, int, int, int, int, list[tuple[int, int]], list[int], list[int]]
 Amount = tuple[int, int]  # blocks, usable bytes
 # (live, leaked, the allocator's own, (least, largest size), lowest block, lowest leaked block)
@@ -356,6 +642,47 @@ class Census:
     def __len__(self) -> int:
         """Return how many blocks there are."""
 
+    def named(self, heap: Heap, labels: Labels, names: dict[LabelKey, int], progress: Progress = None) -> Census:
+        """Return the census with names for the labelled blocks: their kind is "named".
+
+        ``names`` has the number of the name for the key of a label. Others keep their shape. Objects and exceptions
+        stay what they are.
+        """
+
+# (value, label, where a pointer to the block stands, where ``beside`` stands, beside). Places are in words from the
+# value. Pointer 0: the value is the second word of the block. Beside at 0: nothing is known.
+Mark = tuple[int, int, int, int, int]
+
+# (label, usable size, whether the first two words may be counts of references, kind: see ``Kinds.take_kinds``)
+LabelKey = tuple[int, int, bool, int]
+
+class Labels:
+    """Labels of blocks that do not come from their content: a number for each."""
+
+    conflicts: int  # blocks with several labels: they are left out
+    cut: bool  # there were more than are kept
+
+    def __init__(self, rows: list[tuple[int, int, int]]) -> None:
+        """Take (address, usable size, label)."""
+
+    def __len__(self) -> int: ...
+    def sizes(self) -> list[tuple[LabelKey, int]]:
+        """Return (key, how many blocks have it), in order."""
+
+def find_labels(
+    heap: Heap,
+    word: int,
+    inside: list[tuple[int, int]],
+    outside: list[tuple[int, int]],
+    marks: list[Mark],
+    direct: bool,
+    progress: Progress = None,
+) -> Labels:
+    """Return the blocks that marks name: in blocks in use of ``inside``, and in all words of ``outside``. One pass.
+
+    With ``direct``, look only at direct leaks, and only for marks that stand in the block itself.
+    """
+
 class Kinds:
     """The kinds of the blocks of one or more heaps. Signatures of all heaps are merged together.
 
@@ -367,7 +694,7 @@ class Kinds:
     def sums(self, index: int, heap: Heap) -> list[SumRow]:
         """Return the sums of each kind in one heap."""
 
-    def groups(self, index: int, heap: Heap) -> list[tuple[int, bool, bool, int, int, int, int, int]]:
+    def groups(self, index: int, heap: Heap) -> list[tuple[int, int, bool, int, int, int, int, int]]:
         """Return the direct leaks by size and kind, as ``Heap.groups`` has them by size, and the kind."""
 
     def addresses(
@@ -379,13 +706,43 @@ class Kinds:
         end.
         """
 
+    def retained(
+        self, index: int, heap: Heap, groups: list[int], count: int, progress: Progress = None
+    ) -> list[tuple[int, int]]:
+        """Return the bytes that the live and the leaked blocks of each group keep alive, themselves included.
+
+        ``groups`` has the group of each kind, below ``count``. Each byte counts once for a group. Find the owners
+        before.
+        """
+
+    def in_scope(self, index: int, heap: Heap, within: Scope) -> list[tuple[int, int, int, int, int]]:
+        """Return (kind, usable size, count, bytes, lowest address) of the blocks in the scope."""
+
+    def take_kinds(self, index: int, heap: Heap, labels: Labels) -> Labels:
+        """Return the labels with the kinds of their blocks."""
+
+    def by_stack(
+        self, plain: Kinds, index: int, heap: Heap, callers: list[tuple[Records, dict[int, int]]], known: list[int]
+    ) -> Labels:
+        """Return labels for blocks whose caller makes only one type of their size, and whose shape is that type's.
+
+        ``callers`` are recorders with the number of the caller for each stack. ``plain`` are the kinds of the same heap
+        without names. ``known`` has for each kind the number of its type, -1 for a shape, or -2 for a type that a block
+        itself would show.
+        """
+
     def kinds_at(self, index: int, heap: Heap, asked: list[int]) -> list[Optional[int]]:
         """Return the kind of the block in use that begins at each address, or None. The addresses must be sorted."""
 
 def compare_heaps(
     cores: list[
         tuple[
-            Heap, list[tuple[Records, tuple[int, int, int, int], list[int]]], list[tuple[int, int, int]], dict[int, int]
+            Heap,
+            list[tuple[Records, tuple[int, int, int, int], list[int]]],
+            list[tuple[int, int, int]],
+            dict[int, int],
+            list[int],
+            bool,
         ]
     ],
     kinds: Optional[Kinds],
@@ -395,10 +752,16 @@ def compare_heaps(
 ) -> tuple[list[GrowthRow], list[tuple[int, int, int]]]:
     """Compare the blocks of several cores, the oldest first.
 
-    A core is (heap, recorders, modules, the caller's key of each arena by number). A recorder is (records, its clock as
-    (ns at 0, shift, numerator, denominator), the caller's key of each thread by number). A part of a module is (start,
-    end, what to add to an address to make it comparable). ``by`` is "size", "state", "arena", "kind", "stack" or
-    "thread". ``aligned``: addresses mean the same in all cores; otherwise only the sums are compared.
+    A core is (heap, recorders, modules, the caller's key of each arena by number, its key of each set of roots, whether
+    all of its heap is in the dump). A core whose heap is not whole does not say that a block was not there. A recorder
+    is (records, its clock as (ns at 0, shift, numerator, denominator), the caller's key of each thread by
+    number). A part of a module is (start, end, what to add to an address to make it comparable). ``by`` is "size",
+    "state", "arena", "kind", "stack", "thread", "owner" or "holder". ``aligned``: addresses mean the same in all cores.
+    Otherwise only the sums are compared.
+
+    By "owner", the key of a block is that of the set of roots that holds it, or 2**64 - 2 for the allocator's own. By
+    "holder", the key has the block's kind in its lower 32 bits. Above it is the kind of the block that alone keeps it
+    alive, or with the highest bit, the key of the set of roots. Keys of sets are below 2**31. Find the owners before.
 
     Under each key: the bytes of the first core, minus those gone, plus those new, are the bytes of the last. Also
     return (core, recorder, stack) of each key, for "stack". The key 2**64 - 1 is "not known".
@@ -423,7 +786,8 @@ class Records:
     ) -> None:
         """Take the records of a recorder that Python has read.
 
-        In the rows a stack is its number in ``stacks`` (lists of addresses, innermost first), counted from 1. After
+        In the rows a stack is its number in ``stacks`` (lists of addresses, innermost first), counted from 1. Bits 48
+        and 49 of an address are those of audit/format.h (truncated, exact). After
         that only ``stack`` can resolve it. ``mean`` is the average number of bytes between samples, 0 where every
         block was recorded.
         """
@@ -476,6 +840,93 @@ class Records:
         bytes they stand for, least and largest size, the oldest record). With ``split`` "thread" or "size" each stack
         is split by that, and ``part`` is the thread's index or the size."""
 
+class Slots:
+    """The blocks of an allocator without headers: spans of slots of one size, and single blocks.
+
+    A span is (its first address, bytes of a slot, how many slots, free). Bit i of ``free``, from the lowest bit of the
+    first byte on, says that slot i is free. A slot's size is a multiple of a word. A single block is in use; it is
+    (address, usable bytes, end): an address before ``end`` is in the block.
+    """
+
+    usable_bytes: int  # of all slots and single blocks, in use or not
+
+    def __init__(self, spans: list[tuple[int, int, int, bytes]], singles: list[tuple[int, int, int]] = ...) -> None:
+        """Take the blocks. Raises ValueError if a map does not fit its span."""
+
+    def __len__(self) -> int:
+        """Return how many blocks are in use."""
+
+MuslGroup = tuple[int, int, int, int, int, int, bool, bool, bool]
+
+class Mallocng:
+    """All groups and blocks of one mallocng, the malloc of musl since 1.2.1."""
+
+    slots: Slots  # blocks in use, with the size that was asked for; free slots
+    groups: int
+    areas: int  # of metas
+    listed: bool  # whether the list of areas is whole
+    missing: tuple[int, int]  # areas that the dump has only a part of; blocks whose header it lacks
+    between: list[int]  # slots that a thread is about to give out or has begun to free
+    fault_count: int
+    #: The first hundred: (what is wrong, where, what belongs there). "overflow" has the place << 8 | the byte there.
+    faults: list[tuple[str, int, int]]
+
+    def __init__(
+        self,
+        image: Image,
+        word: int,
+        context: tuple[int, int, int, int],
+        inside: list[tuple[int, int]],
+        progress: Progress = None,
+    ) -> None:
+        """Read the groups of a context from ``find_mallocngs``. ``inside`` is the memory that may hold one, sorted.
+
+        Raises what ``progress`` raises.
+        """
+
+    def owned(self) -> list[tuple[int, int]]:
+        """Return all memory of its groups and of its metas, sorted."""
+
+    def at(self, address: int) -> tuple[MuslGroup, int | None, bool] | None:
+        """Return the innermost group that holds the address, the slot, and whether the slot is in use.
+
+        A group is (address, end, meta, bytes of a slot, slots, size class, has a mapping of its own, may be given back,
+        lies in no other group).
+        """
+
+    def figures(self) -> tuple[int, int, int, int, int]:
+        """Return bytes: asked for, of slots in use, of free slots, of mappings, given away by the dynamic linker."""
+
+    def classes(self) -> list[tuple[int, int, int, int]]:
+        """Return (bytes of a slot, groups, slots, slots with a block). 0 stands for mappings of one block."""
+
+def find_mallocngs(image: Image, word: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+    """Return the contexts of mallocng in the ranges: (address, secret, first and last area of metas)."""
+
+class Recorded:
+    """The blocks of an allocator that dmods cannot walk, from records alone. The usable size of a block is what was
+    asked for. A pointer into what its allocator gave in addition points into the block, too.
+    """
+
+    slots: Slots
+    strays: int  # records that were left out: the block is not in ``inside``
+    cut: int  # blocks that were cut, because another begins inside
+
+    def __init__(self, records: Records, inside: list[tuple[int, int]], classes: list[int]) -> None:
+        """Take the records of blocks that lie in the sorted, disjoint ranges ``inside``.
+
+        ``classes`` are the size classes of the allocator, sorted, where the program may use all that it was given.
+        """
+
+    def areas(self, page: int) -> list[tuple[int, int]]:
+        """Return the pages that hold a part of a block, adjacent ones merged."""
+
+    def gaps(self, image: Image, areas: list[tuple[int, int]], every: bool) -> list[tuple[int, int]]:
+        """Return the parts of ``areas`` that are in no block and hold a word that points into a block.
+
+        With ``every``, all such parts, whatever their words.
+        """
+
 def read_audit(
     image: Image,
     shadow: tuple[int, list[int], list[tuple[int, int, int]]],
@@ -500,6 +951,63 @@ def read_audit(
 
 def group_leaks(recorders: list[Records], blocks: list[Block]) -> list[LeakGroup]:
     """Return direct leaks by size and stack. Each block is looked up with the recorders in turn."""
+
+# (stack, thread, size, state, kind, set of owners, records, bytes, blocks and bytes that they stand for). The size is
+# 2**64 - 1 and the thread, kind and set are 2**32 - 1 where they are not known or not told apart; the state is None.
+SampleRow = tuple[int, int, int, Optional[int], int, int, int, int, float, float]
+
+def group_records(
+    records: Records,
+    heap: Heap | None = None,
+    kinds: Kinds | None = None,
+    owners: bool = False,
+    progress: Progress = None,
+) -> list[SampleRow]:
+    """Add up records by stack, thread and size, those with the most bytes first.
+
+    With a heap whose leaks have been found, also by the state of the block; with ``kinds`` of that heap alone by its
+    kind; with ``owners``, which must have been found, by the set of roots that hold it. There are at most some 100,000
+    groups: with more, sizes are no longer told apart, then owners, kinds and threads. If the stacks alone are too many,
+    the rest of them is one stack, 2**32 - 1.
+    """
+
+def reference_stacks(
+    heap: Heap, kinds: Kinds, progress: Progress = None
+) -> tuple[list[tuple[int, int]], list[tuple[int, int, int, int]], bool]:
+    """Return the stacks of holders of a heap whose owners have been found.
+
+    It is (nodes, held, whether there were too many nodes). A node is (number of its holder plus 1, or 0; its kind, or
+    without a holder a set of roots). A holder comes before what it holds. ``held`` are (node, usable size, blocks,
+    their bytes); the size is 2**64 - 1 where sizes are not told apart. See engine/core/src/graph/reference.rs.
+    """
+
+# A profile for pprof. Texts are indices of the strings; the first string is empty.
+# (sample types as (type, unit), samples, mappings, locations, functions, strings, ns since 1970, ((type, unit) of the
+# period, period), comments, default sample type)
+# sample: (locations counted from 1, leaf first, values, labels as (key, text or None, number, unit))
+# mapping: (start, end, offset, file, build-id, has functions, files, lines, inlined functions)
+# location: (mapping counted from 1 or 0, address, (function counted from 1, line), innermost first)
+# function: (name, system name, file)
+PprofProfile = tuple[
+    list[tuple[int, int]],
+    list[tuple[list[int], list[int], list[tuple[int, Optional[int], int, int]]]],
+    list[tuple[int, int, int, int, int, bool, bool, bool, bool]],
+    list[tuple[int, int, list[tuple[int, int]]]],
+    list[tuple[int, int, int]],
+    list[str],
+    int,
+    tuple[tuple[int, int], int],
+    list[int],
+    int,
+]
+
+def encode_pprof(profile: PprofProfile) -> bytes:
+    """Return pprof's file of a profile: profile.proto, compressed by gzip."""
+
+def decode_pprof(file: bytes, most: int) -> PprofProfile:
+    """Return the profile in a file. Raises ValueError where it is damaged, a number in it names nothing, or it has more
+    than ``most`` bytes when it is unpacked.
+    """
 
 class JemallocLayout(Protocol):
     """See ``Layout`` in engine/core/src/heap/jemalloc/layout.rs, and dmods/allocators/jemalloc/layouts.py."""
@@ -569,9 +1077,92 @@ class Extents:
     def metadata(self) -> list[int]:
         """Return multiples of 2 MiB where the extents' records and tables of the tree lie."""
 
+class Tcmalloc:
+    """A heap of gperftools' tcmalloc. All its free lists were followed."""
+
+    central: tuple[int, int, int]  # the array of central caches: address, bytes of an entry, number of size classes
+    sizes: list[int]  # bytes of an object, by size class; class 0 has none
+    page_map: tuple[int, int, list[int]]  # address of its root, kPageShift, bits of each level from the root down
+    fault_count: int  # entries of the page map that lead to no sound span
+    faults: list[tuple[str, int, int]]  # the first of them: (what is wrong, record, address of the page)
+    problem_count: int  # problems of free lists
+    # The first of them: (what is wrong, the list, size class, where the bad link is or 0, where it leads). A list is
+    # ("span", its record), ("transfer", size class) or ("cache", its address). For "count" the last two are how many
+    # objects are counted, and how many there are.
+    problems: list[tuple[str, tuple[str, int], int, int, int]]
+    caches: list[tuple[int, int, int]]  # of threads: (address, objects, bytes)
+    free: tuple[int, int, int]  # bytes of free objects: in the spans' lists, in transfer slots, in caches
+    span_bytes: tuple[int, int, int]  # in use, free, given back to the kernel
+    object_bytes: int  # all objects of spans in use, free ones included
+    sampled: int  # blocks that tcmalloc's sampler chose
+    owned: list[tuple[int, int]]  # spans, tables, records and caches, sorted
+
+    def span(self, address: int) -> Optional[tuple[int, int, int, int]]:
+        """Return (address, bytes, size class, location) of the span that holds the address, or None.
+
+        Location 0 is in use, 1 free, 2 given back to the kernel.
+        """
+
+    def holder(self, image: Image, address: int) -> Optional[tuple[str, int]]:
+        """Return the list that holds the free object at the address, as in ``problems``, or None."""
+
+    def small_spans(self, most: int) -> list[tuple[int, int]]:
+        """Return the spans in use whose objects have at most so many bytes."""
+
+    def slots(self) -> Slots:
+        """Return the blocks."""
+
+def find_tcmallocs(
+    image: Image, ranges: list[tuple[int, int]], threads: list[tuple[int, int]]
+) -> tuple[list[Tcmalloc], list[tuple[int, str]]]:
+    """Return the tcmallocs whose variables are in the ranges, and (address, the check that failed) for central caches
+    that were found and are not read. ``threads`` is thread-local memory.
+    """
+
 def find_radix_trees(image: Image, ranges: list[tuple[int, int]], layout: JemallocLayout) -> list[tuple[int, int]]:
     """Return where the root table of jemalloc's radix tree may be, and how many entries support it. These are
     candidates to validate.
+    """
+
+class Mimalloc:
+    """The pages of one mimalloc. ``find_mimallocs`` makes them."""
+
+    shape: str  # the releases whose pages look like that
+    own: list[int]  # blocks that mimalloc took for itself
+    coded: bool  # whether the links of free lists are encoded
+    segmented: bool  # whether it is mimalloc 2.x: its pages lie in segments
+    slots: Slots
+    owned: list[tuple[int, int]]
+    regions: list[tuple[int, int, int]]  # segments or arenas: (start, end, thread id of mimalloc, or 0)
+    faults: list[tuple[str, int]]  # the first of them: see dmods.allocators.mimalloc.heap.FAULTS
+    fault_count: int
+    changing: int  # pages whose count of blocks is off by one
+    no_delayed: bool  # whether the heaps' lists of delayed blocks were not recognised
+    absent: int  # pages whose blocks are not in the dump
+    map: int  # address of the page map (3.x), or 0
+
+    def page_at(self, address: int) -> Optional[tuple[int, int, int, int, int, int, int]]:
+        """Return the page that the address lies in: (page, first block, bytes of a block, blocks that were made, blocks
+        that fit, blocks not on the owner's own lists, thread).
+        """
+
+    def list_of(self, image: Image, address: int) -> Optional[int]:
+        """Return the list of the free block: 0 free, 1 freed by its thread, 2 by another thread, 3 delayed."""
+
+    def counts(self) -> tuple[int, int, int, int, int, int, int]:
+        """Return sums over the pages: pages, those without an owner, blocks in each of the four lists, bytes in
+        which no block was made yet.
+        """
+
+def find_mimallocs(
+    image: Image,
+    data: list[tuple[int, int]],
+    memory: list[tuple[int, int]],
+    mapped: list[tuple[int, int]],
+    progress: Progress = None,
+) -> tuple[list[Mimalloc], list[str]]:
+    """Return every mimalloc of the process, and which check failed where something looked like one. ``data`` is the
+    writable memory of modules, ``memory`` where segments may lie, ``mapped`` are all mappings.
     """
 
 def find_bins(image: Image, ranges: list[tuple[int, int]], word: int) -> list[int]:
@@ -599,6 +1190,14 @@ def find_pointers(
 ) -> list[list[int]]:
     """Return, for each [low, high) of ``wanted``, the addresses of up to ``most`` aligned words that hold a value
     in it. One pass. Raises ValueError where ``wanted`` is not sorted or overlaps.
+    """
+
+def find_code_words(
+    image: Image, ranges: list[tuple[int, int]], word: int, wanted: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return (address, value) of the values at unaligned bytes of the ranges that lie in one of ``wanted``.
+
+    There are 2^20 of them at most. Raises ValueError where ``wanted`` is not sorted or overlaps.
     """
 
 class Unwinder:
@@ -718,6 +1317,7 @@ class PageLayout(TypedDict):
     movers: list[tuple[int, str]]
     orders: int
     zfs: int
+    page_pool: Optional[tuple[int, int, int]]
     host: int
     i_mmap: int
     i_sb: int
@@ -738,6 +1338,7 @@ class PageLists(TypedDict):
     thread_head: int
     stack_size: int
     owned: list[tuple[str, int, int]]
+    areas: list[tuple[str, int, int]]
 
 class Gathered(TypedDict):
     """The contents of the lists. ``broken``: lists that were left before their end. ``endless``: the lists claim
@@ -758,6 +1359,166 @@ class PageCounts(TypedDict):
     identity: dict[str, int]
     skipped: int
     odd: dict[str, int]
+
+#: (size, addr, stack, bytes of the stack, cpu, pid, when) of struct track.
+TrackOffsets = tuple[int, int, int, int, int, int, int]
+
+class SheafOffsets(TypedDict):
+    """Offsets that lead to the objects in sheaves. See ``Sheaves`` in engine/core/src/kernel/slabs/layout.rs."""
+
+    of_cpu: list[int]
+    of_barn: list[int]
+    list: int
+    cache: int
+    size: int
+    objects: int
+
+class SlabCache(TypedDict):
+    """A kmem_cache. See ``Cache`` in engine/core/src/kernel/slabs/layout.rs."""
+
+    address: int
+    size: int
+    object_size: int
+    inuse: int
+    offset: int
+    red_left: int
+    scanned: int
+    random: Optional[int]
+    cpu_slab: int
+    cpu_sheaves: int
+    barns: list[int]
+    track: int
+    red_zone: bool
+    poison: bool
+    padded: bool
+    rest: bool
+
+class SlabsDescription(TypedDict):
+    """Offsets of struct slab, and the caches. A bit field is (offset of its word of 8 bytes, shift, width).
+
+    ``code``: the virtual addresses (start, end) of the kernel's code.
+    """
+
+    cache: int
+    freelist: int
+    inuse: tuple[int, int, int]
+    objects: tuple[int, int, int]
+    direct_map: int
+    cpus: list[int]
+    code: list[tuple[int, int]]
+    cpu_freelist: Optional[int]
+    sheaves: Optional[SheafOffsets]
+    track: Optional[TrackOffsets]
+    caches: list[SlabCache]
+
+#: (number of the cache or None for kmalloc's own pages, bytes of an object, stack of the track or None, objects, what
+#: they keep alive: objects, bytes; the oldest object, its time in jiffies)
+SlabGroup = tuple[Optional[int], int, Optional[bytes], int, int, int, int, int]
+#: (its address, the stack: the caller, then a handle or the addresses, cpu, pid, time in jiffies)
+SlabTrack = tuple[int, bytes, int, int, int]
+
+class Slabs:
+    """All slab objects of a kernel. Addresses are those of the map of all memory. Caches have the numbers of their
+    order in the description. States are the numbers of ``state`` in engine/core/src/kernel/slabs/freelists.rs.
+    """
+
+    def __init__(
+        self,
+        memmap: Memmap,
+        ranges: list[tuple[int, int]],
+        description: SlabsDescription,
+        remember: int = ...,
+        progress: Progress = None,
+    ) -> None:
+        """Find all slab objects, in one pass over the page array. ``Memmap.gather`` comes first. Raises ValueError for
+        an impossible description.
+        """
+
+    def caches(self) -> list[tuple[int, int, int, int, int]]:
+        """Return (slabs, pages, objects, in use by the pages' own counts, of these free on CPUs and in sheaves)."""
+
+    def odd(self) -> dict[str, int]:
+        """Return counts of what is wrong, and of objects and large blocks."""
+
+    def kinds(self) -> PageCounts:
+        """Return what ``Memmap.classify`` returns, of the same pass."""
+
+    def kind(self, pfn: int) -> Optional[str]:
+        """Return the kind of a page frame."""
+
+    def broken(self) -> list[tuple[int, Optional[int], int, int]]:
+        """Return the damaged lists of CPUs and sheaves: (cache, cpu or None for sheaves, after this object, value)."""
+
+    def damage(self) -> tuple[list[tuple[str, int, int, Optional[int], int]], int, int]:
+        """Return (rows of freelists that are damaged, how many, pages of slabs that the dump lacks). A row is (what,
+        address of the slab, cache, object that holds the bad link, value).
+        """
+
+    def overwritten(self, progress: Progress = None) -> tuple[list[tuple[str, int, int, int, int, int, bytes]], int]:
+        """Return (rows of overwritten red zones and poison, how many). A row is (zone, object, cache, first byte,
+        bytes, expected value, what is there).
+        """
+
+    def at(self, address: int) -> Optional[tuple[int, int, Optional[int], int, int, int, int]]:
+        """Return (object, bytes, cache, state, slot, address of the slab, its pages) where an object's slot holds the
+        address.
+        """
+
+    def in_slab(self, address: int) -> Optional[tuple[int, int, Optional[int]]]:
+        """Return (address of the slab, its pages, cache)."""
+
+    def listed(self, cache: int, free: bool, start: int, most: int) -> tuple[list[int], Optional[int]]:
+        """Return objects of a cache, at least ``most``, and where to go on."""
+
+    def find_leaks(self, registers: list[int], progress: Progress = None) -> None:
+        """Find the objects that nothing holds. The states have the result."""
+
+    def leak_totals(self) -> dict[str, int]:
+        """Return the totals of the search. This and what follows raise ValueError before ``find_leaks``."""
+
+    def only_paged(self, address: int) -> bool:
+        """Return whether the address lies in pages that ``find_leaks`` has found to be held by pointers to their struct
+        page only: they are not a block of kmalloc.
+        """
+
+    def evidence(self) -> dict[int, tuple[int, int]]:
+        """Return (objects, bytes) of each state."""
+
+    def matching(
+        self, patterns: list[tuple[int, list[tuple[int, int, int]]]]
+    ) -> list[tuple[int, int, Optional[int], int, int, int]]:
+        """Return the direct leaks that match a pattern (bytes at least, [(offset, lowest, highest)]): (address, bytes,
+        cache, number of the pattern, kept objects, kept bytes).
+        """
+
+    def set_aside(self, addresses: list[int]) -> None:
+        """Take objects, and what only they keep alive, out of the leaks. To be called once, after ``matching``."""
+
+    def leak_groups(self) -> list[SlabGroup]:
+        """Return the direct leaks by cache and stack."""
+
+    def groups(self, wanted: list[int], untracked: bool) -> list[SlabGroup]:
+        """Return the objects in these states by cache and stack. Without ``untracked``, only those with a track."""
+
+    def leaked(
+        self, start: int, most: int
+    ) -> tuple[list[tuple[int, int, Optional[int], bool, int, int]], Optional[int]]:
+        """Return leaked objects: (address, bytes, cache, whether direct, kept, kept bytes); and where to go on."""
+
+    def track(self, address: int, freed: bool) -> Optional[SlabTrack]:
+        """Return who allocated, or last freed, the object that begins at the address."""
+
+    def newest(
+        self, freed: bool, pid: Optional[int], most: int
+    ) -> tuple[int, int, list[tuple[int, int, Optional[int], SlabTrack]]]:
+        """Return (objects, bytes, the newest rows) that a task allocated and are live, or freed. A row is (address,
+        bytes, cache, track).
+        """
+
+    def holders(
+        self, start: int, end: int, most: int, progress: Progress = None
+    ) -> tuple[list[tuple[int, int, int]], int]:
+        """Return (where, value, state for the class of evidence) of words that point there, and how many there are."""
 
 class Memmap:
     """A kernel's page array, and the memory around it by virtual address.
@@ -789,3 +1550,34 @@ class Memmap:
         """Classify the pages of the ranges (page frames, sorted, without overlaps) in one pass. With ``each``, also
         return a byte for each page: the number of its kind.
         """
+
+class NamesLayout(TypedDict):
+    """Offsets in struct dentry, and its hash table. See ``Names`` in engine/core/src/kernel/file_caches.rs."""
+
+    hash: int
+    inode: int
+    superblock: int
+    count: int
+    table: int
+    buckets: int
+
+class InodesLayout(TypedDict):
+    """Offsets in struct inode. See ``Inodes`` in engine/core/src/kernel/file_caches.rs."""
+
+    list: int
+    pages: int
+    number: int
+
+def count_names(
+    memmap: Memmap, layout: NamesLayout, superblocks: list[int], progress: Progress = None
+) -> tuple[list[tuple[int, int, int]], int, int, tuple[int, int]]:
+    """Return ((names, negative ones, unused ones) for each superblock, names of other superblocks, buckets that the
+    dump lacks, (chains that end early, the node where the first of them ends)). ``progress`` gets the number of names.
+    """
+
+def count_inodes(
+    memmap: Memmap, layout: InodesLayout, heads: list[int], top: int, progress: Progress = None
+) -> tuple[list[tuple[int, int, Optional[int]]], list[tuple[int, int, int, int]]]:
+    """Return (inodes, cached pages, where the list ends early or None) for each list of inodes, and the files with most
+    cached pages: (pages, inode, number, index of its list), the largest first. ``heads`` are the addresses of s_inodes.
+    """

@@ -7,16 +7,14 @@ NAME``, drgn's help and docs/COMMANDS.md are all made from the same :class:`Comm
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
-import pkgutil
+import os
 import re
-import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from dmods.base.dataclass import dataclass, field
 from dmods.errors import UsageError
 from dmods.report import Report
 
@@ -94,6 +92,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Fill paragraphs to the width of the terminal. Indented lines stay lines of their own."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap  # only help needs it, and to import it takes 3 ms
+
         filled: list[str] = []
         for indented, lines in groupby(text.splitlines(), key=lambda line: line[:1] in ("", " ")):
             for line in lines if indented else [" ".join(lines)]:
@@ -126,8 +126,14 @@ def command_modules() -> list[tuple[str, str, str]]:
     found = []
     for side, room in _ROOMS.items():
         folder = importlib.import_module(room).__path__
-        found += [(one.name, side, f"{room}.{one.name}") for one in pkgutil.iter_modules(folder) if one.name[0] != "_"]
+        found += [(name, side, f"{room}.{name}") for name in modules_in(folder)]
     return sorted(found)
+
+
+def modules_in(folder: Iterable[str]) -> list[str]:
+    """Return the names of the public modules in a package's folder. pkgutil does so, but imports inspect: 13 ms."""
+    names = {name for path in folder for name in os.listdir(path) if name.endswith(".py") and name[0] != "_"}
+    return sorted(name[:-3] for name in names)
 
 
 def command_names() -> list[str]:
@@ -142,6 +148,8 @@ def find_command(name: str, side: str = USERLAND) -> Command:
     """
     found = {where: module for known, where, module in command_modules() if known == name}
     if not found:
+        import difflib  # only a name that is not known needs it
+
         alike = difflib.get_close_matches(name.lower(), command_names(), 1)
         meant = f"did you mean {alike[0]}? " if alike else ""
         raise UsageError(f"there is no command {name!r}", f"{meant}`dmods -l` lists the commands")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
+
+from dmods.base.dataclass import dataclass, field
 
 
 class Address(int):
@@ -21,7 +22,8 @@ class Column:
     """A column of a table. ``kind`` tells the renderer what the integers mean.
 
     The kinds are "text", "address" (hex; "0x..." in JSON), "bytes", "size" (bytes: 1.5M in text, exact in JSON),
-    "count", "percent" (a float from 0 to 100) and "time" (ns; hex in text, as mdb shows timestamps).
+    "count", "percent" (a float from 0 to 100), "share" (the same, with two decimals, as pprof has it) and "time" (ns;
+    hex in text, as mdb shows timestamps).
 
     ``width`` is a least width: mdb's users know some layouts by heart. A column without a name is an empty place in
     text.

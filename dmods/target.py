@@ -7,9 +7,9 @@ and ``drgnext.target``.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
+from dmods.base.dataclass import dataclass, field
 from dmods.base.rows import Rows
 
 if TYPE_CHECKING:
@@ -176,6 +176,12 @@ class Target(Protocol):
 
     def lookup(self, name: str) -> Optional[Symbol]:
         """Return the symbol of that name, or None. The program comes first, then the libraries in load order."""
+
+    def symbols_with(self, parts: Sequence[str]) -> Sequence[Symbol]:
+        """Return the symbols with one of the parts in their mangled names.
+
+        A place with several names comes several times, for all of them.
+        """
 
     def evaluate(self, text: str) -> int:
         """Return the address that a user wrote: a number, a symbol, symbol+offset, or a debugger's expression.

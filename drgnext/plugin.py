@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.cli.drgn_starter import MDB
@@ -116,6 +115,8 @@ class MdbCommand(PromptCommand):
 
     def parse(self, source: str, /) -> ParsedCommand[Sequence[str]]:
         """Return the line as one argument. A pipe to another command belongs to it; other pipes are the shell's."""
+        from dataclasses import replace  # noqa: TID251 (drgn's own class)
+
         from drgn.commands import parse_shell_command
 
         parsed = parse_shell_command(mask_pipes(source, command_names(), _PIPE), unquote=False)

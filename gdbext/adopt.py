@@ -32,8 +32,14 @@ def at_start(script: str) -> None:
     if _runs_now(line, script):
         pending()
     else:
-        # In an init file, gdb has not looked at its files yet. At the prompt, this runs at once.
-        gdb.post_event(pending)
+        # In an init file, gdb has not looked at its files yet. It has before its first prompt. A posted event would do,
+        # but gdb crashes if it ends (-batch, `-ex quit`) before it has run the event.
+        gdb.events.before_prompt.connect(_at_prompt)
+
+
+def _at_prompt(_event: None = None) -> None:
+    gdb.events.before_prompt.disconnect(_at_prompt)
+    pending()
 
 
 def pending() -> None:

@@ -6,11 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
-from dataclasses import replace
 from typing import Any, Optional, TextIO
 
 import gdb
 
+from dmods.base.dataclass import replace
 from dmods.cli import mdb
 from dmods.cli.completion import candidates, choices
 from dmods.cli.frontend import Asked
@@ -35,12 +35,14 @@ def register() -> None:
     _registered.append(_Mdb(_PREFIX, gdb.COMMAND_DATA, gdb.COMPLETE_COMMAND, True))
     here = {name for name, side, _module in command_modules() if side == USERLAND}
     for name in command_names():
-        for shown in (f"{_PREFIX} {name}", name):
-            if shown in taken:
-                continue
-            # Commands for kernels are not loaded: that would take longer than all commands for processes.
-            made = _GdbCommand(shown, find_command(name)) if name in here else _ForDrgn(shown, name)
-            _registered.append(made)
+        missing = [shown for shown in (f"{_PREFIX} {name}", name) if shown not in taken]
+        # Commands for kernels are not loaded: that would take longer than all commands for processes.
+        if name not in here:
+            _registered.extend(_ForDrgn(shown, name) for shown in missing)
+        elif missing:
+            command = find_command(name)
+            text = help_text(command)
+            _registered.extend(_GdbCommand(shown, command, text) for shown in missing)
     for shown in (f"{_PREFIX} {sysbp.NAME}", sysbp.NAME):
         if shown not in taken:
             _registered.append(sysbp.SysBp(shown))
@@ -85,9 +87,9 @@ class _Mdb(gdb.Command):
 
 
 class _GdbCommand(gdb.Command):
-    def __init__(self, name: str, command: Command) -> None:
+    def __init__(self, name: str, command: Command, text: str) -> None:
         self.command = command
-        self.__doc__ = help_text(command)
+        self.__doc__ = text
         super().__init__(name, gdb.COMMAND_DATA)
 
     def invoke(self, argument: str, from_tty: bool) -> None:

@@ -22,4 +22,5 @@ def _start(script: str) -> None:
     gdbext.install(os.path.realpath(script))
 
 
-_start(__file__)
+# A script that sources this one leaves its own name in __file__.
+_start(_start.__code__.co_filename)

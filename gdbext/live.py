@@ -14,6 +14,7 @@ import gdb
 from dmods.errors import FaultError, UserError
 from dmods.modules.auxv import AT_ENTRY, AT_PHDR, AT_SYSINFO_EHDR
 from dmods.modules.find import find_modules
+from dmods.modules.golang.moduledata import go_symbol_at
 from dmods.modules.localfiles import LocalFiles, debug_roots
 from dmods.process import arch as arches
 from dmods.target import AddressRange, Arch, Module, Signal, Symbol, Thread
@@ -95,11 +96,15 @@ class LiveTarget:
 
     def symbol_at(self, address: int) -> Optional[Symbol]:
         """Return the symbol at the address, or None: from the files first, else from gdb."""
-        return self._now.symbols.at(address) or names.symbol_at(address)
+        return self._now.symbols.at(address) or go_symbol_at(self, address) or names.symbol_at(address)
 
     def lookup(self, name: str) -> Optional[Symbol]:
         """Return the global symbol of that name, or None: from the files first, else from gdb."""
         return self._now.symbols.lookup(name) or names.lookup(name)
+
+    def symbols_with(self, parts: Sequence[str]) -> Sequence[Symbol]:
+        """Return the symbols with one of the parts in their mangled names."""
+        return self._now.symbols.with_part(parts)
 
     def evaluate(self, text: str) -> int:
         """Return the address that a user means by the text. Raises UsageError."""

@@ -20,6 +20,8 @@ _INFO_SYMBOL = re.compile(r"(?P<name>.+?)(?: \+ (?P<offset>\d+))? in section \S+
 _PRINTED = re.compile(r"[^$&*(\d\s].*[`(<]|[{<].*|.*\[abi:")
 _OFFSET = re.compile(r"[^\s$&*(\d-].*\+(?P<offset>0x[0-9a-f]+)\Z")
 
+_SLOTS = ("@got.plt", "@got[plt]")
+
 Own = Callable[[str], int]
 
 
@@ -45,8 +47,8 @@ def symbol_at(address: int) -> Optional[Symbol]:
     """Return gdb's symbol at an address, or None. gdb may have debug information from elsewhere (debuginfod)."""
     # gdb's Python does not see ELF symbols (minimal symbols). It sees only what debug information describes.
     match = _INFO_SYMBOL.match(gdb.execute(f"info symbol {address:#x}", to_string=True).splitlines()[0])
-    if match is None:
-        return None
+    if match is None or match["name"].endswith(_SLOTS):
+        return None  # gdb makes up a name for a slot of the global offset table, of any length
     start = address - int(match["offset"] or 0)
     path = match["path"] or program() or ""
     return Symbol(match["name"], start, _function_size(start), path.rsplit("/", 1)[-1])

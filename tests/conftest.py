@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -18,12 +19,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell ignores these for its background jobs, nohup SIGHUP. Programs inherit that, and would not die of them.
+    for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(ignored) is signal.SIG_IGN:
+            signal.signal(ignored, signal.SIG_DFL)
     config.addinivalue_line("markers", "thorough(why): not in the quick run of scripts/test; --all runs it")
+    config.addinivalue_line("markers", "seldom(why): only with DMODS_KERNELS=all")
     if config.getoption("all"):
-        os.environ.setdefault("DMODS_FUZZ_CORES", "50")
+        os.environ.setdefault("DMODS_FUZZ_CORES", "7")
     if config.getoption("quick"):
         os.environ[_cache.QUICK] = "1"  # for the fixtures, in this process and its children
         config.pluginmanager.register(Selection(config))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests whose fixtures take many minutes to make, unless DMODS_KERNELS=all asks for them."""
+    if os.environ.get("DMODS_KERNELS") != "all":
+        left_out = [item for item in items if item.get_closest_marker("seldom")]
+        items[:] = [item for item in items if not item.get_closest_marker("seldom")]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -3,10 +3,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <malloc.h>
 #include <memory>
 #include <new>
 #include <unistd.h>
+#include <vector>
 
 static FILE *truth;
 
@@ -97,6 +99,15 @@ static Node *tree(int depth, Node *parent, long *key) {
     return node;
 }
 
+// A functor that a std::function keeps on the heap.
+struct Work {
+    long values[6];
+    const void *operator()() const { return this; }
+};
+using Function = std::function<const void *()>;
+static std::vector<Function> functions;
+static __attribute__((noinline)) Function make_work(long i) { return Function(Work{{i, 2, 3}}); }
+
 static __attribute__((noinline)) void make() {
     for (int i = 0; i < 400; i++) {
         Customer *pair[2];
@@ -118,6 +129,18 @@ static __attribute__((noinline)) void make() {
         event->address = 0x0a000001 + i;
         tell("LoginEvent", "leaked", event);
     }
+    functions.reserve(8);
+    for (long i = 0; i < 8; i++) {
+        functions.push_back(make_work(i));
+        tell("Work", "live", functions.back()());
+    }
+    for (long i = 0; i < 3; i++) { // nothing says what these are, but who allocated them
+        Function *lost = new Function(make_work(i + 8));
+        tell("Lost", "leaked", (*lost)());
+        memset((void *)lost, 0, sizeof *lost);
+        free(lost);
+    }
+    tell("functions", "live", functions.data());
     long key = 0;
     keep(tree(9, nullptr, &key));
     Link *first = nullptr;

@@ -65,7 +65,7 @@ int main() {
     };
     truth = fopen("truth", "w");
     tell("outer::Plain", new outer::Plain);
-    tell("outer::Template<std::vector<int, std::allocator<int> >, 3>", new outer::Template<std::vector<int>, 3>);
+    tell("outer::Template<std::vector<int>, 3>", new outer::Template<std::vector<int>, 3>);
     outer::Both *both = tell("outer::Both", new outer::Both);
     fprintf(truth, "second %zu\n", (size_t) static_cast<outer::Right *>(both));
     tell("outer::Virtual", new outer::Virtual);

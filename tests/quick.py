@@ -8,11 +8,12 @@ such a thing in the quick run (``fixtures._cache.not_in_quick_run``), so that a 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Optional
 
 import pytest
 
+from dmods.base.dataclass import field_names
 from fixtures import jemallocs, kernel, userlands
 from fixtures.kernel import packages
 
@@ -22,6 +23,17 @@ FOREIGN |= {crate.name for crate in jemallocs.CRATES.values()}
 
 #: Ways for the kernel to die that add a guest each, beside those of the quick run.
 SELDOM = {*kernel.CRASHES, *kernel.SELDOM, *kernel.TRACED} - set(kernel.QUICK)
+
+
+def only(kept: Iterable[object], values: Iterable[object], why: str = "another is tested") -> list[object]:
+    """Return the values as parameters of a test. The quick run takes those in ``kept``; ``why`` is for the others."""
+    quick = set(kept)
+    known = list(values)
+    assert quick <= set(known), "a parameter that is kept is one of the values"
+    mark = pytest.mark.thorough(why)
+    # A tuple has a value for each of several arguments.
+    parts = {each: each if isinstance(each, tuple) else (each,) for each in known}
+    return [pytest.param(*parts[each], marks=() if each in quick else mark) for each in known]
 
 
 def reason(item: pytest.Item) -> Optional[str]:
@@ -52,6 +64,9 @@ def _words(value: object) -> Iterator[str]:
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from _words(getattr(value, field.name))
+    else:
+        for name in field_names(value):
+            yield from _words(getattr(value, name))
 
 
 class Selection:

@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import answers
 from fixtures.bench import __main__ as bench
-from fixtures.bench import goals, heaps, measure, owners
+from fixtures.bench import beside, goals, heaps, measure
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "fixtures" / "bench"
@@ -67,7 +67,13 @@ def test_findleaks_finds_the_truth(cache: heaps.Cache, shape: str) -> None:
 @pytest.mark.parametrize("shape", ["mixed", "tables", "graph"])
 def test_owners_has_a_line_for_every_byte(cache: heaps.Cache, shape: str) -> None:
     command = [sys.executable, "-m", "dmods"]
-    assert owners.wrong(command, cache.get(shape, BLOCKS)) == []
+    assert beside.wrong(command, "owners", cache.get(shape, BLOCKS)) == []
+
+
+@pytest.mark.parametrize("name", ["types", "growth"])
+def test_every_block_has_a_type_and_none_is_new(cache: heaps.Cache, name: str) -> None:
+    command = [sys.executable, "-m", "dmods"]
+    assert beside.wrong(command, name, cache.get("mixed", BLOCKS)) == []
 
 
 def test_singly_and_doubly_are_the_same_heap(cache: heaps.Cache) -> None:
@@ -136,6 +142,7 @@ def test_run_measures_the_child() -> None:
     assert 100 << 20 < sample.rss < max(200 << 20, own_peak + (1 << 20))
 
 
+@pytest.mark.thorough("it times several commands")
 def test_scripts_bench_runs(cache: heaps.Cache) -> None:
     command = [str(ROOT / "scripts" / "bench"), "--size", "100k", "--runs", "1", "--json", "--cache", str(cache.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

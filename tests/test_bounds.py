@@ -71,7 +71,7 @@ def a_hole_of_a_tebibyte(path: Path) -> None:
 
 def words_that_lead_in_circles(path: Path) -> None:
     """Write a core in which every word points to a word: itself, its neighbour, or the start of a malloc_state."""
-    base, count = 0x10000000, 4 << 20
+    base, count = 0x10000000, 1 << 20
     words = struct.pack(f"<{count}Q", *(base + 8 * (n ^ (n % 3)) for n in range(count)))
     path.write_bytes(elf64_core([Memory(base, words)], one_thread()))
 
@@ -121,18 +121,17 @@ def many_modules(path: Path) -> None:
     path.write_bytes(with_headers(((at, start, 4096, 4096) for start in starts), notes, xnum=True) + header)
 
 
-_ANOTHER = pytest.mark.thorough("another of these is tested")
+_LONG = pytest.mark.thorough("it takes many seconds")
 MILLIONS = (
-    (a_million_files, "findleaks"),
-    pytest.param(a_million_segments, "findleaks", marks=_ANOTHER),
-    pytest.param(a_million_segments, "maps -v", marks=_ANOTHER),
+    pytest.param(a_million_files, "findleaks", marks=_LONG),
+    pytest.param(a_million_segments, "findleaks", marks=_LONG),
+    pytest.param(a_million_segments, "maps -v", marks=_LONG),
 )
-_LONG = pytest.mark.thorough("seven commands of several seconds each")
 CRAFTED = (
-    overlapping,
+    pytest.param(overlapping, marks=_LONG),
     sizes_of_2_to_63,
     a_hole_of_a_tebibyte,
-    words_that_lead_in_circles,
+    pytest.param(words_that_lead_in_circles, marks=_LONG),
     pytest.param(threads_that_share_a_stack, marks=_LONG),
     pytest.param(many_modules, marks=_LONG),
 )

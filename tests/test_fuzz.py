@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import quick
 from tests.fuzz.driver import DUMPS, REGRESSIONS, Finding, Victim, Worker, replay
 from tests.fuzz.recipes import Recipe, invent
 
@@ -22,6 +23,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
+@pytest.mark.thorough("other tests take whole cores")
 def test_the_undamaged_cores(work: Path) -> None:
     for _recipe, found in replay([Recipe(dump) for dump in DUMPS], work):
         assert not found, told(found)
@@ -34,7 +36,7 @@ def test_what_once_broke_stays_mended(work: Path) -> None:
         assert not found, told(found)
 
 
-@pytest.mark.parametrize("dump", DUMPS)
+@pytest.mark.parametrize("dump", quick.only(("small", "kernel"), DUMPS))
 def test_random_damage_to_every_structure(work: Path, dump: str) -> None:
     with Worker() as worker:
         victim = Victim(dump, work)

@@ -6,12 +6,15 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from fixtures.limits import HANG
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 
 
+@pytest.mark.thorough("it makes the transcripts again")
 def test_the_transcripts_have_the_shape_of_what_is_printed_now() -> None:
     done = subprocess.run(
         [ROOT / "scripts" / "transcripts", "--check"], capture_output=True, text=True, timeout=HANG, check=False

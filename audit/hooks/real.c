@@ -18,6 +18,10 @@ void real_find(void) {
     FIND(valloc);
     FIND(pvalloc);
     FIND(malloc_usable_size);
+    FIND(mmap);
+    FIND(munmap);
+    FIND(brk);
+    FIND(sbrk);
 #undef FIND
     /* glibc never gives a block of less than 32 bytes (MIN_CHUNK_SIZE). Another allocator is asked for as much. The
      * names of functions do not tell them apart: tcmalloc has a __libc_malloc too. */

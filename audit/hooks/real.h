@@ -4,6 +4,8 @@
 
 #include "../audit.h"
 
+#include <sys/types.h>
+
 struct real_allocator {
     void *(*malloc)(size_t);
     void (*free)(void *);
@@ -15,6 +17,11 @@ struct real_allocator {
     void *(*valloc)(size_t);
     void *(*pvalloc)(size_t);
     size_t (*malloc_usable_size)(void *);
+    /* libc's, or those of a library that wraps them (tcmalloc) */
+    void *(*mmap)(void *, size_t, int, int, int, off_t);
+    int (*munmap)(void *, size_t);
+    int (*brk)(void *);
+    void *(*sbrk)(intptr_t);
 };
 extern struct real_allocator real;
 

@@ -3,11 +3,13 @@
 #include "../memory.h"
 #include "../options.h"
 #include "../records/log.h"
+#include "../records/maps.h"
 #include "../records/samples.h"
 #include "../records/shadow.h"
 #include "../records/stacks.h"
 #include "../threads.h"
 #include "../unwind/walk.h"
+#include "ends.h"
 #include "real.h"
 
 #include <link.h>
@@ -31,6 +33,7 @@ static void list_library(void) {
 }
 
 static void before_fork(void) {
+    lock(&maps_lock);
     lock(&stacks_lock);
     lock(&memory_lock);
 }
@@ -38,6 +41,7 @@ static void before_fork(void) {
 static void after_fork(void) {
     unlock(&memory_lock);
     unlock(&stacks_lock);
+    unlock(&maps_lock);
 }
 
 static void in_child(void) {
@@ -50,7 +54,7 @@ static void in_child(void) {
 static void reject(const char *text) {
     const char *parts[] = {"dmods audit: DMODS_AUDIT=", text,
                            " is not understood: nothing is recorded. The words are audit[=FRAMES], sample[=BYTES], "
-                           "log[=RECORDS], contents[=BYTES] and guards, with commas between\n"};
+                           "log[=RECORDS], contents[=BYTES], guards and maps, with commas between\n"};
     for (unsigned i = 0; i < 3; i++)
         if (write(2, parts[i], strlen(parts[i])) < 0)
             return;
@@ -74,7 +78,7 @@ static enum mode set_up(void) {
     threads_start();
     clock_start();
     walk_start();
-    if (!shadow_start() || !stacks_start() || !log_start()) {
+    if (!shadow_start() || !stacks_start() || !log_start() || !maps_start()) {
         strncpy(root.status, "no memory for the tables", sizeof root.status - 1);
         root.state = DMODS_AUDIT_STOPPED;
         return MODE_OFF;
@@ -102,6 +106,8 @@ bool start(void) {
 }
 
 __attribute__((constructor)) static void constructed(void) {
-    if (start() && root.state == DMODS_AUDIT_RECORDING)
-        pthread_atfork(before_fork, after_fork, in_child);
+    if (!start() || root.state != DMODS_AUDIT_RECORDING)
+        return;
+    pthread_atfork(before_fork, after_fork, in_child);
+    ends_start();
 }

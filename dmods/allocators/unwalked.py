@@ -1,24 +1,37 @@
 """Heaps that dmods does not walk, of language runtimes and of other allocators, and the notes about them.
 
-Their memory is searched for pointers like any other memory, so what it points to is not reported as leaked.
+Their memory is searched for pointers like any other memory, so what it points to is not reported as leaked. Where the
+auditor recorded their blocks, ``heap.recorded`` knows more.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from collections.abc import Sequence
+from typing import Callable, NamedTuple, Optional
 
 from dmods._engine import elf_section
+from dmods.base.sizes import human_size
+from dmods.process.addresses import module_at
 from dmods.target import Module, Target
 
-GO = (
-    "a Go program: Go's own heap is not walked, only malloc's (cgo); what Go's memory points to counts as "
-    "reachable, whether Go still needs it or not"
-)
-JAVA = (
-    "a Java virtual machine: Java's own heap is not walked, only malloc's; what Java's memory points to counts as "
-    "reachable, whether Java still needs it or not"
+
+class Runtime(NamedTuple):
+    """A language runtime with a heap of its own. `files` and `symbol` are as in ``Other``."""
+
+    what: str
+    name: str
+    files: str
+    symbol: str
+
+
+RUNTIMES = (
+    Runtime("a Java virtual machine", "Java", r"libjvm\.so$", "JNI_CreateJavaVM"),
+    Runtime("a program with the JavaScript engine V8", "V8", r"/lib(node|v8)[-.][^/]*$", "node_module_register"),
+    Runtime("an Erlang virtual machine (BEAM)", "Erlang", r"/beam(\.[a-z]+)*$", "enif_alloc"),
+    Runtime("a Ruby interpreter", "Ruby", r"/libruby[-.0-9][^/]*$", "ruby_init"),
+    Runtime("a PHP interpreter", "PHP", r"/libphp[0-9.]*\.so[^/]*$", "php_module_startup"),
+    Runtime("a .NET runtime", ".NET", r"/libcoreclr\.so$", "coreclr_initialize"),
 )
 
 
@@ -53,23 +66,83 @@ OTHERS = (
 )
 
 
-def unwalked_heap_notes(target: Target) -> list[str]:
-    """Return a note for each heap that is not walked."""
+AUDITOR = "libdmods_audit"
+
+
+def unwalked_malloc(target: Target) -> Optional[str]:
+    """Return the name of the allocator that serves malloc, if it is neither glibc's nor jemalloc."""
+    malloc = target.lookup("malloc")
+    if malloc is None:
+        return None
+    module = module_at(target, malloc.address)
+    if module is None:
+        return None
+    # The auditor passes every call on to the allocator that is loaded after it.
+    paths = [each.path for each in target.modules()] if module.name.startswith(AUDITOR) else [module.path]
+    program = module.path == target.executable
+    for other in OTHERS:
+        if any(re.search(other.files, path) for path in paths) or (
+            program and target.lookup(f"{module.name}`{other.symbol}") is not None
+        ):
+            return other.name
+    return None
+
+
+def unwalked_heap_notes(target: Target, walked: Sequence[str], other_bytes: Callable[[], int]) -> list[str]:
+    """Return a note for each heap that is not walked, and one about the memory that may be theirs.
+
+    ``walked`` are the names of the allocators whose blocks are known. ``other_bytes`` returns the bytes of anonymous
+    memory that no allocator has.
+    """
     modules = target.modules()
-    program = next((m for m in modules if m.path == target.executable and m.file is not None), None)
+    program = _program(target)
     found = []
-    # The linker writes it into every Go program since 1.13 (cmd/link, buildinfo), and strip leaves it there.
-    if program is not None and program.file is not None and elf_section(program.file, ".go.buildinfo") is not None:
-        found.append(GO)
-    if any(re.search(r"libjvm\.so$", module.path) for module in modules):
-        found.append(JAVA)
-    found.extend(dict.fromkeys(_not_walked(target, modules, program)))
+    if is_go(target) and "Go" not in walked:
+        found.append(_runtime_note("a Go program", "Go", " (cgo)"))
+    for runtime in RUNTIMES:
+        if _is_there(target, modules, program, runtime.files, runtime.symbol):
+            found.append(_runtime_note(runtime.what, runtime.name))
+    others = [other for other in OTHERS if other.name not in walked]
+    there = [other.name for other in others if _is_there(target, modules, program, other.files, other.symbol)]
+    for name in dict.fromkeys(there):
+        found.append(f"blocks of {name} are not walked; what its memory points to counts as reachable")
+    rest = other_bytes() if found else 0
+    if rest:
+        found.append(f"{human_size(rest)} ({rest} bytes) of anonymous memory belong to no allocator that dmods walks")
     return found
 
 
-def _not_walked(target: Target, modules: Sequence[Module], program: Optional[Module]) -> Iterator[str]:
-    for other in OTHERS:
-        if any(re.search(other.files, module.path) for module in modules) or (
-            program is not None and target.lookup(f"{program.name}`{other.symbol}") is not None
-        ):
-            yield f"blocks of {other.name} are not walked; what its memory points to counts as reachable"
+def is_named(target: Target, name: str) -> bool:
+    """Return whether a module or a symbol of the program tells that the allocator is in the process."""
+    modules, program = target.modules(), _program(target)
+    return any(
+        other.name == name and _is_there(target, modules, program, other.files, other.symbol) for other in OTHERS
+    )
+
+
+def is_go(target: Target) -> bool:
+    """Return whether the program is one of Go.
+
+    The linker writes the section into every Go program since 1.13 (cmd/link, buildinfo), and strip leaves it there.
+    """
+    program = _program(target)
+    return program is not None and elf_section(program.file or "", ".go.buildinfo") is not None
+
+
+def _program(target: Target) -> Optional[Module]:
+    """Return the program itself, if its file is here."""
+    return next((each for each in target.modules() if each.path == target.executable and each.file is not None), None)
+
+
+def _runtime_note(what: str, name: str, more: str = "") -> str:
+    return (
+        f"{what}: {name}'s own heap is not walked, only malloc's{more}; what {name}'s memory points to counts as "
+        f"reachable, whether {name} still needs it or not"
+    )
+
+
+def _is_there(target: Target, modules: Sequence[Module], program: Optional[Module], files: str, symbol: str) -> bool:
+    """Return whether a module's path has the pattern, or the program has the symbol."""
+    if any(re.search(files, module.path) for module in modules):
+        return True
+    return program is not None and target.lookup(f"{program.name}`{symbol}") is not None

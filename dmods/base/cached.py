@@ -38,6 +38,11 @@ def cached(compute: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
     return ask
 
 
-def forget(subject: Stateful) -> None:
-    """Drop all results, so that they are computed again."""
-    vars(subject).pop(_ATTRIBUTE, None)
+def forget(subject: Stateful, *functions: Callable[..., Any]) -> None:
+    """Drop the results of these functions, or all results, so that they are computed again."""
+    if not functions:
+        vars(subject).pop(_ATTRIBUTE, None)
+        return
+    results = vars(subject).get(_ATTRIBUTE, {})
+    for function in functions:
+        results.pop(getattr(function, "__wrapped__", function), None)

@@ -5,6 +5,11 @@ from __future__ import annotations
 _UNITS = "KMGTPE"
 
 
+def counted(count: int, one: str, more: str = "") -> str:
+    """Return a number with its noun: "1 block", "2,345 blocks", "1 entry", "2 entries"."""
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
 def human_size(size: int) -> str:
     """Return a number of bytes in three or four characters: 512, 1.5K, 96M, 1.0G.
 

@@ -10,8 +10,9 @@ from typing import Optional
 from dmods.cli.frontend import become, say
 from dmods.cli.gdb_arguments import elf_type
 from dmods.command import Argument, command_names
-from dmods.errors import UserError
+from dmods.errors import CorruptError, TruncatedError, UserError
 from dmods.machine.installed import FOR_DRGN, drgn_install_command, find_drgn
+from dmods.modules import elf
 from dmods.modules.elf import ET_CORE
 
 SUMMARY = "start drgn with the commands in it, on a kernel's dump or a core: `dmods drgn -c vmcore memstat`"
@@ -26,6 +27,8 @@ _FLATTENED = b"makedumpfile\0\0\0\0"  # struct makedumpfile_header
 _FLATTENED_HEADER = 4096
 _MOST_RECORDS = 1 << 24
 _RECORD = struct.Struct(">qq")  # struct makedumpfile_data_header
+_LEAST_KDUMP = 8192  # its header and the one behind it, a page each
+_NEWEST_KDUMP = 6  # header_version (makedumpfile 1.5.9, diskdump_mod.h)
 #: What `dmods NAME DUMP` hands to drgn.
 FOR_KERNELS = (
     Argument("-s", "--symbols", metavar="FILE", action="append", help="vmlinux or a module, with debug information"),
@@ -49,6 +52,7 @@ def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[st
     """
     found = _found(f"{name} of a kernel dump", f"drgn -c {dump} {name}")
     _check_flattened(dump)
+    _check_headers(dump)
     return become(found, ["-q", *options, "-c", dump, str(FOR_DRGN), name, *words])
 
 
@@ -99,6 +103,40 @@ def _check_flattened(path: str) -> None:
     raise UserError(
         f"{path} is a flattened dump that is cut: its last record is missing", "copy or take it again, whole"
     )
+
+
+def _check_headers(path: str) -> None:
+    """Raise UserError if the dump ends before its notes, or if its header cannot be one of a compressed dump.
+
+    drgn answers with a traceback to the first, and names neither the file nor what to do for the second.
+    """
+    try:
+        with open(path, "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            first = file.read(12)
+            if first[:8] == _KDUMP[0]:
+                (version,) = struct.unpack("<i", first[8:].ljust(4, b"\xff"))
+                ended, wrong = end < _LEAST_KDUMP, not 0 < version <= _NEWEST_KDUMP
+            else:
+
+                def read(offset: int, size: int) -> bytes:
+                    file.seek(offset)
+                    return file.read(size)
+
+                segments = elf.parse(read, path).segments
+                ended = any(each.type == elf.PT_NOTE and each.offset + each.filesz > end for each in segments)
+                wrong = False
+    except TruncatedError:
+        ended, wrong = True, False
+    except (OSError, OverflowError, CorruptError):
+        return  # drgn says why it cannot be read
+    if ended:
+        raise UserError(f"{path} is a kernel dump that is cut inside its headers", "copy or take it again, whole")
+    if wrong:
+        raise UserError(
+            f"{path} begins like a compressed kernel dump, but its header is damaged", "copy or take it again, whole"
+        )
 
 
 def for_drgn(words: Sequence[str]) -> list[str]:

@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Callable, Optional, TextIO
 
+from dmods.base.dataclass import dataclass
 from dmods.command import Argument
 from dmods.errors import OutputError, UsageError, UserError
-from dmods.machine.installed import setup_advice
 from dmods.output.json import write_error
 from dmods.output.layout import paragraph, terminal_width
-from dmods.output.stdout import checked_stdout
+from dmods.output.stdout import checked_stdout, occupy_closed_streams
 from dmods.output.text import printable
 
 EXE = Argument("--exe", metavar="FILE", help="the program that dumped the core, if it is not where the core says")
@@ -94,6 +93,7 @@ def guard_program(work: Callable[[], int], who: str, asked: Optional[Asked] = No
 
     A reader that closes its pipe (`| head`) has seen enough: the status is 0. A full disk gives 1.
     """
+    occupy_closed_streams()
     try:
         with checked_stdout():
             return guard(work, who, asked)
@@ -115,6 +115,8 @@ def check_set_up(who: str) -> None:
 
 def not_set_up(error: ImportError, who: str) -> UserError:
     """Return the error for a Python that cannot load what dmods needs. `who` names its owner."""
+    from dmods.machine.installed import setup_advice  # pathlib and shutil take 6 ms to import
+
     return UserError(f"dmods is not set up for {who}: {error}", setup_advice(f"the Python of {who}"))
 
 

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
+from dmods.base.dataclass import dataclass, field
 from dmods.modules.elf import ET_DYN, ET_EXEC, MAGIC
 
 PROGRAM_TYPES = (ET_EXEC, ET_DYN)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
+from dmods.base.dataclass import dataclass
 from dmods.errors import UsageError
 
 # mdb's own names for things that dmods has under other names.

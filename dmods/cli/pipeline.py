@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, groupby
 from typing import Any, Optional, Protocol, TextIO
 
+from dmods.base.dataclass import replace
 from dmods.cli import mdb
 from dmods.command import Argument, Command
 from dmods.errors import UsageError, UserError

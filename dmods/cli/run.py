@@ -19,7 +19,7 @@ from dmods.cli.frontend import say
 from dmods.command import HelpFormatter
 from dmods.errors import DmodsError, UsageError, UserError
 from dmods.machine.dumping import leaves_no_core
-from dmods.machine.installed import AUDITOR
+from dmods.machine.installed import AUDITOR, ROOT
 from dmods.modules.elf import MAGIC, PT_INTERP, parse
 
 SUMMARY = "start a program under the auditor: its core then knows who allocated what"
@@ -30,11 +30,16 @@ WORDS, with commas between:
   sample[=BYTES]    record one block in so many allocated bytes (512k): for production
   log[=RECORDS]     keep the last allocations and frees (65536)
   contents[=BYTES]  keep the first bytes (256) of each freed block, with the log
+  maps              record mmap, mremap, brk and shmat with their stacks: who maps the memory
   guards            end the program at a write beyond the end of a block, a double free or an invalid free
-Numbers may end in k, m or g. Programs that the program starts are audited too."""
+Numbers may end in k, m or g. Programs that the program starts are audited too.
+
+--profile-at-exit FILE takes the forms of `dmods profile -o`. The program itself writes FILE, also after exec.
+With %%p (the pid) in the name each process writes a file. %%n is the number of the profile in its process.
+A program that has a handler for SIGUSR2 of its own keeps it. A program that a signal kills writes no file."""
 _MOST_INTERPRETERS = 5  # a script may name a script as its interpreter (fs/exec.c, exec_binprm)
 _MOST_LINE = 256  # bytes of a script's #! line that the kernel reads (BINPRM_BUF_SIZE)
-_WORD = re.compile(r"guards|(audit|sample|log|contents)(=[0-9]+[kKmMgG]?)?")
+_WORD = re.compile(r"guards|maps|(audit|sample|log|contents)(=[0-9]+[kKmMgG]?)?")
 
 
 def run(words: Sequence[str]) -> int:
@@ -44,6 +49,11 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("--audit", metavar="WORDS", default="audit", help="what to record (default: audit)")
     parser.add_argument("command", metavar="PROG ARGS", nargs=argparse.REMAINDER, help="the program and its arguments")
+    parser.add_argument(
+        "--profile-at-exit",
+        metavar="FILE",
+        help="write a heap profile when the program ends, and on SIGUSR2; the end of the name says the form",
+    )
     # argparse treats "--" differently in different releases of Python, so it is found here.
     ours = words.index("--") if "--" in words else len(words)
     args = parser.parse_args(words[:ours])
@@ -52,12 +62,32 @@ def run(words: Sequence[str]) -> int:
         raise UsageError("there is no program to start", USAGE)
     program = _program(command[0])
     environment = {**os.environ, "DMODS_AUDIT": _understood(args.audit), "LD_PRELOAD": _preload()}
+    environment.update(_profile(args.profile_at_exit))
     _warn()
     try:
         os.execve(program, command, environment)
     except OSError as error:
         how = f"name the program that runs it: dmods run -- sh {program}" if error.errno == errno.ENOEXEC else USAGE
         raise UserError(f"{program} cannot be started: {error.strerror}", how) from error
+
+
+def _profile(file: Optional[str]) -> dict[str, str]:
+    """Return the variables that tell the auditor where to leave a profile (audit/dump/leave.c). Raises UsageError."""
+    if file is None:
+        return {}
+    from dmods.profile.forms import form_end  # nobody else needs the forms
+
+    form_end(file)
+    path = os.path.abspath(file)
+    folder = os.path.dirname(path)
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"no file can be written in {folder}", "--profile-at-exit takes a file in a folder of yours")
+    return {
+        "DMODS_PROFILE": path,
+        "DMODS_PROFILE_PID": str(os.getpid()),
+        "DMODS_PROFILE_PYTHON": sys.executable,
+        "DMODS_PROFILE_PACKAGES": str(ROOT),
+    }
 
 
 def _warn() -> None:
@@ -73,7 +103,9 @@ def _warn() -> None:
 def _understood(words: str) -> str:
     for word in words.split(","):
         if not _WORD.fullmatch(word):
-            raise UserError(f"--audit does not know {word!r}", "audit, sample, log, contents, guards: dmods run --help")
+            raise UserError(
+                f"--audit does not know {word!r}", "audit, sample, log, contents, guards, maps: dmods run --help"
+            )
     return words
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 # Each is a module with ``run(words) -> exit status``, SUMMARY and USAGE. None is imported before it is needed.
 SHELL_VERBS = {
     "run": "dmods.cli.run",
@@ -11,3 +14,28 @@ SHELL_VERBS = {
     "link": "dmods.cli.link",
     "complete": "dmods.cli.completion",
 }
+
+#: What does `dmods triage` where it is about many dumps.
+MANY_DUMPS = "dmods.cli.triage_many"
+_OF_MANY = ("--db", "--report", "--jobs", "--dask", "--retry", "--push")
+_WITH_VALUE = (
+    "-o",
+    "--output",
+    "--json",
+    "--checks",
+    "--seconds",
+    "--exe",
+    "--sysroot",
+    "-s",
+    "--symbols",
+    "--architecture",
+)
+
+
+def about_many_dumps(words: Sequence[str]) -> bool:
+    """Return whether the words behind `dmods triage` are about many dumps: a folder, several dumps, or a database."""
+    if "-" in words or any(word.split("=")[0] in _OF_MANY for word in words):
+        return True
+    values = {place + 1 for place, word in enumerate(words) if word in _WITH_VALUE}
+    named = [word for place, word in enumerate(words) if not word.startswith("-") and place not in values]
+    return any(os.path.isdir(word) for word in named) or sum(map(os.path.isfile, named)) > 1

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods.base.hexdump import ascii_of
-from dmods.base.shapes import STACK_COLUMNS
 from dmods.commands._records import stack_table, stack_values
 from dmods.heap.guards import AFTER, Change, Finding, Verification
+from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.model import Stack, Transaction
 from dmods.report import Column, Table, Value

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Optional
 
-from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument
 from dmods.errors import UsageError, UserError
 from dmods.heap.block import FREE
 from dmods.heap.process_heap import find_heap
+from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.model import Entry, Record, RecordedThread, Recording, Stack, Transaction
 from dmods.records.sources import HOW_TO_LOG, require_records

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dmods.base.shapes import frame_value
 from dmods.modules.lines import source_lines
 from dmods.process.addresses import module_at
+from dmods.process.shapes import frame_value
 from dmods.process.source import source_cells, text_lines
 from dmods.process.unwind import COMPLETE_ENDS, ENDS, Frame, Stack, describe
-from dmods.report import Column, Table, Value
-from dmods.target import Target
+from dmods.report import Address, Column, Table, Value
+from dmods.runtimes.python.merged import Merged, merge
+from dmods.runtimes.python.runtime import PythonFrame
+from dmods.target import Target, Thread
+
+_ALONE = Merged({})
 
 FRAMES = (
     Column("sp", "address", width=16),
@@ -22,7 +26,11 @@ FRAMES = (
 
 
 def thread_frames(
-    target: Target, frames: Sequence[Frame], notes: Sequence[str] = (), registers: bool = False
+    target: Target,
+    frames: Sequence[Frame],
+    notes: Sequence[str] = (),
+    registers: bool = False,
+    merged: Merged = _ALONE,
 ) -> list[dict[str, Any]]:
     """Return the frames of a thread for a "stack" column. ``notes`` has one text for each frame, or is empty."""
     values = []
@@ -40,20 +48,31 @@ def thread_frames(
             note=notes[number] if notes else "",
             registers=frame.registers if registers else None,
         )
+        if number in merged.frames:
+            value["python"] = [python_frame_value(each) for each in merged.frames[number]]
         values.append(value)
     return values
 
 
 def thread_stack_table(
-    target: Target, stack: Stack, notes: Sequence[str], name: str = "stack", *, title: str = "", sp: bool = True
+    target: Target,
+    stack: Stack,
+    notes: Sequence[str],
+    name: str = "stack",
+    *,
+    title: str = "",
+    sp: bool = True,
+    merged: Merged = _ALONE,
 ) -> Table:
     """Return the stack as text: a frame a line, with its source line, and a line for each inlined function above it.
 
-    ``notes`` has one text for each frame. ``sp`` is false for a stack that several threads share.
+    ``notes`` has one text for each frame. ``sp`` is false for a stack that several threads share. The Python frames of
+    ``merged`` stand below the C frame that runs them.
     """
-    rows = list(_rows(target, stack.frames, notes))
+    rows = list(_rows(target, stack.frames, notes, merged))
     columns, rows = (FRAMES, rows) if sp else (FRAMES[1:], [row[1:] for row in rows])
-    return Table(name, columns, rows, style="plain", title=title, footer=stack_end(stack), only="text")
+    footer = [*stack_end(stack), *([f"({merged.note})"] if merged.note else [])]
+    return Table(name, columns, rows, style="plain", title=title, footer=footer, only="text")
 
 
 def stack_end(stack: Stack) -> list[str]:
@@ -63,10 +82,28 @@ def stack_end(stack: Stack) -> list[str]:
     return [] if stack.end in COMPLETE_ENDS else [f"(no more frames: {ENDS[stack.end]})"]
 
 
-def _rows(target: Target, frames: Sequence[Frame], notes: Sequence[str]) -> Iterator[tuple[Value, ...]]:
+def _rows(target: Target, frames: Sequence[Frame], notes: Sequence[str], merged: Merged) -> Iterator[tuple[Value, ...]]:
     lines = source_lines(target)
-    for frame, note in zip(frames, notes):
+    for number, (frame, note) in enumerate(zip(frames, notes)):
         *inlined, own = text_lines(describe(target, frame), lines.frames_at(frame.code_address, exact=True))
         blank = [" " * len(hex(value)) for value in (frame.sp, frame.pc)]
         yield from ((*blank, text, "") for text in inlined)
         yield frame.sp, frame.pc, own, note
+        yield from ((*blank, f"  Python: {each.where}", "") for each in merged.frames.get(number, ()))
+
+
+def merged_stack(target: Target, thread: Thread, stack: Stack) -> Merged:
+    """Return the Python frames that belong to the C frames of a thread."""
+    return merge(target, thread, stack.frames, stack.end in COMPLETE_ENDS)
+
+
+def python_frame_value(frame: PythonFrame) -> dict[str, Any]:
+    """Return a Python frame as JSON shows it."""
+    return {
+        "frame": Address(frame.address),
+        "code": Address(frame.code.address),
+        "file": frame.code.file,
+        "line": frame.line,
+        "function": frame.code.name,
+        "qualified": frame.code.qualname,
+    }

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Callable, NamedTuple, Optional
 
 from dmods.allocators.jemalloc import stats
 from dmods.allocators.jemalloc.heap import first_arena
+from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.commands._records import address_of, event
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.owners import find_owners
 from dmods.graph.paths import path_to
 from dmods.graph.roots import named_roots
-from dmods.graph.types import find_types
+from dmods.graph.typed_rows import typed_blocks
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, Block
 from dmods.heap.blocks import EVERYWHERE, STATES, addresses, arena_name, arena_of, runs_of
 from dmods.heap.process_heap import ProcessHeap, find_heap
@@ -149,10 +149,10 @@ def _of_type(
 ) -> Iterator[int]:
     """Yield the addresses of the blocks of the wanted type or shape."""
     heap.leaks()
-    types, inside = find_types(heap.target), Ranges(ranges)
+    types, inside = typed_blocks(heap.target), Ranges(ranges)
     wanted = query.type if query.type is not None else query.shape
     kinds = types.matching(wanted or "", shape=query.type is None)
-    if not kinds:
+    if not kinds.kinds and not kinds.types:
         what = "type" if query.type is not None else "shape"
         raise UsageError(f"no block has the {what} {wanted}", "`types` lists the types and shapes, with their ids")
     return (at for at in types.addresses(kinds, states) if ranges == [EVERYWHERE] or at in inside)

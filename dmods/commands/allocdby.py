@@ -10,10 +10,10 @@ from itertools import islice
 from operator import itemgetter
 from typing import Optional
 
-from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
 from dmods.commands._records import CALLER, CALLER_ARGUMENTS, REQUESTED, callers_asked, stack_values
 from dmods.errors import UsageError
+from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.model import EventRow, Recording, Records, Stack
 from dmods.records.sources import require_records

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
-from dmods.commands._stacks import thread_frames, thread_stack_table
+from dmods.commands._stacks import merged_stack, thread_frames, thread_stack_table
 from dmods.process import signals
+from dmods.process.shapes import STACK_COLUMNS
 from dmods.process.threads import find_thread
 from dmods.process.unwind import ENDS, FRAME_LIMIT, Frame, signal_of, walk
 from dmods.report import Column, Report, Table, Value
@@ -27,6 +27,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     thread = find_thread(target, args.thread)
     stack = walk(target, thread, args.limit)
     notes = stack_notes(target, stack.frames)
+    merged = merged_stack(target, thread, stack)
     sp = thread.registers.get(target.arch.sp)
     name = f" ({thread.name})" if thread.name else ""
     title = f"stack pointer for thread {thread.tid}{name}: {'unknown' if sp is None else hex(sp)}"
@@ -34,12 +35,12 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         thread.tid,
         thread.name,
         sp,
-        lambda: thread_frames(target, stack.frames, notes, args.verbose),
+        lambda: thread_frames(target, stack.frames, notes, args.verbose, merged),
         stack.truncated,
         ENDS[stack.end],
     )
     tables = [
-        thread_stack_table(target, stack, notes, title=title),
+        thread_stack_table(target, stack, notes, title=title, merged=merged),
         Table("threads", THREADS, [record], only="json"),
     ]
     if args.verbose:

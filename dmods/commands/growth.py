@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import replace
+from collections.abc import Iterator
+from typing import Optional
 
-from dmods.base.shapes import STACK_COLUMNS
+from dmods.base.dataclass import replace
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, positive
 from dmods.commands._records import CALLER_ARGUMENTS, stack_values
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
-from dmods.graph.growth import KEYS, Change, Growth, Memory, compare, has_records
+from dmods.graph.fragmentation import fragmentation
+from dmods.graph.growth import KEYS, Change, Growth, compare, has_records, lacking
+from dmods.graph.growth_keys import LEAKED_NAME
+from dmods.graph.identity import difference
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.sources import HOW_TO_RECORD
 from dmods.report import Column, Report, Table, Value
@@ -21,8 +26,6 @@ from dmods.target import Target
 
 _USUAL = 20  # rows that are shown without --top
 _MOST_CORES = 16
-_MUCH = 1 << 20  # bytes of growth that are worth a sentence
-_MANY_ARENAS = 4
 
 COLUMNS = (
     Column("growth_bytes", "bytes", width=10, title="GROWTH"),
@@ -30,6 +33,7 @@ COLUMNS = (
     Column("old_bytes", "bytes", width=10, title="OLD"),
     Column("now_bytes", "bytes", width=10, title="NOW"),
     Column("growth_count", "count", title="BLOCKS"),
+    Column("bytes_per_hour", "bytes", title="PER HOUR"),
     Column("new_bytes", "bytes", title="NEW"),
     Column("gone_bytes", "bytes", title="GONE"),
     Column("kept_bytes", "bytes", title="KEPT"),
@@ -61,16 +65,13 @@ FINDINGS = (Column("finding"),)
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the growth from the first of the older cores to the target."""
-    names, targets = _open(target, args)
-    heaps = [find_heap(each) for each in targets]
     report = Report()
+    names, heaps = _usable(*_open(target, args), report)
     for name, heap in zip(names, heaps):
-        if not heap.found:
-            raise UserError(f"{name}: {NO_HEAP}", "growth needs a heap that dmods can walk in each core")
         heap.leaks()
         report.notes.extend(f"{name}: {note}" for note in (*heap.target.notes, *heap.notes, *heap.roots.notes))
     by = _key(args, heaps, report)
-    named = [Callers(each, args.skip, args.all_frames) for each in targets]
+    named = [Callers(each.target, args.skip, args.all_frames) for each in heaps]
     found = compare(heaps, by, named.__getitem__)
     report.notes.extend(f"{names[-1]}: {note}" for note in found.notes)
     if found.differs is not None:
@@ -78,9 +79,11 @@ def run(target: Target, args: argparse.Namespace) -> Report:
             f"the cores are of different runs: {found.differs}. They are compared by {by} without addresses: "
             "which blocks are new and which have gone is not known"
         )
+    report.notes.extend(_partial(found, names, heaps))
+    _add_time(report, found, args.hours)
     _add_memory(report, found)
     _add_changes(report, found, named, args.top or _USUAL)
-    sentences = [*_findings(found, names), *_memory_findings(found, heaps[-1])]
+    sentences = [*_findings(found, names), *fragmentation(found.memory, heaps)]
     report.tables.append(Table("findings", FINDINGS, [(each,) for each in sentences], style="plain"))
     _add_noise(report, found, names)
     report.totals = _totals(found)
@@ -103,6 +106,40 @@ def _open(target: Target, args: argparse.Namespace) -> tuple[list[str], list[Tar
     return names, [*bases, target]
 
 
+def _usable(names: list[str], targets: list[Target], report: Report) -> tuple[list[str], list[ProcessHeap]]:
+    """Return the names and the heaps of the cores that are compared.
+
+    A core between the first and the last that cannot be compared with them is left out, with a note.
+    """
+    heaps = [find_heap(each) for each in targets]
+    for place in (0, -1):
+        if not heaps[place].found:
+            raise UserError(
+                f"{names[place]}: {NO_HEAP}", "growth needs a heap that dmods can walk in the first and the last core"
+            )
+    one_process = difference(targets[0], targets[-1]) is None
+    used_names, used = [], []
+    for name, heap in zip(names, heaps):
+        other = difference(heap.target, targets[-1]) if one_process and heap not in (heaps[0], heaps[-1]) else None
+        if not heap.found or other is not None:
+            report.notes.append(f"{name} is left out: {other or NO_HEAP}")
+        else:
+            used_names.append(name)
+            used.append(heap)
+    return used_names, used
+
+
+def _partial(found: Growth, names: list[str], heaps: list[ProcessHeap]) -> Iterator[str]:
+    """Yield what it means that the heap of a core is not whole."""
+    for place in sorted(found.partial):
+        means = "what it lacks is not counted there, and may be in use all the same"
+        if place == 0:
+            means = "what it lacks and a later core has counts as growth"
+        elif place == len(names) - 1:
+            means = "what it lacks and an older core has counts as gone"
+        yield f"{names[place]}: {lacking(heaps[place])}: {means}"
+
+
 def _key(args: argparse.Namespace, heaps: list[ProcessHeap], report: Report) -> str:
     """Return the key to add up by: stacks where all cores have records, else types."""
     recorded = all(map(has_records, heaps))
@@ -113,6 +150,17 @@ def _key(args: argparse.Namespace, heaps: list[ProcessHeap], report: Report) -> 
     if recorded and any(heap.records.sampled for heap in heaps) and args.by in (None, "stack", "thread"):
         report.notes.append("only samples were recorded: the other blocks stand under (no record)")
     return args.by or ("stack" if recorded else "type")
+
+
+def _add_time(report: Report, found: Growth, hours: Optional[float]) -> None:
+    """Decide how long the growth took. The user knows best."""
+    if hours is not None:
+        found.hours = hours
+    elif found.hours is not None:
+        report.notes.append(
+            f"the newest allocation records of the first and the last core are {found.hours:.3g} hours apart: "
+            "rates are by that (--hours N if you know better)"
+        )
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -134,6 +182,7 @@ def _add_memory(report: Report, found: Growth) -> None:
 def _add_changes(report: Report, found: Growth, named: list[Callers], top: int) -> None:
     aligned, several = found.differs is None, len(found.memory) > 2
     hidden = {"new_bytes": not aligned, "gone_bytes": not aligned, "buffer": not aligned}
+    hidden["bytes_per_hour"] = not found.hours
     hidden["kept_bytes"] = not (aligned and several)
     columns = [replace(c, hidden=hidden.get(c.name, c.hidden), title=_title(c, found.by)) for c in COLUMNS]
     order = _ordered(found)
@@ -169,6 +218,7 @@ def _cells(change: Change, found: Growth, named: list[Callers]) -> tuple[Value, 
         old.bytes,
         now.bytes,
         now.count - old.count,
+        round(change.growth / found.hours) if found.hours else None,
         new[1],
         gone[1],
         kept[1],
@@ -211,6 +261,8 @@ def _sentence(change: Change, found: Growth, names: list[str]) -> str:
     share = f"{100 * change.growth / found.growth:.0f} % of the growth" if found.growth > 0 else "while others shrank"
     where = f" For example: whatis {change.example:#x}" if change.example is not None else ""
     text = f"{what} grew by {change.growth} bytes ({sizes}), {share}."
+    if found.hours:
+        text += f" That is {human_size(round(change.growth / found.hours))} an hour."
     if len(names) > 2 and found.differs is None:
         text += f" {change.kept.count} blocks are newer than {names[0]} and were kept until {names[-1]}."
     return text + where
@@ -219,32 +271,14 @@ def _sentence(change: Change, found: Growth, names: list[str]) -> str:
 def _what(change: Change, by: str) -> str:
     says = {"type": "Blocks of type {}", "size": "Blocks of {} bytes", "stack": "What {} allocated"}
     says.update(thread="What thread {} allocated", arena="The arena {}", state="What is {}")
-    if by == "type" and change.label.startswith(("malloc-", "jemalloc-")):
+    says.update(owner="What {} holds", holder="The blocks of {}")
+    if by == "owner" and change.label == LEAKED_NAME:
+        return "What is leaked"
+    if by == "arena" and change.label.startswith("arena "):
+        return f"The {change.label}"
+    if change.shape:
         return f"Blocks of shape {change.label}"
     return says[by].format(change.label)
-
-
-def _memory_findings(found: Growth, heap: ProcessHeap) -> list[str]:
-    """Return a sentence where the allocator's memory grew far more than the blocks in it."""
-    before, after = found.memory[0], found.memory[-1]
-    mapped, used = after.mapped - before.mapped, after.in_use - before.in_use
-    if mapped < _MUCH or used * 2 > mapped:
-        return []
-    free, rest = after.free - before.free, after.rest - before.rest
-    text = (
-        f"The memory of the heap grew by {human_size(mapped)}, the blocks in use by {human_size(used)}: "
-        "this is fragmentation or memory kept for later, not a leak. "
-        f"Free blocks grew by {human_size(free)}, headers, tops and unused memory by {human_size(rest)}."
-    )
-    return [f"{text} {_advice(before, after, heap)}"]
-
-
-def _advice(before: Memory, after: Memory, heap: ProcessHeap) -> str:
-    if heap.jemallocs:
-        return "jemalloc keeps it: MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0 gives it back sooner."
-    if len(heap.arenas) > _MANY_ARENAS:
-        return f"{len(heap.arenas)} arenas keep it: start with MALLOC_ARENA_MAX=2, or call malloc_trim(0) now and then."
-    return "malloc_trim(0) gives whole free pages back; between blocks in use they are fragments."
 
 
 def _add_noise(report: Report, found: Growth, names: list[str]) -> None:
@@ -272,6 +306,7 @@ def _totals(found: Growth) -> dict[str, Value]:
         "by": found.by,
         "cores": len(found.memory),
         "same_process": aligned,
+        "hours": found.hours,
         "old_bytes": found.memory[0].in_use,
         "now_bytes": found.memory[-1].in_use,
         "growth_bytes": found.growth,
@@ -280,6 +315,17 @@ def _totals(found: Growth) -> dict[str, Value]:
         "survived_bytes": sum(each.survived.bytes for each in found.changes) if aligned else None,
         "mapped_growth_bytes": found.memory[-1].mapped - found.memory[0].mapped,
     }
+
+
+def _hours(text: str) -> float:
+    """Return the hours in `text`."""
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0.0
+    if not 0 < hours < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time: give hours, as in 1.5")
+    return hours
 
 
 COMMAND = Command(
@@ -293,7 +339,11 @@ COMMAND = Command(
         "what grew from each core to the next and was kept comes first: a cache with a bound and requests in flight\n"
         "do not. Live, leaked and free memory are kept apart: where only free memory grew, nothing leaks.\n\n"
         "A block is the same in two cores if its allocation record says so. Without records it is probably the same\n"
-        "if address, size and class agree. Cores of different runs are compared by keys without addresses."
+        "if address, size and class agree. Cores of different runs are compared by keys without addresses.\n\n"
+        "--by owner names the roots that hold the blocks, without addresses: module`variable, a frame's function and\n"
+        "its thread's name, or a set of them. --by holder names what holds each block next: the type of the block\n"
+        "that alone keeps it alive, or a root. So it says which container grew. Rates per hour come from the times\n"
+        "of allocation records, or from --hours."
     ),
     run=run,
     compares=True,
@@ -305,6 +355,7 @@ COMMAND = Command(
             help="the key to add up by (default: stack where all cores have allocation records, else type)",
         ),
         *CALLER_ARGUMENTS,
+        Argument("--hours", type=_hours, metavar="N", help="the time from the first core to the last, for rates"),
         Argument("--top", type=positive, metavar="N", help=f"only the first N (default: {_USUAL})"),
     ),
     examples=(

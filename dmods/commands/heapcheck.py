@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from dmods.allocators.glibc.caches import cached_by_arena
 from dmods.allocators.glibc.runs import NO_ARENA
 from dmods.allocators.jemalloc import heap as jemalloc
+from dmods.base.dataclass import dataclass
 from dmods.command import Argument, Command
 from dmods.commands._guards import SHOWN, guards_notes, guards_stacks, guards_table
 from dmods.heap.blocks import arena_name
@@ -18,6 +18,7 @@ from dmods.heap.damage import Damage, damages, describe, hexdump
 from dmods.heap.guards import Verification, verify
 from dmods.heap.integrity import glibc as integrity
 from dmods.heap.integrity import jemalloc as jemalloc_integrity
+from dmods.heap.integrity import walked as walked_integrity
 from dmods.heap.integrity.contradiction import Contradiction
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, partial_note
@@ -106,13 +107,16 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.insert(0, NO_HEAP)
         return report
     report.notes.extend(note for each in heap.jemallocs for note in each.notes)
+    report.notes.extend(note for each in heap.walked for note in each.notes)
     chunks = list(damages(heap))
     structures, links = list(integrity.structures(heap)), list(integrity.links(heap))
     of_jemalloc = list(jemalloc_integrity.contradictions(heap))
+    of_others = list(walked_integrity.contradictions(heap))
     unseen = heap.bins().problem_count - len(heap.bins().problems)
     unseen += sum(each.extents.fault_count - len(each.extents.faults) for each in heap.jemallocs)
     parts = _parts(heap, chunks, structures, links)
     parts += _jemalloc_parts(heap, of_jemalloc)
+    parts += _walked_parts(heap, of_others)
     if guards is not None:
         parts.append(Part("guards", chunks=guards.live + guards.freed, bad_guards=guards.damaged))
     report.tables.append(Table("arenas", ARENAS, [_part_row(part) for part in parts]))
@@ -120,7 +124,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         rows = [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]]
         report.tables.append(Table("chunks", CHUNKS, rows, title="Damaged chunks"))
         report.tables.extend(_bytes(heap, damage) for damage in chunks[:_DUMPED])
-    listed = [*structures, *links, *(each.contradiction for each in of_jemalloc)]
+    listed = [*structures, *links, *(each.contradiction for each in of_jemalloc), *of_others]
     if listed:
         rows = [_link_row(link) for link in listed[:_SHOWN]]
         report.tables.append(Table("lists", LISTS, rows, title="Contradictions in malloc's own records"))
@@ -132,7 +136,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         "problems": sum(part.problems for part in parts) + unseen,
         "damaged_chunks": bad,
         "damaged_links": len(links) + unseen,
-        "contradictions": len(structures) + len(of_jemalloc),
+        "contradictions": len(structures) + len(of_jemalloc) + len(of_others),
         "guards_checked": guards.live + guards.freed if guards is not None else None,
         "overwritten_guards": guards.damaged if guards is not None else None,
         "chunks": sum(part.chunks or 0 for part in parts if part.name != "guards"),
@@ -197,6 +201,15 @@ def _parts(
         (whole if structure.arena is None else arenas[structure.arena]).contradictions += 1
     rest = [part for part in (tcaches, mapped, whole) if part.cached or part.chunks or part.problems]
     return [*arenas, *rest]
+
+
+def _walked_parts(heap: ProcessHeap, found: Sequence[Contradiction]) -> list[Part]:
+    """Return a part for each other allocator whose structures were read."""
+    return [
+        Part(one.name, chunks=len(one.slots), contradictions=sum(each.arena == one.arena for each in found))
+        for one in heap.walked
+        if one.is_checked
+    ]
 
 
 def _jemalloc_parts(heap: ProcessHeap, found: Sequence[jemalloc_integrity.JemallocContradiction]) -> list[Part]:

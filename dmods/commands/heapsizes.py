@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Optional
 
 from dmods.allocators.glibc.runs import NO_ARENA
 from dmods.allocators.jemalloc import heap as jemalloc
+from dmods.base.dataclass import dataclass
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.heap.blocks import arena_name

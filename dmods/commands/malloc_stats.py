@@ -5,22 +5,17 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Optional
 
 from dmods.allocators.glibc.arenas import Malloc
-from dmods.allocators.glibc.caches import cached_by_arena
-from dmods.allocators.glibc.runs import top_size
 from dmods.allocators.jemalloc import heap as jemalloc
 from dmods.allocators.jemalloc import stats as jemalloc_stats
 from dmods.command import Argument, Command
+from dmods.heap.arena_usage import Usage, advice, usages
 from dmods.heap.blocks import arena_name
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
-
-_ADVICE_BYTES = 64 << 20  # below this much unused memory no advice is given
-_ADVICE_SHARE = 0.5
 
 ARENAS = (
     Column("arena"),
@@ -70,64 +65,11 @@ JEMALLOC_CLASSES = (
 )
 
 
-@dataclass(frozen=True)
-class Usage:
-    """The memory of an arena (``malloc_state.system_mem``) and its free parts, in bytes of chunks, as glibc counts."""
-
-    name: str
-    address: int
-    main: bool
-    system: int
-    max_system: int
-    top: int
-    bins: int
-    bin_chunks: int
-    fast: int
-    fast_chunks: int
-    cached: int
-    cached_chunks: int
-    threads: int
-    heaps: int
-
-    @property
-    def free(self) -> int:
-        """Return the bytes in bins and fastbins."""
-        return self.bins + self.fast
-
-    @property
-    def in_use(self) -> int:
-        """Return the bytes outside bins, fastbins and top, as int_mallinfo() counts them. Negative if damaged."""
-        return self.system - self.free - self.top
-
-    @property
-    def fragmentation(self) -> float:
-        """Return the share of the memory below top that is free, in percent."""
-        below = self.system - self.top
-        return 100 * self.free / below if below > 0 else 0.0
-
-
-def usages(heap: ProcessHeap) -> list[Usage]:
-    """Return the use of each of ``heap.arenas``."""
-    bins, caches = heap.bins(), heap.caches
-    cached = cached_by_arena(heap.words, heap.index, caches)
-    return [
-        Usage(
-            arena_name(number),
-            arena.address,
-            arena.main,
-            arena.system_mem,
-            arena.max_system_mem,
-            top_size(heap.words, arena),
-            bins.size.get(number, 0),
-            bins.count.get(number, 0),
-            caches.fast_bytes.get(number, 0),
-            caches.fast_count.get(number, 0),
-            *cached.get(number, (0, 0)),
-            arena.attached,
-            len(arena.heaps),
-        )
-        for number, arena in enumerate(heap.arenas)
-    ]
+#: Another allocator that dmods walks: the sums over its blocks, and what its reader says.
+OTHERS = (
+    Column("what"),
+    Column("value", "count"),
+)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -141,6 +83,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.totals = _totals(heap, rows)
     if not args.glibc:
         report.tables.extend(_jemallocs(heap, args.bins, report))
+        report.tables.extend(_others(heap, report))
     if not rows:
         return report
     if args.glibc:
@@ -178,6 +121,28 @@ def _jemallocs(heap: ProcessHeap, every_bin: bool, report: Report) -> Iterator[T
         sums["jemalloc_arenas"] += len(found)
         sums["jemalloc_metadata_bytes"] += one.base.size()
     report.totals.update(sums)
+
+
+def _others(heap: ProcessHeap, report: Report) -> Iterator[Table]:
+    """Yield a table for each other allocator that dmods walks."""
+    for one in heap.walked:
+        if not one.is_checked:
+            continue
+        used = free = used_bytes = free_bytes = 0
+        for size, live, freed, leaked, own in heap.index.sizes(one.arena):
+            used, free = used + live + leaked + own, free + freed
+            used_bytes, free_bytes = used_bytes + size * (live + leaked + own), free_bytes + size * freed
+        rows: list[tuple[Value, ...]] = [
+            ("blocks in use", used),
+            ("bytes in use", used_bytes),
+            ("free blocks", free),
+            ("free bytes", free_bytes),
+            ("bytes of memory", sum(end - start for start, end in one.owned)),
+            *one.statistics(),
+        ]
+        yield Table("allocator", OTHERS, rows, title=one.name)
+        name = one.name.split()[-1]
+        report.totals[f"{name}_allocated_bytes"] = used_bytes
 
 
 def _jemalloc_row(name: str, usage: jemalloc_stats.Usage) -> tuple[Value, ...]:
@@ -308,22 +273,6 @@ def _disagreements(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
                 f"arena {usage.name}: its bins hold {usage.bin_chunks} chunks ({usage.bins} bytes), its memory has "
                 f"{count} free ones ({size} bytes): `heapcheck` looks closer"
             )
-
-
-def advice(rows: list[Usage]) -> Iterator[str]:
-    """Yield advice if arenas hold much memory that they do not use."""
-    thread = [usage for usage in rows if not usage.main]
-    system, unused = sum(u.system for u in thread), sum(u.free + u.top for u in thread)
-    if unused >= _ADVICE_BYTES and unused >= _ADVICE_SHARE * system:
-        yield (
-            f"{len(thread)} thread arenas hold {system} bytes and use {system - unused}: fewer arenas "
-            "(MALLOC_ARENA_MAX, glibc.malloc.arena_max) share what is free"
-        )
-    system, unused = sum(u.system for u in rows), sum(u.free for u in rows)
-    if unused >= _ADVICE_BYTES and unused >= _ADVICE_SHARE * system:
-        yield (
-            f"{unused} bytes of {system} are free between blocks in use: malloc_trim(0) gives whole pages of it back"
-        )
 
 
 COMMAND = Command(

@@ -5,8 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
+from dmods.base.ranges import Ranges
+from dmods.base.sizes import human_size
 from dmods.command import Argument, Command
+from dmods.commands._records import stack_table, stack_values
+from dmods.heap.mapping_content import LARGE, large_mappings
 from dmods.heap.mapping_kinds import KINDS, classify_mappings
+from dmods.process.shapes import STACK_COLUMNS
+from dmods.records.callers import Callers
+from dmods.records.mapped import makers, recorded_maps
+from dmods.records.sources import allocation_records
 from dmods.report import Column, Report, Table, Value
 from dmods.target import AddressRange, Target
 
@@ -27,6 +35,26 @@ EACH = (
     Column("path"),
 )
 
+CONTENTS = (
+    Column("start", "address", width=16),
+    Column("end", "address", width=16),
+    Column("bytes", "bytes", width=14),
+    Column("used", "percent", title="USED"),
+    Column("maker", title="BY"),
+    Column("content"),
+)
+
+_MAKER = (
+    Column("call", title="BY"),
+    Column("call_bytes", "bytes", hidden=True),
+    Column("calls", "count", hidden=True),
+    Column("caller"),
+    *STACK_COLUMNS,
+)
+_AUDITOR = "auditor"
+_MOST_STACKS = 8  # makers of one mapping that are listed
+_INDENT = 9
+
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the mappings by kind, or one by one."""
@@ -40,8 +68,58 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         by_kind,
         footer=[f"{'Total':<12} {len(found):8} {total:16} {dumped:16}"] if found else [],
     )
-    tables = [Table("mappings", EACH, (_row(mapping, kind) for mapping, kind in found)), summary]
-    return Report(tables if args.verbose else [summary], totals={"count": len(found), "bytes": total, "dumped": dumped})
+    report = Report([summary], totals={"count": len(found), "bytes": total, "dumped": dumped})
+    if args.verbose:
+        recorded = recorded_maps(target)
+        each = _with_makers(target, found) if recorded is not None else _each(found)
+        report.tables = [*each, summary]
+        report.notes.extend(recorded.recording.notes if recorded is not None else ())
+    if args.contents:
+        report.tables.append(_contents(target))
+    return report
+
+
+def _contents(target: Target) -> Table:
+    """Return what the large anonymous mappings hold, and who made them."""
+    callers = Callers(target)
+    rows = []
+    for each in large_mappings(target):
+        made = makers(target, each.mapping)
+        maker = f"{made[0].call} in {callers.caller(made[0].stack).text}" if made else None
+        used = 100 * each.used if each.used is not None else None
+        rows.append((each.mapping.start, each.mapping.end, each.mapping.size, used, maker, each.phrase))
+    title = f"Anonymous mappings of {human_size(LARGE)} or more that belong to no allocator and no stack"
+    return Table("contents", CONTENTS, rows, title=title if rows else f"No {title[0].lower()}{title[1:]}")
+
+
+def _each(found: Iterable[tuple[AddressRange, str]]) -> list[Table]:
+    return [Table("mappings", EACH, (_row(mapping, kind) for mapping, kind in found))]
+
+
+def _with_makers(target: Target, found: Iterable[tuple[AddressRange, str]]) -> list[Table]:
+    """Return the mappings with who made them, and below them the stacks."""
+    callers, own = Callers(target), Ranges(allocation_records(target).own)
+    rows: list[tuple[Value, ...]] = []
+    stacks: list[Table] = []
+    for mapping, kind in found:
+        made = makers(target, mapping)
+        cells: tuple[Value, ...] = (None,) * len(_MAKER)
+        if made:
+            caller = callers.caller(made[0].stack).text
+            cells = (made[0].call, made[0].bytes, len(made), caller, *stack_values(callers, made[0].stack))
+        elif mapping.path is None and mapping.start in own:
+            cells = (_AUDITOR, *cells[1:])
+        rows.append((*_row(mapping, kind), *cells))
+        for maker in made[:_MOST_STACKS]:
+            title = f"{mapping.start:x}-{mapping.end:x}: {maker.bytes} bytes by {maker.call}"
+            stacks.append(stack_table(callers, maker.stack, f"stack {len(stacks) + 1}", title=title, indent=_INDENT))
+    return [Table("mappings", (*EACH[:-1], *_MAKER[:-2], EACH[-1], *_MAKER[-2:]), map(_in_order, rows)), *stacks]
+
+
+def _in_order(row: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return the cells with the path, which may be long, behind the maker."""
+    path = len(EACH) - 1
+    return (*row[:path], *row[path + 1 : -2], row[path], *row[-2:])
 
 
 def _by_kind(found: Iterable[tuple[AddressRange, str]]) -> list[tuple[str, int, int, int]]:
@@ -66,12 +144,19 @@ COMMAND = Command(
         "Kinds: heap and arena (the allocator's), stack, thread stack, file text, file data, anon (other anonymous\n"
         "memory), shared (shared memory without a file), vdso, and reserved: address space that cannot be\n"
         "accessed, such as guard pages and the unused end of an arena.\n"
-        "BYTES is address space. DUMPED bytes of it are in the core itself; more may be readable from the files."
+        "BYTES is address space. DUMPED bytes of it are in the core itself; more may be readable from the files.\n"
+        "--contents samples the pages of large anonymous mappings: zeros, text, pointers, numbers, one byte repeated,\n"
+        "compressed or random data. USED is the share of pages that hold anything but zeros.\n"
+        "After `dmods run --audit audit,maps` the list also says who made each mapping (BY, CALLER), with the stacks."
     ),
     run=run,
-    arguments=(Argument("-v", "--verbose", action="store_true", help="list each mapping too"),),
+    arguments=(
+        Argument("-v", "--verbose", action="store_true", help="list each mapping too"),
+        Argument("--contents", action="store_true", help="say what large anonymous mappings hold"),
+    ),
     examples=(
         ("maps", "how much memory there is of each kind"),
+        ("maps --contents", "what the memory is that no allocator owns"),
         ("maps -v", "each mapping: where, how large, what for, which file"),
     ),
 )

@@ -39,7 +39,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report = Report(notes=list(owners.notes))
     if owners.missing:
         report.notes.append(f"{owners.missing} bytes in use have no owner: please report this defect of dmods")
-    table = _by_root(owners, args.top) if args.by == "root" else _by_kind(owners, args.by == "type", args.top)
+    table = _by_root(owners, args.top) if args.by == "root" else _by_kind(owners, args.by, args.top)
     total = owners.total
     table.footer = [_RULE, f"{total:12} bytes ({human_size(total)}): the lines sum to the whole heap"]
     report.tables.append(table)
@@ -72,28 +72,28 @@ def _by_root(owners: Owners, top: int) -> Table:
     return Table("owners", ROOTS, rows)
 
 
-def _by_kind(owners: Owners, by_class: bool, top: int) -> Table:
-    kinds = owners.kinds(("live", 0), by_class)
+def _by_kind(owners: Owners, by: str, top: int) -> Table:
+    kinds, by_type = owners.kinds(("live", 0), by), by == "type"
     rows: list[tuple[Value, ...]] = []
     # The allocator's own blocks that roots hold are in its line.
     own = sum(line.bytes for line in owners.lines if line.how in (ALONE, SHARED)) - sum(kind.bytes for kind in kinds)
     for kind in kinds[:top]:
-        rows.append(_kind_row(owners, kind, by_class))
+        rows.append(_kind_row(owners, kind, by_type))
     more = kinds[top:]
-    name: tuple[Value, ...] = (f"{len(more)} more types (--top)",) if by_class else ()
+    name: tuple[Value, ...] = (f"{len(more)} more types (--top)",) if by_type else ()
     if more:
         line = Line("", "", sum(kind.count for kind in more), sum(kind.bytes for kind in more))
         rows.append((*_sums(owners, line)[:3], "live", *name, None, None))
     for each in owners.lines:
         if each.how not in (ALONE, SHARED):
             size = each.bytes + (own if each.how == OWN_ else 0)
-            named: tuple[Value, ...] = (each.name,) if by_class else ()
+            named: tuple[Value, ...] = (each.name,) if by_type else ()
             rows.append((*_sums(owners, Line(each.name, each.how, each.count, size)), *named, None, None))
-    return Table("kinds", TYPES if by_class else SIZES, rows)
+    return Table("kinds", TYPES if by_type else SIZES, rows)
 
 
-def _kind_row(owners: Owners, kind: Kind, by_class: bool) -> tuple[Value, ...]:
-    name: tuple[Value, ...] = (kind.name,) if by_class else ()
+def _kind_row(owners: Owners, kind: Kind, by_type: bool) -> tuple[Value, ...]:
+    name: tuple[Value, ...] = (kind.name,) if by_type else ()
     return (*_sums(owners, Line("", "", kind.count, kind.bytes))[:3], "live", *name, kind.size, kind.example)
 
 
@@ -131,7 +131,7 @@ COMMAND = Command(
             "--by",
             choices=("root", "type", "size"),
             default="root",
-            help="by owner; by C++ class, or size where there is none; or by size",
+            help="by owner; by type, or shape where there is none (see `types`); or by size",
         ),
     ),
     examples=(

@@ -7,8 +7,8 @@ import argparse
 from dmods.command import Argument, Command, positive
 from dmods.commands.owners import owners_values
 from dmods.errors import ASK_WHATIS, UsageError
+from dmods.graph.looks import looks_like
 from dmods.graph.owners import Kept, Line, Owners, find_owners
-from dmods.heap.content import describe_content
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -50,7 +50,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         chain, line = found
         scope, first = ("below", address), chain[0]
         block = owners.heap.block_at(address)
-        what = describe_content(owners.heap, block, most=1).summary() if block is not None else ""
+        what = looks_like(owners.heap, block) if block is not None else ""
         row = _row(owners, first, what or f"block of {first.size} bytes", line)
     else:
         scope, row = _root(owners, address)
@@ -95,7 +95,7 @@ def _root(owners: Owners, address: int) -> tuple[tuple[str, int], tuple[Value, .
 
 def _block(owners: Owners, kept: Kept) -> tuple[Value, ...]:
     block = owners.heap.block_at(kept.address)
-    looks = describe_content(owners.heap, block, most=1).summary() if block is not None else ""
+    looks = looks_like(owners.heap, block) if block is not None else ""
     return kept.address, kept.size, kept.count, kept.bytes, looks or None
 
 

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import argparse
+from typing import Optional
 
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.graph.amount import NOTHING, Amount
-from dmods.graph.types import TypeRow, find_types
+from dmods.graph.owners import find_owners
+from dmods.graph.typed_rows import typed_blocks
+from dmods.graph.types import TypeRow
 from dmods.heap.process_heap import NO_HEAP, find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
 _USUAL = 40  # rows that are shown without --top
+_FEW = 2_000_000  # blocks: of a larger heap, what types keep alive is computed only with --retained
 COLUMNS = (
     Column("count", "count", width=8),
     Column("bytes", "bytes", width=12),
     Column("percent", "percent", title="%HEAP"),
+    Column("retained_bytes", "bytes", title="RETAINED"),
     Column("leaked_count", "count", title="LEAKED"),
     Column("leaked_bytes", "bytes", title="LEAKED BYTES"),
     Column("id"),
     Column("evidence"),
     Column("type", title="TYPE OR SHAPE"),
+    Column("full_type", hidden=True),
     Column("confidence", hidden=True),
     Column("least", "bytes", hidden=True),
     Column("most", "bytes", hidden=True),
@@ -39,15 +45,26 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.insert(0, NO_HEAP)
     heap.leaks()
     report.notes.extend(heap.roots.notes)
-    types = find_types(target)
-    report.notes.extend(types.notes())
+    types = typed_blocks(target)
+    report.notes.extend(types.notes)
+    kept: dict[int, int] = {}
+    blocks = types.types.blocks()
+    if args.retained or blocks <= _FEW:
+        owners = find_owners(target)
+        report.notes.extend(note for note in owners.roots.notes if note not in report.notes)
+        for row, live, leaked in types.retained():
+            if row.pooled:
+                continue
+            kept[id(row)] = (0 if args.leaked else live) + (0 if args.live else leaked)
+    else:
+        report.notes.append(f"RETAINED takes time for {blocks} blocks, and is left out: --retained computes it")
     rows = [row for row in types.rows() if _part(row, args).count]
     rows.sort(key=lambda row: (-_part(row, args).bytes, row.name.text))
-    total = sum((_part(row, args) for row in rows), NOTHING)
-    named = sum((_part(row, args) for row in rows if row.name.is_type), NOTHING)
+    total = sum((_blocks(row, args) for row in rows), NOTHING)
+    named = sum((_blocks(row, args) for row in rows if row.name.is_type), NOTHING)
     top = args.top or _USUAL
     shown, rest = rows[:top], rows[top:]
-    cells = [_cells(row, args, total) for row in shown]
+    cells = [_cells(row, args, total, kept.get(id(row))) for row in shown]
     if rest:
         others = sum((_part(row, args) for row in rest), NOTHING)
         report.notes.append(f"{len(rest)} more types and shapes, {others.bytes} bytes, are not shown (--top)")
@@ -72,14 +89,20 @@ def _part(row: TypeRow, args: argparse.Namespace) -> Amount:
     return row.leaked if args.leaked else row.total
 
 
-def _cells(row: TypeRow, args: argparse.Namespace, total: Amount) -> tuple[Value, ...]:
+def _blocks(row: TypeRow, args: argparse.Namespace) -> Amount:
+    """Return how many blocks a row has, and its bytes. Objects in a pool are no blocks."""
+    part = _part(row, args)
+    return Amount(0, part.bytes) if row.pooled else part
+
+
+def _cells(row: TypeRow, args: argparse.Namespace, total: Amount, kept: Optional[int]) -> tuple[Value, ...]:
     part = _part(row, args)
     share = 100 * part.bytes / total.bytes if total.bytes else 0.0
     first = row.first_leaked if args.leaked else row.first
     name = row.name
     leaked = (row.leaked.count, row.leaked.bytes)
-    tail = (name.confidence, row.least, row.most, first)
-    return part.count, part.bytes, share, *leaked, row.id, name.evidence, name.text, *tail
+    tail = (name.full or name.text, name.confidence, row.least, row.most, first)
+    return part.count, part.bytes, share, kept, *leaked, row.id, name.evidence, name.text, *tail
 
 
 COMMAND = Command(
@@ -87,9 +110,15 @@ COMMAND = Command(
     summary="what fills the heap: how many blocks there are of each type or shape",
     description=(
         "A C++ object is known by its vtable, with type information or by the vtable's symbol. So are the control\n"
-        "blocks of shared_ptr (make_shared<Foo>) and exceptions in flight. All other blocks are told apart by what\n"
-        "their first eight words hold: 0, numbers, text, pointers to code, to constants, to data, and to blocks\n"
-        "of which size (heap-48). A shape names no type; it keeps two kinds of one size apart.\n\n"
+        "blocks of shared_ptr (make_shared<Foo>) and exceptions in flight. The functor of a std::function, and the\n"
+        "values of a std::any and of a Rust trait object, are known by their holders, the frame of a coroutine by its\n"
+        "functions: all by symbols, so a stripped program has none. Where allocation records show that a caller makes\n"
+        "only one such type, its other blocks of the same size and shape have it too (evidence: records). Where a\n"
+        "program or library has debug information, types spread from its variables (`typegraph`). All other\n"
+        "blocks are told apart by what their first eight words hold: 0, numbers, text, pointers to code, to\n"
+        "constants, to data, and to blocks of which size (heap-48). A shape names no type; it keeps two kinds of one\n"
+        "size apart.\n\n"
+        "RETAINED is what the blocks of the type keep alive, themselves included: freeing them all would free that.\n"
         "EVIDENCE says where a name comes from. ID is short for a shape: `walk buf --shape ID` lists its blocks,\n"
         "`walk buf --type NAME` those of a type. Blocks of the allocator itself count, too."
     ),
@@ -97,6 +126,7 @@ COMMAND = Command(
     arguments=(
         Argument("--live", action="store_true", help="only blocks that are not leaked"),
         Argument("--leaked", action="store_true", help="only leaked blocks"),
+        Argument("--retained", action="store_true", help=f"compute RETAINED for more than {_FEW} blocks, too"),
         Argument("--top", type=positive, metavar="N", help=f"only the first N (default: {_USUAL})"),
     ),
     examples=(

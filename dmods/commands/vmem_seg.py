@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Optional
 
-from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command
 from dmods.commands._records import CALLER, CALLER_ARGUMENTS, REQUESTED, callers_asked, stack_table, stack_values
 from dmods.commands.bufctl import ADDRESS
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.heap.block import FREE, Block
 from dmods.heap.process_heap import find_heap
+from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.model import Record
 from dmods.records.sources import require_records

@@ -41,6 +41,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.extend(heap.notes)
         if not heap.found:
             report.notes.insert(0, NO_HEAP)
+        if args.walker == "arena":
+            report.notes.extend(
+                f"{one.name} has no arenas: `walk buf ADDR` takes any address in its memory" for one in heap.walked
+            )
     return report
 
 

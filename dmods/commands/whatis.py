@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Optional
 
-from dmods.base.hexdump import ROW, hex_rows
-from dmods.base.shapes import STACK_COLUMNS, holder_value
+from dmods.base.dataclass import replace
+from dmods.base.hexdump import ROW
 from dmods.command import Argument, Command, positive
 from dmods.commands._guards import guards_sentence, guards_table
 from dmods.commands._records import sentence, stack_values
+from dmods.commands._whatis_go import go_tables
+from dmods.commands._whatis_python import python_tables
+from dmods.commands._whatis_tables import DUMPED, answer_table, bytes_table, holders_table
 from dmods.commands.pathto import path_table
+from dmods.graph.looks import typed
 from dmods.graph.paths import path_to
 from dmods.graph.roots import named_roots
 from dmods.heap.block import DIRECT, FREE, INDIRECT, OWN, Block
@@ -23,6 +26,7 @@ from dmods.heap.holders import Holder, find_holders
 from dmods.heap.locate import AddressFinder, address_finder
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
+from dmods.process.shapes import STACK_COLUMNS, holder_value
 from dmods.records.callers import Callers
 from dmods.records.model import Transaction
 from dmods.report import Column, Report, Table, Value
@@ -30,9 +34,7 @@ from dmods.target import AddressRange, Target
 
 _MOST_REFERRERS = 256  # words that are followed from each block on the way up to a direct leak
 _MOST_STEPS = 16  # blocks on the way up to a direct leak
-_DUMPED = 64  # bytes shown
 
-ANSWER = (Column("address", "address", hidden=True), Column("kind", hidden=True), Column("sentence"))
 MAPPING = (
     Column("start", "address", width=16, title="MAPPING"),
     Column("end", "address", width=16),
@@ -68,15 +70,6 @@ _EARLIER = (
 FREED = (Column("address", "address", title="freed buffer"), *_EARLIER)
 PREVIOUS = (Column("address", "address", title="buffer that lay here before"), *_EARLIER)
 CONTENT = (Column("offset", "address", title="+"), Column("address", "address", width=16), Column("what"))
-BYTES = (Column("address", "address", width=16), Column("bytes"), Column("text"))
-HOLDERS = (
-    Column("at", "address", width=16),
-    Column("to", "address", title="TO +"),
-    Column("register", hidden=True),
-    Column("where"),
-    Column("note"),
-    Column("holder", hidden=True),
-)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -92,19 +85,22 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     sentences = [(place.kind, f"{address:#x} is {place.text}") for place in places]
     if not places:
         sentences = [("nothing", f"{address:#x} is in no mapping{_neighbours(target, address)}")]
-    rows: list[tuple[Value, ...]] = [(address, kind, text) for kind, text in sentences]
-    report.tables.append(Table("whatis", ANSWER, rows, style="plain"))
+    report.tables.append(answer_table(address, sentences))
     if block is not None:
         content = describe_content(heap, block)
         report.tables.append(_record("block", BLOCK, _block(heap, block, address, content)))
         if content.points_to:
             report.tables.append(Table("points_to", CONTENT, content.points_to, title="points to"))
+    report.tables.extend(python_tables(target, block, address))
+    report.tables.extend(go_tables(heap, block))
     if heap.records:
         report.tables.extend(_earlier(heap, block, address))
         report.tables.extend(_overwritten(target, block, address))
         report.notes.extend(heap.records.notes)
     if mapping is not None:
-        report.tables.extend(_bytes(target, block, address, args.dump))
+        read = target.image().read
+        if read(address // ROW * ROW, 1):
+            report.tables.append(bytes_table(read, address, block.end if block is not None else None, args.dump))
         columns = MAPPING if mapping.path is not None else _without(MAPPING, "offset", "path")
         report.tables.append(Table("mapping", columns, [_mapping(mapping, address)]))
         report.tables.append(_pointed_to_by(finder, block, address, args.most, report))
@@ -150,11 +146,11 @@ def _block(heap: ProcessHeap, block: Block, address: int, content: Content) -> t
         address - block.address,
         block.allocator,
         arena_name(block.arena),
-        STATES[block.state],
+        "garbage, not yet collected" if heap.is_garbage(block) else STATES[block.state],
         block.kept_count if direct else None,
         block.kept_bytes if direct else None,
         _direct_leak(heap, block) if block.state == INDIRECT else None,
-        content.summary() or None,
+        typed(heap, block, content) or None,
         *_allocation(heap, block),
     )
 
@@ -222,36 +218,19 @@ def _direct_leak(heap: ProcessHeap, block: Block) -> Optional[int]:
     return None
 
 
-def _bytes(target: Target, block: Optional[Block], address: int, size: Optional[int]) -> Iterator[Table]:
-    """Yield the bytes from the row of 16 that the address lies in, as mdb's ::dump does.
-
-    They end with the block, unless the user says how many are wanted.
-    """
-    start = address // ROW * ROW
-    if size is None:
-        size = min(_DUMPED, block.end - start) if block is not None else _DUMPED
-    read = target.image().read
-    if read(start, 1):
-        rows = hex_rows(read, start, size, group=4)
-        yield Table("bytes", BYTES, rows, style="plain", title=f"bytes from {start:#x}")
-
-
 # -- who points to it -------------------------------------------------------------------------------------------------
 
 
 def _pointed_to_by(finder: AddressFinder, block: Optional[Block], address: int, most: int, report: Report) -> Table:
     """Return what points into the block, or to exactly the address if it lies in no block."""
     found = find_holders(finder, block, address)
-    if not found.all:
-        return Table("pointed_to_by", (), [], title="nothing points to it", style="plain")
     registers = [holder for holder in found.all if holder.register is not None]
     words = [holder for holder in found.all if holder.register is None]
     if len(words) > most or not found.complete:
         number = str(len(words)) if found.complete else f"at least {len(words)}"
         report.notes.append(f"{number} words of memory point there; {min(most, len(words))} are shown (-n shows more)")
     rows = [_holder_row(finder, holder) for holder in (*registers, *words[:most])]
-    noted = any(row[4] for row in rows)
-    return Table("pointed_to_by", HOLDERS if noted else _without(HOLDERS, "note"), rows, title="pointed to by")
+    return holders_table(rows)
 
 
 def _kept_alive(heap: ProcessHeap, block: Optional[Block]) -> Iterator[Table]:
@@ -270,6 +249,8 @@ def _holder_row(finder: AddressFinder, holder: Holder) -> tuple[Value, ...]:
         places = finder.at(holder.address)
         where, kind = finder.brief(holder.address), places[0].kind if places else "nothing"
     note = "points back: only this block leads to it" if holder.returns else ""
+    if holder.unread:
+        note = "holds nothing: no program reads this as a pointer"
     value = holder_value(
         holder.address,
         holder.state,
@@ -295,7 +276,7 @@ COMMAND = Command(
     run=run,
     arguments=(
         Argument("-n", "--most", type=positive, default=8, metavar="N", help="show up to N pointers to it (8)"),
-        Argument("--dump", type=positive, metavar="N", help=f"show N bytes ({_DUMPED}, or as many as the block has)"),
+        Argument("--dump", type=positive, metavar="N", help=f"show N bytes ({DUMPED}, or as many as the block has)"),
         Argument("address", metavar="ADDR", help="0x..., a symbol, symbol+offset"),
     ),
     examples=(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Optional
 
+from dmods.base.dataclass import dataclass, field
 from dmods.base.rows import Rows
 from dmods.modules.elf import MAX_SEGMENTS, TOP
 from dmods.modules.mapped_file import FileMapping

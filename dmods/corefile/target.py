@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dmods.modules.symbols import ModuleSymbols
 
 _MAX_NOTES = 1 << 28  # bytes of notes that are read: enough for 500,000 threads
+_BEGIN = 4096  # bytes that are looked at; a file system that lost the data of a file gives zeros
 
 # (magic, what it is, how to unpack it to standard output)
 _PACKED = (
@@ -266,11 +267,17 @@ class CoreFile:
 
     def symbol_at(self, address: int) -> Optional[Symbol]:
         """Return the symbol at the address, or None."""
-        return self._symbols.at(address)
+        from dmods.modules.golang.moduledata import go_symbol_at
+
+        return self._symbols.at(address) or go_symbol_at(self, address)
 
     def lookup(self, name: str) -> Optional[Symbol]:
         """Return the global symbol of that name, or None."""
         return self._symbols.lookup(name)
+
+    def symbols_with(self, parts: Sequence[str]) -> Sequence[Symbol]:
+        """Return the symbols with one of the parts in their mangled names."""
+        return self._symbols.with_part(parts)
 
     def evaluate(self, text: str) -> int:
         """Return the address that a user means by the text. Raises UsageError."""
@@ -334,6 +341,12 @@ def _header(read: elf.Read, path: str) -> elf.Elf:
     if not magic:
         raise UserError(
             f"{path} is empty", "check the free space on the disk and `ulimit -c`, then make the core again"
+        )
+    begin = read(0, _BEGIN)
+    if not any(begin):
+        raise UserError(
+            f"{path} begins with {len(begin)} zero bytes: its ELF header is not there",
+            "the disk was full, or the machine stopped: check the free space, then make or copy the core again",
         )
     # makedumpfile's header (struct disk_dump_header), or that of its flattened form (struct makedumpfile_header)
     if magic in (b"KDUMP   ", b"makedump"):

@@ -7,23 +7,25 @@ Under every key the bytes of the first core plus the growth are the bytes of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Callable, NamedTuple, Optional
 
 from dmods import _engine
-from dmods.allocators.glibc.runs import NO_ARENA
-from dmods.allocators.jemalloc.heap import first_arena
+from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.progress import Progress
 from dmods.graph.amount import NOTHING, Amount
+from dmods.graph.growth_arenas import arena_keys
+from dmods.graph.growth_keys import OWN_KEY, OWN_NAME, Labels, holder_label, set_keys
 from dmods.graph.identity import difference
+from dmods.graph.interval import hours_between
+from dmods.graph.owners import find_owners
 from dmods.graph.places import Modules, shifts
 from dmods.graph.types import Types, size_class
-from dmods.heap.blocks import arena_name
 from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.verdict import heap_verdict
 from dmods.records.callers import Callers
 from dmods.records.model import RecordedThread, Stack
 
-KEYS = ("size", "stack", "type", "thread", "arena", "state")
+KEYS = ("size", "stack", "type", "owner", "holder", "thread", "arena", "state")
 _STATES = ("live", "leaked", "the allocator's own")
 _UNKNOWN = (1 << 64) - 1
 _NO_RECORD = "(no record)"
@@ -53,6 +55,7 @@ class Change:
     times: Optional[tuple[int, int]] = None
     stack: Optional[Stack] = None
     core: int = -1  # whose stack it is
+    shape: bool = False  # the label is a shape, and no type is known
 
     @property
     def growth(self) -> int:
@@ -90,13 +93,18 @@ class Memory(NamedTuple):
 
 @dataclass
 class Growth:
-    """The comparison of several cores by one key. `differs` says why the addresses could not be compared."""
+    """The comparison of several cores by one key. `differs` says why the addresses could not be compared.
+
+    `hours` is the time from the first core to the last, where allocation records tell it.
+    """
 
     by: str
     changes: list[Change]
     memory: list[Memory]
     differs: Optional[str] = None
     notes: list[str] = field(default_factory=list)
+    hours: Optional[float] = None
+    partial: frozenset[int] = frozenset()  # cores whose heap is not whole: blocks may be in use that they do not show
 
     @property
     def growth(self) -> int:
@@ -108,12 +116,13 @@ class Growth:
 
         With three or more cores these grew from each core to the next, and blocks that were allocated after the first
         core are still there in the last. A cache that has reached its bound does not grow in the last interval.
-        Requests in flight are not kept. With two cores they are only what grew most.
+        Requests in flight are not kept. A core between whose heap is not whole shows too little: it clears what has
+        not grown since, and does not clear what it lacks. With two cores they are only what grew most.
         """
         aligned, found = self.differs is None, [change for change in self.changes if change.growth > 0]
         if len(self.memory) > 2:
             # A cache that was filled at once may be far larger than what has leaked so far.
-            found = [change for change in found if _grows(change, aligned)]
+            found = [change for change in found if _grows(change, aligned, self.partial)]
             found.sort(key=lambda change: -_score(change, aligned))
         most = sum(change.growth for change in found)
         return [change for change in found if change.growth * _LEAST_GROWTH >= most][:_SUSPECTS]
@@ -131,10 +140,13 @@ class Growth:
         return 100 * gone / old, 100 * replaced / now
 
 
-def _grows(change: Change, aligned: bool) -> bool:
+def _grows(change: Change, aligned: bool, partial: frozenset[int]) -> bool:
     steps = change.steps
-    steady = all(step > 0 for step in steps) and steps[-1] * _LAST_STEP >= change.growth
-    return steady and (not aligned or change.kept.bytes > 0)
+    last = len(steps)  # the number of the last core
+    steady = all(step > 0 or (core in partial and core < last) for core, step in enumerate(steps, 1))
+    lacking = any(change.totals[core].count == 0 for core in partial if 0 < core < last)
+    enough = steps[-1] * _LAST_STEP >= change.growth
+    return steady and enough and (not aligned or change.kept.bytes > 0 or lacking)
 
 
 def _score(change: Change, aligned: bool) -> int:
@@ -152,10 +164,18 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     reasons = [difference(heap.target, heaps[-1].target) for heap in heaps[:-1]]
     differs = next((reason for reason in reasons if reason is not None), None)
     recorded = all(map(has_records, heaps))
-    types = Types(heaps) if by == "type" or (differs is None and not recorded) else None
-    labels = _Labels()
-    modules = types.modules if types is not None else labels.modules
-    cores = [_core(heap, labels, shifts(heap.target, modules), differs is None, recorded) for heap in heaps]
+    types = Types(heaps) if by in ("type", "holder") or (differs is None and not recorded) else None
+    labels = Labels()
+    modules = types.modules if types is not None else Modules()
+    arenas = arena_keys(heaps, labels, differs is None)
+    partial = frozenset(index for index, heap in enumerate(heaps) if lacking(heap) is not None)
+    cores = [
+        (
+            *_core(heap, labels, shifts(heap.target, modules), keys, aligned=differs is None, recorded=recorded, by=by),
+            index not in partial,
+        )
+        for index, (heap, keys) in enumerate(zip(heaps, arenas))
+    ]
     with Progress("comparing") as bar:
         kinds = types.kinds if types is not None else None
         key = {"type": "kind"}.get(by, by)
@@ -163,10 +183,20 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     if by == "stack":
         changes = [_by_stack(row, stacks, heaps, callers) for row in rows]
     else:
-        changes = [_change(row, _label(by, row[0], types, labels)) for row in rows]
+        changes = [_change(row, *_label(by, row[0], types, labels)) for row in rows]
     notes = types.notes(len(heaps) - 1) if types is not None else []
     merged = sorted(_merged(changes), key=lambda change: (-change.growth, change.label))
-    return Growth(by, merged, [_memory(heap) for heap in heaps], differs, notes)
+    hours = hours_between(heaps[0], heaps[-1]) if differs is None else None
+    return Growth(by, merged, [_memory(heap) for heap in heaps], differs, notes, hours, partial)
+
+
+def lacking(heap: ProcessHeap) -> Optional[str]:
+    """Return what of the heap cannot be seen, or None where all of its blocks are known."""
+    reason = heap_verdict(heap).reason
+    if reason:
+        return reason
+    lost = sum(end - start for report in heap.reports for start, end in report["lost"])
+    return f"{lost} bytes of the heap are damaged" if lost else None
 
 
 def has_records(heap: ProcessHeap) -> bool:
@@ -174,38 +204,32 @@ def has_records(heap: ProcessHeap) -> bool:
     return any(len(recording.rows) for recording in heap.records.recordings)
 
 
-class _Labels:
-    """Keys for threads and arenas that mean the same in all cores."""
-
-    def __init__(self) -> None:
-        self.modules = Modules()
-        self._numbers: dict[object, int] = {}
-        self.names: dict[int, str] = {}
-
-    def key(self, identity: object, name: str) -> int:
-        """Return the key of what has this identity."""
-        number = self._numbers.setdefault(identity, len(self._numbers))
-        self.names.setdefault(number, name)
-        return number
-
-
 def _core(
-    heap: ProcessHeap, labels: _Labels, modules: list[tuple[int, int, int]], aligned: bool, recorded: bool
+    heap: ProcessHeap,
+    labels: Labels,
+    modules: list[tuple[int, int, int]],
+    arenas: dict[int, int],
+    *,
+    aligned: bool,
+    recorded: bool,
+    by: str,
 ) -> tuple[
     _engine.Heap,
     list[tuple[_engine.Records, tuple[int, int, int, int], list[int]]],
     list[tuple[int, int, int]],
     dict[int, int],
+    list[int],
 ]:
     recorders = [
         (recording.rows, recording.clock, [_thread_key(labels, thread, aligned) for thread in recording.threads])
         for recording in heap.records.recordings
         if recorded  # where one core has none, records prove nothing
     ]
-    return heap.index, recorders, modules, _arena_keys(heap, labels, aligned)
+    sets = set_keys(find_owners(heap.target), labels) if by in ("owner", "holder") else []
+    return heap.index, recorders, modules, arenas, sets
 
 
-def _thread_key(labels: _Labels, thread: RecordedThread, aligned: bool) -> int:
+def _thread_key(labels: Labels, thread: RecordedThread, aligned: bool) -> int:
     if thread.tid is None and thread.name is None:
         return _UNKNOWN
     if not aligned:  # a tid means nothing in another run
@@ -214,28 +238,23 @@ def _thread_key(labels: _Labels, thread: RecordedThread, aligned: bool) -> int:
     return labels.key(("thread", thread.tid, thread.name), name)
 
 
-def _arena_keys(heap: ProcessHeap, labels: _Labels, aligned: bool) -> dict[int, int]:
-    """Return the key of each arena. glibc puts a new arena second in its list, so the numbers of others change."""
-    keys = {NO_ARENA: labels.key("mmapped", arena_name(None))}
-    for number, arena in enumerate(heap.arenas):
-        if number == 0:
-            keys[number] = labels.key("main", arena_name(0))
-        elif aligned:
-            keys[number] = labels.key(("arena", arena.address), f"arena at {arena.address:#x}")
-        else:
-            keys[number] = labels.key("thread arenas", "thread arenas")
-    for order, one in enumerate(heap.jemallocs):
-        for number in {arena for arena, *_ in one.extents.classes()}:
-            full = first_arena(order) + number
-            keys[full] = labels.key(("jemalloc", full), arena_name(full))
-    return keys
+def _label(by: str, key: int, types: Optional[Types], labels: Labels) -> tuple[str, bool]:
+    """Return the text for a key, and whether it is a shape."""
+    if by == "type" and types is not None:
+        if key >= len(types):
+            return "(not known)", False
+        name = types.name(key)
+        return name.text, not name.is_type
+    return _text(by, key, types, labels), False
 
 
-def _label(by: str, key: int, types: Optional[Types], labels: _Labels) -> str:
+def _text(by: str, key: int, types: Optional[Types], labels: Labels) -> str:
     if by == "state":
         return _STATES[key]
-    if by == "type" and types is not None:
-        return types.name(key).text if key < len(types) else "(not known)"
+    if by == "owner" and key == OWN_KEY:
+        return OWN_NAME
+    if by == "holder" and types is not None:
+        return holder_label(key, types, labels.names)
     if by == "size":
         low, high = size_class(key)
         return str(low) if low == high else f"{low}..{high}"
@@ -255,10 +274,10 @@ def _by_stack(
     return replace(_change(row, callers(core).caller(stack).text), stack=stack, core=core)
 
 
-def _change(row: _engine.GrowthRow, label: str) -> Change:
+def _change(row: _engine.GrowthRow, label: str, shape: bool = False) -> Change:
     _key, totals, gone, new, kept, survived, proven, example, times = row
     amounts = (Amount(*gone), Amount(*new), Amount(*kept), Amount(*survived))
-    return Change(label, tuple(Amount(*total) for total in totals), *amounts, proven, example, times)
+    return Change(label, tuple(Amount(*total) for total in totals), *amounts, proven, example, times, shape=shape)
 
 
 def _merged(changes: Sequence[Change]) -> list[Change]:

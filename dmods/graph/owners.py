@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Optional
 
 from dmods.base.cached import cached
+from dmods.base.class_names import plain_class
+from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
 from dmods.graph.roots import LEAKED, NamedRoots, Root, named_roots
+from dmods.graph.typegraph import find_typegraph
+from dmods.graph.types import Types, find_types
 from dmods.heap.content import class_of
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.target import Target
@@ -49,10 +52,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Kind:
-    """Blocks of one kind. ``name`` is a C++ class or the cache of their size: "malloc-56"."""
+    """Blocks of one kind. ``name`` is a type, a shape, or the cache of their size: "malloc-56"."""
 
     name: str
-    is_class: bool
+    is_type: bool
     size: Optional[int]  # None: they have several sizes
     count: int
     bytes: int
@@ -168,43 +171,64 @@ class Owners:
             yield from batch
             start = batch[-1] + 1
 
-    def kinds(self, scope: tuple[str, int], by_class: bool = True) -> list[Kind]:
-        """Return the kinds of the blocks in the scope, most bytes first."""
-        ranges = self._tables if by_class else []
-        with Progress("reading the blocks") as bar:
-            rows = self.heap.index.alike(scope, ranges, lambda done: bar.update(done, 0))
-        names = {first: class_of(self.target, first) for first, *_ in rows if first}
-        merged: dict[tuple[str, bool], Kind] = {}
-        for first, size, count, example in rows:
-            name = names.get(first) or self._cache(size, example)
-            key = (name, bool(names.get(first)))
-            before = merged.get(key)
-            merged[key] = (
-                Kind(name, key[1], size, count, size * count, example)
-                if before is None
-                else replace(
-                    before,
-                    size=size if before.size == size else None,
-                    count=before.count + count,
-                    bytes=before.bytes + size * count,
-                    example=min(before.example, example),
-                )
-            )
-        return sorted(merged.values(), key=lambda kind: (-kind.bytes, kind.name))
+    @cached_property
+    def types(self) -> Types:
+        """Return the types of the blocks."""
+        return find_types(self.target)
+
+    def kinds(self, scope: tuple[str, int], by: str = "type") -> list[Kind]:
+        """Return the kinds of the blocks in the scope, most bytes first.
+
+        ``by`` is "type" (types, and shapes), "class" (types, and the sizes of blocks without one) or "size".
+        """
+        found: dict[tuple[str, str], Kind] = {}
+        graph = find_typegraph(self.target) if by != "size" and not self._is_mostly_go else None
+        if graph is not None:
+            for typed, first, size, count, at in graph.engine.alike(self.heap.index, scope, self._tables):
+                text = typed or (class_of(self.target, first) if first else None)
+                name = plain_class(text) if text is not None else self._cache(size, at)
+                key = (name, "type" if text is not None else "")
+                _add(found, key, Kind(name, text is not None, size, count, size * count, at))
+        elif by == "size":
+            for _first, size, count, at in self.heap.index.alike(scope, []):
+                name = self._cache(size, at)
+                _add(found, (name, ""), Kind(name, False, size, count, size * count, at))
+        else:
+            for kind, size, count, total, at in self.types.kinds.in_scope(0, self.heap.index, scope):
+                known = self.types.name(kind)
+                text = known.text if known.is_type or by == "type" else self._cache(size, at)
+                _add(found, (text, known.confidence), Kind(text, known.is_type, size, count, total, at))
+        return sorted(found.values(), key=lambda kind: (-kind.bytes, kind.name))
+
+    @cached_property
+    def _is_mostly_go(self) -> bool:
+        """Return whether most blocks are objects of Go. Go's runtime tells more of them than debug information."""
+        collected = sum(heap.slots.usable_bytes for heap in self.heap.walked if heap.name == "Go")
+        return 2 * collected > self.heap.bytes
+
+    @cached_property
+    def _tables(self) -> list[tuple[int, int]]:
+        """Return the memory that may hold vtables: mapped files."""
+        pieces = (piece for module in self.target.modules() for piece in module.ranges if piece.path is not None)
+        return sorted((piece.start, piece.end) for piece in pieces)
 
     def _cache(self, size: int, example: int) -> str:
         block = self.heap.block_at(example)
         return block.cache if block is not None else f"malloc-{size}"
 
-    @cached_property
-    def _tables(self) -> list[tuple[int, int]]:
-        """Return the memory that may hold vtables: mapped files."""
-        return sorted(
-            (piece.start, piece.end)
-            for module in self.target.modules()
-            for piece in module.ranges
-            if piece.path is not None
+
+def _add(found: dict[tuple[str, str], Kind], key: tuple[str, str], kind: Kind) -> None:
+    before = found.get(key)
+    if before is not None:
+        kind = Kind(
+            kind.name,
+            kind.is_type,
+            kind.size if kind.size == before.size else None,
+            kind.count + before.count,
+            kind.bytes + before.bytes,
+            min(kind.example, before.example),
         )
+    found[key] = kind
 
 
 _EVIDENCE = ("variable", "data", "thread-local", "mapping", "frame", "stack", "register", "allocator", "leaked")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
 from dmods import _engine
+from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
+from dmods.graph.looks import looks_like
 from dmods.graph.roots import NamedRoots, Root
+from dmods.graph.typegraph import find_typegraph
 from dmods.heap.block import Block
-from dmods.heap.content import describe_content
 
 
 @dataclass(frozen=True)
 class Step:
     """A step of a path: a word that points into the next block, and that block.
 
-    ``holder`` is where the word lies: a root's place, or "+0x18" in the block of the step before. ``at`` is its
+    ``holder`` is where the word lies: a root's place, or "+0x18 .next" in the block of the step before. ``at`` is its
     address; None for a register or where the word could not be found again. ``to`` is how far into ``block`` it points.
     """
 
@@ -52,7 +53,7 @@ def path_to(roots: NamedRoots, address: int, only: Optional[int] = None) -> Opti
     steps = []
     for before, block in zip([None, *blocks], blocks):
         holder, at, to = _first(roots, kind, where, number, block) if before is None else _inside(roots, before, block)
-        steps.append(Step(holder, at, block, to, describe_content(heap, block, most=1).summary()))
+        steps.append(Step(holder, at, block, to, looks_like(heap, block)))
     return Path(roots.root(number) if kind != "leak" else None, steps)
 
 
@@ -76,4 +77,6 @@ def _inside(roots: NamedRoots, before: Block, block: Block) -> tuple[str, Option
     if not found:
         return "inside", None, None
     at = found[0]
-    return f"+{at - before.address:#x}", at, (words.at(at) or 0) - block.address
+    graph = find_typegraph(roots.target)
+    field = graph.field(before, at - before.address) if graph is not None else ""
+    return f"+{at - before.address:#x}" + (f" {field}" if field else ""), at, (words.at(at) or 0) - block.address

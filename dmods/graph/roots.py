@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Optional
 
 from dmods._engine import demangle, find_pointers
 from dmods.base.cached import cached
+from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
+from dmods.graph.go_roots import goroutine_frames
+from dmods.graph.typegraph import opened
 from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
-from dmods.process.threads import STRUCT_PTHREAD_MAX, LiveStackFinder, ThreadStack, stacks_of
+from dmods.process.threads import LiveStackFinder, ThreadStack, pthread_reach, stacks_of
 from dmods.process.tls import dtv_blocks
 from dmods.process.unwind import Frame
 from dmods.process.vectors import values as vector_values
@@ -34,6 +37,7 @@ _MOST_TLS = 1 << 20  # bytes of static TLS beside a thread pointer, at most
 _MOST_WORDS = 1 << 20  # words of data that are named
 _MOST_LOOKUPS = 1 << 18  # symbols that are looked up
 _MOST_WANTED = 1 << 12  # ranges of the heap that are told apart while words are searched
+_MOST_LOCAL = 8 << 20  # bytes of a local variable: a stack's usual limit
 _APART = 2  # words: unnamed words that lie no further apart are one variable
 
 
@@ -43,7 +47,8 @@ class Root:
 
     ``kind`` is one of these: "variable" (it has a symbol), "data" (a module's, without a symbol), "frame", "stack" (its
     frames are not known), "register", "thread-local", "mapping", "allocator" (malloc's own words), "leaked" (no root:
-    the leaked blocks). ``address`` is where it begins; None for registers and the like.
+    the leaked blocks). ``address`` is where it begins; None for registers and the like. ``alike`` is a name that means
+    the same in other cores and in other runs: it has no address and no tid. "": the name itself does.
     """
 
     name: str
@@ -51,12 +56,21 @@ class Root:
     address: Optional[int] = None
     module: Optional[str] = None
     tid: Optional[int] = None
+    alike: str = ""
+    variable: Optional[str] = None  # the local variable of a frame, where debug information knows it
+
+    @property
+    def key(self) -> str:
+        """Return the name without addresses."""
+        return self.alike or self.name
 
 
 _OTHER = Root("other memory", "mapping")
 _ALLOCATOR = Root("the allocator itself", "allocator")
 _UNALIGNED = Root("words that are not aligned", "mapping")
 _LEAKED = Root("leaked blocks", "leaked")
+_CODE = Root("code that the program made", "mapping")
+_GARBAGE = Root("garbage that is not yet collected", "mapping")
 
 
 class NamedRoots:
@@ -101,6 +115,13 @@ class NamedRoots:
     def place(self, number: int, address: int) -> str:
         """Return the place of a word of a root: "server+0x30"."""
         root = self.root(number)
+        if root.kind in ("variable", "data", "thread-local", "frame"):
+            information = opened(self.target)
+            part = information.place(address) if information is not None else None
+            if part is not None and root.kind in ("variable", "data"):
+                return f"{root.module}`{part}"
+            if part is not None:
+                return root.name if part == root.variable else f"{root.name} {part}"
         if root.address is None or root.kind not in ("variable", "data", "mapping") or address == root.address:
             return root.name if root is not _OTHER else f"{root.name} {address:#x}"
         return f"{root.name}+{address - root.address:#x}"
@@ -122,15 +143,26 @@ class NamedRoots:
         """Yield (start, end, root, rank). Where two overlap, the first is meant."""
         for report in self.heap.reports:
             for start, end in report["gaps"]:
-                yield start, end, Root(f"memory from sbrk at {start:#x}", "mapping", start), _DATA
+                yield (
+                    start,
+                    end,
+                    Root(f"memory from sbrk at {start:#x}", "mapping", start, alike="memory from sbrk"),
+                    _DATA,
+                )
             for start, end in report["lost"]:
-                yield start, end, Root(f"damaged heap at {start:#x}", "mapping", start), _DATA
+                yield start, end, Root(f"damaged heap at {start:#x}", "mapping", start, alike="damaged heap"), _DATA
         stacks = stacks_of(self.target, list(self.heap.owned))
         yield from self._thread_locals(stacks)
         yield from self._frames()
+        for each in self.heap.walked:
+            for start, end, name, alike, rank in goroutine_frames(self.target, each):
+                kind, place = ("frame", _FRAMES + rank) if rank >= 0 else ("stack", _NO_FRAME)
+                yield start, end, Root(name, kind, start, alike=alike), place
         for stack in stacks:
             name = self._thread_name(stack.tid) if stack.tid is not None else "a thread that has exited"
-            yield stack.start, stack.end, Root(f"the stack of {name}", "stack", stack.start, tid=stack.tid), _NO_FRAME
+            alike = f"a stack of {self._any_thread(stack.tid)}"
+            root = Root(f"the stack of {name}", "stack", stack.start, tid=stack.tid, alike=alike)
+            yield stack.start, stack.end, root, _NO_FRAME
         yield from self._data()
         yield from self._mappings()
 
@@ -142,6 +174,13 @@ class NamedRoots:
         thread = self._threads.get(tid) if tid is not None else None
         return f"thread {tid} ({thread.name})" if thread is not None and thread.name else f"thread {tid}"
 
+    def _any_thread(self, tid: Optional[int]) -> str:
+        """Return the name of a thread without its tid. Threads of one name are one."""
+        thread = self._threads.get(tid) if tid is not None else None
+        if tid is None:
+            return "a thread that has exited"
+        return f"thread {thread.name}" if thread is not None and thread.name else "a thread"
+
     def _thread_locals(self, stacks: Iterable[ThreadStack]) -> Iterator[tuple[int, int, Root, int]]:
         """Yield the static TLS and the struct pthread of each thread: they lie around the thread pointer."""
         behind = not self.target.arch.tcb_is_pthread
@@ -151,43 +190,68 @@ class NamedRoots:
                 continue
             blocks = dtv_blocks(self.heap.words, self.target.arch, stack.tcb)
             near = [at for at in blocks if stack.tcb - _MOST_TLS < at < stack.tcb + _MOST_TLS]
-            low = (
-                stack.tcb - STRUCT_PTHREAD_MAX
-                if behind
-                else min((at for at in near if at < stack.tcb), default=stack.tcb)
-            )
+            reach = pthread_reach(self.target, stack.tcb)
+            low = stack.tcb - reach if behind else min((at for at in near if at < stack.tcb), default=stack.tcb)
             high = stack.end if stack.tcb < stack.end else mapping.end
             if not behind:
-                high = min(high, stack.tcb + STRUCT_PTHREAD_MAX)
+                high = min(high, stack.tcb + reach)
             name = self._thread_name(stack.tid) if stack.tid is not None else "a thread that has exited"
-            root = Root(f"thread-local memory of {name}", "thread-local", stack.tcb, tid=stack.tid)
+            alike = f"thread-local memory of {self._any_thread(stack.tid)}"
+            root = Root(f"thread-local memory of {name}", "thread-local", stack.tcb, tid=stack.tid, alike=alike)
             yield max(low, mapping.start), min(high, mapping.end), root, _DATA
 
     def _frames(self) -> Iterator[tuple[int, int, Root, int]]:
         """Yield the frames of each thread, and the parts of its stacks where no frame is known."""
         finder = LiveStackFinder(self.target)
+        locals_ = self._locals()
         for thread in self.target.threads():
             if finder.out_of_budget:
                 return
             frames, stacks = finder.frames_and_stacks(thread)
             name = self._thread_name(thread.tid)
+            for place, variable, start, size in locals_.get(thread.tid, ()):
+                if place < len(frames):
+                    function, anywhere = self._function(frames[place])
+                    text = f"{function} in {name}, frame {place}, local '{variable}'"
+                    alike = f"{anywhere} in {self._any_thread(thread.tid)}, local '{variable}'"
+                    root = Root(text, "frame", start, tid=thread.tid, alike=alike, variable=variable)
+                    yield start, start + size, root, _FRAMES + len(frames) - 1 - place
             for live in stacks:
                 inside = sorted(
                     ((frame.sp, place) for place, frame in enumerate(frames) if live.start <= frame.sp < live.end),
                 )
                 if not inside:
-                    root = Root(f"the stack of {name}", "stack", live.start, tid=thread.tid)
+                    alike = f"a stack of {self._any_thread(thread.tid)}"
+                    root = Root(f"the stack of {name}", "stack", live.start, tid=thread.tid, alike=alike)
                     yield live.start, live.end, root, _NO_FRAME
                     continue
                 starts = [live.start, *(sp for sp, _place in inside[1:]), live.end]
                 for (start, end), (_sp, place) in zip(zip(starts, starts[1:]), inside):
-                    function = self._function(frames[place])
-                    root = Root(f"{function} in {name}, frame {place}", "frame", start, tid=thread.tid)
+                    function, anywhere = self._function(frames[place])
+                    alike = f"{anywhere} in {self._any_thread(thread.tid)}"
+                    root = Root(f"{function} in {name}, frame {place}", "frame", start, tid=thread.tid, alike=alike)
                     yield start, end, root, _FRAMES + len(frames) - 1 - place
 
-    def _function(self, frame: Frame) -> str:
+    def _locals(self) -> dict[int, list[tuple[int, str, int, int]]]:
+        """Return the variables of frames that are in memory, by thread: (number of the frame, name, address, size)."""
+        information = opened(self.target)
+        found: dict[int, list[tuple[int, str, int, int]]] = {}
+        if information is not None:
+            information.add_frames(self.heap)
+            for tid, place, name, address, size in information.locals:
+                if 0 < size <= _MOST_LOCAL:
+                    found.setdefault(tid, []).append((place, name, address, size))
+        return found
+
+    def _function(self, frame: Frame) -> tuple[str, str]:
+        """Return the function's name, and a name that means the same in other runs."""
         symbol = self.target.symbol_at(frame.code_address)
-        return demangle(symbol.name).split("(")[0] if symbol is not None else f"{frame.pc:#x}"
+        if symbol is not None:
+            name = demangle(symbol.name).split("(")[0]
+            return name, name
+        module = module_at(self.target, frame.code_address)
+        offset = f"{module.name}`{frame.code_address - module.bias:#x}" if module is not None else "unknown code"
+        return f"{frame.pc:#x}", offset
 
     def _data(self) -> Iterator[tuple[int, int, Root, int]]:
         """Yield the variables of modules that hold a pointer into the heap."""
@@ -242,7 +306,8 @@ class NamedRoots:
         for path, group in groupby(found, key=lambda mapping: mapping.path):
             for mapping in group:
                 name = f"{path} at {mapping.start:#x}" if path else f"anonymous memory at {mapping.start:#x}"
-                yield mapping.start, mapping.end, Root(name, "mapping", mapping.start), _DATA
+                root = Root(name, "mapping", mapping.start, alike=path or "anonymous memory")
+                yield mapping.start, mapping.end, root, _DATA
 
     # -- single values --------------------------------------------------------------------------------------------
 
@@ -254,6 +319,7 @@ class NamedRoots:
         named: set[int] = set()
         for thread in self.target.threads():
             name, words = self._thread_name(thread.tid), thread.registers
+            alike = f"registers of {self._any_thread(thread.tid)}"
             held = [(value, f"register {register} of {name}") for register, value in words.items() if value in left]
             vectors = vector_values(thread.vectors or {}, self.heap.words.size) & left
             held += [(value, f"vector registers of {name}") for value in vectors - set(words.values())]
@@ -261,8 +327,18 @@ class NamedRoots:
                 named.add(value)
                 # Without a block it points to a header, or past a block's end: the engine decides.
                 known = self.heap.index.find(value) is not None
-                yield value, self._number(Root(text, "register", tid=thread.tid)) if known else 0, _REGISTER
-        yield from ((value, 0, _REGISTER) for value in sorted(left - named))
+                yield (
+                    value,
+                    self._number(Root(text, "register", tid=thread.tid, alike=alike)) if known else 0,
+                    _REGISTER,
+                )
+        left -= named
+        code = left & {value for _at, value in self.heap.code_words}
+        yield from ((value, self._number(_CODE), _DATA) for value in sorted(code))
+        left -= code
+        garbage = {value for value in left if any(value in one for one in self.heap.garbage)}
+        yield from ((value, self._number(_GARBAGE), _REGISTER) for value in sorted(garbage))
+        yield from ((value, 0, _REGISTER) for value in sorted(left - garbage))
 
 
 @cached

@@ -4,7 +4,7 @@ The rules, in this one place:
 
 * A *single* suspect is a root that alone holds at least SHARE of the live bytes and LEAST bytes; or, where several
   roots lead to it, a block that keeps as much alive.
-* A *group* suspect is a kind of block (a C++ class, or one size) with as large a share, less what the single suspects
+* A *group* suspect is a kind of block (a type, or one size) with as large a share, less what the single suspects
   hold of it.
 * At most MOST are named. A small program has none, whatever the shares are.
 * The sentence names the block where the memory comes together: from the outermost block down, while one block keeps at
@@ -14,10 +14,10 @@ The rules, in this one place:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Optional
 
-from dmods.base.sizes import human_size
+from dmods.base.dataclass import dataclass
+from dmods.base.sizes import counted, human_size
 from dmods.graph.owners import ALONE, SHARED, Kept, Kind, Line, Owners
 from dmods.graph.paths import path_to
 
@@ -27,6 +27,7 @@ MOST = 3
 DOWN = 0.7
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 _CONSIDERED = 64
+_BY = "class"  # kinds: types, and one size where no type is known
 _DEEPEST = 16  # blocks on the way down to the accumulation point
 
 
@@ -90,11 +91,16 @@ def _suspect(owners: Owners, line: Line, size: int, count: int, outer: Optional[
         if point.size != outer.size:  # not the nodes of one list
             through += f", and in it one of {point.size:,} bytes"
         scope = ("below", point.address)
-    kinds = [kind for kind in owners.kinds(scope) if point is None or kind.example != point.address or kind.count > 1]
-    mostly = f": {count:,} blocks of many sizes"
+    kinds = [
+        kind for kind in owners.kinds(scope, _BY) if point is None or kind.example != point.address or kind.count > 1
+    ]
+    mostly = f": {count:,} blocks of many sizes" if count > 1 else ""
     if kinds and kinds[0].bytes >= MAINLY * size:
         mostly = f": {_counted(kinds[0])}{_few(kinds[1:], kinds[0].bytes)}"
-    more = f" (and {len(line.roots) - 1} other roots)" if line.how == SHARED and len(line.roots) > 1 else ""
+    if outer is not None and outer.size >= MAINLY * size:
+        through, mostly = f", mostly one block of {outer.size:,} bytes", ""  # nothing below it is worth a word
+    others = len(line.roots) - 1
+    more = f" (and {counted(others, 'other root')})" if line.how == SHARED and others > 0 else ""
     sentence = f"{holder}{more} keeps {share:.0%} of the live heap ({human_size(size)}) alive{through}{mostly}"
     root = line.roots[0].address if line.roots else None
     next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
@@ -117,8 +123,9 @@ def _holder(owners: Owners, line: Line, point: Optional[Kept]) -> str:
 
 
 def _counted(kind: Kind) -> str:
-    what = f"{kind.name}" if kind.is_class else f"blocks of {kind.size:,} bytes"
-    return f"{kind.count:,} {what}"
+    if kind.is_type:
+        return f"{kind.count:,} {kind.name}"
+    return f"{counted(kind.count, 'block')} of {kind.size:,} bytes"
 
 
 def _few(kinds: list[Kind], size: int) -> str:
@@ -132,14 +139,14 @@ def _groups(owners: Owners, limit: int, singles: list[Suspect]) -> Iterator[Susp
     for found in singles:
         if found.address is None:
             return  # what the root holds has no one place, and has been named
-        for kind in owners.kinds(("below", found.address)):
+        for kind in owners.kinds(("below", found.address), _BY):
             explained[kind.name] = explained.get(kind.name, 0) + kind.bytes
-    for kind in owners.kinds(("live", 0)):
+    for kind in owners.kinds(("live", 0), _BY):
         left = kind.bytes - explained.get(kind.name, 0)
         if left >= limit and kind.count > 1:
             share = left / owners.live
             count = f"{kind.count:,} "
-            what = kind.name if kind.is_class else f"blocks of {kind.size:,} bytes"
+            what = kind.name if kind.is_type else f"blocks of {kind.size:,} bytes"
             sentence = f"{count}{what} take {share:.0%} of the live heap ({human_size(left)}), held by no single block"
             yield Suspect(
                 sentence,

@@ -6,25 +6,31 @@ The engine takes the *signature* of every block in one pass and merges signature
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Optional
 
 from dmods import _engine
 from dmods.base.cached import cached
+from dmods.base.class_names import named_alike, plain_class, split_template
+from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.progress import Progress
 from dmods.graph.amount import NOTHING, Amount
+from dmods.graph.marks import Names, labelled
+from dmods.graph.marks_go import go_names
 from dmods.graph.places import Modules, places
+from dmods.graph.type_name import TypeName, type_name
 from dmods.heap.content import class_of, type_info_name
-from dmods.heap.leak_groups import NO_STACK, LeakGroup
 from dmods.heap.process_heap import ProcessHeap, engine_threads, find_heap
 from dmods.heap.texts import printable
 from dmods.process.addresses import module_at
 from dmods.records.callers import Callers
+from dmods.records.model import Stack
 from dmods.target import Target
 
-SHAPE, OBJECT, EXCEPTION, VARIOUS, MISSING = range(5)
+__all__ = ["TypeName", "TypeRow", "Types", "find_types", "plain_class", "size_class", "split_template"]
+
+SHAPE, OBJECT, EXCEPTION, VARIOUS, MISSING, NAMED = range(6)
 _ZERO, _LEFT, _SMALL, _NUMBER, _TEXT, _CODE, _TABLE, _VTABLE, _READ_ONLY, _DATA, _HEAP, _ELSEWHERE, _SHORT = range(13)
 _PLAIN = {
     _ZERO: "0",
@@ -41,32 +47,14 @@ _PLAIN = {
 _TO_ANY, _TO_TEXT = 0, 1  # the details of a pointer to a block of any size, and to one that is mostly text
 _TEXTS = (_TEXT, _SHORT)
 _MODULE_BITS = 40
-_EXACT = 1024  # sizes up to this are classes of their own (engine/core/src/heap/contents.rs)
+_EXACT = 1024  # sizes up to this are classes of their own (engine/core/src/heap/contents/signature.rs)
 _VTABLE_SYMBOL = "_ZTV"  # Itanium C++ ABI, 5.1.4: the symbol of a vtable
 _TYPE_INFO_NAME, _NAME_OF = "_ZTS", "typeinfo name for "  # the same with another prefix demangles to a plain name
 _PRIMARY = "vtable of "
 _LEAST_PREFIX = 3  # characters that a text must have in common
+_SAY_SO = ("coroutine",)  # evidence that stands in the block itself
 _MANY = 3  # equal words in a row that are written once
 _BATCH = 1 << 16
-
-
-@dataclass(frozen=True)
-class TypeName:
-    """The name of a kind, and where it comes from.
-
-    `evidence` is "vtable", "vtable symbol", "exception header", "shape" or "none". `confidence` is "proven" where the
-    program itself names the type, "likely" where a symbol does, and "none" for a shape: it tells kinds apart and names
-    none.
-    """
-
-    text: str
-    evidence: str
-    confidence: str
-
-    @property
-    def is_type(self) -> bool:
-        """Return whether it is a type, not a shape."""
-        return self.confidence != "none"
 
 
 @dataclass
@@ -80,6 +68,7 @@ class TypeRow:
     name: TypeName
     id: str
     kinds: list[int] = field(default_factory=list)
+    types: list[tuple[int, bool]] = field(default_factory=list)  # of debug information; and whether arrays
     live: Amount = NOTHING
     leaked: Amount = NOTHING
     own: Amount = NOTHING
@@ -87,6 +76,7 @@ class TypeRow:
     most: int = 0
     first: Optional[int] = None
     first_leaked: Optional[int] = None
+    pooled: bool = False  # objects in blocks that hold many: they are no blocks of their own
 
     @property
     def total(self) -> Amount:
@@ -103,16 +93,73 @@ class Types:
     def __init__(self, heaps: Sequence[ProcessHeap], direct: bool = False) -> None:
         self.heaps = list(heaps)
         self.modules = Modules()
+        self._names: dict[int, TypeName] = {}
+        self._tables: dict[tuple[int, int], Optional[str]] = {}
+        self._given: dict[TypeName, int] = {}
+        self._notes: list[list[str]] = [[] for _heap in heaps]
         self._censuses = [_census(heap, self.modules, direct) for heap in heaps]
         self.kinds = _engine.Kinds(self._censuses)
         self._all = self.kinds.all()
-        self._names: dict[int, TypeName] = {}
-        self._tables: dict[tuple[int, int], Optional[str]] = {}
+        self._take_labels(direct)
+
+    def _take_labels(self, direct: bool) -> None:
+        """Give names to the blocks whose holders, or whose callers, say what they are."""
+        plain = self.kinds
+        for index, heap in enumerate(self.heaps):
+            if not direct:
+                self._rename(index, *go_names(heap))
+            found = labelled(heap, plain, index, direct)
+            if found is None:
+                continue
+            labels, names = found
+            self._rename(index, labels, names)
+            if labels.conflicts:
+                self._notes[index].append(
+                    f"{labels.conflicts} blocks have holders of different types: none is believed"
+                )
+            if labels.cut:
+                self._notes[index].append("too many blocks have holders that tell their type: the others have a shape")
+        if not self._given:
+            return
+        self._count()
+        if direct or not any(heap.records for heap in self.heaps):
+            return
+        known = [self._known(kind) for kind in range(len(self))]
+        assumed = [TypeName(name.text, "records", "assumed") for name in self._given]
+        for index, heap in enumerate(self.heaps):
+            labels = self.kinds.by_stack(plain, index, heap.index, _callers(heap), known)
+            names = {key: assumed[key[0]] for key, _count in labels.sizes()}
+            self._rename(index, labels, names)
+        self._count()
+
+    def _rename(self, index: int, labels: _engine.Labels, names: Names) -> None:
+        if names:
+            numbers = {key: self._given.setdefault(name, len(self._given)) for key, name in names.items()}
+            self._censuses[index] = self._censuses[index].named(self.heaps[index].index, labels, numbers)
+
+    def _count(self) -> None:
+        self.kinds = _engine.Kinds(self._censuses)
+        self._all = self.kinds.all()
+        self._names.clear()
+
+    def _known(self, kind: int) -> int:
+        """Return the number of the name that a kind was given, -1 for a shape, -2 for a type that blocks show."""
+        _id, form, _low, _high, _count, words, _sample, _same = self._all[kind]
+        name = self.name(kind)
+        if form == NAMED and name.evidence not in _SAY_SO:
+            return words[0][1]
+        return -2 if name.is_type else -1
 
     def notes(self, index: int = 0) -> list[str]:
         """Return what is uncertain about the types of one heap."""
-        missing = self._censuses[index].missing
-        return [f"the first bytes of {missing} blocks are not in the dump: their type is not known"] if missing else []
+        missing, notes = self._censuses[index].missing, list(self._notes[index])
+        if missing:
+            notes.append(f"the first bytes of {missing} blocks are not in the dump: their type is not known")
+        return notes
+
+    def blocks(self, index: int = 0) -> int:
+        """Return how many blocks in use one heap has."""
+        return len(self._censuses[index])
 
     def __len__(self) -> int:
         return len(self._all)
@@ -129,13 +176,14 @@ class Types:
 
     def rows(self, index: int = 0) -> list[TypeRow]:
         """Return the types and shapes of one heap with their sums. ``ProcessHeap.leaks`` decides what has leaked."""
-        found: dict[str, TypeRow] = {}
+        found: dict[tuple[str, str], TypeRow] = {}
         for kind, sums in enumerate(self.kinds.sums(index, self.heaps[index].index)):
             live, leaked, own, (least, most), first, first_leaked = sums
             if first is None:
                 continue
             name = self.name(kind)
-            row = found.setdefault(name.text, TypeRow(name, self.id(kind), least=least, most=most))
+            row = found.setdefault((name.text, name.confidence), TypeRow(name, self.id(kind), least=least, most=most))
+            row.name = _joined_names(row.name, name)
             row.kinds.append(kind)
             row.live += Amount(*live)
             row.leaked += Amount(*leaked)
@@ -144,7 +192,7 @@ class Types:
             row.first = first if row.first is None else min(first, row.first)
             if first_leaked is not None:
                 row.first_leaked = first_leaked if row.first_leaked is None else min(first_leaked, row.first_leaked)
-        return sorted(found.values(), key=lambda row: (-row.total.bytes, row.name.text))
+        return sorted(found.values(), key=lambda row: (-row.total.bytes, row.name.text, row.name.evidence))
 
     def matching(self, text: str, shape: bool, index: int = 0) -> list[int]:
         """Return the kinds whose type is `text`. With `shape`: whose shape, or whose id, it is.
@@ -155,8 +203,8 @@ class Types:
         if shape:
             wanted = _words_of(text)
             return [kind for kind, name in names if self.id(kind) == text or _words_of(name.text) == wanted]
-        exact = [kind for kind, name in names if name.is_type and name.text == text]
-        return exact or [kind for kind, name in names if name.is_type and _short(name.text) == _short(text)]
+        chosen = set(named_alike(text, {name.text for _kind, name in names if name.is_type}))
+        return [kind for kind, name in names if name.is_type and name.text in chosen]
 
     def addresses(self, kinds: Sequence[int], states: Sequence[int], index: int = 0) -> Iterator[int]:
         """Yield the addresses of the blocks of these kinds in one of the states."""
@@ -172,6 +220,8 @@ class Types:
     def _name(self, kind: int) -> TypeName:
         _id, form, low, high, _count, words, sample, same = self._all[kind]
         module, offset = _split(words[0][1])
+        if form == NAMED:
+            return list(self._given)[words[0][1]]
         if form in (OBJECT, EXCEPTION):
             return self._object(form, module, offset)
         cache = self._cache(low, high)
@@ -179,7 +229,7 @@ class Types:
             return TypeName(f"{cache}: {'other shapes' if form == VARIOUS else 'not in the dump'}", "none", "none")
         symbol = self._table(module, offset) if words[0][0] == _TABLE else None
         if symbol is not None and symbol.startswith(_PRIMARY):
-            return TypeName(plain_class(symbol[len(_PRIMARY) :]), "vtable symbol", "likely")
+            return type_name(symbol[len(_PRIMARY) :], "vtable symbol", "likely")
         size = self.heaps[0].words.size
         shape = self._shape(words[: low // size], sample, same, low > len(words) * size)
         return TypeName(f"{cache}: {shape}", "shape", "none")
@@ -189,16 +239,19 @@ class Types:
         found = self.modules.address(module, offset)
         if form == EXCEPTION:
             name = type_info_name(*found) if found is not None else None
-            text = plain_class(name) if name is not None else f"type_info {self._place(module, offset)}"
-            return TypeName(f"exception {text}", "exception header", "proven" if name is not None else "none")
+            if name is None:
+                return TypeName(f"exception type_info {self._place(module, offset)}", "exception header", "none")
+            return type_name(name, "exception header", "proven", "exception ")
         name = class_of(*found) if found is not None else None
         if name is not None:
-            return TypeName(plain_class(name), "vtable", "proven")
+            return type_name(name, "vtable", "proven")
         return TypeName(f"object with vtable {self._place(module, offset)}", "vtable", "none")
 
     def _cache(self, low: int, high: int) -> str:
-        first = self.heaps[0]
-        allocator = "jemalloc" if first.jemallocs and not first.layout.runs else "malloc"
+        others = {one.name for heap in self.heaps for one in heap.walked}
+        others |= {"jemalloc" for heap in self.heaps if heap.jemallocs}
+        alone = len(others) == 1 and not any(heap.layout.runs for heap in self.heaps)
+        allocator = others.pop().split()[-1] if alone else "malloc"
         return f"{allocator}-{low}" if low == high else f"{allocator}-{low}..{high}"
 
     def _class(self, module: int, offset: int) -> Optional[str]:
@@ -271,6 +324,27 @@ class Types:
         return f"code {_engine.demangle(symbol.name)}" if symbol is not None else "code"
 
 
+def _callers(heap: ProcessHeap) -> list[tuple[_engine.Records, dict[int, int]]]:
+    """Return the recorders, and for each of their stacks the address of its caller as a number."""
+    callers = Callers(heap.target)
+    numbers: dict[int, int] = {}
+    found = []
+    for recording in heap.records.recordings:
+        of_stack: dict[int, int] = {}
+        for key in {row[0] for row in recording.rows.users()}:
+            frame = callers.caller_frame(Stack(*recording.rows.stack(key)))
+            if frame is not None:
+                of_stack[key] = numbers.setdefault(frame[0], len(numbers))
+        found.append((recording.rows, of_stack))
+    return found
+
+
+def _joined_names(one: TypeName, other: TypeName) -> TypeName:
+    """Return the name with the evidence of both."""
+    evidence = sorted({*one.evidence.split(", "), *other.evidence.split(", ")})
+    return replace(one, evidence=", ".join(evidence))
+
+
 def _split(detail: int) -> tuple[int, int]:
     """Return the number of a module and the offset in it."""
     return detail >> _MODULE_BITS, detail & ((1 << _MODULE_BITS) - 1)
@@ -305,77 +379,5 @@ def size_class(low: int) -> tuple[int, int]:
     return low, low + (1 << low.bit_length() - 3) - 1
 
 
-# -- names of classes -------------------------------------------------------------------------------------------------
-
-
-def plain_class(name: str) -> str:
-    """Return the class as a user would write it: ``make_shared<Foo>`` for libstdc++'s or libc++'s control block."""
-    outer, arguments = split_template(name)
-    last = outer.rpartition("::")[2]
-    if not arguments or not outer.startswith("std::"):
-        return name
-    if last in ("_Sp_counted_ptr_inplace", "__shared_ptr_emplace"):
-        return f"make_shared<{arguments[0]}>"
-    if last in ("_Sp_counted_ptr", "_Sp_counted_deleter", "__shared_ptr_pointer"):
-        return f"shared_ptr<{arguments[0].rstrip('*').rstrip()}> control block"
-    return name
-
-
-def split_template(name: str) -> tuple[str, list[str]]:
-    """Return the template and its arguments: ("std::pair", ["int", "Foo<a, b>"]). No arguments: not a template."""
-    start = name.find("<")
-    if start < 0 or not name.endswith(">"):
-        return name, []
-    arguments, depth, current = [], 0, ""
-    for character in name[start + 1 : -1]:
-        depth += {"<": 1, "(": 1, "[": 1, ">": -1, ")": -1, "]": -1}.get(character, 0)
-        if depth < 0:
-            return name, []  # operator> and the like
-        if character == "," and not depth:
-            arguments.append(current.strip())
-            current = ""
-        else:
-            current += character
-    return name[:start], [*arguments, current.strip()]
-
-
-def _short(name: str) -> str:
-    outer, arguments = split_template(name)
-    return outer.rpartition("::")[2] if not arguments or not outer.startswith("make_shared") else name
-
-
 def _words_of(shape: str) -> str:
     return " ".join(shape.split())
-
-
-# -- leaks ------------------------------------------------------------------------------------------------------------
-
-
-def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
-    """Return the direct leaks by size, and by type or shape. For a heap without allocation records."""
-    if not heap.leaks().direct_count:
-        return []
-    types = Types([heap], direct=True)
-    nobody = callers.caller(NO_STACK)
-    found: dict[tuple[object, ...], list[LeakGroup]] = {}
-    for size, chunks, single, count, first, kept_count, kept_bytes, kind in types.kinds.groups(0, heap.index):
-        allocator = "glibc malloc" if chunks else "jemalloc"
-        name = types.name(kind)
-        shown = name.text if name.is_type else name.text.partition(": ")[2] or name.text
-        key = (size, allocator, single, shown)
-        row = (size, allocator, single, count, first, kept_count, kept_bytes, None, NO_STACK, nobody)
-        found.setdefault(key, []).append(LeakGroup(*row, kind=shown))
-    groups = (_joined(same) for same in found.values())
-    return sorted(groups, key=lambda group: group.order)
-
-
-def _joined(groups: Iterable[LeakGroup]) -> LeakGroup:
-    """Return one group for several of the same size and name."""
-    rows = list(groups)
-    return replace(
-        rows[0],
-        count=sum(row.count for row in rows),
-        first=min(row.first for row in rows),
-        kept_count=sum(row.kept_count for row in rows),
-        kept_bytes=sum(row.kept_bytes for row in rows),
-    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
 from dmods.allocators.glibc import runs
 from dmods.allocators.jemalloc.heap import is_arena
+from dmods.allocators.walked import walked_name
+from dmods.base.dataclass import dataclass
 
 #: States of a block, as the engine numbers them: in use; free; leaked directly and indirectly; the allocator's own.
 LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
@@ -14,7 +15,7 @@ LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
 
 @dataclass(frozen=True)
 class Block:
-    """A block of the heap, live or free. ``size`` is malloc_usable_size.
+    """A block of the heap, live or free. ``size`` is malloc_usable_size, or what was asked for if that is all we know.
 
     ``arena`` is a number that ``blocks.arena_name`` names. It is None for a block of glibc with a mapping of its own.
     ``single``: the block has such a mapping, or a jemalloc extent of its own.
@@ -30,8 +31,8 @@ class Block:
 
     @property
     def allocator(self) -> str:
-        """Return the name of the allocator: "jemalloc" or "glibc malloc"."""
-        return "jemalloc" if self.arena is not None and is_arena(self.arena) else "glibc malloc"
+        """Return the name of the allocator: "jemalloc", "glibc malloc", or one that only the auditor knows."""
+        return allocator_of(self.arena)
 
     @property
     def cache(self) -> str:
@@ -47,6 +48,13 @@ class Block:
     def leaked(self) -> bool:
         """Return whether the block is a direct or an indirect leak. An allocator's own block is not one."""
         return self.state in (DIRECT, INDIRECT)
+
+
+def allocator_of(arena: Optional[int]) -> str:
+    """Return the name of the allocator that has the arena. None: glibc's, for a block with a mapping of its own."""
+    if arena is not None and is_arena(arena):
+        return "jemalloc"
+    return walked_name(arena) or "glibc malloc"
 
 
 def block_of_row(row: tuple[int, int, int, int, bool, int, int]) -> Block:

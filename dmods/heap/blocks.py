@@ -8,6 +8,7 @@ from typing import Optional
 from dmods.allocators.glibc.runs import MMAPPED
 from dmods.allocators.jemalloc import heap as jemalloc
 from dmods.allocators.jemalloc import stats
+from dmods.allocators.walked import walked_name
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN
 from dmods.heap.process_heap import ProcessHeap
 
@@ -33,7 +34,10 @@ def addresses(heap: ProcessHeap, ranges: Sequence[tuple[int, int]], *states: int
 
 
 def arena_of(heap: ProcessHeap, address: int) -> Optional[int]:
-    """Return the number of the arena whose ``malloc_state`` or memory contains the address, or None."""
+    """Return the number of the arena whose ``malloc_state`` or memory contains the address, or None.
+
+    All memory of an allocator with one arena (tcmalloc, say) belongs to that arena.
+    """
     for number, arena in enumerate(heap.arenas):
         if arena.address <= address < arena.end:
             return number
@@ -41,7 +45,12 @@ def arena_of(heap: ProcessHeap, address: int) -> Optional[int]:
             return number
     runs = (run for run in heap.layout.runs if run[2] != MMAPPED)
     found = next((number for start, end, _kind, number, _usable in runs if start <= address < end), None)
-    return found if found is not None else _jemalloc_arena_of(heap, address)
+    if found is None:
+        found = _jemalloc_arena_of(heap, address)
+    if found is not None:
+        return found
+    inside = (one for one in heap.walked if any(start <= address < end for start, end in one.owned))
+    return next((one.arena for one in inside), None)
 
 
 def _jemalloc_arena_of(heap: ProcessHeap, address: int) -> Optional[int]:
@@ -61,16 +70,19 @@ def runs_of(heap: ProcessHeap, number: int) -> list[tuple[int, int]]:
     if jemalloc.is_arena(number):
         order, arena = jemalloc.split(number)
         return list(stats.ranges(heap.jemallocs[order], arena))
+    if walked_name(number) is not None:
+        return sorted(part for one in heap.walked if one.arena == number for part in one.owned)
     return sorted((start, end) for start, end, _kind, arena, _usable in heap.layout.runs if arena == number)
 
 
 def arena_name(number: Optional[int]) -> str:
     """Return the name of an arena: "main", the number of a thread arena, "mmapped" for None, or "je0" for jemalloc.
 
-    If a process has several mallocs, only the main arena of the first is "main".
+    If a process has several mallocs, only the main arena of the first is "main". All blocks of another
+    allocator are in one arena with its name.
     """
     if number is None:
         return "mmapped"
     if jemalloc.is_arena(number):
         return jemalloc.arena_name(number)
-    return "main" if number == 0 else str(number)
+    return walked_name(number) or ("main" if number == 0 else str(number))

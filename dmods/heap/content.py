@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from dmods import _engine
+from dmods.base.class_names import plain_class
+from dmods.base.dataclass import dataclass, field
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.texts import MOST_SHOWN, printable, text_in
 from dmods.process.addresses import describe_code
 from dmods.process.mappings import mapping_at
+from dmods.runtimes.python.describe import in_block
 from dmods.target import AddressRange, Target
 
 _MOST_BYTES = 1 << 16  # of a block that are looked at
@@ -39,7 +41,7 @@ class Content:
     """A guess at the kind of data in a block, from its bytes.
 
     ``text`` is the text at the start of the block, in ``encoding``. ``points_to`` has (offset, address, what) of its
-    first pointers.
+    first pointers. ``python`` is the object of CPython in the block, in words.
     """
 
     objects: list[Object] = field(default_factory=list)
@@ -47,6 +49,7 @@ class Content:
     encoding: str = "UTF-8"
     strings: list[StdString] = field(default_factory=list)
     points_to: list[tuple[int, int, str]] = field(default_factory=list)
+    python: Optional[str] = None
 
     @property
     def class_name(self) -> Optional[str]:
@@ -57,6 +60,8 @@ class Content:
         """Return one short phrase; "" when nothing is known."""
         if self.objects:
             return _objects_phrase(self.objects)
+        if self.python is not None:
+            return self.python
         if self.text is not None:
             return f"{'' if self.encoding == 'UTF-8' else f'{self.encoding} '}string {self.text!r}"
         if self.strings:
@@ -92,6 +97,9 @@ def describe_content(heap: ProcessHeap, block: Block, most: int = 8) -> Content:
     data = target.image().read(block.address, min(block.size, _MOST_BYTES))
     words = _words(data, word)
     objects = list(_objects(target, words))
+    python = in_block(target, block.address, block.size) if block.state != FREE and not objects else None
+    if python is not None:
+        return Content(points_to=list(_pointers(heap, block, words, most)), python=python.phrase)
     found = None if objects else text_in(data)
     # A low address may spell a word: the heap of a program without PIE.
     if found is not None and not (len(found.text) < word and words and mapping_at(target, words[0])):
@@ -189,7 +197,7 @@ def _objects(target: Target, words: Sequence[int]) -> Iterator[Object]:
         start = index * word + found.offset_to_top
         if start > last:
             last = start
-            yield Object(start, found.name)
+            yield Object(start, plain_class(found.name))
 
 
 class _Type(NamedTuple):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Optional
 
+from dmods.base.dataclass import dataclass
 from dmods.base.hexdump import ROW, HexRow, hex_rows
 from dmods.heap.block import Block
 from dmods.heap.integrity.glibc import top_problem
@@ -142,6 +142,18 @@ def describe(damage: Damage) -> str:
         "missing": "its header is not in the dump",
         "wrong_size": f"its size field {shown} leads to no chunk",
         "top": f"the top chunk's size field is {shown}: {damage.about}",
+    }[damage.fault]
+
+
+def describe_privately(damage: Damage) -> str:
+    """Return one line: what is wrong with the chunk, without the value, which is what the program wrote there."""
+    return {
+        "size": "its size field is impossible",
+        "flags": "the flags of its size field are wrong for this arena",
+        "prev_size": "its PREV_INUSE is clear, but its prev_size is not the size of the chunk before",
+        "missing": "its header is not in the dump",
+        "wrong_size": "its size field leads to no chunk",
+        "top": f"the top chunk's size field is wrong: {damage.about}",
     }[damage.fault]
 
 

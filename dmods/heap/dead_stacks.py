@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Callable, NamedTuple, Optional
 
 from dmods import _engine
+from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.base.rows import at_or_before
 from dmods.base.words import Words

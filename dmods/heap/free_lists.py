@@ -26,6 +26,9 @@ class FreeLists:
         """Return where a free block is, in words: "in the tcache of thread 123", "in a fastbin of arena main"."""
         if block.allocator == "jemalloc":
             return self._jemalloc(block)
+        other = next((one for one in self.heap.walked if one.arena == block.arena), None)
+        if other is not None:
+            return other.holder(block.address) or "in its slot"
         free = list_holding(self.heap.index, self.heap.caches, block.address)
         if free is not None:
             return f"in {self._named(free)}"

@@ -8,11 +8,11 @@ the process it compares the redzone only when the block is freed. This module do
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods.base.cached import cached
+from dmods.base.dataclass import dataclass, field
 from dmods.heap.block import FREE, OWN, Block
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.records.model import Entry, Guards, Recording, record, transaction
@@ -108,9 +108,16 @@ def verify(target: Target) -> Optional[Verification]:
 
 
 def _usable(target: Target, address: int) -> Optional[int]:
-    """Return malloc_usable_size of the block that begins at an address, or None where the allocator is not known."""
-    block = find_heap(target).block_at(address)
-    return block.size if block is not None and block.address == address else None
+    """Return malloc_usable_size of the block that begins at an address.
+
+    None: the allocator is not known, or only the records know its blocks, with what was asked for.
+    """
+    heap = find_heap(target)
+    block = heap.block_at(address)
+    if block is None or block.address != address:
+        return None
+    recorded = any(one.arena == block.arena and not one.is_checked for one in heap.walked)
+    return None if recorded else block.size
 
 
 def changes(expected: bytes, data: bytes, start: int) -> list[Change]:
@@ -232,8 +239,10 @@ def _links(heap: ProcessHeap, address: int, size: int, own_sizes: set[int]) -> O
     block: Optional[Block] = heap.block_at(address)
     if block is None or block.state != FREE or block.address != address or block.size < size:
         return None
-    if block.allocator != "glibc malloc":
+    if block.allocator == "jemalloc":
         return 0
+    if block.allocator != "glibc malloc":
+        return heap.words.size  # tcmalloc and mimalloc link free blocks by their first word
     if block.size in own_sizes:
         return None
     return _LARGE_LINKS if block.size >= _LARGE else _LINKS

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
+from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.locate import AddressFinder
@@ -22,7 +22,7 @@ class Holder:
     """A word of memory, or a register, that points into a block.
 
     ``address`` is where the word lies; None for a register. ``offset`` is how far into the block it points. ``state``
-    is "root", "live", "leaked", "free", "own" (the allocator's own block) or "dead" (nothing reads this memory again).
+    is "root", "live", "leaked", "free", "own" (the allocator's own block) or "dead" (nothing reads this memory as a pointer).
     ``block`` is the block that the word lies in. ``keeps``: whether a path from a root leads to the word and avoids the
     block that it points to. For a leaked block, the path begins at a direct leak. None where nothing can be kept
     alive: the block is free, or there is no block.
@@ -40,6 +40,11 @@ class Holder:
     def returns(self) -> bool:
         """Return whether only the block itself leads to this pointer: one of the block's children points back."""
         return self.keeps is False and self.state in ("live", "leaked")
+
+    @property
+    def unread(self) -> bool:
+        """Return whether it lies in a block that is in use, and nothing reads it as a pointer: see ``state``."""
+        return self.state == "dead" and self.block is not None and self.block.state == LIVE
 
 
 class Holders(NamedTuple):
@@ -68,6 +73,9 @@ def find_holders(finder: AddressFinder, block: Optional[Block], address: int) ->
     reached = _reached(heap, block, blocks)
     roots, dead = Ranges(heap.mark_sources[0]), Ranges(heap.roots.dead)
     holders = list(_registers(finder, low, high, block))
+    for at, value in heap.code_words:
+        if low <= value < high:
+            holders.append(Holder(at, value - low, "root", _keeps(block, "root", False), None))
     for at, holding in zip(outside, blocks):
         state = _state(at, holding, roots, dead)
         keeps = _keeps(block, state, holding is not None and holding.address in reached)

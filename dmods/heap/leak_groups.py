@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Optional
 
 from dmods import _engine
-from dmods.allocators.jemalloc import heap as jemalloc
-from dmods.heap.block import DIRECT, Block
+from dmods.base.dataclass import dataclass, replace
+from dmods.heap.block import DIRECT, Block, allocator_of
 from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Caller, Callers
 from dmods.records.model import Record, Stack, record
@@ -61,7 +60,7 @@ class LeakGroup:
 
 
 def group_leaks(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
-    """Return the groups of all direct leaks, sorted. Without records `graph.types.leaks_by_type` tells more."""
+    """Return the groups of all direct leaks, sorted. Without records `graph.leaks_by_type` tells more."""
     heap.leaks()
     rows = [recording.rows for recording in heap.records.recordings]
     found: dict[object, LeakGroup] = {}
@@ -90,11 +89,9 @@ def groups_through(heap: ProcessHeap, callers: Callers, found: Iterable[LeakGrou
 
 def _by_allocator(batch: list[_engine.Block]) -> Iterator[tuple[str, list[_engine.Block]]]:
     """Yield the blocks of each allocator that has some."""
-    of_jemalloc = [row for row in batch if jemalloc.is_arena(row[3])]
-    of_glibc = [row for row in batch if not jemalloc.is_arena(row[3])] if of_jemalloc else batch
-    for allocator, blocks in (("glibc malloc", of_glibc), ("jemalloc", of_jemalloc)):
-        if blocks:
-            yield allocator, blocks
+    names = {arena: allocator_of(arena) for arena in {row[3] for row in batch}}
+    for name in sorted(set(names.values())):
+        yield name, [row for row in batch if names[row[3]] == name] if len(set(names.values())) > 1 else batch
 
 
 def _group(heap: ProcessHeap, callers: Callers, allocator: str, row: _engine.LeakGroup) -> LeakGroup:

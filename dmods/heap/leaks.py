@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dmods.base.dataclass import dataclass
+from dmods.heap.block import allocator_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Leaks:
     by_vectors: list[tuple[int, int]]
 
 
-def group_of_row(row: tuple[int, bool, bool, int, int, int, int]) -> Group:
+def group_of_row(row: tuple[int, int, bool, int, int, int, int]) -> Group:
     """Return the group that a row of the engine stands for."""
-    size, chunks, single, count, first, kept_count, kept_bytes = row
-    return Group(size, "glibc malloc" if chunks else "jemalloc", single, count, first, kept_count, kept_bytes)
+    size, arena, single, count, first, kept_count, kept_bytes = row
+    return Group(size, allocator_of(arena), single, count, first, kept_count, kept_bytes)

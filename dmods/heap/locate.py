@@ -6,7 +6,6 @@ It may be a block or other memory of the allocator, a stack and its frame, threa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple, Optional
@@ -15,7 +14,10 @@ from dmods.allocators.glibc.arenas import first_chunk
 from dmods.allocators.glibc.runs import top_size
 from dmods.allocators.jemalloc.find import STATES
 from dmods.allocators.jemalloc.heap import first_arena
+from dmods.allocators.walked import walked_name
 from dmods.base.cached import cached
+from dmods.base.class_names import plain_class
+from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.blocks import arena_name, arena_of
@@ -24,10 +26,12 @@ from dmods.heap.free_lists import FreeLists
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.addresses import describe_code, module_at
 from dmods.process.mappings import mapping_at
-from dmods.process.threads import STRUCT_PTHREAD_MAX, LiveStack, ThreadStack, live_stacks, stacks_of
+from dmods.process.threads import LiveStack, ThreadStack, live_stacks, pthread_reach, stacks_of
 from dmods.process.tls import dtv_blocks
 from dmods.process.unwind import COMPLETE_ENDS, Frame, describe, walk
 from dmods.records.model import Record
+from dmods.runtimes.golang.objects import type_at
+from dmods.runtimes.python.describe import dict_key, in_block
 from dmods.target import Target, Thread
 
 _MOST_TLS = 1 << 20  # bytes of static TLS beside a thread pointer, at most
@@ -72,12 +76,19 @@ class AddressFinder:
 
         There may be several places: a program may use a block as a stack.
         """
-        places = [place for place in (self._in_allocator(address), *self._in_threads(address)) if place is not None]
+        allocated = self._in_allocator(address)
+        if allocated is not None and allocated.kind == "block" and self._has_own_stacks(address):
+            return [allocated]
+        places = [place for place in (allocated, *self._in_threads(address)) if place is not None]
         return places or list(self._in_recorders(address)) or list(self._in_modules(address))
 
     def brief(self, address: int) -> str:
         """Return the place in a few words, for a list of addresses."""
         return ", ".join(place.brief for place in self.at(address)) or "not mapped"
+
+    def _has_own_stacks(self, address: int) -> bool:
+        """Return whether the memory is of a runtime that knows its stacks: a block there is none of them."""
+        return any(one.collected and address in Ranges(one.owned) for one in self.heap.walked)
 
     # -- the allocator -------------------------------------------------------------------------------------------
 
@@ -90,13 +101,15 @@ class AddressFinder:
 
     def _block(self, block: Block, address: int) -> Place:
         offset = f"{block.address:#x}+{address - block.address:x}"
-        brief = f"{_STATES[block.state]} block {block.address:#x}+{address - block.address:#x}"
-        what = self._nature(block)
+        state = "garbage" if self.heap.is_garbage(block) else _STATES[block.state]
+        brief = f"{state} block {block.address:#x}+{address - block.address:#x}"
+        what = self._nature(block) or self._entry(block, address)
         text = f"{offset}, {self.state(block)}" + (f": {what}" if what else "")
         return Place("block", text, f"{brief} ({what})" if what else brief)
 
     def _nature(self, block: Block) -> Optional[str]:
-        """Return what kind of object an allocated block is, where that is certain: a tcache, TLS, a C++ object."""
+        """Return what kind of object an allocated block is, where that is certain: a tcache, TLS, an object
+        of C++, Python or Go."""
         if block.state in (FREE, OWN):
             return None
         if block.address in self.heap.caches.tcaches:
@@ -105,18 +118,31 @@ class AddressFinder:
             if block.address <= pointer < block.end:  # TLS of a library that was loaded after the start
                 return f"thread-local memory of {self.thread_named(tid)}"
         name = class_of(self.target, self.heap.words.at(block.address) or 0)
-        return f"C++ object of class {name}" if name is not None else None
+        if name is not None:
+            return f"C++ object of class {plain_class(name)}"
+        python = in_block(self.target, block.address, block.size)
+        if python is not None:
+            return python.phrase
+        kind = type_at(self.target, block.address) if walked_name(block.arena) == "Go" else ""
+        return f"Go object of type {kind}" if kind else None
+
+    def _entry(self, block: Block, address: int) -> Optional[str]:
+        """Return the key of the value at the address, if the block has the entries of a Python dict."""
+        key = dict_key(self.target, address) if block.state in (LIVE, DIRECT, INDIRECT) else None
+        return f"in a Python dict, the value of {key}" if key is not None else None
 
     def state(self, block: Block) -> str:
         """Return the block's state in words: "allocated from malloc-56, leaked directly"."""
         cache = block.cache
         if block.state == OWN:
-            return f"allocated from {cache} by jemalloc for itself"
+            return f"allocated from {cache} by {block.allocator} for itself"
         if block.state == FREE:
             return f"freed from {cache}: {self.free_lists.holding(block)}"
         own = "an extent" if block.allocator == "jemalloc" else "a mapping"
-        where = f" ({own} of its own)" if block.single else ""
+        where = f" ({own} of its own)" if block.single and walked_name(block.arena) is None else ""
         text = f"allocated from {cache}{where}"
+        if self.heap.is_garbage(block):
+            return f"{text}, garbage that is not yet collected"
         if block.state == DIRECT:
             return f"{text}, leaked directly"
         return f"{text}, leaked indirectly" if block.state == INDIRECT else text
@@ -191,7 +217,21 @@ class AddressFinder:
             if address in one.base:
                 text = f"in memory that {one.name} keeps for its own records"
                 return Place("slack", text, "jemalloc's own records")
-        return None
+        return self._in_walked(address)
+
+    def _in_walked(self, address: int) -> Optional[Place]:
+        """Return memory of another allocator that is in no block."""
+        heap = next((one for one in self.heap.walked if address in Ranges(one.owned)), None)
+        if heap is None:
+            return None
+        stack = heap.stack_at(address)
+        if stack is not None:
+            return Place("stack", f"on {stack}", stack)
+        text = heap.where(address) or f"in memory of {heap.name}, in no block"
+        before = self._block_before(address)
+        if before is not None:
+            text += f"; {_past(address, before)} the block {before.address:#x}, {self.state(before)}"
+        return Place("slack", text, f"memory of {heap.name} in no block")
 
     def _block_before(self, address: int) -> Optional[Block]:
         """Return the block that ends at most a page before: the mapping of an mmapped block may reach that far."""
@@ -298,11 +338,12 @@ class AddressFinder:
             return None
         name = self.thread_named(stack.tid)
         mapping = mapping_at(self.target, stack.tcb)
-        limit = mapping.end if mapping is not None else stack.tcb + STRUCT_PTHREAD_MAX
+        reach = pthread_reach(self.target, stack.tcb)
+        limit = mapping.end if mapping is not None else stack.tcb + reach
         blocks = dtv_blocks(self.heap.words, self.target.arch, stack.tcb)
         start = min((at for at in blocks if stack.tcb - _MOST_TLS < at < stack.tcb), default=stack.tcb)
         behind = not self.target.arch.tcb_is_pthread  # TLS variant I: struct pthread, the thread pointer, TLS
-        record = (stack.tcb - STRUCT_PTHREAD_MAX, stack.tcb) if behind else (stack.tcb, stack.tcb + STRUCT_PTHREAD_MAX)
+        record = (stack.tcb - reach, stack.tcb) if behind else (stack.tcb, stack.tcb + reach)
         tls = (stack.tcb, stack.tcb + _MOST_TLS) if behind else (start, stack.tcb)
         if mapping is None or not mapping.start <= address < limit:
             return None

@@ -65,6 +65,11 @@ def _kinded(*fields: Any) -> tuple[AddressRange, str]:
     return AddressRange(*fields[:-1]), fields[-1]
 
 
+def other_anonymous_bytes(target: Target) -> int:
+    """Return the bytes of anonymous memory that is neither a stack nor of an allocator that dmods walks."""
+    return sum(part.size for part, kind in classify_mappings(target) if kind == "anon" and "w" in part.flags)
+
+
 def allocator_claims(target: Target) -> list[Claim]:
     """Return the memory of the allocators. "arena": thread arenas of glibc. "heap": the main arena, blocks that have
     their own mapping, and all memory of jemalloc.

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Callable, Optional
 
 from dmods import _engine
@@ -18,11 +19,16 @@ from dmods.base.progress import Progress
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block, block_of_row
+from dmods.heap.code_words import code_words
+from dmods.heap.collector import find_collector, find_unused
 from dmods.heap.false_pointers.decide import without_false_pointers
 from dmods.heap.false_pointers.search import Search
+from dmods.heap.garbage import Garbage, find_garbage
 from dmods.heap.leaks import Leaks, group_of_row
-from dmods.heap.roots import Roots, bury_made_stacks, find_roots, readable_ranges
+from dmods.heap.mapping_kinds import other_anonymous_bytes
+from dmods.heap.roots import Roots, bury_made_stacks, find_roots, live_stacks, readable_ranges
 from dmods.heap.survey import program_mappings, survey
+from dmods.process import stdio
 from dmods.process.vectors import unaligned_values
 from dmods.records.sources import allocation_records
 from dmods.target import Target
@@ -31,15 +37,17 @@ NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or i
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
 _TLS_STEP = 1 << 20  # bytes that are searched at once
 _BATCH = 65536
+_LEAKED = (DIRECT, INDIRECT)
 
 
 class ProcessHeap:
     """The heap of one process. ``find_heap`` makes it. ``notes`` say what is uncertain.
 
-    ``unaligned``: a pointer may begin at any byte of a root or a block.
+    ``unaligned``: a pointer may begin at any byte of a root or a block. ``stale_links``: a free list's link in a block
+    that nobody wrote to since is no pointer.
     """
 
-    def __init__(self, target: Target, unaligned: bool = False) -> None:
+    def __init__(self, target: Target, unaligned: bool = False, stale_links: bool = False) -> None:
         self.target = target
         self.unaligned = unaligned
         self.notes: list[str] = []
@@ -51,9 +59,20 @@ class ProcessHeap:
         self.layout = surveyed.glibc
         self.arenas = self.layout.arenas
         self.jemallocs = surveyed.jemallocs
+        self.walked = surveyed.walked
         self.owned = surveyed.owned
         self.notes.extend(surveyed.notes)
         self.roots: Roots = find_roots(target, self.owned, self.records)
+        self.collector = find_collector(target)
+        # Words in blocks, too: no rule of false_pointers, which know the roots alone, may name them.
+        words = (*stdio.false_pointers(target), *(part for heap in self.walked for part in heap.dead))
+        self.roots.bury(sorted([*self.collector.dead, *words]))
+        self.notes.extend(self.collector.notes)
+        chunks = [(start, end) for start, end, *_ in self.layout.runs]
+        self.unused = find_unused(target, self.walked, live_stacks(target, self.roots), self.roots.values, chunks)
+        if stale_links:
+            linked = (heap.slots for heap in self.walked if heap.leaves_links)
+            self.unused += [_engine.UnusedWords.stale_links(target.image(), slots) for slots in linked]
         self.index = self._index()
         buried = bury_made_stacks(target, self.roots, self.owned, self._live_block_of)
         if any(self.owned.within(*part) for part in buried):
@@ -62,7 +81,9 @@ class ProcessHeap:
         self._release()
         self._note_damage()
         self._leaks: Optional[Leaks] = None
+        self.garbage: list[Garbage] = []  # known with the leaks
         self.mark_sources: tuple[list[tuple[int, int]], list[int]] = ([], [])
+        self.code_words: list[tuple[int, int]] = []  # pointers in code that the program made
         self._bins: Optional[bins.Bins] = None
         self._build = started.elapsed()
 
@@ -85,13 +106,14 @@ class ProcessHeap:
     @property
     def found(self) -> bool:
         """Return whether the process ever used an allocator that dmods knows."""
-        return bool(self.layout.runs or self.jemallocs)
+        return bool(self.layout.runs or self.jemallocs or self.walked)
 
     @property
     def bytes(self) -> int:
-        """Return the bytes in glibc's chunks and in jemalloc's extents that are in use."""
+        """Return the bytes in glibc's chunks, in jemalloc's extents that are in use, and in others' blocks."""
         extents = (size for one in self.jemallocs for *_, size, _slots, _live in one.extents.classes())
-        return sum(end - start for start, end, *_ in self.layout.runs) + sum(extents)
+        others = sum(heap.slots.usable_bytes for heap in self.walked)
+        return sum(end - start for start, end, *_ in self.layout.runs) + sum(extents) + others
 
     def _index(self) -> _engine.Heap:
         with _bar("reading the heap", self.bytes) as progress:
@@ -104,6 +126,9 @@ class ProcessHeap:
                 engine_threads(),
                 progress,
                 [(one.extents, jemalloc.first_arena(order)) for order, one in enumerate(self.jemallocs)],
+                [(heap.slots, heap.arena) for heap in self.walked],
+                [self.collector.links] if self.collector.links is not None else [],
+                self.unused,
             )
 
     def _thread_words(self) -> Iterator[int]:
@@ -141,7 +166,8 @@ class ProcessHeap:
             out.append(
                 f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out"
             )
-        out.extend(unwalked_heap_notes(self.target))
+        walked = [heap.name for heap in self.walked]
+        out.extend(unwalked_heap_notes(self.target, walked, partial(other_anonymous_bytes, self.target)))
         return out
 
     def _missing_bare(self) -> int:
@@ -200,12 +226,24 @@ class ProcessHeap:
             # A fork leaves the tcaches of the other threads behind. They belong to malloc and are no leaks of the
             # program.
             values = self.roots.values + self.caches.tcaches
+            values += [address for heap in self.walked for address in heap.own]
+            self.code_words = code_words(self.target, self.owned, self.roots)
+            values += sorted({value for _at, value in self.code_words})
             vectors = self._vector_values()
             self.mark_sources = (ranges, values + vectors)
             candidates, reached, by_vectors = self._mark(ranges, values, vectors, progress)
             totals = self.index.find_leaks(progress)
             if self._release_orphans():
                 candidates, reached, by_vectors = self._mark(ranges, values, vectors, progress)
+                totals = self.index.find_leaks(progress)
+            leaked = ((block.address, block.size) for block in self.blocks(*_LEAKED))
+            garbage = self.collector.garbage(leaked, self.unused[0] if self.unused else None)
+            self.garbage = find_garbage(self.index, self.walked)
+            garbage += [address for one in self.garbage for address in one.addresses]
+            if garbage:
+                values = [*values, *garbage]
+                self.mark_sources = (ranges, values + vectors)
+                candidates, reached = map(sum, zip((candidates, reached), self.index.mark([], garbage, progress)))
                 totals = self.index.find_leaks(progress)
         direct_count, direct_bytes, indirect_count, indirect_bytes = totals
         seconds, cpu = started.elapsed()
@@ -272,9 +310,18 @@ class ProcessHeap:
     def _leaked(self) -> Iterator[tuple[int, int, Optional[int]]]:
         return ((block.address, block.size, block.arena) for block in self.blocks(DIRECT, INDIRECT))
 
+    def is_garbage(self, block: Block) -> bool:
+        """Return whether a garbage collector will free the block: nothing reaches it. False before ``leaks()``."""
+        return any(block.address in one for one in self.garbage)
+
     def root_ranges(self) -> list[tuple[int, int]]:
-        """Return the root ranges without jemalloc's thread-local memory and without false pointers."""
+        """Return the root ranges without jemalloc's thread-local memory and without false pointers.
+
+        Memory of other allocators that may be in use is among them.
+        """
         ranges = self.roots.ranges
+        for heap in self.walked:
+            ranges = [*ranges, *Ranges(self.roots.dead).without(heap.roots(self.target, self.unaligned))]
         for jemalloc_, caches_ in zip(self.jemallocs, self.jemalloc_caches):
             ranges = caches_.own_memory(jemalloc_).without(ranges)
         search = Search(
@@ -339,6 +386,11 @@ class ProcessHeap:
         ranges = readable_ranges(self.target, self.mappings)
         with _bar("searching for pointers", sum(end - start for start, end in ranges)) as told:
             found = self._pointers(ranges, [wanted[place] for place in order], most, told)
+        links = self.collector.links
+        if links is not None:  # every object that Python's collector tracks points to its neighbours in a list
+            found = [[at for at in addresses if at not in links] for addresses in found]
+        for unused in self.unused:
+            found = [[at for at in addresses if at not in unused] for addresses in found]
         return [addresses for _place, addresses in sorted(zip(order, found))]
 
     def _pointers(
@@ -357,10 +409,17 @@ def find_heap(target: Target) -> ProcessHeap:
     return ProcessHeap(target)
 
 
-@cached
-def find_heap_unaligned(target: Target) -> ProcessHeap:
-    """Return the heap of the target as it is if a pointer may begin at any byte. It is computed once, too."""
-    return ProcessHeap(target, unaligned=True)
+def find_heap_as(target: Target, unaligned: bool, stale_links: bool) -> ProcessHeap:
+    """Return the heap of the target as ``ProcessHeap`` reads it with these arguments. It is computed once, too."""
+    return _HEAPS[unaligned, stale_links](target)
+
+
+_HEAPS = {
+    (False, False): find_heap,
+    (True, False): cached(partial(ProcessHeap, unaligned=True)),
+    (False, True): cached(partial(ProcessHeap, stale_links=True)),
+    (True, True): cached(partial(ProcessHeap, unaligned=True, stale_links=True)),
+}
 
 
 def engine_threads() -> int:

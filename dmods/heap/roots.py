@@ -9,15 +9,15 @@ stack pointer, the stacks of exited threads that glibc keeps for reuse, and the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Callable, Optional
 
+from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.heap.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
-from dmods.heap.false_pointers.search import running_stacks
+from dmods.heap.false_pointers.search import above_stack_pointers, running_stacks
 from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.modules.find import VDSO, writable_segments
-from dmods.process.threads import survey_threads
+from dmods.process.threads import known_stack, survey_threads
 from dmods.process.vectors import values as vector_values
 from dmods.records.model import Records
 from dmods.target import AddressRange, Target, address_ranges
@@ -96,6 +96,13 @@ def _vector_values(target: Target) -> set[int]:
         if thread.vectors is not None:
             found |= vector_values(thread.vectors, target.arch.word)
     return found
+
+
+def live_stacks(target: Target, roots: Roots) -> list[tuple[int, int]]:
+    """Return the roots on the threads' stacks."""
+    known = [bounds for thread in target.threads() if (bounds := known_stack(target, thread)) is not None]
+    stacks = Ranges([*above_stack_pointers(target), *known])
+    return [part for start, end in roots.ranges for part in stacks.within(start, end)]
 
 
 def bury_made_stacks(

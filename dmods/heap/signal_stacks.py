@@ -10,32 +10,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods import _engine
-from dmods.heap.leaks import Leaks
+from dmods.heap.leaks import Group, Leaks
+from dmods.modules.auxv import AT_MINSIGSTKSZ
 from dmods.target import Target
 
-_SIZES = tuple(1 << bits for bits in range(13, 17))  # SIGSTKSZ is 8 KiB (bits/sigstack.h); others take up to 64
+_SIZES = tuple(1 << bits for bits in range(13, 17))  # SIGSTKSZ was 8 KiB (bits/sigstack.h); others take up to 64
 _SLACK = 32  # malloc gives at most this many bytes more than requested
 _CALL = b"\0sigaltstack\0"
 
 
-def signal_stack_notes(target: Target, leaks: Leaks) -> Iterator[str]:
-    """Yield a note for each group of leaks that may be alternate signal stacks.
+def signal_stack_groups(target: Target, leaks: Leaks) -> list[Group]:
+    """Return the groups of leaks that may be alternate signal stacks.
 
     There are no more of them than threads, they keep nothing alive, and they have the size of such stacks. A module
     must call ``sigaltstack``.
     """
     threads = len(target.threads())
+    sizes = _sizes(target)
     alike = [
         group
         for group in leaks.groups
-        if group.count <= threads and not group.kept_count and any(0 <= group.size - size < _SLACK for size in _SIZES)
+        if group.count <= threads and not group.kept_count and any(0 <= group.size - size < _SLACK for size in sizes)
     ]
-    if alike and _called(target):
-        for group in alike:
-            yield (
-                f"{group.cache}: {group.count} may be alternate signal stacks (sigaltstack): only the kernel "
-                "points to those (see docs/LIMITS.md)"
-            )
+    return alike if alike and _called(target) else []
+
+
+def signal_stack_notes(target: Target, leaks: Leaks) -> Iterator[str]:
+    """Yield a note for each group of leaks that may be alternate signal stacks."""
+    for group in signal_stack_groups(target, leaks):
+        yield (
+            f"{group.cache}: {group.count} may be alternate signal stacks (sigaltstack): only the kernel "
+            "points to those (see docs/LIMITS.md)"
+        )
+
+
+def _sizes(target: Target) -> set[int]:
+    """Return the usual sizes of alternate signal stacks.
+
+    Since glibc 2.34 SIGSTKSZ is four times what the kernel says a signal needs (sysconf-sigstksz.h). That depends on
+    the processor.
+    """
+    needed = target.auxv.get(AT_MINSIGSTKSZ, 0)
+    return {*_SIZES, 4 * needed} if 0 < needed < _SIZES[-1] else set(_SIZES)
 
 
 def _called(target: Target) -> bool:

@@ -6,36 +6,38 @@ They look at the allocator that serves malloc, and at the memory that the dump l
 
 from __future__ import annotations
 
-import re
-from typing import Optional
-
-from dmods.allocators.unwalked import OTHERS
+from dmods.allocators.unwalked import unwalked_malloc
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap
 from dmods.modules.find import writable_segments
-from dmods.process.addresses import module_at
 from dmods.report import Verdict
 from dmods.target import Target
 
 NO_VERDICT = 4  # the exit status where no verdict is possible
-_AUDITOR = "libdmods_audit"
 _MOST = 2  # a verdict needs more than one part in so many
 
 
 def heap_verdict(heap: ProcessHeap) -> Verdict:
     """Return whether a check of the heap can say that it is sound."""
-    other = _unwalked_malloc(heap.target)
-    if other is not None:
+    other = unwalked_malloc(heap.target)
+    if other is not None and not any(one.name == other and one.is_checked for one in heap.walked):
         return Verdict(False, f"malloc of this process is {other}, whose heap dmods cannot walk")
+    return _search_verdict(heap)
+
+
+def _search_verdict(heap: ProcessHeap) -> Verdict:
+    """Return whether the blocks and what they hold are known well enough."""
     if not heap.found:
         lost = sum(end - start for start, end in heap.target.missing)
         cut = f"; the dump is truncated and lacks {lost} bytes ({human_size(lost)})" if lost else ""
         return Verdict(False, NO_HEAP + cut)
     lost, unknown = _heap_lost(heap), _anonymous_lost(heap)
+    doubts = [doubt for one in heap.walked for doubt in one.doubts]
     if not lost + unknown:
-        return Verdict(True)
-    reasons = [f"{lost} of {heap.bytes} bytes of the heap are not in the dump"] if lost else []
+        return Verdict(True, "; ".join(doubts))
+    reasons = [*doubts]
+    reasons += [f"{lost} of {heap.bytes} bytes of the heap are not in the dump"] if lost else []
     if unknown:
         reasons.append(f"the dump is truncated and lacks {unknown} bytes of other memory, which may be heap")
     return Verdict((lost + unknown) * _MOST < heap.bytes + unknown, "; ".join(reasons))
@@ -46,9 +48,12 @@ def leak_verdict(heap: ProcessHeap) -> Verdict:
 
     The memory where pointers start must be in the dump as well. Without it, live blocks look leaked.
     """
-    verdict = heap_verdict(heap)
+    # Where only records know the blocks, nobody can check the heap, but its blocks can be followed.
+    verdict = heap_verdict(heap) if all(one.is_checked for one in heap.walked) else _search_verdict(heap)
     if not verdict.possible:
-        return verdict
+        sampled = unwalked_malloc(heap.target) is not None and heap.records.sampled
+        more = "; the auditor recorded only samples of its blocks" if sampled else ""
+        return Verdict(False, verdict.reason + more)
     threads = heap.target.threads()
     stacks = sum(not heap.words.many(thread.registers.get(heap.target.arch.sp, 0), 1) for thread in threads)
     if threads and stacks == len(threads):
@@ -69,25 +74,6 @@ def leak_verdict(heap: ProcessHeap) -> Verdict:
 def partial_note(verdict: Verdict) -> list[str]:
     """Return the note of a verdict that is possible for a part of the heap only."""
     return [f"the verdict is partial: {verdict.reason}"] if verdict.possible and verdict.reason else []
-
-
-def _unwalked_malloc(target: Target) -> Optional[str]:
-    """Return the name of the allocator that serves malloc, if dmods does not walk its heap."""
-    malloc = target.lookup("malloc")
-    if malloc is None:
-        return None
-    module = module_at(target, malloc.address)
-    if module is None:
-        return None
-    # The auditor passes every call on to the allocator that is loaded after it.
-    paths = [each.path for each in target.modules()] if module.name.startswith(_AUDITOR) else [module.path]
-    program = module.path == target.executable
-    for other in OTHERS:
-        if any(re.search(other.files, path) for path in paths) or (
-            program and target.lookup(f"{module.name}`{other.symbol}") is not None
-        ):
-            return other.name
-    return None
 
 
 def _heap_lost(heap: ProcessHeap) -> int:

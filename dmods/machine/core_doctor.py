@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dmods.machine.doctor import Finding
@@ -97,6 +98,7 @@ def _missing(target: Target) -> dict[str, int]:
 def _heap(target: Target) -> Iterator[Finding]:
     """Yield which allocators have heaps in the core, and whether it has records of who allocated what."""
     from dmods.allocators.unwalked import unwalked_heap_notes
+    from dmods.heap.mapping_kinds import other_anonymous_bytes
     from dmods.heap.process_heap import NO_HEAP
     from dmods.heap.survey import survey
     from dmods.records.sources import allocation_records
@@ -106,8 +108,13 @@ def _heap(target: Target) -> Iterator[Finding]:
     if found.glibc.arenas:
         names.append(f"glibc malloc ({_counted(len(found.glibc.arenas), 'arena')})")
     names += [one.name for one in found.jemallocs]
+    names += [
+        heap.name if heap.is_checked else f"{heap.name} (its blocks are known from records alone)"
+        for heap in found.walked
+    ]
     yield Finding("heap", ", ".join(names) or NO_HEAP)
-    for note in (*found.notes, *unwalked_heap_notes(target)):
+    walked = [heap.name for heap in found.walked]
+    for note in (*found.notes, *unwalked_heap_notes(target, walked, partial(other_anonymous_bytes, target))):
         yield Finding("note", note)
     recordings = allocation_records(target).recordings
     for recording in recordings:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Callable, NamedTuple, Optional, Union, overload
 
+from dmods.base.dataclass import dataclass
 from dmods.errors import CorruptError, TruncatedError
 
 # read(offset, size) returns up to ``size`` bytes: fewer, or none, where the file or memory ends.

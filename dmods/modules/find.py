@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Optional
 
+from dmods.base.dataclass import dataclass, replace
 from dmods.errors import CorruptError, DmodsError, TruncatedError
 from dmods.modules.auxv import AT_ENTRY, AT_PHDR, AT_PHNUM
 from dmods.modules.elf import MAGIC, PF_W, PF_X, PT_LOAD, Elf, Read, build_id, page_down, page_up, parse, read_segments

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from dmods._engine import Lines
 from dmods.base.cached import cached
 from dmods.modules.by_address import ModulesByAddress, modules_by_address
+from dmods.modules.golang.moduledata import go_places_at
 from dmods.target import Module, Target
 
 # Addresses that are looked up. A program has fewer on its stacks; in a crafted core every frame may be another address,
 # and each lookup takes up to a millisecond.
 _MAX_LOOKUPS = 50_000
 _MAX_NOTES = 8  # one line for each file whose debug information is damaged or does not match
+
+
+#: What knows lines where debug information does not.
+Places = Callable[[int], "list[SourceFrame]"]
 
 
 class SourceFrame(NamedTuple):
@@ -37,12 +42,15 @@ class SourceLines:
     """The source lines of one process's modules.
 
     ``debug_roots`` are folders such as /usr/lib/debug; earlier ones come first. ``notes`` gets a line for what is wrong
-    with debug information, as soon as it is looked at.
+    with debug information, as soon as it is looked at. ``other`` knows lines without it: the table of a Go program.
     """
 
-    def __init__(self, modules: ModulesByAddress, debug_roots: Sequence[str], notes: list[str]) -> None:
+    def __init__(
+        self, modules: ModulesByAddress, debug_roots: Sequence[str], notes: list[str], other: Optional[Places] = None
+    ) -> None:
         self._modules = modules
         self._notes = notes
+        self._other = other
         self._noted: set[str] = set()
         self._roots = list(dict.fromkeys(debug_roots))
         self._lines: dict[int, Optional[Lines]] = {}
@@ -60,7 +68,7 @@ class SourceLines:
             if len(self._frames) >= _MAX_LOOKUPS:
                 self._note(f"only the first {_MAX_LOOKUPS} addresses are looked up")
                 return []
-            frames = self._frames[at] = self._find(at)
+            frames = self._frames[at] = self._find(at) or (self._other(at) if self._other is not None else [])
         return frames
 
     def _find(self, address: int) -> list[SourceFrame]:
@@ -93,11 +101,11 @@ def _open(module: Module, roots: Sequence[str]) -> Optional[Lines]:
     lines = Lines(module.file, list(roots), build_id)
     if lines.debug_file is not None or module.build_id is None:
         return lines
-    cached_file = _debuginfod_file(module.build_id)
+    cached_file = debuginfod_file(module.build_id)
     return Lines(cached_file, list(roots), build_id) if cached_file is not None else lines
 
 
-def _debuginfod_file(build_id: str) -> Optional[str]:
+def debuginfod_file(build_id: str) -> Optional[str]:
     """Return the debug information that a debuginfod client, such as gdb, has downloaded before; None without it.
 
     The places are those of debuginfod_find_debuginfo(3), "CACHE".
@@ -116,4 +124,8 @@ def _debuginfod_file(build_id: str) -> Optional[str]:
 @cached
 def source_lines(target: Target) -> SourceLines:
     """Return the source lines of the process. They are found once for each state of it."""
-    return SourceLines(modules_by_address(target), target.debug_roots, target.notes)
+
+    def of_go(address: int) -> list[SourceFrame]:
+        return [SourceFrame(place.function, place.file, place.line) for place in go_places_at(target, address)]
+
+    return SourceLines(modules_by_address(target), target.debug_roots, target.notes, of_go)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from typing import Optional
 
+from dmods.base.dataclass import dataclass
 from dmods.errors import CorruptError, TruncatedError
 from dmods.modules.elf import MAGIC, Elf, build_id, parse
 

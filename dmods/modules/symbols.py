@@ -12,6 +12,7 @@ from dmods.modules.elf import Read
 from dmods.target import Module, Symbol
 
 _MOST_NAMED = 1000  # symbols of a module that one text may mean
+_MOST_WITH_PART = 1 << 18  # symbols of a module that have a part in their names
 _MAX_UNPACKED = 1 << 28  # bytes of a .gnu_debugdata when unpacked: real ones stay under a few MB
 
 
@@ -92,6 +93,15 @@ class ModuleSymbols:
                 return found
             similar.extend(found)
         return similar
+
+    def with_part(self, parts: Sequence[str]) -> list[Symbol]:
+        """Return the symbols with one of the parts in their mangled names: see Target.symbols_with."""
+        found: list[Symbol] = []
+        for module in self._modules:
+            table = self.table(module)
+            rows = table.with_part(list(parts), _MOST_WITH_PART) if table is not None else []
+            found.extend(Symbol(name, address + module.bias, size, module.name) for name, address, size in rows)
+        return found
 
     def table(self, module: Module) -> Optional[Symbols]:
         """Return the module's symbols, or None if no file has any. They are kept."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from json import dumps
 from typing import Any, Callable, Optional, TextIO
 
+from dmods.base.dataclass import as_mapping
 from dmods.errors import UsageError, UserError
 from dmods.output.streaming import Subject, batches
 from dmods.report import Address, Report, Table, Value
@@ -31,7 +31,7 @@ def write(report: Report, command: str, target: Optional[Subject], notes: Callab
         out.write("\n]}")
     rest: dict[str, Any] = {"totals": _plain(report.totals), "notes": notes()}
     if report.verdict is not None:
-        rest["verdict"] = asdict(report.verdict)
+        rest["verdict"] = as_mapping(report.verdict)
     if failure is not None:
         rest["error"] = _error(failure)
     rest["status"] = status

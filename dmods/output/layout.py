@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Optional, TextIO
 
+from dmods.base.dataclass import dataclass
 from dmods.report import Column
 
 _STEP = 4  # how far a continuation is indented

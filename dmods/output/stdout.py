@@ -1,4 +1,7 @@
-"""Check a program's standard output: a failure to write it is an error of its own kind."""
+"""Check a program's standard output: a failure to write it is an error of its own kind.
+
+The kernel starts the program of core_pattern without output and stderr (kernel/umh.c, fs/coredump.c).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from dmods.errors import OutputError
 
@@ -20,6 +23,11 @@ class _Checked:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+
+    @property
+    def closed_from_start(self) -> bool:
+        """Return whether the program was started without the stream."""
+        return self._stream is None
 
     def write(self, text: str) -> int:
         if self._stream is None:
@@ -51,6 +59,33 @@ class _Checked:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def occupy_closed_streams() -> None:
+    """Open /dev/null in place of each standard stream that is closed.
+
+    Otherwise the next file that is opened gets that number. A child that writes to its stderr would write into it.
+    sys.stdout stays None: what cannot be shown is an error.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(null, True)
+    if sys.stderr is None:
+        sys.stderr = _nowhere()
+
+
+def _nowhere() -> TextIO:
+    """Return a stream that stays open as long as the program runs. What is written to it is lost."""
+    return open(os.devnull, "w", encoding="utf-8")
+
+
+def allow_no_output() -> None:
+    """Let a program whose standard output is closed go on. Its result is in files."""
+    if isinstance(sys.stdout, _Checked) and sys.stdout.closed_from_start:
+        sys.stdout = _nowhere()
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def _shown(table: Table) -> list[tuple[int, Column]]:
 
 def _grid(table: Table, bold: Callable[[str], str], width: Optional[int]) -> Iterator[str]:
     columns = [column for _index, column in _shown(table)]
-    cells = [(index, _cell(column)) for index, column in _shown(table)]
+    cells = [(index, cell_text(column)) for index, column in _shown(table)]
     headings = [column.heading for column in columns]
     line = ""
     plan: Optional[Plan] = None
@@ -105,7 +105,7 @@ def _headings(
 def _folded(table: Table, bold: Callable[[str], str], width: Optional[int]) -> Iterator[str]:
     """Yield cells aligned to the right, as mdb has them, and addresses without leading zeros."""
     shown = _shown(table)
-    cells = [(index, _hex if column.kind == "address" else _cell(column)) for index, column in shown]
+    cells = [(index, _hex if column.kind == "address" else cell_text(column)) for index, column in shown]
     headings = [column.heading for _index, column in shown]
     least = [max(column.width, len(heading)) for (_index, column), heading in zip(shown, headings)]
     widths = [max(least[place :: table.fold]) for place in range(table.fold)]
@@ -136,7 +136,7 @@ def _plain(table: Table, width: Optional[int]) -> Iterator[str]:
         return
     space = " " * table.indent
     # With 0x, as mdb's ::walk: these lines are fed to other commands.
-    cells = [(index, _prefixed if column.kind == "address" else _cell(column)) for index, column in _shown(table)]
+    cells = [(index, _prefixed if column.kind == "address" else cell_text(column)) for index, column in _shown(table)]
     if len(cells) == 1 and (width is None or table.columns[cells[0][0]].kind == "address"):  # a walk: it must be fast
         only, cell = cells[0]
         for batch in batches(table.rows):
@@ -156,7 +156,7 @@ def _plain(table: Table, width: Optional[int]) -> Iterator[str]:
 def _records(table: Table, width: Optional[int]) -> Iterator[str]:
     columns = _shown(table)
     room = max((len(column.heading) for _index, column in columns), default=0) + 1
-    cells = [(index, f"{column.heading + ':':<{room}} ", _cell(column)) for index, column in columns]
+    cells = [(index, f"{column.heading + ':':<{room}} ", cell_text(column)) for index, column in columns]
     for number, row in enumerate(table.rows):
         yield "\n" if number else ""
         for index, heading, cell in cells:
@@ -183,13 +183,16 @@ def _beside(heading: str, text: str, width: Optional[int]) -> str:
     return hanging(heading, text, indent, width) + "\n"
 
 
-def _cell(column: Column) -> Cell:
+def cell_text(column: Column) -> Cell:
+    """Return the function that makes the text of a column's cells."""
     if column.kind == "address":
         return _padded if column.width >= 16 else _hex
     if column.kind == "time":
         return _hex
     if column.kind == "size":
         return _size
+    if column.kind == "share":
+        return _share
     return _percent if column.kind == "percent" else _text
 
 
@@ -211,6 +214,10 @@ def _size(value: Value) -> str:
 
 def _percent(value: Value) -> str:
     return f"{value:.0f}%" if isinstance(value, (int, float)) else _text(value)
+
+
+def _share(value: Value) -> str:
+    return f"{value:.2f}%" if isinstance(value, (int, float)) else _text(value)
 
 
 def _text(value: Value) -> str:

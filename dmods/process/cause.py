@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
+from dmods.base.dataclass import dataclass
 from dmods.errors import FaultError
 from dmods.process import signals
 from dmods.process.mappings import mapping_at

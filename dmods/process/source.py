@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from dmods.base.shapes import source_value
 from dmods.modules.lines import SourceFrame
+from dmods.process.shapes import source_value
 
 
 def text_lines(name: str, frames: Sequence[SourceFrame]) -> list[str]:

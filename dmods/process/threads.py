@@ -1,7 +1,8 @@
-"""The stacks of threads, found through glibc's own records in memory. No debug information is needed.
+"""The stacks of threads, found through libc's own records in memory. No debug information is needed.
 
-glibc puts the ``struct pthread`` of each thread at the top of the thread's stack. It holds the bounds of the stack.
-glibc keeps the stacks of exited threads for reuse (up to 40 MB by default, ``allocatestack.c``). Their content is dead.
+glibc and musl put the ``struct pthread`` of each thread at the top of the thread's stack. It holds the bounds of the
+stack. glibc keeps the stacks of exited threads for reuse (up to 40 MB by default, ``allocatestack.c``). musl keeps
+those of threads that were not joined. Their content is dead.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import Callable, NamedTuple, Optional
 from dmods._engine import find_dtv_pointers, find_self_pointers
 from dmods.base.ranges import Ranges
 from dmods.base.rows import at_or_before
+from dmods.base.words import Words
 from dmods.errors import FaultError, UsageError, UserError
 from dmods.modules.auxv import AT_EXECFN, AT_RANDOM
+from dmods.process import musl_threads
 from dmods.process.mappings import mapping_at
 from dmods.process.unwind import Frame, ManyThreads, unwind
 from dmods.target import AddressRange, Target, Thread
@@ -289,7 +292,17 @@ def _is_tcb(target: Target, tcb: int) -> bool:
     if not target.arch.tcb_is_pthread:
         return True
     first, _dtv, itself = struct.unpack("<QQQ" if word == 8 else "<III", data)
-    return bool(first == tcb == itself)
+    return bool(first == tcb == itself) or _musl_pthread(target, tcb) is not None
+
+
+def _musl_pthread(target: Target, tcb: int) -> Optional[int]:
+    return musl_threads.pthread_at(Words(target.image(), target.arch.word), target.arch, tcb)
+
+
+def pthread_reach(target: Target, tcb: int) -> int:
+    """Return how many bytes ``struct pthread`` may have there: behind the TCB on x86, before it elsewhere."""
+    musl = _musl_pthread(target, tcb) is not None
+    return musl_threads.MOST_WORDS * target.arch.word if musl else STRUCT_PTHREAD_MAX
 
 
 def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optional[tuple[int, int]]:
@@ -298,8 +311,11 @@ def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optiona
     In every glibc so far these two words and ``guardsize`` are neighbours (nptl/descr.h). Their offset differs, so the
     words are found by their values. On x86 the TCB is the beginning of struct pthread. On AArch64 (TLS variant I)
     struct pthread ends where the TCB begins. ``mapped_only`` leaves out stacks that a program allocated itself
-    (pthread_attr_setstack): they may lie anywhere.
+    (pthread_attr_setstack): they may lie anywhere. musl's structure is another one.
     """
+    musl = _musl_pthread(target, tcb)
+    if musl is not None:
+        return musl_threads.stack_block(target, musl, mapped_only)
     word = target.arch.word
     start = tcb if target.arch.tcb_is_pthread else tcb - STRUCT_PTHREAD_MAX
     data = target.image().read(start, STRUCT_PTHREAD_MAX)

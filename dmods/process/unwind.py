@@ -5,15 +5,17 @@ The engine unwinds. This file says what its answers mean, and finds the frame th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Optional
 
 from dmods._engine import Unwinder
 from dmods.base.cached import cached
+from dmods.base.dataclass import dataclass, replace
 from dmods.errors import FaultError
+from dmods.modules.golang.moduledata import go_module_at, go_modules
 from dmods.process import signals
 from dmods.process.addresses import describe_code
+from dmods.process.go_frames import Ended, GoCode, GoMachine, go_frames, go_machine, thread_context
 from dmods.target import Signal, Target, Thread
 
 FRAME_LIMIT = 256
@@ -37,6 +39,8 @@ ENDS = {
     "unreadable": "the dump lacks memory that the unwind tables refer to",
     "not increasing": "the caller's frame would be below this one",
     "limit": "the frame limit was reached",
+    "outside": "the caller's frame would be outside of the goroutine's stack",
+    "changes sp": "this function changes the stack pointer in a way that no table describes",
 }
 
 # The ends at which no frame is missing.
@@ -100,7 +104,14 @@ class Stack(NamedTuple):
 
 def walk(target: Target, thread: Thread, limit: int = FRAME_LIMIT) -> Stack:
     """Return the thread's stack, at most `limit` frames. It ends where memory is not in the dump."""
-    frames, end = _unwinder(target).unwind(dict(thread.registers), limit)
+    stack = _engines(target, thread.registers, limit)
+    machine = go_machine(target.arch)
+    return _with_go(target, machine, thread, stack, limit) if machine is not None and go_modules(target) else stack
+
+
+def _engines(target: Target, registers: Mapping[str, int], limit: int) -> Stack:
+    """Return the engine's frames from these registers on."""
+    frames, end = _unwinder(target).unwind(dict(registers), limit)
     return Stack(
         [
             Frame(pc, sp, found_by, exact, registers, trampoline, ucontext, siginfo)
@@ -108,6 +119,56 @@ def walk(target: Target, thread: Thread, limit: int = FRAME_LIMIT) -> Stack:
         ],
         end,
     )
+
+
+def _with_go(target: Target, machine: GoMachine, thread: Thread, stack: Stack, limit: int) -> Stack:
+    """Return the stack with frames by Go's own table wherever it has Go code. The engine knows the others."""
+    context = thread_context(target, thread.registers)
+    known = {(frame.pc, frame.sp): place for place, frame in enumerate(stack.frames)}
+    frames: list[Frame] = []
+    rest = stack
+    while True:
+        number = next((n for n, one in enumerate(rest.frames) if go_module_at(target, one.code_address)), None)
+        frames += rest.frames[:number]
+        if number is None or len(frames) >= limit:
+            return Stack(frames[:limit], rest.end if number is None and len(frames) <= limit else "limit")
+        first = rest.frames[number]
+        link = first.registers.get(machine.link, 0) if first.exact else 0
+        codes = go_frames(target, context, GoCode(first.pc, first.sp, first.exact, link=link))
+        end, last = _add_go(target, codes, first, frames, limit)
+        if last is None:
+            return Stack(frames, end)
+        place = known.get((last.pc, last.sp))
+        if place is not None:
+            rest = Stack(stack.frames[place:], stack.end)
+        else:
+            other = _of_go(target, last)
+            rest = _engines(target, other.registers, max(1, limit - len(frames) + 1))
+            rest.frames[:1] = [replace(one, found_by=other.found_by, exact=other.exact) for one in rest.frames[:1]]
+
+
+def _add_go(
+    target: Target, codes: Iterator[GoCode], first: Frame, frames: list[Frame], limit: int
+) -> tuple[str, Optional[GoCode]]:
+    """Add frames of Go code to `frames`. Return why they end, and the frame after them if it is other code."""
+    begins = len(frames)
+    try:
+        for code in codes:
+            if len(frames) >= limit:
+                return "limit", None
+            if len(frames) > begins and code.ucontext is None and go_module_at(target, code.pc) is None:
+                return "", code
+            frames.append(first if len(frames) == begins else _of_go(target, code))
+    except Ended as reason:
+        return str(reason.args[0]), None
+    return "no tables", None
+
+
+def _of_go(target: Target, code: GoCode) -> Frame:
+    registers = code.saved or {target.arch.pc: code.pc, target.arch.sp: code.sp}
+    if code.ucontext is not None:
+        return Frame(code.pc, code.sp, "cfi", False, registers, True, code.ucontext, code.siginfo)
+    return Frame(code.pc, code.sp, "signal" if code.saved else "cfi", code.exact, registers)
 
 
 def unwind(target: Target, thread: Thread, limit: int = FRAME_LIMIT) -> list[Frame]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+from dmods.base.dataclass import dataclass
 
 MAGIC = b"DMODS-AUDIT-ROOT"
 VERSION = 1
@@ -26,8 +27,13 @@ RANGE_STACKS = 3
 RANGE_LOG = 4
 RANGE_OTHER = 5
 RANGE_BOOTSTRAP = 6
+MAPPING_MMAP = 1
+MAPPING_MREMAP = 2
+MAPPING_BRK = 3
+MAPPING_SHMAT = 4
 GUARDS = 1
 SAMPLED = 2
+MAPS = 4
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,31 @@ RANGE = struct.Struct("<2QI4x")
 def read_range(data: bytes, at: int = 0) -> Range:
     """Return the structure that begins at an offset."""
     return _range(iter(RANGE.unpack_from(data, at)))
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """``struct dmods_audit_mapping``: 40 bytes."""
+
+    start: int
+    end: int
+    time: int
+    stack: int
+    thread: int
+    kind: int
+    protection: int
+
+
+def _mapping(values: Iterator[Any]) -> Mapping:
+    return Mapping(*islice(values, 7))
+
+
+MAPPING = struct.Struct("<3Q4I")
+
+
+def read_mapping(data: bytes, at: int = 0) -> Mapping:
+    """Return the structure that begins at an offset."""
+    return _mapping(iter(MAPPING.unpack_from(data, at)))
 
 
 @dataclass(frozen=True)
@@ -243,7 +274,7 @@ def _figures(values: Iterator[Any]) -> Figures:
 
 @dataclass(frozen=True)
 class Root:
-    """``struct dmods_audit_root``: 1032 bytes."""
+    """``struct dmods_audit_root``: 1064 bytes."""
 
     magic: bytes
     version: int
@@ -266,6 +297,8 @@ class Root:
     freed: Bits
     tls_offset: int
     tls_size: int
+    maps: Array
+    lost_maps: int
 
 
 def _root(values: Iterator[Any]) -> Root:
@@ -291,10 +324,12 @@ def _root(values: Iterator[Any]) -> Root:
         _bits(values),
         next(values),
         next(values),
+        _array(values),
+        next(values),
     )
 
 
-ROOT = struct.Struct("<16s4I256s2I3QIB3x4I11Q8I3Bx3Bx3Bx3Bx3Bx3BxQ3I4x2Q3I4x3QI4x3QI4x2QI4x8Q40x256sQ2I3B5xqQ")
+ROOT = struct.Struct("<16s4I256s2I3QIB3x4I11Q8I3Bx3Bx3Bx3Bx3Bx3BxQ3I4x2Q3I4x3QI4x3QI4x2QI4x8Q40x256sQ2I3B5xq2QI4x2Q")
 
 
 def read_root(data: bytes, at: int = 0) -> Root:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods import _engine
+from dmods.base.cached import cached
 from dmods.base.progress import Progress
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
@@ -60,14 +61,25 @@ def _text(raw: bytes) -> str:
     return raw.split(b"\0")[0].decode("utf-8", "replace")
 
 
+@cached
+def auditor_roots(target: Target) -> Sequence[Root]:
+    """Return the roots of the auditor's tables, also those of other versions. One of them is at most in use."""
+    if target.arch.word != 8:
+        return ()
+    return [root for at in _places(target) if (root := parse(target.image().read(at, SIZE))) is not None]
+
+
+def auditor_root(target: Target) -> Optional[Root]:
+    """Return the root of the auditor's tables, or None where it was not there or off."""
+    return next((root for root in auditor_roots(target) if root.version == VERSION and root.state != OFF), None)
+
+
 def find_auditor(target: Target) -> Optional[Recording]:
     """Return what the auditor recorded, or None where it was not there or off. Only its root is read now."""
-    if target.arch.word != 8:
-        return None
-    found = [root for at in _places(target) if (root := parse(target.image().read(at, SIZE))) is not None]
-    root = next((root for root in found if root.version == VERSION and root.state != OFF), None)
+    root = auditor_root(target)
     if root is not None:
         return _recording(target, root)
+    found = auditor_roots(target)
     if any(root.version != VERSION for root in found):
         versions = ", ".join(str(root.version) for root in found)
         note = f"the auditor wrote tables of version {versions}, this dmods reads {VERSION}: no records"
@@ -103,7 +115,7 @@ def _recording(target: Target, root: Root) -> Recording:
         notes.append(f"{figures.lost_records} blocks have no record: the auditor had no memory for one")
     if figures.lost_stacks:
         notes.append(f"{figures.lost_stacks} records have no stack: the auditor's table of stacks was full")
-    clock = _clock(root)
+    clock = clock_of(root)
     if clock is None:
         notes.append("the auditor's clock makes no sense: timestamps are right only in their order")
 
@@ -123,7 +135,7 @@ def _recording(target: Target, root: Root) -> Recording:
         notes.extend(_damage(*damage))
         return records
 
-    options, latest = root.options, _latest(root)
+    options, latest = root.options, latest_moment(root)
     own = list(_own(target, root, words))
     offset, size = root.tls_offset, root.tls_size
     pointers = [thread.registers.get(target.arch.thread_pointer, 0) for thread in target.threads()]
@@ -131,7 +143,7 @@ def _recording(target: Target, root: Root) -> Recording:
     return Recording(
         name=NAME,
         load=load,
-        threads=list(_threads(words, root.threads)),
+        threads=list(threads_of(words, root.threads)),
         own=own,
         scratch=[(p + offset, p + offset + size) for p in pointers if p and plausible],
         mean=options.sample,
@@ -215,14 +227,14 @@ def _ring(ring: Ring) -> tuple[int, int, int]:
     return ring.entries, ring.capacity, ring.entry_size
 
 
-def _latest(root: Root) -> Moment:
+def latest_moment(root: Root) -> Moment:
     return root.clock.latest[root.clock.latest_index & 1]
 
 
-def _clock(root: Root) -> Optional[tuple[int, int, int, int]]:
+def clock_of(root: Root) -> Optional[tuple[int, int, int, int]]:
     """Return (ns at time 0, shift, numerator, denominator) as the engine takes them, or None where the clock's numbers
     make no sense."""
-    clock, latest = root.clock, _latest(root)
+    clock, latest = root.clock, latest_moment(root)
     if clock.shift >= 64:
         return None
     if clock.kind != CLOCK_TICKS:
@@ -231,7 +243,7 @@ def _clock(root: Root) -> Optional[tuple[int, int, int, int]]:
     return (clock.start.monotonic, clock.shift, passed, ticks) if passed > 0 and ticks > 0 else None
 
 
-def _threads(words: Words, table: Table) -> Iterator[RecordedThread]:
+def threads_of(words: Words, table: Table) -> Iterator[RecordedThread]:
     """Yield the threads by their numbers. NOBODY stands for number 0 and for a thread that is missing or damaged."""
     if table.entry_size < THREAD.size or table.chunk_shift > 32:
         yield NOBODY

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from dmods._engine import demangle
-from dmods.base.shapes import Frame, frame_value
 from dmods.modules.lines import SourceFrame, source_lines
 from dmods.process.addresses import describe_code, module_at
+from dmods.process.shapes import Frame, frame_value
 from dmods.process.source import source_cells, source_place, text_lines
 from dmods.records.model import Stack
 from dmods.records.wrappers import is_wrapper
@@ -120,7 +120,7 @@ class Callers:
                 if len(found) == most:
                     break
         if not found:
-            found.extend([frame for frame in stack.frames if not self._is_allocator(frame)][:1] or stack.frames[-1:])
+            found.extend([frame for frame in stack.frames if not self.is_allocator(frame)][:1] or stack.frames[-1:])
         return found
 
     def passes(self, stack: Stack, address: int) -> bool:
@@ -146,7 +146,7 @@ class Callers:
         """Return whether CALLER passes over the frame."""
         at = _inside(frame)
         if at not in self._skipped:
-            self._skipped[at] = self._is_allocator(frame) or self._is_wrapper(frame)
+            self._skipped[at] = self.is_allocator(frame) or self._is_wrapper(frame)
         return self._skipped[at]
 
     def _value(self, frame: Place) -> Frame:
@@ -172,7 +172,8 @@ class Callers:
             return True
         return self._skip is not None and self._skip.search(name) is not None
 
-    def _is_allocator(self, frame: Place) -> bool:
+    def is_allocator(self, frame: Place) -> bool:
+        """Return whether the frame belongs to the allocator or the recorder itself, or to operator new and its kin."""
         at = _inside(frame)
         if at not in self._allocators:
             symbol = self._symbol(frame)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods import _engine
 from dmods.allocators.jemalloc.caches import Tcache, find_tcaches
 from dmods.allocators.jemalloc.find import Jemalloc, find_jemallocs
 from dmods.allocators.jemalloc.layouts import Profile
+from dmods.base.dataclass import dataclass, field
 from dmods.base.words import Words
 from dmods.records.model import NOBODY, RecordedThread, Recording
 from dmods.target import Target
@@ -30,6 +30,7 @@ _LEAST = 4096  # 0 and 1 stand for "not sampled"
 _MOST_FRAMES = 4096  # PROF_BT_MAX_LIMIT
 _MOST_RECENT = 1 << 22
 _NAME = 64  # bytes of a thread's name
+_ADDRESS = (1 << 48) - 1
 _MOST_WEIGHED, _MOST_SUMMED = 32, 1 << 14  # stacks, and blocks of each, from which the sampling distance is computed
 _MOST_LG = 40
 _LG_DEFAULT = 19  # LG_PROF_SAMPLE_DEFAULT
@@ -74,7 +75,7 @@ class Reader:
         if gctx not in self._gctxs:
             frames = frames_of(self.words, self.shape, gctx)
             if frames is not None:
-                self.stacks.append(list(frames))
+                self.stacks.append([pc & _ADDRESS for pc in frames])  # the bits above have a meaning for the engine
                 self.seeds.add(gctx)
             self._gctxs[gctx] = len(self.stacks) if frames is not None else 0
         return self._gctxs[gctx]
@@ -137,6 +138,9 @@ def _recording(reader: Reader) -> Recording:
         log=bool(recents),
         structures=sorted(reader.seeds.union(one.at for one in recents)),
         notes=notes,
+        allocator="jemalloc",
+        unbiased=reader.shape.requested is not None,  # prof_unbias came with 5.3, as the requested size did
+        load_usable=lambda: _load(reader, blocks, (), mean, usable=True),
     )
 
 
@@ -258,9 +262,18 @@ def _recents(words: Words, blocks: Sequence[Sampled]) -> list[Recent]:
     return list(found.values())
 
 
-def _load(reader: Reader, blocks: Sequence[Sampled], recents: Sequence[Recent], mean: int) -> _engine.Records:
+def _load(
+    reader: Reader, blocks: Sequence[Sampled], recents: Sequence[Recent], mean: int, usable: bool = False
+) -> _engine.Records:
     records: list[RecordRow] = [
-        (block.address, block.record, block.requested, block.time, *reader.context(block.tctx)) for block in blocks
+        (
+            block.address,
+            block.record,
+            block.usable if usable else block.requested,
+            block.time,
+            *reader.context(block.tctx),
+        )
+        for block in blocks
     ]
     addresses = {block.record: block.address for block in blocks}
     events = []

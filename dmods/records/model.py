@@ -7,11 +7,11 @@ same model of both. `sources` finds the recorders.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 from dmods import _engine
+from dmods.base.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from dmods._engine import LogRow, RecordRow
@@ -52,6 +52,9 @@ class Recording:
     is not known. `log` says whether the recorder keeps transactions. `structures` are addresses of the recorder's own
     blocks in the allocator; the blocks that they lead to are its own as well. `guards` is None where the recorder
     writes none. `clock` is (ns at time 0, shift, numerator, denominator): how the recorder's times became ns.
+
+    ``allocator`` is the allocator that records its own blocks. `load_usable` then reads the same records with usable
+    sizes, which its own profiles count. ``unbiased``: its profiles are corrected for the mix of sizes of a stack.
     """
 
     name: str
@@ -66,11 +69,19 @@ class Recording:
     guards: Optional[Guards] = None
     clock: tuple[int, int, int, int] = (0, 0, 1, 1)
     notes: list[str] = field(default_factory=list)
+    allocator: Optional[str] = None
+    unbiased: bool = False
+    load_usable: Optional[Callable[[], _engine.Records]] = None
 
     @cached_property
     def rows(self) -> _engine.Records:
         """Return the engine's records, loaded once."""
         return self.load()
+
+    @cached_property
+    def sized(self) -> _engine.Records:
+        """Return the records with the sizes that the recorder's own profiles count, loaded once."""
+        return self.load_usable() if self.load_usable is not None else self.rows
 
     def thread(self, number: int) -> RecordedThread:
         """Return the recorded thread of that number."""
@@ -188,6 +199,16 @@ class StackUsage:
     def stack(self) -> Stack:
         """Return the stack that allocated the blocks."""
         return Stack(*self.recording.rows.stack(self.stack_key))
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Return what tells its stack from others."""
+        return id(self.recording), self.stack_key
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """Return the time of the oldest block, and the address of its record."""
+        return self.oldest.time, self.oldest.bufctl
 
 
 EventRow = tuple[int, int, int, int, int, int]

@@ -10,6 +10,7 @@ A function that does more than allocate is no wrapper. It says what the memory i
 from __future__ import annotations
 
 import re
+from functools import cache
 
 # Names of C functions. They are not mangled.
 C = {
@@ -106,11 +107,13 @@ _CLONE = re.compile(r"(\s*\[clone [^\]]*\]|\.(part|isra|constprop|cold|lto_priv|
 _RUST = re.compile(r"^_R|^_ZN.*17h[0-9a-f]{16}E")
 
 
-def _any(table: dict[str, str]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in table.values()))
+_TABLES = {"C": C, "C++": CPP, "Rust": RUST}
 
 
-_PATTERNS = {"C": _any(C), "C++": _any(CPP), "Rust": _any(RUST)}
+@cache
+def _pattern(language: str) -> re.Pattern[str]:
+    """Return a pattern of all wrappers. It takes 10 ms to compile, and most cores have no records."""
+    return re.compile("|".join(f"(?:{pattern})" for pattern in _TABLES[language].values()))
 
 
 def is_wrapper(symbol: str, name: str) -> bool:
@@ -118,7 +121,7 @@ def is_wrapper(symbol: str, name: str) -> bool:
 
     `symbol` is the name in the symbol table, and `name` the same name demangled.
     """
-    return _PATTERNS[_language(symbol)].fullmatch(_CLONE.sub("", name)) is not None
+    return _pattern(_language(symbol)).fullmatch(_CLONE.sub("", name)) is not None
 
 
 def _language(symbol: str) -> str:

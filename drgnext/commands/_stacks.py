@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeVar
 
-from dmods.base.shapes import frame_value, gap_value, source_value
+from dmods.process.shapes import frame_value, gap_value, source_value
 from dmods.report import Address, Value
 from drgnext.kernel.crash.remarks import ending, recursions, repeated
 from drgnext.kernel.stacks.code_names import Line

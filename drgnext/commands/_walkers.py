@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, Callable, Optional
 
 from dmods._engine import PAGE_KINDS, hex_lines
-from dmods.errors import UsageError
+from dmods.base.dataclass import dataclass
+from dmods.errors import UsageError, UserError
 from dmods.report import Column, Value
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.frame_ranges import Range
 from drgnext.kernel.pages.kinds import KINDS
 from drgnext.kernel.pages.lists import zones
 from drgnext.kernel.pages.memmap import PageArray, page_array
+from drgnext.kernel.slabs.caches import SlabCacheInfo
+from drgnext.kernel.slabs.leaks import kernel_leaks
+from drgnext.kernel.slabs.objects import SlabObjects, slab_objects
+from drgnext.kernel.slabs.tracks import Tracks
 
 if TYPE_CHECKING:
     from drgn import Object
@@ -42,6 +46,10 @@ class Walker:
 _PAGE = (Column("address", "address"), Column("pfn", "count"), Column("kind"))
 _TASK = (Column("address", "address"), Column("pid", "count"), Column("tgid", "count"), Column("name"))
 _NAMED = (Column("address", "address"), Column("name"))
+_ONE = (Column("address", "address"),)
+_BUFCTL = (Column("address", "address"), Column("buffer", "address"), Column("pid", "count"), Column("cache"))
+_LEAK = (Column("address", "address"), Column("buffer", "address"), Column("cache"))
+_LEAKED = (Column("address", "address"), Column("cache"))
 _VMAP = (Column("address", "address"), Column("start", "address"), Column("end", "address"))
 
 # The number of pages walked at a time: half a gigabyte of memory with 4 KB pages, and 2.5 MB of text. No free block
@@ -131,6 +139,68 @@ def _vmap(kernel: Kernel, _narrowed: Optional[str]) -> Iterator[Sequence[Value]]
         yield area.value_(), area.va_start.value_(), area.va_end.value_()
 
 
+def _cache_of(slabs: SlabObjects, text: Optional[str], name: str) -> SlabCacheInfo:
+    """Return the cache that the user means. Raises UsageError, or UserError if the dump may lack it."""
+    found = slabs.named(text) if text is not None else None
+    if found is None:
+        if text is not None and slabs.missing_caches:
+            raise UserError(
+                f"no slab cache is called {text!r}, but some caches may be missing: {slabs.missing_caches[0]}",
+                "copy or take the dump again, whole; `kmastat` lists the caches that it has",
+            )
+        what = f"no slab cache is called {text!r}" if text is not None else f"walk {name} needs the name of a cache"
+        raise UsageError(what, f"walk {name} CACHE; `kmastat` lists them")
+    return found
+
+
+def _slab(kernel: Kernel, text: Optional[str]) -> Rows:
+    """Return the allocated objects of a cache."""
+    slabs = slab_objects(kernel)
+    return ((address,) for address in slabs.walk(_cache_of(slabs, text, "slab"), free=False))
+
+
+def _free_slab(kernel: Kernel, text: Optional[str]) -> Rows:
+    """Return the free objects of a cache."""
+    slabs = slab_objects(kernel)
+    return ((address,) for address in slabs.walk(_cache_of(slabs, text, "freeslab"), free=True))
+
+
+def _bufctls(kernel: Kernel, text: Optional[str]) -> Iterator[Sequence[Value]]:
+    """Yield the records of allocated objects, of one cache or of all."""
+    slabs = slab_objects(kernel)
+    tracks = Tracks(slabs)
+    tracks.require()
+    for cache in slabs.caches if text is None else [_cache_of(slabs, text, "bufctl")]:
+        for address in slabs.walk(cache, free=False) if cache.track else ():
+            track = slabs.engine.track(address, False)
+            if track is not None:
+                yield track[0], address, track[3], cache.name
+
+
+def _leaks(kernel: Kernel, _text: Optional[str]) -> Iterator[Sequence[Value]]:
+    """Yield the direct leaks: their records where there are any."""
+    for address, cache, direct in _leaked(kernel):
+        if direct:
+            track = kernel_leaks(kernel).slabs.engine.track(address, False)
+            yield address if track is None else track[0], address, cache
+
+
+def _leaked_objects(kernel: Kernel, _text: Optional[str]) -> Iterator[Sequence[Value]]:
+    """Yield every leaked object."""
+    return ((address, cache) for address, cache, _direct in _leaked(kernel))
+
+
+def _leaked(kernel: Kernel) -> Iterator[tuple[int, str, bool]]:
+    """Yield (address, cache, whether direct) of each leaked object, without what the kernel dropped on purpose."""
+    leaks = kernel_leaks(kernel)
+    at: Optional[int] = 0
+    while at is not None:
+        rows, at = leaks.slabs.engine.leaked(at, _AT_ONCE)
+        for address, _size, number, direct, _kept, _bytes in rows:
+            cache = leaks.slabs.cache(number)
+            yield address, cache.name if cache is not None else "kmalloc-large", direct
+
+
 def _text(string: Object) -> str:
     """Return a string of the kernel as text."""
     return bytes(string.string_()).decode(errors="backslashreplace")
@@ -146,6 +216,13 @@ WALKERS: Mapping[str, Walker] = {
     ),
     "task": Walker("every thread: its task_struct", _TASK, _tasks),
     "kmem_cache": Walker("slab caches", _NAMED, _caches),
+    "slab": Walker("allocated objects of a slab cache", _ONE, _slab, "(which it needs) the cache, by its name"),
+    "freeslab": Walker("free objects of a slab cache", _ONE, _free_slab, "(which it needs) the cache, by its name"),
+    "bufctl": Walker(
+        "records of allocated slab objects (slub_debug=U)", _BUFCTL, _bufctls, "only those of that slab cache"
+    ),
+    "leak": Walker("direct leaks of slab objects: their records, where there are any", _LEAK, _leaks),
+    "leakbuf": Walker("leaked slab objects", _LEAKED, _leaked_objects),
     "zone": Walker("memory zones that have pages", _NAMED, _zones),
     "vmap": Walker("areas of vmalloc and vmap: their vmap_area", _VMAP, _vmap),
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Optional
 
-from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
+from dmods.process.shapes import STACK_COLUMNS
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands._stacks import fold, gap_text, stack_end, task_frames
 from drgnext.kernel.crash.panic import crashed_task

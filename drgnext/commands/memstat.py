@@ -7,11 +7,14 @@ import argparse
 from dmods.base.progress import Progress
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.report import Column, Report, Table, Value
+from drgnext.commands._zfs import arc_table
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.counters import counters
 from drgnext.kernel.pages.frame_ranges import count_pages, present_pages
 from drgnext.kernel.pages.kinds import KINDS, buckets
 from drgnext.kernel.pages.memmap import REMEMBERED, Counted, PageArray, page_array
+from drgnext.kernel.system.openzfs import cache
+from drgnext.kernel.system.reading import Reader
 
 # The layout is exactly mdb's. JSON also has the bytes.
 _SUMMARY = (
@@ -66,11 +69,19 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             if counted.kinds[name]
         ]
         own = [
-            (one.what, one.pages, one.pages * size >> 20, one.within, one.pages * size) for one in counters(kernel.prog)
+            (one.what, one.pages, one.pages * size >> 20, one.within, one.pages * size)
+            for one in counters(kernel.prog, counted.kinds)
         ]
         report.tables.append(Table("kinds", _KINDS, kinds))
         if own:
             report.tables.append(Table("counters", _COUNTERS, own))
+        reader = Reader(kernel)
+        arc = cache(reader)
+        if arc is not None:
+            report.tables.append(arc_table(arc))
+        report.notes += reader.notes
+        if arc is None and counted.kinds["zfs"]:
+            report.notes.append("the ZFS cache is not shown apart: load the debug information of the module zfs")
         report.tables.append(_identity(counted, args.cache))
     present = present_pages(kernel.prog)
     report.totals.update(pages=total, bytes=total * size, page_size=size, present_pages=present)
@@ -97,8 +108,9 @@ COMMAND = Command(
     name="memstat",
     summary="where all memory went: every page in exactly one line",
     description="""The lines are those of mdb's ::memstat:
-  Kernel            slab, page tables, stacks, vmalloc, memory reserved at boot, rings of perf, io_uring and packet
-                    sockets, buffers of ftrace, data in pipes and sockets, and the rest
+  Kernel            slab, page tables, stacks, vmalloc, memory reserved at boot, rings of perf, io_uring, BPF and
+                    packet sockets, ftrace, data in pipes and sockets, network page pools, per-CPU memory, requests of
+                    block devices, and the rest
   ZFS File Data     OpenZFS's cache of files
   Anon              anonymous memory, KSM, shared memory and tmpfs, hugetlb pages in use. An executable on tmpfs or
                     in a memfd counts here: its pages can only be written to swap
@@ -107,7 +119,8 @@ COMMAND = Command(
   Free (cachelist)  clean file pages that nothing maps: valid content, free at once
   Free (freelist)   free
 -v shows the kinds of pages that these lines are made of, and counters of the kernel. A counter tells how many pages,
-and not which: its pages are among those above. Offline memory blocks are not counted.
+and not which: its pages are among those above. With OpenZFS, -v also shows its cache. Offline memory blocks are not
+counted.
 The line "Unknown" appears only if the dump lacks struct pages, or they are damaged.""",
     run=run,
     arguments=(

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dmods.base.progress import Progress
-from dmods.base.shapes import STACK_COLUMNS
 from dmods.command import Argument, Command, positive
+from dmods.process.shapes import STACK_COLUMNS
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands._stacks import fold, gap_text, stack_end, task_frames
 from drgnext.kernel.crash.remarks import frame_remarks

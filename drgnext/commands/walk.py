@@ -32,7 +32,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
 
 COMMAND = Command(
     name="walk",
-    summary="the addresses of pages, tasks, slab caches, zones or vmap areas, one on each line",
+    summary="the addresses of pages, tasks, slab objects, leaks, zones or vmap areas, one on each line",
     description="Walkers (`walk` alone lists them):\n"
     + "\n".join(
         f"  {name:<10} {walker.summary}" + (f";\n{'':13}with a word {walker.narrows}" if walker.narrows else "")
@@ -48,6 +48,7 @@ COMMAND = Command(
     examples=(
         ("walk allpages", "every struct page"),
         ("walk allpages page_table", "only pages that are page tables"),
+        ("walk slab dentry", "every allocated object of the cache dentry"),
         ("walk task --json", "every thread, with its pid and name"),
     ),
 )

@@ -30,3 +30,17 @@ def test_they_are_found_without_a_sum_to_compare_with(deep: bool) -> None:
     sizes = {chunk + 16: usable for chunk, _base, _end, usable in found}
     expected = {block.address: block.usable for block in made.truth.blocks.values()}
     assert {address: sizes.get(address) for address in expected} == expected
+
+
+@pytest.mark.thorough("it makes a core of its own")
+def test_numbers_that_look_like_headers_are_no_blocks() -> None:
+    """fixtures/userland/numbers.c. malloc's own count and sum tell which mapped blocks there are."""
+    made = cores.take("numbers")
+    target = judge.open_core(made)
+    heap = find_heap(target)
+    assert not judge.problems(heap, made.truth)
+    assert heap.notes == []
+    said = (made.truth.mallinfo["hblks"], made.truth.mallinfo["hblkhd"])
+    assert (heap.layout.mmapped_count, heap.layout.mmapped_bytes) == said
+    anonymous = [(m.start, m.end) for m in target.mappings() if m.path is None and "w" in m.flags]
+    assert len(_engine.find_mmapped(target.image(), anonymous, 8, 4096, True)) > said[0] + 2

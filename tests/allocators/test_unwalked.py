@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Optional
+
 import pytest
 
+from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
-from fixtures import cores, judge, userlands
+from fixtures import cores, judge, musls, userlands
 from fixtures.programs import PROGRAMS
+from tests import quick
+from tests.corekit import compile_c, kernel_core
 
-PRELOADED = {"libtcmalloc_minimal.so.4": "tcmalloc", "libmimalloc.so.2": "mimalloc"}
+TCMALLOC = ("TCMallocInternalMalloc", "tcmalloc")
 
 
-@pytest.mark.parametrize("library", PRELOADED)
-def test_another_allocator_by_its_file(library: str) -> None:
-    package = {"libtcmalloc_minimal.so.4": "libtcmalloc-minimal4", "libmimalloc.so.2": "libmimalloc2.0"}[library]
-    path = userlands.packaged(userlands.get("host"), package, library)
+def test_another_allocator_by_its_file() -> None:
+    path = userlands.packaged(userlands.get("host"), "libtcmalloc-minimal4", "libtcmalloc_minimal_debug.so.4")
     heap = find_heap(judge.open_core(cores.take("graph", env={"LD_PRELOAD": str(path)})))
-    assert [note for note in heap.notes if note.startswith(f"blocks of {PRELOADED[library]} are not walked")]
+    assert [note for note in heap.notes if note.startswith("blocks of tcmalloc are not walked")]
     assert heap.leaks().direct_count == 0
 
 
-@pytest.mark.parametrize(
-    ("symbol", "name"), [("TCMallocInternalMalloc", "tcmalloc"), ("moz_arena_malloc", "mozjemalloc")]
-)
+@pytest.mark.thorough("it builds musl")
+def test_old_malloc_of_musl() -> None:
+    heap = find_heap(judge.open_core(musls.old("graph")))
+    assert [note for note in heap.notes if note.startswith("old malloc of musl (oldmalloc), not walked")]
+    assert not heap.found
+    assert heap.leaks().direct_count == 0
+
+
+@pytest.mark.parametrize(("symbol", "name"), quick.only([TCMALLOC], [TCMALLOC, ("moz_arena_malloc", "mozjemalloc")]))
 def test_another_allocator_by_its_symbol(symbol: str, name: str) -> None:
     """Google's own tcmalloc and Firefox's allocator are always linked statically."""
     land = userlands.get("host")
@@ -31,3 +42,36 @@ def test_another_allocator_by_its_symbol(symbol: str, name: str) -> None:
     notes = find_heap(judge.open_core(made)).notes
     assert [note for note in notes if note.startswith(f"blocks of {name} are not walked")]
     assert not [note for note in find_heap(judge.open_core(cores.take("graph"))).notes if "not walked" in note]
+
+
+ARENA = 40 << 20
+RUNTIME = f"""
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+void NAME(void) {{}}
+int main(void) {{
+    char *arena = mmap(0, {ARENA}, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (arena == MAP_FAILED || !malloc(100)) return 1;
+    memset(arena, 1, {ARENA});
+    abort();
+}}
+"""
+
+
+@pytest.mark.thorough("cores of made runtimes")
+@pytest.mark.parametrize(
+    ("symbol", "name"), [("ruby_init", "Ruby"), ("php_module_startup", "PHP"), ("enif_alloc", "Erlang"), (None, None)]
+)
+def test_a_runtime_is_named_with_the_size_of_its_memory(
+    symbol: Optional[str], name: Optional[str], tmp_path: Path
+) -> None:
+    """The program maps 40 MiB for itself. Nothing is said of a program that is no runtime."""
+    source = tmp_path / "runtime.c"
+    source.write_text(RUNTIME.replace("NAME", symbol or "nothing"))
+    core = kernel_core(compile_c(source, tmp_path / "runtime", "-rdynamic"), tmp_path)
+    notes = find_heap(CoreFile(str(core))).notes
+    of_runtime = [note for note in notes if f"{name}'s own heap is not walked" in note]
+    sizes = [int(found[1]) for note in notes if (found := re.search(r"\((\d+) bytes\) of anonymous memory", note))]
+    assert len(of_runtime) == len(sizes) == (name is not None)
+    assert all(ARENA <= size < ARENA + (1 << 20) for size in sizes)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "audit" / "format.h"
 PYTHON = ROOT / "dmods" / "records" / "audit_format.py"
 RUST = ROOT / "engine" / "core" / "src" / "records" / "format.rs"
-IN_PYTHON = ("thread", "range", "root")  # the structures that Python reads
+IN_PYTHON = ("thread", "range", "mapping", "root")  # the structures that Python reads
 IN_RUST = ("node", "transaction")  # the entries that the engine reads; Python tells it where the tables are
 PREFIX = "dmods_audit_"
 TITLE = "The layout of the auditor's tables. Generated from audit/format.h by scripts/audit-format: do not edit."
@@ -154,9 +154,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+from dmods.base.dataclass import dataclass
 
 MAGIC = {'b"' + header.magic.decode() + '"'}
 {constants}

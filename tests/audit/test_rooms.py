@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.audit.auditor import ROOT
 
 AUDIT = ROOT / "audit"
-ROOMS = ["", "records", "unwind", "hooks"]  # a room uses only itself and the rooms before it
+ROOMS = ["", "dump", "records", "unwind", "hooks"]  # a room uses only itself and the rooms before it
 
 
 def includes(path: Path) -> set[Path]:

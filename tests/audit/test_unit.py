@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import random
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from fixtures.limits import HANG
 from tests.audit.auditor import HERE, ROOT, Tables, compiled, environment
 
-HOOKS = {"malloc.c", "cxx.c"}  # the sanitizer hooks the same functions
+RECORDING = 2  # DMODS_AUDIT_RECORDING (audit/format.h)
+HOOKS = {"malloc.c", "cxx.c", "mmap.c", "ends.c"}  # the sanitizer hooks the same functions
 
 
 _ANOTHER = pytest.mark.thorough("each sanitizer is tested with another setting")
@@ -37,17 +40,40 @@ def test_sanitizers(tmp_path: Path, sanitizer: str, words: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    child.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+
+
+def _is_recorded(pid: int) -> bool:
+    """Return whether the auditor has begun, and its tables have so many blocks and entries as the program keeps."""
+    try:
+        tables = Tables(pid)
+    except (StopIteration, OSError, struct.error, AssertionError):  # the loader is still at work
+        return False
+    try:
+        return tables.state == RECORDING and len(tables.blocks()) > 500 and len(tables.transactions()) >= 45
+    finally:
+        os.close(tables.memory)
+
+
 def test_at_any_moment(tmp_path: Path) -> None:
     """A process that is stopped at random, often inside the auditor, has whole records, and no two blocks overlap."""
     program = compiled("ledger.c", tmp_path / "ledger")
     child = subprocess.Popen([program, tmp_path / "told", "4", "100000000", "0"], env=environment("audit,log=50"))
     chance = random.Random(4)
     try:
-        time.sleep(0.5)
+        limit = time.monotonic() + HANG
+        recorded = False
+        while not recorded:  # on a busy machine any time may pass until it has begun
+            assert time.monotonic() < limit, "the auditor recorded nothing"
+            time.sleep(0.05)
+            _stop(child)
+            recorded = _is_recorded(child.pid)
+            child.send_signal(signal.SIGCONT)
         for _ in range(8):
             time.sleep(chance.random() / 20)
-            child.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+            _stop(child)
             tables = Tables(child.pid)
             blocks = sorted(tables.blocks())
             assert len(blocks) > 500

@@ -9,6 +9,7 @@ import pytest
 
 from dmods.cli.drgn_starter import run_command, split_options
 from dmods.errors import UserError
+from tests.corekit import Memory, elf64_core, note
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,21 @@ def test_a_flattened_dump_without_its_last_record(
     assert run_command(str(dump), "panicinfo", ["-v"], ["-s", "vmlinux"]) == 0
     assert started[0][:5] == ["-q", "-s", "vmlinux", "-c", str(dump)]
     assert started[0][-2:] == ["panicinfo", "-v"]
+
+
+def test_a_dump_that_is_cut_or_damaged_in_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr("dmods.cli.drgn_starter.become", lambda _path, words: started.append(words) or 0)
+    dump = tmp_path / "vmcore"
+    vmcore = elf64_core([Memory(0x1000, bytes(4096))], note(0, b"X=1\n" * 900, b"VMCOREINFO"))
+    for content in (vmcore[:20], vmcore[:3000], b"KDUMP   ", b"KDUMP   \6\0\0\0" + bytes(4000)):
+        dump.write_bytes(content)
+        with pytest.raises(UserError, match="cut inside its headers"):
+            run_command(str(dump), "panicinfo", [])
+    dump.write_bytes(b"KDUMP   " + b"\xff" * 9000)
+    with pytest.raises(UserError, match="its header is damaged"):
+        run_command(str(dump), "panicinfo", [])
+    assert not started
+    for content in (vmcore, b"KDUMP   \6\0\0\0" + bytes(9000)):
+        dump.write_bytes(content)
+        assert run_command(str(dump), "panicinfo", []) == 0

@@ -127,7 +127,9 @@ def test_ctrl_c() -> None:
         "import signal, sys, time\nfrom dmods import __main__ as m\n"
         # A shell that runs the suite in the background makes it ignore SIGINT. Children inherit that.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "def slow(args):\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "def slow(args):\n    print('ready', flush=True)\n"
+        # A signal between two instructions does not end the sleep that comes next.
+        "    while True:\n        time.sleep(0.01)\n"
         "m._target = slow\nsys.exit(m.main(['maps', 'core']))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)

@@ -1,11 +1,9 @@
-"""growth, compared with the ledger of a program that follows a script: fixtures/grows.c."""
+"""growth, compared with the ledger of a program that follows a script: fixtures/userland/grows.c."""
 
 from __future__ import annotations
 
-import os
-import subprocess
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,46 +11,30 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
+from dmods.graph import interval
 from dmods.heap.process_heap import find_heap
-from fixtures import answers, audited, whole
-from fixtures.answers import HANG
-from fixtures.cores import check_core_pattern
-from tests.corekit import compile_c
+from fixtures import answers, audited, growths
+from fixtures.growths import Run
 
-SOURCE = Path(__file__).parents[2] / "fixtures" / "grows.c"
 #: The usable size of each kind of block.
 SIZES = {"held": 56, "lost": 104, "cache": 200, "filling": 296, "request": 392, "frag": 504}
-KEYS = ("size", "type", "arena", "state")
-
-
-@dataclass(frozen=True)
-class Run:
-    """Three cores of one run, and the ledger: (blocks, bytes) by round and kind."""
-
-    cores: tuple[Path, ...]
-    ledger: Mapping[tuple[int, str], tuple[int, int]]
-
-    def bytes(self, round: int, kind: str) -> int:
-        return self.ledger[round, kind][1]
-
-    def growth(self, kind: str) -> int:
-        return self.bytes(2, kind) - self.bytes(0, kind)
+KEYS = ("size", "type", "arena", "state", "owner", "holder")
+#: Who holds each kind of block, as the source has it.
+OWNERS = {
+    "held": "grows`list",
+    "lost": "leaked blocks",
+    "cache": "grows`cache",
+    "filling": "grows`filling",
+    "request": "grows`requests",
+    "frag": "grows`fragments",
+}
 
 
 def played(where: Path, *words: str, env: Optional[Mapping[str, str]] = None) -> Run:
-    check_core_pattern()
-    program = compile_c(SOURCE, where / "grows", "-pthread")
-    script = 'ulimit -c unlimited; exec "$0" "$@"'
-    environment = {**os.environ, **(env or {})}
-    subprocess.run(["sh", "-c", script, str(program), *words], cwd=where, check=True, timeout=HANG, env=environment)
-    cores = tuple(where / f"core.{round}" for round in range(3))
-    for core in cores:
-        whole.elf_core(core)
-    lines = [line.split() for line in (where / "truth").read_text().splitlines()]
-    ledger = {(int(round), kind): (int(blocks), int(size)) for round, kind, blocks, size in lines}
-    for (round, kind), (blocks, size) in ledger.items():
-        assert size == blocks * SIZES[kind], (round, kind)
-    return Run(cores, ledger)
+    run = growths.play([str(growths.built(where)), *words], where, env or {})
+    for (turn, kind), (blocks, size) in run.ledger.items():
+        assert size == blocks * SIZES[kind], (turn, kind)
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +50,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def grown(cores: Sequence[Path], *words: str) -> dict[str, Any]:
     """Return the object that growth writes. The last core is the target."""
     *base, last = map(str, cores)
-    return answers.answer(CoreFile(last), "growth", *base, "--top", "1000", *words)
+    return answers.answer(CoreFile(last), "growth", *base, "--top", "1000000", *words)
 
 
 def rows_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -85,7 +67,7 @@ def findings(answer: Mapping[str, Any]) -> list[str]:
     return [row["finding"] for row in answers.by_name(answer)["findings"]]
 
 
-def check_sums(answer: Mapping[str, Any], cores: Sequence[Path]) -> None:
+def check_sums(answer: Mapping[str, Any], cores: Sequence[Path], sysroot: Optional[Path] = None) -> None:
     """Old + growth = new, for each key and in all; and the last core says the same of itself."""
     rows, totals = rows_of(answer), answer["totals"]
     for row in rows:
@@ -98,7 +80,9 @@ def check_sums(answer: Mapping[str, Any], cores: Sequence[Path]) -> None:
             assert row["survived_bytes"] + row["new_bytes"] == row["now_bytes"]
             assert row["kept_bytes"] <= row["new_bytes"]
     for place, core in enumerate(cores):
-        sizes = find_heap(CoreFile(str(core))).index.sizes()
+        heap = find_heap(CoreFile(str(core), sysroot=str(sysroot) if sysroot else None))
+        heap.leaks()
+        sizes = heap.index.sizes()
         in_use = sum(size * (live + leaked + own) for size, live, _free, leaked, own in sizes)
         assert sum(row["each_bytes"][place] for row in rows) == in_use
 
@@ -157,6 +141,42 @@ def test_threads_and_arenas_are_those_of_the_ledger(recorded: Run) -> None:
     assert arena["growth_bytes"] == recorded.growth("lost")
 
 
+@pytest.mark.parametrize("kind", OWNERS)
+def test_owners_are_those_of_the_ledger(plain: Run, kind: str) -> None:
+    row = row_of(grown(plain.cores, "--by", "owner"), OWNERS[kind])
+    assert row["key"] == OWNERS[kind]
+    assert row["each_bytes"] == [plain.bytes(round, kind) for round in range(3)]
+    assert row["each_count"] == [plain.ledger[round, kind][0] for round in range(3)]
+
+
+def test_the_container_that_grows_is_named(plain: Run) -> None:
+    """A block has one holder: the block or the root that alone keeps it alive."""
+    rows = rows_of(grown(plain.cores, "--by", "holder"))
+    for kind in ("cache", "filling", "request", "frag"):
+        (row,) = [row for row in rows if row["key"].startswith(f"{OWNERS[kind]} -> ")]
+        assert row["each_bytes"] == [plain.bytes(round, kind) for round in range(3)]
+    # The list's first node is held by the variable, each other one by the node before it.
+    of_list = [row for row in rows if row["key"].endswith("heap-56, text 'session-..', 0, number")]
+    assert sorted(row["now_count"] for row in of_list) == [1, plain.ledger[2, "held"][0] - 1]
+    said = findings(grown(plain.cores, "--by", "owner"))
+    assert said[0].startswith("What is leaked grew by")
+    assert said[1].startswith("What grows`list holds grew by")
+
+
+def test_rates_come_from_the_user_or_from_records(plain: Run, recorded: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = row_of(grown(plain.cores, "--by", "owner", "--hours", "0.5"), OWNERS["held"])
+    assert row["bytes_per_hour"] == 2 * plain.growth("held")
+    assert any(" an hour." in text for text in findings(grown(plain.cores, "--hours", "2")))
+    # The cores are too close for a rate, unless that is allowed.
+    assert grown(recorded.cores)["totals"]["hours"] is None
+    monkeypatch.setattr(interval, "_LEAST_NS", 1)
+    answer = grown(recorded.cores)
+    assert 0 < answer["totals"]["hours"] * 3600e9 <= recorded.ns
+    assert any("hours apart" in note for note in answer["notes"])
+    with pytest.raises(UsageError):
+        grown(plain.cores, "--hours", "-1")
+
+
 def test_states_are_kept_apart(plain: Run) -> None:
     answer = grown(plain.cores, "--by", "state")
     assert row_of(answer, "leaked")["each_bytes"] == [plain.bytes(round, "lost") for round in range(3)]
@@ -213,6 +233,12 @@ def test_cores_of_two_runs_are_compared_without_addresses(plain: Run, recorded: 
     assert row["each_bytes"] == [plain.bytes(0, "held"), recorded.bytes(2, "held")]
     assert row["new_bytes"] is None
     assert row["gone_bytes"] is None
+    owners = grown(cores, "--by", "owner")
+    check_sums(owners, cores)
+    row = row_of(owners, OWNERS["held"])
+    assert row["each_bytes"] == [plain.bytes(0, "held"), recorded.bytes(2, "held")]
+    # No address, and no number of a thread.
+    assert not any(re.search(r"\b[0-9a-f]{8,}\b|thread \d", each["key"]) for each in rows_of(owners))
 
 
 def test_the_shell_takes_the_newest_core_last(plain: Run) -> None:

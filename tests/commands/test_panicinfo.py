@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from dmods.commands._registers import operands_of
 from dmods.corefile.target import CoreFile
+from dmods.heap.pointees import operands_of
 from dmods.process.arch import AARCH64, I386, X86_64
 from dmods.target import Arch, Target
 from fixtures import answers, audited, cores

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from dmods.base.shapes import STACK_COLUMNS
 from dmods.corefile.target import CoreFile
+from dmods.process.shapes import STACK_COLUMNS
 from dmods.report import Report
 from fixtures import answers, cores
 

@@ -57,6 +57,8 @@ def ask_everything(path: Path) -> CoreFile:
     [
         (b"", "is empty", "ulimit -c"),
         (b"hello, world\n" * 9, "is not ELF: not a core file", "core file"),
+        (bytes(100_000), "begins with 4096 zero bytes", "the disk was full"),
+        (bytes(3), "begins with 3 zero bytes", "the disk was full"),
         (gzip.compress(b"x", mtime=0), "compressed (gzip)", "gzip -dc"),
         (lzma.compress(b"x"), "compressed (xz)", "xz -dc"),
         (bz2.compress(b"x"), "compressed (bzip2)", "bzip2 -dc"),

@@ -74,7 +74,7 @@ def test_from_the_shell_without_launchers(place: Path, tmp_path: Path, dump: Pat
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout)["command"])
     assert found == ["panicinfo", "walk", "memstat"]
-    done = answers.dmods("findleaks", dump)
+    done = answers.dmods("owners", dump)
     assert done.returncode == 1
     assert "is a kernel dump" in done.stderr
 
@@ -126,10 +126,10 @@ def test_the_wrong_vmlinux(drgn: Drgn, dump: Path, guest: Guest) -> None:
     assert "no debugging information for this kernel" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["findleaks", "whatis", "maps"])
+@pytest.mark.parametrize("name", ["owners", "maps"])
 @pytest.mark.usefixtures("dump")
 def test_a_command_for_processes(drgn: Drgn, guest: Guest, name: str) -> None:
-    done = drgn("-c", "vmcore", name, *(["0"] if name == "whatis" else []))
+    done = drgn("-c", "vmcore", name)
     assert done.returncode == 1
     what, how = own(done.stderr)
     assert what == f"dmods: {name} is for processes, and {guest.vmcore.resolve()} is a kernel"
@@ -173,7 +173,7 @@ def test_at_the_prompt(dump: Path, guest: Guest, place: Path, tmp_path: Path, dr
     expected = drgn("-c", "vmcore", "-s", guest.vmlinux, "panicinfo").stdout.splitlines()
     with Prompt(place, tmp_path, "-q", "-c", "vmcore", "-s", guest.vmlinux) as prompt:
         assert prompt.ask("%panicinfo 2>/dev/null") == expected
-        said = prompt.ask("%findleaks")
+        said = prompt.ask("%owners")
         assert len(said) == 2
         assert "is for processes" in said[0]
 

@@ -18,7 +18,11 @@ from tests.kernel.crashed import ask, open_program
 
 pytestmark = pytest.mark.thorough("it installs another drgn")
 
-LINES = (("panicinfo",), ("findstack",), ("trapframe",), ("stacks",), ("memstat",), ("walk", "task"))
+LINES = (
+    *(("panicinfo",), ("findstack",), ("trapframe",), ("stacks",), ("memstat",), ("walk", "task"), ("dentries",)),
+    *(("dmesg",), ("files", "1"), ("inflight", "-a"), ("irq", "-a"), ("locks", "-a"), ("meminfo",), ("memcgs",)),
+    *(("mounts",), ("netdev",), ("ps", "-T"), ("runq",), ("sockets",), ("swapinfo",), ("timers",)),
+)
 
 
 @pytest.fixture(scope="module")

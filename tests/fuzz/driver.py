@@ -22,6 +22,7 @@ from tests.fuzz.fields import Fields
 from tests.fuzz.recipes import Recipe, patches
 
 HERE = Path(__file__).parent
+TCMALLOC = Path("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4")
 
 
 def _nothing() -> dict[str, str]:
@@ -41,6 +42,12 @@ class Dump:
     preloaded: Callable[[], Sequence[Path]] = tuple
 
 
+def _over_tcmalloc(options: str) -> dict[str, str]:
+    """Return the variables that run a program under the auditor, with tcmalloc as its allocator."""
+    variables = audited.environment(options)
+    return {**variables, "LD_PRELOAD": f"{variables['LD_PRELOAD']} {TCMALLOC}"}
+
+
 DUMPS = {
     "kernel": Dump(),
     "gcore": Dump(gcore=True),
@@ -50,6 +57,8 @@ DUMPS = {
     "jemalloc": Dump(
         environment=lambda: {"LD_PRELOAD": jemallocs.library()}, preloaded=lambda: [Path(jemallocs.library())]
     ),
+    # tcmalloc maps its memory through libc's functions, so the auditor records that, too. Its blocks have only records.
+    "recorded": Dump(environment=lambda: _over_tcmalloc("audit,maps"), preloaded=lambda: [audited.LIBRARY, TCMALLOC]),
     "small": Dump(("-DSMALL",)),
     "static": Dump(("-DSMALL", "-static")),
 }

@@ -180,6 +180,7 @@ class Fields:
             ("auditstacks", root.stacks.chunks, root.stacks.chunk_count),
             ("auditthreads", root.threads.chunks, root.threads.chunk_count),
             ("auditlog", root.log.entries, 500),
+            ("auditmaps", root.maps.entries, 512),
         ):
             self._used(name, target, start, count)
         for table, name in (

@@ -5,6 +5,7 @@ engine/fuzz/src/targets reads them.
 
 from __future__ import annotations
 
+import gzip
 import struct
 import subprocess
 import tempfile
@@ -21,7 +22,14 @@ def of(target: str) -> Iterator[bytes]:
     yield from {
         "heap": lambda: (_heap(word) for word in (4, 8)),
         "search": lambda: (_searched(word) for word in (4, 8)),
+        "dominators": lambda: [bytes([9, 1, 0, 0, 0, 3, *(0, 1, 1, 2, 0, 2, 2, 3, 3, 4, 4, 2)])],
+        "contents": lambda: (_contents(word) for word in (4, 8)),
         "jemalloc": _jemalloc,
+        "musl": _musl,
+        "mimalloc": lambda: [bytes([index, 8, 0, 1, 16, 0]) for index in range(8)],
+        "tcmalloc": _tcmalloc,
+        "pymalloc": _pymalloc,
+        "golang": _golang,
         "symbols": _objects,
         "section": lambda: (bytes([name]) + elf for elf in _objects() for name in range(3)),
         "unwinding": lambda: (stack for elf in _objects() for stack in _stacks(elf)),
@@ -30,7 +38,10 @@ def of(target: str) -> Iterator[bytes]:
         "kdump": _kdump,
         "pagetables": _tables,
         "memmap": _memmap,
+        "slabs": _memmap,  # the same page array
         "audit": _audit,
+        "lines": lambda: (b"\0" + elf for elf in _objects()),
+        "pprof": _pprof,
     }[target]()
 
 
@@ -98,6 +109,41 @@ def _kdump() -> Iterator[bytes]:
         yield head + bytes([len(packed)]) + descriptors + bits + data
 
 
+def _pprof() -> Iterator[bytes]:
+    """Yield a profile with one of each message (profile.proto), plain and compressed."""
+
+    def varint(number: int) -> bytes:
+        out = b""
+        while number > 127:
+            out, number = out + bytes([number & 127 | 128]), number >> 7
+        return out + bytes([number])
+
+    def message(**fields: int | bytes | list[int]) -> bytes:
+        """Encode fields named f1, f2, ... A number is a varint, bytes are a message or a text, a list is packed."""
+        out = b""
+        for name, value in fields.items():
+            key = int(name[1:]) << 3
+            if isinstance(value, int):
+                out += varint(key) + varint(value)
+                continue
+            data = value if isinstance(value, bytes) else b"".join(map(varint, value))
+            out += varint(key | 2) + varint(len(data)) + data
+        return out
+
+    texts = (b"", b"inuse_space", b"bytes", b"main", b"main.c", b"/bin/x", b"abcd", b"thread", b"worker")
+    body = (
+        message(f1=message(f1=1, f2=2), f2=message(f1=[1, 1], f2=[4096], f3=message(f1=7, f2=8)))
+        + message(f2=message(f1=[1], f2=[1 << 63], f3=message(f1=2, f3=32, f4=2)))
+        + message(f3=message(f1=1, f2=0x400000, f3=0x500000, f4=4096, f5=5, f6=6, f7=1, f8=1, f9=1, f10=1))
+        + message(f4=message(f1=1, f2=1, f3=0x400123, f4=message(f1=1, f2=42)))
+        + message(f5=message(f1=1, f2=3, f3=3, f4=4, f5=1))
+        + b"".join(message(f6=text) for text in texts)
+        + message(f9=1, f10=1, f11=message(f1=1, f2=2), f12=524288, f13=[8], f14=1)
+    )
+    yield body
+    yield gzip.compress(body, mtime=0)
+
+
 # -- heaps -----------------------------------------------------------------------------------------------------------
 
 
@@ -128,6 +174,13 @@ def _heap(word: int) -> bytes:
     return bytes([1 if word == 8 else 0, 0]) + run + heads + struct.pack("<HH", 2, 6) + b"\3" + ranges + _memory(word)
 
 
+def _contents(word: int) -> bytes:
+    place = _address(1, 0x8000) + b"\2" + struct.pack("<H", 0x1000) + _word(0)
+    values = b"".join(b"\1" + _address(1, offset) for offset in (0x40, 0x10))
+    runs = b"".join(b"\0" + _address(1, 0) + struct.pack("<H", end) + b"\0\0\0" for end in (0x180, 0x100))
+    return bytes([1 if word == 8 else 0, 1]) + place + values + runs + _memory(word)
+
+
 def _searched(word: int) -> bytes:
     words = b"".join(b"\1" + _address(1, n) for n in (0x100, 0, 0x400))
     return bytes([1 if word == 8 else 0, 0]) + words + _memory(word)
@@ -150,6 +203,95 @@ def _jemalloc() -> Iterator[bytes]:
         blocks = struct.pack("<8Q", 0x2010, 0, 0x2020, 0x3008, 0, 0, 0x2070, 0)
         head = bytes([how]) + _address(0, 0x1000) + _address(0, 0x1008) + b"\0" + b"\1" + _address(0, 0x1010) + _word(0)
         yield head + b"\1" + _piece(0, 0, tree) + _piece(0, 0x1000, blocks)
+
+
+def _musl() -> Iterator[bytes]:
+    """Yield two groups at 0x1000 and 0x2000: slots of 32 bytes, and one block in a mapping of its own."""
+    for word, area in ((8, 0x700000000000), (4, 0x70000000)):
+        first, size = 8 + 2 * word, 4 * word + 8
+        slots = b"".join(_slot(index, 2 * index, 3) + bytes(28) for index in range(4))
+        small = (area + first).to_bytes(word, "little").ljust(12, b"\0") + slots
+        large = (area + first + size).to_bytes(word, "little").ljust(12, b"\0") + _slot(0, 0, 0) + bytes(0x200)
+        metas = _address(0, 0) + struct.pack("<HHHB", 0b0100, 0, 3 | 1 << 5 | 1 << 6, 0)
+        metas += _address(0, 0x1000) + struct.pack("<HHHB", 0, 0, 1 << 5 | 63 << 6, 1)
+        head = bytes([1 if word == 8 else 0]) + _word(0) + _word(0) + _word(0) + bytes([0, 0, 2])
+        yield head + metas + b"\1" + _piece(0, 0, small) + _piece(0, 0x1000, large)
+
+
+def _slot(index: int, units: int, reserved: int) -> bytes:
+    """Return the four bytes before a block."""
+    return bytes([0, index | reserved << 5]) + units.to_bytes(2, "little")
+
+
+def _pymalloc() -> Iterator[bytes]:
+    """Yield a pool of tuples in a free list, of lists, and of texts, for each release (targets/pymalloc.rs)."""
+    number, kind, place = (lambda value: bytes([value])), (lambda which: bytes([100, which])), 140
+    pools = 4096
+    for minor in range(6):
+        heads = bytes([place]) + struct.pack("<H", 48 + 16) + number(2)
+        link = bytes([place]) + struct.pack("<H", 48 + 64 + 16)
+        first = number(0) * 3 + kind(4) + number(1) + link + number(7) + number(0)
+        last = number(0) * 3 + kind(4) + number(1) + number(0) * 3
+        if minor == 5:  # 3.14: the first word of an object is the link
+            first = number(0) * 2 + link + kind(4) + number(1) + number(7) * 3
+        items = bytes([place]) + struct.pack("<H", 2 * pools + 48)
+        lists = number(0) * 2 + number(1) + kind(3) + number(1) + items + number(4) + number(0)
+        texts = number(1) + kind(6) + number(3) + number(9) + bytes([230]) + struct.pack("<HH", 0, 0xE4) + number(5) * 3
+        pool = [bytes([3, 1, 1, 16]) + first + last, bytes([3, 0, 1, 8]) + lists, bytes([3, 3, 1, 8]) + texts]
+        yield bytes([minor, 0, 2]) + heads + b"".join(pool)
+
+
+def _golang() -> Iterator[bytes]:
+    """Yield interface values that lead to nodes, a map, an array and a large struct (targets/golang.rs)."""
+
+    def kind(number: int) -> bytes:
+        return bytes([80, number])
+
+    def place(span: int, offset: int) -> bytes:
+        return bytes([140]) + struct.pack("<H", span * 0x2000 + offset)
+
+    number = bytes([7])
+    node = place(0, 32) + number + place(1, 0) + number
+    variables = [kind(2) + place(0, 0), kind(6) + place(2, 0), kind(10) + place(3, 0), kind(11) + place(3, 208)]
+    for headed in (0, 1):
+        words = b"".join(variables) + bytes([130]) + place(0, 64)
+        head = bytes([0, 2 * len(variables) + 2]) + words + bytes([0])
+        spans = [bytes([2, 1, 0, 0, 4 * 4]) + node * 4, bytes([1, 0, 0, 0, 0]), bytes([3, 1, 0, 0, 6])]
+        spans[2] += number * 2 + place(0, 0) + bytes([0]) * 3
+        spans.append(bytes([6 if headed else 5, 1, 0, 0, 26]) + (kind(11) if headed else b"") + node * 6 + number * 2)
+        yield head + b"".join(spans)
+
+
+def _tcmalloc() -> Iterator[bytes]:
+    """Yield a page map, a span of 16 bytes an object at 0x2000 and one object at 0x3000, a cache, and free objects."""
+    for levels in (0, 1):
+        root, leaf = [0x1080, *[0] * 15], [0, 0, 0x1100, 0x1130, *[0] * 12]
+        if levels:  # 4, 2 and 2 bits
+            root, leaf = [0x1080, *[0] * 15], [0x10A0, *[0] * 3, *leaf[:4], *[0] * 8]
+        records = [2, 1, 0, 0, 0x2010, 2 << 16 | 250, 3, 1, 0, 0, 0, 0]
+        cache = [0, 0, 0, 0, 0, 0, 0, 8, 0x2040, 2, 0, 16, 0, 0, 0, 48, 0, 0, 0, 4096, *[0] * 8]
+        words = [*root, *leaf, *records, 0x1170, 0, *cache]
+        tree = struct.pack(f"<{len(words)}Q", *words).ljust(0x400, b"\0")
+        # The central cache of size class 2 begins at 0x1400 + 2 * 192; its slots, 128 bytes on.
+        central = b"".join(
+            (b"\0" * 128 + struct.pack("<8Q2I", 0x2080 if n == 2 else 0, *[0] * 7, int(n == 2), 4)).ljust(192, b"\0")
+            for n in range(5)
+        )
+        links = {0x10: 0x20, 0x40: 0x50, 0x80: 0x90, 0x30: 0x3008}
+        blocks = b"".join(
+            struct.pack("<Q", (links[at] + 0x2000 if links[at] < 0x3000 else links[at]) if at in links else 0)
+            for at in range(0, 0x100, 8)
+        )
+        head = bytes([levels, 0]) + _address(0, 0x400) + _address(0, 0x1010) + _address(0, 0x1020)
+        yield (
+            head
+            + b"\1"
+            + _address(0, 0x1010)
+            + _word(0)
+            + b"\1"
+            + _piece(0, 0, tree + central)
+            + _piece(0, 0x1000, blocks)
+        )
 
 
 # -- a machine -------------------------------------------------------------------------------------------------------

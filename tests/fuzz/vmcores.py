@@ -27,14 +27,21 @@ from fixtures import kernel
 from fixtures.kernel import Guest
 
 #: The guest that has content for each command.
-GUEST = ("6.1", "softirq")
+GUEST = ("6.1", "null")
 FORMATS = ("vmcore", "kdump")
 SECONDS = 60  # CPU, for drgn's own part (reading vmlinux) and all commands
 MEMORY = 6 << 30  # bytes of address space: drgn maps vmlinux and the modules
 REFUSED = "drgn does not open it"
 _OPENED = "drgn has opened it"
 
-LINES: dict[str, tuple[tuple[str, ...], ...]] = {"walk": (("allpages",), ("task",)), "findstack": ((), ("1",))}
+LINES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "walk": (("allpages",), ("task",), ("slab", "task_struct")),
+    "findstack": ((), ("1",)),
+    "files": (("1",),),
+    "whatis": (("init_task",),),
+    **dict.fromkeys(("allocdby", "freedby"), (("1",),)),
+    **dict.fromkeys(("bufctl", "bufctl_audit"), (("init_task",),)),
+}
 
 
 class Ended(NamedTuple):

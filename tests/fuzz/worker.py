@@ -5,7 +5,9 @@ Paths come on stdin. stdout has a line of JSON for each: how often a command ran
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -41,19 +43,25 @@ LINES: dict[str, tuple[tuple[str, ...], ...]] = {
     "owners": ((), ("--by", "type"), ("--by", "size", "--top", "2")),
     "allocdby": (("victim",), ("1",)),
     "freedby": (("victim",),),
-    "types": ((), ("--leaked",)),
-    "growth": (("{older}",), ("{older}", "--by", "size")),
+    "types": ((), ("--leaked",), ("--live",)),
+    "maps": ((), ("-v",)),
+    "umausers": ((), ("--source", "maps")),
+    "profile": ((), ("--source", "maps"), ("peek", ".", "--source", "maps")),
+    "growth": tuple(("{older}", "--by", key) for key in ("type", "size", "owner", "holder")),
 }
 # These commands get addresses after the other commands have run.
 OF_ADDRESSES: dict[str, tuple[tuple[str, ...], ...]] = {
     "whatis": ((), ("--dump", "4096")),
     "retained": ((),),
     "pathto": (("--all",),),
+    "whattype": ((),),
+    "notype": ((),),
+    "istype": (),  # its type stands behind the address
     "bufctl": (("-v", "-H"),),
     "bufctl_audit": ((),),
     "vmem_seg": (("-v",),),
 }
-_WITHOUT_RECORDS = ("whatis", "retained", "pathto")
+_WITHOUT_RECORDS = ("whatis", "retained", "pathto", "whattype", "notype")
 
 
 def lines(target: CoreFile) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -157,6 +165,9 @@ def main() -> None:
     faulthandler.enable()
     for line in sys.stdin:
         print(json.dumps(judge(*json.loads(line))), flush=True)
+        # The limit is meant for one core. A target is part of a reference cycle, and glibc keeps what is freed.
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 if __name__ == "__main__":

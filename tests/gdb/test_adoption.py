@@ -208,9 +208,22 @@ def test_from_the_users_init_file(gdb: Gdb, here: str, program: Path, tmp_path: 
     """When gdb reads its init file, it has not looked at its files yet. So the first command adopts."""
     (tmp_path / ".gdbinit").write_text(f"source {ROOT / 'heapcmds.py'}\n")
     done = gdb(here, "-ex", "mdb maps --json", *SHOW, *STACK)
+    assert done.returncode == 0
     assert '"command"' in done.stdout
     assert loaded(done) == str(program)
     assert "main" in done.stdout
+
+
+def test_gdb_ends_before_anybody_asks(gdb: Gdb, here: str) -> None:
+    """gdb 13 crashes at its end where an event is left that it has not run."""
+    assert gdb("-ix", "heapcmds.py", here, "-ex", "quit 7").returncode == 7
+
+
+def test_sourced_by_another_script(gdb: Gdb, here: str, program: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"import gdb\ngdb.execute('source {ROOT / 'heapcmds.py'}')\n")
+    done = gdb(here, "-x", str(tmp_path / "mine.py"), "-ex", "mdb maps --json", *SHOW)
+    assert '"command"' in done.stdout
+    assert loaded(done) == str(program)
 
 
 def test_a_core_loaded_later(gdb: Gdb, here: str, program: Path) -> None:

@@ -11,9 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 import dmods.command
+from fixtures.answers import typed
 from fixtures.limits import HANG
+from tests.corekit import compile_c, kernel_core
 from tests.gdb.conftest import Gdb, gdb_environment
 
 # Gives a command another body, so that a test can make it slow or defective.
@@ -174,7 +177,7 @@ def test_addresses_are_gdb_expressions(gdb: Gdb, core: Path, place: Path, expres
         "    return Report([Table('probe', [Column('address', 'address')], rows, style='plain')])\n"
         "place = Argument('address', metavar='ADDR', help='an address')\n"
         "flag = Argument('-d', action='store_true', help='a flag')\n"
-        "_GdbCommand('probe', Command('probe', 'Print an address', run, arguments=[place, flag]))\n"
+        "_GdbCommand('probe', Command('probe', 'Print an address', run, arguments=[place, flag]), 'Print an address')\n"
     )
     done = gdb(
         "-x", "heapcmds.py", core, "-x", "probe.py", "-ex", "echo ANSWER ", "-ex", f"probe {expression}",
@@ -252,3 +255,18 @@ def test_loading_leaves_out_what_no_command_here_needs(gdb: Gdb) -> None:
     assert "dmods.commands.findleaks" in loaded.split()
     heavy = ("drgn.", "drgnext.kernel", "elftools.", "importlib.metadata", "subprocess")
     assert [name for name in loaded.split() if name.startswith(heavy)] == []
+
+
+def test_no_name_of_gdbs_for_a_slot_of_the_offset_table(gdb: Gdb, place: Path) -> None:
+    """gdb makes up "abort@got.plt" for the slot and for all data behind it. No file has this name."""
+    source = place / "slot.c"
+    source.write_text("#include <stdlib.h>\nint main(void) { abort(); }\n")
+    program = compile_c(source, place / "slot", "-no-pie", "-Wl,-z,lazy", "-Wl,-z,norelro", "-s")
+    core = kernel_core(program, place)
+    with open(program, "rb") as stream:
+        (slot,) = {each["r_offset"] for each in ELFFile(stream).get_section_by_name(".rela.plt").iter_relocations()}
+    info = gdb("-x", "heapcmds.py", core, "-ex", f"info symbol {slot:#x}").stdout
+    assert "abort@got" in info
+    done = gdb("-x", "heapcmds.py", core, "-ex", "echo {cut}", "-ex", f"mdb whatis {slot:#x} --json")
+    said = json.loads(done.stdout.partition("{cut}")[2])
+    assert said["tables"] == typed("whatis", core, hex(slot))["tables"]

@@ -161,38 +161,39 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return core
 
 
-@pytest.mark.parametrize(
-    ("typed", "gdbs"),
-    [
-        ("table+0x10", "(long) &table + 16"),  # as whatis prints it, in bytes
-        ("table + 1", "&table[1]"),  # as in C
-        ("pointer", "pointer"),
-        ("&pointer", "&pointer"),
-        ("pointer+0x10", "pointer + 16"),  # beyond the variable: dmods did not print this
-        ("pointer+0x4", "(long) &pointer + 4"),
-        ("main+0x4", "(long) &main + 4"),
-        ("counted", "&counted"),
-        ("$sp", "$sp"),
-        ("$sp+0x10", "$sp + 16"),
-        ("{long} $sp", "*(long *) $sp"),
-        ("*(long *)$sp", "*(long *) $sp"),
-        ("ns::grow<int>", "&ns::grow<int>"),
-        ("names`main+0x4", "(long) &main + 4"),
-        ("ns::grow<int>+0x2", "(long) &ns::grow<int> + 2"),
-        ("grow<int>", "&ns::grow<int>"),
-        ("counted()+0x1", "(long) &counted + 1"),
-        ("ns::numbers+0x8", "(long) &ns::numbers + 8"),
-        ("{vtable(ns::Shape)}+0x10", "*(long *) shape"),
-    ],
+#: What is typed, and the same in gdb's words.
+TYPED = (
+    ("table+0x10", "(long) &table + 16"),  # as whatis prints it, in bytes
+    ("table + 1", "&table[1]"),  # as in C
+    ("pointer", "pointer"),
+    ("&pointer", "&pointer"),
+    ("pointer+0x10", "pointer + 16"),  # beyond the variable: dmods did not print this
+    ("pointer+0x4", "(long) &pointer + 4"),
+    ("main+0x4", "(long) &main + 4"),
+    ("counted", "&counted"),
+    ("$sp", "$sp"),
+    ("$sp+0x10", "$sp + 16"),
+    ("{long} $sp", "*(long *) $sp"),
+    ("*(long *)$sp", "*(long *) $sp"),
+    ("ns::grow<int>", "&ns::grow<int>"),
+    ("names`main+0x4", "(long) &main + 4"),
+    ("ns::grow<int>+0x2", "(long) &ns::grow<int> + 2"),
+    ("grow<int>", "&ns::grow<int>"),
+    ("counted()+0x1", "(long) &counted + 1"),
+    ("ns::numbers+0x8", "(long) &ns::numbers + 8"),
+    ("{vtable(ns::Shape)}+0x10", "*(long *) shape"),
 )
-def test_names_that_dmods_printed(gdb: Gdb, names: Path, typed: str, gdbs: str) -> None:
+
+
+def test_names_that_dmods_printed(gdb: Gdb, names: Path) -> None:
     """gdb's own print is the oracle. `mdb whatis` says which address it was asked about."""
-    done = gdb(
-        "-x", "heapcmds.py", names, *CUT, "-ex", f"mdb whatis {typed}",
-        *CUT, "-ex", f'printf "0x%lx\\n", (long) ({gdbs})',
-    )  # fmt: skip
-    said, expected = between(done)
-    assert said.split()[0] == expected.strip(), done.stderr
+    words: list[str] = []
+    for typed, gdbs in TYPED:
+        words += [*CUT, "-ex", f"mdb whatis {typed}", *CUT, "-ex", f'printf "0x%lx\\n", (long) ({gdbs})']
+    answers = between(gdb("-x", "heapcmds.py", names, *words))
+    assert len(answers) == 2 * len(TYPED)
+    for (typed, _gdbs), said, expected in zip(TYPED, answers[::2], answers[1::2]):
+        assert said.split()[0] == expected.strip(), typed
 
 
 def test_a_printed_name_does_not_call_the_function(gdb: Gdb, names: Path) -> None:
@@ -214,6 +215,7 @@ def dmods_gdb(tmp_path: Path) -> Shell:
     return run
 
 
+@pytest.mark.thorough("it starts gdb seven times")
 def test_dmods_gdb_never_shows_gdb_a_core_as_a_program(dmods_gdb: Shell, core: Path, program: Path) -> None:
     for words in (
         [core], ["-c", core], [f"--core={core}"], [core, program], [program, core], ["--", core],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,18 +18,21 @@ _KEYS = 25_000
 
 def _fill(where: Path) -> dict[str, int]:
     """Set the keys. Return the numbers of MEMORY STATS."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(where))
+    with software.connected(where) as client:
         for start in range(0, _KEYS, 500):
             keys = range(start, start + 500)
             client.sendall(b"".join(_request("SET", f"key:{key}", "v" * 200) for key in keys))
             said = b""
             while said.count(b"+OK\r\n") < 500:
                 said += client.recv(1 << 16)
-        client.sendall(_request("MEMORY", "STATS"))
-        said = b""
-        while b"fragmentation.bytes\r\n:" not in said.rpartition(b"rss-overhead")[2]:
-            said += client.recv(1 << 16)
+        return _memory_stats(client)
+
+
+def _memory_stats(client: socket.socket) -> dict[str, int]:
+    client.sendall(_request("MEMORY", "STATS"))
+    said = b""
+    while b"fragmentation.bytes\r\n:" not in said.rpartition(b"rss-overhead")[2]:
+        said += client.recv(1 << 16)
     return {name: int(value) for name, value in re.findall(r"([a-z.-]+)\r\n:(\d+)\r\n", said.decode())}
 
 
@@ -42,8 +45,6 @@ def test_the_array_of_databases_is_the_first_suspect(tmp_path: Path) -> None:
     software.link_redis(tmp_path)
     argv = [str(tmp_path / "redis-server"), *software.REDIS]
     with software.running(argv, tmp_path, {}) as process:
-        while not (tmp_path / "redis.sock").exists():
-            time.sleep(0.05)
         said = _fill(tmp_path / "redis.sock")
         cores.gcore(process.pid, tmp_path / "core.1603")
     target = CoreFile(str(tmp_path / "core.1603"))
@@ -58,6 +59,31 @@ def test_the_array_of_databases_is_the_first_suspect(tmp_path: Path) -> None:
     assert 0.9 * asked < first["bytes"] < 1.15 * asked
     assert first["percent"] > 75
     kinds = answers.answer(target, "retained", first["address"])["tables"][1]["rows"]
-    assert (kinds[0]["count"], kinds[0]["size"]) == (_KEYS, 224) or kinds[0]["count"] >= _KEYS - 1
+    # The last values may also stand in a stale word.
+    assert kinds[0]["size"] == 224
+    assert _KEYS - 2 <= kinds[0]["count"] <= _KEYS
     owners = find_owners(target)
     assert owners.missing == 0
+
+
+@pytest.mark.thorough("it loads a server")
+@pytest.mark.parametrize("env", [{}, {"LD_PRELOAD": "libc.so.6"}], ids=["jemalloc", "glibc"])
+def test_a_server_at_work_with_values_of_all_types(tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Strings, lists, hashes, sets, sorted sets and streams; some keys have expired, some were deleted."""
+    software.link_redis(tmp_path)
+    argv = [str(tmp_path / "redis-server"), *software.REDIS]
+    with software.running(argv, tmp_path, dict(env)) as process:
+        software.fill_redis(tmp_path / "redis.sock", 3)
+        with software.connected(tmp_path / "redis.sock") as client:
+            said = _memory_stats(client)
+        cores.gcore(process.pid, tmp_path / "core.1603")
+    target = CoreFile(str(tmp_path / "core.1603"))
+    (first,) = answers.answer(target, "suspects")["tables"][0]["rows"]
+    assert re.match(r"`server\+0x[0-9a-f]+` \(redis-[a-z-]+\)", first["sentence"]), first
+    # What the server counts as data, and its tables of keys. It counts a little more: what clients and scripts need.
+    counted = said["total.allocated"] - said["overhead.total"] + said["overhead.hashtable.main"]
+    assert 0.9 * counted < first["bytes"] < 1.02 * counted
+    kept = answers.answer(target, "retained", first["address"], "--top", "1000")
+    assert kept["totals"] == {"bytes": first["bytes"], "count": first["count"]}
+    assert sum(row["bytes"] for row in kept["tables"][1]["rows"]) == first["bytes"]
+    assert find_owners(target).missing == 0

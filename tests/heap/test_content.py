@@ -43,7 +43,7 @@ def content(told: Told, name: str) -> Content:
     "name",
     [
         "outer::Plain",
-        "outer::Template<std::vector<int, std::allocator<int> >, 3>",
+        "outer::Template<std::vector<int>, 3>",
         "outer::Both",
         "outer::Virtual",
         "outer::Holder",

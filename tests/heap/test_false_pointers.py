@@ -6,8 +6,9 @@ import resource
 import shutil
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from elftools.elf.elffile import ELFFile
 
 from dmods._engine import Image
 from dmods.allocators.glibc.arenas import noted_sizes
+from dmods.allocators.jemalloc import layouts
+from dmods.base.dataclass import replace
 from dmods.base.ranges import Ranges
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT
@@ -26,7 +29,7 @@ from dmods.heap.false_pointers.glibc import (
     stack_sizes,
 )
 from dmods.heap.false_pointers.kernel import execve_text_range
-from dmods.heap.false_pointers.leftovers import half_overwritten, half_overwritten_candidates
+from dmods.heap.false_pointers.leftovers import half_overwritten, half_overwritten_candidates, jemalloc_leaf_keys
 from dmods.heap.false_pointers.linker import cache_sizes, unchanged_data, version_hashes
 from dmods.heap.false_pointers.search import Search
 from dmods.heap.process_heap import find_heap
@@ -34,7 +37,7 @@ from dmods.modules import elf
 from dmods.modules.auxv import AT_BASE, AT_RANDOM
 from dmods.process.arch import I386, X86_64
 from dmods.target import AddressRange, Module, Thread
-from fixtures import cores, judge
+from fixtures import answers, cores, jemallocs, judge
 from tests.corekit import HERE, compile_c, kernel_core
 
 EVERYWHERE = Ranges([(0, 1 << 32)])
@@ -271,6 +274,17 @@ def test_a_candidate_that_leads_to_the_beginning_of_a_block_is_a_pointer() -> No
     assert list(half_overwritten(Search(target, heap, (), lambda value: value))) == []
 
 
+def test_the_keys_of_a_jemalloc_tree() -> None:
+    """A key of 1 GiB inside a block is none beside a pointer to jemalloc's own memory, and a pointer elsewhere."""
+    key, leaf = 3 << 30, 0x700000001000
+    target: Any = Running([key, leaf, key, 0, key + 8, leaf])
+    tree: Any = SimpleNamespace(layout=layouts.LAYOUTS[0], base=Ranges([(leaf, leaf + 0x1000)]))
+    heap, roots = Ranges([(key - 0x1000, key + 0x1000)]), [(target.start, target.start + 48)]
+    found = Search(target, heap, roots, lambda _value: key - 64, jemallocs=[tree])
+    assert list(jemalloc_leaf_keys(found)) == [(target.start, target.start + 8)]
+    assert list(jemalloc_leaf_keys(replace(found, block_of=lambda value: value))) == []
+
+
 def test_what_malloc_keeps_of_sizes(tmp_path: Path) -> None:
     program = compile_c(HERE / "sizes_kept.c", tmp_path / "sizes_kept", "-no-pie", "-fno-pie")
     target = CoreFile(str(kernel_core(program, tmp_path)))
@@ -327,3 +341,77 @@ def test_an_empty_stack_is_told(tmp_path: Path) -> None:
         file.write(bytes(stack.filesz))
     notes = find_heap(CoreFile(str(core))).roots.notes
     assert [note for note in notes if note.startswith("the stacks of 1 threads are all zeros")]
+
+
+_BUFFERED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    FILE *truth = fopen("truth", "w");
+    setvbuf(truth, NULL, _IONBF, 0);
+    char *buffer = malloc(1024);
+    setvbuf(stdout, buffer, _IOFBF, 1024);
+    printf("text");
+    fprintf(truth, "%p", (void *)buffer);
+    for (int i = 0; i < 3; i++) {
+        char *leaked = malloc(1024);
+        memset(leaked, 'x', 1024);
+        fprintf(truth, " %p", (void *)leaked);
+        leaked = 0;
+    }
+    abort();
+}
+"""
+
+
+@pytest.mark.thorough("it needs a package of Debian")
+def test_the_end_of_a_files_buffer_does_not_hold_the_block_behind_it(tmp_path: Path) -> None:
+    """jemalloc's blocks have no headers between them: the end of stdout's buffer is the beginning of a leaked block."""
+    (tmp_path / "buffered.c").write_text(_BUFFERED)
+    program = compile_c(tmp_path / "buffered.c", tmp_path / "buffered")
+    target = CoreFile(str(kernel_core(program, tmp_path, env={"LD_PRELOAD": jemallocs.library()})))
+    buffer, *leaked = (int(word, 16) for word in (tmp_path / "truth").read_text().split())
+    assert leaked[0] == buffer + 1024
+    heap = find_heap(target)
+    heap.leaks()
+    assert {block.address for block in heap.blocks(DIRECT)} == set(leaked)
+
+
+# The upper half of the first word of a FILE is what was there before. The block covers 0xFBAD0000 of that half: its
+# mapping gets the only hole in a large one.
+_FLAGS = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+static volatile uintptr_t secret = 0x5555555555555555;
+int main(void) {
+    size_t room = 10UL << 30, hole = 16UL << 20;
+    FILE *truth = fopen("truth", "w"), *volatile file = fopen("/dev/null", "w");
+    char *map = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uintptr_t at = ((uintptr_t)map + (4UL << 30)) >> 32 << 32 | 0xFB000000;
+    if (map == MAP_FAILED || munmap((void *)at, hole))
+        return 1;
+    uintptr_t hidden = (uintptr_t)malloc(12 << 20) ^ secret;
+    fprintf(truth, "%lu %lu", (unsigned long)hidden, (unsigned long)file);
+    fclose(truth);
+    *(uint32_t *)((char *)file + 4) = at >> 32;
+    abort();
+}
+"""
+
+
+def test_the_flags_of_a_file_hold_no_block(tmp_path: Path) -> None:
+    (tmp_path / "flags.c").write_text(_FLAGS)
+    program = compile_c(tmp_path / "flags.c", tmp_path / "flags", "-O2")
+    target = CoreFile(str(kernel_core(program, tmp_path)))
+    hidden, file = map(int, (tmp_path / "truth").read_text().split())
+    lost, word = hidden ^ 0x5555555555555555, int.from_bytes(target.read(file, 8), "little")
+    assert lost <= word < lost + (12 << 20)
+    heap = find_heap(target)
+    heap.leaks()
+    assert [block.address for block in heap.blocks(DIRECT)] == [lost]
+    (row,) = answers.by_name(answers.answer(target, "whatis", hex(lost)))["pointed_to_by"]
+    assert (int(row["at"], 16), row["note"]) == (file, "holds nothing: no program reads this as a pointer")

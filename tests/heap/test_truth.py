@@ -33,9 +33,17 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         return "-".join(filter(None, self)).replace("glibc.malloc.", "")
 
-    def take(self) -> CoreSet:
-        env = {"GLIBC_TUNABLES": self.tunables} if self.tunables else None
-        return cores.take(self.program, self.how, self.variant, self.userland, mode=self.mode, env=env)
+    def take(self, attempt: int = 1) -> CoreSet:
+        """Return a core of the case. Another attempt is another run of the program: its heap lies elsewhere."""
+        env = {"GLIBC_TUNABLES": self.tunables} if self.tunables else {}
+        if attempt > 1:
+            env["DMODS_ATTEMPT"] = str(attempt)
+        return cores.take(self.program, self.how, self.variant, self.userland, mode=self.mode, env=env or None)
+
+    @property
+    def low(self) -> bool:
+        """Return whether the heap lies where sizes have their values, too (brk begins within 1 GiB of 0x400000)."""
+        return self.variant in ("static", "no-pie")
 
 
 #: A block of that name may be answered wrongly there: what said that it is free is what the program destroyed.
@@ -50,8 +58,8 @@ UNKNOWABLE = {
 #: Wrong answers that are known (docs/LIMITS.md), by (program, mode), and why.
 KNOWN = {("anchors", "shared-file"): "no core holds a MAP_SHARED file by default, and nothing proves its bytes"}
 
-#: The heap of a static program that is not PIE lies where sizes and counts have their values too (brk begins within
-#: 1 GiB of 0x400000): one of them may anchor something in some MB of heap. Sure are programs with little heap.
+#: Where a heap lies low, a number may anchor something in some MB of heap. Likely to be right are programs with little
+#: heap; a problem that another run does not have is such a number.
 SMALL = ("sizes", "anchors", "registers", "stale", "freed", "forked", "cxx", "inmalloc", "corrupt")
 
 
@@ -59,14 +67,21 @@ SMALL = ("sizes", "anchors", "registers", "stale", "freed", "forked", "cxx", "in
 EVERY_WAY = ("freed", "anchors")
 
 
-#: Modes like another one, which the quick tests run.
-THOROUGH = (("forkers", ""), ("forkers", "own-stacks"), ("ownstacks", "main-altstack"))
+#: Modes like another one, which the quick tests run, and programs that take many seconds.
+THOROUGH = (
+    ("forkers", ""),
+    ("forkers", "own-stacks"),
+    ("ownstacks", "main-altstack"),
+    ("gopher", ""),
+    ("millions", ""),
+)
 
 
 def matrix() -> Iterator[Case]:
     for program in PROGRAMS.values():
-        # smash is about what heapcheck finds; packed and rings have tests of their own (test_unaligned.py).
-        if program.name in ("nomalloc", "freestanding", "smash", "packed", "rings"):
+        # smash is about what heapcheck finds; packed and rings have tests of their own (test_unaligned.py). tcstats is
+        # for tcmalloc: the C library may take a block of malloc that the program has freed.
+        if program.name in ("nomalloc", "freestanding", "smash", "packed", "rings", "tcstats"):
             continue
         for mode in program.modes:
             for how in ("kernel", "gcore") if program.gcore else ("kernel",):
@@ -128,11 +143,16 @@ def parameters() -> Iterator[object]:
         yield pytest.param(case, id=str(case), marks=marks)
 
 
+def _problems(case: Case, made: CoreSet) -> list[str]:
+    excused = UNKNOWABLE.get((case.program, case.mode), set())
+    return judge.problems(find_heap(judge.open_core(made)), made.truth, excused)
+
+
 @pytest.mark.parametrize("case", list(parameters()))
 def test_every_leak_and_nothing_else(case: Case) -> None:
-    made = case.take()
-    excused = UNKNOWABLE.get((case.program, case.mode), set())
-    problems = judge.problems(find_heap(judge.open_core(made)), made.truth, excused)
+    problems = _problems(case, case.take())
+    if problems and case.low:
+        problems = _problems(case, case.take(attempt=2))
     assert not problems, f"{len(problems)} problems, among them:\n" + "\n".join(problems[:20])
 
 
@@ -149,9 +169,12 @@ def test_the_command_says_the_same(how: str) -> None:
     assert listed + sum(row["size"] for row in tables["indirect"]) == usable
 
 
-def test_the_heap_of_another_runtime_is_named() -> None:
-    assert any("a Go program" in note for note in find_heap(judge.open_core(cores.take("gopher"))).dump_notes())
-    assert not any("a Go program" in note for note in find_heap(judge.open_core(cores.take("oxide"))).dump_notes())
+@pytest.mark.thorough("it builds a Go program")
+def test_the_heap_of_another_runtime_is_walked() -> None:
+    heap = find_heap(judge.open_core(cores.take("gopher")))
+    assert [one.name for one in heap.walked] == ["Go"]
+    assert not any("a Go program" in note for note in heap.dump_notes())
+    assert not find_heap(judge.open_core(cores.take("oxide"))).walked
 
 
 @pytest.mark.parametrize("userland", ["host", "bullseye", "trixie", "sid"])
@@ -183,6 +206,6 @@ def test_mappings_that_were_resized_add_up() -> None:
     """glibc 2.43 counts a header too much for each: that is no contradiction."""
     made = cores.take("graph", userland="sid", env={"GLIBC_TUNABLES": ALL_MAPPED})
     heap = find_heap(judge.open_core(made))
-    assert len(heap.layout.runs) > 5000
+    assert len(heap.layout.runs) > 2500
     assert heap.notes == []
     assert not judge.problems(heap, made.truth, set())

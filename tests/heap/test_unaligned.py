@@ -57,7 +57,7 @@ def test_a_process_with_an_io_uring() -> None:
 
 
 def test_a_core_whose_mappings_name_an_io_uring(tmp_path: Path) -> None:
-    """As it is on a machine whose kernel has one: a shared mapping that the kernel did not dump."""
+    """The kernel does not dump the shared mapping of an io_uring."""
     rings = (0x7F0000000000, 0x7F0000001000, 0x10000000, "anon_inode:[io_uring]")
     other = (0x7F0000002000, 0x7F0000003000, 0, "/tmp/shared [io_uring]")
     for number, files in enumerate(([rings, other], [other])):

@@ -86,7 +86,7 @@ def test_a_core_without_the_wide_registers_has_those_of_sse(tmp_path: Path) -> N
 
 
 def test_a_core_that_does_not_tell_the_layout(tmp_path: Path) -> None:
-    """As kernels before 6.12. The size of the area tells which processors' layout it is."""
+    """Kernels before 6.12 do not tell it. The size of the area tells which processors' layout it is."""
     made = cores.take("vectors")
     core = without_notes(made.core, tmp_path, NT_X86_XSAVE_LAYOUT)
     assert not judge.problems(find_heap(CoreFile(str(core))), made.truth)

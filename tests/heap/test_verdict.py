@@ -18,7 +18,7 @@ from fixtures.cores import CoreSet
 from tests.auditkit import answer, text
 
 FAIL = {"findleaks": "--fail-on-leak", "heapcheck": "--fail-on-damage"}
-PRELOADED = {"libtcmalloc_minimal.so.4": "libtcmalloc-minimal4", "libmimalloc.so.2": "libmimalloc2.0"}
+UNWALKED = ("libtcmalloc-minimal4", "libtcmalloc_minimal_debug.so.4")  # (package, library)
 
 
 def cut(made: CoreSet, where: Path, size: int) -> CoreFile:
@@ -51,15 +51,13 @@ def test_a_core_that_is_cut_before_its_heap(command: str, tmp_path: Path) -> Non
     assert "no verdict: " in out
 
 
-@pytest.mark.parametrize("library", PRELOADED)
-def test_an_allocator_that_is_not_walked(library: str) -> None:
-    path = userlands.packaged(userlands.get("host"), PRELOADED[library], library)
+def test_an_allocator_that_is_not_walked() -> None:
+    path = userlands.packaged(userlands.get("host"), *UNWALKED)
     target = judge.open_core(cores.take("graph", env={"LD_PRELOAD": str(path)}))
     for command, option in FAIL.items():
         report = answer(target, command, option)
         assert report["status"] == NO_VERDICT
-        name = library[3:].partition(".")[0].partition("_")[0]
-        assert report["verdict"]["reason"].startswith(f"malloc of this process is {name},")
+        assert report["verdict"]["reason"].startswith("malloc of this process is tcmalloc,")
 
 
 @pytest.mark.parametrize("program", ["nomalloc", "freestanding"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import drgn
+import pytest
 
 from dmods._engine import Memmap, Physical
 from drgnext.kernel.dump import image as memory
@@ -18,6 +19,10 @@ from fixtures import kernel
 from fixtures.kernel import packages
 
 RELEASES = packages.TESTED
+#: For tests whose guests take minutes: without another machine, which QEMU emulates slowly, and without a kernel
+#: between two others.
+_SELDOM = pytest.mark.seldom("each kernel's guest takes a minute or two")
+FEWER = [pytest.param(name, marks=_SELDOM) if name in ("6.1-arm64", "6.12") else name for name in RELEASES]
 
 
 def open_kernel(guest: kernel.Guest, vmcore: Optional[Path] = None) -> Kernel:

@@ -1,4 +1,4 @@
-"""scripts/bench memstat: every step agrees with the engine, and each is faster than a page at a time."""
+"""scripts/bench memstat and kernel: every step agrees with the engine, and costs what it should."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from fixtures.bench import kernel as bench_kernel
 from fixtures.bench import memstat
 
 
@@ -22,3 +23,13 @@ def test_the_steps_agree(capsys: pytest.CaptureFixture[str]) -> None:
         assert len(steps) == 7
         assert all(step["speedup"] > 5 for step in steps[1:])
     assert [goal["reached"] is None for goal in answer["goals"]] == [False] * 3
+
+
+@pytest.mark.thorough("it measures for some seconds")
+def test_leaks_are_right_and_their_cost_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit status is 1 when a known count is wrong."""
+    assert bench_kernel.main(["--quick", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["failures"] == []
+    assert len(answer["goals"]) == 3
+    assert answer["figures"]["one pass"] > 0

@@ -21,9 +21,10 @@ from tests.kernel.crashed import DEATHS, TRAPS, ask, frames_of, open_program
 PAGE = 4096
 _ANOTHER = pytest.mark.thorough("another death is tested")
 WITHOUT_TABLES = [
+    ("6.1", "null"),
     ("6.1", "softirq"),
     ("6.1", "hardirq"),
-    *(pytest.param("6.1", crash, marks=_ANOTHER) for crash in ("null", "jump")),
+    pytest.param("6.1", "jump", marks=_ANOTHER),
     ("6.12", "bug"),
 ]
 
@@ -121,6 +122,7 @@ def with_a_gap(least: int) -> tuple[Dump, int]:
     raise AssertionError(f"no frame of any dump has {least} bytes")
 
 
+@pytest.mark.thorough("the frame that it needs has a random size: where one guest has it too small, others are made")
 def test_registers_in_a_part_of_a_frame_that_nobody_wrote_are_left_over() -> None:
     """They are of an earlier interrupt."""
     dump, gap = with_a_gap(168 + 2 * 64)

@@ -31,6 +31,7 @@ def test_the_stacks_are_the_right_ones(release: str, crash: str, dump: str) -> N
     assert stacks == expected.get(crash, ["task"] * len(rows))
 
 
+@pytest.mark.thorough("it needs a guest that jumped to NULL")
 @pytest.mark.parametrize("release", ["6.1", "6.12", "5.10", "sid"])
 def test_drgn_takes_the_caller_of_a_jump_to_null_for_interrupted(release: str) -> None:
     lie = died(release, "jump").traps[0]["lie"]

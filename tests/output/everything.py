@@ -7,11 +7,14 @@ from functools import cache
 from io import StringIO
 from typing import NamedTuple, Optional
 
+from dmods.command import KERNEL as SIDE
 from dmods.command import find_command
 from dmods.corefile.target import CoreFile
 from dmods.output.render import render
 from dmods.report import Report
-from fixtures import audited, cores, kernel
+from drgnext.kernel.dump.target import Kernel
+from fixtures import audited, cores, kernel, pythons
+from tests.kernel.crashed import open_program
 
 #: The commands for processes that need a core without records, with their arguments.
 PLAIN = (
@@ -25,14 +28,20 @@ PLAIN = (
     "malloc_stats --glibc",
     "maps",
     "maps -v",
+    "maps --contents",
     "owners",
     "owners --by type --top 3",
     "owners --by size",
     "panicinfo",
+    "profile",
+    "profile tree --top 3",
     "stacks",
     "suspects",
+    "triage",
+    "typegraph",
     "types",
     "types --leaked --top 3",
+    "types --live --retained",
     "walk",
     "walk leak",
     "walk buf",
@@ -57,6 +66,8 @@ RECORDED = (
     "bufctl_audit {freed}",
     "findleaks --lines",
     "pathto --all {block}",
+    "profile --top 3",
+    "profile peek main",
     "retained {block}",
     "umausers --top 3",
     "umausers --lines",
@@ -69,7 +80,14 @@ RECORDED = (
     "walk referrers {block}",
     "whatis {block}",
     "whatis {freed}",
+    "whattype {block}",
+    "istype {block} timespec",
+    "notype {block}",
 )
+#: Commands for processes that need a program of another language: tests/runtimes tries them.
+LANGUAGES = {"goroutines", "goobjects"}
+#: The commands that need CPython.
+PYTHON = ("pystack", "pyobjects --top 5", "pyobjects --type dict --top 3", "findstack")
 KERNEL = (
     "memstat",
     "memstat -v",
@@ -80,10 +98,41 @@ KERNEL = (
     "stacks",
     "trapframe",
     "trapframe -a -v",
+    "kmastat",
+    "kmastat -v --top 5",
+    "findleaks",
+    "findleaks -v -d -i --doubtful",
+    "slabcheck",
     "walk",
     "walk task",
+    "walk slab dmods_guest",
+    "walk freeslab dmods_guest",
+    "walk leak",
+    "whatis init_task",
+    "whatis 0x10",
     "dmods -l",
+    "dentries -a --top 3",
+    "disks",
+    "dmesg -n 5",
+    "files 1",
+    "inflight -a",
+    "irq -a",
+    "locks -a",
+    "meminfo",
+    "memcgs",
+    "mounts",
+    "netdev",
+    "ps -T",
+    "runq",
+    "sockets",
+    "swapinfo",
+    "timers",
+    "triage",
 )
+#: The commands for kernels that need a guest with OpenZFS: tests/kernel/test_zfs.py tries them.
+ELSEWHERE = {"zfs"}
+#: Commands for kernels that need a guest with slub_debug=U: tests/kernel/test_planted_slabs.py tries them.
+SLAB_RECORDS = {"allocdby", "bufctl", "bufctl_audit", "freedby", "kmausers", "profile", "umausers"}
 GUEST = ("6.1", "null")
 
 
@@ -101,7 +150,7 @@ class Line(NamedTuple):
 @cache
 def process_lines() -> list[Line]:
     """Return a line for every command for processes, on cores that give it content."""
-    return [*_plain(), *_recorded()]
+    return [*_plain(), *_recorded(), *_python()]
 
 
 def _plain() -> Iterator[Line]:
@@ -113,6 +162,13 @@ def _plain() -> Iterator[Line]:
             if name != "doctor" or core is handled:  # doctor starts gdb and drgn
                 yield Line(name, str(core.core), tuple(words))
     yield Line("growth", str(leaky.core), (str(handled.core), "--by", "size"))
+
+
+def _python() -> Iterator[Line]:
+    made = pythons.core("host", "stacks")
+    for text in PYTHON:
+        name, *words = text.split()
+        yield Line(name, str(made.core), tuple(words))
 
 
 def _recorded() -> Iterator[Line]:
@@ -150,6 +206,20 @@ def report_of(line: Line, json: bool) -> Report:
 class _Terminal(StringIO):
     def isatty(self) -> bool:
         return True
+
+
+@cache
+def _kernel() -> Kernel:
+    return Kernel(open_program(kernel.guest(*GUEST), modules=False))
+
+
+def kernel_written(line: Line, json: bool, columns: Optional[int] = None) -> str:
+    """Return what a command for kernels writes, as ``written`` does. The dump is opened once for all lines."""
+    out: StringIO = StringIO() if columns is None else _Terminal()
+    command = find_command(line.name, SIDE)
+    args = command.parser().parse_args([*line.words, *(["--json"] if json else [])])
+    render(command.run(_kernel(), args), line.name, _kernel(), json, out, out, columns)
+    return out.getvalue()
 
 
 def kernel_lines() -> list[Line]:

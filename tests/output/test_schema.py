@@ -17,7 +17,17 @@ from dmods.command import KERNEL as KERNEL_SIDE
 from dmods.command import USERLAND, command_modules
 from fixtures.kernel import guest
 from fixtures.limits import HANG
-from tests.output.everything import GUEST, kernel_lines, process_lines, report_of, written
+from tests.output.everything import (
+    ELSEWHERE,
+    GUEST,
+    LANGUAGES,
+    SLAB_RECORDS,
+    kernel_lines,
+    kernel_written,
+    process_lines,
+    report_of,
+    written,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 _LOOKED_AT = 50  # rows checked at the beginning of a table, and at its end
@@ -51,8 +61,9 @@ def _shortened(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_command_is_tried() -> None:
-    assert {line.name for line in process_lines()} == {name for name, side, _ in command_modules() if side == USERLAND}
-    known = {line.name for line in kernel_lines()} - {"dmods"}
+    known = {line.name for line in process_lines()} | LANGUAGES
+    assert known == {name for name, side, _ in command_modules() if side == USERLAND}
+    known = {line.name for line in kernel_lines()} - {"dmods"} | SLAB_RECORDS | ELSEWHERE
     assert known == {name for name, side, _ in command_modules() if side == KERNEL_SIDE}
 
 
@@ -67,6 +78,7 @@ def test_every_cell_is_what_its_column_says() -> None:
     """An address is a string. Anything that counts is an integer."""
     kinds: dict[str, tuple[type, ...]] = {
         "address": (str,), "bytes": (int,), "size": (int,), "count": (int,), "time": (int,), "percent": (int, float),
+        "share": (int, float),
         "text": (str, int, float, bool, list, dict),
     }  # fmt: skip
     for line in process_lines():
@@ -82,12 +94,18 @@ def test_every_cell_is_what_its_column_says() -> None:
 
 
 def test_every_command_for_kernels() -> None:
-    vmlinux = str(guest(*GUEST).vmlinux)
     for line in kernel_lines():
-        words = ["-q", "-c", line.core, "-s", vmlinux, str(ROOT / "drgnext" / "launcher.py"), line.name, *line.words]
-        done = subprocess.run([DRGN, *words, "--json"], check=False, capture_output=True, text=True, timeout=HANG)
-        assert done.returncode == 0, done.stderr
-        assert wrong(json.loads(done.stdout)) == [], line
+        assert wrong(json.loads(kernel_written(line, True))) == [], line
+
+
+def test_a_command_for_kernels_from_outside() -> None:
+    vmlinux = str(guest(*GUEST).vmlinux)
+    line = next(line for line in kernel_lines() if line.name == "memstat")
+    words = ["-q", "-c", line.core, "-s", vmlinux, str(ROOT / "drgnext" / "launcher.py"), line.name, *line.words]
+    done = subprocess.run([DRGN, *words, "--json"], check=False, capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 0, done.stderr
+    assert wrong(json.loads(done.stdout)) == []
+    assert done.stdout == kernel_written(line, True)
 
 
 def test_from_outside_and_in_gdb_and_drgn() -> None:

@@ -51,7 +51,7 @@ def meant(target: CoreFile, text: str) -> Union[int, str]:
     ("program", "name", "least"),
     [
         ("wrapped", "wrapped", MOST),
-        ("wrapped", "libstdc++", MOST),
+        pytest.param("wrapped", "libstdc++", MOST, marks=pytest.mark.thorough("another library is tested")),
         ("wrapped", "libc.so", MOST),
         ("oxide", "oxide", MOST),
     ],

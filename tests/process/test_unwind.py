@@ -19,7 +19,7 @@ from dmods.process.unwind import describe, original_trap, traps, unwind, walk
 from fixtures import cores
 from fixtures.cores import CoreSet
 from fixtures.programs import PROGRAMS
-from tests import gdb_frames
+from tests import gdb_frames, quick
 
 MODES = PROGRAMS["frames"].modes
 # Modes in which unwinding must guess. gdb guesses otherwise, or stops.
@@ -133,7 +133,7 @@ def test_unwinding_two_hundred_threads_takes_a_moment() -> None:
     assert time.process_time() - start < 5
 
 
-@pytest.mark.parametrize("mode", ["handler", "altstack", "threads"])
+@pytest.mark.parametrize("mode", quick.only(["handler"], ["handler", "altstack", "threads"]))
 def test_damage_costs_frames_but_no_error(mode: str, tmp_path: Path) -> None:
     """Bytes of the dump outside its headers are changed at random: stacks, the vdso's tables, struct pthread."""
     core, _target = opened(mode)

@@ -243,6 +243,9 @@ class Process:
     def image(self) -> _engine.Image:
         return self._image
 
+    def state(self) -> None:
+        """A core does not change."""
+
     def mappings(self) -> list[AddressRange]:
         return [AddressRange(ROOT, ROOT + 4096, "rw-", "/usr/lib/libdmods_audit.so", 0, 4096)]
 

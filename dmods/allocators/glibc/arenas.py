@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from dmods import _engine
+from dmods.base.dataclass import dataclass, field
 from dmods.base.words import GRANULE, Words
 from dmods.modules.elf import PAGE
 from dmods.target import AddressRange
@@ -49,6 +49,7 @@ class Arena:
     max_system_mem: int
     locked: bool
     fastbins: tuple[int, ...]
+    blank: bool = False  # malloc never set it up: all is zero but `next` (see _ring)
     heaps: list[HeapInfo] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -170,6 +171,9 @@ def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Option
     elif not closed:
         malloc.problems.append("the ring of arenas is damaged")
     delta = bins - address
+    blank = next((at for at in ring if closed and _is_blank(words, at + delta)), None)
+    if blank is not None:
+        ring, address = [*ring[:-1], address], blank
     main = read_arena(words, address, delta, main=True)
     if main is None:
         return None
@@ -189,7 +193,12 @@ def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Option
 
 
 def _ring(words: Words, bins: int) -> tuple[list[int], bool]:
-    """Return the arenas from the main one's `next` on, and whether they lead back to it."""
+    """Return the arenas from the `next` of the one with these bins on, and whether they lead back to it.
+
+    The main arena may be blank. Where the first call of a process is free(), that call makes the thread's cache, and
+    the cache comes from a new thread arena: only malloc() sets the main arena up (malloc.c of 2.26 to 2.41,
+    MAYBE_INIT_TCACHE in __libc_free, and arena_get2 in arena.c).
+    """
     to_next = BIN_LINKS * words.size + BINMAP_BYTES
     ring: list[int] = []
     at = words.at(bins + to_next)
@@ -202,8 +211,16 @@ def _ring(words: Words, bins: int) -> tuple[list[int], bool]:
         # The bins of the other arenas have the same offset as those of the main arena, which is not known yet: try all.
         # A few words off, most bins still look empty: the offset at which most bins make sense is right.
         sound, header = max((_sound_bins(words, at + header), header) for header in _header_words(words.size))
-        at = words.at(at + header + to_next) if sound >= BIN_LINKS // 4 else None
+        if sound < BIN_LINKS // 4:
+            header = next((each for each in _header_words(words.size) if _is_blank(words, at + each)), 0)
+        at = words.at(at + header + to_next) if header else None
     return ring, False
+
+
+def _is_blank(words: Words, bins: int) -> bool:
+    """Return whether no bin, and no field up to `next`, was ever set, and `next` was."""
+    links = words.many(bins - 2 * words.size, 2 + BIN_LINKS + BINMAP_BYTES // words.size + 1)
+    return links is not None and not any(links[:-1]) and links[-1] != 0
 
 
 def _header_fits(words: Words, address: int, bins: int) -> bool:
@@ -223,19 +240,21 @@ def read_arena(words: Words, address: int, delta: int, main: bool) -> Optional[A
     count = {8: 10, 4: 11}[size]  # NFASTBINS
     fastbins = tuple(head[-2 - count : -2]) if len(head) >= count + 2 + 8 // size else ()
     following, _next_free, attached, system_mem, max_system_mem = tail
+    blank = main and _is_blank(words, bins)
     arena = Arena(
         address,
         bins,
         main,
         size,
         flags,
-        head[-2],
+        bins - 2 * size if blank else head[-2],
         following,
         attached,
         system_mem,
         max_system_mem,
         mutex != 0,
         fastbins,
+        blank,
     )
     if system_mem > max_system_mem:
         arena.problems.append(f"its system_mem ({system_mem}) is above its max_system_mem ({max_system_mem})")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Optional
 
 from dmods.allocators.glibc.arenas import BIN_LINKS, BINMAP_BYTES, Arena
+from dmods.base.dataclass import dataclass, field
 from dmods.base.words import GRANULE, Words
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def follow(words: Words, heap: Heap, arenas: Sequence[Arena], progress: Progress
     asked: list[tuple[int, int, int, int, bool]] = []
     which: list[tuple[int, int]] = []
     for number, arena in enumerate(arenas):
-        for index in range(UNSORTED, COUNT):
+        for index in range(UNSORTED, COUNT) if not arena.blank else ():
             head = arena.bins + (index - 2) * 2 * words.size  # bin_at
             asked.append((head, number, *ranges[index], index >= FIRST_LARGE))
             which.append((number, index))

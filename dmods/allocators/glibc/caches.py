@@ -6,10 +6,10 @@ A tool that does not know these lists reports their chunks as leaked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods.allocators.glibc.runs import NO_ARENA
+from dmods.base.dataclass import dataclass, field
 from dmods.base.words import GRANULE, Words
 
 if TYPE_CHECKING:

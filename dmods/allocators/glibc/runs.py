@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.glibc.arenas import Arena, Malloc, first_chunk
+from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.base.words import GRANULE, Words
 from dmods.target import AddressRange, address_ranges
 
 MAIN, THREAD, MMAPPED = 0, 1, 2
 NO_ARENA = 0xFFFFFFFF  # the arena number of mmapped chunks
+_MOST_CHOICES = 100_000  # ways to leave out what only looks like a mapped chunk
+_Mapped = tuple[int, int, int, int]  # chunk, start of the mapping, its end, usable bytes
 
 
 @dataclass
@@ -174,7 +178,7 @@ def _mmapped(words: Words, layout: Layout, anonymous: Sequence[AddressRange]) ->
     if complete and len(found) <= count and not _adds_up(words, found, count, total):
         found = _engine.find_mmapped(words.image, free, words.size, layout.page, True)
     if complete and len(found) > count:
-        found = _without_impostors(found, count, total)
+        found = _without_impostors(words, found, count, total)
     if complete and not _adds_up(words, found, count, total):
         layout.contradiction(
             None,
@@ -204,12 +208,27 @@ def _bytes(found: Iterable[tuple[int, int, int, int]]) -> int:
     return sum(end - base for _, base, end, _ in found)
 
 
-def _without_impostors(
-    found: list[tuple[int, int, int, int]], count: int, total: int
-) -> list[tuple[int, int, int, int]]:
-    """Return the chunks without memory that only looks like a mapped chunk and makes the sum too large."""
-    excess = _bytes(found) - total
-    if len(found) == count + 1:
+def _without_impostors(words: Words, found: list[_Mapped], count: int, total: int) -> list[_Mapped]:
+    """Return the chunks without memory that only looks like one, such as numbers that begin a page.
+
+    The rest must add up to what `mp_` says, and nothing else may. All are returned where that does not tell.
+    """
+    # Until 2.42 no chunk leaves out a header at its end, since 2.43 most of them do.
+    whole = [one for one in found if one[2] - one[0] - one[3] == 2 * words.size]
+    for kept in (whole, [one for one in found if one not in whole]):
+        if _adds_up(words, kept, count, total):
+            return kept
+    excess, more = _bytes(found) - total, len(found) - count
+    if math.comb(len(found), more) <= _MOST_CHOICES:
+        sizes = [end - base for _, base, end, _ in found]
+        exact = [
+            out
+            for out in itertools.combinations(range(len(found)), more)
+            if sum(sizes[number] for number in out) == excess
+        ]
+        if len(exact) == 1:
+            return [one for number, one in enumerate(found) if number not in exact[0]]
+    if more == 1:
         for i, (_, base, end, _) in enumerate(found):
             if abs(end - base - excess) < GRANULE * count + 1:
                 return found[:i] + found[i + 1 :]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.jemalloc.find import Jemalloc, find_jemallocs
 from dmods.allocators.jemalloc.layouts import Layout, Tcaches
+from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.process.tls import dtv_blocks

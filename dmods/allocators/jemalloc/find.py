@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.jemalloc.layouts import LAYOUTS, Layout
 from dmods.base.cached import cached
+from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
-from dmods.modules.elf import MAGIC, PAGE, page_up
-from dmods.modules.find import writable_segments
-from dmods.target import AddressRange, Module, Target
+from dmods.modules.data import module_data
+from dmods.modules.elf import PAGE
+from dmods.target import Module, Target
 
 HUGE = 2 << 20  # HUGEPAGE: blocks of jemalloc's base allocator are multiples of it, and aligned to it
 _ROOTS = 4  # addresses that are tried
@@ -84,7 +84,7 @@ def find_jemallocs(target: Target) -> Found:
     words = Words(target.image(), target.arch.word)
     if words.size != 8:
         return found
-    data = list(_module_data(target))
+    data = list(module_data(target))
     for shape in dict.fromkeys(_shape(layout) for layout in LAYOUTS):
         layouts = [one for one in LAYOUTS if _shape(one) == shape]
         loose = replace(layouts[0], alignment=min(one.alignment for one in layouts))
@@ -107,43 +107,6 @@ def find_jemallocs(target: Target) -> Found:
 def _shape(layout: Layout) -> tuple[Hashable, ...]:
     """Return the parts of a layout by which a tree is recognised."""
     return layout.page, layout.levels, layout.entry, layout.pointer
-
-
-def _module_data(target: Target) -> Iterator[tuple[int, int]]:
-    """Yield the writable memory of each module, its .bss included.
-
-    These are gapless stretches of mappings, as far as the program headers reach. The break begins at the end of the
-    program's .bss, unless the kernel randomises it.
-    """
-    image, modules, segments = target.image(), target.modules(), Ranges(writable_segments(target))
-    paths = {module.path for module in modules}
-    stretch: Optional[list[int]] = None
-    for mapping in target.mappings():
-        if stretch is not None and mapping.start == stretch[1] and "w" in mapping.flags and mapping.path is None:
-            known = [page_up(end) for _start, end in segments.within(stretch[0], mapping.end)]
-            stretch[1] = max(stretch[1], min([mapping.end, *known[-1:]]))
-            continue
-        if stretch is not None:
-            yield stretch[0], stretch[1]
-            stretch = None
-        if "w" in mapping.flags and _of_module(image, mapping, modules, paths):
-            stretch = [mapping.start, mapping.end]
-    if stretch is not None:
-        yield stretch[0], stretch[1]
-
-
-def _of_module(image: _engine.Image, mapping: AddressRange, modules: Sequence[Module], paths: set[str]) -> bool:
-    """Return whether a mapping may belong to a module.
-
-    It does within a module's extent (data that is only .bss has no file). A mapping of a file does, unless the file is
-    known to be no program (Emacs maps its dump of 14 MB). `paths` are those of the modules.
-    """
-    if mapping.path is None:
-        return any(module.start <= mapping.start < module.end for module in modules)
-    if mapping.path in paths:
-        return True
-    header = image.read(max(0, mapping.start - mapping.offset), len(MAGIC))
-    return len(header) < len(MAGIC) or header == MAGIC
 
 
 def _choose(words: Words, root: int, layouts: Sequence[Layout], notes: list[str]) -> Optional[Layout]:

@@ -8,10 +8,10 @@ of a dump holds there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Optional
 
 from dmods.allocators.jemalloc.sizes import size_classes
+from dmods.base.dataclass import dataclass, replace
 
 _POINTER = 0xFFFFFFFFFFC0  # in a leaf's entry: its target is at least 64-aligned in every release
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from dmods.allocators.jemalloc.find import ACTIVE, DIRTY, HUGE, MUZZY, RETAINED, Jemalloc
+from dmods.base.dataclass import dataclass, field
 from dmods.base.words import Words
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ RULES: Sequence[Callable[[Search], Iterator[tuple[int, int]]]] = (
     glibc.stack_sizes,
     leftovers.malloc_sizes,
     leftovers.jemalloc_breaks,
+    leftovers.jemalloc_leaf_keys,
     leftovers.half_overwritten,
 )
 

@@ -1,4 +1,4 @@
-"""Numbers of glibc's that look like pointers: its random secrets, what it encrypts with them, random(), stack sizes."""
+"""Words of libc's that look like pointers: secrets, what they encrypt, random(), stack sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmods.target import Target
 
 _RANDOM_BYTES = 16
 _PAGES = (4096, 16384, 65536)
-_DATA_NEAR_ARENA = 64 << 10  # bytes around main_arena in which libc's other variables lie
+_DATA_NEAR_ARENA = 64 << 10  # bytes around main_arena in which libc's other variables lie, if its module is not known
 _RANDOM_TYPES = re.compile(  # rand_type, rand_deg, rand_sep of TYPE_1 to TYPE_4; TYPE_0 is a single number
     b"|".join(re.escape(struct.pack("<3I", *row)) for row in ((1, 7, 3), (2, 15, 1), (3, 31, 3), (4, 63, 1)))
 )
@@ -34,9 +34,17 @@ def pointer_guards(target: Target) -> Sequence[int]:
     return guard & ~0xFF, pointer_guard
 
 
+def _musl_guard(target: Target) -> Sequence[int]:
+    """Return musl's stack guard: the first word of AT_RANDOM, on 64-bit machines without its second byte
+    (src/env/__stack_chk_fail.c; without AT_RANDOM it is no secret). () where the core lacks it."""
+    word = target.arch.word
+    random = target.image().read(target.auxv.get(AT_RANDOM, 0), word)
+    return [int.from_bytes(random, "little") & ~(0xFF00 if word == 8 else 0)] if len(random) == word else ()
+
+
 def guard_words(search: Search) -> Iterator[tuple[int, int]]:
-    """Yield the words that are one of glibc's guards, anywhere. Only a guard that leads to a block is searched for."""
-    for guard in pointer_guards(search.target):
+    """Yield the words that are one of libc's guards, anywhere. Only a guard that leads to a block is searched for."""
+    for guard in (*pointer_guards(search.target), *_musl_guard(search.target)):
         if search.block_of(guard) is not None:
             yield from _words_equal(search, guard, search.roots)
 
@@ -50,9 +58,13 @@ def tcache_keys(search: Search) -> Iterator[tuple[int, int]]:
     if not keys:
         return
     main = [arena for malloc in search.mallocs for arena in malloc.arenas if arena.main]
-    near = Ranges((max(0, a.address - _DATA_NEAR_ARENA), a.end + _DATA_NEAR_ARENA) for a in main)
+    places = [(max(0, a.address - _DATA_NEAR_ARENA), a.end + _DATA_NEAR_ARENA) for a in main]
+    for module in search.target.modules():  # in a static program all its variables may lie between the two
+        if any(module.start <= arena.address < module.end for arena in main):
+            places += [(piece.start, piece.end) for piece in module.ranges if "w" in piece.flags]
+    searched = search.roots_in(Ranges(places))
     for key in keys:
-        yield from _words_equal(search, key, search.roots_in(near))
+        yield from _words_equal(search, key, searched)
 
 
 def _words_equal(search: Search, number: int, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -32,6 +32,19 @@ def jemalloc_breaks(search: Search) -> Iterator[tuple[int, int]]:
                 yield search.word_range(at)
 
 
+def jemalloc_leaf_keys(search: Search) -> Iterator[tuple[int, int]]:
+    """Yield the keys in each thread's cache of jemalloc's tree (rtree_ctx_cache_elm_t: a key, then its leaf).
+
+    The key is the beginning of the addresses that the leaf has: a multiple of a GiB.
+    """
+    for jemalloc in search.jemallocs:
+        reach = 1 << (jemalloc.layout.levels[-1] + jemalloc.layout.page)
+        keys = [at for at in search.owned.multiples(reach, _MOST_MULTIPLES) if search.leads_inside(at)]
+        for at, _key in search.lookalikes(search.roots, [(key, key + 1) for key in keys]) if keys else ():
+            if search.word(at + search.target.arch.word) in jemalloc.base:
+                yield search.word_range(at)
+
+
 def half_overwritten(search: Search) -> Iterator[tuple[int, int]]:
     """Yield words on stacks that lead inside a block and may be half an old pointer, half an int."""
     for at, value in half_overwritten_candidates(search):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Callable, Optional
 
 from dmods._engine import find_pointers
 from dmods.allocators.glibc.arenas import Malloc
 from dmods.allocators.jemalloc.find import Jemalloc
+from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import known_stack

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
+from dmods.base.dataclass import dataclass
 from drgnext.kernel.crash.bare_log import crash_time, read_vmcoreinfo
 from drgnext.kernel.crash.klog import PanicLog, read, read_panic_log
 from drgnext.kernel.stacks.frames import Frame, Stack

@@ -14,6 +14,9 @@ _TARGET = re.compile(r"^(?:data16 )?(?:call|jmp|j[a-z]{1,3}|bl|b)q? +(0x[0-9a-f]
 
 _LONGEST_PERIOD = 8  # functions that call each other
 _LEAST_REPEATS = 4
+_MOST_CALLS = 3  # that a remark names
+
+_IN_PLACE = {"overwritten": "found by the size of this function's frame"}
 
 
 def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
@@ -25,15 +28,7 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
             words.append(f"<-- {happened(threads, frame.trap)}, pt_regs at {frame.trap.address:#x}")
         if n == 0 and frame.found == "cpu" and frame.trap is not None:
             words.append("(the functions that ran after it are not on the stack)")
-        if frame.found == "bad jump" and n:
-            words.append(f"<-- {jumped(threads, frame, frames[n - 1].pc)}")
-        elif frame.found == "smashed return" and n:
-            words.append(f"<-- something returned to {frames[n - 1].pc:#x}: its return address was overwritten")
-            words.append(f"({GUESSES[frame.found]})")
-        elif frame.found == "left behind":
-            words.append("(found on the stack: the dump's registers of this CPU are those of the trap below)")
-        elif frame.found in GUESSES:
-            words.append(f"({GUESSES[frame.found]})")
+        words += _doubts(threads, frame, frames[n - 1].pc if n else 0)
         if frame.found == "detour":
             words.append("<-- an optimized kprobe has replaced this instruction by a jump")
         if frame.through:
@@ -43,6 +38,33 @@ def frame_remarks(threads: Threads, frames: list[Frame]) -> list[str]:
             words.append(f"(in {inlined}, inlined)")
         out.append(" ".join(words))
     return out
+
+
+def _doubts(threads: Threads, frame: Frame, inner: int) -> list[str]:
+    """Return in words how a frame was found that is not certain, or whose callee did not call it as usual.
+
+    ``inner`` is the pc of the frame inside.
+    """
+    words = []
+    if frame.instead is not None:
+        words.append(f"<-- {frame.instead:#x} is on the stack in place of the return address to here")
+        words.append(f"({_IN_PLACE.get(frame.found, GUESSES['smashed return'])})")
+    elif frame.found == "bad jump":
+        words.append(f"<-- {jumped(threads, frame, inner)}")
+    elif frame.lost:
+        words.append(f"<-- {lost_call(threads, frame)} returned to {inner:#x}: the return address")
+        words.append("was overwritten (this frame is the next one: that function's is lost)")
+    elif frame.found == "smashed return":
+        words.append(f"<-- something returned to {inner:#x}: its return address was overwritten")
+        words.append(f"({GUESSES[frame.found]})")
+    elif frame.found == "overwritten":
+        words.append(f"<-- {returned(threads, frame.pc)} returned to {inner:#x}: its return address to here")
+        words.append("was overwritten (found by the size of this function's frame)")
+    elif frame.found == "left behind":
+        words.append("(found on the stack: the dump's registers of this CPU are those of the trap below)")
+    elif frame.found in GUESSES:
+        words.append(f"({GUESSES[frame.found]})")
+    return words
 
 
 class Recursion(NamedTuple):
@@ -116,6 +138,25 @@ def jumped(threads: Threads, frame: Frame, to: int) -> str:
     return (
         f"jumped to {to:#x}{f' by {by}' if by else ''}: {named(threads, call[1])} at {threads.places.describe(call[0])}"
     )
+
+
+def lost_call(threads: Threads, frame: Frame) -> str:
+    """Return the calls of which one returned to a wrong address, in words."""
+    where = threads.places.function(frame.lost[0] - 1)
+    calls = [returned(threads, back).rstrip(",") for back in frame.lost[:_MOST_CALLS]]
+    more = f" or one of {len(frame.lost) - len(calls)} others" if len(frame.lost) > len(calls) else ""
+    return f"a call in {threads.places.describe(where.start) if where else '?'} ({'; '.join(calls)}{more})"
+
+
+def returned(threads: Threads, back: int) -> str:
+    """Return the function that should have returned to the address ``back``, in words."""
+    call = threads.code.call_before(back)
+    found = _TARGET.search(call[1]) if call is not None else None
+    target = int(found[1], 16) if found is not None else 0
+    function = threads.places.function(target)
+    if function is None or function.name.startswith("__x86_indirect_thunk"):
+        return "the function that was called here"
+    return f"{threads.places.describe(target)}, or a function that it jumped to,"
 
 
 def jumper(threads: Threads, call: str, to: int) -> Optional[str]:

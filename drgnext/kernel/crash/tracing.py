@@ -19,6 +19,7 @@ _RUNNERS = frozenset(
 
 
 _GRAPH = "graph_ops"  # the ftrace_ops of the function graph tracer
+_DIRECT = "call_direct_funcs"  # of an ftrace_ops for code that functions call themselves (trampolines of BPF)
 
 
 class Tracer(NamedTuple):
@@ -42,6 +43,7 @@ def tracers(threads: Threads, stack: Stack) -> list[Tracer]:
     starts = {function.start for function in map(threads.places.function, inside) if function is not None}
     exact = {frame.pc for frame in stack.frames}
     pending = _pending(threads, stack)
+    trampolines = any(one.name.startswith("bpf_trampoline_") and one.start in here for one in made.probes.bpf)
     found = []
     for probe in made.probes.kprobes:
         on = bool(starts.intersection(probe.handlers)) or (probe.detour is not None and probe.detour[0] in here)
@@ -54,8 +56,12 @@ def tracers(threads: Threads, stack: Stack) -> list[Tracer]:
         where = _variable(threads, ops.structure)
         graph = where == _GRAPH and any(frame.through == "return_to_handler" for frame in stack.frames)
         on = graph or ops.function in starts or (ops.trampoline is not None and ops.trampoline[0] in here)
+        calls = threads.places.describe(ops.function)
         how = "by its own trampoline" if ops.trampoline is not None else "by the list of all callbacks"
-        found.append(Tracer("ftrace", ops.structure, where, threads.places.describe(ops.function), how, on))
+        if calls == _DIRECT:
+            how = "by direct calls"
+            on = on or (ops.direct in here if ops.direct else trampolines)
+        found.append(Tracer("ftrace", ops.structure, where, calls, how, on))
     for image in made.probes.bpf:
         found.append(Tracer("BPF", image.start, image.name, "", "", image.start in here))
     return sorted(found, key=lambda one: not one.on_stack)

@@ -6,7 +6,7 @@ count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,19 +23,29 @@ class Counter(NamedTuple):
     within: str
 
 
-def counters(prog: Program) -> list[Counter]:
-    """Return the counters that this kernel has, without those that are 0."""
+def counters(prog: Program, kinds: Mapping[str, int]) -> list[Counter]:
+    """Return the counters that this kernel has, without those that are 0. ``kinds`` are the pages that were counted."""
     from drgn import FaultError
 
+    def large(prog: Program) -> int:
+        return 0 if kinds["large_kmalloc"] else large_kmalloc(prog, kinds["slab"])
+
     found = []
-    for what, within, read in _COUNTERS:
+    for what, within, read in (*_COUNTERS, ("large kmalloc", "other kernel", large)):
         try:
             pages = read(prog)
-        except (LookupError, AttributeError, FaultError, ValueError):
+        except (LookupError, AttributeError, FaultError, ValueError, RecursionError):
             continue  # this kernel does not have it, or the dump lacks it
         if 0 < pages < 1 << 52:
             found.append(Counter(what, pages, within))
     return found
+
+
+def large_kmalloc(prog: Program, slab: int) -> int:
+    """Return the pages of large kmalloc. They count as slab (since 5.4, commit 6a486c0ad4dc), and ``slab`` pages are
+    slabs. Before 6.14 (PGTY_large_kmalloc) nothing marks them. Raises LookupError, FaultError.
+    """
+    return _slab(prog) - slab
 
 
 def _number(value: Object) -> int:
@@ -84,6 +94,22 @@ def _crash_kernel(prog: Program) -> int:
     return size >> int(prog["PAGE_SHIFT"])
 
 
+def _slab(prog: Program) -> int:
+    """Return the pages that count as slab, with what each CPU has not yet added. All possible CPUs count."""
+    from drgn.helpers.linux.cpumask import for_each_possible_cpu
+    from drgn.helpers.linux.mmzone import for_each_online_pgdat
+    from drgn.helpers.linux.percpu import per_cpu_ptr
+
+    names = ("NR_SLAB_RECLAIMABLE_B", "NR_SLAB_UNRECLAIMABLE_B")  # in pages, whatever their names say
+    items = [int(prog[name]) for name in names]
+    total = sum(int(prog["vm_node_stat"][item].counter) for item in items)
+    for node in for_each_online_pgdat(prog):
+        for cpu in for_each_possible_cpu(prog):
+            parts = per_cpu_ptr(node.per_cpu_nodestats, cpu).vm_node_stat_diff
+            total += sum(int(parts[item]) for item in items)
+    return total
+
+
 def _page_pools(prog: Program) -> int:
     """Return the pages that drivers' page pools hold and have given to packets (since 6.8)."""
     from itertools import islice
@@ -103,8 +129,8 @@ _NETWORK = "sockets, slab, other kernel"
 _COUNTERS: tuple[tuple[str, str, Callable[[Program], int]], ...] = (
     ("TCP: buffers of sockets", _NETWORK, _sockets("tcp_memory_allocated", "tcp_memory_per_cpu_fw_alloc")),
     ("UDP: buffers of sockets", _NETWORK, _sockets("udp_memory_allocated", "udp_memory_per_cpu_fw_alloc")),
-    ("page pools of network drivers", "other kernel", _page_pools),
-    ("per-CPU memory", "vmalloc, reserved at boot", _per_cpu),
+    ("page pools of network drivers", "network page pools, data of sockets, other kernel", _page_pools),
+    ("per-CPU memory", "per-CPU memory, reserved at boot", _per_cpu),
     ("reserved for a crash kernel", "reserved at boot", _crash_kernel),
     ("contiguous memory (CMA)", "any: free, anonymous, files", lambda prog: int(prog["totalcma_pages"])),
 )

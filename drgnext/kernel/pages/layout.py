@@ -43,6 +43,7 @@ _TYPES = {
     "zsmalloc": "zsmalloc",
     "unaccepted": "unaccepted",
     "large_kmalloc": "large_kmalloc",
+    "netpp": "page_pool",
 }
 
 
@@ -96,8 +97,20 @@ def _layout(prog: Program, vmcoreinfo: Mapping[str, int]) -> PageLayout:
         "movers": list(_movers(prog)),
         "orders": prog.type("struct zone").member("free_area").type.length,
         "zfs": ZFS_FILE_DATA,
+        "page_pool": _page_pool(page),
         **_files(prog),  # type: ignore[typeddict-item]
     }
+
+
+def _page_pool(page: Type) -> Optional[tuple[int, int, int]]:
+    """Return (offset, mask, value) of the word that marks pages of page pools, since 5.14.
+
+    PP_SIGNATURE is a macro (include/linux/poison.h): 0x40 in an address that cannot be. Since 6.16 bits 7 to 38 may
+    have a number (include/linux/mm.h, PP_DMA_INDEX_MASK), and the two lowest bits belong to compound pages.
+    """
+    if not page.has_member("pp_magic"):
+        return None
+    return _offset(page, "pp_magic"), ~0x7FFFFFFF83 & (1 << 64) - 1, 0xDEAD000000000040
 
 
 def _vmemmap(prog: Program) -> int:

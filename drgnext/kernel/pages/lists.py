@@ -26,6 +26,7 @@ def page_lists(prog: Program, notes: list[str]) -> PageLists:
         "vmap": _noted(notes, "pages of vmalloc", _vmap(prog)),
         "vmap_area": _offsets(prog, "struct vmap_area", "list", "va_start", "va_end"),
         "owned": [],
+        "areas": [],
         **_tasks(prog, notes),  # type: ignore[typeddict-item]
     }
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from dmods._engine import PAGE_KINDS, Memmap, Physical
+from dmods._engine import PAGE_KINDS, Memmap, Physical, Slabs
+from dmods.base.dataclass import dataclass
 from dmods.errors import MissingDebugInfoError, UserError
 from drgnext.kernel.dump.image import native, page_tables, through
 from drgnext.kernel.dump.target import Kernel
@@ -34,6 +34,8 @@ from drgnext.kernel.pages.owners import owned_pages
 
 if TYPE_CHECKING:
     from drgn import Program
+
+    from dmods._engine import SlabsDescription
 
 
 Progress = Optional[Callable[[int], object]]
@@ -249,7 +251,7 @@ class PageArray:
         ``remember`` is how many mappings the cache holds. ``progress`` gets the number of bytes that are done.
         """
         self._gather(progress)
-        return self._counted(self._memmap.classify(list(self.ranges), remember, False, progress)[0])
+        return self.counted(self._memmap.classify(list(self.ranges), remember, False, progress)[0])
 
     def classify(
         self, ranges: Optional[list[Range]] = None, remember: int = REMEMBERED, progress: Progress = None
@@ -261,9 +263,35 @@ class PageArray:
         self._gather(progress)
         chosen = list(self.ranges) if ranges is None else ranges
         answer, numbers = self._memmap.classify(chosen, remember, True, progress)
-        return Classified(self._counted(answer), tuple(chosen), numbers or b"")
+        return Classified(self.counted(answer), tuple(chosen), numbers or b"")
 
-    def _counted(self, answer: Mapping[str, Any]) -> Counted:
+    def slabs(self, description: SlabsDescription, progress: Progress = None) -> Slabs:
+        """Return all slab objects, found in one pass over all memory.
+
+        ``progress`` gets the number of bytes that are done.
+        """
+        self._gather(progress)
+        try:
+            return Slabs(self._memmap, list(self.ranges), description, REMEMBERED, progress)
+        except ValueError as error:
+            raise UserError(
+                f"the description of slabs is impossible: {error}", "check that the vmlinux is the right one"
+            ) from None
+
+    @property
+    def engine(self) -> Memmap:
+        """Return the engine's view of the page array and of the kernel's memory."""
+        return self._memmap
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return up to ``size`` bytes of the kernel's memory, up to the first one that is missing."""
+        return self._memmap.read(address, size)
+
+    def translate(self, address: int) -> Optional[int]:
+        """Return the physical address, or None where nothing is mapped."""
+        return self._memmap.translate(address)
+
+    def counted(self, answer: Mapping[str, Any]) -> Counted:
         """Return the engine's counts as a Counted, with its notes."""
         notes = [text.format(answer["odd"][name]) for name, text in _ODD.items() if answer["odd"][name]]
         notes += [
@@ -282,7 +310,8 @@ class PageArray:
             return
         self._gathered = True
         lists = page_lists(self._prog, self.notes)
-        lists["owned"] = owned_pages(self._prog, self._memmap, self.layout, self.notes)
+        owned = owned_pages(self._prog, self._memmap, self.layout, self._tables, self.notes)
+        lists["owned"], lists["areas"] = owned
         said = self._memmap.gather(lists, list(self.ranges), progress)
         if said["broken"]:
             self.notes.append(

@@ -46,8 +46,8 @@ class KernelCode:
             self.notes.append(f"the list of modules cannot be read ({error}): module code is not known")
         self.texts = sorted(texts)
         self._starts = [text.start for text in self.texts]
-        self._init = _range(prog, *_INIT_TEXT)
-        self._entry = [found for found in (_range(prog, *names) for names in _ENTRY_TEXT) if found]
+        self._init = symbol_range(prog, *_INIT_TEXT)
+        self._entry = [found for found in (symbol_range(prog, *names) for names in _ENTRY_TEXT) if found]
         self._rules: dict[int, Optional[orc.Rule]] = {}
         self._calls: dict[int, bool] = {}
         if self.format is not None:
@@ -141,7 +141,7 @@ _INIT_TEXT = ("_sinittext", "_einittext")
 _ENTRY_TEXT = (("__entry_text_start", "__entry_text_end"), ("__irqentry_text_start", "__irqentry_text_end"))
 
 
-def _range(prog: Program, first: str, last: str) -> Optional[tuple[int, int]]:
+def symbol_range(prog: Program, first: str, last: str) -> Optional[tuple[int, int]]:
     """Return the addresses of two symbols, or None if they are missing or make no range."""
     try:
         start, end = int(prog.symbol(first).address), int(prog.symbol(last).address)
@@ -169,10 +169,10 @@ def _format(prog: Program) -> Optional[orc.Format]:
 
 def _vmlinux(prog: Program, with_orc: bool) -> Iterator[Text]:
     """Yield the texts of vmlinux: the text proper, and the initialization code."""
-    places = _range(prog, "__start_orc_unwind_ip", "__stop_orc_unwind_ip")
-    entries = _range(prog, "__start_orc_unwind", "__stop_orc_unwind")
+    places = symbol_range(prog, "__start_orc_unwind_ip", "__stop_orc_unwind_ip")
+    entries = symbol_range(prog, "__start_orc_unwind", "__stop_orc_unwind")
     for first, last in (("_stext", "_etext"), _INIT_TEXT):
-        found = _range(prog, first, last)
+        found = symbol_range(prog, first, last)
         if found is None:
             continue
         table = None

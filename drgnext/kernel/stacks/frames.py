@@ -52,9 +52,11 @@ class Frame(NamedTuple):
     Where ``exact``, ``pc`` is the next instruction: in the innermost frame of a running task, and in a trapped frame.
     Otherwise ``pc`` is a return address, and the call is the instruction before it. ``trap`` has the saved registers
     that the frame comes from. ``found`` is "cpu", "switched out", "unwind", "trap", "left behind" (crash_cpu.py),
-    "detour", or a key of GUESSES. "detour" is the instruction that an optimized kprobe has replaced by a jump.
+    "detour", "overwritten", or a key of GUESSES. "detour" is the instruction that an optimized kprobe has replaced by a
+    jump. "overwritten" is a return address that was on the stack, but was overwritten.
     ``through`` is the function of a tracer that the frame's callee returns to, because its return address was replaced:
-    ``pc`` is the true one.
+    ``pc`` is the true one. ``lost`` are the return addresses of which one was overwritten: the frame between is lost.
+    ``instead`` is what was on the stack in place of a return address that was overwritten.
     """
 
     pc: int
@@ -64,6 +66,8 @@ class Frame(NamedTuple):
     registers: Mapping[str, int]
     trap: Optional[TrapFrame] = None
     through: str = ""
+    lost: tuple[int, ...] = ()
+    instead: Optional[int] = None
 
 
 class Gap(NamedTuple):

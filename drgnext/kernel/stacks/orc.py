@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
+from dmods.base.dataclass import dataclass
 from drgnext.kernel.dump.cached_memory import Memory
 
 _ENTRY = 6

@@ -47,12 +47,17 @@ class Kprobe(NamedTuple):
 
 
 class FtraceOps(NamedTuple):
-    """A struct ftrace_ops. ``trampoline`` is (start, end) of its own code, or None. ``regs``: it wants registers."""
+    """A struct ftrace_ops. ``trampoline`` is (start, end) of its own code, or None. ``regs``: it wants registers.
+
+    ``direct`` is the code that its functions call directly, without ftrace in between. It is 0 if there is none, or if
+    several share the structure.
+    """
 
     structure: int
     function: int
     trampoline: Optional[tuple[int, int]]
     regs: bool
+    direct: int
 
 
 class BpfImage(NamedTuple):
@@ -189,8 +194,24 @@ def _ftrace(prog: Program) -> Iterator[FtraceOps]:
         seen.add(int(ops))
         start, size = int(ops.trampoline), int(ops.trampoline_size)
         trampoline = (start, start + size) if start and 0 < size <= _MOST_CODE else None
-        yield FtraceOps(int(ops), int(ops.func), trampoline, bool(int(ops.flags) & regs))
+        yield FtraceOps(int(ops), int(ops.func), trampoline, bool(int(ops.flags) & regs), _direct(prog, ops))
         ops = ops.next
+
+
+def _direct(prog: Program, ops: Object) -> int:
+    """Return the address of the code that functions call directly for a struct ftrace_ops, or 0 if it is not known."""
+    from drgn import FaultError, Object
+
+    try:
+        if int(ops.func) != _address(prog, "call_direct_funcs"):
+            return 0
+        if hasattr(ops, "direct_call"):  # since 6.4
+            return int(ops.direct_call)
+        if int(ops) != _address(prog, "direct_ops"):  # since 6.0 each trampoline of BPF has one of its own
+            return int(Object(prog, "struct bpf_trampoline *", ops.private).cur_image.image)
+    except (FaultError, LookupError, AttributeError, ValueError):
+        pass
+    return 0
 
 
 def _bpf(prog: Program) -> Iterator[BpfImage]:

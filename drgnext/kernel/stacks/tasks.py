@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from dmods.base.dataclass import dataclass
 from dmods.errors import UsageError
 from drgnext.kernel.dump.cached_memory import Memory
 
@@ -53,16 +53,17 @@ class _Layout:
     thread_head: int
     sp: Optional[int]
     on_cpu: Optional[int]
+    on_cpu_size: int  # 4, or 1 (measured in 7.2)
 
     @classmethod
     def of(cls, prog: Program) -> _Layout:
         """Return the layout in this kernel. Raises LookupError if a member is missing."""
+        from drgn import offsetof, sizeof
+
         task = prog.type("struct task_struct")
 
         def offset(*names: str) -> Optional[int]:
             """Return the offset of the first member that exists (``a.b`` is member b of member a), or None."""
-            from drgn import offsetof
-
             for name in names:
                 try:
                     return int(offsetof(task, name))
@@ -82,7 +83,8 @@ class _Layout:
         sp, on_cpu = offset("thread.sp", "thread.cpu_context.sp"), offset("on_cpu")
         head = prog.type("struct signal_struct").member("thread_head").bit_offset // 8
         last = max(*values.values(), sp or 0, on_cpu or 0)
-        return cls(last + 16, **values, thread_head=head, sp=sp, on_cpu=on_cpu)
+        width = 4 if on_cpu is None else sizeof(task.member("on_cpu").type)
+        return cls(last + 16, **values, thread_head=head, sp=sp, on_cpu=on_cpu, on_cpu_size=width)
 
 
 class Tasks:
@@ -106,7 +108,7 @@ class Tasks:
             _int(data, layout.tgid),
             data[layout.comm : layout.comm + 16].partition(b"\0")[0].decode(errors="replace"),
             _word(data, layout.stack),
-            bool(_int(data, layout.on_cpu)) if layout.on_cpu is not None else False,
+            any(data[layout.on_cpu : layout.on_cpu + layout.on_cpu_size]) if layout.on_cpu is not None else False,
             _word(data, layout.sp) if layout.sp is not None else 0,
         )
 

@@ -6,9 +6,9 @@ All kernel code keeps these records.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Optional
 
+from dmods.base.dataclass import replace
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks.frames import Frame, Step
 from drgnext.kernel.stacks.returns import ReturnAddresses

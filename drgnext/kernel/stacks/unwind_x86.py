@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Optional
 
 from dmods._engine import disassemble
+from dmods.base.dataclass import replace
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks import orc
 from drgnext.kernel.stacks.code import KernelCode
@@ -15,8 +15,10 @@ from drgnext.kernel.stacks.code_names import Function
 from drgnext.kernel.stacks.frames import Frame, Step, bad_jump
 from drgnext.kernel.stacks.made_code import WITH_FRAME_POINTER, MadeCode
 from drgnext.kernel.stacks.returns import ReturnAddresses
+from drgnext.kernel.stacks.smashed import lost_calls
 from drgnext.kernel.stacks.traps.x86_64 import SELECTORS, X86_64
 
+_LOWEST = 0xFF00_0000_0000_0000  # of the kernel's addresses, with page tables of five levels
 _LARGEST_FRAME = 1 << 10  # bytes, of a function that has no tables
 _MOST_STEPS = 128
 _PROLOGUE = 32  # instructions at most
@@ -41,6 +43,7 @@ class OrcUnwinder:
         self._code = code
         self._returns = returns
         self._machine = X86_64()
+        self._searching = False  # for the caller of an overwritten return address: a search in a search never ends
 
     def step(self, frame: Frame, task: int) -> Step:
         """Return the step from a frame to its caller."""
@@ -167,27 +170,45 @@ class OrcUnwinder:
             if true is None:
                 return Step(end="replaced")
             pc = registers["rip"] = true
+        elif pc < _LOWEST and not rule.exact and not self._searching:
+            callee = self._function(frame.pc if frame.exact else frame.pc - 1)
+            self._searching = True
+            lost = self._after_smashed_return(Frame(pc, previous, True, "unwind", registers), task, callee)
+            self._searching = False
+            # A guess would pass over registers that were saved in between.
+            if lost is not None and (lost.found == "overwritten" or lost.lost):
+                return Step(lost._replace(instead=pc))
         # A stray write may replace a return address, too.
         sound = rule.exact or self._code.after_call(pc) or self._has_no_call(pc)
         found = "unwind" if sound else "no call"
         return Step(Frame(pc, previous, rule.exact and not through, found, registers, through=through))
 
-    def _after_smashed_return(self, frame: Frame, task: int) -> Optional[Frame]:
-        """Return a frame further out, after a return to where no code is, or None.
+    def _after_smashed_return(self, frame: Frame, task: int, callee: Optional[Function] = None) -> Optional[Frame]:
+        """Return a frame further out, after a return to where no code is, or None. ``callee`` would return, if known.
 
         A call would have left its return address at the top of the stack (bad_jump). So a function's return address was
         overwritten, and its caller is lost. The exception has reused the word that held it. The next return address
-        counts if unwinding from there reaches the entry from user space or the outermost frame.
+        counts if unwinding from there reaches the entry from user space or the outermost frame. One that shows who the
+        lost caller is comes before all others.
         """
+        first = None
         for address in range(frame.sp, frame.sp + _LARGEST_FRAME, 8):
             pc = self._memory.word(address)
             if pc is None:
-                return None
+                break
             if self._code.is_code(pc) and self._code.after_call(pc):
                 found = Frame(pc, address + 8, False, "smashed return", {"rip": pc, "rsp": address + 8})
                 if self._reaches_the_end(found, task):
-                    return found
-        return None
+                    calls = lost_calls(self._memory, self._code, self._function, frame, found, callee=callee)
+                    if len(calls) == 1:
+                        registers = {"rip": calls[0], "rsp": frame.sp}
+                        if "rbp" in frame.registers:
+                            registers["rbp"] = frame.registers["rbp"]
+                        return Frame(calls[0], frame.sp, False, "overwritten", registers)
+                    if calls:
+                        return found._replace(lost=calls)
+                    first = first or found
+        return first
 
     def _reaches_the_end(self, frame: Frame, task: int) -> bool:
         """Return whether unwinding by tables alone leads to the entry from user space or to the outermost frame."""

@@ -7,6 +7,8 @@
 
 pub mod control;
 pub mod disassemble;
+pub mod dwarf;
+pub mod golang;
 pub mod graph;
 pub mod heap;
 pub mod hw;
@@ -14,9 +16,12 @@ pub mod image;
 pub mod kernel;
 pub mod lines;
 pub mod names;
+pub mod profile;
+pub mod python;
 pub mod records;
 pub mod symbols;
 pub mod tcb;
+pub mod typed;
 pub mod unwind;
 pub(crate) mod words;
 

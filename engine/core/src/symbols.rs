@@ -140,6 +140,14 @@ impl Symbols {
             .map(|e| Symbol { name: self.text(e.name), address: e.address, size: e.size })
     }
 
+    /// Returns up to `most` symbols with one of the parts in their names, as the file has them. A place with several names
+    /// comes several times.
+    pub fn with_part(&self, parts: &[&[u8]], most: usize) -> Vec<Symbol<'_>> {
+        let finders: Vec<_> = parts.iter().filter(|part| !part.is_empty()).map(memchr::memmem::Finder::new).collect();
+        let has = |name: &[u8]| finders.iter().any(|finder| finder.find(name).is_some());
+        self.each().map(|(symbol, _)| symbol).filter(|symbol| has(symbol.name)).take(most).collect()
+    }
+
     /// Returns a thread-local variable. Its address is the offset in the module's TLS block.
     pub fn tls(&self, name: &[u8]) -> Option<Symbol<'_>> {
         let entry = self.tls.iter().filter(|e| self.text(e.name) == name).min_by_key(|e| (e.rank, e.address))?;

@@ -9,10 +9,16 @@ const BUFFER: usize = 1 << 20;
 const PTHREAD_MAX: usize = 0xc00;
 const PAGE: u64 = 4096;
 const STACK_MIN: u64 = 16384;
+/// Modules with thread-local variables.
+const MOST_MODULES: u64 = 1 << 12;
+/// Words that lead to themselves and may begin a `struct pthread` of musl.
+const MOST_TRIED: u32 = 1 << 20;
 
-/// Returns the 16-aligned addresses `a` in the ranges where the words (of `word` bytes) at `a` and `a + 2 * word` both
-/// are `a`, at most `limit`. These are `tcb` and `self` of glibc's `tcbhead_t` (sysdeps/x86_64/nptl/tls.h,
-/// sysdeps/i386/nptl/tls.h).
+/// Returns the addresses in the ranges that look like a thread control block of x86, at most `limit`.
+///
+/// glibc's `tcbhead_t` (sysdeps/x86_64/nptl/tls.h, sysdeps/i386/nptl/tls.h) is aligned to 16 bytes; its first and its third
+/// word, `tcb` and `self`, lead to itself. musl's `struct pthread` (src/internal/pthread_impl.h) is aligned to a word. It
+/// has `self`, the dtv, and the previous and the next thread, which begin with their own address as well.
 ///
 /// Calls `stop` now and then. When it returns true, the addresses found so far are returned.
 pub fn find_self_pointers(
@@ -22,9 +28,25 @@ pub fn find_self_pointers(
     limit: usize,
     stop: impl FnMut() -> bool,
 ) -> Vec<u64> {
+    let mut tried = 0;
     search(image, ranges, limit, stop, |bytes, at, report| {
         candidates(bytes, at, word, |a| {
-            if image.word(a.saturating_add(2 * word as u64), word) == Some(a) {
+            let after = (a - at) as usize + word;
+            let near = bytes.get(after..after + 3 * word).map(|three| {
+                let mut parts = three.chunks_exact(word).map(number);
+                std::array::from_fn(|_| parts.next().unwrap_or_default())
+            });
+            let words = near.or_else(|| image.words(a.saturating_add(word as u64), word as u64));
+            let Some([dtv, previous, next]) = words else { return };
+            let glibc = a % 16 == 0 && previous == a;
+            let likely = !glibc && dtv != a && [dtv, previous, next].iter().all(|&at| at != 0 && at % word as u64 == 0);
+            tried += u32::from(likely);
+            let itself = |other: u64| image.word(other, word) == Some(other);
+            let musl = likely && tried <= MOST_TRIED && {
+                let modules = image.word(dtv, word);
+                modules.is_some_and(|count| count <= MOST_MODULES) && itself(previous) && itself(next)
+            };
+            if glibc || musl {
                 report(a);
             }
         });
@@ -116,24 +138,36 @@ fn search(
     found
 }
 
-/// Calls `report` for every 16-byte unit that begins with its own address. The outer test nearly always fails. It is
-/// written so that the compiler vectorizes it.
-fn candidates(bytes: &[u8], address: u64, word: usize, mut report: impl FnMut(u64)) {
-    const UNITS: usize = 16;
-    // Where words have 4 bytes, the other half of the value is another word.
-    let mask = if word == 4 { u64::from(u32::MAX) } else { u64::MAX };
-    for (block, chunk) in bytes.chunks(UNITS * 16).enumerate() {
-        let base = address + (block * UNITS * 16) as u64;
+/// Calls `report` for every word that is its own address. The outer test nearly always fails. It is written so that the
+/// compiler vectorizes it.
+fn candidates(bytes: &[u8], address: u64, word: usize, report: impl FnMut(u64)) {
+    match word {
+        4 => candidates_of::<4>(bytes, address, report),
+        _ => candidates_of::<8>(bytes, address, report),
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+fn candidates_of<const WORD: usize>(bytes: &[u8], address: u64, mut report: impl FnMut(u64)) {
+    const BLOCK: usize = 256;
+    let value = |part: &[u8]| match WORD {
+        4 => u64::from(u32::from_le_bytes(part.try_into().unwrap_or_default())),
+        _ => u64::from_le_bytes(part.try_into().unwrap_or_default()),
+    };
+    for (block, chunk) in bytes.chunks(BLOCK).enumerate() {
+        let base = address + (block * BLOCK) as u64;
         let mut hit = false;
-        for (unit, bytes) in chunk.chunks_exact(16).enumerate() {
-            let value = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()) & mask;
-            hit |= value == base + (unit * 16) as u64;
+        for (index, part) in chunk.chunks_exact(WORD).enumerate() {
+            hit |= value(part) == base + (index * WORD) as u64;
         }
         if hit {
-            for (unit, bytes) in chunk.chunks_exact(16).enumerate() {
-                let value = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()) & mask;
-                if value == base + (unit * 16) as u64 {
-                    report(value);
+            for (index, part) in chunk.chunks_exact(WORD).enumerate() {
+                let here = base + (index * WORD) as u64;
+                if value(part) == here {
+                    report(here);
                 }
             }
         }
@@ -160,9 +194,21 @@ mod tests {
         put(256, start + 256);
         put(520, start + 520);
         put(536, start + 520);
+        // Two threads of musl, which need no alignment, and a list of empty lists.
+        for (at, other) in [(1032, 1288), (1288, 1032)] {
+            for (word, value) in [at, 1600, other, other].into_iter().enumerate() {
+                put(at + 8 * word, start + value as u64);
+            }
+        }
+        put(1600, 1);
+        for at in (2048..4096).step_by(16) {
+            put(at, start + at as u64);
+            put(at + 8, start + at as u64);
+        }
         let segment = Segment { start, end: start + size as u64, source: Source::Bytes(data.into()) };
         let image = Image::new(&[], vec![segment]).unwrap();
-        let expected: Vec<u64> = known.iter().map(|&at| start + at as u64).collect();
+        let expected: Vec<u64> =
+            [&known[..1], &[1032, 1288], &known[1..]].concat().iter().map(|&at| start + at as u64).collect();
         assert_eq!(find_self_pointers(&image, &[(0, u64::MAX)], 8, 100, || false), expected);
         assert_eq!(find_self_pointers(&image, &[(0, u64::MAX)], 8, 2, || false).len(), 2);
         assert!(find_self_pointers(&image, &[(0, u64::MAX)], 8, 100, || true).is_empty());

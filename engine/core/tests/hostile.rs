@@ -1,7 +1,8 @@
 //! Hostile images: segments overlap and reach the end of the address space. Every search of the engine runs on them.
 
+use dmods_engine::heap;
 use dmods_engine::heap::find;
-use dmods_engine::heap::model::{self, State};
+use dmods_engine::heap::model::State;
 use dmods_engine::heap::pass::Request;
 use dmods_engine::heap::runs::{Kind, Run};
 use dmods_engine::heap::tcache::TcacheShape;
@@ -146,7 +147,7 @@ fn heap(dice: &mut Dice, image: &Image, ranges: &[(u64, u64)]) {
     let watch = [TcacheShape { chunk: 0x290, bins: 64, width: 2 }];
     let word = [4, 8][dice.below(2) as usize];
     let request = Request { image, runs, dead: &[(0x5000, 0x5100)], watch: &watch, maps: &[], threads: 2 };
-    let mut heap = model::build(word, request, &control).expect("tables in proportion to what is there");
+    let mut heap = heap::build(word, request, &control).expect("tables in proportion to what is there");
     heap.mark(image, ranges, &[0x5010, u64::MAX], &control).expect("marked");
     heap.find_leaks(image, &control).expect("searched");
     let leaked = heap.blocks(&[State::LeakedDirectly], 0, usize::MAX).len() as u64;

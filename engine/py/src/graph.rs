@@ -3,23 +3,28 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use dmods_engine::graph::by_stack::{self, Known};
 use dmods_engine::graph::growth::{self, By, Core};
 use dmods_engine::graph::kinds;
+use dmods_engine::graph::labels::{self, Label, Mark};
+use dmods_engine::graph::named::named;
+use dmods_engine::graph::retained;
 use dmods_engine::graph::sums::{Next, View};
 use dmods_engine::heap::contents::{self, Form, Place, Section};
 use dmods_engine::records::audit::Clock;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::address::Address;
+use crate::address::{plain, Address, Ranges};
 use crate::heap::{state, Heap};
+use crate::owners::{scope, Scope};
 use crate::records::Records;
 use crate::watch::watched;
 
 type Places = Vec<(Address, Address, u8, u16, Address)>;
 type KindRow = (u32, u8, u64, u64, u64, Vec<(u8, u64)>, Vec<u64>, Vec<u8>);
-type SumRow = ((u64, u64), (u64, u64), (u64, u64), (u64, u64), Option<u64>, Option<u64>);
-type GroupRow = (u64, bool, bool, u64, u64, u64, u64, u32);
+pub(crate) type SumRow = ((u64, u64), (u64, u64), (u64, u64), (u64, u64), Option<u64>, Option<u64>);
+type GroupRow = (u64, u32, bool, u64, u64, u64, u64, u32);
 type Amount = (u64, u64);
 type GrowthRow = (u64, Vec<Amount>, Amount, Amount, Amount, Amount, u64, Option<u64>, Option<(u64, u64)>);
 type Growth = (Vec<GrowthRow>, Vec<(usize, usize, u32)>);
@@ -29,7 +34,11 @@ type GivenCore<'py> = (
     Vec<(PyRef<'py, Records>, GivenClock, Vec<u64>)>,
     Vec<(Address, Address, u64)>,
     HashMap<u32, u64>,
+    Vec<u64>,
+    bool,
 );
+type MarkRow = (u64, u32, i8, i8, u64);
+type HeldRow = (u32, u64, u64, u64, u64);
 
 /// The signatures of one heap's blocks. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
@@ -76,13 +85,91 @@ impl Census {
     fn __len__(&self) -> usize {
         self.inner.of_block.len()
     }
+
+    #[pyo3(signature = (heap, labels, names, progress=None))]
+    fn named(
+        &self,
+        py: Python<'_>,
+        heap: &Heap,
+        labels: &Labels,
+        names: HashMap<labels::Key, u32>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Census> {
+        let inner = watched(py, progress.as_ref(), |control| {
+            let name = |row: &Label| Some((row.address, *names.get(&(row.label, row.size, row.counted, row.kind))?));
+            let chosen: Vec<(u64, u32)> = labels.inner.rows.iter().filter_map(name).collect();
+            named(&self.inner, &**heap.heap(), &chosen, control)
+        })?;
+        Ok(Census { inner: Arc::new(inner) })
+    }
+}
+
+/// What something else than their content says of blocks. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct Labels {
+    pub(crate) inner: labels::Labels,
+}
+
+#[pymethods]
+impl Labels {
+    #[new]
+    fn new(rows: Vec<(u64, u64, u32)>) -> Labels {
+        let row = |(address, size, label)| Label { address, label, size, counted: false, kind: 0 };
+        Labels { inner: labels::Labels::new(rows.into_iter().map(row).collect(), false) }
+    }
+
+    #[getter]
+    fn conflicts(&self) -> u64 {
+        self.inner.conflicts
+    }
+
+    #[getter]
+    fn cut(&self) -> bool {
+        self.inner.cut
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.rows.len()
+    }
+
+    fn sizes(&self) -> Vec<(labels::Key, u64)> {
+        self.inner.sizes()
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (heap, word, inside, outside, marks, direct, progress=None))]
+pub fn find_labels(
+    py: Python<'_>,
+    heap: &Heap,
+    word: u64,
+    inside: Ranges,
+    outside: Ranges,
+    marks: Vec<MarkRow>,
+    direct: bool,
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<Labels> {
+    if word != 4 && word != 8 {
+        return Err(PyValueError::new_err("a word has 4 or 8 bytes"));
+    }
+    let (inside, outside) = (plain(inside), plain(outside));
+    let mark = |(value, label, pointer, beside_at, beside)| Mark { value, label, pointer, beside_at, beside };
+    let marks: Vec<Mark> = marks.into_iter().map(mark).collect();
+    let inner = watched(py, progress.as_ref(), |control| {
+        labels::find(&**heap.heap(), &heap.image, word, (&inside, &outside), &marks, direct, control)
+    })?;
+    Ok(Labels { inner })
 }
 
 /// The kinds of blocks of one or more heaps. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Kinds {
-    censuses: Vec<Arc<contents::Census>>,
-    inner: kinds::Kinds,
+    pub(crate) censuses: Vec<Arc<contents::Census>>,
+    pub(crate) inner: kinds::Kinds,
+}
+
+pub(crate) fn sum_row(sum: &contents::Sum) -> SumRow {
+    (sum.live, sum.leaked, sum.own, sum.sizes.unwrap_or_default(), sum.first, sum.first_leaked)
 }
 
 fn form_number(form: Form) -> u8 {
@@ -92,10 +179,20 @@ fn form_number(form: Form) -> u8 {
         Form::Exception => 2,
         Form::Various => 3,
         Form::Missing => 4,
+        Form::Named => 5,
     }
 }
 
 impl Kinds {
+    pub(crate) fn has(&self, index: usize) -> bool {
+        index < self.censuses.len()
+    }
+
+    /// Returns the view of a census that is there.
+    pub(crate) fn view<'a>(&'a self, index: usize, heap: &'a dyn dmods_engine::heap::model::Heap) -> View<'a> {
+        View::new(heap, &self.censuses[index], &self.inner, index)
+    }
+
     fn census(&self, index: usize) -> PyResult<&contents::Census> {
         let found = self.censuses.get(index).map(|census| &**census);
         found.ok_or_else(|| PyValueError::new_err("there is no census of that number"))
@@ -129,10 +226,7 @@ impl Kinds {
     fn sums(&self, index: usize, heap: &Heap) -> PyResult<Vec<SumRow>> {
         let census = self.census(index)?;
         let sums = View::new(&**heap.heap(), census, &self.inner, index).sums();
-        let row = |sum: &contents::Sum| {
-            (sum.live, sum.leaked, sum.own, sum.sizes.unwrap_or_default(), sum.first, sum.first_leaked)
-        };
-        Ok(sums.iter().map(row).collect())
+        Ok(sums.iter().map(sum_row).collect())
     }
 
     fn groups(&self, py: Python<'_>, index: usize, heap: &Heap) -> PyResult<Vec<GroupRow>> {
@@ -142,7 +236,7 @@ impl Kinds {
             View::new(&**heap, census, &self.inner, index).groups(control)
         })?;
         let row = |(g, kind): (dmods_engine::heap::leaks::Group, u32)| {
-            (g.size, g.chunks, g.single, g.count, g.first, g.kept_count, g.kept_bytes, kind)
+            (g.size, g.family, g.single, g.count, g.first, g.kept_count, g.kept_bytes, kind)
         };
         Ok(groups.into_iter().map(row).collect())
     }
@@ -165,6 +259,74 @@ impl Kinds {
         })
     }
 
+    #[pyo3(signature = (index, heap, groups, count, progress=None))]
+    fn retained(
+        &self,
+        py: Python<'_>,
+        index: usize,
+        heap: &Heap,
+        groups: Vec<u32>,
+        count: usize,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        let census = self.census(index)?;
+        if groups.iter().any(|&group| group as usize >= count) {
+            return Err(PyValueError::new_err("there is no group of that number"));
+        }
+        watched(py, progress.as_ref(), |control| {
+            let heap = heap.heap();
+            retained::by_group(&View::new(&**heap, census, &self.inner, index), &groups, count, control)
+        })
+    }
+
+    fn in_scope(&self, py: Python<'_>, index: usize, heap: &Heap, within: Scope) -> PyResult<Vec<HeldRow>> {
+        let (census, within) = (self.census(index)?, scope(within)?);
+        let held = watched(py, None, |control| {
+            let heap = heap.heap();
+            retained::in_scope(&View::new(&**heap, census, &self.inner, index), within, control)
+        })?;
+        Ok(held.iter().map(|h| (h.kind, h.size, h.count, h.bytes, h.example)).collect())
+    }
+
+    /// Returns the labels with the kinds of their blocks.
+    fn take_kinds(&self, py: Python<'_>, index: usize, heap: &Heap, labels: &Labels) -> PyResult<Labels> {
+        let census = self.census(index)?;
+        let mut inner = labels.inner.clone();
+        watched(py, None, |control| {
+            let heap = heap.heap();
+            inner.take_kinds(&View::new(&**heap, census, &self.inner, index), control)
+        })?;
+        Ok(Labels { inner })
+    }
+
+    fn by_stack(
+        &self,
+        py: Python<'_>,
+        plain: &Kinds,
+        index: usize,
+        heap: &Heap,
+        callers: Vec<(PyRef<'_, Records>, HashMap<u32, u32>)>,
+        known: Vec<i64>,
+    ) -> PyResult<Labels> {
+        let (census, shapes) = (self.census(index)?, plain.census(index)?);
+        let known: Vec<Known> = known
+            .into_iter()
+            .map(|number| match u32::try_from(number) {
+                Ok(name) => Known::Type(name),
+                Err(_) if number == -1 => Known::Nothing,
+                Err(_) => Known::Itself,
+            })
+            .collect();
+        let callers: Vec<_> = callers.iter().map(|(one, of_stack)| (one.inner(), of_stack.clone())).collect();
+        let inner = watched(py, None, |control| {
+            let heap = heap.heap();
+            let view = View::new(&**heap, census, &self.inner, index);
+            let shapes = View::new(&**heap, shapes, &plain.inner, index);
+            by_stack::labels(&view, &shapes, &callers, &known, control)
+        })?;
+        Ok(Labels { inner })
+    }
+
     fn kinds_at(&self, py: Python<'_>, index: usize, heap: &Heap, asked: Vec<u64>) -> PyResult<Vec<Option<u32>>> {
         let census = self.census(index)?;
         watched(py, None, |control| {
@@ -184,6 +346,7 @@ pub fn compare_heaps(
     aligned: bool,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Growth> {
+    let by_holder = by == "holder";
     let by = match by {
         "size" => By::Size,
         "state" => By::State,
@@ -191,6 +354,7 @@ pub fn compare_heaps(
         "kind" => By::Kind,
         "stack" => By::Stack,
         "thread" => By::Thread,
+        "owner" | "holder" => By::Given,
         _ => return Err(PyValueError::new_err("unknown key")),
     };
     for (i, (heap, ..)) in cores.iter().enumerate() {
@@ -212,25 +376,34 @@ pub fn compare_heaps(
         cores.iter().map(|(_, records, ..)| records.iter().map(|(.., threads)| threads.clone()).collect()).collect();
     let modules: Vec<Vec<(u64, u64, u64)>> = cores
         .iter()
-        .map(|(_, _, modules, _)| modules.iter().map(|(start, end, shift)| (start.0, end.0, *shift)).collect())
+        .map(|(_, _, modules, ..)| modules.iter().map(|(start, end, shift)| (start.0, end.0, *shift)).collect())
         .collect();
-    let arenas: Vec<HashMap<u32, u64>> = cores.iter().map(|(.., arenas)| arenas.clone()).collect();
+    let arenas: Vec<HashMap<u32, u64>> = cores.iter().map(|(.., arenas, _, _)| arenas.clone()).collect();
+    let sets: Vec<&[u64]> = cores.iter().map(|(.., sets, _)| &sets[..]).collect();
+    let whole: Vec<bool> = cores.iter().map(|(.., whole)| *whole).collect();
     let found = watched(py, progress.as_ref(), |control| {
         let locked: Vec<_> = heaps.iter().map(|heap| heap.heap()).collect();
-        let made: Vec<Core> = locked
-            .iter()
-            .enumerate()
-            .map(|(index, heap)| Core {
+        let mut made = Vec::with_capacity(locked.len());
+        for (index, heap) in locked.iter().enumerate() {
+            let view =
+                kinds.and_then(|kinds| Some(View::new(&***heap, kinds.censuses.get(index)?, &kinds.inner, index)));
+            let keys = match (by, by_holder, &view) {
+                (By::Given, true, Some(view)) => retained::holder_keys(view, sets[index], control)?,
+                (By::Given, ..) => retained::owner_keys(&***heap, sets[index]),
+                _ => Vec::new(),
+            };
+            made.push(Core {
                 heap: &***heap,
-                kinds: kinds
-                    .and_then(|kinds| Some(View::new(&***heap, kinds.censuses.get(index)?, &kinds.inner, index))),
+                kinds: view,
                 records: stores[index].clone(),
                 clocks: clocks[index].clone(),
                 threads: threads[index].clone(),
                 arenas: arenas[index].clone(),
                 modules: modules[index].clone(),
-            })
-            .collect();
+                keys,
+                whole: whole[index],
+            });
+        }
         growth::compare(&made, by, aligned, control)
     })?;
     let amount = |a: growth::Amount| (a.count, a.bytes);

@@ -1,22 +1,26 @@
 use std::sync::Mutex;
 
-use dmods_engine::graph::owners::Named;
 use dmods_engine::graph::paths::Origin;
-use dmods_engine::heap::bins::{Bin, Fault as BinFault};
-use dmods_engine::heap::find;
+use dmods_engine::graph::roots::Named;
+use dmods_engine::heap;
+use dmods_engine::heap::bins::Bin;
 use dmods_engine::heap::lists::{Followed, List, Problem};
 use dmods_engine::heap::model::{self, State};
-use dmods_engine::heap::pass::{Fault, Request, RunReport};
+use dmods_engine::heap::pass::Request;
 use dmods_engine::heap::runs::{Kind, Run};
 use dmods_engine::heap::tcache::TcacheShape;
+use dmods_engine::python::unused::merged;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::address::{plain, Address, Ranges};
+use crate::heap_rows::{bin_fault, report_dict};
 use crate::image::Image;
 use crate::jemalloc::Extents;
 use crate::owners::{areas, scope, values, AreaRow, KeptRow, Path, Scope, Value};
+use crate::python::{CollectorLinks, UnusedWords};
+use crate::slots::Slots;
 use crate::watch::watched;
 
 /// An indexed heap. See `_engine.pyi`.
@@ -28,7 +32,7 @@ pub struct Heap {
 
 type Block = (u64, u64, u8, u32, bool, u64, u64);
 type Bins = (Vec<(u64, u64)>, u64, Vec<(usize, &'static str, u64, u64)>);
-type Group = (u64, bool, bool, u64, u64, u64, u64);
+type Group = (u64, u32, bool, u64, u64, u64, u64);
 
 fn kind(number: u8) -> PyResult<Kind> {
     match number {
@@ -39,7 +43,7 @@ fn kind(number: u8) -> PyResult<Kind> {
     }
 }
 
-fn state_number(state: State) -> u8 {
+pub(crate) fn state_number(state: State) -> u8 {
     match state {
         State::Live => 0,
         State::Free => 1,
@@ -74,7 +78,7 @@ fn row(run: &Run, (block, state, count, bytes): (dmods_engine::heap::index::Bloc
 #[pymethods]
 impl Heap {
     #[new]
-    #[pyo3(signature = (image, word, runs, dead, watch, threads, progress=None, extents=Vec::new()))]
+    #[pyo3(signature = (image, word, runs, dead, watch, threads, progress=None, extents=Vec::new(), slots=Vec::new(), links=Vec::new(), unused=Vec::new()))]
     fn new(
         py: Python<'_>,
         image: &Image,
@@ -85,6 +89,9 @@ impl Heap {
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
         extents: Vec<(PyRef<'_, Extents>, u32)>,
+        slots: Vec<(PyRef<'_, Slots>, u32)>,
+        links: Vec<PyRef<'_, CollectorLinks>>,
+        unused: Vec<PyRef<'_, UnusedWords>>,
     ) -> PyResult<Self> {
         let mut runs = runs
             .into_iter()
@@ -95,15 +102,21 @@ impl Heap {
             runs.extend(extents.inner.runs(*first_arena, maps.len() as u32));
             maps.extend_from_slice(&extents.inner.maps);
         }
+        for (slots, arena) in &slots {
+            runs.extend(slots.inner.runs(*arena, maps.len() as u32));
+            maps.extend_from_slice(&slots.inner.maps);
+        }
         let mut dead = plain(dead);
-        dead.sort_unstable();
+        dead.extend(links.iter().flat_map(|one| one.inner.ranges()));
+        dead.extend(unused.iter().flat_map(|one| one.ranges.iter().copied()));
+        let dead = merged(dead);
         let watch: Vec<TcacheShape> =
             watch.into_iter().map(|(chunk, bins, width)| TcacheShape { chunk, bins, width }).collect();
         let memory = image.inner.clone();
         let inner = watched(py, progress.as_ref(), |control| {
             let threads = threads.max(1);
             let request = Request { image: &memory, runs, dead: &dead, watch: &watch, maps: &maps, threads };
-            model::build(word, request, control)
+            heap::build(word, request, control)
         })?;
         Ok(Heap { inner: Mutex::new(inner), image: memory })
     }
@@ -252,7 +265,7 @@ impl Heap {
             self.heap()
                 .groups()
                 .iter()
-                .map(|g| (g.size, g.chunks, g.single, g.count, g.first, g.kept_count, g.kept_bytes))
+                .map(|g| (g.size, g.family, g.single, g.count, g.first, g.kept_count, g.kept_bytes))
                 .collect()
         })
     }
@@ -363,103 +376,4 @@ impl Heap {
             }))
         })
     }
-}
-
-fn bin_fault(fault: BinFault) -> &'static str {
-    match fault {
-        BinFault::NotAChunk => "not a chunk",
-        BinFault::OtherArena => "other arena",
-        BinFault::InUse => "in use",
-        BinFault::WrongSize => "wrong size",
-        BinFault::Again => "again",
-        BinFault::Backward => "backward",
-        BinFault::Order => "order",
-        BinFault::SizeRing => "size ring",
-        BinFault::Missing => "missing",
-        BinFault::Unlisted => "unlisted",
-    }
-}
-
-fn report_dict<'py>(py: Python<'py>, report: &RunReport) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("chunks", report.chunks)?;
-    dict.set_item("free_chunks", report.free_chunks)?;
-    dict.set_item("free_bytes", report.free_bytes)?;
-    dict.set_item("used_end", report.used_end)?;
-    dict.set_item("missing", &report.missing)?;
-    dict.set_item("gaps", &report.gaps)?;
-    dict.set_item("lost", &report.lost)?;
-    dict.set_item("watched", &report.watched)?;
-    dict.set_item("anomaly_count", report.anomaly_count)?;
-    let anomalies: Vec<(&str, u64, u64, u64, u64)> = report
-        .anomalies
-        .iter()
-        .map(|a| {
-            let fault = match a.fault {
-                Fault::Size => "size",
-                Fault::Flags => "flags",
-                Fault::PrevSize => "prev_size",
-                Fault::Missing => "missing",
-                Fault::WrongSize => "wrong_size",
-            };
-            (fault, a.chunk, a.value, a.before, a.resumed)
-        })
-        .collect();
-    dict.set_item("anomalies", anomalies)?;
-    Ok(dict)
-}
-
-#[pyfunction]
-pub fn find_bins(py: Python<'_>, image: &Image, ranges: Ranges, word: u64) -> PyResult<Vec<u64>> {
-    let ranges = plain(ranges);
-    watched(py, None, |control| find::bins(&image.inner, &ranges, word, control))
-}
-
-#[pyfunction]
-pub fn find_mmapped(
-    py: Python<'_>,
-    image: &Image,
-    ranges: Ranges,
-    word: u64,
-    page: u64,
-    deep: bool,
-) -> Vec<(u64, u64, u64, u64)> {
-    let ranges = plain(ranges);
-    py.detach(|| {
-        find::mapped(&image.inner, &ranges, word, page, deep)
-            .iter()
-            .map(|m| (m.chunk, m.base, m.end, m.usable))
-            .collect()
-    })
-}
-
-#[pyfunction]
-pub fn find_stretches(
-    py: Python<'_>,
-    image: &Image,
-    ranges: Ranges,
-    word: u64,
-    page: u64,
-    top: u64,
-) -> Vec<(u64, u64)> {
-    let ranges = plain(ranges);
-    py.detach(|| find::stretches(&image.inner, &ranges, word, page, top))
-}
-
-#[pyfunction]
-#[pyo3(signature = (image, ranges, word, wanted, most, progress=None))]
-pub fn find_pointers(
-    py: Python<'_>,
-    image: &Image,
-    ranges: Ranges,
-    word: u64,
-    wanted: Ranges,
-    most: usize,
-    progress: Option<Bound<'_, PyAny>>,
-) -> PyResult<Vec<Vec<u64>>> {
-    let (ranges, wanted) = (plain(ranges), plain(wanted));
-    if wanted.windows(2).any(|pair| pair[1].0 < pair[0].1) {
-        return Err(PyValueError::new_err("the wanted ranges must be sorted and must not overlap"));
-    }
-    watched(py, progress.as_ref(), |control| find::pointers(&image.inner, &ranges, word, &wanted, most, control))
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dmods_engine::heap::jemalloc::{self, Fault};
+use dmods_engine::heap::jemalloc;
 use dmods_engine::Control;
 use pyo3::prelude::*;
 
@@ -97,16 +97,7 @@ impl Extents {
 
     #[getter]
     fn faults(&self) -> Vec<(&'static str, u64, u64)> {
-        let name = |fault| match fault {
-            Fault::Missing => "missing",
-            Fault::Address => "address",
-            Fault::Bits => "bits",
-            Fault::Leaf => "leaf",
-            Fault::Size => "size",
-            Fault::Free => "free",
-            Fault::Overlap => "overlap",
-        };
-        self.inner.faults.iter().map(|&(fault, what, at)| (name(fault), what, at)).collect()
+        self.inner.faults.iter().map(|&(fault, what, at)| (fault.name(), what, at)).collect()
     }
 
     fn at(&self, address: Address) -> Option<Row> {

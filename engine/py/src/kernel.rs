@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use dmods_engine::kernel::hex_lines::hex_lines as lines;
 use dmods_engine::kernel::identity::{Figures, REMEMBERED};
 use dmods_engine::kernel::kdump::Kdump;
-use dmods_engine::kernel::layout::{Files, Huge, Layout, MapCount};
+use dmods_engine::kernel::layout::{Files, Huge, Layout, MapCount, PagePool};
 use dmods_engine::kernel::listed_pages::{ListedPages, Lists};
 use dmods_engine::kernel::page_tables::{Format, Tables};
 use dmods_engine::kernel::physical::{Foreign, Physical as Memory};
@@ -24,7 +24,7 @@ use crate::watch::watched;
 /// A machine's memory by physical address. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Physical {
-    inner: Arc<dyn Memory>,
+    pub inner: Arc<dyn Memory>,
     /// The exception that a reader in Python raised.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
@@ -35,7 +35,7 @@ impl Physical {
     }
 
     /// Takes the exception that a reader in Python has raised since the last call.
-    fn check(&self) -> PyResult<()> {
+    pub fn check(&self) -> PyResult<()> {
         let raised = self.raised.lock().unwrap_or_else(|e| e.into_inner()).take();
         raised.map_or(Ok(()), Err)
     }
@@ -129,6 +129,7 @@ pub struct LayoutArgument {
     movers: Vec<(u64, String)>,
     orders: u32,
     zfs: u64,
+    page_pool: Option<(usize, u64, u64)>,
     host: u64,
     i_mmap: u64,
     i_sb: u64,
@@ -150,6 +151,7 @@ pub struct ListsArgument {
     thread_head: u64,
     stack_size: u64,
     owned: Vec<(String, u64, u64)>,
+    areas: Vec<(String, u64, u64)>,
 }
 
 fn kind(name: &str) -> PyResult<Kind> {
@@ -158,6 +160,10 @@ fn kind(name: &str) -> PyResult<Kind> {
 
 fn kinds<T>(named: Vec<(T, String)>) -> PyResult<Vec<(T, Kind)>> {
     named.into_iter().map(|(value, name)| Ok((value, kind(&name)?))).collect()
+}
+
+fn with_kinds(named: Vec<(String, u64, u64)>) -> PyResult<Vec<(Kind, u64, u64)>> {
+    named.into_iter().map(|(name, first, last)| Ok((kind(&name)?, first, last))).collect()
 }
 
 fn layout(a: LayoutArgument) -> PyResult<Layout> {
@@ -193,6 +199,7 @@ fn layout(a: LayoutArgument) -> PyResult<Layout> {
         movers: kinds(a.movers)?,
         orders: a.orders,
         zfs: a.zfs,
+        page_pool: a.page_pool.map(|(offset, mask, value)| PagePool { offset, mask, value }),
         files: Files {
             host: a.host,
             i_mmap: a.i_mmap,
@@ -210,10 +217,10 @@ fn layout(a: LayoutArgument) -> PyResult<Layout> {
 /// A kernel's page array. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Memmap {
-    physical: Py<Physical>,
-    tables: Tables,
-    layout: Layout,
-    listed: Mutex<ListedPages>,
+    pub physical: Py<Physical>,
+    pub tables: Tables,
+    pub layout: Layout,
+    pub listed: Mutex<ListedPages>,
 }
 
 #[pymethods]
@@ -263,11 +270,8 @@ impl Memmap {
             task: lists.task,
             thread_head: lists.thread_head,
             stack_size: lists.stack_size,
-            owned: lists
-                .owned
-                .into_iter()
-                .map(|(name, first, count)| Ok((kind(&name)?, first, count)))
-                .collect::<PyResult<_>>()?,
+            owned: with_kinds(lists.owned)?,
+            areas: with_kinds(lists.areas)?,
         };
         let ram = sorted(ram)?;
         let listed =
@@ -308,7 +312,8 @@ impl Memmap {
 }
 
 impl Memmap {
-    fn work<T: Send>(
+    /// Runs `work` on the kernel's memory, without the GIL.
+    pub fn work<T: Send>(
         &self,
         py: Python<'_>,
         progress: Option<Bound<'_, PyAny>>,
@@ -329,7 +334,7 @@ impl Memmap {
 }
 
 /// Checks that the ranges are sorted and do not overlap. The passes rely on it.
-fn sorted(ranges: Ranges) -> PyResult<Vec<(u64, u64)>> {
+pub fn sorted(ranges: Ranges) -> PyResult<Vec<(u64, u64)>> {
     let ranges = plain(ranges);
     let apart = ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0);
     if apart && ranges.iter().all(|(start, end)| start <= end) {
@@ -338,7 +343,7 @@ fn sorted(ranges: Ranges) -> PyResult<Vec<(u64, u64)>> {
     Err(PyValueError::new_err("the ranges of page frames must be sorted and must not overlap"))
 }
 
-fn counts_dict<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {
+pub fn counts_dict<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {
     let Figures { hits, misses, lost, cut } = counts.identity;
     let kinds: HashMap<&str, u64> = KINDS.iter().map(|(kind, name)| (*name, counts.kinds[*kind as usize])).collect();
     let dict = PyDict::new(py);

@@ -1,6 +1,7 @@
 //! What the questions about owners take and give, as Python has it.
 
-use dmods_engine::graph::owners::{self, Area, Word};
+use dmods_engine::graph::owners;
+use dmods_engine::graph::roots::{Area, Word};
 use pyo3::exceptions::PyValueError;
 use pyo3::PyResult;
 

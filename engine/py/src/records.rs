@@ -14,7 +14,7 @@ use crate::watch::watched;
 /// All records of one recorder. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Records {
-    inner: core::Records,
+    pub(crate) inner: core::Records,
 }
 
 impl Records {

@@ -37,6 +37,14 @@ impl Symbols {
         })
     }
 
+    fn with_part(&self, py: Python<'_>, parts: Vec<String>, most: usize) -> Vec<(String, u64, u64)> {
+        py.detach(|| {
+            let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
+            let found = self.inner.with_part(&parts, most);
+            found.iter().map(|s| (String::from_utf8_lossy(s.name).into_owned(), s.address, s.size)).collect()
+        })
+    }
+
     fn tls(&self, name: &str) -> Option<(u64, u64)> {
         self.inner.tls(name.as_bytes()).map(|s| (s.address, s.size))
     }
@@ -45,6 +53,11 @@ impl Symbols {
 #[pyfunction]
 pub fn demangle(name: &str) -> String {
     core::demangle(name).unwrap_or_else(|| name.to_owned())
+}
+
+#[pyfunction]
+pub fn short_type(name: &str) -> String {
+    dmods_engine::dwarf::short::short(name)
 }
 
 #[pyfunction]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dmods._engine import Image
-from dmods.allocators.jemalloc.find import _module_data
 from dmods.base.ranges import Ranges
 from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
+from dmods.modules.data import module_data
 from dmods.target import AddressRange, Module
 from tests.corekit import HERE, compile_c, kernel_core
 
@@ -46,7 +46,7 @@ class Made:
 
 def looked_through(header: bytes) -> list[tuple[int, int]]:
     target: Any = Made(header)
-    return [((start - START) // SIZE, (end - START) // SIZE) for start, end in _module_data(target)]
+    return [((start - START) // SIZE, (end - START) // SIZE) for start, end in module_data(target)]
 
 
 def test_what_belongs_to_no_module_is_not_looked_through() -> None:
@@ -67,7 +67,7 @@ def test_a_heap_right_behind_a_modules_data_is_not_looked_through(tmp_path: Path
     start = find_heap(target).layout.runs[0][0]
     heap = next(mapping for mapping in target.mappings() if start in mapping)
     assert any(mapping.end == heap.start for mapping in target.mappings())
-    data = Ranges(_module_data(target))
+    data = Ranges(module_data(target))
     assert start not in data
     for symbol in ("main_arena", "_IO_2_1_stdout_"):
         found = target.lookup(symbol)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from pathlib import Path
 
 from dmods.allocators.jemalloc import stats
@@ -17,8 +16,7 @@ def said_by(directory: Path) -> dict[str, int]:
 
     in bytes.
     """
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(directory / "redis.sock"))
+    with software.connected(directory / "redis.sock") as client:
         client.sendall(b"MEMORY MALLOC-STATS\r\n")
         said = b""
         while b"--- End jemalloc statistics ---" not in said:

@@ -18,7 +18,9 @@ from tests.allocators.jemalloc.test_both import NEW
 PAGE = 4096
 CASES = [("host", ""), ("bullseye", ""), ("trixie", ""), ("sid", "")]
 #: Memory that extents are cut from, or kept for, is not in use. It is not free as other memory is.
-CASES += [("host", "hpa:true"), ("host", "san_guard_small:1,san_guard_large:1"), ("host", "background_thread:true")]
+CASES += [("host", "hpa:true"), ("host", "san_guard_small:1,san_guard_large:1")]
+#: Its thread must purge nothing between the figures and the core.
+CASES += [("host", "background_thread:true,dirty_decay_ms:-1,muzzy_decay_ms:-1")]
 
 
 @pytest.fixture(scope="module", params=[*CASES, NEW], ids=lambda case: "-".join(case) if case in CASES else str(case))

@@ -112,8 +112,9 @@ def problems_of(made: CoreSet, heap: ProcessHeap) -> list[str]:
 
 def parameters() -> Iterator[object]:
     for case in matrix():
-        left_out = case.conf and case.conf not in QUICK_CONFIGURATIONS
-        marks = [pytest.mark.thorough("another configuration is tested")] if left_out else []
+        left_out = "another configuration is tested" if case.conf not in ("", *QUICK_CONFIGURATIONS) else ""
+        left_out = left_out or ("its core has 100 MB" if case.program == "jecalls" else "")
+        marks = [pytest.mark.thorough(left_out)] if left_out else []
         yield pytest.param(case, id=str(case), marks=marks)
 
 

@@ -10,6 +10,7 @@ from dmods.allocators.jemalloc.heap import split
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from fixtures import jemallocs
 from fixtures.cores import CoreSet
+from tests import quick
 from tests.allocators.jemalloc.test_truth import open_core, problems_of
 
 
@@ -48,7 +49,7 @@ def test_tcaches_whose_threads_are_gone(userland: str) -> None:
     right(jemallocs.take("forkers", userland=userland, mode="new-threads"))
 
 
-@pytest.mark.parametrize("how", ["kernel", "gcore"])
+@pytest.mark.parametrize("how", quick.only(["kernel"], ["kernel", "gcore"]))
 @pytest.mark.parametrize("variant", ["static-pie", "no-pie"])
 def test_linked_in(variant: str, how: str) -> None:
     assert len(right(jemallocs.linked("graph", variant, how)).jemallocs) == 1

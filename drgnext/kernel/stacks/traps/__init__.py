@@ -7,9 +7,9 @@ give them stacks made by hand as well as dumps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Optional, Protocol
 
+from dmods.base.dataclass import dataclass
 from drgnext.kernel.dump.cached_memory import Memory
 
 

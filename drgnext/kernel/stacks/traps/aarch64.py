@@ -12,9 +12,9 @@ unwind exception boundaries").
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Optional
 
+from dmods.base.dataclass import dataclass
 from dmods.process.arch import AARCH64
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks.traps import CodeMap, StackRange, TrapFrame

@@ -2,19 +2,24 @@
 //!
 //! The lists of blocks in use are sorted by address, and are merged in one pass. A block of one core is the block of the
 //! next core if it has the same address and size, unless something proves that it is another one: its record has another
-//! time, or it is an object of another class. A record with the same time proves that it is the same.
+//! time, or it is an object of another class. A record with the same time proves that it is the same. A core whose heap
+//! is not whole does not say that a block was not there: the core before it decides.
 //!
 //! Under every key, the bytes of the first core, minus what has gone, plus what is new, are the bytes of the last.
 
 use std::collections::HashMap;
 
+use super::by_stack::Cursor;
+use super::growth_rows::Rows;
+pub use super::growth_rows::{Amount, Row};
 use super::stream::{InUse, Stream};
 use super::sums::View;
 use crate::control::{Control, Stopped};
-use crate::heap::contents::{size_class, Keys};
+use crate::heap::contents::size_class;
 use crate::heap::model::{Heap, State};
+use crate::hw;
 use crate::records::audit::Clock;
-use crate::records::{Record, Records};
+use crate::records::Records;
 
 /// Blocks between two looks at [`Control`].
 const CHECK: u64 = 1 << 16;
@@ -36,6 +41,8 @@ pub enum By {
     Stack,
     /// The thread that allocated the block.
     Thread,
+    /// The key that is given for each block: [`Core::keys`].
+    Given,
 }
 
 /// One core.
@@ -52,47 +59,12 @@ pub struct Core<'a> {
     pub threads: Vec<Vec<u64>>,
     /// The caller's key of each arena, by the heap's number. Others keep their number.
     pub arenas: HashMap<u32, u64>,
+    /// The key of each block in use, in address order, for [`By::Given`].
+    pub keys: Vec<u64>,
     /// Module parts as (start, end, what to add to an address to make it comparable), sorted.
     pub modules: Vec<(u64, u64, u64)>,
-}
-
-/// How many blocks and how many usable bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
-    /// Blocks.
-    pub count: u64,
-    /// Usable bytes.
-    pub bytes: u64,
-}
-
-impl Amount {
-    fn add(&mut self, size: u64) {
-        self.count += 1;
-        self.bytes = self.bytes.saturating_add(size);
-    }
-}
-
-/// The blocks of one key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
-    /// In each core.
-    pub totals: Vec<Amount>,
-    /// In the first core and not in the last one, or there under another key.
-    pub gone: Amount,
-    /// In the last core and not in the first one, or there under another key.
-    pub new: Amount,
-    /// Of the new ones: those that a core between has already.
-    pub kept: Amount,
-    /// In all cores.
-    pub survived: Amount,
-    /// Of `survived` and `kept`: those whose records prove that they are the same.
-    pub proven: u64,
-    /// A block of the last core: the first that was kept, else the first that is new.
-    pub example: Option<u64>,
-    /// Whether the example was kept.
-    example_kept: bool,
-    /// The oldest and the newest record of a new block.
-    pub times: Option<(u64, u64)>,
+    /// Whether all of its heap is in the dump.
+    pub whole: bool,
 }
 
 /// The result.
@@ -111,13 +83,11 @@ pub fn compare(cores: &[Core], by: By, aligned: bool, control: &Control) -> Resu
         by,
         aligned,
         stacks: Stacks::default(),
-        rows: HashMap::default(),
-        cursors: cores.iter().map(|core| vec![0; core.records.len()]).collect(),
+        rows: Rows::new(cores.len()),
+        cursors: cores.iter().map(|core| Cursor::new(&core.records)).collect(),
     };
-    comparison.run(control)?;
-    let mut rows: Vec<(u64, Row)> = comparison.rows.into_iter().collect();
-    rows.sort_by_key(|(key, _)| *key);
-    Ok(Growth { rows, stacks: comparison.stacks.places })
+    hw::fast_work(Comparing { comparison: &mut comparison, control })?;
+    Ok(Growth { rows: comparison.rows.finish(), stacks: comparison.stacks.places })
 }
 
 /// Stacks by their frames, over all cores.
@@ -165,46 +135,104 @@ struct Seen {
     time: Option<(u64, (u64, u64))>,
 }
 
+impl Seen {
+    /// Returns whether the others are the same block, which no record knows.
+    #[inline(always)]
+    fn stays(&self, others: &[Option<Seen>]) -> bool {
+        let alike = |other: &Seen| {
+            (self.size, self.key, self.kind) == (other.size, other.key, other.kind) && other.time.is_none()
+        };
+        self.time.is_none() && !others.is_empty() && others.iter().all(|other| other.as_ref().is_some_and(alike))
+    }
+}
+
 struct Comparison<'a, 'b> {
     cores: &'b [Core<'a>],
     by: By,
     aligned: bool,
     stacks: Stacks,
-    rows: HashMap<u64, Row, Keys>,
-    cursors: Vec<Vec<usize>>,
+    rows: Rows,
+    cursors: Vec<Cursor<'a>>,
+}
+
+/// The comparison, as work that is inlined.
+struct Comparing<'c, 'a, 'b> {
+    comparison: &'c mut Comparison<'a, 'b>,
+    control: &'c Control,
+}
+
+impl hw::Work for Comparing<'_, '_, '_> {
+    type Out = Result<(), Stopped>;
+    #[inline(always)]
+    fn run(self) -> Self::Out {
+        self.comparison.run(self.control)
+    }
 }
 
 impl Comparison<'_, '_> {
+    #[inline(always)]
     fn run(&mut self, control: &Control) -> Result<(), Stopped> {
         let cores = self.cores;
         let mut streams: Vec<Stream> = cores.iter().map(|core| Stream::new(core.heap)).collect();
-        let mut heads: Vec<Option<InUse>> = streams.iter_mut().map(Iterator::next).collect();
+        let mut heads: Vec<Option<u64>> = streams.iter_mut().map(Stream::next_address).collect();
         let mut here: Vec<Option<Seen>> = vec![None; cores.len()];
         let mut steps = 0u64;
-        while let Some(address) = heads.iter().flatten().map(|head| head.block.address).min() {
+        let mut step = || {
             steps += 1;
             if steps % CHECK == 0 {
                 control.add(CHECK);
-                if control.cancelled() {
-                    return Err(Stopped::Cancelled);
+            }
+            steps % CHECK == 0 && control.cancelled()
+        };
+        let quick = self.aligned && cores.iter().all(|core| core.records.is_empty());
+        loop {
+            if quick && matches!(self.by, By::Kind | By::Size) {
+                while self.pass_alike(&mut streams) {
+                    if step() {
+                        return Err(Stopped::Cancelled);
+                    }
                 }
+                heads.iter_mut().zip(&mut streams).for_each(|(head, stream)| *head = stream.next_address());
+            }
+            let Some(address) = heads.iter().flatten().min().copied() else { return Ok(()) };
+            if step() {
+                return Err(Stopped::Cancelled);
             }
             for index in 0..cores.len() {
                 here[index] = None;
-                if let Some(head) = heads[index].filter(|head| head.block.address == address) {
-                    here[index] = Some(self.seen(index, &head));
-                    heads[index] = streams[index].next();
+                if heads[index] == Some(address) {
+                    here[index] = streams[index].next().map(|found| self.seen(index, &found));
+                    heads[index] = streams[index].next_address();
                 }
             }
             self.meet(&here);
         }
-        Ok(())
     }
 
+    /// Takes the next block of each core, where all are the same. Most are, and no record or state matters.
+    #[inline(always)]
+    fn pass_alike(&mut self, streams: &mut [Stream]) -> bool {
+        let kind = |core: usize, number: usize| self.cores[core].kinds.as_ref().and_then(|kinds| kinds.kind(number));
+        let Some(first) = streams[0].peek() else { return false };
+        let (address, size, known) = (first.block.address, first.block.size, kind(0, first.number));
+        for (core, stream) in streams.iter_mut().enumerate().skip(1) {
+            let Some(other) = stream.peek() else { return false };
+            if (other.block.address, other.block.size) != (address, size) || kind(core, other.number) != known {
+                return false;
+            }
+        }
+        streams.iter_mut().for_each(Stream::pass);
+        let key = if self.by == By::Size { size_class(size).0 } else { known.map_or(UNKNOWN, u64::from) };
+        self.rows.add_same(key, size);
+        true
+    }
+
+    #[inline(always)]
     fn seen(&mut self, core: usize, found: &InUse) -> Seen {
         let cores = self.cores;
         let (address, size) = (found.block.address, found.block.size);
-        let record = self.record(core, address, size);
+        let recorded = !cores[core].records.is_empty();
+        let record = if recorded { self.cursors[core].of(address, size) } else { None };
         let kind = cores[core].kinds.as_ref().and_then(|kinds| kinds.kind(found.number));
         let key = match self.by {
             By::Size => size_class(size).0,
@@ -225,6 +253,7 @@ impl Comparison<'_, '_> {
             By::Thread => record
                 .and_then(|(recorder, record)| cores[core].threads.get(recorder)?.get(record.thread as usize))
                 .map_or(UNKNOWN, |&key| key),
+            By::Given => cores[core].keys.get(found.number).copied().unwrap_or(UNKNOWN),
         };
         let time = record.filter(|(_, record)| record.time != 0).map(|(recorder, record)| {
             let written = cores[core].clocks.get(recorder).map_or((record.time, 0), |clock| clock.written(record.time));
@@ -233,32 +262,17 @@ impl Comparison<'_, '_> {
         Seen { address, size, key, kind, time }
     }
 
-    /// Returns the record of a block. Blocks come in address order, and so do records.
-    fn record(&mut self, core: usize, address: u64, size: u64) -> Option<(usize, Record)> {
-        for (recorder, records) in self.cores[core].records.iter().enumerate() {
-            let all = records.all();
-            let cursor = &mut self.cursors[core][recorder];
-            while all.get(*cursor).is_some_and(|record| record.address < address) {
-                *cursor += 1;
-            }
-            // A record of more bytes than the block has belongs to an earlier block.
-            if let Some(record) = all.get(*cursor).filter(|r| r.address == address && r.size <= size) {
-                return Some((recorder, *record));
-            }
-        }
-        None
-    }
-
-    fn row(&mut self, key: u64) -> &mut Row {
-        let cores = self.cores.len();
-        self.rows.entry(key).or_insert_with(|| Row { totals: vec![Amount::default(); cores], ..Row::default() })
-    }
-
     /// Adds up what lies at one address.
+    #[inline(always)]
     fn meet(&mut self, here: &[Option<Seen>]) {
+        // Most blocks are in all cores, and nothing about them has changed. See below for the others.
+        if let Some(seen) = here[0].filter(|seen| self.aligned && seen.stays(&here[1..])) {
+            self.rows.add_same(seen.key, seen.size);
+            return;
+        }
         for (core, seen) in here.iter().enumerate() {
             if let Some(seen) = seen {
-                self.row(seen.key).totals[core].add(seen.size);
+                self.rows.of(seen.key).totals[core].add(seen.size);
             }
         }
         if !self.aligned {
@@ -267,21 +281,20 @@ impl Comparison<'_, '_> {
         let last = here.len() - 1;
         let mut since = last; // the core from which on the block of the last core is there
         let mut proven = true;
-        while since > 0 {
-            let (Some(before), Some(after)) = (&here[since - 1], &here[since]) else { break };
-            match self.same(before, after) {
+        while let (Some(before), Some(after)) = (self.before(here, since), &here[since]) {
+            match here[before].as_ref().and_then(|earlier| self.same(earlier, after)) {
                 Some(is_proven) => proven &= is_proven,
                 None => break,
             }
-            since -= 1;
+            since = before;
         }
         let survives = here[last].is_some() && since == 0;
         let moved = survives && here[0].map(|b| b.key) != here[last].map(|b| b.key);
         if let Some(first) = here[0].filter(|_| !survives || moved) {
-            self.row(first.key).gone.add(first.size);
+            self.rows.of(first.key).gone.add(first.size);
         }
         let Some(seen) = here[last] else { return };
-        let row = self.row(seen.key);
+        let row = self.rows.of(seen.key);
         if survives && !moved {
             row.survived.add(seen.size);
             row.proven += u64::from(proven && last > 0);
@@ -300,6 +313,12 @@ impl Comparison<'_, '_> {
             let (oldest, newest) = row.times.unwrap_or((time, time));
             row.times = Some((oldest.min(time), newest.max(time)));
         }
+    }
+
+    /// Returns the last core before core `since` that has a block there. None: a whole core shows that there was none.
+    #[inline(always)]
+    fn before(&self, here: &[Option<Seen>], since: usize) -> Option<usize> {
+        (0..since).rev().find(|&core| here[core].is_some() || self.cores[core].whole)
     }
 
     /// Returns whether a block of one core is that of the next: None where it is not, else whether that is proven.

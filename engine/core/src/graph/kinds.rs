@@ -199,12 +199,18 @@ fn joins(class: u64, entry: &Entry, cluster: &Entry) -> bool {
     if a.form != Form::Shape || b.form != Form::Shape {
         return false;
     }
+    // Nearly all pairs of signatures end here.
+    for i in 0..WORDS {
+        if !agree(a.words[i], b.words[i]) {
+            return false;
+        }
+    }
     let pairs = || a.words.iter().copied().zip(b.words.iter().copied());
     let empty = |words: &[u64; WORDS]| words.iter().all(|&word| is_wild(word));
     if empty(&a.words) || empty(&b.words) {
         return empty(&a.words) && empty(&b.words);
     }
-    if !pairs().all(|(x, y)| agree(x, y)) || different_text(entry, cluster) {
+    if different_text(entry, cluster) {
         return false;
     }
     let shared = pairs().any(|(x, y)| !is_wild(x) && !is_wild(y));
@@ -243,6 +249,7 @@ fn is_text_rest(entry: &Entry, cluster: &Entry, total: u64) -> bool {
 }
 
 fn merge(cluster: &mut Entry, entry: &Entry) {
+    let stray = entry.count < cluster.count / SMALL_PART;
     cluster.add(entry.count, &entry.sample, &entry.same);
     let text_rest = begins_with_text(cluster) && !joinable(cluster, entry);
     for (word, &other) in cluster.signature.words.iter_mut().zip(&entry.signature.words) {
@@ -250,6 +257,8 @@ fn merge(cluster: &mut Entry, entry: &Entry) {
             continue;
         }
         *word = match (kind_of(*word), kind_of(other)) {
+            // What nearly all blocks lack is not theirs. (Small numbers are told apart by value: each one is rare.)
+            (k::ZERO, kind) if stray && !matches!(kind, k::SMALL | k::SHORT) => *word,
             (k::ZERO, _) => other,
             (k::LEFT_OVER, kind) if kind != k::ZERO => other,
             (k::LEFT_OVER, _) => 0,
@@ -397,6 +406,15 @@ mod tests {
     fn a_few_blocks_without_the_optional_pointer_join() {
         let found = kinds(vec![entry(2000, &[TEXT, NUMBER, NEXT]), entry(12, &[TEXT, SMALL, 0]), entry(3, &[TEXT])]);
         assert_eq!(number(&found), 1);
+    }
+
+    #[test]
+    fn a_stray_block_does_not_name_the_kind() {
+        let leaves = entry(6000, &[0, 0, NUMBER]);
+        let entries = vec![leaves, entry(1, &[NUMBER, of(k::DATA, 0), NUMBER])];
+        let found = Kinds::new(&[&Census { entries, ..Census::default() }]);
+        assert_eq!(number(&found.of_entry[0]), 1);
+        assert_eq!(found.all[0].entry.signature.words, leaves.signature.words);
     }
 
     #[test]

@@ -3,30 +3,45 @@
 //! Who keeps which block alive:
 //!
 //! * [`numbering`]: dense numbers for the blocks of the heap's tables.
+//! * [`dense`]: the graph as one list of numbers, for the search.
 //! * [`search`]: depth-first search, which numbers what it reaches in preorder.
 //! * [`dominators`]: the dominator tree (semi-NCA) and retained sizes.
 //! * [`sets`]: which roots lead to what no single root dominates.
 //! * [`weak`]: the roots on stacks that nothing else makes needless.
+//! * [`roots`]: the roots, with names and ranks; [`tiers`]: the search from them, the strongest first.
 //! * [`owners`]: the owners of a heap, made from all these; and the questions about them.
+//! * [`reference`]: the stacks of holders, added up by kind.
 //! * [`paths`]: shortest paths from the roots.
 //!
 //! What the blocks are, and what grew:
 //!
 //! * [`kinds`]: merges the signatures of blocks into kinds: types by their vtables, and shapes.
+//! * [`labels`]: finds the blocks whose holders say what they are; [`named`]: a census with these names.
+//! * [`by_stack`]: the type that a stack always makes.
+//! * [`retained`]: what the blocks of each kind keep alive, and the kinds that an owner holds.
 //! * [`stream`]: all blocks in use of a heap, in address order.
 //! * [`sums`]: counts the blocks of each kind.
-//! * [`growth`]: compares the blocks of several cores of one process.
+//! * [`growth`]: compares the blocks of several cores of one process; `growth_rows`: what it adds up.
 
+pub mod by_stack;
+pub mod dense;
 pub mod dominators;
 pub mod growth;
+mod growth_rows;
 pub mod kinds;
+pub mod labels;
+pub mod named;
 pub mod numbering;
 pub mod owners;
 pub mod paths;
+pub mod reference;
+pub mod retained;
+pub mod roots;
 pub mod search;
 pub mod sets;
 pub mod stream;
 pub mod sums;
+mod tiers;
 pub mod weak;
 
 use crate::control::Stopped;

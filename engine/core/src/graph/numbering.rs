@@ -85,7 +85,62 @@ impl<I: Index, const P: usize> Graph for HeapGraph<'_, I, P> {
     fn prefetch(&self, edge: usize) {
         if let Some(word) = self.tables.edges.as_slice().get(edge) {
             hw::prefetch(&self.tables.regions, word.get() / (REGION * P));
+            hw::prefetch(&self.numbering.before, word.get() / (REGION * P));
         }
+    }
+
+    #[inline(always)]
+    fn each(&self, mut each: impl FnMut(usize, usize, usize) -> bool) {
+        // The edges of a block end where those of the next block begin. `Some` is a block whose next has not been met.
+        let (mut number, mut open) = (0, None);
+        for (region, &free) in self.tables.regions.iter().zip(&self.tables.free) {
+            if region.start == 0 {
+                continue;
+            }
+            let (ranks, mut bits) = (Ranks::new(region), region.start);
+            while bits != 0 {
+                let bit = bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let first = ranks.edge_of(bit);
+                if let Some(before) = open.replace((free >> bit & 1 == 0).then_some(first)) {
+                    let (from, to) = before.map_or((0, 0), |from| (from, first));
+                    if !each(number, from, to) {
+                        return;
+                    }
+                    number += 1;
+                }
+            }
+        }
+        // Nothing follows the last sentinel. Every sentinel counts as free.
+        if open.is_some() {
+            each(number, 0, 0);
+        }
+    }
+}
+
+/// A region whose edges are asked for at several places.
+struct Ranks<'a, I: Index, const P: usize> {
+    region: &'a Region<I, P>,
+    /// Where words have 8 bytes: those that are candidate pointers.
+    words: u128,
+}
+
+impl<'a, I: Index, const P: usize> Ranks<'a, I, P> {
+    #[inline(always)]
+    fn new(region: &'a Region<I, P>) -> Self {
+        let part = |i: usize| u128::from(region.ptr[i] & !region.size_words(i)) << (64 * i);
+        Ranks { region, words: if P == 2 { part(0) | part(1) } else { 0 } }
+    }
+
+    /// Returns the first edge of the block whose chunk begins at a granule of the region: see `heap::index::edges_of`.
+    #[inline(always)]
+    fn edge_of(&self, granule: usize) -> usize {
+        let before = match P {
+            // Nothing is masked twice: a chunk's size word holds no pointer.
+            2 => (self.words & ((2 << (granule * P)) - 1)).count_ones() as usize,
+            _ => self.region.rank(granule * P + 1),
+        };
+        self.region.edge.get() + before
     }
 }
 

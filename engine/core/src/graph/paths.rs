@@ -4,7 +4,7 @@
 //! roots of one tier, a path through the fewest blocks is found, breadth-first.
 
 use super::numbering::{is_start, HeapGraph, Numbering};
-use super::owners::{each_word, Named, DATA, OWN};
+use super::roots::{each_word, Named, DATA, OWN};
 use super::search::Graph;
 use super::too_many;
 use crate::control::{Control, Stopped};

@@ -3,7 +3,8 @@
 use crate::heap::index::Block;
 use crate::heap::model::{Heap, State};
 
-const BATCH: usize = 1 << 15;
+/// Blocks that are read at once. Those of two heaps fit in the second-level cache.
+const BATCH: usize = 1 << 10;
 const IN_USE: [State; 4] = [State::Live, State::LeakedDirectly, State::LeakedIndirectly, State::Own];
 
 /// A block in use.
@@ -22,7 +23,9 @@ pub struct InUse {
 /// Reads the blocks in use one after the other.
 pub struct Stream<'a> {
     heap: &'a dyn Heap,
-    batch: std::vec::IntoIter<(Block, State, u64, u64)>,
+    batch: Vec<(Block, State, u64, u64)>,
+    /// How many of the batch have been read.
+    at: usize,
     from: Option<u64>,
     number: usize,
     direct: bool,
@@ -41,30 +44,59 @@ impl<'a> Stream<'a> {
 
     /// Begins with the block of this number, which lies at this address.
     pub fn from(heap: &'a dyn Heap, (number, address): (usize, u64)) -> Self {
-        Stream { heap, batch: Vec::new().into_iter(), from: Some(address), number, direct: false }
+        Stream { heap, batch: Vec::new(), at: 0, from: Some(address), number, direct: false }
+    }
+
+    /// Reads the next batch. Returns false where there is none.
+    #[inline(never)]
+    fn refill(&mut self) -> bool {
+        let Some(from) = self.from else { return false };
+        self.batch = match self.direct {
+            true => self.heap.direct_leaks(self.number, BATCH),
+            false => self.heap.blocks(&IN_USE, from, BATCH),
+        };
+        self.at = 0;
+        self.from = match self.batch.last() {
+            Some(last) if self.batch.len() == BATCH => last.0.address.checked_add(1),
+            _ => None,
+        };
+        !self.batch.is_empty()
+    }
+
+    /// Returns the next block, and does not go on.
+    #[inline(always)]
+    pub fn peek(&mut self) -> Option<InUse> {
+        if self.at == self.batch.len() && !self.refill() {
+            return None;
+        }
+        let (block, state, count, bytes) = self.batch[self.at];
+        Some(InUse { block, state, kept: (count, bytes), number: self.number })
+    }
+
+    /// Goes on behind the block that [`Stream::peek`] has returned.
+    #[inline(always)]
+    pub fn pass(&mut self) {
+        self.at += 1;
+        self.number += 1;
+    }
+
+    /// Returns the address of the next block.
+    #[inline(always)]
+    pub fn next_address(&mut self) -> Option<u64> {
+        if self.at == self.batch.len() && !self.refill() {
+            return None;
+        }
+        Some(self.batch[self.at].0.address)
     }
 }
 
 impl Iterator for Stream<'_> {
     type Item = InUse;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<InUse> {
-        loop {
-            if let Some((block, state, count, bytes)) = self.batch.next() {
-                self.number += 1;
-                return Some(InUse { block, state, kept: (count, bytes), number: self.number - 1 });
-            }
-            let from = self.from?;
-            let batch = match self.direct {
-                true => self.heap.direct_leaks(self.number, BATCH),
-                false => self.heap.blocks(&IN_USE, from, BATCH),
-            };
-            self.from = match batch.last() {
-                Some(last) if batch.len() == BATCH => last.0.address.checked_add(1),
-                _ => None,
-            };
-            self.batch = batch.into_iter();
-        }
+        let found = self.peek()?;
+        self.pass();
+        Some(found)
     }
 }

@@ -85,17 +85,17 @@ impl<'a> View<'a> {
 
     /// Returns the direct leaks by kind and size, as [`Heap::groups`] has them by size.
     pub fn groups(&self, control: &Control) -> Result<Vec<(Group, u32)>, Stopped> {
-        let mut groups: BTreeMap<(bool, bool, u64, u32), Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, u32, u64, u32), Group> = BTreeMap::new();
         self.each(control, |found, kind| {
             if found.state != State::LeakedDirectly {
                 return true;
             }
             let run = self.heap.run(found.block.run);
-            let (chunks, single, size) = (run.kind.has_chunks(), run.is_oversized(), found.block.size);
+            let (family, single, size) = (run.family(), run.is_oversized(), found.block.size);
             let first = found.block.address;
-            let group = groups.entry((single, !chunks, size, kind)).or_insert(Group {
+            let group = groups.entry((single, family, size, kind)).or_insert(Group {
                 size,
-                chunks,
+                family,
                 single,
                 count: 0,
                 first,

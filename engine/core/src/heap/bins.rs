@@ -3,7 +3,7 @@
 //! Every chunk is visited once, over all bins together. So a cycle costs no more than a sound list.
 
 use super::cached_reader::CachedReader;
-use super::index::{Block, Tables};
+use super::index::{Block, Tables, EVERY};
 use super::number::Index;
 use super::runs::REGION;
 use super::word_map::WordMap;
@@ -361,10 +361,10 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
                 continue;
             }
             let mut visited = 0u64;
-            tables.each_block(index, 0, |granule| {
+            tables.each_block(index, EVERY, |block| {
                 visited += 1;
-                if tables.is_free(granule) {
-                    self.compare_chunk(bin, &tables.block(index, granule));
+                if block.free {
+                    self.compare_chunk(bin, &block);
                 }
                 visited % PATIENCE != 0 || !self.control.cancelled()
             });

@@ -5,7 +5,7 @@ use crate::image::Image;
 const BLOCK: usize = 4096;
 const SLOTS: usize = 64;
 
-/// A reader with a direct-mapped cache of 64 blocks of 4 KiB.
+/// A reader with a direct-mapped cache of blocks of 4 KiB: 64 of them, or as many as asked for.
 pub struct CachedReader<'a> {
     image: &'a Image,
     blocks: Vec<Slot>,
@@ -21,7 +21,20 @@ struct Slot {
 impl<'a> CachedReader<'a> {
     /// Makes a reader with an empty cache.
     pub fn new(image: &'a Image) -> Self {
-        let blocks = (0..SLOTS).map(|_| Slot { start: u64::MAX, valid: 0, bytes: Vec::new() }).collect();
+        CachedReader::with_slots(image, SLOTS)
+    }
+
+    /// Makes a reader that keeps so many blocks of 4 KiB, for reads all over the heap.
+    pub fn with_slots(image: &'a Image, slots: usize) -> Self {
+        // A small image does not fill them.
+        let bytes = image
+            .segments()
+            .iter()
+            .map(|segment| segment.end.saturating_sub(segment.start))
+            .fold(0, u64::saturating_add);
+        let most = usize::try_from(bytes / BLOCK as u64 + 1).unwrap_or(usize::MAX);
+        let blocks =
+            (0..slots.min(most).max(1)).map(|_| Slot { start: u64::MAX, valid: 0, bytes: Vec::new() }).collect();
         CachedReader { image, blocks }
     }
 
@@ -37,7 +50,8 @@ impl<'a> CachedReader<'a> {
             return self.image.word(address, word as usize);
         }
         let start = address - at as u64;
-        let slot = &mut self.blocks[(start / BLOCK as u64) as usize % SLOTS];
+        let count = self.blocks.len();
+        let slot = &mut self.blocks[(start / BLOCK as u64) as usize % count];
         if slot.start != start {
             slot.bytes.resize(BLOCK, 0);
             slot.valid = self.image.read(start, &mut slot.bytes);

@@ -292,7 +292,7 @@ pub fn pointers(
 
 /// Hands out the readable bytes of the ranges in blocks of 1 MiB, each with the first `overlap` bytes of the next, until
 /// `each` returns false.
-fn each_block(
+pub(crate) fn each_block(
     image: &Image,
     ranges: &[(u64, u64)],
     overlap: u64,

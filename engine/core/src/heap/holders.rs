@@ -4,9 +4,10 @@
 //! `barrier` that point back to it are reachable too, but only through it. Marking again, with `barrier` closed, tells the two apart.
 
 use super::index::{Region, Tables};
-use super::mark::{Marker, Unaligned};
+use super::mark::Marker;
 use super::number::Index;
 use super::runs::REGION;
+use super::unaligned::Unaligned;
 use crate::control::{Control, Stopped};
 use crate::image::Image;
 

@@ -1,112 +1,14 @@
 //! The tables that the pass fills, and lookups in them.
 
+use super::guide::Guide;
 use super::number::Index;
+pub use super::region::Region;
 use super::runs::{Kind, GRANULE, REGION};
 use super::word_map::WordMap;
+use crate::hw;
 
-/// The state of 1 KiB of heap (64 granules). It has 32 bytes where a word has 8 bytes and numbers have 32 bits.
-///
-/// `ptr` has one bit for each word: the word holds a candidate pointer. The targets are in the edges, in order. A chunk's
-/// size word holds no pointer, so its bit is the chunk's *mark*: the chunk is reachable, or it is free and must not be
-/// followed.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Region<I: Index, const P: usize> {
-    /// Which granules begin a chunk.
-    pub start: u64,
-    /// The bits of the words.
-    pub ptr: [u64; P],
-    /// The number of the first edge at or after this region's first word.
-    pub edge: I,
-    /// The last granule before this region that begins a chunk.
-    pub back: I,
-}
-
-impl<I: Index, const P: usize> Default for Region<I, P> {
-    fn default() -> Self {
-        Region { start: 0, ptr: [0; P], edge: I::default(), back: I::default() }
-    }
-}
-
-impl<I: Index, const P: usize> Region<I, P> {
-    /// Returns the bits of `ptr[i]` that are size words of chunks.
-    #[inline(always)]
-    pub fn size_words(&self, i: usize) -> u64 {
-        if P == 2 {
-            let half = if i == 0 { self.start as u32 } else { (self.start >> 32) as u32 };
-            spread2(half) << 1
-        } else {
-            spread4((self.start >> (i * 16)) as u16) << 1
-        }
-    }
-
-    /// Returns how many candidate pointers this region has before its word `word` (0 ..= 64 * P).
-    #[inline(always)]
-    pub fn rank(&self, word: usize) -> usize {
-        let mut count = 0;
-        for i in 0..P {
-            let from = i * 64;
-            if word <= from {
-                break;
-            }
-            let keep = if word - from >= 64 { u64::MAX } else { (1 << (word - from)) - 1 };
-            count += (self.ptr[i] & !self.size_words(i) & keep).count_ones() as usize;
-        }
-        count
-    }
-
-    /// Returns whether the chunk that begins at a granule is marked.
-    #[inline(always)]
-    pub fn marked(&self, granule: usize) -> bool {
-        let bit = granule * P + 1;
-        self.ptr[bit / 64] >> (bit % 64) & 1 != 0
-    }
-
-    /// Marks the chunk that begins at a granule.
-    #[inline(always)]
-    pub fn mark(&mut self, granule: usize) {
-        let bit = granule * P + 1;
-        self.ptr[bit / 64] |= 1 << (bit % 64);
-    }
-
-    /// Returns which granules begin a chunk that is not marked.
-    #[inline(always)]
-    pub fn unmarked(&self) -> u64 {
-        let open: [u64; P] = std::array::from_fn(|i| self.size_words(i) & !self.ptr[i]);
-        if open == [0; P] {
-            return 0;
-        }
-        (0..REGION).filter(|g| open[g * P / 64] >> (g * P % 64 + 1) & 1 != 0).fold(0, |mask, g| mask | 1 << g)
-    }
-
-    /// Removes the mark of the chunk that begins at a granule.
-    #[inline(always)]
-    pub fn unmark(&mut self, granule: usize) {
-        let bit = granule * P + 1;
-        self.ptr[bit / 64] &= !(1 << (bit % 64));
-    }
-}
-
-/// Moves bit i of `x` to bit 2i.
-#[inline(always)]
-fn spread2(x: u32) -> u64 {
-    let mut x = u64::from(x);
-    x = (x | x << 16) & 0x0000_ffff_0000_ffff;
-    x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
-    x = (x | x << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    x = (x | x << 2) & 0x3333_3333_3333_3333;
-    (x | x << 1) & 0x5555_5555_5555_5555
-}
-
-/// Moves bit i of `x` to bit 4i.
-#[inline(always)]
-fn spread4(x: u16) -> u64 {
-    let mut x = u64::from(x);
-    x = (x | x << 24) & 0x0000_00ff_0000_00ff;
-    x = (x | x << 12) & 0x000f_000f_000f_000f;
-    x = (x | x << 6) & 0x0303_0303_0303_0303;
-    (x | x << 3) & 0x1111_1111_1111_1111
-}
+/// All granules: for [`Tables::each_block`].
+pub const EVERY: (usize, usize) = (0, usize::MAX);
 
 /// A block in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +25,21 @@ pub struct Block {
     pub free: bool,
 }
 
+/// What takes the blocks of [`Tables::each_block_to`].
+pub trait Each {
+    /// Takes a block. Returns whether more are wanted. It should be `#[inline(always)]`.
+    fn take(&mut self, block: Block) -> bool;
+}
+
+struct Closure<F>(F);
+
+impl<F: FnMut(Block) -> bool> Each for Closure<F> {
+    #[inline(always)]
+    fn take(&mut self, block: Block) -> bool {
+        (self.0)(block)
+    }
+}
+
 /// All results of the pass.
 pub struct Tables<I: Index, const P: usize> {
     /// The numbering of words.
@@ -132,6 +49,8 @@ pub struct Tables<I: Index, const P: usize> {
     /// The targets of candidate pointers, as word numbers. Each run has room for one edge per word. Memory that is not
     /// needed stays untouched.
     pub edges: Edges<I>,
+    /// Where the edges of a word are, about.
+    pub guide: Guide<I>,
     /// Which granules begin a chunk that is not a live block: free, a fencepost, a hole.
     pub free: Vec<u64>,
     /// Granules of pseudo-chunks that are no chunks at all (memory between two stretches of the main arena).
@@ -143,6 +62,10 @@ pub struct Tables<I: Index, const P: usize> {
 /// Anonymous memory that costs nothing until it is written.
 pub struct Edges<I: Index> {
     map: Option<memmap2::MmapMut>,
+    /// Where they begin in the mapping: where a huge page begins.
+    from: usize,
+    /// How many bytes they take.
+    bytes: usize,
     marker: std::marker::PhantomData<I>,
 }
 
@@ -152,18 +75,22 @@ impl<I: Index> Edges<I> {
         let bytes = count.checked_mul(std::mem::size_of::<I>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
         let map = match bytes {
             0 => None,
-            _ => Some(memmap2::MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?),
+            _ => {
+                let room = bytes.checked_add(hw::HUGE).ok_or(std::io::ErrorKind::OutOfMemory)?;
+                Some(memmap2::MmapOptions::new().len(room).no_reserve_swap().map_anon()?)
+            }
         };
-        Ok(Edges { map, marker: std::marker::PhantomData })
+        let start = map.as_ref().map_or(0, |map| map.as_ptr() as usize);
+        Ok(Edges { map, from: start.next_multiple_of(hw::HUGE) - start, bytes, marker: std::marker::PhantomData })
     }
     /// Returns all edges.
     #[inline(always)]
     pub fn as_slice(&self) -> &[I] {
-        self.map.as_ref().map_or(&[], |map| bytemuck::cast_slice(map))
+        self.map.as_ref().map_or(&[], |map| bytemuck::cast_slice(&map[self.from..][..self.bytes]))
     }
     /// Returns all edges, to be written.
     pub fn as_mut_slice(&mut self) -> &mut [I] {
-        self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(map))
+        self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(&mut map[self.from..][..self.bytes]))
     }
 }
 
@@ -212,20 +139,49 @@ pub fn edges_of<I: Index, const P: usize>(regions: &[Region<I, P>], granule: usi
     let above = if within == REGION - 1 { 0 } else { region.start >> (within + 1) };
     if P == 2 && above != 0 {
         // Most blocks lie within one region: its 128 bits are counted once.
-        let words =
-            u128::from(region.ptr[0] & !region.size_words(0)) | u128::from(region.ptr[1] & !region.size_words(1)) << 64;
+        let words = u128::from(region.ptr[0]) | u128::from(region.ptr[1]) << 64;
         let first = within * P + 2;
         let count = (above.trailing_zeros() as usize + 1) * P - 1;
+        // No chunk begins in the block, so none of its bits is a mark.
         let inside = words >> first & ((1 << count) - 1);
         if inside == 0 {
             return (0, 0);
         }
+        let words = words & !(u128::from(region.size_words(0)) | u128::from(region.size_words(1)) << 64);
         let before = (words & ((1 << first) - 1)).count_ones() as usize;
         let edge = region.edge.get() + before;
         return (edge, edge + inside.count_ones() as usize);
     }
     let end = next_start(regions, granule);
     (edge_at(regions, granule * P + 2), edge_at(regions, end * P + 1))
+}
+
+/// Returns which of the first `count` (up to 8) words of the block whose chunk begins at `granule` are candidate pointers,
+/// and the number of the first one's edge. `bare`: the block has no header.
+#[inline(always)]
+pub fn first_pointers<I: Index, const P: usize>(
+    regions: &[Region<I, P>],
+    granule: usize,
+    count: usize,
+    bare: bool,
+) -> (u8, usize) {
+    let wanted = ((1u32 << count) - 1) as u8;
+    if P == 2 {
+        // With a header or with the granule that stands for it, two words come first.
+        let region = &regions[granule / REGION];
+        let first = granule % REGION * P + 2;
+        let words = u128::from(region.ptr[0]) | u128::from(region.ptr[1]) << 64;
+        let mut mask = if first < 128 { (words >> first) as u8 } else { 0 };
+        if first + count > 128 {
+            mask |= (regions[granule / REGION + 1].ptr[0] << (128 - first)) as u8;
+        }
+        mask &= wanted;
+        return (mask, if mask == 0 { 0 } else { region.edge.get() + region.rank(first) });
+    }
+    let first = granule * P + if bare { P } else { 2 };
+    let bit = |word: usize| regions[word / (REGION * P)].ptr[word % (REGION * P) / 64] >> (word % 64) & 1 != 0;
+    let mask = (0..count).filter(|&i| bit(first + i)).fold(0, |mask, i| mask | 1 << i);
+    (mask, if mask == 0 { 0 } else { edge_at(regions, first) })
 }
 
 #[inline(always)]
@@ -306,56 +262,69 @@ impl<I: Index, const P: usize> Tables<I, P> {
     }
 
     /// Calls `each` for every block of a run, free ones too, in address order from granule `from` on, until it returns
-    /// false.
-    pub fn each_block(&self, run: usize, from: usize, mut each: impl FnMut(usize) -> bool) {
+    /// false. No block begins at `end` or later. Returns false where `each` did.
+    #[inline(always)]
+    pub fn each_block(&self, run: usize, range: (usize, usize), each: impl FnMut(Block) -> bool) -> bool {
+        self.each_block_to(run, range, &mut Closure(each))
+    }
+
+    /// Does the same for what is inlined for certain.
+    #[inline(always)]
+    pub fn each_block_to(&self, run: usize, (from, end): (usize, usize), to: &mut impl Each) -> bool {
         let placed = &self.word_map.runs[run];
         let first = placed.region * REGION;
-        let last = match placed.run.kind {
-            Kind::Mmapped | Kind::Extent => first + 1,
-            Kind::Slab => first + placed.run.granules(),
-            Kind::Main | Kind::Thread => first + ((self.used_end[run] - placed.run.start) / GRANULE) as usize,
+        let (last, stride) = match placed.run.kind {
+            Kind::Mmapped | Kind::Extent => (first + 1, 1),
+            Kind::Slab => (first + placed.run.granules(), placed.run.stride()),
+            Kind::Main | Kind::Thread => (first + ((self.used_end[run] - placed.run.start) / GRANULE) as usize, 0),
         };
-        let from = from.max(first);
-        let mut region = from / REGION;
-        let mut bits = self.regions.get(region).map_or(0, |r| r.start) & (u64::MAX << (from % REGION));
-        while region * REGION < last {
+        let (from, last, used_end) = (from.max(first), last.min(end), self.used_end[run]);
+        // Where blocks have no headers, they are counted: a division for each takes time.
+        let mut slot = if stride > 0 { (from - first).div_ceil(stride) as u64 } else { 0 };
+        let mut holes = &self.holes[self.holes.partition_point(|&hole| hole < from)..];
+        for region in from / REGION..last.div_ceil(REGION) {
+            let mut bits = self.regions[region].start;
+            if region == from / REGION {
+                bits &= u64::MAX << (from % REGION);
+            }
+            let free = self.free[region];
             while bits != 0 {
-                let granule = region * REGION + bits.trailing_zeros() as usize;
+                let bit = bits.trailing_zeros() as usize;
+                let granule = region * REGION + bit;
                 bits &= bits - 1;
                 if granule >= last {
-                    return;
+                    return true;
                 }
-                if self.holes.binary_search(&granule).is_err() && !each(granule) {
-                    return;
+                if holes.first() == Some(&granule) {
+                    holes = &holes[1..];
+                    continue;
+                }
+                let (address, size) = if stride > 0 {
+                    slot += 1;
+                    (placed.block(slot - 1, WordMap::<P>::HEADER), placed.run.usable)
+                } else {
+                    let next = match bits {
+                        0 => next_start(&self.regions, granule),
+                        _ => region * REGION + bits.trailing_zeros() as usize,
+                    };
+                    // The granules are those of the run, so its addresses do not overflow.
+                    let at = |granule: usize| {
+                        placed.run.start.wrapping_add((granule.wrapping_sub(first) * GRANULE as usize) as u64)
+                    };
+                    // See `size_of`.
+                    let size = at(next).min(used_end).wrapping_sub(at(granule)).saturating_sub(WordMap::<P>::WORD);
+                    (at(granule).wrapping_add(WordMap::<P>::HEADER), size)
+                };
+                if !to.take(Block { granule, address, size, run, free: free >> bit & 1 != 0 }) {
+                    return false;
                 }
             }
-            region += 1;
-            bits = self.regions.get(region).map_or(0, |r| r.start);
         }
+        true
     }
 
     /// Returns whether a block is reachable, once [`super::mark`] has run. Free blocks count as marked.
     pub fn is_marked(&self, granule: usize) -> bool {
         self.regions[granule / REGION].marked(granule % REGION)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spreading_is_the_slow_loop() {
-        for x in [0u32, 1, 0x8000_0001, 0xdead_beef, u32::MAX] {
-            let slow = (0..32).filter(|i| x >> i & 1 != 0).fold(0u64, |m, i| m | 1 << (2 * i));
-            assert_eq!(spread2(x), slow);
-            let slow = (0..16).filter(|i| x >> i & 1 != 0).fold(0u64, |m, i| m | 1 << (4 * i));
-            assert_eq!(spread4(x as u16), slow);
-        }
-    }
-
-    #[test]
-    fn a_region_is_half_a_cache_line() {
-        assert_eq!(std::mem::size_of::<Region<u32, 2>>(), 32);
     }
 }

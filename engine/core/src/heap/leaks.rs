@@ -11,9 +11,10 @@
 //!    turn. The remaining candidates are exactly the direct leaks.
 
 use super::index::{Region, Tables};
-use super::mark::{Marker, Unaligned};
+use super::mark::Marker;
 use super::number::Index;
 use super::runs::REGION;
+use super::unaligned::Unaligned;
 use crate::control::{Control, Stopped};
 use crate::hw;
 use std::collections::BTreeMap;
@@ -50,8 +51,8 @@ pub struct Leaks<I: Index> {
 pub struct Group {
     /// Usable bytes of each.
     pub size: u64,
-    /// Whether they are glibc's, with headers.
-    pub chunks: bool,
+    /// Their allocator: see [`super::runs::Run::family`].
+    pub family: u32,
     /// Whether each has its own mapping or extent.
     pub single: bool,
     /// How many direct leaks.
@@ -62,6 +63,13 @@ pub struct Group {
     pub kept_count: u64,
     /// The usable bytes of those.
     pub kept_bytes: u64,
+}
+
+/// Makes the leaked blocks unreachable again, as they were before [`find`]. More can then be marked.
+pub fn undo<I: Index, const P: usize>(tables: &mut Tables<I, P>, leaks: &Leaks<I>) {
+    for granule in bits(&leaks.leaked) {
+        tables.regions[granule / REGION].unmark(granule % REGION);
+    }
 }
 
 /// Finds the leaks. Call it when marking from the roots is complete.
@@ -127,9 +135,10 @@ impl<I: Index> Leaks<I> {
         }
     }
 
-    /// Returns whether it is leaked directly.
-    pub fn is_direct(&self, granule: usize) -> bool {
-        self.direct.binary_search_by_key(&granule, |g| g.get()).is_ok()
+    /// Returns the granules of the leaked blocks from `granule` on, in order.
+    pub(super) fn from(&self, granule: usize) -> impl Iterator<Item = usize> + '_ {
+        let first = self.leaked.partition_point(|(region, _)| region.get() < granule / REGION);
+        bits(&self.leaked[first..]).filter(move |&each| each >= granule)
     }
 
     /// Returns what the direct leak at `granule` keeps alive.
@@ -142,7 +151,7 @@ impl<I: Index> Leaks<I> {
 
     /// Returns the direct leaks by size: glibc's first, smallest first, those with their own mappings last.
     pub fn groups<const P: usize>(&self, tables: &Tables<I, P>) -> Vec<Group> {
-        let mut groups: BTreeMap<(bool, bool, u64), Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, u32, u64), Group> = BTreeMap::new();
         let mut run = 0;
         for granule in self.direct.iter().map(|g| g.get()) {
             while granule / REGION >= tables.word_map.region_end(run) {
@@ -150,11 +159,11 @@ impl<I: Index> Leaks<I> {
             }
             let block = tables.block(run, granule);
             let found = &tables.word_map.runs[run].run;
-            let (chunks, single) = (found.kind.has_chunks(), found.is_oversized());
+            let (family, single) = (found.family(), found.is_oversized());
             let kept = self.kept_by(granule);
-            let group = groups.entry((single, !chunks, block.size)).or_insert(Group {
+            let group = groups.entry((single, family, block.size)).or_insert(Group {
                 size: block.size,
-                chunks,
+                family,
                 single,
                 count: 0,
                 first: block.address,

@@ -1,7 +1,7 @@
 //! Follows free lists whose chunks carry the in-use bit: tcache and fastbins.
 
 use super::cached_reader::CachedReader;
-use super::index::Tables;
+use super::index::{Tables, EVERY};
 use super::number::Index;
 use super::word_map::WordMap;
 use crate::image::Image;
@@ -122,14 +122,13 @@ pub fn release_orphans<I: Index, const P: usize>(
     let mut links: HashMap<u64, u64> = HashMap::new();
     let mut found = Vec::new();
     for run in 0..tables.word_map.runs.len() {
-        tables.each_block(run, 0, |granule| {
-            let block = tables.block(run, granule);
+        tables.each_block(run, EVERY, |block| {
             let size = chunk_size::<P>(&block);
             if block.free || size < list.least || size > list.most {
                 return true;
             }
             match (key, window.word(block.address + word, word)) {
-                (Some(key), Some(second)) if second == key => found.push(granule),
+                (Some(key), Some(second)) if second == key => found.push(block.granule),
                 (Some(_), _) => {}
                 (None, _) if !list.protected => {}
                 (None, _) => {

@@ -4,73 +4,36 @@
 //! decides. Free blocks are marked from the start, so nothing is followed through them.
 //!
 //! On a large heap every step is a cache miss. So targets wait in a short queue while the CPU loads their tables, and so
-//! do the edge lists of marked blocks. A linked list in shuffled order allows no overlap: each node costs two misses in
-//! any design.
+//! do the edge lists of marked blocks. A linked list in shuffled order allows no overlap between nodes. There [`Guide`] says
+//! where the edges of the next node are, about, so that its two misses overlap.
 
+#[cfg(doc)]
+use super::guide::Guide;
 use super::index::{chunk_of_word, edges_of, size_of, Region, Tables};
 use super::number::Index;
-use super::pass::{in_spans, PART};
+use super::root_reader::RootReader;
 use super::runs::REGION;
-use super::text::is_text;
+use super::unaligned::Unaligned;
 use super::word_map::WordMap;
 use crate::control::{Control, Stopped};
 use crate::hw;
 use crate::image::Image;
-use crate::words::{grow_to, word, word_at, USER_END};
 
 /// Targets whose tables are being loaded.
 const PENDING: usize = 32;
 /// Blocks whose edges are being loaded.
 const READY: usize = 8;
-/// Bytes of roots read at once.
-const BLOCK: usize = 1 << 20;
-
-/// Blocks from so many on are read in long pieces, in the order of their addresses.
-const MANY: usize = 64;
-/// Bytes read ahead for many blocks, and for few.
-const AHEAD: [usize; 2] = [1 << 18, 1 << 12];
-
-/// What is needed to find pointers at every byte. The tables only have those at multiples of the word size.
-pub struct Unaligned<'a> {
-    image: &'a Image,
-    /// Memory inside blocks whose bytes are not pointers, sorted.
-    dead: &'a [(u64, u64)],
-    /// Blocks reached whose bytes are still to be read.
-    unread: Vec<usize>,
-    /// Bytes read last, and where they begin.
-    window: Vec<u8>,
-    window_start: u64,
-}
-
-impl<'a> Unaligned<'a> {
-    /// Nothing is reached yet. `dead` is sorted.
-    pub fn new(image: &'a Image, dead: &'a [(u64, u64)]) -> Self {
-        Unaligned { image, dead, unread: Vec::new(), window: Vec::new(), window_start: 0 }
-    }
-
-    /// Returns where `[start, end)` lies in the window, which is filled if need be. None where it does not fit, or a byte
-    /// is missing.
-    fn place(&mut self, start: u64, end: u64, ahead: usize) -> Option<std::ops::Range<usize>> {
-        let size = usize::try_from(end.checked_sub(start)?).ok().filter(|&size| size <= ahead)?;
-        let inside = start
-            .checked_sub(self.window_start)
-            .is_some_and(|skip| skip.checked_add(size as u64).is_some_and(|last| last <= self.window.len() as u64));
-        if !inside {
-            self.window.resize(ahead, 0);
-            let got = self.image.read(start, &mut self.window);
-            self.window.truncate(got);
-            self.window_start = start;
-        }
-        let first = (start - self.window_start) as usize;
-        (first + size <= self.window.len()).then_some(first..first + size)
-    }
-}
-
+/// With fewer targets in the ring, the edges of each are loaded before its tables are there.
+const FEW: usize = 2;
+/// How far from the guess the edges are loaded too.
+const AROUND: usize = 5;
 /// The marking in progress.
 pub struct Marker<'a, I: Index, const P: usize> {
     /// The tables that are marked.
     pub tables: &'a mut Tables<I, P>,
-    queue: Queue<I>,
+    /// What is still to follow: ranges of edges, then the targets in the ring.
+    stack: Vec<(I, I)>,
+    ring: Ring,
     /// Blocks marked since the last `take_counts` and, with `count_bytes`, their usable bytes.
     count: u64,
     bytes: u64,
@@ -82,15 +45,15 @@ pub struct Marker<'a, I: Index, const P: usize> {
     pub unaligned: Option<Unaligned<'a>>,
 }
 
-/// What is still to follow: ranges of edges, then a ring of targets whose tables are being loaded.
-struct Queue<I> {
-    stack: Vec<(I, I)>,
+/// Targets whose tables are being loaded.
+#[derive(Clone, Copy)]
+struct Ring {
     pending: [usize; PENDING],
     next: usize,
     waiting: usize,
 }
 
-impl<I: Index> Queue<I> {
+impl Ring {
     /// Appends a target. Returns the oldest one when the ring is full.
     #[inline(always)]
     fn wait(&mut self, target: usize) -> Option<usize> {
@@ -103,6 +66,7 @@ impl<I: Index> Queue<I> {
         Some(oldest)
     }
 
+    #[inline(always)]
     fn oldest(&mut self) -> Option<usize> {
         let at = (self.next + PENDING - self.waiting) % PENDING;
         self.waiting = self.waiting.checked_sub(1)?;
@@ -113,14 +77,23 @@ impl<I: Index> Queue<I> {
 impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     /// Begins marking.
     pub fn new(tables: &'a mut Tables<I, P>) -> Self {
-        let queue = Queue { stack: Vec::new(), pending: [0; PENDING], next: 0, waiting: 0 };
-        Marker { tables, queue, count: 0, bytes: 0, count_bytes: false, journal: None, unaligned: None }
+        let ring = Ring { pending: [0; PENDING], next: 0, waiting: 0 };
+        Marker {
+            tables,
+            stack: Vec::new(),
+            ring,
+            count: 0,
+            bytes: 0,
+            count_bytes: false,
+            journal: None,
+            unaligned: None,
+        }
     }
 
     /// Takes a candidate pointer, given as a word number.
     pub fn meet(&mut self, target: usize) {
         hw::prefetch(&self.tables.regions, target / (REGION * P));
-        if let Some(oldest) = self.queue.wait(target) {
+        if let Some(oldest) = self.ring.wait(target) {
             if let Some(granule) = self.tables.chunk_of_word(oldest) {
                 self.reach(granule);
             }
@@ -129,7 +102,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
 
     /// Marks the block whose chunk begins at `granule`. `drain` follows its pointers.
     pub fn reach(&mut self, granule: usize) {
-        if reach(&mut self.tables.regions, self.tables.edges.as_slice(), &mut self.queue.stack, granule) {
+        if reach(&mut self.tables.regions, self.tables.edges.as_slice(), &mut self.stack, granule) {
             self.count += 1;
             self.add_bytes(granule);
             self.note(granule);
@@ -142,7 +115,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
             journal.push(granule);
         }
         if let Some(unaligned) = &mut self.unaligned {
-            unaligned.unread.push(granule);
+            unaligned.reached(granule);
         }
     }
 
@@ -156,138 +129,65 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     /// Follows everything that is queued, to the end.
     pub fn drain(&mut self, control: &Control) -> Result<(), Stopped> {
         if !self.count_bytes && self.journal.is_none() && self.unaligned.is_none() {
-            return hw::fast(|| self.follow::<false>(control));
+            return hw::fast_work(Following::<I, P, false> { marker: self, control });
         }
         loop {
-            hw::fast(|| self.follow::<true>(control))?;
-            let Some(unaligned) = self.unaligned.as_mut().filter(|unaligned| !unaligned.unread.is_empty()) else {
+            hw::fast_work(Following::<I, P, true> { marker: self, control })?;
+            let Some(unaligned) = &mut self.unaligned else { return Ok(()) };
+            let unread = unaligned.take_unread();
+            if unread.is_empty() {
                 return Ok(());
-            };
-            let mut blocks = std::mem::take(&mut unaligned.unread);
-            blocks.sort_unstable();
-            let ahead = AHEAD[usize::from(blocks.len() < MANY)];
-            for granule in blocks {
-                self.read_block(granule, ahead, control)?;
             }
+            self.read_blocks(unread, control)?;
         }
-    }
-
-    /// Takes what begins at the unaligned bytes of a block.
-    fn read_block(&mut self, granule: usize, ahead: usize, control: &Control) -> Result<(), Stopped> {
-        let block = self.tables.block(self.tables.word_map.run_of_granule(granule), granule);
-        let (mut at, end) = (block.address, block.address.saturating_add(block.size));
-        let Some(dead) = self.unaligned.as_ref().map(|unaligned| unaligned.dead) else { return Ok(()) };
-        for &(from, to) in &dead[dead.partition_point(|d| d.1 <= at)..] {
-            if from >= end {
-                break;
-            }
-            self.read_part(at, from.max(at), ahead, control)?;
-            at = at.max(to.min(end));
-        }
-        self.read_part(at, end, ahead, control)
-    }
-
-    fn read_part(&mut self, start: u64, end: u64, ahead: usize, control: &Control) -> Result<(), Stopped> {
-        let Some(unaligned) = &mut self.unaligned else { return Ok(()) };
-        let Some(place) = unaligned.place(start, end, ahead) else {
-            return self.unaligned_words(start, end, control).map(|_| ());
-        };
-        let window = std::mem::take(&mut unaligned.window);
-        self.take_unaligned(&window[place], start);
-        if let Some(unaligned) = &mut self.unaligned {
-            unaligned.window = window;
-        }
-        if control.cancelled() {
-            return Err(Stopped::Cancelled);
-        }
-        Ok(())
-    }
-
-    /// Takes the values that begin at the unaligned bytes of `bytes`, which lie at `address`. Returns how many were
-    /// candidates.
-    fn take_unaligned(&mut self, bytes: &[u8], address: u64) -> u64 {
-        let width = 16 / P;
-        let mut candidates = 0;
-        for offset in 0..(bytes.len() + 1).saturating_sub(width) {
-            if (address + offset as u64) % width as u64 != 0 {
-                candidates += u64::from(self.root(word_at::<P>(bytes, offset)));
-            }
-        }
-        candidates
-    }
-
-    /// Does the same for `[start, end)`, as far as the image has it. Only with `unaligned`.
-    fn unaligned_words(&mut self, start: u64, end: u64, control: &Control) -> Result<u64, Stopped> {
-        let Some(image) = self.unaligned.as_ref().map(|unaligned| unaligned.image) else { return Ok(0) };
-        let width = 16 / P;
-        let mut candidates = 0;
-        let mut buffer = Vec::new();
-        for (from, to) in image.covered(start, end.min(USER_END)) {
-            let mut at = from;
-            while at < to {
-                if control.cancelled() {
-                    return Err(Stopped::Cancelled);
-                }
-                // The last words of a piece reach into the next one.
-                let want = (to - at).min((BLOCK + width - 1) as u64) as usize;
-                grow_to(&mut buffer, want);
-                let got = image.read(at, &mut buffer[..want]);
-                let found = self.take_unaligned(&buffer[..got], at);
-                candidates += found;
-                let next = (at + BLOCK as u64).min(to);
-                // Untouched memory is a hole in the dump and is not read.
-                at = if found == 0 { image.data_from(next, to).saturating_sub(width as u64).max(next) } else { next };
-            }
-        }
-        Ok(candidates)
     }
 
     /// `ACCOUNT` counts bytes and notes the blocks.
     #[inline(always)]
     fn follow<const ACCOUNT: bool>(&mut self, control: &Control) -> Result<(), Stopped> {
-        let mut since_check = 0u32;
-        loop {
-            while !self.queue.stack.is_empty() {
-                // Not the newest: its edges were only just requested.
-                let newest = self.queue.stack.len().saturating_sub(READY);
-                let (first, end) = self.queue.stack.swap_remove(newest);
-                // Borrowed once for the whole list, so that the compiler sees that a store to the tables does not change
-                // their addresses.
-                let regions = &mut self.tables.regions[..];
-                let edges = self.tables.edges.as_slice();
-                let mut count = 0;
-                for &target in &edges[first.get()..end.get()] {
-                    hw::prefetch(regions, target.get() / (REGION * P));
-                    let Some(oldest) = self.queue.wait(target.get()) else { continue };
-                    let Some(granule) = chunk_of_word(regions, oldest) else { continue };
-                    if reach(regions, edges, &mut self.queue.stack, granule) {
-                        count += 1;
-                        if ACCOUNT {
-                            let run = self.tables.word_map.run_of_granule(granule);
-                            self.bytes += size_of(&self.tables.word_map, regions, &self.tables.used_end, run, granule);
-                            if let Some(journal) = &mut self.journal {
-                                journal.push(granule);
-                            }
-                            if let Some(unaligned) = &mut self.unaligned {
-                                unaligned.unread.push(granule);
-                            }
-                        }
-                    }
+        // Borrowed once, so that the compiler sees that a store to the tables does not change their addresses.
+        let Marker { tables, journal, unaligned, .. } = self;
+        let Tables { word_map, regions, edges, guide, used_end, .. } = &mut **tables;
+        // Copies, which the compiler can keep in registers.
+        let (mut stack, mut ring) = (std::mem::take(&mut self.stack), self.ring);
+        let (regions, edges) = (&mut regions[..], edges.as_slice());
+        let mut account = Account { count: 0, bytes: 0, word_map, used_end, journal, unaligned };
+        let (mut stopped, mut since_check) = (false, 0u32);
+        while !stopped {
+            if stack.is_empty() {
+                let Some(oldest) = ring.oldest() else { break };
+                account.take::<I, ACCOUNT>(regions, edges, &mut stack, oldest);
+                continue;
+            }
+            // Not the newest: its edges were only just requested.
+            let newest = stack.len().saturating_sub(READY);
+            let (first, end) = stack.swap_remove(newest);
+            for &target in &edges[first.get()..end.get()] {
+                hw::prefetch(regions, target.get() / (REGION * P));
+                if ring.waiting < FEW {
+                    // A list in random order. Nothing else is there to do meanwhile, so both misses of a node are made one.
+                    let edge = guide.guess::<P>(target.get());
+                    hw::prefetch(edges, edge.saturating_sub(AROUND));
+                    hw::prefetch(edges, edge.wrapping_add(AROUND));
                 }
-                self.count += count;
-                since_check += 1;
-                if since_check == 1 << 16 {
-                    since_check = 0;
-                    if control.cancelled() {
-                        return Err(Stopped::Cancelled);
-                    }
+                if let Some(oldest) = ring.wait(target.get()) {
+                    account.take::<I, ACCOUNT>(regions, edges, &mut stack, oldest);
                 }
             }
-            let Some(oldest) = self.queue.oldest() else { return Ok(()) };
-            if let Some(granule) = self.tables.chunk_of_word(oldest) {
-                self.reach(granule);
+            since_check += 1;
+            if since_check == 1 << 16 {
+                since_check = 0;
+                stopped = control.cancelled();
             }
         }
+        let (count, bytes) = (account.count, account.bytes);
+        (self.stack, self.ring) = (stack, ring);
+        self.count += count;
+        self.bytes += bytes;
+        if stopped {
+            return Err(Stopped::Cancelled);
+        }
+        Ok(())
     }
 
     /// Returns (blocks, bytes) marked since the last call.
@@ -323,68 +223,55 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     }
 }
 
-/// Reads the words of a range of roots, a part at a time.
-pub struct RootReader {
-    left: std::vec::IntoIter<(u64, u64)>,
-    at: u64,
-    to: u64,
-    buffer: Vec<u8>,
-    /// The candidates of the part that was read: where each lies, and the number of the word that it names.
-    pub found: Vec<(u64, usize)>,
+/// What is counted and noted of the blocks reached.
+struct Account<'t, 'a, const P: usize> {
+    count: u64,
+    bytes: u64,
+    word_map: &'t WordMap<P>,
+    used_end: &'t [u64],
+    journal: &'t mut Option<Vec<usize>>,
+    unaligned: &'t mut Option<Unaligned<'a>>,
 }
 
-impl RootReader {
-    /// Begins to read `[start, end)`, where the image has it.
-    pub fn new(image: &Image, start: u64, end: u64) -> RootReader {
-        let left = image.covered(start, end.min(USER_END)).into_iter();
-        RootReader { left, at: 0, to: 0, buffer: Vec::new(), found: Vec::new() }
-    }
-
-    /// Reads the next part. Returns false after the last.
-    pub fn read<const P: usize>(
+impl<const P: usize> Account<'_, '_, P> {
+    /// Takes a target whose tables have been loaded.
+    #[inline(always)]
+    fn take<I: Index, const ACCOUNT: bool>(
         &mut self,
-        image: &Image,
-        word_map: &WordMap<P>,
-        control: &Control,
-    ) -> Result<bool, Stopped> {
-        let width = WordMap::<P>::WORD;
-        while self.at >= self.to {
-            let Some((from, to)) = self.left.next() else { return Ok(false) };
-            // Pointers are aligned in memory, even if the range is not.
-            (self.at, self.to) = (from.next_multiple_of(width), to);
+        regions: &mut [Region<I, P>],
+        edges: &[I],
+        stack: &mut Vec<(I, I)>,
+        target: usize,
+    ) {
+        let Some(granule) = chunk_of_word(regions, target) else { return };
+        if !reach(regions, edges, stack, granule) {
+            return;
         }
-        if control.cancelled() {
-            return Err(Stopped::Cancelled);
-        }
-        let want = (self.to - self.at).min(BLOCK as u64) as usize;
-        self.buffer.resize(want.next_multiple_of(512), 0);
-        let got = image.read(self.at, &mut self.buffer[..want]) / width as usize * width as usize;
-        self.buffer[got..].fill(0);
-        self.find(word_map);
-        let next = self.at + want as u64;
-        // Untouched memory is a hole in the dump and is not read.
-        let empty = self.found.is_empty();
-        let next = if empty { image.data_from(next, self.to).next_multiple_of(width) } else { next };
-        control.add(next - self.at);
-        self.at = next;
-        Ok(true)
-    }
-
-    fn find<const P: usize>(&mut self, word_map: &WordMap<P>) {
-        self.found.clear();
-        for (i, part) in self.buffer.chunks_exact(PART * 16 / P).enumerate() {
-            let mut mask = in_spans::<P>(part, &word_map.spans);
-            while mask != 0 {
-                let bit = mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                if is_text(word_map, &self.buffer, i * PART + bit) {
-                    continue;
-                }
-                if let Some(target) = word_map.word_of(word::<P>(part, bit)) {
-                    self.found.push((self.at + (i * PART + bit) as u64 * WordMap::<P>::WORD, target));
-                }
+        self.count += 1;
+        if ACCOUNT {
+            let run = self.word_map.run_of_granule(granule);
+            self.bytes += size_of(self.word_map, regions, self.used_end, run, granule);
+            if let Some(journal) = &mut self.journal {
+                journal.push(granule);
+            }
+            if let Some(unaligned) = &mut self.unaligned {
+                unaligned.reached(granule);
             }
         }
+    }
+}
+
+/// The marking, as work that is inlined.
+struct Following<'m, 'a, I: Index, const P: usize, const ACCOUNT: bool> {
+    marker: &'m mut Marker<'a, I, P>,
+    control: &'m Control,
+}
+
+impl<I: Index, const P: usize, const ACCOUNT: bool> hw::Work for Following<'_, '_, I, P, ACCOUNT> {
+    type Out = Result<(), Stopped>;
+    #[inline(always)]
+    fn run(self) -> Self::Out {
+        self.marker.follow::<ACCOUNT>(self.control)
     }
 }
 

@@ -1,35 +1,20 @@
-//! The heap, independent of the widths inside.
+//! The heap, independent of the widths inside. [`super::build`] makes it.
 
 use super::bins::{self, Bin};
-use super::contents::{self, Census, Counted, Place};
-use super::holders::{self, Sources};
-use super::index::{Block, Tables};
-use super::leaks::{self, Group, Leaks};
-use super::lists::{self, Followed, List};
-use super::mark::{Marker, Unaligned};
-use super::number::Index;
-use super::pass::{self, Request, RunReport};
-use super::runs::{Run, REGION};
+use super::contents::{Census, Place};
+use super::index::Block;
+use super::leaks::Group;
+use super::lists::{Followed, List};
+use super::pass::RunReport;
+use super::runs::Run;
+pub use super::states::State;
 use crate::control::{Control, Stopped};
-use crate::graph::owners::{Alike, Kept, Line, Named, Owners, Scope};
-use crate::graph::paths::{self, Origin, Wanted};
+use crate::graph::numbering::Numbering;
+use crate::graph::owners::{Alike, Kept, Line, Owners, Scope};
+use crate::graph::paths::Origin;
+use crate::graph::reference::Reference;
+use crate::graph::roots::Named;
 use crate::image::Image;
-use std::collections::HashMap;
-
-/// The state of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// In use and reachable, or not yet decided.
-    Live,
-    /// Free.
-    Free,
-    /// Leaked, and no other leaked block leads to it.
-    LeakedDirectly,
-    /// Leaked, and another leaked block leads to it.
-    LeakedIndirectly,
-    /// The allocator's own.
-    Own,
-}
 
 /// The result of marking.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,7 +68,7 @@ pub trait Heap: Send + Sync {
     fn dropped(&self) -> &[Run];
     /// Follows a free list. With `set` its chunks become free; with `collect` their blocks' addresses are returned.
     fn follow(&mut self, image: &Image, list: List, set: bool, collect: bool) -> Followed;
-    /// Sets free the chunks after a damaged link: see [`lists::release_orphans`].
+    /// Sets free the chunks after a damaged link: see [`super::lists::release_orphans`].
     fn release_orphans(&mut self, image: &Image, list: List, key: Option<u64>) -> u64;
     /// Follows the arenas' bins.
     fn bins(&self, image: &Image, bins: &[Bin], control: &Control) -> Result<bins::Followed, Stopped>;
@@ -134,6 +119,8 @@ pub trait Heap: Send + Sync {
     fn owner_lines(&self) -> Vec<Line>;
     /// See [`Owners::above`].
     fn owners_above(&self, address: u64, most: usize) -> Option<(Vec<Kept>, u32)>;
+    /// Returns the stacks of holders: see [`Owners::reference`].
+    fn reference(&self, kind: &dyn Fn(usize) -> u32) -> Reference;
     /// See [`Owners::largest`].
     fn largest(&self, scope: Scope, most: usize) -> Vec<Kept>;
     /// See [`Owners::addresses`].
@@ -146,7 +133,13 @@ pub trait Heap: Send + Sync {
         ranges: &[(u64, u64)],
         control: &Control,
     ) -> Result<Vec<Alike>, Stopped>;
-    /// Returns a shortest path to the block at `address`: its origin, and the addresses of the blocks. See [`paths`].
+    /// Returns the owners, once they have been found.
+    fn owners(&self) -> Option<&Owners>;
+    /// See [`Owners::vertices`].
+    fn vertices(&self) -> Vec<u32>;
+    /// Returns for each vertex whether it is in the scope.
+    fn within(&self, scope: Scope) -> Vec<bool>;
+    /// Returns a shortest path to the block at `address`: its origin, and the addresses of the blocks. See [`crate::graph::paths`].
     fn path(
         &self,
         image: &Image,
@@ -157,6 +150,10 @@ pub trait Heap: Send + Sync {
     ) -> Result<Option<(Origin, Vec<u64>)>, Stopped>;
     /// Returns up to `most` direct leaks, in address order, from number `from` on.
     fn direct_leaks(&self, from: usize, most: usize) -> Vec<(Block, State, u64, u64)>;
+    /// Returns dense numbers for the blocks. None: there are too many.
+    fn numbering(&self) -> Option<Numbering>;
+    /// Returns the number of the block whose chunk begins at `granule`.
+    fn number_of(&self, numbering: &Numbering, granule: usize) -> usize;
     /// Takes the signatures of all blocks in use, or of direct leaks only: what their first words hold. Find the leaks
     /// before.
     fn census(
@@ -167,357 +164,4 @@ pub trait Heap: Send + Sync {
         threads: usize,
         control: &Control,
     ) -> Result<Census, Stopped>;
-}
-
-struct Model<I: Index, const P: usize> {
-    tables: Tables<I, P>,
-    reports: Vec<RunReport>,
-    dropped: Vec<Run>,
-    missing: Vec<(u64, u64)>,
-    /// The granules of the allocator's own blocks, sorted.
-    own: Vec<usize>,
-    leaks: Option<Leaks<I>>,
-    owners: Option<Owners>,
-    /// If present, pointers may begin at any byte; and memory inside blocks that is dead.
-    unaligned: Option<Vec<(u64, u64)>>,
-}
-
-/// Runs the pass over a heap whose pointers have `word` bytes.
-pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
-    let words_of = |run: &Run| (run.granules() as u64).saturating_mul(16 / word).saturating_add(256);
-    let words: u64 = request.runs.iter().map(words_of).fold(0, u64::saturating_add);
-    match (word, words < <u32 as Index>::LIMIT) {
-        (4, true) => model::<u32, 4>(request, control),
-        (4, false) => model::<u64, 4>(request, control),
-        (_, true) => model::<u32, 2>(request, control),
-        (_, false) => model::<u64, 2>(request, control),
-    }
-}
-
-fn model<I: Index + 'static, const P: usize>(request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
-    let pass::Built { tables, reports, dropped, missing } = pass::build::<I, P>(request, control)?;
-    Ok(Box::new(Model {
-        tables,
-        reports,
-        dropped,
-        missing,
-        own: Vec::new(),
-        leaks: None,
-        unaligned: None,
-        owners: None,
-    }))
-}
-
-impl<I: Index, const P: usize> Model<I, P> {
-    fn is_own(&self, granule: usize) -> bool {
-        self.own.binary_search(&granule).is_ok()
-    }
-
-    fn state(&self, block: &Block) -> (State, u64, u64) {
-        match &self.leaks {
-            _ if block.free => (State::Free, 0, 0),
-            _ if self.is_own(block.granule) => (State::Own, 0, 0),
-            Some(leaks) if leaks.is_leaked(block.granule) => {
-                if leaks.is_direct(block.granule) {
-                    let kept = leaks.kept_by(block.granule);
-                    (State::LeakedDirectly, kept.count, kept.bytes)
-                } else {
-                    (State::LeakedIndirectly, 0, 0)
-                }
-            }
-            _ => (State::Live, 0, 0),
-        }
-    }
-}
-
-impl<I: Index, const P: usize> Model<I, P> {
-    /// Calls `each` for every block from address `from` on, in address order, until it returns false.
-    fn each_from(&self, from: u64, mut each: impl FnMut(Block) -> bool) {
-        let runs = &self.tables.word_map.runs;
-        let mut more = true;
-        for (index, placed) in runs.iter().enumerate().skip(runs.partition_point(|p| p.run.end <= from)) {
-            let first = self.tables.word_map.granule_near(index, from.max(placed.run.start));
-            self.tables.each_block(index, first, |granule| {
-                let block = self.tables.block(index, granule);
-                more = block.address < from || each(block);
-                more
-            });
-            if !more {
-                return;
-            }
-        }
-    }
-}
-
-impl<I: Index, const P: usize> Heap for Model<I, P> {
-    fn reports(&self) -> &[RunReport] {
-        &self.reports
-    }
-
-    fn chunk_runs(&self) -> Vec<Run> {
-        self.tables.word_map.runs.iter().map(|p| p.run).filter(|run| run.kind.has_chunks()).collect()
-    }
-
-    fn missing(&self) -> &[(u64, u64)] {
-        &self.missing
-    }
-
-    fn run(&self, index: usize) -> Run {
-        self.tables.word_map.runs[index].run
-    }
-
-    fn dropped(&self) -> &[Run] {
-        &self.dropped
-    }
-
-    fn follow(&mut self, image: &Image, list: List, set: bool, collect: bool) -> Followed {
-        lists::follow(&mut self.tables, image, list, set, collect)
-    }
-
-    fn release_orphans(&mut self, image: &Image, list: List, key: Option<u64>) -> u64 {
-        lists::release_orphans(&mut self.tables, image, list, key)
-    }
-
-    fn bins(&self, image: &Image, bins: &[Bin], control: &Control) -> Result<bins::Followed, Stopped> {
-        let mut free: HashMap<u32, u64> = HashMap::new();
-        for (run, report) in self.chunk_runs().iter().zip(&self.reports) {
-            *free.entry(run.arena).or_default() += report.free_chunks;
-        }
-        bins::follow(&self.tables, image, bins, &free, control)
-    }
-
-    fn release(&mut self, addresses: &[u64]) -> Vec<u64> {
-        let mut wrong = Vec::new();
-        for &address in addresses {
-            let bare = |run: usize| !self.tables.word_map.runs[run].run.kind.has_chunks();
-            match self.tables.find(address) {
-                Some(block) if block.address == address && !block.free && bare(block.run) => {
-                    self.tables.set_free(block.granule);
-                }
-                _ => wrong.push(address),
-            }
-        }
-        wrong
-    }
-
-    fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped> {
-        let mut found = Vec::new();
-        let mut marker = Marker::new(&mut self.tables);
-        marker.journal = Some(Vec::new());
-        for &value in values {
-            if closure {
-                marker.root(value);
-            } else if let Some(block) = marker.tables.find(value).filter(|block| !block.free) {
-                marker.tables.regions[block.granule / REGION].mark(block.granule % REGION);
-                found.push(block.granule);
-            }
-        }
-        marker.drain(control)?;
-        found.append(&mut marker.journal.take().unwrap_or_default());
-        self.own.append(&mut found);
-        self.own.sort_unstable();
-        self.own.dedup();
-        Ok(self.own.len() as u64)
-    }
-
-    fn take_unaligned(&mut self, dead: Vec<(u64, u64)>) {
-        self.unaligned = Some(dead);
-    }
-
-    fn mark(
-        &mut self,
-        image: &Image,
-        ranges: &[(u64, u64)],
-        values: &[u64],
-        control: &Control,
-    ) -> Result<Marked, Stopped> {
-        let mut marker = Marker::new(&mut self.tables);
-        marker.unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
-        let mut candidates = values.iter().filter(|&&value| marker.root(value)).count() as u64;
-        for &(start, end) in ranges {
-            candidates += marker.roots(image, start, end, control)?;
-        }
-        marker.drain(control)?;
-        let (reached, _) = marker.take_counts();
-        Ok(Marked { candidates, reached })
-    }
-
-    fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped> {
-        let unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
-        let leaks = leaks::find(&mut self.tables, unaligned, control)?;
-        let totals = Totals {
-            direct_count: leaks.direct.len() as u64,
-            direct_bytes: leaks.direct_bytes,
-            indirect_count: leaks.count - leaks.direct.len() as u64,
-            indirect_bytes: leaks.bytes - leaks.direct_bytes,
-        };
-        self.leaks = Some(leaks);
-        Ok(totals)
-    }
-
-    fn reached_without(
-        &mut self,
-        image: &Image,
-        ranges: &[(u64, u64)],
-        values: &[u64],
-        barrier: u64,
-        asked: &[u64],
-        control: &Control,
-    ) -> Result<Vec<bool>, Stopped> {
-        let Some(barrier) = self.tables.find(barrier).map(|block| block.granule) else {
-            return Ok(vec![false; asked.len()]);
-        };
-        let granules: Vec<Option<usize>> =
-            asked.iter().map(|&address| self.tables.find(address).filter(|b| !b.free).map(|b| b.granule)).collect();
-        let direct: Vec<usize>;
-        let unaligned = self.unaligned.as_deref();
-        let sources = match &self.leaks {
-            Some(leaks) if leaks.is_leaked(barrier) => {
-                direct = leaks.direct.iter().map(|granule| granule.get()).collect();
-                Sources { granules: &direct, unaligned, ..Default::default() }
-            }
-            _ => Sources { ranges, values, unaligned, ..Default::default() },
-        };
-        let known: Vec<usize> = granules.iter().flatten().copied().collect();
-        let reached = holders::reached_without(&mut self.tables, image, sources, &self.own, barrier, &known, control)?;
-        let mut reached = reached.into_iter();
-        Ok(granules.iter().map(|granule| granule.is_some() && reached.next().unwrap_or(false)).collect())
-    }
-
-    fn groups(&self) -> Vec<Group> {
-        self.leaks.as_ref().map_or(Vec::new(), |leaks| leaks.groups(&self.tables))
-    }
-
-    fn blocks(&self, states: &[State], from: u64, most: usize) -> Vec<(Block, State, u64, u64)> {
-        let mut out = Vec::new();
-        self.each_from(from, |block| {
-            let (state, count, bytes) = self.state(&block);
-            if states.contains(&state) {
-                out.push((block, state, count, bytes));
-            }
-            out.len() < most
-        });
-        out
-    }
-
-    fn addresses(&self, states: &[State], from: u64, end: u64, most: usize) -> Vec<u64> {
-        let mut out = Vec::new();
-        self.each_from(from, |block| {
-            if block.address < end && states.contains(&self.state(&block).0) {
-                out.push(block.address);
-            }
-            block.address < end && out.len() < most
-        });
-        out
-    }
-
-    fn find(&self, address: u64) -> Option<(Block, State, u64, u64)> {
-        let block = self.tables.find(address)?;
-        let (state, count, bytes) = self.state(&block);
-        Some((block, state, count, bytes))
-    }
-
-    fn direct_leaks(&self, from: usize, most: usize) -> Vec<(Block, State, u64, u64)> {
-        let Some(leaks) = &self.leaks else { return Vec::new() };
-        let wanted = leaks.direct.iter().skip(from).take(most).map(|granule| granule.get());
-        let found = wanted.map(|granule| {
-            let kept = leaks.kept_by(granule);
-            let block = self.tables.block(self.tables.word_map.run_of_granule(granule), granule);
-            (block, State::LeakedDirectly, kept.count, kept.bytes)
-        });
-        found.collect()
-    }
-
-    fn census(
-        &self,
-        image: &Image,
-        places: &[Place],
-        direct: bool,
-        threads: usize,
-        control: &Control,
-    ) -> Result<Census, Stopped> {
-        let list = direct.then(|| self.leaks.as_ref().map_or(&[][..], |leaks| leaks.direct.as_slice()));
-        let leaked = self.leaks.as_ref().map_or(&[][..], |leaks| leaks.leaked.as_slice());
-        let counted = Counted { leaked, own: &self.own };
-        contents::census(&self.tables, counted, list, image, places, threads, control)
-    }
-
-    fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount> {
-        let mut counts: HashMap<u64, SizeCount> = HashMap::new();
-        for index in 0..self.tables.word_map.runs.len() {
-            if arena.is_some_and(|arena| self.tables.word_map.runs[index].run.arena != arena) {
-                continue;
-            }
-            self.tables.each_block(index, 0, |granule| {
-                let block = self.tables.block(index, granule);
-                let entry = counts.entry(block.size).or_insert(SizeCount { size: block.size, ..Default::default() });
-                if block.free {
-                    entry.free += 1;
-                } else if self.is_own(granule) {
-                    entry.own += 1;
-                } else if self.leaks.as_ref().is_some_and(|leaks| leaks.is_leaked(granule)) {
-                    entry.leaked += 1;
-                } else {
-                    entry.live += 1;
-                }
-                true
-            });
-        }
-        let mut out: Vec<SizeCount> = counts.into_values().collect();
-        out.sort_by_key(|c| c.size);
-        out
-    }
-
-    fn find_owners(&mut self, image: &Image, named: Named, control: &Control) -> Result<(), Stopped> {
-        let leaks = self.leaks.as_ref();
-        self.owners = Some(Owners::find(&self.tables, image, named, &self.own, leaks, control)?);
-        Ok(())
-    }
-
-    fn owner_lines(&self) -> Vec<Line> {
-        self.owners.as_ref().map_or(Vec::new(), Owners::lines)
-    }
-
-    fn owners_above(&self, address: u64, most: usize) -> Option<(Vec<Kept>, u32)> {
-        self.owners.as_ref()?.above(&self.tables, address, most)
-    }
-
-    fn largest(&self, scope: Scope, most: usize) -> Vec<Kept> {
-        self.owners.as_ref().map_or(Vec::new(), |owners| owners.largest(&self.tables, scope, most))
-    }
-
-    fn addresses_in(&self, scope: Scope, from: u64, most: usize) -> Vec<u64> {
-        self.owners.as_ref().map_or(Vec::new(), |owners| owners.addresses(&self.tables, scope, from, most))
-    }
-
-    fn alike(
-        &self,
-        image: &Image,
-        scope: Scope,
-        ranges: &[(u64, u64)],
-        control: &Control,
-    ) -> Result<Vec<Alike>, Stopped> {
-        let Some(owners) = &self.owners else { return Ok(Vec::new()) };
-        owners.alike(&self.tables, image, scope, ranges, control)
-    }
-
-    fn path(
-        &self,
-        image: &Image,
-        named: Named,
-        root: Option<u32>,
-        address: u64,
-        control: &Control,
-    ) -> Result<Option<(Origin, Vec<u64>)>, Stopped> {
-        let Some(goal) = self.tables.find(address).filter(|block| !block.free).map(|block| block.granule) else {
-            return Ok(None);
-        };
-        let leaks = self.leaks.as_ref();
-        let direct = leaks.map_or(&[][..], |leaks| &leaks.direct);
-        let wanted = Wanted { root, leaked: leaks.is_some_and(|leaks| leaks.is_leaked(goal)) };
-        let found = paths::shortest(&self.tables, image, named, (&self.own, direct), wanted, goal, control)?;
-        let word_map = &self.tables.word_map;
-        let address = |granule: usize| word_map.user(word_map.run_of_granule(granule), granule);
-        Ok(found.map(|(origin, path)| (origin, path.into_iter().map(address).collect())))
-    }
 }

@@ -11,8 +11,15 @@ pub const GRANULE: u64 = 16;
 pub const SLOTS: usize = 8192;
 /// The least large size of jemalloc: SC_LARGE_MINCLASS with pages of 4 KiB.
 const LEAST_LARGE: u64 = 1 << 14;
+/// A run of chunks from so many bytes on is large. The last huge page of its edges stays empty in part.
+const LARGE: u64 = 32 << 20;
 /// Bytes in a region.
 pub const REGION_BYTES: u64 = GRANULE * REGION as u64;
+
+/// The least number of an arena of jemalloc. The callers give numbers so: arenas of glibc come first.
+pub const JEMALLOC: u32 = 1 << 16;
+/// The least number that stands for an allocator with one arena.
+const OTHERS: u32 = 1 << 31;
 
 /// What a run consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,16 +32,18 @@ pub enum Kind {
     Mmapped,
     /// Blocks of one size without headers.
     Slab,
-    /// One block without a header, which begins at `start`.
+    /// One block without a header, which begins at `start`. An address below `end` is in the block.
     Extent,
 }
 
 impl Kind {
     /// Returns whether the run is one block.
+    #[inline]
     pub fn is_single(self) -> bool {
         matches!(self, Kind::Mmapped | Kind::Extent)
     }
     /// Returns whether the blocks have glibc's headers.
+    #[inline]
     pub fn has_chunks(self) -> bool {
         matches!(self, Kind::Main | Kind::Thread | Kind::Mmapped)
     }
@@ -64,10 +73,25 @@ impl Run {
         Run { start, end, kind, arena, usable, map: 0 }
     }
 
+    /// Returns the number of the run's allocator: 0 for all of glibc's, [`JEMALLOC`] for all of jemalloc's, the number of
+    /// the arena for others, which have one arena each.
+    pub fn family(&self) -> u32 {
+        match self.kind.has_chunks() {
+            true => 0,
+            false if self.arena < OTHERS => JEMALLOC,
+            false => self.arena,
+        }
+    }
+
     /// Returns whether the block is a large one: it has its own mapping, or it is an extent of a large size. (jemalloc
     /// gives a small block an extent when its profiler samples it.)
     pub fn is_oversized(&self) -> bool {
         self.kind == Kind::Mmapped || (self.kind == Kind::Extent && self.usable >= LEAST_LARGE)
+    }
+
+    /// Returns whether the edges of the run take huge pages.
+    pub fn is_large(&self) -> bool {
+        self.kind.has_chunks() && self.end.saturating_sub(self.start) >= LARGE
     }
 
     /// Returns how many blocks a slab has room for.

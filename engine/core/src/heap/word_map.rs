@@ -8,12 +8,15 @@
 //! marking, following and counting do not depend on the allocator.
 
 use super::runs::{Kind, Run, GRANULE, REGION, SLOTS};
-use crate::hw::Spans;
+use crate::hw::{self, Spans};
 use crate::words::USER_END;
 
 /// The most bytes in a slab: more than 512 blocks of the largest small size. With pages of 64 KiB a slab has a few pages
 /// too.
-const MOST_SLAB: u64 = 1 << 25;
+pub const MOST_SLAB: u64 = 1 << 25;
+
+/// The edges of a large run begin at a multiple of this: where a huge page begins.
+pub const EDGES_APART: usize = hw::HUGE / std::mem::size_of::<u32>();
 
 /// A run with its place in the numbering.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +47,19 @@ pub struct WordMap<const P: usize> {
     /// For each slot of each span: the first run that ends after the slot's start.
     table: [Vec<u32>; 2],
     shift: [u32; 2],
+}
+
+impl PlacedRun {
+    /// Returns the address of block number `slot` of a slab, or of the one block of another run. `header` is the size of
+    /// glibc's.
+    #[inline(always)]
+    pub fn block(&self, slot: u64, header: u64) -> u64 {
+        match self.run.kind {
+            Kind::Slab => self.run.start + slot * self.run.usable,
+            Kind::Extent => self.run.start,
+            _ => self.run.start + header,
+        }
+    }
 }
 
 impl<const P: usize> WordMap<P> {
@@ -80,11 +96,14 @@ impl<const P: usize> WordMap<P> {
                 Kind::Main | Kind::Thread => (run.start + Self::HEADER, run.end + Self::WORD),
                 Kind::Mmapped => (run.start + Self::HEADER, run.start + Self::HEADER + run.usable.max(1)),
                 Kind::Slab => (run.start, run.start + run.slots() as u64 * run.usable),
-                Kind::Extent => (run.start, run.start + run.usable.max(1)),
+                Kind::Extent => (run.start, run.end),
             };
             if let Some(before) = placed.last_mut() {
                 // No word of the last chunk before it may belong to the next run.
                 before.hi = before.hi.min(lo);
+            }
+            if run.is_large() {
+                edge = edge.next_multiple_of(EDGES_APART);
             }
             placed.push(PlacedRun { run, lo, hi, region, edge });
             let granules = run.granules();
@@ -190,11 +209,8 @@ impl<const P: usize> WordMap<P> {
     pub fn user(&self, index: usize, granule: usize) -> u64 {
         let placed = &self.runs[index];
         match placed.run.kind {
-            Kind::Extent => placed.run.start,
-            Kind::Slab => {
-                let block = (granule - placed.region * REGION) / placed.run.stride();
-                placed.run.start + block as u64 * placed.run.usable
-            }
+            Kind::Slab => placed.block(((granule - placed.region * REGION) / placed.run.stride()) as u64, 0),
+            Kind::Extent => placed.block(0, 0),
             _ => self.address(index, granule) + Self::HEADER,
         }
     }
@@ -249,6 +265,20 @@ mod tests {
         for value in [0, 1, u64::MAX, 0x6000_0000_0000] {
             assert_eq!(word_map.run_of(value), None);
         }
+    }
+
+    #[test]
+    fn the_edges_of_large_runs_begin_where_huge_pages_do() {
+        let large = 40 << 20;
+        let runs = (0..6).map(|i| run(0x7f00_0000_0000 + i * 2 * large, large >> (i % 2), Kind::Main)).collect();
+        let (word_map, _) = WordMap::<2>::new(runs);
+        let mut used = 0;
+        for placed in &word_map.runs {
+            assert!(placed.edge >= used);
+            assert!(!placed.run.is_large() || placed.edge % EDGES_APART == 0);
+            used = placed.edge + (placed.run.granules() + 1) * 2;
+        }
+        assert_eq!(word_map.edges, used);
     }
 
     #[test]

@@ -193,7 +193,17 @@ impl<'l> Rules<'l> {
         if mapping == 0 {
             let swap = layout.swapbacked | layout.swapcache;
             let cached = layout.swapcache != 0 && flags & swap == swap;
-            return Verdict::Is(if cached { Kind::SwapCache } else { Kind::Kernel });
+            return Verdict::Is(match layout.page_pool {
+                _ if cached => Kind::SwapCache,
+                // The word is one of two links on other pages. The signature is no address that a link can have.
+                Some(pool)
+                    if page.word(pool.offset) & pool.mask == pool.value
+                        && page.word(pool.offset + 8) >= self.kernel =>
+                {
+                    Kind::PagePool
+                }
+                _ => Kind::Kernel,
+            });
         }
         if mapping < self.kernel {
             return Verdict::Nonsense;

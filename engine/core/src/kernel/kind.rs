@@ -66,10 +66,24 @@ pub enum Kind {
     Pipe,
     /// Data in the queue of a socket.
     Socket,
+    /// A page table that `struct page` does not mark: of the kernel itself, or of a level above the last two.
+    PageDirectory,
+    /// In a chunk of per-CPU memory.
+    PerCpu,
+    /// Requests of block devices.
+    Block,
+    /// What ftrace knows of functions and tasks.
+    Ftrace,
+    /// In a pool of memory for DMA.
+    DmaPool,
+    /// In a network driver's page pool, or handed out by it.
+    PagePool,
+    /// Memory of BPF maps that programs share: ring buffers and arenas.
+    Bpf,
 }
 
 /// All kinds with their names, in the order of their numbers.
-pub const KINDS: [(Kind, &str); 31] = [
+pub const KINDS: [(Kind, &str); 38] = [
     (Kind::Unknown, "unknown"),
     (Kind::Reserved, "reserved"),
     (Kind::Uninitialized, "uninitialized"),
@@ -101,12 +115,25 @@ pub const KINDS: [(Kind, &str); 31] = [
     (Kind::Ring, "ring"),
     (Kind::Pipe, "pipe"),
     (Kind::Socket, "socket"),
+    (Kind::PageDirectory, "page_directory"),
+    (Kind::PerCpu, "percpu"),
+    (Kind::Block, "block"),
+    (Kind::Ftrace, "ftrace"),
+    (Kind::DmaPool, "dma_pool"),
+    (Kind::PagePool, "page_pool"),
+    (Kind::Bpf, "bpf"),
 ];
 
 impl Kind {
     /// Returns the name of the kind.
     pub fn name(self) -> &'static str {
         KINDS[self as usize].1
+    }
+
+    /// Returns whether a list may know better what the page is. Packets of a page pool wait in the queue of a socket.
+    #[inline(always)]
+    pub fn may_be_listed(self) -> bool {
+        matches!(self, Kind::Kernel | Kind::PagePool)
     }
 
     /// Returns the kind of that name.

@@ -92,9 +92,22 @@ pub struct Layout {
     pub orders: u32,
     /// The value of page->private on OpenZFS's file data.
     pub zfs: u64,
+    /// How pages of page pools are recognised; None where this kernel does not mark them.
+    pub page_pool: Option<PagePool>,
 
     /// The offsets that lead from a mapping to its kind.
     pub files: Files,
+}
+
+/// A word of `struct page` that marks pages of page pools. The next word points to the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagePool {
+    /// The offset of page.pp_magic.
+    pub offset: usize,
+    /// The bits that are the same in all such pages.
+    pub mask: u64,
+    /// PP_SIGNATURE.
+    pub value: u64,
 }
 
 /// The offsets that lead from a page's mapping to its kind.
@@ -128,6 +141,9 @@ impl Layout {
         }
         if ![self.flags, self.head, self.mapping, self.private, self.lru].into_iter().all(word) {
             return Some("a word of struct page lies outside it");
+        }
+        if !self.page_pool.iter().all(|pool| word(pool.offset) && word(pool.offset.wrapping_add(8))) {
+            return Some("the mark of page pools lies outside struct page");
         }
         if ![self.mapcount, self.refcount].into_iter().all(half) || !self.large_counts.iter().all(|c| half(c.offset)) {
             return Some("a counter of struct page lies outside it");

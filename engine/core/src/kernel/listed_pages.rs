@@ -32,6 +32,8 @@ pub struct Lists {
     pub stack_size: u64,
     /// Pages whose owner is known: what they are, the first page frame, how many. The kind that is named first decides.
     pub owned: Vec<(Kind, u64, u64)>,
+    /// Virtual memory whose owner is known: what it is, its start and end. It need not all be mapped.
+    pub areas: Vec<(Kind, u64, u64)>,
 }
 
 /// The pages that were found, and what was wrong.
@@ -82,9 +84,11 @@ impl ListedPages {
         let pages: u64 = ram.iter().map(|(start, end)| end - start).sum();
         let budget = pages.saturating_mul(2).min(MOST_STEPS) + SPARE_REGIONS;
         let mapper = || Mapper { frames: FrameSet::default(), ram, page_bits: layout.page_bits, budget };
-        found.owned(&lists.owned, mapper());
+        // An owner may still name a page that is free by now. So the free lists come first.
+        let free = found.per_cpu(lists, layout, memory, control);
+        found.sets.extend((!free.is_empty()).then_some((Kind::PerCpuFree, free)));
+        found.owned(lists, mapper(), memory, control);
         let sets = [
-            (Kind::PerCpuFree, found.per_cpu(lists, layout, memory, control)),
             (Kind::Stack, found.stacks(lists, mapper(), memory, control)),
             (Kind::Vmalloc, found.vmalloc(lists, mapper(), memory, control)),
         ];
@@ -92,9 +96,9 @@ impl ListedPages {
         found
     }
 
-    /// Returns the kind of a page that is the kernel's by its own words.
-    pub fn kind(&self, pfn: u64) -> Kind {
-        self.sets.iter().find(|(_, set)| set.contains(pfn)).map_or(Kind::Kernel, |(kind, _)| *kind)
+    /// Returns the kind of a page by its owner, or None if no list has it.
+    pub fn kind(&self, pfn: u64) -> Option<Kind> {
+        self.sets.iter().find(|(_, set)| set.contains(pfn)).map(|(kind, _)| *kind)
     }
 
     /// Calls `each` for every node's address. Each link must agree with the link back. So even a damaged list visits no
@@ -144,17 +148,25 @@ impl ListedPages {
     }
 
     /// Makes a set for each kind that owned pages have.
-    fn owned(&mut self, owned: &[(Kind, u64, u64)], mut mapper: Mapper) {
-        for (kind, first, count) in owned {
-            let at = self.sets.iter().position(|(known, _)| known == kind).unwrap_or_else(|| {
-                self.sets.push((*kind, FrameSet::default()));
-                self.sets.len() - 1
-            });
-            std::mem::swap(&mut mapper.frames, &mut self.sets[at].1);
-            mapper.insert(*first, *count);
-            std::mem::swap(&mut mapper.frames, &mut self.sets[at].1);
+    fn owned(&mut self, lists: &Lists, mut mapper: Mapper, memory: &mut VirtualMemory, control: &Control) {
+        for (kind, first, count) in &lists.owned {
+            self.within(*kind, &mut mapper, |mapper| mapper.insert(*first, *count));
+        }
+        for (kind, start, end) in &lists.areas {
+            self.within(*kind, &mut mapper, |mapper| mapper.add(memory, *start, *end, control));
         }
         self.endless |= mapper.budget == 0;
+    }
+
+    /// Has the mapper fill the set of that kind.
+    fn within<'r>(&mut self, kind: Kind, mapper: &mut Mapper<'r>, fill: impl FnOnce(&mut Mapper<'r>)) {
+        let at = self.sets.iter().position(|(known, _)| *known == kind).unwrap_or_else(|| {
+            self.sets.push((kind, FrameSet::default()));
+            self.sets.len() - 1
+        });
+        std::mem::swap(&mut mapper.frames, &mut self.sets[at].1);
+        fill(mapper);
+        std::mem::swap(&mut mapper.frames, &mut self.sets[at].1);
     }
 
     /// Finds the stacks of all threads, wherever they are mapped.

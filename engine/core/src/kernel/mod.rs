@@ -7,8 +7,11 @@
 //! * [`identity`]: what a file page's mapping is, looked up once for each mapping.
 //! * [`listed_pages`]: what only lists say: per-CPU free pages, stacks, vmalloc.
 //! * [`scan`]: reads the page array in pieces; [`shared`]: notices memory that it shows more than once.
+//! * [`file_caches`]: names (dentries) and inodes, by file system.
+//! * [`slabs`]: the objects of the slab allocator, and which of them leaked.
 
 pub mod classify;
+pub mod file_caches;
 pub mod frame_set;
 pub mod hex_lines;
 pub mod identity;
@@ -20,6 +23,7 @@ pub mod page_tables;
 pub mod physical;
 pub mod scan;
 pub mod shared;
+pub mod slabs;
 pub mod virtual_memory;
 
 pub use kind::{Kind, KINDS};

@@ -6,6 +6,7 @@ use super::kind::{Kind, KINDS};
 use super::layout::Layout;
 use super::listed_pages::ListedPages;
 use super::shared::Shared;
+use super::slabs::heads::Heads;
 use super::virtual_memory::VirtualMemory;
 use crate::control::Control;
 
@@ -31,7 +32,7 @@ pub struct Oddities {
 const PATIENCE: u64 = 1 << 24;
 
 /// The result for all ranges.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Counts {
     /// Pages by number of the kind.
     pub kinds: [u64; KINDS.len()],
@@ -66,6 +67,8 @@ pub struct Scan<'a, 'p> {
     judged: Judged,
     /// The kind of each page, where asked for.
     each: Option<&'a mut Vec<u8>>,
+    /// Slabs and other compound pages of the kernel, where asked for.
+    heads: Option<&'a mut Heads<'p>>,
     /// How often the page array may still be searched in vain.
     patience: u64,
     shared: Shared,
@@ -110,17 +113,29 @@ impl<'a, 'p> Scan<'a, 'p> {
             listed,
             memory,
             identity: Identity::new(remembered),
-            counts: Counts::default(),
+            counts: Counts {
+                kinds: [0; KINDS.len()],
+                odd: Oddities::default(),
+                identity: Figures::default(),
+                skipped: 0,
+            },
             free_until: 0,
             free_kind: Kind::Free,
             doubted: false,
             judged: Judged { head: 0, kind: Kind::Unknown },
             each,
+            heads: None,
             patience: PATIENCE,
             shared: Shared::default(),
             tails: 0,
             idle: together.then_some((layout.mapcount, 0xffff_ffff)),
         }
+    }
+
+    /// Collects the heads of slabs, too.
+    pub fn with_heads(mut self, heads: &'a mut Heads<'p>) -> Scan<'a, 'p> {
+        self.heads = Some(heads);
+        self
     }
 
     /// Classifies `[start, end)` of each range. The ranges must be sorted. When cancelled it leaves out the rest.
@@ -262,6 +277,9 @@ impl<'a, 'p> Scan<'a, 'p> {
                 self.doubt(pfn);
                 let kind = self.lost_head(head, pfn);
                 self.count(kind, pfn);
+                if let Some(heads) = &mut self.heads {
+                    heads.add_lost(pfn, kind);
+                }
                 1
             }
             None => {
@@ -291,8 +309,8 @@ impl<'a, 'p> Scan<'a, 'p> {
             if self.rules.head(page, address, piece.page(index + count + 1)) != Some(self.judged.head) {
                 break;
             }
-            if self.judged.kind == Kind::Kernel {
-                self.count(Kind::Kernel, pfn);
+            if self.judged.kind.may_be_listed() {
+                self.count(self.judged.kind, pfn);
             } else {
                 self.counts.kinds[self.judged.kind as usize] += 1;
                 if let Some(each) = &mut self.each {
@@ -300,6 +318,9 @@ impl<'a, 'p> Scan<'a, 'p> {
                 }
             }
             count += 1;
+        }
+        if let (Some(heads), true) = (&mut self.heads, count > 0) {
+            heads.add_tails(piece.first + index as u64, count as u64, self.judged.kind);
         }
         self.tails += count as u64;
         count.max(1)
@@ -366,6 +387,7 @@ impl<'a, 'p> Scan<'a, 'p> {
                 if page.word(self.layout.flags) & self.layout.compound != 0 {
                     self.judged = Judged { head: address, kind };
                 }
+                self.note_head(page, pfn, kind);
                 self.count(kind, pfn);
             }
             Verdict::Nonsense => {
@@ -375,6 +397,20 @@ impl<'a, 'p> Scan<'a, 'p> {
             }
         }
         1
+    }
+
+    /// Collects a slab, or another compound page that only the kernel uses.
+    #[inline(always)]
+    fn note_head(&mut self, page: Page, pfn: u64, kind: Kind) {
+        let Some(heads) = &mut self.heads else { return };
+        let compound = page.word(self.layout.flags) & self.layout.compound != 0;
+        match kind {
+            Kind::Slab | Kind::LargeKmalloc => heads.add(page, pfn, kind),
+            Kind::Kernel if compound && is_like_kmalloc(self.layout, page) && self.listed.kind(pfn).is_none() => {
+                heads.add(page, pfn, kind);
+            }
+            _ => {}
+        }
     }
 
     /// Counts a used page that lies within a free block.
@@ -393,7 +429,14 @@ impl<'a, 'p> Scan<'a, 'p> {
     /// Counts one page. The lists decide about one that is just the kernel's.
     #[inline]
     fn count(&mut self, kind: Kind, pfn: u64) {
-        let kind = if kind == Kind::Kernel { self.listed.kind(pfn) } else { kind };
-        self.add(kind, 1);
+        let listed = kind.may_be_listed().then(|| self.listed.kind(pfn)).flatten();
+        self.add(listed.unwrap_or(kind), 1);
     }
+}
+
+/// Returns whether a compound page may be a block of kmalloc: nobody but its owner refers to it, and nothing is noted
+/// in it. Page fragments for packets, rings and the like have more references, or words of their own.
+fn is_like_kmalloc(layout: &Layout, page: Page) -> bool {
+    let used = layout.has_private | layout.swapbacked | layout.swapcache | layout.kept | layout.reserved;
+    page.half(layout.refcount) == 1 && page.word(layout.private) == 0 && page.word(layout.flags) & used == 0
 }

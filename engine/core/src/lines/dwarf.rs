@@ -9,15 +9,14 @@ use gimli::{AbbreviationsCacheStrategy, Dwarf, DwarfPackage, SectionId};
 use self_cell::self_cell;
 use typed_arena::Arena;
 
-use super::elf::{path_of, Bytes, ElfFile};
+use super::elf::{Bytes, ElfFile};
 use super::locate::Found;
 use super::reader::{describe, Bounded, Limits};
+use super::split::{package_of, parse_package, DwoFile, MAX_SPLIT};
 use crate::symbols::demangle;
 
 /// One call may have this many inlined functions around it. gcc and clang stop far below.
 const MAX_FRAMES: usize = 256;
-/// All .dwo files together: a program may have thousands, and each address may need another.
-const MAX_SPLIT: usize = 1 << 30;
 
 /// A function at an address, inlined or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,10 +54,17 @@ self_cell!(
 /// The debug information of one program or library.
 pub(super) struct DebugInfo {
     cell: Cell,
+    search: Search,
+}
+
+/// The search for .dwo files: each address may need another.
+struct Search {
+    /// The file with the skeletons.
+    program: PathBuf,
     /// Bytes of .dwo files that may still be loaded.
-    split_left: usize,
+    left: usize,
     /// .dwo files that could not be used, each told once.
-    split_missing: HashSet<PathBuf>,
+    missing: HashSet<PathBuf>,
 }
 
 impl DebugInfo {
@@ -67,7 +73,7 @@ impl DebugInfo {
         let mut debug = found.debug.take()?;
         let mut supplementary = found.supplementary.take();
         let package = package_of(program, &debug.path);
-        let name = debug.path.display().to_string();
+        let path = debug.path.clone();
         let store = Store { bytes: Arena::new(), limits: Limits::new() };
         store.limits.on_stack_of(stack);
         let cell = Cell::try_new(store, |store| -> Result<Parsed<'_>, String> {
@@ -78,17 +84,17 @@ impl DebugInfo {
             // Units share tables of abbreviations: each is read once.
             dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
             let context = Context::from_dwarf(dwarf).map_err(describe)?;
-            let package = package.and_then(|mut file| {
+            let package = package.and_then(|file| {
                 let empty = Bounded::new(&[], file.endian, &store.limits);
-                // All of them: the index cuts a part for each unit out of each section that it lists.
-                let load = |id: SectionId| load_any(store, &mut file, id.dwo_name()).map_err(|_| gimli::Error::Io);
-                DwarfPackage::load(load, empty).ok()
+                parse_package(file, empty, |file, name| load_any(store, file, name))
             });
             Ok(Parsed { context, package })
         });
         Some(match cell {
-            Ok(cell) => Ok(DebugInfo { cell, split_left: MAX_SPLIT, split_missing: HashSet::new() }),
-            Err(why) => Err(format!("{name}: {why}")),
+            Ok(cell) => {
+                Ok(DebugInfo { cell, search: Search { program: path, left: MAX_SPLIT, missing: HashSet::new() } })
+            }
+            Err(why) => Err(format!("{}: {why}", path.display())),
         })
     }
 
@@ -104,7 +110,7 @@ impl DebugInfo {
         if address == u64::MAX {
             return Ok(Vec::new());
         }
-        let (split_left, split_missing) = (&mut self.split_left, &mut self.split_missing);
+        let search = &mut self.search;
         self.cell.with_dependent(|store, parsed| {
             store.limits.on_stack_of(stack);
             let mut lookup = parsed.context.find_frames(address);
@@ -112,7 +118,7 @@ impl DebugInfo {
                 match lookup {
                     LookupResult::Output(frames) => break frames.map_err(describe)?,
                     LookupResult::Load { load, continuation } => {
-                        let dwo = split(store, parsed.package.as_ref(), &load, split_left, split_missing, problems);
+                        let dwo = split(store, parsed.package.as_ref(), &load, search, problems);
                         lookup = continuation.resume(dwo);
                     }
                 }
@@ -164,52 +170,32 @@ fn load_any<'a>(store: &'a Store, file: &mut ElfFile, name: Option<&str>) -> Res
     Ok(Bounded::new(bytes, file.endian, &store.limits))
 }
 
-/// Opens FILE.dwp, which lies beside the program or beside its debug information.
-fn package_of(program: Option<&Path>, debug: &Path) -> Option<ElfFile> {
-    let beside = |path: &Path| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".dwp");
-        ElfFile::open_unlinked(Path::new(&name)).ok()
-    };
-    program.and_then(beside).or_else(|| beside(debug))
-}
-
 /// Loads the debug information that a unit left in a .dwo file. None where it is not there.
 fn split<'a>(
     store: &'a Store,
     package: Option<&DwarfPackage<Bounded<'a>>>,
     wanted: &SplitDwarfLoad<Bounded<'a>>,
-    left: &mut usize,
-    missing: &mut HashSet<PathBuf>,
+    search: &mut Search,
     problems: &mut Vec<String>,
 ) -> Option<Arc<Dwarf<Bounded<'a>>>> {
     if let Some(unit) = package.and_then(|package| package.find_cu(wanted.dwo_id, &wanted.parent).ok()?) {
         return Some(Arc::new(unit));
     }
-    let mut path = wanted.comp_dir.map(|folder| path_of(folder.bytes())).unwrap_or_default();
-    path.push(path_of(wanted.path?.bytes()));
-    if missing.contains(&path) {
+    let folder = wanted.comp_dir.map(|folder| folder.bytes());
+    let dwo = DwoFile { folder, name: wanted.path?.bytes(), id: wanted.dwo_id };
+    if search.missing.contains(&dwo.path()) {
         return None;
     }
-    let loaded = ElfFile::open_unlinked(&path).and_then(|mut file| {
-        let mut dwarf = Dwarf::load(|id| {
-            let section = load(store, &mut file, id.dwo_name(), id)?;
-            *left = left.checked_sub(section.bytes().len()).ok_or("there are too many of them")?;
-            Ok::<_, String>(section)
-        })?;
-        let header = dwarf.units().next().map_err(describe)?.ok_or("it is empty")?;
-        let unit = dwarf.unit(header).map_err(describe)?;
-        if unit.dwo_id != Some(wanted.dwo_id) {
-            return Err("it belongs to another build".to_string());
-        }
-        dwarf.make_dwo(&wanted.parent);
-        Ok(Arc::new(dwarf))
+    let loaded = dwo.open(&search.program, &wanted.parent, |file, name, id| {
+        let section = load(store, file, name, id)?;
+        search.left = search.left.checked_sub(section.bytes().len()).ok_or("there are too many of them")?;
+        Ok(section)
     });
     match loaded {
-        Ok(dwarf) => Some(dwarf),
+        Ok(dwarf) => Some(Arc::new(dwarf)),
         Err(why) => {
-            problems.push(format!("{}: {why}: its functions have no names", path.display()));
-            missing.insert(path);
+            problems.push(format!("{}: {why}: its functions have no names", dwo.path().display()));
+            search.missing.insert(dwo.path());
             None
         }
     }

@@ -27,7 +27,7 @@ const RATIO_FREE: u64 = 1 << 20;
 const MAX_CHECKED: u64 = 8 << 30;
 
 /// The bytes of a section.
-pub(super) enum Bytes {
+pub(crate) enum Bytes {
     Read(Vec<u8>),
     Mapped(memmap2::Mmap),
 }
@@ -59,19 +59,34 @@ struct Section {
     packing: Packing,
 }
 
+#[derive(Clone, Copy)]
+struct Place {
+    offset: u64,
+    stored: u64,
+    size: u64,
+    packing: Packing,
+}
+
+impl Section {
+    fn place(&self) -> Place {
+        let &Section { offset, stored, size, packing, .. } = self;
+        Place { offset, stored, size, packing }
+    }
+}
+
 /// A name of another file, with what identifies that file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Link<T> {
-    pub(super) name: PathBuf,
-    pub(super) id: T,
+pub(crate) struct Link<T> {
+    pub(crate) name: PathBuf,
+    pub(crate) id: T,
 }
 
 /// An open ELF file: a program, a library, or a file with their debug information.
 #[derive(Debug)]
-pub(super) struct ElfFile {
-    pub(super) path: PathBuf,
-    pub(super) endian: RunTimeEndian,
-    pub(super) build_id: Option<Vec<u8>>,
+pub(crate) struct ElfFile {
+    pub(crate) path: PathBuf,
+    pub(crate) endian: RunTimeEndian,
+    pub(crate) build_id: Option<Vec<u8>>,
     linked: bool,
     file: File,
     length: u64,
@@ -83,7 +98,7 @@ pub(super) struct ElfFile {
 impl ElfFile {
     /// Opens a program, a library or their debug information, and reads the section headers. The error is a phrase that does not
     /// name the file.
-    pub(super) fn open(path: &Path) -> Result<ElfFile, String> {
+    pub(crate) fn open(path: &Path) -> Result<ElfFile, String> {
         match ElfFile::open_unlinked(path) {
             Ok(file) if !file.linked => Err("it is an object file that is not linked".to_string()),
             file => file,
@@ -91,7 +106,7 @@ impl ElfFile {
     }
 
     /// Opens any ELF file: .dwo and .dwp files are not linked, but need no relocation either.
-    pub(super) fn open_unlinked(path: &Path) -> Result<ElfFile, String> {
+    pub(crate) fn open_unlinked(path: &Path) -> Result<ElfFile, String> {
         // A FIFO must not block, and a device must not be read.
         let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(message)?;
         let metadata = file.metadata().map_err(message)?;
@@ -167,12 +182,12 @@ impl ElfFile {
     }
 
     /// Returns whether functions and lines may be found here (in a .dwo file the names end in `.dwo`).
-    pub(super) fn has_debug_info(&self) -> bool {
+    pub(crate) fn has_debug_info(&self) -> bool {
         self.section(".debug_info").is_some()
     }
 
     /// Returns the separate file with the debug information that `.gnu_debuglink` names, and that file's checksum.
-    pub(super) fn debuglink(&self) -> Option<Link<u32>> {
+    pub(crate) fn debuglink(&self) -> Option<Link<u32>> {
         let data = self.small(".gnu_debuglink")?;
         let (name, _) = split_name(&data)?;
         let crc = data.get((name.len() + 1).next_multiple_of(4)..)?.get(..4)?.try_into().ok()?;
@@ -182,7 +197,7 @@ impl ElfFile {
     }
 
     /// Returns the supplementary file that dwz made (`.gnu_debugaltlink`, or `.debug_sup` of DWARF 5), and its build-id.
-    pub(super) fn supplementary(&self) -> Option<Link<Vec<u8>>> {
+    pub(crate) fn supplementary(&self) -> Option<Link<Vec<u8>>> {
         if let Some(data) = self.small(".gnu_debugaltlink") {
             let (name, id) = split_name(&data)?;
             return Some(Link { name: path_of(name), id: id.to_vec() });
@@ -197,7 +212,7 @@ impl ElfFile {
     }
 
     /// Returns the checksum of the whole file as `.gnu_debuglink` has it.
-    pub(super) fn checksum(&self) -> Result<u32, String> {
+    pub(crate) fn checksum(&self) -> Result<u32, String> {
         if self.length > MAX_CHECKED {
             return Err("it is too large to compute its checksum".to_string());
         }
@@ -219,9 +234,30 @@ impl ElfFile {
     }
 
     /// Returns the bytes of a section, decompressed. A section that the file does not have is empty.
-    pub(super) fn load(&mut self, name: &str) -> Result<Bytes, String> {
-        let Some(section) = self.section(name) else { return Ok(Bytes::Read(Vec::new())) };
-        let Section { offset, stored, size, packing, .. } = *section;
+    pub(crate) fn load(&mut self, name: &str) -> Result<Bytes, String> {
+        let named = |section: &&Section| section.name == name.as_bytes() && section.size > 0;
+        let mut parts = self.sections.iter().filter(named).map(Section::place);
+        let Some(first) = parts.next() else { return Ok(Bytes::Read(Vec::new())) };
+        let more: Vec<Place> = if self.linked { Vec::new() } else { parts.collect() };
+        let bytes = self.load_place(name, first)?;
+        if more.is_empty() {
+            return Ok(bytes);
+        }
+        // In a .dwo file each type unit has a section of its own, all with one name (System V ABI, section groups).
+        let mut whole = bytes.to_vec();
+        for place in more {
+            // They may overlap in a damaged file.
+            self.decompress = self
+                .decompress
+                .checked_sub(place.size)
+                .ok_or_else(|| format!("its sections {name} have more bytes than the file"))?;
+            whole.extend_from_slice(&self.load_place(name, place)?);
+        }
+        Ok(Bytes::Read(whole))
+    }
+
+    fn load_place(&mut self, name: &str, place: Place) -> Result<Bytes, String> {
+        let Place { offset, stored, size, packing } = place;
         if offset.checked_add(stored).is_none_or(|end| end > self.length) {
             return Err(format!("its section {name} ends beyond the end of the file"));
         }
@@ -327,7 +363,7 @@ fn split_name(data: &[u8]) -> Option<(&[u8], &[u8])> {
     (end > 0).then(|| (&data[..end], &data[end + 1..]))
 }
 
-pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
+pub(crate) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
 }
 

@@ -9,25 +9,25 @@ use super::elf::{ElfFile, Link};
 
 /// What a search has found, and what was wrong with files that it could not use.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) debug: Option<ElfFile>,
-    pub(super) supplementary: Option<ElfFile>,
-    pub(super) problems: Vec<String>,
+pub(crate) struct Found {
+    pub(crate) debug: Option<ElfFile>,
+    pub(crate) supplementary: Option<ElfFile>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// What to search for.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// The program or library. None where only its build-id is known.
-    pub(super) path: Option<PathBuf>,
+    pub(crate) path: Option<PathBuf>,
     /// Folders like /usr/lib/debug.
-    pub(super) roots: Vec<PathBuf>,
+    pub(crate) roots: Vec<PathBuf>,
     /// The build-id that the process had in memory.
-    pub(super) build_id: Option<Vec<u8>>,
+    pub(crate) build_id: Option<Vec<u8>>,
 }
 
 /// Searches for the file with the debug information, and for the file that dwz took common parts out to.
-pub(super) fn find(wanted: &Wanted) -> Found {
+pub(crate) fn find(wanted: &Wanted) -> Found {
     let mut found = Found::default();
     let program = wanted.path.as_ref().and_then(|path| open(path, wanted.build_id.as_deref(), &mut found.problems));
     found.debug = match program {

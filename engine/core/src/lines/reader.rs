@@ -26,24 +26,24 @@ const STACK_RESERVE: usize = 256 << 10;
 
 /// What is left of the bounds. Shared by all sections of a file and of the files that it needs.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     work: AtomicU64,
     lowest_stack: AtomicUsize,
 }
 
 impl Limits {
-    pub(super) fn new() -> Limits {
+    pub(crate) fn new() -> Limits {
         Limits { work: AtomicU64::new(WORK_AT_LEAST), lowest_stack: AtomicUsize::new(0) }
     }
 
     /// Allows the work that a section of this many bytes may need.
-    pub(super) fn allow(&self, bytes: usize) {
+    pub(crate) fn allow(&self, bytes: usize) {
         let work = self.work.load(Ordering::Relaxed).saturating_add((bytes as u64).saturating_mul(WORK_PER_BYTE));
         self.work.store(work, Ordering::Relaxed);
     }
 
     /// Says that this thread was started with `size` bytes of stack, of which little is used yet.
-    pub(super) fn on_stack_of(&self, size: usize) {
+    pub(crate) fn on_stack_of(&self, size: usize) {
         self.lowest_stack.store(stack_pointer().saturating_sub(size.saturating_sub(STACK_RESERVE)), Ordering::Relaxed);
     }
 
@@ -71,17 +71,17 @@ fn stack_pointer() -> usize {
 
 /// A part of a section.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounded<'a> {
+pub(crate) struct Bounded<'a> {
     bytes: EndianSlice<'a, RunTimeEndian>,
     limits: &'a Limits,
 }
 
 impl<'a> Bounded<'a> {
-    pub(super) fn new(bytes: &'a [u8], endian: RunTimeEndian, limits: &'a Limits) -> Bounded<'a> {
+    pub(crate) fn new(bytes: &'a [u8], endian: RunTimeEndian, limits: &'a Limits) -> Bounded<'a> {
         Bounded { bytes: EndianSlice::new(bytes, endian), limits }
     }
 
-    pub(super) fn bytes(&self) -> &'a [u8] {
+    pub(crate) fn bytes(&self) -> &'a [u8] {
         self.bytes.slice()
     }
 
@@ -212,7 +212,7 @@ impl Reader for Bounded<'_> {
 }
 
 /// A sentence about an error, for a person who has never heard of DWARF.
-pub(super) fn describe(error: Error) -> String {
+pub(crate) fn describe(error: Error) -> String {
     match error {
         Error::TooManyIterations => "the debug information asks for more work than its size justifies".to_string(),
         Error::StackFull => "the debug information nests its inlined functions too deeply".to_string(),

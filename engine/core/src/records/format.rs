@@ -19,8 +19,13 @@ pub const RANGE_STACKS: u32 = 3;
 pub const RANGE_LOG: u32 = 4;
 pub const RANGE_OTHER: u32 = 5;
 pub const RANGE_BOOTSTRAP: u32 = 6;
+pub const MAPPING_MMAP: u32 = 1;
+pub const MAPPING_MREMAP: u32 = 2;
+pub const MAPPING_BRK: u32 = 3;
+pub const MAPPING_SHMAT: u32 = 4;
 pub const GUARDS: u32 = 1;
 pub const SAMPLED: u32 = 2;
+pub const MAPS: u32 = 4;
 
 /// The offsets of the fields of `struct dmods_audit_node`, and its size.
 pub mod node {

@@ -39,25 +39,30 @@ pub struct User {
     pub oldest: Record,
 }
 
+const UNSEEN: u32 = u32::MAX;
+
 /// The first key found with the same frames. Two threads may have entered one stack into the table twice.
-struct Canon<'a> {
+pub(crate) struct Canon<'a> {
     records: &'a Records,
-    known: HashMap<u32, u32>,
+    /// By key; [`UNSEEN`] where it was not asked for.
+    known: Vec<u32>,
     frames: HashMap<Vec<u64>, u32>,
 }
 
 impl<'a> Canon<'a> {
-    fn new(records: &'a Records) -> Self {
-        Canon { records, known: HashMap::new(), frames: HashMap::new() }
+    pub(crate) fn new(records: &'a Records) -> Self {
+        Canon { records, known: vec![UNSEEN; records.stacks.len()], frames: HashMap::new() }
     }
 
-    fn key(&mut self, stack: u32) -> u32 {
-        if let Some(&known) = self.known.get(&stack) {
+    pub(crate) fn key(&mut self, stack: u32) -> u32 {
+        if let Some(&known) = self.known.get(stack as usize).filter(|&&known| known != UNSEEN) {
             return known;
         }
         let frames: Vec<u64> = self.records.stacks.nodes(stack).map(|node| node.pc).collect();
         let key = if frames.is_empty() { 0 } else { *self.frames.entry(frames).or_insert(stack) };
-        self.known.insert(stack, key);
+        if let Some(known) = self.known.get_mut(stack as usize) {
+            *known = key;
+        }
         key
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`audit`]: reads the tables of dmods' own auditor (audit/format.h).
 //! * [`format`]: the offsets of the tables' fields, generated from audit/format.h.
+//! * [`blocks`]: the blocks of an allocator that dmods cannot walk, from records alone.
 //! * [`redzones`]: compares what a recorder wrote behind each block.
 //! * [`stacks`]: stacks as a tree of return addresses.
 //! * [`log`]: transactions: what happened to blocks, freed ones too.
@@ -11,6 +12,7 @@
 //! Other recorders (a profiling allocator) give their records one by one: [`Records::new`].
 
 pub mod audit;
+pub mod blocks;
 pub mod by_thread;
 mod claims;
 pub mod format;

@@ -40,13 +40,14 @@ impl Stacks {
         Stacks { nodes, most }
     }
 
-    /// Makes the tree from stacks given as lists, innermost frame first. Also returns the key of each.
+    /// Makes the tree from stacks given as lists, innermost frame first. Also returns the key of each. An address may have
+    /// [`TRUNCATED`] and [`EXACT`].
     pub fn of_lists<'a>(lists: impl IntoIterator<Item = &'a [u64]>) -> (Stacks, Vec<u32>) {
         let (mut nodes, mut keys, mut most) = (vec![Node::default()], Vec::new(), 0);
         for list in lists {
             let mut parent = 0;
             for pc in list.iter().rev() {
-                nodes.push(Node { pc: pc & ADDRESS, parent });
+                nodes.push(Node { pc: pc & (ADDRESS | TRUNCATED | EXACT), parent });
                 parent = (nodes.len() - 1) as u32;
             }
             most = most.max(list.len());

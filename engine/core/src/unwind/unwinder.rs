@@ -269,7 +269,8 @@ impl Unwinder {
         let saved = memory.word(fp, arch.word).ok_or(End::NoTables)?;
         let pc = fp.checked_add(word).and_then(|at| memory.word(at, arch.word)).ok_or(End::NoTables)? & arch.code_mask;
         if pc == 0 {
-            return Err(End::Zero);
+            // Where no frame pointer led here, the register may hold anything, such as the address of zeros.
+            return Err(if frame.found == Found::FramePointer { End::Zero } else { End::NoTables });
         }
         if !self.follows_call(memory, pc) && !self.is_trampoline(memory, pc) {
             return Err(End::NoTables);

@@ -2,8 +2,9 @@
 
 use super::made::random;
 use crate::heap::made::Dice;
+use dmods_engine::graph::dense::Placed;
 use dmods_engine::graph::dominators::{immediate, Others};
-use dmods_engine::graph::search::{Search, ROOT};
+use dmods_engine::graph::search::{Found, Search, ROOT};
 use dmods_engine::Control;
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -15,12 +16,13 @@ fn another_implementation_agrees() {
         let graph = random(&mut dice, count);
         let roots: Vec<usize> = (0..1 + count / 50).map(|_| dice.below(count as u64) as usize).collect();
         let control = Control::default();
-        let mut search = Search::new(&graph);
+        let mut search =
+            Search::<_, u32>::new(&graph, Placed::<u32>::new(&graph).expect("room"), &control).expect("room");
         for &node in &roots {
             let root = search.root().expect("room");
             search.reach(root, node, &control).expect("not cancelled");
         }
-        let Search { vertices, numbers, parents, others, .. } = search;
+        let Found { vertices, numbers, parents, others } = search.finish();
         let others = Others::new(numbers.len(), others).expect("room");
         let dominators = immediate(&parents, &others, &control).expect("not cancelled");
 

@@ -51,6 +51,9 @@ impl Graph for Lists {
     fn target(&self, edge: usize) -> Option<usize> {
         Some(self.targets[edge])
     }
+    fn each(&self, mut each: impl FnMut(usize, usize, usize) -> bool) {
+        (0..self.count()).all(|node| each(node, self.first[node], self.first[node + 1]));
+    }
 }
 
 /// Returns a graph of a random kind: sparse, dense, lists with stray pointers, trees with parent pointers, layers.

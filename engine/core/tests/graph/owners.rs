@@ -3,7 +3,11 @@
 use crate::heap::made::{Dice, Sizes, World};
 use crate::heap::plain::Plain;
 use crate::heap::reference::solve;
-use dmods_engine::graph::owners::{Area, Named, Scope, Word, DATA, LEAKED};
+use dmods_engine::graph::kinds::Kinds;
+use dmods_engine::graph::owners::Scope;
+use dmods_engine::graph::retained::{by_group, in_scope};
+use dmods_engine::graph::roots::{Area, Named, Word, DATA, LEAKED};
+use dmods_engine::graph::sums::View;
 use dmods_engine::heap::model::{Heap, State};
 use dmods_engine::Control;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +65,7 @@ fn check(seed: u64, word: u64) -> (usize, usize) {
         assert!(found.iter().all(|&at| seen.insert(at)), "{label}: a block twice");
     }
     check_retained(&world, &plain, &*heap, &label);
+    check_kinds(&world, &*heap, &mut dice, &label);
     check_data(&world, &plain, &*heap, (&areas, &ranges), &label);
     check_paths(&world, &plain, &*heap, named, &image, &label);
     let several = lines.iter().filter(|line| line.roots.as_ref().is_some_and(|roots| roots.len() > 1)).count();
@@ -90,6 +95,39 @@ fn check_retained(world: &World, plain: &Plain, heap: &dyn Heap, label: &str) {
         // No pointer from a live block outside leads to the inside, unless weaker evidence reached it.
         let _ = plain;
     }
+}
+
+/// What each group of kinds keeps alive, and the kinds in a scope, by looking at every block's chain of dominators.
+fn check_kinds(world: &World, heap: &dyn Heap, dice: &mut Dice, label: &str) {
+    let control = Control::default();
+    let census = heap.census(&world.image(), &[], false, 1, &control).expect("taken");
+    let kinds = Kinds::new(&[&census]);
+    let view = View::new(heap, &census, &kinds, 0);
+    let groups: Vec<u32> = kinds.all.iter().map(|_| dice.below(3) as u32).collect();
+    let blocks: BTreeMap<u64, u64> = world.blocks.iter().filter(|b| !b.free).map(|b| (b.address, b.usable)).collect();
+    let addresses: Vec<u64> = blocks.keys().copied().collect();
+    let kind_of: BTreeMap<u64, u32> = addresses
+        .iter()
+        .zip(view.kinds_at(&addresses, &control).expect("found"))
+        .map(|(&at, kind)| (at, kind.expect("in use")))
+        .collect();
+    let mut expected = vec![(0u64, 0u64); 3];
+    let mut live: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+    for (&address, &size) in &blocks {
+        let Some((chain, _)) = heap.owners_above(address, 1000) else { continue };
+        let above: BTreeSet<u32> = chain.iter().map(|kept| groups[kind_of[&kept.address] as usize]).collect();
+        for group in above {
+            let sum = &mut expected[group as usize];
+            *(if is_leaked(heap, address) { &mut sum.1 } else { &mut sum.0 }) += size;
+        }
+        if !is_leaked(heap, address) {
+            *live.entry((kind_of[&address], size)).or_default() += 1;
+        }
+    }
+    assert_eq!(by_group(&view, &groups, 3, &control).expect("summed"), expected, "{label}: by group");
+    let held = in_scope(&view, Scope::Live, &control).expect("listed");
+    let found: BTreeMap<(u32, u64), u64> = held.iter().map(|h| ((h.kind, h.size), h.count)).collect();
+    assert_eq!(found, live, "{label}: in scope");
 }
 
 /// Blocks that data reaches: taking one away, by the slow model, takes away what the engine says it keeps.

@@ -2,9 +2,11 @@
 
 use super::made::{random, Lists};
 use crate::heap::made::Dice;
+use dmods_engine::graph::dense::Placed;
 use dmods_engine::graph::dominators::{add_up, immediate, Others};
-use dmods_engine::graph::search::{Search, CLOSED, ROOT};
+use dmods_engine::graph::search::{Found, Search, CLOSED, ROOT};
 use dmods_engine::graph::{sets, weak};
+use dmods_engine::heap::number::Index;
 use dmods_engine::Control;
 use std::collections::BTreeSet;
 
@@ -22,8 +24,13 @@ struct Solved {
 }
 
 fn solve(graph: &Lists, roots: &[Root], shut: &BTreeSet<usize>) -> Solved {
+    solve_with::<u32>(graph, roots, shut)
+}
+
+/// `W` is the width of a place in the list of the graph.
+fn solve_with<W: Index>(graph: &Lists, roots: &[Root], shut: &BTreeSet<usize>) -> Solved {
     let control = Control::default();
-    let mut search = Search::new(graph);
+    let mut search = Search::<_, W>::new(graph, Placed::<W>::new(graph).expect("room"), &control).expect("room");
     shut.iter().for_each(|&node| search.close(node));
     let mut made = Vec::new();
     for (index, (tier, words)) in roots.iter().enumerate() {
@@ -36,12 +43,27 @@ fn solve(graph: &Lists, roots: &[Root], shut: &BTreeSet<usize>) -> Solved {
             search.reach(vertex, node, &control).expect("not cancelled");
         }
     }
-    let Search { vertices, numbers, parents, others, .. } = search;
+    let Found { vertices, numbers, parents, others } = search.finish();
     let others = Others::new(numbers.len(), others).expect("room");
     let dominators = immediate(&parents, &others, &control).expect("not cancelled");
     let (sets, of) = sets::of_vertices(&dominators, &parents, &others, &made, &control).expect("not cancelled");
     let roots = made.iter().map(|&(vertex, _)| vertex).collect();
     Solved { vertices, numbers, dominators, sets: of, members: sets.members, roots }
+}
+
+#[test]
+fn a_graph_of_more_words_gives_the_same() {
+    for seed in 0..300u64 {
+        let mut dice = Dice(77_000 + seed);
+        let count = 1 + dice.below(60) as usize;
+        let graph = random(&mut dice, count);
+        let shut: BTreeSet<usize> = (0..dice.below(3)).map(|_| dice.below(count as u64) as usize).collect();
+        let roots: Vec<Root> =
+            (0..1 + dice.below(5) as usize).map(|tier| (tier, vec![dice.below(count as u64) as usize])).collect();
+        let (one, other) = (solve_with::<u32>(&graph, &roots, &shut), solve_with::<u64>(&graph, &roots, &shut));
+        assert_eq!((one.vertices, one.numbers), (other.vertices, other.numbers), "seed {seed}");
+        assert_eq!((one.dominators, one.sets), (other.dominators, other.sets), "seed {seed}");
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Free lists, sound and broken.
 
 use super::made::{Dice, Sizes, World};
+use dmods_engine::heap;
 use dmods_engine::heap::lists::{List, Problem};
-use dmods_engine::heap::model::{self, State};
+use dmods_engine::heap::model::State;
 use dmods_engine::heap::pass::Request;
 use dmods_engine::Control;
 use std::collections::BTreeSet;
@@ -52,7 +53,7 @@ fn lists_end_where_they_break() {
         let image = world.image();
         let control = Control::default();
         let request = Request { image: &image, runs: world.runs.clone(), dead: &[], watch: &[], maps: &[], threads: 1 };
-        let mut heap = model::build(word, request, &control).expect("built");
+        let mut heap = heap::build(word, request, &control).expect("built");
         let head = free.first().map_or(last, |&f| link(f));
         let list = List { head, to_user, protected, least: 0, most: u64::MAX };
         let label = format!("seed {seed}: {end:?} of {}", free.len());

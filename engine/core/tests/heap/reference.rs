@@ -2,7 +2,8 @@
 
 use super::made::{Dice, Sizes, World};
 use super::plain::Plain;
-use dmods_engine::heap::model::{self, Heap, State};
+use dmods_engine::heap;
+use dmods_engine::heap::model::{Heap, State};
 use dmods_engine::heap::pass::Request;
 use dmods_engine::Control;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ pub fn solve(world: &World, threads: usize) -> Box<dyn Heap> {
     let control = Control::default();
     let request =
         Request { image: &image, runs: world.runs.clone(), dead: &world.dead, watch: &[], maps: &[], threads };
-    let mut heap = model::build(world.word, request, &control).expect("built");
+    let mut heap = heap::build(world.word, request, &control).expect("built");
     if world.unaligned {
         heap.take_unaligned(world.dead.clone());
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::kernel::kdump::Kdump;
+use dmods_engine::kernel::layout::PagePool;
 use dmods_engine::kernel::listed_pages::{ListedPages, Lists};
 use dmods_engine::kernel::physical::Physical;
 use dmods_engine::kernel::scan::{Counts, Scan};
@@ -165,7 +166,7 @@ fn an_area_that_cyclic_tables_map_everywhere_ends() {
     let mut space = VirtualMemory::new(&memory, machine.tables);
     let began = Instant::now();
     let listed = ListedPages::gather(&lists, &machine.layout, &[(0, 1 << 40)], &mut space, &Control::default());
-    assert_eq!((listed.vmap_areas, listed.endless, listed.kind(6)), (1, true, Kind::Vmalloc));
+    assert_eq!((listed.vmap_areas, listed.endless, listed.kind(6)), (1, true, Some(Kind::Vmalloc)));
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }
 
@@ -178,9 +179,34 @@ fn pages_whose_owner_is_known_are_bounded_by_memory() {
     let mut space = VirtualMemory::new(&memory, machine.tables);
     let listed = ListedPages::gather(&lists, &machine.layout, &[(0, PAGES)], &mut space, &Control::default());
     let kinds = [2, 3, 4, 5, 6, 19, 20, PAGES - 1, PAGES].map(|pfn| listed.kind(pfn));
-    let (kernel, ring) = (Kind::Kernel, Kind::Ring);
-    assert_eq!(kinds, [kernel, ring, ring, Kind::Pipe, kernel, kernel, ring, ring, kernel]);
+    let ring = Some(Kind::Ring);
+    assert_eq!(kinds, [None, ring, ring, Some(Kind::Pipe), None, None, ring, ring, None]);
     assert!(!listed.endless);
+}
+
+#[test]
+fn pages_of_page_pools_are_known_by_their_mark() {
+    let mut machine = Machine::new(&mut Rng(7), true, 64);
+    machine.layout.page_pool = Some(PagePool { offset: 8, mask: !0x7F_FFFF_FF83, value: 0xDEAD_0000_0000_0040 });
+    let marked = |machine: &mut Machine, pfn: u64, mark: u64, pool: u64| {
+        for (offset, value) in [(0, 0), (8, mark), (16, pool), (24, 0), (32, 0), (40, 0), (48, 0x1_FFFF_FFFF)] {
+            machine.set(pfn, offset, value);
+        }
+    };
+    marked(&mut machine, 8, 0xDEAD_0000_0000_0040, DIRECT + 0x100);
+    marked(&mut machine, 9, 0xDEAD_0000_0000_2C40, DIRECT + 0x100); // the number of its mapping for DMA
+    marked(&mut machine, 10, 0xDEAD_0000_0000_0100, DIRECT + 0x100); // LIST_POISON1
+    marked(&mut machine, 11, 0xDEAD_0000_0000_0040, 0x100);
+    marked(&mut machine, 12, 0xDEAD_0000_0000_0040, DIRECT + 0x100);
+    let lists =
+        Lists { owned: vec![(Kind::Socket, 12, 1)], areas: vec![(Kind::Bpf, BASE + 1, BASE + 2)], ..Lists::default() };
+    let memory = machine.memory(&[], 1 << 16);
+    let (mut space, mut each, control) = (VirtualMemory::new(&memory, machine.tables), Vec::new(), Control::default());
+    let listed = ListedPages::gather(&lists, &machine.layout, &[(0, 1 << 40)], &mut space, &control);
+    assert_eq!(listed.kind(machine.place(0) / PAGE), Some(Kind::Bpf));
+    Scan::new(&machine.layout, &listed, &mut space, 10, Some(&mut each)).run(&[(8, 13)], &control);
+    let (pool, kernel) = (Kind::PagePool, Kind::Kernel);
+    assert_eq!(each, [pool, pool, kernel, kernel, Kind::Socket].map(|kind| kind as u8));
 }
 
 #[test]

@@ -100,6 +100,7 @@ pub fn layout(by_number: bool, size: usize) -> Layout {
         movers: vec![(DIRECT + 0x77000, Kind::Zsmalloc)],
         orders: 11,
         zfs: 0x02F5_ABDF_11EC_AC4E,
+        page_pool: None,
         files: Files {
             host: 0,
             i_mmap: 64,

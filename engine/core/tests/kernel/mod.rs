@@ -1,8 +1,10 @@
 //! Compares the page classifier with a slow and plain model, on made-up machines: sound ones, damaged ones, and noise.
 
 mod bounds;
+mod file_caches;
 mod kdump;
 mod machine;
 mod plain;
 mod properties;
+mod slabs;
 mod tables;

@@ -275,7 +275,7 @@ fn lists() {
         let pages = ListedPages::gather(&lists, &layout, &[(0, PAGES)], &mut space, &Control::default());
         let listed = broken.unwrap_or(pfns.len());
         for (place, pfn) in pfns.iter().enumerate() {
-            let wanted = if place < listed { Kind::PerCpuFree } else { Kind::Kernel };
+            let wanted = (place < listed).then_some(Kind::PerCpuFree);
             assert_eq!(pages.kind(*pfn), wanted, "seed {seed}: {place} of {listed}");
         }
         assert_eq!(pages.broken, u64::from(broken.is_some()), "seed {seed}");

@@ -1,6 +1,7 @@
-//! Heaps of glibc and of jemalloc, and searches for structures.
+//! Heaps of glibc, of jemalloc and of tcmalloc, and searches for structures.
 
-use dmods_engine::graph::owners::{Area, Named, Scope, Word, DATA};
+use dmods_engine::graph::owners::Scope;
+use dmods_engine::graph::roots::{Area, Named, Word, DATA};
 use dmods_engine::heap::bins::Bin;
 use dmods_engine::heap::find;
 use dmods_engine::heap::jemalloc::{self, Layout};
@@ -9,6 +10,7 @@ use dmods_engine::heap::model::{self, State};
 use dmods_engine::heap::pass::Request;
 use dmods_engine::heap::runs::{Kind, Run, SLOTS};
 use dmods_engine::heap::tcache::TcacheShape;
+use dmods_engine::heap::tcmalloc::{self, Central, PageMap, Shape, SizeMap};
 use dmods_engine::image::Image;
 use dmods_engine::tcb;
 use dmods_engine::Control;
@@ -41,7 +43,8 @@ pub fn heap(data: &[u8]) {
     let control = Control::default();
     let watch = [TcacheShape { chunk: 0x290, bins: 64, width: 2 }, TcacheShape { chunk: 0x40, bins: 2, width: 2 }];
     let request = Request { image: &image, runs, dead: &dead, watch: &watch, maps: &maps, threads: 1 };
-    let mut heap = model::build(word as u64, request, &control).expect("tables in proportion to what is there");
+    let mut heap =
+        dmods_engine::heap::build(word as u64, request, &control).expect("tables in proportion to what is there");
     for (n, &head) in heads.iter().enumerate() {
         let (to_user, protected) = (flags & 1 != 0, flags & 2 != 0);
         let list = List { head, to_user, protected, least: sizes.0, most: sizes.1 };
@@ -91,7 +94,7 @@ fn far(start: u64, end: u64) -> u64 {
 }
 
 /// Every lookup must agree with the others.
-fn answers(heap: &dyn model::Heap, direct: u64, indirect: u64) {
+pub(super) fn answers(heap: &dyn model::Heap, direct: u64, indirect: u64) {
     let states = [State::Live, State::Free, State::LeakedDirectly, State::LeakedIndirectly, State::Own];
     let blocks = heap.blocks(&states, 0, 1 << 20);
     let of = |state: State| blocks.iter().filter(|(_, s, _, _)| *s == state).count() as u64;
@@ -160,7 +163,7 @@ pub fn jemalloc(data: &[u8]) {
     found.metadata();
     let request =
         Request { image: &image, runs: found.runs(3, 0), dead: &[], watch: &[], maps: &found.maps, threads: 1 };
-    let mut heap = model::build(8, request, &control).expect("tables in proportion to what is there");
+    let mut heap = dmods_engine::heap::build(8, request, &control).expect("tables in proportion to what is there");
     heap.release(&seeds);
     heap.own(&seeds[..1], how & 1 != 0, &control).expect("not cancelled");
     heap.mark(&image, &roots[1..], &seeds[1..], &control).expect("not cancelled");
@@ -188,4 +191,39 @@ fn tree(how: u8) -> Layout {
         sizes: vec![8, 16, 32, 48, 64, 80, 96, 112, 128, 4096, 8192, 16384, 20480],
         bins: 9,
     }
+}
+
+/// tcmalloc's structures, and the heap that they make. The page map's root lies at the first of the four places. It has
+/// few entries in a table, so that a small input can have all of them.
+pub fn tcmalloc(data: &[u8]) {
+    let mut input = Input(data);
+    let how = input.byte();
+    let levels = if how & 1 != 0 { vec![4, 2, 2] } else { vec![4, 4] };
+    let map = PageMap { root: PLACES[0] + u64::from(input.byte()) * 8, shape: Shape { shift: 12, levels } };
+    let sizes = SizeMap { address: PLACES[0], bytes: vec![0, 8, 16, 48, 4096], pages: vec![0, 1, 1, 1, 3] };
+    let central = Central { base: input.address(), stride: 192, classes: 5, slots: 4 };
+    let ranges = [(PLACES[0] - 0x100, PLACES[0] + 0x1000), (input.address(), input.address())];
+    let seeds = [input.word(), input.word()];
+    let image = memory(&mut input, 8);
+    let control = Control::default();
+    for found in tcmalloc::find(&image, &ranges, &ranges[1..], &control) {
+        assert!(found.is_err(), "no input is as large as a page map");
+    }
+    let Ok(found) = tcmalloc::walk(&image, &ranges, &ranges[1..], (central, map, sizes), &control) else { return };
+    assert!(found.spans.windows(2).all(|pair| pair[0].end() <= pair[1].start), "they overlap");
+    assert!(found.faults.len() as u64 <= found.fault_count && found.problems.len() as u64 <= found.problem_count);
+    assert!(found.owned.windows(2).all(|pair| pair[0].1 < pair[1].0), "not sorted");
+    let objects: u64 = found.spans.iter().map(|span| found.objects(span)).map(|(size, count)| size * count).sum();
+    assert!(found.free.iter().sum::<u64>() <= objects, "more is free than there is");
+    let slots = found.slots();
+    for &seed in &seeds {
+        assert!(found.span(seed).is_none_or(|span| span.start <= seed && seed < span.end()));
+        found.holder(&image, seed, &control);
+    }
+    let request =
+        Request { image: &image, runs: slots.runs(3, 0), dead: &[], watch: &[], maps: &slots.maps, threads: 1 };
+    let mut heap = dmods_engine::heap::build(8, request, &control).expect("tables in proportion to what is there");
+    heap.mark(&image, &ranges[1..], &seeds[1..], &control).expect("not cancelled");
+    let totals = heap.find_leaks(&image, &control).expect("not cancelled");
+    answers(&*heap, totals.direct_count, totals.indirect_count);
 }

@@ -1,6 +1,6 @@
 //! A dead Linux machine: its page tables, its page array, and every question to them.
 
-use dmods_engine::kernel::layout::{Files, Huge, Layout, MapCount};
+use dmods_engine::kernel::layout::{Files, Huge, Layout, MapCount, PagePool};
 use dmods_engine::kernel::listed_pages::{ListedPages, Lists};
 use dmods_engine::kernel::page_tables::{Format, Tables, Walker};
 use dmods_engine::kernel::physical::Physical;
@@ -75,21 +75,21 @@ pub fn pagetables(data: &[u8]) {
 }
 
 /// The direct map and the page array. Each is a piece of 1 GiB that begins with the input.
-const DIRECT: u64 = 0xffff_8880_0000_0000;
+pub(super) const DIRECT: u64 = 0xffff_8880_0000_0000;
 const ARRAY: u64 = 0xffff_ea00_0000_0000;
 /// Where the page tables for that lie. The one below is missing where the input ends.
-const ROOT: u64 = 1 << 32;
+pub(super) const ROOT: u64 = 1 << 32;
 const GIB: u64 = 0x80 | 3;
 
 /// Memory that begins with the input, and sound page tables.
-struct Machine {
-    bytes: Vec<u8>,
+pub(super) struct Machine {
+    pub(super) bytes: Vec<u8>,
     granule: usize,
 }
 
 impl Machine {
     /// Words whose last byte is 0xad become addresses in the direct map or in the page array, with any low bits.
-    fn new(data: &[u8], granule: usize) -> Machine {
+    pub(super) fn new(data: &[u8], granule: usize) -> Machine {
         let mut bytes = data.to_vec();
         for word in bytes.chunks_exact_mut(8) {
             if word[7] == 0xad {
@@ -177,11 +177,12 @@ fn lists(input: &mut Input) -> Lists {
         thread_head: offset(input),
         stack_size: input.short(),
         owned: (0..input.byte() % 3).map(|_| (Kind::Ring, u64::from(input.byte()), input.short())).collect(),
+        areas: (0..input.byte() % 3).map(|_| (Kind::Bpf, address(input), address(input))).collect(),
     }
 }
 
 /// The layout of a kernel that dmods knows, or any offsets.
-fn layout(input: &mut Input) -> Layout {
+pub(super) fn layout(input: &mut Input) -> Layout {
     let how = input.byte();
     let mut layout = Layout {
         base: ARRAY,
@@ -217,6 +218,7 @@ fn layout(input: &mut Input) -> Layout {
         movers: vec![(DIRECT + 0x770, Kind::Zsmalloc)],
         orders: 11,
         zfs: 0x5a5a,
+        page_pool: (how & 8 != 0).then_some(PagePool { offset: 8, mask: !3, value: 0xdead_0000_0000_0040 }),
         files: Files {
             host: 0,
             i_mmap: 64,

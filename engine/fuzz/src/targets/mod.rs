@@ -2,19 +2,32 @@
 //! sense. The engine's own tests replay the inputs that once broke a target (`engine/core/tests/regressions`).
 
 pub mod files;
+pub mod golang;
+pub mod graph;
 pub mod heaps;
 pub mod lines;
 pub mod machine;
+pub mod mimalloc;
+pub mod musl;
+pub mod pymalloc;
 pub mod recorded;
+pub mod slabs;
 
 use dmods_engine::image::{Image, Segment, Source};
 
 pub type Target = fn(&[u8]);
 
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: &[(&str, Target)] = &[
     ("heap", heaps::heap),
     ("search", heaps::search),
+    ("dominators", graph::dominators),
+    ("contents", graph::contents),
     ("jemalloc", heaps::jemalloc),
+    ("musl", musl::musl),
+    ("mimalloc", mimalloc::mimalloc),
+    ("tcmalloc", heaps::tcmalloc),
+    ("pymalloc", pymalloc::pymalloc),
+    ("golang", golang::golang),
     ("symbols", files::symbols),
     ("section", files::section),
     ("lines", lines::lines),
@@ -24,7 +37,9 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("kdump", files::kdump),
     ("pagetables", machine::pagetables),
     ("memmap", machine::memmap),
+    ("slabs", slabs::slabs),
     ("audit", recorded::audit),
+    ("pprof", recorded::pprof),
 ];
 
 /// Where memory begins: low, in the middle, at the sign bit, at the end of the address space.

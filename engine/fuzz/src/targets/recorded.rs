@@ -101,3 +101,12 @@ fn layout(input: &mut Input) -> Layout {
         mean: if how & 8 != 0 { input.word() } else { 0 },
     }
 }
+
+/// A file of pprof. What is read comes back as it was.
+pub fn pprof(data: &[u8]) {
+    let _ = dmods_engine::profile::pprof::decode(data, 1 << 16);
+    if let Ok(profile) = dmods_engine::profile::pprof::parse(data) {
+        let again = dmods_engine::profile::pprof::decode(&dmods_engine::profile::pprof::encode(&profile), 1 << 24);
+        assert_eq!(again, Ok(profile));
+    }
+}

@@ -57,6 +57,21 @@ pub enum Fault {
     Overlap,
 }
 
+impl Fault {
+    /// Returns its name for the Python side.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::Missing => "missing",
+            Fault::Address => "address",
+            Fault::Bits => "bits",
+            Fault::Leaf => "leaf",
+            Fault::Size => "size",
+            Fault::Free => "free",
+            Fault::Overlap => "overlap",
+        }
+    }
+}
+
 impl Layout {
     /// Returns the bytes of a page.
     pub(super) fn page_size(&self) -> u64 {

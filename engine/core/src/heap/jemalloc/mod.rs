@@ -11,7 +11,6 @@
 
 mod extents;
 mod layout;
-mod nonzero_words;
 mod search;
 mod tree;
 

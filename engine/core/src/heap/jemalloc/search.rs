@@ -1,11 +1,11 @@
 //! Searches a process's memory for the radix tree of extents.
 
 use super::layout::{is_table, Layout};
-use super::nonzero_words::each_word;
 use super::tree::E_ADDR;
 use crate::control::Control;
 use crate::heap::cached_reader::CachedReader;
 use crate::heap::find::userland;
+use crate::heap::nonzero_words::each_word;
 use crate::image::Image;
 use crate::words::USER_END;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};

@@ -3,9 +3,9 @@
 use super::extents::SPARE;
 use super::extents::{Extent, Extents};
 use super::layout::{is_table, part, Fault, Layout};
-use super::nonzero_words::each_word;
 use crate::control::{Control, Stopped};
 use crate::heap::cached_reader::CachedReader;
+use crate::heap::nonzero_words::each_word;
 use crate::heap::runs::SLOTS;
 use crate::image::Image;
 use crate::words::USER_END;

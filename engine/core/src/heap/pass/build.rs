@@ -7,6 +7,7 @@ use super::chunk_scan::ChunkScan;
 use super::headerless::{self, HeaderlessScan};
 use super::report::{Request, RunReport};
 use crate::control::{Control, Stopped};
+use crate::heap::guide::Guide;
 use crate::heap::index::{Edges, Region, Tables};
 use crate::heap::number::Index;
 use crate::heap::runs::{Run, GRANULE, REGION};
@@ -35,9 +36,7 @@ pub fn build<I: Index, const P: usize>(
     let (runs, mut absurd) = believable(request.image, std::mem::take(&mut request.runs));
     let (word_map, mut dropped) = WordMap::<P>::new(runs);
     dropped.append(&mut absurd);
-    let mut regions = vec![Region::<I, P>::default(); word_map.regions];
-    // Not for the edges: they are sparse, and clearing pages that stay empty costs more than the TLB misses.
-    hw::huge_pages(&regions);
+    let mut regions = hw::table(Region::<I, P>::default(), word_map.regions);
     let mut free = vec![0u64; word_map.regions];
     let mut edges = Edges::<I>::new(word_map.edges).map_err(Stopped::NoMemory)?;
     let chunked: Vec<usize> = (0..word_map.runs.len()).filter(|&i| word_map.runs[i].run.kind.has_chunks()).collect();
@@ -57,6 +56,10 @@ pub fn build<I: Index, const P: usize>(
             let edge_end = word_map.runs.get(after).map_or(word_map.edges, |next| next.edge);
             let (e, rest) = edges.split_at_mut(edge_end - word_map.runs[index].edge);
             edges = rest;
+            // Of small runs the edges are sparse. Clearing pages that stay empty costs more than the TLB misses.
+            if word_map.runs[index].run.is_large() {
+                hw::huge_pages(e);
+            }
             let bytes = word_map.runs[after - 1].run.end - word_map.runs[index].run.start;
             let job = if word_map.runs[index].run.kind.has_chunks() {
                 let Some(report) = reports.next() else { break };
@@ -74,12 +77,8 @@ pub fn build<I: Index, const P: usize>(
             let mut buffer = Vec::new();
             while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let job = jobs[index].1.lock().unwrap_or_else(|e| e.into_inner()).take();
-                match job {
-                    Some(Job::Chunks(scan)) => {
-                        hw::fast(|| scan.run(&mut buffer, request.dead, request.watch, control));
-                    }
-                    Some(Job::Headerless(scan)) => hw::fast(|| scan.run(&mut buffer, request.dead, control)),
-                    None => {}
+                if let Some(job) = job {
+                    hw::fast_work(Scanning { job, buffer: &mut buffer, request: &request, control });
                 }
             }
         };
@@ -103,7 +102,8 @@ pub fn build<I: Index, const P: usize>(
         );
     }
     holes.sort_unstable();
-    let tables = Tables { word_map, regions, edges, free, holes, used_end };
+    let guide = Guide::new(regions.iter().map(|region| region.edge));
+    let tables = Tables { word_map, regions, edges, guide, free, holes, used_end };
     let mut missing = missing.into_inner().unwrap_or_else(|e| e.into_inner());
     missing.sort_unstable();
     Ok(Built { tables, reports, dropped, missing })
@@ -129,4 +129,23 @@ fn believable(image: &Image, runs: Vec<Run>) -> (Vec<Run>, Vec<Run>) {
 enum Job<'a, I: Index, const P: usize> {
     Chunks(ChunkScan<'a, I, P>),
     Headerless(HeaderlessScan<'a, I, P>),
+}
+
+/// A job in progress.
+struct Scanning<'j, 'a, I: Index, const P: usize> {
+    job: Job<'a, I, P>,
+    buffer: &'j mut Vec<u8>,
+    request: &'j Request<'a>,
+    control: &'j Control,
+}
+
+impl<I: Index, const P: usize> hw::Work for Scanning<'_, '_, I, P> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        match self.job {
+            Job::Chunks(scan) => scan.run(self.buffer, self.request.dead, self.request.watch, self.control),
+            Job::Headerless(scan) => scan.run(self.buffer, self.request.dead, self.control),
+        }
+    }
 }

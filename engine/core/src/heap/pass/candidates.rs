@@ -52,7 +52,8 @@ pub(super) fn pointers<const P: usize>(
         let Some(target) = target.filter(|_| !is_text(word_map, bytes, index * PART + bit)) else { continue };
         if !dead.is_empty() {
             let here = at + bit as u64 * WordMap::<P>::WORD;
-            if dead.iter().any(|d| d.0 <= here && here < d.1) {
+            // Sorted: every object that CPython's collector tracks has two words that are no pointers of the program.
+            if dead.get(dead.partition_point(|d| d.1 <= here)).is_some_and(|d| d.0 <= here) {
                 continue;
             }
         }

@@ -121,7 +121,11 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             *back = (self.placed.region + index) * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
         }
         let region = *region;
-        let allowed = std::array::from_fn(|i| !region.size_words(i));
+        // A closure would not be compiled for this CPU's instructions.
+        let mut allowed = [0; P];
+        for (i, allowed) in allowed.iter_mut().enumerate() {
+            *allowed = !region.size_words(i);
+        }
         let kept = self.candidates(at, bytes, allowed, dead);
         for (mine, kept) in self.regions[index].ptr.iter_mut().zip(kept) {
             *mine |= kept;

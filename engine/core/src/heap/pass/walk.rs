@@ -86,14 +86,16 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
         let flags = if run.kind == Kind::Thread { PREV_INUSE | NON_MAIN_ARENA } else { PREV_INUSE };
         // A chunk of the size of a tcache, one that could be a fencepost, and one that reaches beyond the run are
         // different.
-        let watched: [u64; 8] = std::array::from_fn(|i| watch.get(i).map_or(0, |w| w.chunk));
+        let least = watch.iter().map(|w| w.chunk).min().unwrap_or(0);
+        let span = watch.iter().map(|w| w.chunk).max().unwrap_or(0) - least;
+        let is_watched = |size: u64| size.wrapping_sub(least) <= span && watch.iter().any(|w| w.chunk == size);
         let (mut at, mut before, mut before2) = (self.at, self.before, self.before2);
         let mut chunks = 0;
         while let Some(header) = bytes.get((at - start) as usize..(at - start) as usize + 2 * Self::WORD as usize) {
             let field = word_at::<P>(header, Self::WORD as usize);
             let size = field & !FLAGS;
             let plain = field & FLAGS == flags && size >= WordMap::<P>::MIN_CHUNK && size % GRANULE == 0;
-            if !plain || size > run.end - at || at == run.end || watched.contains(&size) {
+            if !plain || size > run.end - at || at == run.end || is_watched(size) {
                 break;
             }
             let granule = ((at - run.start) / GRANULE) as usize;

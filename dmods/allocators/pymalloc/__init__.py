@@ -1,0 +1,1 @@
+"""CPython's pymalloc: arenas and pools (Objects/obmalloc.c)."""

@@ -1,0 +1,113 @@
+"""Find pymalloc's arenas and prove its pools.
+
+Each interpreter (3.12 and later; before, the process) has one array of ``arena_object``. A pool says its index in the
+array. So the pools are found first, and an array is believed if it has, at that index, an arena with the pool.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Optional
+
+from dmods._engine import Pymalloc
+from dmods.allocators.walked import Found, Problem, Walked
+from dmods.base.dataclass import dataclass, field
+from dmods.base.ranges import Ranges
+from dmods.modules.find import writable_segments
+from dmods.runtimes.python.runtime import find_python
+from dmods.target import Target
+
+NAME = "pymalloc"
+_HEADER = 48
+# (bytes of an arena, bytes of a pool): since 3.10, and before. A build may choose the other (WITH_PYMALLOC_RADIX_TREE).
+_NEW, _OLD = (1 << 20, 16 << 10), (256 << 10, 4 << 10)
+_TEXTS = {
+    "pool": "this pool contradicts itself: which of its blocks are in use is not known",
+    "free pools": "this arena's list of free pools is damaged, or does not fit its count",
+    "missing": "this pool is not in the dump",
+}
+
+
+@dataclass
+class PymallocHeap(Walked):
+    """The arenas of all interpreters. ``arenas`` are (start, end, pools, used pools), by address."""
+
+    arenas: Sequence[tuple[int, int, int, int]] = ()
+    unknown: list[tuple[int, int]] = field(default_factory=list)  # pools whose blocks are not known
+    classes: Sequence[tuple[int, int, int]] = ()  # (pools, blocks in use, free blocks), by size class
+
+    def roots(self, target: Target, unaligned: bool) -> list[tuple[int, int]]:
+        """Return the pools whose blocks are not known: any word there may be a pointer that the program uses."""
+        del target, unaligned
+        return self.unknown
+
+    def where(self, address: int) -> Optional[str]:
+        """Return what an address is that is in no block."""
+        index = bisect_right(self.arenas, (address, 1 << 64, 0, 0)) - 1
+        if index < 0 or address >= self.arenas[index][1]:
+            return None
+        start, _end, pools, used = self.arenas[index]
+        return f"in the arena at {start:#x} of pymalloc ({used} of {pools} pools in use), in no block"
+
+    def holder(self, address: int) -> Optional[str]:
+        """Return what holds the free block that begins there."""
+        return "in its pool of pymalloc" if self.where(address) is not None else None
+
+    def statistics(self) -> list[tuple[str, int]]:
+        """Return the figures that sys._debugmallocstats has, too."""
+        pools = sum(row[2] for row in self.arenas)
+        used = sum(row[3] for row in self.arenas)
+        return [
+            ("arenas", len(self.arenas)),
+            ("pools in use", used),
+            ("pools free", pools - used),
+            ("bytes in arenas", sum(end - start for start, end, _pools, _used in self.arenas)),
+            ("bytes in pools' headers", used * _HEADER),
+        ]
+
+
+def find_pymalloc(target: Target, owned: Ranges) -> Found:
+    """Return the heap of pymalloc, if CPython is there and uses it."""
+    found = find_python(target)
+    if found.python is None:
+        told = found.refusal and found.started  # a Python that never started has no objects
+        return Found(refusals=[f"{found.refusal}: its objects are not known"] if told else [])
+    python = found.python
+    memory = Ranges((m.start, m.start + m.dumped) for m in target.mappings() if m.path is None and m.dumped)
+    rest = owned.without(memory)
+    states = [(at, at + (1 << 20)) for at in python.interpreters]
+    image = target.image()
+    data = [part for start, end in writable_segments(target) for part in image.covered(start, end)]
+    places = [data, states, list(memory)]
+    sizes = (_OLD, _NEW) if python.layout.version < (3, 10) else (_NEW, _OLD)
+    for arena, pool in sizes:
+        heap = Pymalloc(image, rest, places, arena, pool)
+        if heap.arenas:
+            return Found([_walked(heap)])
+    return Found()
+
+
+def _walked(heap: Pymalloc) -> PymallocHeap:
+    problems = [Problem(address, _TEXTS[kind]) for kind, address in heap.problems]
+    doubts = []
+    missing = sum(kind == "missing" for kind, _address in heap.problems)
+    if missing:
+        doubts.append(f"{missing} pools of pymalloc are not in the dump: what they point to may be reported as leaked")
+    notes = []
+    if heap.strays:
+        many = f"at least {heap.strays} pools of pymalloc"
+        notes.append(f"{many} are in no arena that was found: their memory counts as in use")
+    return PymallocHeap(
+        NAME,
+        heap.slots,
+        [(start, end) for start, end, _pools, _used in heap.arenas],
+        notes=notes,
+        doubts=doubts,
+        problems=problems,
+        serves_malloc=False,
+        leaves_links=True,
+        arenas=heap.arenas,
+        unknown=heap.unknown,
+        classes=heap.classes,
+    )

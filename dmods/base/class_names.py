@@ -1,0 +1,106 @@
+"""Names of types as a user would write them. All tables have them from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Optional
+
+from dmods import _engine
+
+_OPEN, _CLOSE = "<([{", ">)]}"
+_INPLACE = ("_Sp_counted_ptr_inplace", "__shared_ptr_emplace")
+_CONTROL = ("_Sp_counted_ptr", "_Sp_counted_deleter", "_Sp_counted_array", "__shared_ptr_pointer")
+
+
+@lru_cache(maxsize=1 << 16)
+def plain_class(name: str) -> str:
+    """Return the type as a user would write it.
+
+    That is ``std::map<std::string, Order>`` without the namespaces of versions and without arguments that are
+    defaults, and ``make_shared<Foo>`` for libstdc++'s or libc++'s control block. Two spellings of one type give the
+    same name.
+    """
+    name = _engine.short_type(name)
+    outer, arguments = split_template(name)
+    if not outer.startswith("std::"):
+        return name
+    last = outer.rpartition("::")[2]
+    if arguments and last in _INPLACE:
+        return f"make_shared<{arguments[0]}>"
+    if arguments and last in _CONTROL:
+        return f"shared_ptr<{arguments[0].rstrip('*').rstrip()}> control block"
+    if arguments and last == "__func" and "__function" in outer:  # libc++ (__functional/function.h)
+        return f"std::function holding {arguments[0]}"
+    if arguments and outer == "std::thread::_State_impl":  # libstdc++ (bits/std_thread.h)
+        return f"std::thread running {_invoked(arguments[0])}"
+    return name
+
+
+def _invoked(text: str) -> str:
+    """Return ``f`` for ``std::thread::_Invoker<std::tuple<f, int>>``."""
+    for expected in ("std::thread::_Invoker", "std::tuple"):
+        outer, arguments = split_template(text)
+        if outer != expected or not arguments:
+            return text
+        text = arguments[0]
+    return text
+
+
+def split_template(name: str) -> tuple[str, list[str]]:
+    """Return the template and its arguments: ("std::pair", ["int", "Foo<a, b>"]). No arguments: not a template.
+
+    The last part of the name is meant: ``a<b>::c`` is no template.
+    """
+    start = _template_start(name)
+    if start is None:
+        return name, []
+    arguments, depth, current = [], 0, ""
+    for character in name[start + 1 : -1]:
+        depth += (character in _OPEN) - (character in _CLOSE)
+        if depth < 0:
+            return name, []  # operator> and the like
+        if character == "," and not depth:
+            arguments.append(current.strip())
+            current = ""
+        else:
+            current += character
+    return name[:start], [*arguments, current.strip()]
+
+
+def _template_start(name: str) -> Optional[int]:
+    """Return where the arguments begin that end with the name, or None."""
+    if not name.endswith(">"):
+        return None
+    depth = 0
+    for at in range(len(name) - 1, -1, -1):
+        depth += (name[at] in _CLOSE) - (name[at] in _OPEN)
+        if depth == 0:
+            return at if name[at] == "<" and at else None
+    return None
+
+
+def short_class(name: str) -> str:
+    """Return the class without namespaces and template arguments."""
+    outer, arguments = split_template(name)
+    return outer.rpartition("::")[2] if not arguments or not outer.startswith("make_shared") else name
+
+
+def named_alike(text: str, names: Iterable[str]) -> list[str]:
+    """Return the names that a user means by a text: the type in its long or short spelling.
+
+    Where there is none, the text may lack namespaces; and the arguments of a template, all of them.
+    """
+    every = list(names)
+    wanted = _spelled(plain_class(text))
+    exact = [name for name in every if _spelled(name) == wanted]
+    exact = exact or [name for name in every if _spelled(name).endswith(f"::{wanted}")]
+    if exact or "<" in text:
+        return exact
+    return [name for name in every if _spelled(short_class(name)) == _spelled(short_class(text))]
+
+
+def _spelled(name: str) -> str:
+    for word in ("struct ", "union ", "class ", "enum "):
+        name = name[len(word) :] if name.startswith(word) else name
+    return "".join(name.split())

@@ -1,0 +1,13 @@
+"""Times of dumps, as reports show them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+
+def utc_minute(seconds: float) -> str:
+    """Return a time (seconds since 1970) in UTC, to the minute; "" where it is none."""
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError, OSError):
+        return ""

@@ -1,0 +1,201 @@
+"""The tables of findleaks: groups of leaks, their sums and their records, of a process or a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional, Protocol
+
+from dmods.base.dataclass import dataclass, replace
+from dmods.base.sizes import human_size
+from dmods.commands._records import SOURCE
+from dmods.heap.verdict import NO_VERDICT
+from dmods.process.shapes import STACK_COLUMNS
+from dmods.report import Column, Report, Table, Value
+
+MOST_DETAILS = 32  # searching all memory for pointers to a representative takes time
+LEAKED_STATUS = 3  # of --fail-on-leak
+_RULE = "-" * 72
+
+# mdb's layout: see the libumem tutorial. Further columns stand to the right of mdb's.
+_KEEPS = (
+    Column("lost", "size", width=6),
+    Column("keeps", width=0, title="KEEPS ALIVE"),
+    Column("bytes", "bytes", hidden=True),
+    Column("kept_count", "count", hidden=True),
+    Column("kept_bytes", "bytes", hidden=True),
+)
+_LEAKED = Column("leaked", "count", width=7)
+_BUFFER = Column("buffer", "address", width=17)
+# Where nothing is recorded, the type or the shape tells leaks of one size apart.
+_TYPE = Column("type")
+_PLAIN = (Column("cache", width=16), _LEAKED, _BUFFER, Column("caller", width=6), SOURCE, *_KEEPS)
+_RECORDED = (
+    Column("cache", width=16),
+    _LEAKED,
+    Column("bufctl", "address", width=17),
+    Column("caller"),
+    SOURCE,
+    *_KEEPS,
+    replace(_BUFFER, hidden=True),
+    Column("requested", "bytes", hidden=True),
+    *STACK_COLUMNS,
+)
+_OVERSIZED = (
+    Column("size", "bytes", width=16, title="BYTES"),
+    _LEAKED,
+    Column("vmem_seg", "address", width=17),
+    Column("caller", width=6),
+    SOURCE,
+    *_KEEPS,
+    *_RECORDED[-4:],
+    _TYPE,
+)
+
+
+class Sums(Protocol):
+    """The totals of a search for leaks."""
+
+    @property
+    def direct_count(self) -> int:
+        """Return the number of direct leaks."""
+
+    @property
+    def direct_bytes(self) -> int:
+        """Return their bytes."""
+
+    @property
+    def indirect_count(self) -> int:
+        """Return how many others they keep alive."""
+
+    @property
+    def indirect_bytes(self) -> int:
+        """Return the bytes of those."""
+
+
+@dataclass(frozen=True)
+class LeakRow:
+    """A group of direct leaks, as a row.
+
+    ``first`` is the address of its representative. ``record`` is the address of what was recorded of it, None where
+    nothing was. Then ``requested`` and ``stack`` (the cells of STACK_COLUMNS) are part of the record. A ``single`` leak
+    has a mapping of its own. ``kind`` is the type or the shape.
+    """
+
+    cache: str
+    size: int
+    count: int
+    kept_count: int
+    kept_bytes: int
+    first: int
+    record: Optional[int]
+    caller: str
+    source: Optional[str]
+    requested: Optional[int] = None
+    stack: tuple[Value, Value] = (None, None)
+    single: bool = False
+    kind: Optional[str] = None
+
+    @property
+    def lost(self) -> int:
+        """Return the bytes that leaked, plus the bytes that they keep alive."""
+        return self.count * self.size + self.kept_bytes
+
+    @property
+    def cells(self) -> tuple[Value, ...]:
+        """Return the cells from "leaked" to "kept_bytes"."""
+        place = self.first if self.record is None else self.record
+        keeps = f"{_buffers(self.kept_count)}, {self.kept_bytes} bytes" if self.kept_count else ""
+        kept = (keeps, self.count * self.size, self.kept_count, self.kept_bytes)
+        return self.count, place, self.caller, self.source, self.lost, *kept
+
+    @property
+    def recorded(self) -> tuple[Value, ...]:
+        """Return the cells of what was recorded."""
+        return self.first, self.requested, *self.stack
+
+
+def tables_of_groups(rows: Sequence[LeakRow], lines: bool, typed: bool) -> list[tuple[int, Table]]:
+    """Return (the bytes lost in its first row, a table) of leaks with a record, without one, and of single ones.
+
+    There is at least one table. With ``lines`` there are source lines. ``typed``: leaks may have a type.
+    """
+    recorded = [row for row in rows if not row.single and row.record is not None]
+    unknown = [row for row in rows if not row.single and row.record is None]
+    large = [row for row in rows if row.single]
+    shown = {"keeps": any(row.kept_count for row in rows), SOURCE.name: lines, "type": any(row.kind for row in rows)}
+
+    def columns(wanted: Sequence[Column]) -> list[Column]:
+        """KEEPS ALIVE and TYPE are only shown where they say something."""
+        return [replace(column, hidden=not shown.get(column.name, not column.hidden)) for column in wanted]
+
+    tables: list[tuple[int, Table]] = []
+    if recorded:
+        cells = [(row.cache, *row.cells, *row.recorded) for row in recorded]
+        tables.append((recorded[0].lost, Table("leaks", columns(_RECORDED), cells)))
+    if unknown or not (recorded or large):
+        kinds = [(row.kind,) if typed else () for row in unknown]
+        plain: list[tuple[Value, ...]] = [(row.cache, *row.cells, *kind) for row, kind in zip(unknown, kinds)]
+        name = "unrecorded" if recorded else "leaks"
+        tables.append(
+            (unknown[0].lost if unknown else 0, Table(name, columns((*_PLAIN, *((_TYPE,) if typed else ()))), plain))
+        )
+    if large:
+        own: list[tuple[Value, ...]] = [(row.size, *row.cells, *row.recorded, row.kind) for row in large]
+        tables.append((large[0].lost, Table("oversized", columns(_OVERSIZED), own)))
+    return tables
+
+
+def footer(sums: Sums) -> list[str]:
+    """Return the last lines of the listing: what leaked, what that keeps alive, and the whole loss."""
+    lines = [_RULE, _sum("Total", sums.direct_count, sums.direct_bytes)]
+    if sums.indirect_count:
+        lines.append(_sum("Kept alive", sums.indirect_count, sums.indirect_bytes) + " (indirect: -i lists them)")
+        size = sums.direct_bytes + sums.indirect_bytes
+        lost = _sum("Lost", sums.direct_count + sums.indirect_count, size)
+        lines.append(lost if size < 1024 else f"{lost} ({human_size(size)})")
+    return lines
+
+
+def totals(sums: Sums) -> dict[str, Value]:
+    """Return the totals for --json."""
+    return {
+        "direct_count": sums.direct_count,
+        "direct_bytes": sums.direct_bytes,
+        "indirect_count": sums.indirect_count,
+        "indirect_bytes": sums.indirect_bytes,
+        "leaked_count": sums.direct_count + sums.indirect_count,
+        "leaked_bytes": sums.direct_bytes + sums.indirect_bytes,
+    }
+
+
+def smaller_groups(lost: Sequence[int], shown: int) -> Iterator[str]:
+    """Yield a note on the groups that --top leaves out. ``lost`` has the bytes of each group."""
+    if shown < len(lost):
+        yield f"{len(lost) - shown} smaller groups, {sum(lost[shown:])} bytes, are not shown (--top)"
+
+
+def tables_of_records(groups: Iterable[tuple[str, int, int]], audited: Iterator[Table]) -> Iterator[Table]:
+    """Yield the tables of bufctl_audit, one for JSON and then two for each group: (cache, leaks, bytes of each)."""
+    known = list(groups)
+    if known:
+        yield next(audited)
+    for (cache, count, size), head, stack in zip(known, audited, audited):
+        head.title = f"{cache} leak: {_buffers(count)}, {size} bytes each, {count * size} bytes total"
+        yield head
+        yield stack
+
+
+def set_status(report: Report, fail_on_leak: bool, direct_count: int) -> None:
+    """Set the exit status of findleaks."""
+    if report.verdict is not None and not report.verdict.possible:
+        report.status = NO_VERDICT
+    elif fail_on_leak and direct_count:
+        report.status = LEAKED_STATUS
+
+
+def _sum(label: str, count: int, size: int) -> str:
+    return f"{label:>16} {count:7} {'buffer' if count == 1 else 'buffers'}, {size} bytes"
+
+
+def _buffers(count: int) -> str:
+    return f"{count} {'buffer' if count == 1 else 'buffers'}"

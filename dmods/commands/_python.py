@@ -1,0 +1,18 @@
+"""Parts that the commands for CPython share."""
+
+from __future__ import annotations
+
+from dmods.errors import UserError
+from dmods.runtimes.python.runtime import Python, find_python
+from dmods.target import Target
+
+
+def python_of(target: Target) -> Python:
+    """Return the CPython of the process. Raises UserError where there is none that dmods reads."""
+    found = find_python(target)
+    if found.python is None:
+        raise UserError(
+            found.refusal or "the process has no CPython",
+            "this command reads CPython 3.9 to 3.14; --sysroot names the root that has the interpreter's file",
+        )
+    return found.python

@@ -1,0 +1,61 @@
+"""The part of `whatis` that knows objects of CPython."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from dmods.heap.block import FREE, Block
+from dmods.report import Column, Table
+from dmods.runtimes.python.describe import entries, object_in, value_of
+from dmods.runtimes.python.memory import DICT, LIST, TUPLE, Objects
+from dmods.runtimes.python.runtime import find_python
+from dmods.target import Target
+
+_SHOWN = 8  # items of a container
+
+OBJECT = (
+    Column("object", "address", title="Python object"),
+    Column("type", title="  type"),
+    Column("type_address", "address", title="  its type lies at"),
+    Column("value", title="  value"),
+    Column("references", "count", title="  references"),
+    Column("immortal", hidden=True),
+)
+ITEMS = (Column("key"), Column("address", "address", width=16), Column("type"), Column("value"))
+
+
+def python_tables(target: Target, block: Optional[Block], address: int) -> Iterator[Table]:
+    """Yield the object in the block, or at exactly the address, and its first items."""
+    python = find_python(target).python
+    if python is None or (block is not None and block.state == FREE):
+        return
+    objects = python.objects
+    at = object_in(objects, block.address, block.size) if block is not None else address
+    kind = objects.type_of(at) if at is not None else None
+    count = objects.refcount(at) if at is not None else None
+    if at is None or kind is None or not count:
+        return
+    immortal = objects.immortal(count)
+    row = (at, kind.name, kind.address, value_of(objects, at), None if immortal else count, immortal)
+    columns = OBJECT if not immortal else (*OBJECT[:4], Column("references", "count", hidden=True), OBJECT[5])
+    yield Table("python", columns, [row], style="record")
+    items = list(_items(objects, at, kind.flags))
+    if items:
+        yield Table("items", ITEMS, items, title="its first items")
+
+
+def _items(objects: Objects, at: int, flags: int) -> Iterator[tuple[str, int, str, str]]:
+    if flags & DICT:
+        pairs = [(value_of(objects, key), value) for key, value in entries(objects, at, _SHOWN)]
+    elif flags & (LIST | TUPLE):
+        count = objects.words.at(at + 16) or 0
+        # A tuple has its hash before its items since 3.14.
+        first = objects.words.at(at + 24) if flags & LIST else at + (32 if objects.version >= (3, 14) else 24)
+        found = objects.words.many(first, min(count, _SHOWN)) if first else None
+        pairs = [(str(number), item) for number, item in enumerate(found or ())]
+    else:
+        return
+    for key, item in pairs:
+        kind = objects.type_of(item)
+        yield key, item, kind.name if kind is not None else "?", value_of(objects, item)

@@ -1,0 +1,29 @@
+"""Teach that the type of a block is not known."""
+
+from __future__ import annotations
+
+import argparse
+
+from dmods.command import Argument, Command
+from dmods.commands.istype import taught_report
+from dmods.commands.whattype import block_and_graph
+from dmods.report import Report
+from dmods.target import Target
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Forget the type of the block, and return what that changed."""
+    block, _graph, _report = block_and_graph(target, args.address)
+    return taught_report(target, args.address, block.address, None)
+
+
+COMMAND = Command(
+    name="notype",
+    summary="teach that a block does not have the type that was found: nothing spreads from it",
+    description=(
+        "For a block with a wrong type. All types are found anew, and the block gets none. `istype` gives it one."
+    ),
+    run=run,
+    arguments=(Argument("address", metavar="ADDR", help="an address in a block"),),
+    examples=(("notype 0x55d0c8a012a0", "the block there has no type"),),
+)

@@ -1,0 +1,150 @@
+"""Count the objects of a CPython process by type."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from dmods._engine import CollectorLinks, Slots, python_objects
+from dmods.allocators.pymalloc.heap import NAME
+from dmods.base.progress import Progress
+from dmods.command import Argument, Command, positive
+from dmods.commands._python import python_of
+from dmods.errors import UserError
+from dmods.heap.block import DIRECT, INDIRECT, LIVE
+from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.report import Column, Report, Table, Value
+from dmods.runtimes.python.describe import describe
+from dmods.runtimes.python.memory import Objects
+from dmods.target import Target
+
+_FEW = 30  # types that are shown unless --top says otherwise
+_MOST_LISTED = 1_000_000
+_Objects = tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int, bool]]]
+
+TYPES = (
+    Column("count", "count", width=10),
+    Column("bytes", "bytes", width=12),
+    Column("average", "bytes", width=8),
+    Column("type"),
+    Column("type_address", "address", title="AT"),
+    Column("tracked", "count", hidden=True),
+    Column("tracked_bytes", "bytes", hidden=True),
+)
+OBJECTS = (
+    Column("address", "address", width=16),
+    Column("bytes", "bytes", width=8),
+    Column("references", "count", width=10),
+    Column("type"),
+    Column("value"),
+    Column("tracked", hidden=True),
+)
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return the histogram, or the objects of a type."""
+    python = python_of(target)
+    heap = find_heap(target)
+    objects = python.objects
+    report = Report(notes=[*python.notes, *heap.notes])
+    slots = [one.slots for one in heap.walked if one.name == NAME]
+    memory = _Heap(target, slots, _blocks(heap), python.layout.version[1], heap.collector.links)
+    rows, _found = memory.objects()
+    named = sorted(((_name(objects, row[0]), *row) for row in rows), key=lambda row: (-row[3], row[0]))
+    if args.type is not None:
+        wanted = [row[1] for row in named if args.type in (row[0], row[0].rpartition(".")[2])]
+        if not wanted:
+            raise UserError(f"no object has the type {args.type}", "`pyobjects` lists the types")
+        most = min(args.top or _FEW, _MOST_LISTED)
+        _rows, found = memory.objects(wanted, most)
+        report.tables.append(Table("objects", OBJECTS, [_object(objects, each) for each in found]))
+        total = sum(row[2] for row in named if row[1] in wanted)
+        if total > len(found):
+            report.notes.append(f"{total - len(found)} more objects are not shown (--top)")
+        report.totals = {"objects": total, "bytes": sum(row[3] for row in named if row[1] in wanted)}
+        return report
+    shown = named[: args.top or _FEW]
+    if len(shown) < len(named):
+        report.notes.append(f"{len(named) - len(shown)} more types are not shown (--top)")
+    cells = [(row[2], row[3], row[3] // max(row[2], 1), row[0], row[1], row[4], row[5]) for row in shown]
+    report.tables.append(Table("types", TYPES, cells))
+    report.totals = {
+        "release": python.layout.name,
+        "types": len(named),
+        "objects": sum(row[2] for row in named),
+        "bytes": sum(row[3] for row in named),
+    }
+    return report
+
+
+class _Heap(NamedTuple):
+    """Where objects may be: the slots of pymalloc, and the blocks (address, usable bytes) of other allocators."""
+
+    target: Target
+    slots: list[Slots]
+    blocks: list[tuple[int, int]]
+    minor: int
+    links: Optional[CollectorLinks]
+
+    def objects(self, wanted: Sequence[int] = (), most: int = 0) -> _Objects:
+        """Return the objects by type, and those of the wanted types: see ``_engine.pyi``."""
+        image = self.target.image()
+        with Progress("reading objects") as bar:
+            return python_objects(
+                image,
+                self.slots,
+                self.blocks,
+                self.minor,
+                self.links,
+                list(wanted),
+                most,
+                lambda done: bar.update(done, 0),
+            )
+
+
+def _blocks(heap: ProcessHeap) -> list[tuple[int, int]]:
+    """Return the blocks in use that are not pymalloc's: large objects, and all of them with PYTHONMALLOC=malloc."""
+    arenas = {one.arena for one in heap.walked if one.name == NAME}
+    used = heap.blocks(LIVE, DIRECT, INDIRECT)
+    return [(block.address, block.size) for block in used if block.arena not in arenas and block.size >= 16]
+
+
+def _name(objects: Objects, kind: int) -> str:
+    """Return the name of a type as tp_name has it: without the module, if a class statement made it."""
+    found = objects.type_at(kind)
+    return found.name if found is not None else hex(kind)
+
+
+def _object(objects: Objects, found: tuple[int, int, int, bool]) -> tuple[Value, ...]:
+    address, kind, size, tracked = found
+    said = describe(objects, address)
+    return (
+        address,
+        size,
+        said.references if said is not None else None,
+        _name(objects, kind),
+        said.value if said is not None else "",
+        tracked,
+    )
+
+
+COMMAND = Command(
+    name="pyobjects",
+    summary="the objects of a CPython process by type: count and bytes",
+    description=(
+        "Bytes are those of sys.getsizeof: the object, the links of the collector before it, and the buffers that it\n"
+        "alone owns (of list, dict, set, str, bytearray, deque and array). All objects on the heap count, also those\n"
+        "that the collector does not track. Objects in static memory (built-in types, None, small ints since 3.12)\n"
+        "and dead objects in free lists do not count."
+    ),
+    run=run,
+    arguments=(
+        Argument("--top", type=positive, metavar="N", help=f"the first N types or objects ({_FEW})"),
+        Argument("--type", metavar="NAME", help="list the objects of this type, with their values"),
+    ),
+    examples=(
+        ("pyobjects", "what the objects are"),
+        ("pyobjects --type dict --top 5", "five dictionaries, with their sizes"),
+    ),
+)

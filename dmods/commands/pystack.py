@@ -1,0 +1,105 @@
+"""Show the Python frames of all threads of a CPython process."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import Any, Optional
+
+from dmods.command import Argument, Command, positive
+from dmods.commands._python import python_of
+from dmods.commands._stacks import python_frame_value
+from dmods.report import Column, Report, Table, Value
+from dmods.runtimes.python.runtime import MOST_FRAMES, PythonStack, PythonThread
+from dmods.target import Target
+
+_MOST_TOTAL = 1_000_000  # frames of all threads together
+
+THREADS = (
+    Column("thread", "count"),
+    Column("name"),
+    Column("state", "address"),
+    Column("interpreter", "address"),
+    Column("frames", hidden=True),
+    Column("problem"),
+)
+FRAMES = (Column("where"), Column("function"), Column("note"))
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return the Python stack of each thread, the thread that died first."""
+    python = python_of(target)
+    report = Report(notes=list(python.notes))
+    order = {thread.tid: number for number, thread in enumerate(target.threads())}
+    threads = sorted(python.threads, key=lambda one: order.get(one.thread.tid, -1) if one.thread else len(order))
+    left, records, shown = _MOST_TOTAL, [], 0
+    for number, thread in enumerate(threads):
+        if left <= 0:
+            report.notes.append(f"{len(threads) - number} threads are left out: there are too many frames")
+            break
+        stack = python.stack(thread, min(args.limit, left))
+        left -= len(stack.frames)
+        shown += len(stack.frames)
+        report.tables.append(_table(thread, stack, len(python.interpreters) > 1))
+        records.append(_record(thread, stack))
+        if stack.problem is not None:
+            report.notes.append(f"{_title(thread)}: {stack.problem}")
+    report.tables.append(Table("threads", THREADS, records, only="json"))
+    report.totals = {"release": python.layout.name, "threads": len(records), "frames": shown}
+    return report
+
+
+def _title(thread: PythonThread) -> str:
+    if thread.thread is None:
+        return f"thread state {thread.address:#x}"
+    return f"thread {thread.thread.tid}" + (f" ({thread.thread.name})" if thread.thread.name else "")
+
+
+def _table(thread: PythonThread, stack: PythonStack, several: bool) -> Table:
+    title = _title(thread) + (f" of interpreter {thread.interpreter:#x}" if several else "")
+    rows = [(f"{frame.code.file}:{_line(frame.line)}", frame.code.qualname, "") for frame in stack.frames]
+    footer = [] if stack.problem is None else [f"(no more frames: {stack.problem})"]
+    return Table(
+        f"thread {thread.thread.tid if thread.thread else hex(thread.address)}",
+        FRAMES,
+        rows,
+        style="plain",
+        title=title,
+        footer=footer if rows else footer or ["(no Python frame)"],
+        only="text",
+    )
+
+
+def _line(line: Optional[int]) -> str:
+    return "?" if line is None else str(line)
+
+
+def _record(thread: PythonThread, stack: PythonStack) -> tuple[Value, ...]:
+    return (
+        thread.thread.tid if thread.thread else None,
+        thread.thread.name if thread.thread else None,
+        thread.address,
+        thread.interpreter,
+        partial(_values, stack),
+        stack.problem,
+    )
+
+
+def _values(stack: PythonStack) -> list[dict[str, Any]]:
+    return [python_frame_value(frame) for frame in stack.frames]
+
+
+COMMAND = Command(
+    name="pystack",
+    summary="the Python frames of every thread: file, line and function",
+    description=(
+        "For CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. Frames that a\n"
+        "generator or a coroutine waits in are no part of a thread's stack. `stacks` and `findstack` show the same\n"
+        "frames between those of C. A free-threaded build (3.13t and later) is not read."
+    ),
+    run=run,
+    arguments=(
+        Argument("-n", "--limit", type=positive, default=MOST_FRAMES, metavar="N", help="at most N frames a thread"),
+    ),
+    examples=(("pystack", "where every thread was in its Python code"),),
+)

@@ -1,0 +1,36 @@
+"""Say what happened to a process: the verdict first, on one screen or as an HTML report."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from dmods.command import Command
+from dmods.commands._details import process_parts
+from dmods.report import Report
+from dmods.target import Target
+from dmods.triage.details import Detail, details
+from dmods.triage.options import ARGUMENTS, DESCRIPTION, EXAMPLES, finished
+from dmods.triage.private import redacted
+from dmods.triage.process import thread_names, triage_process
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return the report of all checks. It is written to files where that is asked for."""
+    found = triage_process(target, args.checks, args.seconds, args.redact)
+
+    def parts() -> Iterable[Detail]:
+        made = list(details(process_parts(target), args.redact, args.seconds))
+        return redacted(made, thread_names(target)) if args.redact else made
+
+    return finished(found, "process", target, args, parts)
+
+
+COMMAND = Command(
+    name="triage",
+    summary="what happened to this process: a verdict on one screen, or a report in one HTML file",
+    description=DESCRIPTION,
+    run=run,
+    arguments=ARGUMENTS,
+    examples=EXAMPLES,
+)

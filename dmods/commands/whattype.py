@@ -1,0 +1,150 @@
+"""Say of which type a block is, and who says so."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Optional
+
+from dmods.command import Argument, Command
+from dmods.commands.typegraph import NO_DEBUG_INFORMATION
+from dmods.errors import ASK_WHATIS, UsageError
+from dmods.graph.typed_rows import IN_POOL
+from dmods.graph.typegraph import PooledObject, TypeGraph, debug_problems, find_typegraph
+from dmods.heap.block import FREE, Block
+from dmods.heap.content import describe_content
+from dmods.heap.process_heap import find_heap
+from dmods.report import Column, Report, Table, Value
+from dmods.target import Target
+
+ARRAY = 1  # a shape
+TYPE = (
+    Column("address", "address", title="block"),
+    Column("size", "bytes", title="  bytes"),
+    Column("type", title="  type"),
+    Column("skip", "bytes", title="  bytes before it"),
+    Column("each", "bytes", title="  bytes of one"),
+    Column("objects", "count", title="  how many fit"),
+    Column("field", title="  at the address"),
+    Column("evidence", title="  evidence"),
+    Column("confidence", title="  confidence"),
+    Column("source", title="  says"),
+    Column("source_at", "address", title="  its pointer is at"),
+    Column("full_type", hidden=True),
+    Column("other", title="  but also"),
+    Column("other_source", title="  says"),
+)
+
+OBJECT = (
+    Column("address", "address", title="object"),
+    Column("size", "bytes", title="  bytes"),
+    Column("type", title="  type"),
+    Column("each", "bytes", title="  bytes of the type"),
+    Column("field", title="  at the address"),
+    Column("block", "address", title="  in the block"),
+    Column("evidence", title="  evidence"),
+    Column("confidence", title="  confidence"),
+    Column("source", title="  says"),
+    Column("source_at", "address", title="  its pointer is at"),
+    Column("full_type", hidden=True),
+)
+POOL = (
+    Column("type"),
+    Column("count", "count", width=8),
+    Column("bytes", "bytes", width=12),
+    Column("stride", "bytes", title="EVERY"),
+)
+
+
+def run(target: Target, args: argparse.Namespace) -> Report:
+    """Return the type of the block at the address."""
+    block, graph, report = block_and_graph(target, args.address)
+    address = target.evaluate(args.address)
+    if graph is not None:
+        found = graph.object(address)
+        if found is not None:
+            report.tables.append(_object_table(graph, found, block))
+        else:
+            report.tables.append(type_table(graph, block, address))
+        pool = graph.pool(block)
+        if pool:
+            report.tables.append(Table("pool", POOL, pool, title=f"objects in the block {block.address:#x}"))
+    content = describe_content(find_heap(target), block, most=1)
+    if content.objects:
+        report.notes.append(f"its first words: {content.summary()}")
+    return report
+
+
+def _object_table(graph: TypeGraph, found: PooledObject, block: Block) -> Table:
+    source = graph.holder(found.source)
+    evidence = f"content: {found.proofs} pointers agree" if found.proofs else IN_POOL
+    row = (
+        *(found.address, found.extent, found.type, found.size, found.field or None),
+        *(block.address, evidence, "possible", source, found.source, found.full),
+    )
+    return Table("object", OBJECT, [row], style="record")
+
+
+def block_and_graph(target: Target, text: str) -> tuple[Block, Optional[TypeGraph], Report]:
+    """Return the block in use at an address, the types, and a report with their notes. Raises UsageError."""
+    address = target.evaluate(text)
+    heap = find_heap(target)
+    heap.leaks()
+    block = heap.block_at(address)
+    if block is None or block.state == FREE:
+        state = "is in no block of the heap" if block is None else "is in a free block"
+        raise UsageError(f"{address:#x} {state}", ASK_WHATIS)
+    graph = find_typegraph(target)
+    notes = graph.notes if graph is not None else [*debug_problems(target), NO_DEBUG_INFORMATION]
+    report = Report(notes=[*heap.notes, *notes])
+    return block, graph, report
+
+
+def type_table(graph: TypeGraph, block: Block, address: int) -> Table:
+    """Return what is said of a block, as a table of one row."""
+    claim = graph.at(block)
+    if claim is None:
+        row: tuple[Value, ...] = (block.address, block.size, "not known", *(None,) * 11)
+        return Table("type", _without_nothing(row), [row], style="record")
+    other = next((each for each in graph.conflicts if each.address == block.address), None)
+    inside = address - block.address
+    many = claim.shape == ARRAY and claim.size
+    said = other.other if other is not None and other.other.type != claim.type else other.kept if other else None
+    row = (
+        block.address,
+        block.size,
+        f"not known: {claim.type}, or another" if claim.disputed else claim.type,
+        claim.skip or None,
+        claim.size or None,
+        (block.size - claim.skip) // claim.size if many else None,
+        graph.field(block, inside) or None,
+        claim.evidence,
+        claim.confidence,
+        graph.source(claim),
+        claim.source if claim.source and claim.evidence not in ("taught", "vtable") else None,
+        claim.full,
+        said.type if said is not None else None,
+        graph.source(said) if said is not None else None,
+    )
+    return Table("type", _without_nothing(row), [row], style="record")
+
+
+def _without_nothing(row: tuple[Value, ...]) -> list[Column]:
+    hidden = [value is None for value in row]
+    return [
+        Column(column.name, column.kind, column.width, column.title, hidden=gone or column.hidden)
+        for column, gone in zip(TYPE, hidden)
+    ]
+
+
+COMMAND = Command(
+    name="whattype",
+    summary="the type of a block from debug information, and who says so",
+    description=(
+        "The type is printed as people write it (std::string), an array with [] at its end; JSON has gdb's spelling,\n"
+        "too. `bytes before it`: the object does not begin with its block. `says` is the variable, or the field of\n"
+        "another block, whose pointer gives the block its type. Where another source disagrees, both are shown."
+    ),
+    run=run,
+    arguments=(Argument("address", metavar="ADDR", help="an address in a block"),),
+    examples=(("whattype 0x55d0c8a012a0", "which struct or class the block there is"),),
+)

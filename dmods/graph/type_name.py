@@ -1,0 +1,37 @@
+"""The name of a type, with its evidence."""
+
+from __future__ import annotations
+
+from dmods.base.class_names import plain_class
+from dmods.base.dataclass import dataclass, field
+
+
+@dataclass(frozen=True)
+class TypeName:
+    """The name of a kind, and where it comes from.
+
+    `evidence` is one or several of these, with ", " between them. The block says so itself: "vtable", "vtable symbol",
+    "exception header", "coroutine". The runtime says so: "Go type". Its holder says so: "std::function", "std::any",
+    "Rust vtable", "libstdc++". Other blocks of the same caller are of that type: "records". No type is known: "shape",
+    "none".
+
+    `confidence` is "proven" where the program itself names the type, "likely" where a symbol does, "assumed" where only
+    other blocks do, and "none" for a shape: it tells kinds apart and names none.
+
+    `full` is the type as the compiler writes it, with all arguments; empty where `text` is the only spelling.
+    """
+
+    text: str
+    evidence: str
+    confidence: str
+    full: str = field(default="", compare=False)
+
+    @property
+    def is_type(self) -> bool:
+        """Return whether it is a type, not a shape."""
+        return self.confidence != "none"
+
+
+def type_name(full: str, evidence: str, confidence: str, before: str = "") -> TypeName:
+    """Return the name of a type that the compiler writes as `full`, with `before` in front of it."""
+    return TypeName(before + plain_class(full), evidence, confidence, before + full)

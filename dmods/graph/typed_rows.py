@@ -1,0 +1,208 @@
+"""The types of a heap's blocks from all evidence: what the program itself says, then debug information, then shapes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from dmods.base.cached import cached
+from dmods.base.class_names import named_alike, plain_class
+from dmods.base.dataclass import replace
+from dmods.base.sizes import counted
+from dmods.graph.amount import NOTHING, Amount
+from dmods.graph.leaks_by_type import joined_groups, leak_name
+from dmods.graph.leaks_by_type import leaks_by_type as shapes_of_leaks
+from dmods.graph.type_name import TypeName, type_name
+from dmods.graph.typegraph import CONFIDENCE, TypeGraph, find_typegraph
+from dmods.graph.types import TypeRow, Types, find_types
+from dmods.heap.block import allocator_of
+from dmods.heap.leak_groups import NO_STACK, LeakGroup
+from dmods.heap.process_heap import ProcessHeap
+from dmods.records.callers import Callers
+from dmods.target import Target
+
+_BATCH = 1 << 16
+IN_POOL = "typed pointer into a pool"
+BY_CONTENT = "content: its pointers agree"
+_MANY = 1  # the shape of an array (dmods.graph.typegraph.Claim)
+_Sum = tuple[
+    tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int], Optional[int], Optional[int]
+]  # live, leaked, own, sizes, first, first leaked
+
+
+class Wanted(NamedTuple):
+    """Kinds and types of blocks. A type is the engine's number, and whether it is an array."""
+
+    kinds: list[int]
+    types: list[tuple[int, bool]]
+
+
+class TypedBlocks:
+    """The types of the blocks of one target. ``graph`` is None where there is no debug information."""
+
+    def __init__(self, types: Types, graph: Optional[TypeGraph]) -> None:
+        self.types, self.graph = types, graph
+        self._rows: Optional[list[TypeRow]] = None
+        self._numbers: dict[str, list[tuple[int, bool]]] = {}
+        self._by_evidence: dict[str, Amount] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what is uncertain."""
+        if self.graph is None:
+            return self.types.notes()
+        count = self.graph.conflict_count
+        which = counted(count, "block")
+        said = f"types: two sources disagree on {which}: `typegraph` lists them, `whattype ADDR` shows both"
+        return [*self.types.notes(), *self.graph.notes, *([said] if count else ())]
+
+    def rows(self) -> list[TypeRow]:
+        """Return the types and shapes with their sums. No block is in two of them."""
+        if self._rows is None:
+            self._rows = self.types.rows() if self.graph is None else self._typed_rows(self.graph)
+        return self._rows
+
+    def by_evidence(self) -> dict[str, Amount]:
+        """Return how many blocks have a type by which evidence; "none": they have no type."""
+        rows = self.rows()
+        if self.graph is None and not self._by_evidence:
+            for row in rows:
+                self._count(row.name, row.total)
+        return self._by_evidence
+
+    def _count(self, name: TypeName, amount: Amount) -> None:
+        evidence = name.evidence if name.is_type else "none"
+        self._by_evidence[evidence] = self._by_evidence.get(evidence, NOTHING) + amount
+
+    def _typed_rows(self, graph: TypeGraph) -> list[TypeRow]:
+        found: dict[tuple[str, str], TypeRow] = {}
+        by_kind, by_type, pooled = graph.engine.sums(self.types.kinds, 0, self.types.heaps[0].index)
+        for kind, sums in enumerate(by_kind):
+            if sums[4] is not None:
+                name = self.types.name(kind)
+                _add(found, (name.text, name.confidence), name, self.types.id(kind), sums).kinds.append(kind)
+                self._count(name, _total(sums))
+        for number, shape, _rank, evidence, written, sums in by_type:
+            # The control blocks of shared_ptr have the same names with and without debug information.
+            name = type_name(written, evidence, CONFIDENCE[evidence])
+            kind_and_shape = (number, shape == _MANY)
+            self._numbers.setdefault(name.text, []).append(kind_and_shape)
+            # Two types may have one short name: strings of two versions of the library.
+            row = _add(found, (name.text, written), name, type_id(name.text), sums)
+            if kind_and_shape not in row.types:
+                row.types.append(kind_and_shape)
+            self._count(name, _total(sums))
+        for written, proven, sums in pooled:
+            name = type_name(written, BY_CONTENT if proven else IN_POOL, "possible")
+            name = replace(name, text=f"{name.text} in a pool")
+            row = _add(found, (name.text, written), name, type_id(name.text), sums)
+            row.pooled = True
+            self._count(name, replace(_total(sums), count=0))
+        return sorted(found.values(), key=lambda row: (-row.total.bytes, row.name.text))
+
+    def retained(self) -> list[tuple[TypeRow, int, int]]:
+        """Return (type, bytes that its live blocks keep alive, bytes that its leaked blocks do), themselves included.
+
+        A byte counts once for each type. The dominator tree decides: no approximation. The owners were found before.
+        """
+        rows, index = self.rows(), self.types.heaps[0].index
+        groups = [0] * len(self.types)  # group 0 are kinds that this heap does not have
+        types: list[tuple[int, bool, int]] = []
+        for number, row in enumerate(rows, 1):
+            for kind in row.kinds:
+                groups[kind] = number
+            types.extend((kind, many, number) for kind, many in row.types)
+        if self.graph is None:
+            sums = self.types.kinds.retained(0, index, groups, len(rows) + 1)
+        else:
+            sums = self.graph.engine.retained(self.types.kinds, 0, index, groups, types, len(rows) + 1)
+        return [(row, *found) for row, found in zip(rows, sums[1:])]
+
+    def matching(self, text: str, shape: bool) -> Wanted:
+        """Return the kinds and types that `text` means, as ``Types.matching``."""
+        kinds = self.types.matching(text, shape)
+        rows = self.rows()
+        names = list(self._numbers)
+        chosen = [name for name in names if type_id(name) == text] if shape else named_alike(text, names)
+        types = [number for name in dict.fromkeys(chosen) for number in self._numbers[name]]
+        in_use = {kind for row in rows for kind in row.kinds}
+        return Wanted([kind for kind in kinds if kind in in_use], types)
+
+    def addresses(self, wanted: Wanted, states: Sequence[int]) -> Iterator[int]:
+        """Yield the addresses of the blocks of these kinds and types in one of the states."""
+        if self.graph is None:
+            yield from self.types.addresses(wanted.kinds, states)
+            return
+        start: Optional[tuple[int, int]] = (0, 0)
+        heap = self.types.heaps[0].index
+        while start is not None:
+            batch, start = self.graph.engine.addresses(
+                self.types.kinds, 0, heap, wanted.kinds, wanted.types, list(states), start, _BATCH
+            )
+            yield from batch
+
+
+def _add(
+    found: dict[tuple[str, str], TypeRow], key: tuple[str, str], name: TypeName, number: str, sums: _Sum
+) -> TypeRow:
+    live, leaked, own, (least, most), first, first_leaked = sums
+    row = found.get(key)
+    if row is None:
+        row = found[key] = TypeRow(name, number, least=least, most=most)
+    elif sum(each[1] for each in (live, leaked, own)) > row.total.bytes // 2:
+        row.name = name  # the evidence for most of its bytes
+    row.live += Amount(*live)
+    row.leaked += Amount(*leaked)
+    row.own += Amount(*own)
+    row.least, row.most = min(row.least, least), max(row.most, most)
+    row.first = _lower(row.first, first)
+    row.first_leaked = _lower(row.first_leaked, first_leaked)
+    return row
+
+
+def _total(sums: _Sum) -> Amount:
+    return Amount(*sums[0]) + Amount(*sums[1]) + Amount(*sums[2])
+
+
+def _lower(a: Optional[int], b: Optional[int]) -> Optional[int]:
+    return min((each for each in (a, b) if each is not None), default=None)
+
+
+def type_id(text: str) -> str:
+    """Return the short name of a type from debug information."""
+    return f"t{zlib.crc32(text.encode()):08x}"[:6]
+
+
+def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
+    """Return the direct leaks by size and by type or shape, with types from debug information where there is any.
+
+    For a heap without allocation records.
+    """
+    graph = find_typegraph(heap.target) if heap.leaks().direct_count and not heap.unaligned else None
+    if graph is None:
+        return shapes_of_leaks(heap, callers)
+    types = Types([heap], direct=True)
+    nobody = callers.caller(NO_STACK)
+    found: list[LeakGroup] = []
+    for group, kind, typed in graph.engine.groups(types.kinds, 0, heap.index):
+        size, arena, single, count, first, kept_count, kept_bytes = group
+        shown = plain_class(typed) if typed is not None else leak_name(types.name(kind or 0))
+        row = (size, allocator_of(arena), single, count, first, kept_count, kept_bytes)
+        found.append(LeakGroup(*row, None, NO_STACK, nobody, kind=shown))
+    return joined_groups(found)
+
+
+@cached
+def _typed(target: Target) -> dict[int, TypedBlocks]:
+    return {}
+
+
+def typed_blocks(target: Target) -> TypedBlocks:
+    """Return the types of the target's blocks. They are found once, and again when the user has taught a type."""
+    graph = find_typegraph(target)
+    known = _typed(target)
+    if id(graph) not in known:
+        known.clear()
+        known[id(graph)] = TypedBlocks(find_types(target), graph)
+    return known[id(graph)]

@@ -1,0 +1,109 @@
+"""Read CPython's garbage collector: which objects it tracks, and which unreachable ones it would free.
+
+The collector links all containers in lists. These links keep nothing alive, so they are no pointers here: otherwise no
+container could ever be leaked. What the collector would free at its next run is no leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from dmods._engine import CollectorLinks, UnusedWords
+from dmods.allocators.walked import Walked
+from dmods.base.cached import cached
+from dmods.base.dataclass import dataclass, field
+from dmods.base.ranges import Ranges
+from dmods.process.addresses import module_at
+from dmods.runtimes.python.frame_stacks import unused_stacks
+from dmods.runtimes.python.runtime import find_python
+from dmods.target import Target
+
+LINKS = 16  # bytes of a PyGC_Head
+_STATE = 1 << 20  # bytes of the state of an interpreter, where the lists begin
+_THREAD_STATE = 1024  # bytes that hold a PyThreadState (3.14: 900)
+_PYMALLOC = "pymalloc"
+
+
+@dataclass
+class Collector:
+    """The collector of a process. ``links`` is None where there is no CPython, or its lists are damaged.
+
+    ``dead`` is memory outside the heap whose words keep nothing alive: the heads of the lists, and the parts of
+    Python's frame stacks where no frame is. ``unfreed`` is how many unreachable objects it would free; None before it
+    was asked.
+    """
+
+    target: Target
+    minor: int = 0
+    links: Optional[CollectorLinks] = None
+    notes: list[str] = field(default_factory=list)
+    dead: list[tuple[int, int]] = field(default_factory=list)
+    unfreed: Optional[int] = None
+
+    def garbage(self, unreachable: Iterable[tuple[int, int]], unused: Optional[UnusedWords]) -> list[int]:
+        """Return the objects in the unreachable blocks (address, bytes) that the collector would free.
+
+        ``unused`` are words that are no references.
+        """
+        if self.links is None:
+            return []
+        found = self.links.garbage(self.target.image(), list(unreachable), self.minor, unused)
+        self.unfreed = len(found)
+        return found
+
+
+@cached
+def find_collector(target: Target) -> Collector:
+    """Return the collector of the process."""
+    python = find_python(target).python
+    if python is None:
+        return Collector(target)
+    minor = python.layout.version[1]
+    states = [(at, at + _STATE) for at in python.interpreters]
+    dead = unused_stacks(python)
+    links = CollectorLinks(target.image(), states, minor)
+    if links.broken is not None or not len(links):
+        why = f"damaged at {links.broken:#x}" if links.broken is not None else "not found"
+        note = f"the lists of Python's collector are {why}: leaked containers count as reachable"
+        return Collector(target, minor, notes=[note], dead=dead)
+    return Collector(target, minor, links, dead=dead + [(head, head + LINKS) for head in links.heads])
+
+
+def find_unused(
+    target: Target,
+    walked: Sequence[Walked],
+    stacks: Sequence[tuple[int, int]],
+    registers: Sequence[int],
+    chunks: Sequence[tuple[int, int]],
+) -> list[UnusedWords]:
+    """Return the words in blocks in use that CPython does not use, [] where there is no CPython.
+
+    ``stacks`` and ``registers`` are those of all threads, without dead memory below stack pointers. ``chunks`` are
+    glibc's stretches of chunks.
+    """
+    python = find_python(target).python
+    slots = [heap.slots for heap in walked if heap.name == _PYMALLOC]
+    if python is None or not slots:
+        return []
+    interpreter = module_at(target, python.runtime)
+    parts = [(part.start, part.end) for part in interpreter.ranges] if interpreter is not None else []
+    writable = [(part.start, part.end) for part in interpreter.ranges if "w" in part.flags] if interpreter else []
+    image = target.image()
+    threads = Ranges((thread.address, thread.address + _THREAD_STATE) for thread in python.threads)
+    heads = Ranges([*writable, *((at, at + _STATE) for at in python.interpreters)])
+    return [
+        UnusedWords(
+            image,
+            slots,
+            python.layout.version[1],
+            find_collector(target).links,
+            parts,
+            [part for start, end in threads.without(heads) for part in image.covered(start, end)],
+            list(stacks),
+            list(threads),
+            list(registers),
+            python.frame_objects(),
+            list(chunks),
+        )
+    ]

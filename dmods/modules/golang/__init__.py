@@ -1,0 +1,1 @@
+"""The table of functions that Go's linker puts into every Go program."""

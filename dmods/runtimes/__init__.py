@@ -1,0 +1,1 @@
+"""Language runtimes: what their objects, threads and frames are."""

@@ -1,0 +1,1 @@
+"""Go: its goroutines and their stacks."""

@@ -1,0 +1,1 @@
+"""Triage: checks that look at a dump, and the report that says what they found."""

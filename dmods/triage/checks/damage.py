@@ -1,0 +1,82 @@
+"""Damage of the heap, as `heapcheck` finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dmods.heap.damage import damages
+from dmods.heap.guards import AFTER, verify
+from dmods.heap.integrity import glibc, jemalloc, walked
+from dmods.records.model import Transaction
+from dmods.triage.facts import ProcessFacts
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.hands import block_evidence, history
+
+_MOST = 3  # places of evidence
+
+
+def run(facts: ProcessFacts) -> Iterator[Finding]:
+    """Yield damaged chunks, then overwritten guards, then damaged lists."""
+    yield from _guards(facts)
+    heap = facts.heap
+    locked = any(arena.locked for arena in heap.arenas)
+    found = [damage for damage in damages(heap) if damage.fault != "missing"]
+    if found:
+        first = found[0]
+        evidence = [Evidence(damage.chunk, facts.damage(damage)) for damage in found[:_MOST]]
+        who = ""
+        if first.suspect is not None:
+            evidence.insert(0, block_evidence(facts, first.suspect))
+            who = (
+                f"; the block at {first.suspect.address:#x} ({first.suspect.size} bytes"
+                f"{history(facts, first.suspect)}) was probably written beyond its bounds"
+            )
+        count = f"{len(found)} chunks of the heap are damaged" if len(found) > 1 else "a chunk of the heap is damaged"
+        yield _finding("heap-damage", LIKELY if locked else CERTAIN, count + who, evidence)
+        return
+    wrong = [*glibc.structures(heap), *glibc.links(heap), *(one.contradiction for one in jemalloc.contradictions(heap))]
+    wrong += walked.contradictions(heap)
+    if wrong:
+        evidence = [
+            Evidence(one.address, f"{one.where}: {one.text}") for one in wrong[:_MOST] if one.address is not None
+        ]
+        what = f"the allocator's own lists are damaged in {len(wrong)} places: {wrong[0].where}: {wrong[0].text}"
+        yield _finding("list-damage", LIKELY if locked else CERTAIN, what, evidence)
+
+
+def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence]) -> Finding:
+    return Finding(
+        kind,
+        SERIOUS,
+        confidence,
+        what,
+        "check what is written into that memory; `dmods run --audit audit,log,guards -- PROG` stops at the write",
+        tuple(evidence),
+        ("heapcheck",),
+    )
+
+
+def _guards(facts: ProcessFacts) -> Iterator[Finding]:
+    """Yield the blocks whose guards were overwritten, where the program ran with guards."""
+    found = verify(facts.target)
+    if found is None or not found.findings:
+        return
+    first = found.findings[0]
+    entry = first.entry
+    if first.side == AFTER:
+        by = facts.callers.caller(entry.stack).text
+        what = f"{len(first.changes[0].found)} bytes were written beyond a block of {first.requested} bytes from {by}"
+        kind = "heap-overrun"
+    else:
+        by = facts.callers.caller(entry.stack).text
+        freed = "freed by " if isinstance(entry, Transaction) else "of "
+        what = f"a freed block of {first.requested} bytes, {freed}{by}, was written"
+        kind = "write-after-free"
+    more = f" ({found.damaged} blocks in all)" if found.damaged > 1 else ""
+    evidence = [Evidence(first.address, what)]
+    yield _finding(kind, CERTAIN, what + more, evidence)
+
+
+CHECK = Check(
+    "damage", "a chunk header, a free list or a guard that contradicts the others", run, needs=("heap",), seconds=60
+)

@@ -1,0 +1,67 @@
+"""Blocks that nothing points to any more, by what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dmods.base.sizes import human_size
+from dmods.heap.leak_groups import LeakGroup, group_leaks
+from dmods.heap.signal_stacks import signal_stack_groups
+from dmods.triage.facts import ProcessFacts
+from dmods.triage.finding import CERTAIN, SERIOUS, Check, Evidence, Finding
+
+_LARGE = 64 << 20  # bytes: so much is a finding, whatever the size of the heap
+_MEDIUM = 1 << 20  # with a hundredth of the heap
+_SMALL = 64 << 10  # with a twentieth
+_LEAST = 4 << 10  # with a tenth, where many blocks of one kind leak
+_MANY = 50
+
+
+def run(facts: ProcessFacts) -> Iterator[Finding]:
+    """Yield one finding where enough was lost. Real programs lose a few blocks and are healthy."""
+    heap = facts.heap
+    leaks = heap.leaks()
+    lost = leaks.direct_bytes + leaks.indirect_bytes
+    lost -= sum(group.count * group.size for group in signal_stack_groups(facts.target, leaks))
+    if lost < _LEAST:
+        return
+    used = lost + sum(row[0] * row[1] for row in heap.index.sizes())
+    groups = group_leaks(heap, facts.callers)
+    many = any(group.count >= _MANY and 10 * group.lost >= used for group in groups)
+    share = lost / used
+    if not (lost >= _LARGE or (lost >= _MEDIUM and share >= 0.01) or (lost >= _SMALL and share >= 0.05) or many):
+        return
+    first = groups[0]
+    by = f", {first.lost / lost:.0%} of them from {first.caller.text}" if first.record is not None else ""
+    if first.record is None and first.count > 1:
+        by = f"; {first.count:,} of them have {first.size:,} bytes"
+    yield Finding(
+        "leak",
+        SERIOUS,
+        CERTAIN,
+        f"{human_size(lost)} ({share:.0%} of the heap) leaked: nothing points to "
+        f"{leaks.direct_count + leaks.indirect_count:,} blocks any more{by}",
+        "free what the caller allocates"
+        if heap.records
+        else "`dmods run -- PROG` records who allocates; then findleaks names the callers",
+        tuple(_evidence(group) for group in groups[:3]),
+        ("findleaks -d --top 3", f"whatis {first.first:#x}"),
+        weight=lost,
+        subject=first.caller.text if first.record is not None else f"blocks of {first.size} bytes",
+    )
+
+
+def _evidence(group: LeakGroup) -> Evidence:
+    keeps = f", which keep {human_size(group.kept_bytes)} more alive" if group.kept_bytes else ""
+    caller = f" from {group.caller.text}" if group.record is not None else ""
+    blocks = "a block" if group.count == 1 else f"the first of {group.count:,} blocks"
+    return Evidence(group.first, f"{blocks} of {group.size:,} bytes{caller}{keeps}")
+
+
+CHECK = Check(
+    "leaks",
+    "64 MB leaked; or 1 MB and 1 % of the heap; or 64 KB and 5 %; or 10 % in 50 blocks of one kind",
+    run,
+    needs=("leaks",),
+    seconds=30,
+)

@@ -1,0 +1,26 @@
+"""Allocator mismatch: blocks of one allocator that another one may be asked to free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dmods.triage.bindings import REMEDY, mix_evidence, mix_sentence, mixes
+from dmods.triage.facts import ProcessFacts
+from dmods.triage.finding import CERTAIN, SERIOUS, Check, Finding
+
+
+def run(facts: ProcessFacts) -> Iterator[Finding]:
+    """Yield the modules that take blocks from one allocator and free them with another one."""
+    for mix in mixes(facts.target):
+        if mix.takes.module.start == mix.gives.module.start:
+            yield Finding(
+                "allocator-mismatch", SERIOUS, CERTAIN, mix_sentence(mix), REMEDY, mix_evidence(mix), ("dmods -l",)
+            )
+
+
+CHECK = Check(
+    "mismatch",
+    "the GOT of one module leads malloc() and free() to different allocators",
+    run,
+    seconds=30,
+)

@@ -1,0 +1,269 @@
+"""Tell what an instruction that trapped means: which pointer was wrong, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Optional
+
+from dmods import _engine
+from dmods.heap.block import FREE, OWN, Block
+from dmods.process import signals
+from dmods.process.cause import NULL_PAGE, explain_address
+from dmods.process.mappings import mapping_at
+from dmods.process.threads import stack_of
+from dmods.target import Signal
+from dmods.triage.facts import ProcessFacts
+from dmods.triage.finding import CERTAIN, FATAL, LIKELY, CannotCheck, Evidence, Finding
+from dmods.triage.hands import block_evidence, history, operands
+from dmods.triage.names import first_own, function_of
+
+_CANONICAL = 1 << 47
+_MOST_FREED = 64  # words equal to the bad pointer that are looked at
+
+
+def explain_fault(facts: ProcessFacts, signal: Signal) -> Finding:
+    """Return why the instruction trapped."""
+    number, code = signal.number, signals.code_name(signal.number, signal.code or 0)
+    where = _where(facts)
+    if number == signals.SIGFPE:
+        what = "an integer division by zero" if code == "FPE_INTDIV" else f"an arithmetic fault ({code})"
+        return _fault("division-by-zero", CERTAIN, f"{what} in {where}", "test the divisor before dividing")
+    if number in (signals.SIGILL, signals.SIGTRAP):
+        what = "the program stopped itself by a trap instruction" if _is_trap(facts) else "an invalid instruction"
+        remedy = "a compiler puts a trap where code must not be reached: look at the line before it"
+        return _fault("trap", CERTAIN if _is_trap(facts) else LIKELY, f"{what} in {where}", remedy)
+    return _memory_fault(facts, signal, where)
+
+
+def _memory_fault(facts: ProcessFacts, signal: Signal, where: str) -> Finding:
+    address = signal.address
+    text = explain_address(facts.target, facts.cause) or signals.describe(signal)
+    frame = facts.cause.frame
+    if "a stack overflow" in text:
+        return stack_overflow(facts, text)
+    if frame is not None and address is not None and address == frame.pc:
+        return _bad_jump(facts, address, text)
+    try:
+        facts.provide("heap")
+        freed = _through_freed(facts, address)
+    except CannotCheck:
+        freed = None
+    if freed is not None:
+        return freed
+    if address is not None and address < NULL_PAGE:
+        return _null(facts, address, where)
+    return _mapped(facts, signal, where, text)
+
+
+def _mapped(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Finding:
+    """Return an access that the mapping forbids, or one through a pointer to nowhere."""
+    address = signal.address
+    if signal.number == signals.SIGBUS:
+        what = f"an access past the end of a mapped file in {where}: {text}"
+        remedy = "something made the file shorter after it was mapped, or the disk could not be read"
+        return _fault("past-end-of-file", LIKELY, what, remedy, _at(address, text))
+    if "read-only memory" in text:
+        return _fault(
+            "read-only-write",
+            CERTAIN,
+            f"a write to read-only memory in {where}",
+            "copy a string constant before it is changed",
+            _at(address, text),
+        )
+    return _wild(facts, signal, where, text)
+
+
+def _wild(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Finding:
+    held = next((each for each in operands(facts) if each.value >= _CANONICAL or _unmapped(facts, each.value)), None)
+    shown = signal.address
+    if shown is None and held is not None and not facts.private:
+        shown = held.value
+    what = f"an access through a bad pointer in {where}: {text}"
+    if held is not None:
+        what = f"{held.register} is {_value(facts, held.value)}a bad pointer, in {where}"
+    remedy = "find where the pointer was written: its holder may have been overwritten, freed, or never set"
+    findings = _at(shown, text)
+    return _fault("bad-pointer", LIKELY, what, remedy, findings, next_=("panicinfo", "heapcheck"))
+
+
+def _value(facts: ProcessFacts, value: int) -> str:
+    """Return the value that was used as a pointer. It may be a piece of a text, which is left out if it is private."""
+    return "" if facts.private else f"{value:#x}, "
+
+
+def _unmapped(facts: ProcessFacts, value: int) -> bool:
+    return value >= NULL_PAGE and mapping_at(facts.target, value) is None
+
+
+def _null(facts: ProcessFacts, address: int, where: str) -> Finding:
+    table = _null_table(facts)
+    if table is not None:
+        holder, what = table
+        return _fault(
+            "null-vtable",
+            LIKELY,
+            f"a call through a table of functions that is NULL, in {where}: the first word of the object is 0",
+            "the object was never constructed, or it was cleared: look at who made it",
+            (Evidence(holder, what),),
+            next_=(f"whatis {holder:#x}", "panicinfo"),
+        )
+    grown = facts.exhausted
+    if grown is not None:
+        return _fault(
+            "out-of-memory", LIKELY, f"malloc failed, and {where} used NULL: {grown}", _MEMORY, next_=("owners",)
+        )
+    member = f" (a member at offset {address:#x})" if address else ""
+    instruction = f": {facts.instruction}" if facts.instruction else ""
+    return _fault(
+        "null-pointer",
+        CERTAIN,
+        f"a NULL pointer was used in {where}{member}{instruction}",
+        "test the pointer, or find why the caller has none",
+        _at(address, "NULL" if not address else f"NULL plus {address:#x}"),
+    )
+
+
+def _null_table(facts: ProcessFacts) -> Optional[tuple[int, str]]:
+    """Return an object whose first word is 0, where the instruction calls through that word. Or None."""
+    if not facts.instruction.startswith(("call", "blr")) and "call" not in facts.instruction:
+        return None
+    frame = facts.cause.frame
+    first = facts.target.arch.registers
+    wanted = [name for name in ("rdi", "rbx", "x0", "rbp", "r12") if name in first]
+    for name in wanted:
+        value = frame.registers.get(name, 0) if frame is not None else 0
+        mapping = mapping_at(facts.target, value) if value >= NULL_PAGE else None
+        if mapping is not None and "w" in mapping.flags and facts.heap.words.at(value) == 0:
+            block = facts.heap.block_at(value)
+            text = f"an object in a block of {block.size} bytes{history(facts, block)}" if block else "an object"
+            return value, text
+    return None
+
+
+def _bad_jump(facts: ProcessFacts, address: int, text: str) -> Finding:
+    caller = next((place for place in facts.names[1:]), None)
+    by = f" by {caller}" if caller is not None else ""
+    if address < NULL_PAGE:
+        return _fault(
+            "null-call",
+            CERTAIN,
+            f"a NULL function pointer was called{by}",
+            "test the function pointer, or find why nothing set it",
+            _at(address, "the pc itself"),
+        )
+    return _fault(
+        "bad-jump",
+        CERTAIN,
+        f"a jump{by} to where no code is: {text}",
+        "find where the function pointer, the vtable or the return address was overwritten",
+        _at(address, text),
+        next_=("panicinfo", "heapcheck"),
+    )
+
+
+# -- freed memory ---------------------------------------------------------------------------------------------------
+
+
+def _through_freed(facts: ProcessFacts, address: Optional[int]) -> Optional[Finding]:
+    """Return a use of freed memory: the bad pointer, or what it was read from, lies in a freed block. Or None."""
+    used = [each for each in operands(facts) if each.value >= NULL_PAGE]
+    direct = next((each for each in used if _is_freed(each.block) and not each.chunk), None)
+    if direct is not None and direct.block is not None:
+        return _freed(facts, CERTAIN, f"{direct.register} points into", direct.block)
+    bad = [each for each in used if each.block is None and (each.value >= _CANONICAL or _unmapped(facts, each.value))]
+    for each in bad[:2]:
+        block = _freed_holder(facts, each.value)
+        if block is not None:
+            return _freed(facts, LIKELY, f"the bad pointer {_value(facts, each.value)}was read from", block)
+    return None
+
+
+def _is_freed(block: Optional[Block]) -> bool:
+    return block is not None and block.state == FREE
+
+
+def _freed_holder(facts: ProcessFacts, value: int) -> Optional[Block]:
+    """Return a freed block that holds the value, or None. Only a value that no list of the program holds counts."""
+    heap = facts.heap
+    wanted = [(value, value + 1)]
+    found = _engine.find_pointers(heap.target.image(), list(heap.owned), heap.words.size, wanted, _MOST_FREED)[0]
+    blocks = [heap.block_at(at) for at in found]
+    freed = [block for block in blocks if block is not None and block.state == FREE]
+    in_use = [block for block in blocks if block is not None and block.state not in (FREE, OWN)]
+    return freed[0] if freed and not in_use else None
+
+
+def _freed(facts: ProcessFacts, confidence: str, how: str, block: Block) -> Finding:
+    return _fault(
+        "use-after-free",
+        confidence,
+        f"freed memory was used in {_where(facts)}: {how} a freed block of {block.size} bytes{history(facts, block)}",
+        "find who freed the block while it was in use"
+        + ("" if facts.heap.records else ": `dmods run --audit audit,log -- PROG` records it"),
+        (block_evidence(facts, block),),
+        next_=(f"whatis {block.address:#x}", "panicinfo"),
+    )
+
+
+# -- the stack ------------------------------------------------------------------------------------------------------
+
+
+def stack_overflow(facts: ProcessFacts, text: str) -> Finding:
+    """Return the finding of a stack overflow, with the functions that recurse."""
+    repeated = _recursion(facts.names)
+    stack = stack_of(facts.target, facts.thread)
+    recursion = f": {' and '.join(repeated)} call{'s' if len(repeated) == 1 else ''} itself" if repeated else ""
+    recursion = recursion.replace("call itself", "call each other")
+    large = "" if repeated else f" in {_where(facts)}"
+    return _fault(
+        "stack-overflow",
+        CERTAIN,
+        f"the stack of thread {facts.thread.tid} overflowed{large}{recursion}",
+        "end the recursion" if repeated else "keep large arrays off the stack, or give the thread a larger one",
+        (Evidence(stack.start, text),) if stack is not None else (),
+        next_=("findstack",),
+    )
+
+
+def _recursion(names: Sequence[str]) -> list[str]:
+    """Return the functions that stand again and again on the innermost part of a stack, the most frequent first."""
+    counts = Counter(function_of(name) for name in names[:200])
+    many = [name for name, count in counts.most_common(4) if count >= 10]
+    return many[:3]
+
+
+# -- helpers --------------------------------------------------------------------------------------------------------
+
+_MEMORY = "find what grows: `owners` and `suspects` name what holds the memory"
+
+
+def _where(facts: ProcessFacts) -> str:
+    """Return the function that trapped, and who of the program called it."""
+    names = facts.names
+    if not names:
+        return "an unknown function"
+    own = first_own(names)
+    if own == 0:
+        return facts.place_with_line(0)
+    return names[0] if own is None else f"{names[0]}, called by {facts.place_with_line(own)}"
+
+
+def _is_trap(facts: ProcessFacts) -> bool:
+    return facts.instruction.startswith(("ud2", "int3", "brk", "udf"))
+
+
+def _at(address: Optional[int], text: str) -> tuple[Evidence, ...]:
+    return (Evidence(address, text),) if address is not None else ()
+
+
+def _fault(
+    kind: str,
+    confidence: str,
+    what: str,
+    remedy: str,
+    evidence: Sequence[Evidence] = (),
+    *,
+    next_: Sequence[str] = ("panicinfo",),
+) -> Finding:
+    return Finding(kind, FATAL, confidence, what, remedy, tuple(evidence), tuple(next_))

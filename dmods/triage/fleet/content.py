@@ -1,0 +1,136 @@
+"""Which files of a folder are dumps, and what tells one dump from every other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, NamedTuple, Optional
+
+from dmods.errors import DmodsError, UserError
+from dmods.modules import elf
+from dmods.triage.fleet import packed
+
+SIDE = ".dmods.json"  # the file beside a dump that says where it comes from
+_KDUMP = (b"KDUMP   ", b"makedump")
+_MOST_NOTES = 16 << 20
+_HEAD = 1 << 16
+_HEAD_BYTES = 18  # of a dump, that say what it is: up to e_type
+
+
+class Origin(NamedTuple):
+    """Where a dump comes from. ``seen`` is seconds since 1970. ``version`` is what the side file says, or ""."""
+
+    host: str
+    seen: float
+    version: str
+
+
+def dumps(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (folder that was named, path) of every dump in the folders, and of every file that was named itself.
+
+    Links are not followed. Raises UserError where a path does not exist.
+    """
+    for path in paths:
+        if not os.path.exists(path):
+            raise UserError(f"{path} does not exist", "name folders with dumps, or dumps")
+        if not os.path.isdir(path):
+            yield os.path.dirname(path), path
+            continue
+        for folder, folders, files in os.walk(path):
+            folders.sort()
+            for name in sorted(files):
+                each = os.path.join(folder, name)
+                if not os.path.islink(each) and is_dump(each):
+                    yield path, each
+
+
+def is_dump(path: str) -> bool:
+    """Return whether the file begins like a core or a kernel's dump. It may be compressed.
+
+    A compressed file that this machine cannot unpack is one if its name says so: the run tells why it has no report.
+    """
+    try:
+        form = packed.form_of(path)
+        if form is not None and not packed.can_unpack(form):
+            return os.path.basename(path).startswith(("core", "vmcore"))
+        if form is not None:
+            return _begins_dump(packed.head_of(path, form, _HEAD_BYTES))
+        with open(path, "rb") as file:
+            return _begins_dump(file.read(_HEAD_BYTES))
+    except OSError:
+        return False
+
+
+def _begins_dump(head: bytes) -> bool:
+    if head[:8] in _KDUMP:
+        return True
+    if head[:4] != elf.MAGIC or len(head) < _HEAD_BYTES:
+        return False
+    return int.from_bytes(head[16:18], "big" if head[5] == 2 else "little") == elf.ET_CORE  # EI_DATA
+
+
+def is_kernel_dump(path: str) -> bool:
+    """Return whether the dump is one of a kernel: compressed by makedumpfile, or an ELF file with VMCOREINFO."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(8) in _KDUMP:
+                return True
+            return any(b"VMCOREINFO\0" in notes for notes in _notes(file, path))
+    except OSError:
+        return False
+
+
+def content_id(path: str) -> str:
+    """Return a name of the dump's content: of its size and its notes, which hold the pid, the registers and the files.
+
+    It costs the same for a large dump as for a small one. A dump without notes goes by its first bytes. Raises OSError.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        known = hashlib.sha256(f"{size}\0".encode() + file.read(_HEAD))
+        for notes in _notes(file, path):
+            known.update(notes)
+    return known.hexdigest()[:32]
+
+
+def _notes(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Yield the bytes of the first segments of notes, of each at most 16 MB; nothing where the file is no ELF file."""
+    size = file.seek(0, os.SEEK_END)
+
+    def read(offset: int, count: int) -> bytes:
+        file.seek(offset)
+        return file.read(count)
+
+    try:
+        notes = [each for each in elf.parse(read, path).segments if each.type == elf.PT_NOTE]
+    except (DmodsError, OverflowError):
+        return
+    for each in notes[:4]:
+        if each.offset < size:
+            yield read(each.offset, min(each.filesz, _MOST_NOTES))
+
+
+def origin(folder: str, path: str) -> Origin:
+    """Return where the dump comes from: its side file says it; else the folder below the named one is the host.
+
+    The time is that of the file's last change.
+    """
+    told = _side(path)
+    below = os.path.relpath(os.path.dirname(path), folder or ".").split(os.sep)[0]
+    host = told.get("host") or (below if below not in (".", "..") else "")
+    seen = told.get("time")
+    if not isinstance(seen, (int, float)):
+        seen = os.stat(path).st_mtime
+    return Origin(str(host)[:255], float(seen), str(told.get("version") or "")[:255])
+
+
+def _side(path: str) -> dict[str, object]:
+    try:
+        with open(path + SIDE, "rb") as file:
+            told: Optional[object] = json.loads(file.read(_HEAD))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,145 @@
+"""The report about many dumps: buckets by how many died so, what they have in common, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dmods.base.sizes import human_size
+from dmods.base.times import utc_minute
+from dmods.report import Column, Report, Table, Value
+from dmods.triage.fleet.buckets import Bucket, Found, Shared, buckets, shared
+from dmods.triage.fleet.store import Dump, Store, rows_of
+from dmods.triage.html import page
+
+_LISTED = 20  # buckets in text
+_FAILED = 5
+_SECTIONS = 50  # buckets with a section of their own in HTML
+
+_BUCKETS = (
+    Column("number", "count", title="#"),
+    Column("dumps", "count"),
+    Column("percent", "percent", title="%"),
+    Column("hosts", "count"),
+    Column("first_seen", title="FIRST"),
+    Column("last_seen", title="LAST"),
+    Column("signature"),
+    Column("program", hidden=True),
+    Column("versions", hidden=True),
+    Column("host_names", hidden=True),
+    Column("representative", hidden=True),
+    Column("shared", hidden=True),
+    Column("members", hidden=True),
+)
+_SHARED = (
+    Column("dumps", "count"),
+    Column("percent", "percent", title="%"),
+    Column("bytes", "size", title="MIDDLE"),
+    Column("kind"),
+    Column("subject", title="ABOUT"),
+)
+_FAILURES = (Column("path"), Column("reason"))
+_LINES = (Column("line"),)
+
+
+class Fleet:
+    """Everything that the database says of the dumps."""
+
+    def __init__(self, store: Store) -> None:
+        everything = list(store.dumps())
+        findings = list(store.findings())
+        self.dumps: Sequence[Dump] = [dump for dump in everything if dump.reason is None]
+        self.failed: Sequence[Dump] = [dump for dump in everything if dump.reason is not None]
+        self.buckets: Sequence[Bucket] = buckets(self.dumps, findings)
+        by_dump: dict[str, list[Found]] = {}
+        for each in findings:
+            by_dump.setdefault(each[0], []).append(each)
+        self.shared: Sequence[Shared] = shared(self.dumps, by_dump)
+
+    @property
+    def sentences(self) -> list[str]:
+        """Return what all dumps say together: how many died where, and what they share."""
+        hosts = len({dump.host for dump in self.dumps if dump.host})
+        places = len(self.buckets)
+        first = f"{_count(len(self.dumps), 'dump')}, {_count(places, 'place')}"
+        lines = [first + (f", {_count(hosts, 'host')}." if hosts else ".")]
+        if self.buckets and len(self.dumps) > 1:
+            most = self.buckets[0]
+            share = len(most.dumps) / len(self.dumps)
+            lines.append(f"Most died of {most.signature}: {len(most.dumps):,} ({share:.0%}).")
+        for each in self.shared[:2]:
+            size = f", {human_size(each.bytes)} in the middle one" if each.bytes else ""
+            about = f" ({each.subject})" if each.subject else ""
+            lines.append(f"{each.dumps:,} of them have the same finding: {each.kind}{about}{size}.")
+        if self.failed:
+            lines.append(f"{_count(len(self.failed), 'dump')} had no report.")
+        return lines
+
+
+def fleet_report(fleet: Fleet) -> Report:
+    """Return the report as text and JSON."""
+    report = Report()
+    report.tables.append(Table("verdict", _LINES, [(line,) for line in fleet.sentences], style="plain", only="text"))
+    rows = [_row(number, bucket, len(fleet.dumps)) for number, bucket in enumerate(fleet.buckets, 1)]
+    footer = [f"... {len(rows) - _LISTED} more: --json or -o fleet.html has them"] if len(rows) > _LISTED else []
+    report.tables.append(Table("buckets_text", _BUCKETS, rows[:_LISTED], footer=footer, only="text"))
+    report.tables.append(Table("buckets", _BUCKETS, rows, only="json"))
+    for number, bucket in enumerate(fleet.buckets[:3], 1):
+        one = bucket.representative
+        lines = [(f"{number}. {bucket.signature}: look at {one.path}",)]
+        lines += [(f"   {_common(each, len(bucket.dumps))}",) for each in bucket.shared[:2]]
+        report.tables.append(Table(f"bucket_{number}", _LINES, lines, style="plain", joined=number > 1, only="text"))
+    alike = [_shared_row(each, len(fleet.dumps)) for each in fleet.shared]
+    if alike:
+        report.tables.append(Table("shared", _SHARED, alike, title="What the dumps have in common"))
+    failed = [(dump.path, dump.reason) for dump in fleet.failed]
+    if failed:
+        left = len(failed) - _FAILED
+        footer = [f"... {left} more"] if left > 0 else []
+        report.tables.append(
+            Table("failed_text", _FAILURES, failed[:_FAILED], title="Without a report", footer=footer, only="text")
+        )
+    report.tables.append(Table("failed", _FAILURES, failed, only="json"))
+    report.totals = {"dumps": len(fleet.dumps), "buckets": len(fleet.buckets), "failed": len(fleet.failed)}
+    return report
+
+
+def fleet_html(fleet: Fleet, store: Store, name: str, json: str) -> str:
+    """Return the report as one HTML page. ``json`` is the object that --json prints."""
+    stacks: dict[str, list[str]] = {}
+    for bucket in fleet.buckets[:_SECTIONS]:
+        told = store.report(bucket.representative.id)
+        if told is not None:
+            stacks[bucket.representative.id] = [row["line"] for row in rows_of(told, "stack")]
+    return page("fleet.html.j2", "", json, title=f"triage of {name}", fleet=fleet, stacks=stacks, most=_SECTIONS)
+
+
+def _row(number: int, bucket: Bucket, total: int) -> tuple[Value, ...]:
+    return (
+        number,
+        len(bucket.dumps),
+        100 * len(bucket.dumps) / total,
+        len({dump.host for dump in bucket.dumps if dump.host}),
+        utc_minute(bucket.dumps[0].seen),
+        utc_minute(bucket.dumps[-1].seen),
+        bucket.signature,
+        bucket.programs[0][0],
+        [{"version": name, "dumps": count} for name, count in bucket.versions],
+        [{"host": name, "dumps": count} for name, count in bucket.hosts],
+        bucket.representative.path,
+        [each.__dict__ for each in bucket.shared],
+        [dump.path for dump in bucket.dumps],
+    )
+
+
+def _shared_row(each: Shared, total: int) -> tuple[Value, ...]:
+    return (each.dumps, 100 * each.dumps / total, each.bytes, each.kind, each.subject)
+
+
+def _common(each: Shared, total: int) -> str:
+    about = f" ({each.subject})" if each.subject else ""
+    size = f", {human_size(each.bytes)} in the middle one" if each.bytes else ""
+    return f"{each.dumps:,} of {total:,} have {each.kind}{about}{size}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

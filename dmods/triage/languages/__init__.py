@@ -1,0 +1,1 @@
+"""Exceptions and panics of languages, as their runtimes leave them in memory."""

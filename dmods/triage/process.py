@@ -1,0 +1,92 @@
+"""Triage of one process: the facts, the checks, and the report's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from dmods.heap.verdict import leak_verdict
+from dmods.process.stdio import open_files
+from dmods.target import Target
+from dmods.triage.crash import process_crash
+from dmods.triage.facts import ProcessFacts
+from dmods.triage.finding import FATAL, Finding, Triage, Unknown
+from dmods.triage.memory import process_memory
+from dmods.triage.private import redacted
+from dmods.triage.runner import Runner, chosen, discover
+
+CHECKS = "dmods.triage.checks"
+_NAMED = 8  # descriptors
+
+
+def triage_process(
+    target: Target, names: Optional[str] = None, seconds: Optional[float] = None, private: bool = False
+) -> Triage:
+    """Return what the checks find in the process. ``private``: no contents of its memory, and no arguments."""
+    checks = chosen(discover(CHECKS), names)
+    facts = ProcessFacts(target, private)
+    runner = Runner(facts, seconds)
+    found = Triage()
+
+    def crash() -> None:
+        found.crash = process_crash(facts)
+
+    def memory() -> None:
+        found.memory = process_memory(facts)
+
+    parts = (("cause", "the crash", 60.0, crash), ("", "where memory went", 120.0, memory))
+    runner.run(checks, found)
+    found.findings[:] = without_repeats(found.findings)
+    found.subject = _subject(target)
+    for need, name, budget, work in parts:
+        lacking = (runner.fact(need) if need else None) or runner.guarded(name, budget, work)
+        if lacking is not None:
+            found.unknown.append(Unknown(name, lacking.why, lacking.help))
+    found.unknown.extend(_gaps(facts))
+    return redacted(found, thread_names(target)) if private else found
+
+
+def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without damage of the heap that a fatal one has as its evidence already."""
+    fatal = {each.address for finding in findings if finding.severity == FATAL for each in finding.evidence}
+
+    def is_new(finding: Finding) -> bool:
+        known = {each.address for each in finding.evidence}
+        return finding.severity == FATAL or finding.check != "damage" or not known or not known <= fatal
+
+    return list(filter(is_new, findings))
+
+
+def thread_names(target: Target) -> set[str]:
+    """Return the names that the program gave to its threads."""
+    return {thread.name for thread in target.threads() if thread.name}
+
+
+def _subject(target: Target) -> dict[str, Any]:
+    """Return which program it was: the file's name, its build-id, and the pid."""
+    path = target.executable
+    program = next((module for module in target.modules() if module.path == path), None)
+    name = path.rsplit("/", 1)[-1] if path else None
+    return {"program": name, "build_id": program.build_id if program else None, "pid": target.pid}
+
+
+def _gaps(facts: ProcessFacts) -> list[Unknown]:
+    """Return what the dump lacks, a line each."""
+    target = facts.target
+    gaps = [Unknown("the dump", note) for note in target.notes]
+    if "heap" in vars(facts):
+        verdict = leak_verdict(facts.heap)
+        if verdict.possible and verdict.reason:
+            gaps.append(Unknown("leaks", f"the verdict is partial: {verdict.reason}"))
+        gaps += [Unknown("the heap", note) for note in facts.heap.dump_notes()]
+    if target.path is not None:
+        why = f"a dump of a process has no table of its open descriptors{_known(target)}"
+        gaps.append(Unknown("files and sockets", why))
+    return gaps
+
+
+def _known(target: Target) -> str:
+    """Return the descriptors that stdio has open, in words."""
+    numbers = sorted({each.descriptor for each in open_files(target)})
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"; stdio has {', '.join(map(str, numbers[:_NAMED]))}{more}" if numbers else ""

@@ -1,0 +1,178 @@
+"""The report of a triage, for people at a terminal and as JSON: at most one screen, the verdict first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dmods.base.sizes import human_size
+from dmods.report import Address, Column, Report, Table, Value
+from dmods.triage.finding import Crash, Finding, Memory, Triage
+
+_VERDICT = 3  # findings that the verdict names
+_FRAMES = 8  # lines of the stack
+_PASSED = 3  # so many lines of a runtime above them are left out
+_LISTED = 6  # further findings
+_UNKNOWN = 6  # lines of what could not be known
+_LONGEST = 400  # characters of one text
+_BAR = 60  # characters
+_MARKS = "#=+-*o:~%&@.x"
+
+FINDINGS = (
+    Column("number", "count"),
+    Column("kind"),
+    Column("severity"),
+    Column("confidence"),
+    Column("check"),
+    Column("what"),
+    Column("evidence", hidden=True),
+    Column("remedy", hidden=True),
+    Column("next", hidden=True),
+    Column("weight", "bytes", hidden=True),
+    Column("subject", hidden=True),
+)
+MEMORY = (
+    Column("mark", width=1, title=" "),
+    Column("part", title="PART"),
+    Column("bytes", "size", title="SIZE"),
+    Column("percent", "percent", title="%"),
+    Column("note", title=" "),
+)
+CRASH = (Column("name"), Column("text"))
+LINES = (Column("line"),)
+PLACES = (
+    Column("module"),
+    Column("build_id"),
+    Column("offset", "address"),
+    Column("function"),
+    Column("inlined", hidden=True),
+    Column("runtime", hidden=True),
+)
+UNKNOWN = (Column("what"), Column("why"), Column("help", hidden=True))
+
+
+def triage_report(found: Triage, kind: str) -> Report:
+    """Return the report. ``kind`` is "process" or "kernel"."""
+    report = Report()
+    report.tables.append(Table("verdict", LINES, list(_verdict(found, kind)), style="plain", only="text"))
+    report.tables.append(
+        Table("findings", FINDINGS, [_row(n, each) for n, each in enumerate(found.findings, 1)], only="json")
+    )
+    if found.crash is not None:
+        report.tables.extend(_crash(found.crash))
+    if found.memory is not None:
+        report.tables.extend(_memory(found.memory))
+    report.tables.extend(_others(found.findings))
+    report.tables.extend(_unknown(found))
+    report.totals = {
+        "kind": kind,
+        "findings": len(found.findings),
+        "first": found.findings[0].kind if found.findings else None,
+        "checks": list(found.checks),
+        **found.subject,
+        "memory_bytes": found.memory.total if found.memory is not None else None,
+    }
+    return report
+
+
+def verdict_sentence(found: Triage, kind: str) -> str:
+    """Return the first line of the report."""
+    ended = "" if found.crash is None else f" {found.crash.sentence[:1].upper()}{found.crash.sentence[1:]}."
+    if not found.findings:
+        checks = "1 check" if len(found.checks) == 1 else f"{len(found.checks)} checks"
+        missed = f", and {len(found.missed)} could not run (see below)" if found.missed else ""
+        return f"No finding: {checks} of this {kind} found nothing wrong{missed}.{ended}"
+    number = len(found.findings)
+    return f"{number} finding{'' if number == 1 else 's'}.{ended}"
+
+
+def _verdict(found: Triage, kind: str) -> Iterator[tuple[Value, ...]]:
+    yield (_cut(verdict_sentence(found, kind)),)
+    for number, finding in enumerate(found.findings[:_VERDICT], 1):
+        yield (f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}.",)
+        for each in finding.evidence[:2]:
+            yield (f"   at {each.address:#x}: {_cut(each.what)}",)
+        yield (f"   do: {finding.remedy}",)
+        if finding.next:
+            yield (f"   type: {'; '.join(finding.next[:3])}",)
+
+
+def _cut(text: str) -> str:
+    """Return the text as far as it belongs on one screen. JSON has all of it."""
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def _row(number: int, finding: Finding) -> tuple[Value, ...]:
+    return (
+        number,
+        finding.kind,
+        finding.severity,
+        finding.confidence,
+        finding.check,
+        finding.what,
+        [{"address": Address(each.address), "what": each.what} for each in finding.evidence],
+        finding.remedy,
+        list(finding.next),
+        finding.weight,
+        finding.subject or None,
+    )
+
+
+def _crash(crash: Crash) -> Iterator[Table]:
+    columns = [Column("ended", title="ended"), *(Column(line.name, title=line.name) for line in crash.facts)]
+    row = (_cut(crash.sentence), *(_cut(line.text) for line in crash.facts))
+    yield Table("crash", columns, [row], style="record", title="The crash" if not crash.alive else "The first thread")
+    passed = crash.runtime_frames if crash.runtime_frames >= _PASSED else 0
+    shown = list(crash.frames[passed : passed + _FRAMES])
+    left = len(crash.frames) - passed - len(shown) + crash.more_frames
+    footer = [f"    ... {left} more: findstack"] if left > 0 else []
+    if shown:
+        before = [(f"... {passed} lines of the runtime: findstack",)] if passed else []
+        rows = [*before, *((_cut(line),) for line in shown)]
+        yield Table("stack", LINES, rows, style="plain", indent=4, joined=True, footer=footer, only="text")
+    yield Table("stack", LINES, [(line,) for line in crash.frames], only="json")
+    yield Table("places", PLACES, [tuple(place) for place in crash.places], only="json")
+
+
+def _memory(memory: Memory) -> Iterator[Table]:
+    percents = memory.percents()
+    marks = [_MARKS[index % len(_MARKS)] for index in range(len(memory.parts))]
+    bar = "".join(mark * cells for mark, cells in zip(marks, _cells(percents)))
+    title = f"Where memory went: {human_size(memory.total)} ({memory.total_name})"
+    yield Table("bar", LINES, [(f"[{bar}]",)], style="plain", title=title, only="text")
+    rows = [
+        (mark, part.name, part.bytes, float(percent), part.note)
+        for mark, part, percent in zip(marks, memory.parts, percents)
+    ]
+    yield Table("memory_text", MEMORY, rows, joined=True, only="text")
+    yield Table("memory", MEMORY[1:], [row[1:] for row in rows], only="json")
+
+
+def _cells(percents: Sequence[int]) -> list[int]:
+    """Return how many characters of the bar each part gets. They add up to the bar's width."""
+    edges, sums = [0], 0
+    for percent in percents:
+        sums += percent
+        edges.append(round(_BAR * sums / 100))
+    return [after - before for before, after in zip(edges, edges[1:])]
+
+
+def _others(findings: Sequence[Finding]) -> Iterator[Table]:
+    rest = findings[_VERDICT:]
+    if rest:
+        rows = [
+            (f"{number}. {each.kind} ({each.severity}): {_cut(each.what)}.",)
+            for number, each in enumerate(rest, _VERDICT + 1)
+        ]
+        hidden = len(rest) - _LISTED
+        footer = [f"... {hidden} more: --json or -o report.html has them"] if hidden > 0 else []
+        yield Table("others", LINES, rows[:_LISTED], style="plain", title="More findings", footer=footer, only="text")
+
+
+def _unknown(found: Triage) -> Iterator[Table]:
+    if found.unknown:
+        rows = [(_cut(f"{one.what}: {one.why}{f' ({one.help})' if one.help else ''}"),) for one in found.unknown]
+        hidden = len(rows) - _UNKNOWN
+        footer = [f"... {hidden} more"] if hidden > 0 else []
+        title = "What could not be known"
+        yield Table("gaps", LINES, rows[:_UNKNOWN], style="plain", title=title, footer=footer, only="text")
+    yield Table("unknown", UNKNOWN, [(one.what, one.why, one.help or None) for one in found.unknown], only="json")

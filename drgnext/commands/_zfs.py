@@ -1,0 +1,42 @@
+"""The table of OpenZFS's cache, which memstat and zfs show."""
+
+from __future__ import annotations
+
+from dmods.report import Column, Table
+from drgnext.kernel.system.openzfs import Cache
+
+_COLUMNS = (
+    Column("what", width=30, title="ZFS cache (ARC)", rule=15),
+    Column("mb", "count", width=8, title="MB", rule=8),
+    Column("within", title="Part of", rule=7),
+    Column("bytes", "bytes", hidden=True),
+    Column("name", hidden=True),
+)
+#: The name of a figure, the text, and what it is a part of: the ARC's size, a line of memstat, or both.
+_ROWS = (
+    ("size", "size", ""),
+    ("target", "target", ""),
+    ("lowest", "lowest target", ""),
+    ("highest", "highest target", ""),
+    ("need_free", "to be freed", ""),
+    ("data", "data", "size"),
+    ("metadata", "metadata", "size"),
+    ("headers", "headers", "size, Kernel"),
+    ("dbufs", "dbufs", "size, Kernel"),
+    ("dnodes", "dnodes", "size, Kernel"),
+    ("bonus", "bonus buffers", "size, Kernel"),
+    ("scatter", "blocks in pages", "ZFS File Data"),
+    ("scatter_waste", "waste in these pages", "size, ZFS File Data"),
+    ("linear", "small (linear) blocks", "Kernel"),
+)
+
+
+def arc_table(cache: Cache) -> Table:
+    """Return the table of the cache."""
+    rows = []
+    for name, what, within in _ROWS:
+        value = getattr(cache, name)
+        if value is not None:
+            rows.append((what, value >> 20, within, value, name))
+    shrinks = ["the ARC does not grow: memory was short"] if cache.no_grow else []
+    return Table("arc", _COLUMNS, rows, footer=shrinks)

@@ -1,0 +1,249 @@
+"""Find the slab objects that nothing points to any more."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from dmods.base.progress import Progress
+from dmods.command import KERNEL, Argument, Command, positive
+from dmods.commands._leak_tables import (
+    MOST_DETAILS,
+    LeakRow,
+    footer,
+    set_status,
+    smaller_groups,
+    tables_of_groups,
+    tables_of_records,
+    totals,
+)
+from dmods.commands._records import CALLER_ARGUMENTS, LINES, stack_values
+from dmods.process.shapes import STACK_COLUMNS
+from dmods.report import Column, Report, Table, Value
+from drgnext.commands._slabs import address_asked, audit, cache_name, callers_asked, objects_of
+from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.slabs.callers import KernelCallers
+from drgnext.kernel.slabs.leaks import EVIDENCE, SlabLeaks, kernel_leaks
+from drgnext.kernel.slabs.objects import LEAKED, OWN, PHYSICAL, SET_ASIDE, STACK, UNALIGNED
+from drgnext.kernel.slabs.tracks import HOW_TO_TRACK, SlabRecord, SlabUser
+
+_BATCH = 1 << 16
+
+_ORPHANS = (
+    Column("cache", width=16),
+    Column("buffer", "address", width=17),
+    Column("bytes", "bytes"),
+    Column("what"),
+    Column("kept_count", "count", hidden=True),
+    Column("kept_bytes", "bytes", hidden=True),
+    Column("why", hidden=True),
+)
+_DOUBTFUL = (
+    Column("cache", width=16),
+    Column("held", "count", width=7),
+    Column("buffer", "address", width=17),
+    Column("bytes", "bytes", width=9),
+    Column("caller", width=6),
+    Column("evidence", title="HELD BY"),
+    *STACK_COLUMNS,
+)
+_INDIRECTS = (Column("buffer", "address", width=16), Column("size", "bytes"), Column("cache"))
+_EVIDENCE = (
+    Column("evidence", width=50, title="HELD BY"),
+    Column("objects", "count", width=10),
+    Column("bytes", "bytes", width=12),
+)
+_FIGURES = (
+    Column("objects", "count", title="slab objects"),
+    Column("allocated", "count", title="allocated"),
+    Column("large", "count", title="blocks of kmalloc with their own pages"),
+    Column("own", "count", title="the allocator's own (sheaves)"),
+    Column("bytes_read", "bytes", title="bytes of memory read"),
+    Column("leaked", "count", title="objects leaked"),
+    Column("orphans", "count", title="dropped on purpose"),
+    Column("wall_seconds", title="elapsed wall seconds"),
+    Column("cpu_seconds", title="CPU seconds"),
+)
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return the leaks, grouped by cache and stack."""
+    slabs = objects_of(kernel)
+    with Progress("searching for pointers") as bar:
+        total = sum(one.pages for one in slabs.usage()) << slabs.pages.layout["page_bits"]
+        leaks = kernel_leaks(kernel, lambda done: bar.update(done, max(done, total)), args.force)
+    callers = callers_asked(kernel, args, lines=args.lines or args.details)
+    report = Report(notes=[*slabs.notes, *leaks.notes, *leaks.large_notes], verdict=leaks.verdict)
+    groups = leaks.groups
+    if args.what is not None:
+        address = address_asked(kernel, args.what)
+        groups = [group for group in groups if callers.passes(group.stack, address)]
+        if not groups:
+            report.notes.append(f"no leak has {args.what} in its stack")
+    shown = groups[: args.top]
+    report.notes += smaller_groups([group.count * group.size + group.kept_bytes for group in groups], len(shown))
+    if shown and not leaks.tracks.any:
+        report.notes.append(f"this kernel did not record who allocated slab objects: {HOW_TO_TRACK}")
+    report.tables += _groups(callers, shown, leaks, args.lines)
+    if leaks.orphans:
+        report.tables.append(_orphans(leaks))
+    if args.details:
+        report.tables += _details(leaks, callers, shown, report.notes)
+    if args.indirect:
+        report.tables.append(Table("indirect", _INDIRECTS, _indirects(leaks), title="Indirectly leaked"))
+    if args.doubtful:
+        report.tables.append(_doubtful(leaks, callers))
+    report.notes += leaks.tracks.notes
+    weak = leaks.evidence.get(PHYSICAL, (0, 0))
+    if weak[0]:
+        report.notes.append(
+            f"{weak[0]} objects, {weak[1]} bytes, are held by their physical address only: a device may use them "
+            "(--doubtful lists them)"
+        )
+    report.totals = {**totals(leaks), "by_design_count": len(leaks.orphans)}
+    if args.verbose:
+        report.tables += [_evidence(leaks), _figures(leaks)]
+    set_status(report, args.fail_on_leak, leaks.direct_count)
+    return report
+
+
+def _groups(callers: KernelCallers, groups: Sequence[SlabUser], leaks: SlabLeaks, lines: bool) -> Iterator[Table]:
+    """Yield a table of leaks with records, and one of those without."""
+    rows = [_row(callers, group, leaks, lines) for group in groups]
+    tables = [table for _lost, table in tables_of_groups(rows, lines, typed=False)]
+    if leaks.direct_count or leaks.verdict.possible:
+        tables[-1].footer = footer(leaks)
+    yield from tables
+
+
+def _row(callers: KernelCallers, group: SlabUser, leaks: SlabLeaks, lines: bool) -> LeakRow:
+    frame = callers.caller_frame(group.stack)
+    record = _record(leaks, group)
+    bufctl = record.bufctl if record is not None else group.oldest
+    return LeakRow(
+        cache=cache_name(group.cache),
+        size=group.size,
+        count=group.count,
+        kept_count=group.kept_count,
+        kept_bytes=group.kept_bytes,
+        first=group.oldest,
+        record=bufctl if group.tracked else None,
+        caller=callers.caller(group.stack).text,
+        source=(callers.line(frame) or None) if lines and frame is not None else None,
+        requested=record.requested if record is not None else None,
+        stack=stack_values(callers, group.stack) if group.tracked else (None, None),
+    )
+
+
+def _orphans(leaks: SlabLeaks) -> Table:
+    """Return the table of what the kernel dropped on purpose."""
+    rows = [
+        (cache_name(one.cache), one.address, one.size, one.what, one.kept_count, one.kept_bytes, one.why)
+        for one in leaks.orphans
+    ]
+    return Table("by_design", _ORPHANS, rows, title="Kept by nobody, by design (not counted as leaks)")
+
+
+def _details(leaks: SlabLeaks, callers: KernelCallers, groups: Sequence[SlabUser], notes: list[str]) -> Iterator[Table]:
+    """Yield the record of each representative, as `bufctl_audit` shows it."""
+    recorded = [group for group in groups if group.tracked][:MOST_DETAILS]
+    if len(recorded) < sum(group.tracked for group in groups):
+        notes.append(f"details of the first {MOST_DETAILS} groups; `bufctl_audit` has those of any object")
+    both = [(group, record) for group in recorded if (record := _record(leaks, group)) is not None]
+    tables = audit(leaks.slabs, leaks.tracks, callers, *(record for _group, record in both))
+    yield from tables_of_records(
+        [(cache_name(group.cache), group.count, group.size) for group, _record in both], tables
+    )
+
+
+def _record(leaks: SlabLeaks, group: SlabUser) -> Optional[SlabRecord]:
+    """Return the record of a group's oldest object."""
+    found = leaks.slabs.object_at(group.oldest) if group.tracked else None
+    return leaks.tracks.of(found, False) if found is not None else None
+
+
+def _indirects(leaks: SlabLeaks) -> Iterator[tuple[Value, ...]]:
+    start: Optional[int] = 0
+    while start is not None:
+        rows, start = leaks.slabs.engine.leaked(start, _BATCH)
+        for address, size, cache, direct, _kept, _bytes in rows:
+            if not direct:
+                yield address, size, cache_name(leaks.slabs.cache(cache))
+
+
+def _doubtful(leaks: SlabLeaks, callers: KernelCallers) -> Table:
+    """Return what only weak evidence holds, by cache and stack."""
+    rows: list[tuple[Value, ...]] = []
+    for state in (STACK, UNALIGNED, PHYSICAL):
+        users = [leaks.tracks.user(group) for group in leaks.slabs.engine.groups([state], True)]
+        for user in sorted(users, key=lambda one: -one.count * one.size):
+            caller = callers.caller(user.stack).text
+            sums = (cache_name(user.cache), user.count, user.oldest, user.count * user.size)
+            rows.append((*sums, caller, EVIDENCE[state], *stack_values(callers, user.stack)))
+    return Table("doubtful", _DOUBTFUL, rows, title="Held by weak evidence only")
+
+
+def _evidence(leaks: SlabLeaks) -> Table:
+    """Return how many objects each class of evidence holds."""
+    rows = [(text, *leaks.evidence.get(state, (0, 0))) for state, text in EVIDENCE.items()]
+    rows.append(("what the kernel dropped on purpose", *leaks.evidence.get(SET_ASIDE, (0, 0))))
+    rows.append(("nothing", *leaks.evidence.get(LEAKED, (0, 0))))
+    return Table("evidence", _EVIDENCE, rows)
+
+
+def _figures(leaks: SlabLeaks) -> Table:
+    """Return the figures of the run."""
+    odd = leaks.slabs.engine.odd()
+    allocated = sum(count for state, (count, _bytes) in leaks.evidence.items() if state <= SET_ASIDE)
+    row: tuple[Value, ...] = (
+        odd["objects"],
+        allocated - odd["large"],
+        leaks.large,
+        leaks.evidence.get(OWN, (0, 0))[0],
+        leaks.figures["read"],
+        leaks.direct_count + leaks.indirect_count,
+        len(leaks.orphans),
+        round(leaks.seconds, 3),
+        round(leaks.cpu_seconds, 3),
+    )
+    return Table("figures", _FIGURES, [row], style="record")
+
+
+COMMAND = Command(
+    name="findleaks",
+    summary="slab objects that nothing points to any more, and what they keep alive",
+    description=(
+        "Conservative mark from the kernel's image, per-CPU areas, stacks, vmalloc, struct pages and all other pages\n"
+        "of the kernel that are not slab, anonymous or page cache; a pointer anywhere into an object keeps it alive.\n"
+        "Pages of kmalloc above two pages count as objects. Objects on free lists of all possible CPUs and in sheaves\n"
+        "are free. A direct leak is one that no other leaked object leads to (of a cycle: the lowest address); what\n"
+        "leaks with it is indirect.\n\n"
+        "Weak evidence also holds an object: a task's stack, a pointer at 4 beyond a multiple of 8, the object's\n"
+        "physical address. --doubtful lists what nothing else holds. A small number may equal a physical address by\n"
+        "chance. So an address counts only beside the length of its buffer, as in a descriptor for a device, or in\n"
+        "a list of such addresses. An object is reported although it is in use if its only pointer is mixed with\n"
+        "another value, cut to 32 bits, a physical address alone, or a physical address of its middle.\n\n"
+        "With slub_debug=U on the kernel's command line, leaks are added up by stack, the oldest stands for the\n"
+        "others, and BUFCTL is its record: see `bufctl_audit`. What the kernel drops on purpose is listed apart.\n\n"
+        "Exit status 4 means that no verdict is possible: the dump lacks too many of the kernel's pages."
+    ),
+    run=run,
+    arguments=(
+        Argument("-d", "--details", action="store_true", help="show the allocation record of each representative"),
+        Argument("-f", "--force", action="store_true", help="do not use the results of the last run"),
+        Argument("-i", "--indirect", action="store_true", help="list the indirectly leaked objects too"),
+        Argument("-v", "--verbose", action="store_true", help="show how many objects each class of evidence holds"),
+        Argument("--doubtful", action="store_true", help="list what only weak evidence holds"),
+        Argument("--top", type=positive, metavar="N", help="only the N biggest groups"),
+        Argument("--fail-on-leak", action="store_true", help="exit with status 3 if anything leaked (for CI)"),
+        *CALLER_ARGUMENTS,
+        LINES,
+        Argument("what", nargs="?", metavar="ADDR|FUNCTION", help="only the leaks with this in their stack"),
+    ),
+    requires=(KERNEL,),
+    examples=(
+        ("findleaks -v", "the leaks, and what holds the other objects"),
+        ("findleaks -d --top 5", "the five biggest groups, with their stacks"),
+    ),
+)

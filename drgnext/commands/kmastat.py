@@ -1,0 +1,108 @@
+"""Show how much each slab cache holds."""
+
+from __future__ import annotations
+
+import argparse
+
+from dmods.command import KERNEL, Argument, Command, positive
+from dmods.report import Column, Report, Table, Value
+from drgnext.commands._slabs import objects_of
+from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.slabs.objects import Usage
+
+_COLUMNS = (
+    Column("cache", width=24),
+    Column("object_size", "bytes", width=7, title="OBJSIZE"),
+    Column("in_use", "count", width=9, title="IN USE"),
+    Column("free", "count", width=8),
+    Column("slabs", "count", width=7),
+    Column("bytes", "bytes", width=10),
+    Column("share", "percent", width=5, title="%SLAB"),
+    Column("aliases", title="ALSO HOLDS", hidden=True),
+    Column("address", "address", hidden=True),
+    Column("slot_size", "bytes", hidden=True),
+    Column("pages", "count", hidden=True),
+)
+_VERBOSE = tuple(Column("aliases", title="ALSO HOLDS") if column.name == "aliases" else column for column in _COLUMNS)
+_RULE = "-" * 76
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return a line for each cache, the largest first."""
+    slabs = objects_of(kernel)
+    page = 1 << slabs.pages.layout["page_bits"]
+    found = sorted(slabs.usage(), key=lambda one: (-one.pages, one.cache.name))
+    if args.cache is not None:
+        found = [one for one in found if args.cache in one.cache.name]
+    pages = slabs.counted.kinds["slab"]
+    also: dict[str, list[str]] = {}
+    for name, other in slabs.aliases.items() if args.verbose or args.json else ():
+        if not name.startswith(":"):
+            also.setdefault(other, []).append(name)
+    rows = [_row(one, page, pages, also) for one in found[: args.top]]
+    if slabs.unknown_pages and args.cache is None:
+        size = slabs.unknown_pages * page
+        rows.append(
+            (
+                "(cache not known)",
+                None,
+                None,
+                None,
+                None,
+                size,
+                _share(size, pages * page),
+                None,
+                None,
+                None,
+                slabs.unknown_pages,
+            )
+        )
+    footer = [
+        _RULE,
+        f"{'Total':<24} {'':7} {sum(one.in_use for one in found):9} {sum(one.free for one in found):8} "
+        f"{sum(one.slabs for one in found):7} {sum(one.pages for one in found) * page + slabs.unknown_pages * page:10}",
+    ]
+    report = Report([Table("caches", _VERBOSE if args.verbose else _COLUMNS, rows, footer=footer)])
+    report.notes += slabs.notes
+    report.totals.update(
+        caches=len(found),
+        in_use=sum(one.in_use for one in found),
+        free=sum(one.free for one in found),
+        slabs=sum(one.slabs for one in found),
+        pages=sum(one.pages for one in found) + (slabs.unknown_pages if args.cache is None else 0),
+        page_size=page,
+    )
+    return report
+
+
+def _row(one: Usage, page: int, pages: int, also: dict[str, list[str]]) -> tuple[Value, ...]:
+    """Return the cells of a cache."""
+    cache = one.cache
+    others = ", ".join(sorted(also.get(cache.name, ()))) or None
+    size = one.pages * page
+    cells = (cache.name, cache.object_size, one.in_use, one.free, one.slabs, size, _share(size, pages * page))
+    return (*cells, others, cache.address, cache.size, one.pages)
+
+
+def _share(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else 0.0
+
+
+COMMAND = Command(
+    name="kmastat",
+    summary="how much each slab cache holds: objects in use and free, slabs, bytes",
+    description=(
+        "A line for each kmem_cache, the largest first. The bytes are those of its slabs, and add up to the line\n"
+        "`slab` of `memstat -v`. Objects on the free lists of CPUs and in sheaves are free. All possible CPUs count:\n"
+        "a panic takes CPUs offline, and their lists stay. The kernel merges caches of one size (-v shows their\n"
+        "names): slab_nomerge on its command line keeps them apart."
+    ),
+    run=run,
+    arguments=(
+        Argument("-v", "--verbose", action="store_true", help="also the caches that were merged into each"),
+        Argument("--top", metavar="N", type=positive, help="only the N largest"),
+        Argument("cache", nargs="?", metavar="CACHE", help="only caches whose name has this in it"),
+    ),
+    requires=(KERNEL,),
+    examples=(("kmastat --top 10", "the ten largest caches"), ("kmastat dentry", "the caches of dentries")),
+)

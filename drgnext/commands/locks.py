@@ -1,0 +1,177 @@
+"""The tasks that wait for locks, and who holds the locks."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Optional
+
+from dmods.command import KERNEL, Argument, Command
+from dmods.report import Address, Column, Report, Table, Value
+from drgnext.kernel.system.ages import age_text
+from drgnext.kernel.system.filelocks import FileLock, FileLocks
+from drgnext.kernel.system.locks import Locks, Wait
+from drgnext.kernel.system.processes import Process, Processes
+from drgnext.kernel.system.reading import Reader
+
+if TYPE_CHECKING:
+    from drgnext.kernel.dump.target import Kernel
+    from drgnext.kernel.stacks.tasks import Task
+
+WAITING = (
+    Column("pid", "count", width=7),
+    Column("name", width=12),
+    Column("age", width=6),
+    Column("waits_for", title="WAITS FOR", width=9),
+    Column("lock", "address", width=16),
+    Column("owner", "count", width=7),
+    Column("owner_name", title="NAME"),
+    Column("task", "address", hidden=True),
+    Column("kind", hidden=True),
+    Column("lock_name", hidden=True),
+    Column("wants", hidden=True),
+    Column("readers", "count", hidden=True),
+    Column("sure", hidden=True),
+    Column("age_ns", "count", hidden=True),
+    Column("chain", hidden=True),
+    Column("deadlock", hidden=True),
+)
+HOLDERS = (
+    Column("pid", "count", width=7),
+    Column("name", width=15),
+    Column("state", title="ST"),
+    Column("behind", "count"),
+    Column("sleeps_in", title="SLEEPS IN"),
+    Column("task", "address", hidden=True),
+)
+CHAINS = (Column("chain"),)
+FILES = (
+    Column("pid", "count", width=7),
+    Column("name", width=12),
+    Column("kind", width=6),
+    Column("access", width=6),
+    Column("start", "count"),
+    Column("end", "count"),
+    Column("waiters", "count", title="WAIT"),
+    Column("file"),
+    Column("address", "address", hidden=True),
+    Column("waiting", hidden=True),
+)
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return the waits of all stuck tasks, the holders at the ends of the chains, and the chains."""
+    reader = Reader(kernel)
+    processes = Processes(reader)
+    locks = Locks(processes)
+    everybody = list(processes.all(threads=True))
+    stuck = [one for one in everybody if one.state == "D" or (args.all and one.state in "ST")]
+    stuck = [one for one in stuck if one.state == "D" or locks.wait(one.task) is not None]
+    stuck.sort(key=lambda one: (-(one.age or 0), one.task.pid))
+    behind: Counter[int] = Counter()
+    last: dict[int, Task] = {}
+    rows, chains, waits, deadlocks = [], [], 0, 0
+    for one in stuck:
+        chain, deadlock = locks.chain(one.task)
+        rows.append(_row(one, chain, deadlock))
+        deadlocks += deadlock
+        if chain:
+            chains += [(line,) for line in _lines(chain, deadlock)]
+            waits += 1
+            end = chain[-1].owner
+            if end is not None and not deadlock:
+                behind[end.address] += 1
+                last[end.address] = end
+    holders = [_holder(processes, last[address], count) for address, count in behind.most_common()]
+    footer = [] if rows else ["no task is in uninterruptible sleep" + (" or waits for a lock" if args.all else "")]
+    report = Report([Table("waiting", WAITING, rows, footer=footer)])
+    if holders:
+        report.tables.append(Table("holders", HOLDERS, holders, title="at the end of the chains:"))
+    if chains:
+        report.tables.append(Table("chains", CHAINS, chains, style="plain", title="who waits for whom:", only="text"))
+    names = {one.task.pid: one.task.comm for one in everybody}
+    files = [_file(each, names) for each in FileLocks(reader).all() if args.all or each.waiters]
+    if files:
+        title = "locks on files:" if args.all else "locks on files that somebody waits for:"
+        report.tables.append(Table("files", FILES, files, title=title))
+    report.totals.update(stuck=len(stuck), locks=waits, deadlocked=deadlocks)
+    report.notes += [*dict.fromkeys(processes.threads.notes), *reader.notes]
+    return report
+
+
+def _row(one: Process, chain: list[Wait], deadlock: bool) -> tuple[Value, ...]:
+    """Return the cells of WAITING."""
+    wait: Optional[Wait] = chain[0] if chain else None
+    owner = wait.owner if wait else None
+    waits = (f"{wait.kind} {wait.wants[:1]}".strip() if wait else one.wchan) or None
+    return (
+        *(one.task.pid, one.task.comm, age_text(one.age), waits, wait.lock if wait else None),
+        *(owner.pid if owner else None, owner.comm if owner else None, one.task.address),
+        *(wait.kind if wait else None, wait.name if wait else None, wait.wants if wait else None),
+        *(wait.readers if wait else None, wait.sure if wait else None, one.age),
+        *([_link(each) for each in chain], deadlock),
+    )
+
+
+def _file(lock: FileLock, names: Mapping[int, str]) -> tuple[Value, ...]:
+    """Return the cells of FILES. A process that has ended has no name."""
+    return (
+        *(lock.pid, names.get(lock.pid), lock.kind, lock.access, lock.start, lock.end, len(lock.waiters), lock.path),
+        *(lock.address, [{"pid": pid, "name": names.get(pid)} for pid in lock.waiters]),
+    )
+
+
+def _link(wait: Wait) -> dict[str, Any]:
+    """Return a part of a chain for JSON."""
+    return {
+        "pid": wait.task.pid,
+        "kind": wait.kind,
+        "lock": Address(wait.lock),
+        "lock_name": wait.name,
+        "owner": wait.owner.pid if wait.owner else None,
+        "sure": wait.sure,
+    }
+
+
+def _holder(processes: Processes, task: Task, count: int) -> tuple[Value, ...]:
+    """Return the cells of HOLDERS."""
+    state = processes.state(processes.threads.task_object(task))
+    where = "" if task.on_cpu else processes.wchan(task)
+    return task.pid, task.comm, state, count, where, task.address
+
+
+def _lines(chain: list[Wait], deadlock: bool) -> list[str]:
+    """Return a chain as lines: the task, then each lock and its holder."""
+    lines = [f"{chain[0].task.comm} ({chain[0].task.pid})"]
+    for depth, wait in enumerate(chain, 1):
+        owner = f"{wait.owner.comm} ({wait.owner.pid})" if wait.owner else ""
+        if not owner:
+            held = "which does not say who holds it" if wait.kind == "semaphore" else "which nobody holds now"
+        elif wait.readers:
+            held = f"{wait.readers} reader{'' if wait.readers == 1 else 's'}, the last to take it {owner}"
+        else:
+            held = f"held by {owner}" if wait.sure else f"last held by {owner}"
+        lines.append(f"{'  ' * depth}{wait.kind} {wait.name or hex(wait.lock)}, {held}")
+    return [*lines, "  a deadlock: the last holder waits for the first task"] if deadlock else lines
+
+
+COMMAND = Command(
+    name="locks",
+    summary="tasks in uninterruptible sleep, the lock that each waits for, who holds it, and the chain behind that",
+    description="""Mutexes, rwsems (r: for reading, w: for writing), semaphores and rt_mutexes are known. For another
+wait the function that sleeps is shown. A rwsem that readers hold names only the last that took it. A semaphore names a
+holder only in newer kernels. BEHIND is the number of tasks whose chain ends at that holder.
+Locks on files (flock, POSIX, leases) follow where somebody waits for one; -a shows all, as /proc/locks does.""",
+    run=run,
+    arguments=(
+        Argument(
+            "-a",
+            "--all",
+            action="store_true",
+            help="also tasks in interruptible sleep that wait for a lock, and every lock on a file",
+        ),
+    ),
+    requires=(KERNEL,),
+    examples=(("locks", "what is stuck, and who is to blame"), ("locks --json", "with the chain of each task")),
+)

@@ -1,0 +1,75 @@
+"""Network devices."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from dmods.command import KERNEL, Command
+from dmods.report import Column, Report, Table
+from drgnext.kernel.system.netdevs import COUNTERS, devices
+from drgnext.kernel.system.reading import Reader
+
+if TYPE_CHECKING:
+    from drgnext.kernel.dump.target import Kernel
+
+COLUMNS = (
+    Column("name", width=8),
+    Column("state", width=5),
+    Column("mtu", "count", width=5),
+    Column("rx_packets", "count", title="RX PKTS"),
+    Column("rx_bytes", "size", title="RX"),
+    Column("tx_packets", "count", title="TX PKTS"),
+    Column("tx_bytes", "size", title="TX"),
+    Column("dropped", "count", title="DROPS"),
+    Column("queued", "count"),
+    Column("addresses", title="ADDRESSES"),
+    Column("ipv4", hidden=True),
+    Column("index", "count", hidden=True),
+    Column("namespace", "count", hidden=True),
+    Column("hardware", hidden=True),
+    Column("rx_dropped", "count", hidden=True),
+    Column("tx_dropped", "count", hidden=True),
+    Column("rx_errors", "count", hidden=True),
+    Column("tx_errors", "count", hidden=True),
+    Column("complete", hidden=True),
+    Column("net_device", "address", hidden=True),
+)
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return the network devices of all namespaces."""
+    reader = Reader(kernel)
+    rows = []
+    unsure = []
+    found = list(devices(reader))
+    for one in found:
+        rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, *errors = map(one.counters.get, COUNTERS)
+        rows.append(
+            (
+                *(one.name, one.state, one.mtu, rx_packets, rx_bytes, tx_packets, tx_bytes),
+                *((rx_dropped or 0) + (tx_dropped or 0), one.queued, " ".join(one.addresses), one.addresses),
+                *(one.number, one.namespace, one.hardware, rx_dropped, tx_dropped, *errors, one.sure, one.address),
+            )
+        )
+        if not one.sure:
+            unsure.append(one.name)
+    report = Report([Table("devices", COLUMNS, rows)])
+    report.totals.update(devices=len(found), namespaces=len({one.namespace for one in found}))
+    report.notes += reader.notes
+    if unsure:
+        report.notes.append(
+            f"the drivers of {', '.join(unsure)} count packets in structures of their own: these figures are too low"
+        )
+    return report
+
+
+COMMAND = Command(
+    name="netdev",
+    summary="network devices: state, addresses, packets, bytes, drops and what waits to be sent",
+    description="""The devices of all network namespaces are listed. The figures are those that /proc/net/dev shows, as
+far as the kernel itself counts them: a note names the devices whose drivers keep their own counters.""",
+    run=run,
+    requires=(KERNEL,),
+    examples=(("netdev", "is the link up, and what was dropped?"),),
+)

@@ -1,0 +1,101 @@
+"""The processes of a kernel."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from dmods.command import KERNEL, Argument, Command, positive
+from dmods.report import Column, Report, Table, Value
+from drgnext.kernel.system.ages import age_text
+from drgnext.kernel.system.processes import STATES, Process, Processes
+from drgnext.kernel.system.reading import Reader
+
+if TYPE_CHECKING:
+    from drgnext.kernel.dump.target import Kernel
+
+COLUMNS = (
+    Column("pid", "count", width=7),
+    Column("ppid", "count", width=7),
+    Column("state", title="ST"),
+    Column("age", width=7),
+    Column("rss", "size", width=5),
+    Column("swap", "size", width=5),
+    Column("threads", "count", title="THR"),
+    Column("name", width=15),
+    Column("wchan"),
+    Column("task", "address", hidden=True),
+    Column("tgid", "count", hidden=True),
+    Column("uid", "count", hidden=True),
+    Column("cpu", "count", hidden=True),
+    Column("on_cpu", hidden=True),
+    Column("kernel_thread", hidden=True),
+    Column("age_ns", "count", hidden=True),
+)
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return the processes, those with most memory first."""
+    reader = Reader(kernel)
+    processes = Processes(reader)
+    found = list(processes.all(args.threads or bool(args.state)))
+    states = Counter(one.state for one in found)
+    spaces = {one.task.tgid: (one.rss, one.swap) for one in found}
+    if args.state:
+        found = [one for one in found if one.state in args.state]
+    oldest = args.state is not None
+    found.sort(key=lambda one: (-(one.age or 0) if oldest else 0, -(one.rss + one.swap), one.task.tgid, one.task.pid))
+    rows = [row(one) for one in found[: args.top]]
+    text = ", ".join(f"{states[letter]} {letter}" for letter in STATES if states[letter])
+    footer = ["", f"{sum(states.values())} {'threads' if args.threads or args.state else 'processes'}: {text}"]
+    report = Report([Table("processes", COLUMNS, rows, footer=footer)])
+    report.totals.update(
+        processes=len(spaces),
+        listed=len(found),
+        rss=sum(rss for rss, _swap in spaces.values()),
+        swap=sum(swap for _rss, swap in spaces.values()),
+        states=dict(states),
+    )
+    report.notes += [*dict.fromkeys(processes.threads.notes), *reader.notes]
+    return report
+
+
+def row(one: Process) -> tuple[Value, ...]:
+    """Return the cells of COLUMNS."""
+    task = one.task
+    return (
+        *(task.pid, one.parent, one.state, age_text(one.age), None if one.kernel_thread else one.rss),
+        *(None if one.kernel_thread else one.swap, one.threads, task.comm, one.wchan),
+        *(task.address, task.tgid, one.uid, one.cpu, one.on_cpu, one.kernel_thread, one.age),
+    )
+
+
+def _letters(text: str) -> str:
+    """Return letters of states. This is the ``type`` of an argument."""
+    if not text or set(text) - set(STATES):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a state: give letters of {''.join(STATES)}")
+    return text
+
+
+COMMAND = Command(
+    name="ps",
+    summary="processes: state and for how long, memory, swap, and the function that each sleeps in",
+    description="""Processes with most memory (RSS and swap) come first. The states are those of ps(1):
+"""
+    + "\n".join(f"  {letter}  {what}" for letter, what in STATES.items())
+    + """
+AGE is the time in this state: since the task was switched out, or for R since it runs or waits for a CPU. WCHAN is
+the function that called the scheduler, as /proc/PID/wchan. Kernel threads have no memory of their own.""",
+    run=run,
+    arguments=(
+        Argument("-T", "--threads", action="store_true", help="a row for each thread"),
+        Argument("-S", "--state", metavar="STATES", type=_letters, help="threads in these states, oldest first: D, RD"),
+        Argument("--top", metavar="N", type=positive, help="only the first N"),
+    ),
+    requires=(KERNEL,),
+    examples=(
+        ("ps --top 10", "the ten largest processes"),
+        ("ps -S D", "what is stuck, and where; `locks` says who holds what it waits for"),
+    ),
+)

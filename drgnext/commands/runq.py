@@ -1,0 +1,77 @@
+"""Show what each CPU runs, and what waits for it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from dmods.command import KERNEL, Command
+from dmods.report import Column, Report, Table, Value
+from drgnext.kernel.system.ages import age_text
+from drgnext.kernel.system.processes import Processes
+from drgnext.kernel.system.reading import Reader
+from drgnext.kernel.system.runqueues import run_queues
+
+if TYPE_CHECKING:
+    from drgnext.kernel.dump.target import Kernel
+
+QUEUES = (
+    Column("cpu", "count", width=4),
+    Column("count", "count", title="TASKS"),
+    Column("current", width=15),
+    Column("pid", "count", width=7),
+    Column("lag", title="CLOCK LAG"),
+    Column("lag_ns", "count", hidden=True),
+    Column("rq", "address", hidden=True),
+)
+TASKS = (
+    Column("cpu", "count", width=4),
+    Column("pid", "count", width=7),
+    Column("name", width=15),
+    Column("state", width=7),
+    Column("age", width=7),
+    Column("policy", width=8),
+    Column("priority", "count"),
+    Column("task", "address", hidden=True),
+    Column("age_ns", "count", hidden=True),
+)
+_FIXED_POINT = 1 << 11  # of avenrun: FSHIFT (include/linux/sched/loadavg.h)
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return the run queues, and the tasks in them."""
+    reader = Reader(kernel)
+    processes = Processes(reader)
+    queues = run_queues(processes)
+    rows: list[tuple[Value, ...]] = []
+    tasks: list[tuple[Value, ...]] = []
+    for one in queues:
+        name, pid = (one.current.comm, one.current.pid) if one.current else (None, None)
+        rows.append((one.cpu, one.running, name, pid, age_text(one.lag), one.lag, one.address))
+        for each in one.tasks:
+            state = "running" if each.running else "waiting"
+            tasks.append(
+                (
+                    *(one.cpu, each.task.pid, each.task.comm, state, age_text(each.age), each.policy, each.priority),
+                    *(each.task.address, each.age),
+                )
+            )
+    report = Report([Table("queues", QUEUES, rows), Table("tasks", TASKS, tasks)])
+    with reader.reading("load averages"):
+        averages = [round(int(value) / _FIXED_POINT, 2) for value in reader.prog["avenrun"]]
+        report.totals["load"] = averages
+        report.tables[0].footer = ["", "load average: " + ", ".join(f"{each:.2f}" for each in averages)]
+    report.totals.update(cpus=len(rows), running=sum(one.running for one in queues))
+    report.notes += [*dict.fromkeys(processes.threads.notes), *reader.notes]
+    return report
+
+
+COMMAND = Command(
+    name="runq",
+    summary="what each CPU runs, what waits for it and for how long, and the load averages",
+    description="""CLOCK LAG is how far the clock of a run queue is behind: how long this CPU has not scheduled and
+taken no tick. An idle CPU lags without harm. A busy CPU that lags by seconds had interrupts disabled.""",
+    run=run,
+    requires=(KERNEL,),
+    examples=(("runq", "the CPUs, and the tasks that are ready"),),
+)

@@ -1,0 +1,71 @@
+"""Who holds slab memory: live objects by the stack that allocated them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import cast
+
+from dmods.command import KERNEL, Argument, Command
+from dmods.commands._records import CALLER_ARGUMENTS, LINES
+from dmods.commands._users import ARGUMENTS, User, caller_key, groups_of, stack_key, users_report
+from dmods.report import Column, Report, Value
+from drgnext.commands._slabs import address_asked, cache_name, callers_asked, objects_of
+from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.slabs.callers import KernelCallers
+from drgnext.kernel.slabs.objects import ALLOCATED_STATES
+from drgnext.kernel.slabs.tracks import SlabUser, Tracks
+
+_KEYS = {
+    "stack": Column("caller"),
+    "function": Column("function"),
+    "library": Column("module"),
+    "cache": Column("cache"),
+}
+
+
+def run(kernel: Kernel, args: argparse.Namespace) -> Report:
+    """Return the users of slab memory, the biggest first."""
+    slabs = objects_of(kernel)
+    tracks = Tracks(slabs)
+    tracks.require()
+    callers = callers_asked(kernel, args, lines=args.lines)
+    users = [tracks.user(group) for group in slabs.engine.groups(list(ALLOCATED_STATES), False)]
+    everything = sum(user.bytes for user in users)
+    if args.what is not None:
+        address = address_asked(kernel, args.what)
+        users = [user for user in users if callers.passes(user.stack, address)]
+    groups = groups_of(users, _key_of(callers, args.by, args.depth))
+    report = users_report(args, callers, groups, everything, _KEYS[args.by])
+    report.notes += [*slabs.notes, *tracks.notes]
+    return report
+
+
+def _key_of(callers: KernelCallers, by: str, depth: int) -> Callable[[User], Value]:
+    """Return the function that gives the key of a user."""
+    return {
+        "stack": stack_key(callers, depth),
+        "function": caller_key(callers, callers.function_name),
+        "library": caller_key(callers, callers.library),
+        "cache": lambda user: cache_name(cast(SlabUser, user).cache),
+    }[by]
+
+
+COMMAND = Command(
+    name="umausers",
+    summary="who holds slab memory: live bytes by the stack that allocated them, the biggest first",
+    description=(
+        "Needs slub_debug=U on the kernel's command line. Counts the objects of all caches that keep records, leaked\n"
+        "or not, by the size of an object. `kmausers` is the same."
+    ),
+    run=run,
+    arguments=(
+        Argument("--by", choices=tuple(_KEYS), default="stack", help="what makes a group (stack)"),
+        *ARGUMENTS,
+        *CALLER_ARGUMENTS,
+        LINES,
+        Argument("what", nargs="?", metavar="ADDR|FUNCTION", help="only those with this in their stack"),
+    ),
+    requires=(KERNEL,),
+    examples=(("umausers --top 3", "the three biggest"), ("umausers --by cache --all", "every cache")),
+)

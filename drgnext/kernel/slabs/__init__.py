@@ -1,0 +1,1 @@
+"""The slab allocator: caches, objects, leaks, and who allocated what."""

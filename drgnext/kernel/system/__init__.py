@@ -1,0 +1,1 @@
+"""Models of a running system: processes, locks, sockets, files, mounts, devices and counters."""

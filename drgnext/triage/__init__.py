@@ -1,0 +1,1 @@
+"""Triage of a kernel dump."""

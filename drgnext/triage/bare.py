@@ -1,0 +1,56 @@
+"""Triage of a kernel without debug information: the log says why it died, and nothing says where memory went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dmods.errors import UserError
+from dmods.triage.finding import FATAL, LIKELY, Crash, Finding, Line, Triage, Unknown
+from drgnext.kernel.crash.bare_log import read_bare_log, read_vmcoreinfo
+from drgnext.kernel.crash.klog import read_panic_log
+from drgnext.triage.deaths import kind_of, was_asked
+from drgnext.triage.places import kernel_place
+
+if TYPE_CHECKING:
+    from drgnext.kernel.dump.target import Kernel
+
+_FRAMES = 40
+
+
+def triage_bare(kernel: Kernel, lacking: UserError) -> Triage:
+    """Return what the log and VMCOREINFO say. ``lacking`` says what is missing and how to get it."""
+    info = read_vmcoreinfo(kernel.prog)
+    records, notes = read_bare_log(kernel.prog, info)
+    told = read_panic_log(records)
+    oops = told.death or told.first
+    frames = [str(place) for place in oops.frames] if oops is not None else []
+    message = told.message or told.panic
+    lines = [Line("kernel", str(info.get("OSRELEASE") or "unknown"))]
+    if oops is not None and oops.comm is not None:
+        cpu = f" on CPU {oops.cpu}" if oops.cpu is not None else ""
+        lines.append(Line("task", f"{oops.comm}, pid {oops.pid}{cpu}"))
+    if told.panic and told.panic != message:
+        lines.append(Line("panic", told.panic))
+    if told.where:
+        lines.append(Line("pc", str(told.where)))
+    places = [kernel_place(frame) for frame in ([str(told.where)] if told.where else []) + frames]
+    found = Triage(subject={"program": str(info.get("OSRELEASE") or "") or None, "build_id": info.get("BUILD-ID")})
+    sentence = message or "the log tells of no panic"
+    found.crash = Crash(sentence, message is None, lines, frames[:_FRAMES], max(0, len(frames) - _FRAMES), places)
+    if message is not None and not was_asked(told.panic, told.message, *frames):
+        task = f", in task {oops.comm} ({oops.pid})" if oops is not None and oops.comm is not None else ""
+        where = f" in {told.where}" if told.where else ""
+        finding = Finding(
+            kind_of(message),
+            FATAL,
+            LIKELY,
+            f"{message}{where}{task}",
+            "get the kernel's debug information: then the pc, the stack and memory are known",
+            next=("panicinfo",),
+            check="panic",
+        )
+        found.findings.append(finding)
+    found.checks.append("panic")
+    found.unknown.append(Unknown("all but the log", lacking.what, lacking.how))
+    found.unknown.extend(Unknown("the log", note) for note in notes)
+    return found

@@ -1,0 +1,51 @@
+"""Why the kernel died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dmods.triage.finding import CERTAIN, FATAL, Check, Evidence, Finding
+from drgnext.triage.deaths import kind_of, was_asked
+from drgnext.triage.facts import KernelFacts
+
+
+def run(facts: KernelFacts) -> Iterator[Finding]:
+    """Yield the cause of a panic. A crash that someone asked for is none."""
+    cause = facts.cause
+    told = cause.told
+    message = told.message or told.panic
+    if message is None or _asked(facts):
+        return
+    kind = kind_of(message)
+    known = facts.threads
+    frame = cause.trap or cause.caller
+    where, evidence = "", []
+    if frame is not None:
+        pc = known.places.inside(frame)
+        place, source = known.places.describe(pc), known.places.source(frame)
+        where = f" in {place}{f' ({source})' if source else ''}"
+        evidence.append(Evidence(pc, place))
+    if told.address is not None:
+        evidence.append(Evidence(told.address, "the address that was accessed"))
+    task = f", in task {cause.task.comm} ({cause.task.pid})" if cause.task is not None else ""
+    yield Finding(
+        kind,
+        FATAL,
+        CERTAIN,
+        f"{message}{where}{task}",
+        "read the function at the trapped pc; its registers are in panicinfo",
+        evidence,
+        ("panicinfo", "findstack"),
+    )
+
+
+def _asked(facts: KernelFacts) -> bool:
+    """Return whether someone asked for the crash: sysrq's handler is on the stack, or the message says so."""
+    told, stack = facts.cause.told, facts.cause.stack
+    if was_asked(told.panic, told.message):
+        return True
+    names = [facts.threads.places.describe(frame.pc) for frame in stack.frames] if stack is not None else []
+    return any("sysrq_handle_crash" in name for name in names)
+
+
+CHECK = Check("panic", "the kernel panicked, and nobody asked for it (sysrq)", run, needs=("cause",), seconds=30)

@@ -1,0 +1,40 @@
+"""The ways in which kernels die, by their messages."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+# Someone asked for the crash: echo c >/proc/sysrq-trigger, an NMI button, a hypervisor's command.
+_ASKED = re.compile(r"sysrq|SysRq", re.IGNORECASE)
+_KINDS = (
+    (r"NULL pointer dereference", "null-pointer"),
+    (r"use-after-free", "use-after-free"),
+    (r"slab-out-of-bounds|stack-out-of-bounds|KASAN", "out-of-bounds"),
+    (r"stack guard page|kernel stack overflow|stack overflow", "stack-overflow"),
+    (r"stack-protector|stack smashing", "stack-smash"),
+    (r"soft lockup", "soft-lockup"),
+    (r"hard LOCKUP", "hard-lockup"),
+    (r"hung_task|blocked tasks", "hung-task"),
+    (r"rcu.*stall", "rcu-stall"),
+    (r"[Oo]ut of memory|system is deadlocked on memory", "out-of-memory"),
+    (r"general protection fault|non-canonical", "bad-pointer"),
+    (r"unable to handle (kernel )?(page|paging)|Unable to handle kernel", "bad-pointer"),
+    (r"divide error", "division-by-zero"),
+    (r"kernel BUG at|invalid opcode", "bug"),
+    (r"double fault", "double-fault"),
+    (r"machine check|Machine Check", "machine-check"),
+    (r"Attempted to kill init", "init-died"),
+    (r"VFS: Unable to mount root", "no-root"),
+    (r"NMI", "nmi"),
+)
+
+
+def kind_of(message: str) -> str:
+    """Return a short name for the death that the message tells of."""
+    return next((kind for pattern, kind in _KINDS if re.search(pattern, message)), "panic")
+
+
+def was_asked(*texts: Optional[str]) -> bool:
+    """Return whether one of the messages says that someone asked for the crash."""
+    return any(text and _ASKED.search(text) for text in texts)

@@ -1,0 +1,30 @@
+//! Types and variables from debug information (DWARF 2 to 5).
+//!
+//! * [`model`]: types as data.
+//! * [`DebugTypes`]: what is asked of the modules of a process.
+//! * `file`: the sections of one module, and its entries.
+//! * `units`: its units, also those in the file that dwz made and in .dwo and .dwp files.
+//! * `die`: one entry.
+//! * `index`: one pass over all entries.
+//! * `read`: makes types of entries.
+//! * `simple`: names of templates whose arguments the file leaves out.
+//! * `spelling`: how names are written.
+//! * [`short`]: how people write the names of the C++ library.
+//! * `locals`: the variables of a frame.
+//!
+//! All of it is read through `lines::Bounded`: a damaged file cannot make the work larger than its size justifies.
+
+mod die;
+mod file;
+mod index;
+mod locals;
+pub mod model;
+mod module;
+mod read;
+pub mod short;
+mod simple;
+mod spelling;
+mod units;
+
+pub use locals::FrameAt;
+pub use module::{DebugTypes, Place, Variable};

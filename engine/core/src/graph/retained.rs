@@ -1,0 +1,186 @@
+//! What the blocks of each kind keep alive, and the kinds of the blocks that an owner holds.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::owners::Scope;
+use super::stream::Stream;
+use super::sums::View;
+use crate::control::{Control, Stopped};
+use crate::heap::model::Heap;
+
+/// Blocks between two looks at [`Control`].
+const CHECK: usize = 1 << 16;
+const NONE: u32 = u32::MAX;
+
+/// Bytes that the live and the leaked blocks of a group keep alive.
+pub type Retained = (u64, u64);
+
+/// Returns what the blocks of each group of kinds keep alive, themselves included. A byte counts once for each group: a
+/// block below another of its group adds nothing. `groups` has the group of each kind.
+///
+/// A block of the allocator's own keeps nothing alive but itself, and is not counted.
+pub fn by_group(view: &View, groups: &[u32], count: usize, control: &Control) -> Result<Vec<Retained>, Stopped> {
+    let group = |number| view.kind(number).and_then(|kind| groups.get(kind as usize)).copied();
+    by_block(view.heap, group, count, control)
+}
+
+/// Returns the same for the group that a function gives for the number of a block. None: it is in no group.
+pub fn by_block(
+    heap: &dyn Heap,
+    group: impl Fn(usize) -> Option<u32>,
+    count: usize,
+    control: &Control,
+) -> Result<Vec<Retained>, Stopped> {
+    let mut sums = vec![(0u64, 0u64); count];
+    let Some(owners) = heap.owners() else { return Ok(sums) };
+    let tree = owners.tree();
+    let group = vertex_groups(heap, group, control)?;
+    // The children of each vertex, as a list. A vertex has a larger number than its dominator.
+    let mut first = vec![NONE; tree.dominators.len()];
+    let mut sibling = vec![NONE; tree.dominators.len()];
+    for vertex in (1..tree.dominators.len()).rev() {
+        let above = tree.dominators[vertex] as usize;
+        sibling[vertex] = std::mem::replace(&mut first[above], vertex as u32);
+    }
+    // How many blocks of the group are above.
+    let mut above = vec![0u32; count];
+    let mut vertex = 0usize;
+    let mut steps = 0usize;
+    loop {
+        steps += 1;
+        if steps % CHECK == 0 && control.cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+        if let Some(above) = above.get_mut(group[vertex] as usize) {
+            if *above == 0 {
+                let sum = &mut sums[group[vertex] as usize];
+                let part = if owners.is_leaked(vertex as u32) { &mut sum.1 } else { &mut sum.0 };
+                *part = part.saturating_add(tree.bytes[vertex]);
+            }
+            *above += 1;
+        }
+        if first[vertex] != NONE {
+            vertex = first[vertex] as usize;
+            continue;
+        }
+        loop {
+            if let Some(above) = above.get_mut(group[vertex] as usize) {
+                *above -= 1;
+            }
+            if vertex == 0 {
+                return Ok(sums);
+            }
+            if sibling[vertex] != NONE {
+                vertex = sibling[vertex] as usize;
+                break;
+            }
+            vertex = tree.dominators[vertex] as usize;
+        }
+    }
+}
+
+/// Returns the group of each vertex's block; `u32::MAX` for a root.
+fn vertex_groups(
+    heap: &dyn Heap,
+    group: impl Fn(usize) -> Option<u32>,
+    control: &Control,
+) -> Result<Vec<u32>, Stopped> {
+    let tree = heap.owners().map_or(0, |owners| owners.tree().dominators.len());
+    let mut out = vec![NONE; tree];
+    for (number, &vertex) in heap.vertices().iter().enumerate() {
+        if number % CHECK == 0 && control.cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+        if vertex != 0 {
+            out[vertex as usize] = group(number).unwrap_or(NONE);
+        }
+    }
+    Ok(out)
+}
+
+/// Blocks of one kind and size in a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The kind.
+    pub kind: u32,
+    /// How many.
+    pub count: u64,
+    /// Their usable bytes.
+    pub bytes: u64,
+    /// The usable size of each.
+    pub size: u64,
+    /// The block with the lowest address.
+    pub example: u64,
+}
+
+/// Returns the kinds and sizes of the blocks in the scope, in order.
+pub fn in_scope(view: &View, scope: Scope, control: &Control) -> Result<Vec<Held>, Stopped> {
+    let within = view.heap.within(scope);
+    let vertices = view.heap.vertices();
+    let mut held: Vec<Held> = Vec::new();
+    // The place in `held` of each kind and size. Most kinds have one size: that of a kind's last block is looked at first.
+    let mut known: HashMap<(u32, u64), usize, RandomState> = HashMap::default();
+    let mut last = vec![usize::MAX; view.kinds.all.len()];
+    for found in Stream::new(view.heap) {
+        if found.number % CHECK == 0 && control.cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+        let Some(&vertex) = vertices.get(found.number) else { break };
+        if vertex == 0 || !within.get(vertex as usize).is_some_and(|&within| within) {
+            continue;
+        }
+        let (address, size) = (found.block.address, found.block.size);
+        let Some(kind) = view.kind(found.number) else { break };
+        let Some(last) = last.get_mut(kind as usize) else { break };
+        if held.get(*last).is_none_or(|one| one.size != size) {
+            *last = *known.entry((kind, size)).or_insert_with(|| {
+                held.push(Held { kind, size, count: 0, bytes: 0, example: address });
+                held.len() - 1
+            });
+        }
+        let one = &mut held[*last];
+        one.count += 1;
+        one.bytes = one.bytes.saturating_add(size);
+    }
+    held.sort_unstable_by_key(|one| (one.kind, one.size));
+    Ok(held)
+}
+
+/// The key of a block that no root holds: the allocator's own.
+pub const OWN_KEY: u64 = u64::MAX - 1;
+
+/// Returns for each block in use the key of the set of roots that holds it. `keys` has the key of each set.
+pub fn owner_keys(heap: &dyn Heap, keys: &[u64]) -> Vec<u64> {
+    let Some(owners) = heap.owners() else { return Vec::new() };
+    let key = |&vertex: &u32| match vertex {
+        0 => OWN_KEY,
+        _ => keys.get(owners.set_of(vertex) as usize).copied().unwrap_or(OWN_KEY),
+    };
+    heap.vertices().iter().map(key).collect()
+}
+
+/// Marks a key of [`holder_keys`] whose holder is a root, not a block.
+pub const FROM_ROOT: u64 = 1 << 63;
+
+/// Returns for each block in use the key of what holds it: the kind of the block that dominates it (in the upper half) and
+/// its own kind; or, with [`FROM_ROOT`], the key of the set of roots and its own kind. Keys of sets are below 2^31.
+pub fn holder_keys(view: &View, keys: &[u64], control: &Control) -> Result<Vec<u64>, Stopped> {
+    let Some(owners) = view.heap.owners() else { return Ok(Vec::new()) };
+    let tree = owners.tree();
+    let kinds = vertex_groups(view.heap, |number| view.kind(number), control)?;
+    let key = |(number, &vertex): (usize, &u32)| {
+        let Some(kind) = view.kind(number).filter(|_| vertex != 0) else { return OWN_KEY };
+        let above = tree.dominators[vertex as usize] as usize;
+        let kind = u64::from(kind);
+        match kinds.get(above) {
+            Some(&holder) if holder != NONE => u64::from(holder) << 32 | kind,
+            _ => match keys.get(owners.set_of(vertex) as usize) {
+                Some(&set) => FROM_ROOT | (set & 0x7fff_ffff) << 32 | kind,
+                None => OWN_KEY,
+            },
+        }
+    };
+    Ok(view.heap.vertices().iter().enumerate().map(key).collect())
+}

@@ -1,0 +1,89 @@
+//! The roots, with names and ranks.
+
+use crate::control::{Control, Stopped};
+use crate::heap::index::Tables;
+use crate::heap::number::Index;
+use crate::heap::root_reader::RootReader;
+use crate::image::Image;
+
+/// The root that holds the leaked blocks.
+pub const LEAKED: u32 = u32::MAX;
+/// The root of blocks in use that no aligned word leads to: see [`crate::heap::model::Heap::take_unaligned`].
+pub const UNALIGNED: u32 = u32::MAX - 1;
+/// The rank of the allocator's own words.
+pub const OWN: u32 = 0;
+/// The rank of data. What is above is weak: the lower, the more it counts.
+pub const DATA: u32 = 1;
+
+/// Memory of one root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// The first address.
+    pub start: u64,
+    /// The end.
+    pub end: u64,
+    /// The caller's number for the root.
+    pub root: u32,
+    /// [`OWN`], [`DATA`], or the rank of a stack.
+    pub rank: u32,
+}
+
+/// A single word that is a root, such as a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// What it holds.
+    pub value: u64,
+    /// The caller's number for the root.
+    pub root: u32,
+    /// As in [`Area`].
+    pub rank: u32,
+}
+
+/// The roots, with names. `areas` are sorted and do not overlap. Of a range that they leave out, root 0 has the words, as data.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Named<'a> {
+    /// Memory whose words are roots, as for marking.
+    pub ranges: &'a [(u64, u64)],
+    /// Whose memory it is.
+    pub areas: &'a [Area],
+    /// Single roots.
+    pub values: &'a [Word],
+}
+
+/// Calls `each` with (address, target word, root, rank) for every candidate pointer in the roots' memory.
+pub(super) fn each_word<I: Index, const P: usize>(
+    tables: &Tables<I, P>,
+    image: &Image,
+    named: Named,
+    control: &Control,
+    mut each: impl FnMut(u64, usize, u32, u32) -> Result<(), Stopped>,
+) -> Result<(), Stopped> {
+    let mut last = Area { start: 1, end: 0, root: 0, rank: DATA };
+    for &(start, end) in named.ranges {
+        let mut reader = RootReader::new(image, start, end);
+        while reader.read(image, &tables.word_map, control)? {
+            for &(address, target) in &reader.found {
+                if address < last.start || address >= last.end {
+                    last = area_of(named.areas, address);
+                }
+                each(address, target, last.root, last.rank)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the area that holds the address, or the gap between two as root 0's.
+fn area_of(areas: &[Area], address: u64) -> Area {
+    let next = areas.partition_point(|area| area.start <= address);
+    let before = next.checked_sub(1).map(|index| areas[index]);
+    match before {
+        Some(area) if address < area.end => area,
+        _ => Area {
+            start: before.map_or(0, |area| area.end),
+            end: areas.get(next).map_or(u64::MAX, |area| area.start),
+            root: 0,
+            rank: DATA,
+        },
+    }
+}

@@ -1,0 +1,144 @@
+//! The search from the roots, tier by tier.
+//!
+//! The tiers, strongest first: the allocator's own words; words of data to the first byte of a block; other words of data; the needed
+//! words of stacks and registers; the direct leaks. See [`super::search`].
+
+use super::numbering::{is_start, HeapGraph};
+use super::roots::{each_word, Named, Word, DATA, LEAKED, OWN, UNALIGNED};
+use super::search::Search;
+use super::weak;
+use crate::control::{Control, Stopped};
+use crate::heap::index::EVERY;
+use crate::heap::leaks::Leaks;
+use crate::heap::number::Index;
+use crate::image::Image;
+
+/// A weak root, before it is known whether it is needed.
+struct Weak {
+    interior: bool,
+    rank: u32,
+    root: u32,
+    node: usize,
+}
+
+/// The search from the roots, tier by tier.
+pub(super) struct Tiers<'g, I: Index, W: Index, const P: usize> {
+    graph: &'g HeapGraph<'g, I, P>,
+    /// What the search has numbered.
+    pub search: Search<'g, HeapGraph<'g, I, P>, W>,
+    /// (vertex, root), by vertex.
+    pub roots: Vec<(u32, u32)>,
+    /// Words of data that point into the middle of a block: (root, node).
+    interior: Vec<(u32, I)>,
+    weak: Vec<Weak>,
+}
+
+impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
+    /// No root has been followed yet. The blocks that are not to be followed are closed in `search`.
+    pub fn new(graph: &'g HeapGraph<'g, I, P>, search: Search<'g, HeapGraph<'g, I, P>, W>) -> Self {
+        Tiers { graph, search, roots: Vec::new(), interior: Vec::new(), weak: Vec::new() }
+    }
+
+    fn reach(&mut self, root: u32, node: usize, control: &Control) -> Result<(), Stopped> {
+        let vertex = match self.roots.last() {
+            Some(&(vertex, last)) if last == root => vertex,
+            _ => {
+                let vertex = self.search.root()?;
+                self.roots.push((vertex, root));
+                vertex
+            }
+        };
+        self.search.reach(vertex, node, control)
+    }
+
+    /// Takes a word of a root. Data is followed at once; what is weaker waits.
+    fn word(&mut self, target: usize, root: u32, rank: u32, control: &Control) -> Result<(), Stopped> {
+        let Some(node) = self.graph.tables.chunk_of_word(target) else { return Ok(()) };
+        let interior = !is_start::<P>(target, node);
+        if !interior && rank <= DATA {
+            return self.reach(root, node, control);
+        }
+        // What stronger evidence has reached needs no more of it. A large mapping may be full of such words.
+        if self.search.vertex(node) != 0 {
+            return Ok(());
+        }
+        if rank > DATA {
+            self.weak.push(Weak { interior, rank, root, node });
+        } else if !self.interior.last().is_some_and(|last| last.0 == root && last.1.get() == node) {
+            self.interior.push((root, I::new(node)));
+        }
+        Ok(())
+    }
+
+    /// Follows all roots, then the direct leaks.
+    #[inline(always)]
+    pub fn all(
+        &mut self,
+        image: &Image,
+        named: Named,
+        leaks: Option<&Leaks<I>>,
+        control: &Control,
+    ) -> Result<(), Stopped> {
+        let graph = self.graph;
+        let value = |word: &Word| graph.tables.word_map.word_of(word.value);
+        for word in named.values.iter().filter(|word| word.rank == OWN) {
+            if let Some(node) = value(word).and_then(|target| graph.tables.chunk_of_word(target)) {
+                self.reach(word.root, node, control)?;
+            }
+        }
+        self.search.next_tier();
+        each_word(graph.tables, image, named, control, |_, target, root, rank| self.word(target, root, rank, control))?;
+        for word in named.values.iter().filter(|word| word.rank != OWN) {
+            if let Some(target) = value(word) {
+                self.word(target, word.root, word.rank, control)?;
+            }
+        }
+        self.search.next_tier();
+        let mut interior = std::mem::take(&mut self.interior);
+        interior.sort_by_key(|&(root, _)| root);
+        for (root, node) in interior {
+            self.reach(root, node.get(), control)?;
+        }
+        self.search.next_tier();
+        let mut waiting = std::mem::take(&mut self.weak);
+        waiting.sort_by_key(|weak| (weak.interior, weak.rank, weak.root));
+        self.needed(&waiting, control)?;
+        self.search.next_tier();
+        let waiting = self.not_reached(leaks);
+        self.needed(&waiting, control)?;
+        self.search.next_tier();
+        for granule in leaks.map_or(&[][..], |leaks| &leaks.direct) {
+            self.reach(LEAKED, granule.get(), control)?;
+        }
+        Ok(())
+    }
+
+    /// Follows the words that nothing else makes needless.
+    fn needed(&mut self, waiting: &[Weak], control: &Control) -> Result<(), Stopped> {
+        let nodes: Vec<usize> = waiting.iter().map(|weak| weak.node).collect();
+        let search = &self.search;
+        let mut needed = weak::needed(self.graph, &nodes, |number| search.vertex_of(number) != 0, control)?;
+        needed.sort_by_key(|&index| waiting[index].root);
+        for index in needed {
+            self.reach(waiting[index].root, waiting[index].node, control)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the blocks in use that no tier has reached. Marking found pointers to them that are not in the tables.
+    fn not_reached(&self, leaks: Option<&Leaks<I>>) -> Vec<Weak> {
+        let tables = self.graph.tables;
+        let mut found = Vec::new();
+        for run in 0..tables.word_map.runs.len() {
+            tables.each_block(run, EVERY, |block| {
+                let node = block.granule;
+                let known = self.search.vertex(node);
+                if known == 0 && !leaks.is_some_and(|leaks| leaks.is_leaked(node)) {
+                    found.push(Weak { interior: false, rank: 0, root: UNALIGNED, node });
+                }
+                true
+            });
+        }
+        found
+    }
+}

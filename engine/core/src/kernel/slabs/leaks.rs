@@ -1,0 +1,98 @@
+//! The objects that nothing holds: which are leaked directly, and what each of those keeps alive.
+//!
+//! This is the method of [`crate::heap::leaks`]. A *direct* leak is an object that no other leaked one leads to. Of a
+//! cycle that nothing else leads to, it is the first one. All others are *indirect*, and each counts with exactly one
+//! direct leak.
+
+use super::freelists::{state, States};
+use super::marking::weak_targets;
+use super::node_set::NodeSet;
+use super::sweep::Pointers;
+use super::table::{Node, Table};
+use crate::control::{Control, Stopped};
+
+/// A direct leak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Direct {
+    /// The object.
+    pub node: Node,
+    /// How many other objects it keeps alive.
+    pub kept: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+}
+
+/// All leaks.
+#[derive(Debug, Default)]
+pub struct Leaks {
+    /// Every leaked object, sorted.
+    pub all: Vec<Node>,
+    /// The direct ones, sorted.
+    pub direct: Vec<Direct>,
+    /// The bytes of all leaked objects.
+    pub bytes: u64,
+}
+
+/// Finds the leaks. Call it when marking is complete.
+pub fn find(table: &Table, states: &States, pointers: &Pointers, control: &Control) -> Result<Leaks, Stopped> {
+    let leaked = states.of.iter().enumerate().filter(|(_, state)| **state == state::LEAKED);
+    let all: Vec<Node> = leaked.map(|(node, _)| node as Node).collect();
+    let mut walk = Walk { table, states, pointers, seen: NodeSet::new(table.nodes)?, todo: Vec::new() };
+    let (mut candidates, mut bytes) = (Vec::new(), 0);
+    for node in &all {
+        if !walk.seen.has(*node) {
+            candidates.push(*node);
+            bytes += walk.visit(*node, control)?.1;
+        }
+    }
+    walk.seen = NodeSet::new(table.nodes)?;
+    let mut direct = Vec::new();
+    for node in candidates.into_iter().rev() {
+        if !walk.seen.has(node) {
+            let (count, size) = walk.visit(node, control)?;
+            direct.push(Direct { node, kept: count - 1, kept_bytes: size - table.describe(node).1 });
+        }
+    }
+    direct.reverse();
+    Ok(Leaks { all, direct, bytes })
+}
+
+struct Walk<'a> {
+    table: &'a Table,
+    states: &'a States,
+    pointers: &'a Pointers,
+    seen: NodeSet,
+    todo: Vec<Node>,
+}
+
+impl Walk<'_> {
+    /// Visits what a leaked object leads to. Returns how many objects were new, with itself, and their bytes.
+    fn visit(&mut self, first: Node, control: &Control) -> Result<(u64, u64), Stopped> {
+        let (mut count, mut bytes) = (0, 0);
+        self.reach(first);
+        let pointers = self.pointers;
+        while let Some(node) = self.todo.pop() {
+            count += 1;
+            bytes += self.table.describe(node).1;
+            for target in pointers.of(node) {
+                self.reach(*target);
+            }
+            for weak in [&pointers.unaligned, &pointers.physical] {
+                for target in weak_targets(weak, node) {
+                    self.reach(target);
+                }
+            }
+            if count % (1 << 16) == 0 && control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+        }
+        Ok((count, bytes))
+    }
+
+    fn reach(&mut self, node: Node) {
+        if self.states.of[node as usize] == state::LEAKED && !self.seen.has(node) {
+            self.seen.add(node);
+            self.todo.push(node);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What a type says of its objects.
+
+use super::Release;
+use crate::heap::cached_reader::CachedReader;
+use crate::heap::slots::Slots;
+use crate::words::USER_END;
+use std::collections::HashMap;
+
+/// How many words that are no types are remembered.
+const MOST_KNOWN: usize = 1 << 20;
+/// Metaclasses of metaclasses, and bases of bases, that are followed.
+const MOST_STEPS: usize = 64;
+/// SMALL_REQUEST_THRESHOLD: pymalloc's largest block (Objects/obmalloc.c).
+const LARGEST_SLOT: u64 = 512;
+/// How many types are kept where no hash is computed.
+const RECENT: usize = 1024;
+
+/// The built-in type that a type is or inherits from, where that decides how large its objects are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `object.__sizeof__` says it.
+    Plain,
+    /// int
+    Int,
+    /// str
+    Str,
+    /// list
+    List,
+    /// dict
+    Dict,
+    /// set, frozenset
+    Set,
+    /// bytearray
+    Bytearray,
+    /// type
+    Type,
+    /// collections.deque
+    Deque,
+    /// array.array
+    Array,
+    /// generator, coroutine, async_generator
+    Generator,
+    /// frame
+    Frame,
+    /// code (3.11 and later: the instructions are in the object)
+    Code,
+}
+
+/// A type.
+#[derive(Clone, Copy, Debug)]
+pub struct Type {
+    /// Bytes of an object without its items.
+    pub basic: u64,
+    /// Bytes of an item, or 0.
+    pub item: u64,
+    /// `tp_flags`
+    pub flags: u64,
+    /// What it inherits from.
+    pub kind: Kind,
+    /// Bytes before an object: the links of the collector, and the pointers to its dictionary and weak references.
+    pub before: u64,
+    /// Whether the collector may track its objects.
+    pub gc: bool,
+}
+
+/// Finds types, and keeps what it found.
+pub struct Types<'a> {
+    reader: CachedReader<'a>,
+    release: Release,
+    known: HashMap<u64, Option<Type>>,
+    /// Those that were asked for last, each at a place that its address gives.
+    recent: Vec<(u64, Option<Type>)>,
+    /// Where no type is: sorted and disjoint.
+    never: Vec<(u64, u64)>,
+}
+
+impl<'a> Types<'a> {
+    /// Makes a finder.
+    pub fn new(reader: CachedReader<'a>, release: Release) -> Self {
+        Types { reader, release, known: HashMap::new(), recent: vec![(0, None); RECENT], never: Vec::new() }
+    }
+
+    /// Makes a finder that knows pymalloc's blocks: a type has more than 512 bytes, so none lies there.
+    pub fn outside(reader: CachedReader<'a>, release: Release, slots: &[&Slots]) -> Self {
+        let mut types = Types::new(reader, release);
+        let spans = slots.iter().flat_map(|slots| slots.spans.iter()).filter(|span| span.slot <= LARGEST_SLOT);
+        let mut spans: Vec<(u64, u64)> = spans
+            .map(|span| (span.start, span.start.saturating_add(span.slot.saturating_mul(u64::from(span.count)))))
+            .collect();
+        spans.sort_unstable();
+        for (start, end) in spans {
+            match types.never.last_mut() {
+                // What lies between two pools is the header of the second, and what the first has no room for.
+                Some(last) if start <= last.1.saturating_add(2 * LARGEST_SLOT) => last.1 = last.1.max(end),
+                _ => types.never.push((start, end)),
+            }
+        }
+        types
+    }
+
+    /// Returns the type at the address, or None where none is.
+    pub fn at(&mut self, address: u64) -> Option<Type> {
+        if address % 8 != 0 || !(4096..USER_END).contains(&address) {
+            return None;
+        }
+        let place = (address / 16) as usize % RECENT;
+        if self.recent[place].0 != address {
+            if self.is_in_a_pool(address) {
+                return None;
+            }
+            self.recent[place] = (address, self.ask(address));
+        }
+        self.recent[place].1
+    }
+
+    fn is_in_a_pool(&self, address: u64) -> bool {
+        let next = self.never.partition_point(|part| part.0 <= address);
+        next > 0 && address < self.never[next - 1].1
+    }
+
+    fn ask(&mut self, address: u64) -> Option<Type> {
+        if let Some(&known) = self.known.get(&address) {
+            return known;
+        }
+        let found = self.read(address);
+        if self.known.len() >= MOST_KNOWN {
+            self.known.retain(|_, known| known.is_some());
+        }
+        if self.known.len() < MOST_KNOWN {
+            self.known.insert(address, found);
+        }
+        found
+    }
+
+    fn word(&mut self, address: u64, offset: u64) -> Option<u64> {
+        self.reader.word(address.checked_add(offset)?, 8)
+    }
+
+    /// Returns whether the types of the object there end at `type`, which is its own type, and its own type is a subclass
+    /// of `type` (`Py_TPFLAGS_TYPE_SUBCLASS`).
+    fn is_type(&mut self, address: u64) -> bool {
+        let own = self.word(address, 8).and_then(|kind| self.word(kind, 168));
+        if own.is_none_or(|flags| flags >> 31 & 1 == 0) {
+            return false;
+        }
+        let mut at = address;
+        for _ in 0..8 {
+            let Some(kind) = self.word(at, 8).filter(|kind| kind % 8 == 0 && *kind >= 4096) else { return false };
+            if kind == at {
+                return self.name(at).is_some_and(|name| &name[..5] == b"type\0");
+            }
+            at = kind;
+        }
+        false
+    }
+
+    /// Returns the first bytes of `tp_name`.
+    fn name(&mut self, address: u64) -> Option<[u8; 24]> {
+        let at = self.word(address, 24)?;
+        let mut bytes = [0u8; 24];
+        for (number, part) in bytes.chunks_exact_mut(8).enumerate() {
+            let word = self.reader.word(at.checked_add(number as u64 * 8)?, 8).unwrap_or(0);
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        Some(bytes)
+    }
+
+    fn read(&mut self, address: u64) -> Option<Type> {
+        if !self.is_type(address) {
+            return None;
+        }
+        let (basic, item, flags) = (self.word(address, 32)?, self.word(address, 40)?, self.word(address, 168)?);
+        if !(16..1 << 24).contains(&basic) || item > 1 << 24 {
+            return None;
+        }
+        let gc = flags >> 14 & 1 != 0;
+        let managed = match self.release.minor {
+            ..=10 => 0,
+            11 => flags >> 4 & 1,
+            _ => u64::from(flags >> 3 & 3 != 0),
+        };
+        let before = u64::from(gc) * 16 + managed * 16;
+        Some(Type { basic, item, flags, kind: self.kind(address, flags), before, gc })
+    }
+
+    fn kind(&mut self, address: u64, flags: u64) -> Kind {
+        for (bit, kind) in [(24, Kind::Int), (25, Kind::List), (28, Kind::Str), (29, Kind::Dict), (31, Kind::Type)] {
+            if flags >> bit & 1 != 0 {
+                return kind;
+            }
+        }
+        let mut at = address;
+        for _ in 0..MOST_STEPS {
+            let name = self.name(at).unwrap_or_default();
+            let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+            match &name[..end] {
+                b"set" | b"frozenset" => return Kind::Set,
+                b"frame" => return Kind::Frame,
+                b"code" if self.release.minor >= 11 => return Kind::Code,
+                b"bytearray" => return Kind::Bytearray,
+                b"collections.deque" => return Kind::Deque,
+                b"array.array" => return Kind::Array,
+                b"generator" | b"coroutine" | b"async_generator" => return Kind::Generator,
+                _ => {}
+            }
+            match self.word(at, 256) {
+                Some(base) if base != 0 && base % 8 == 0 => at = base,
+                _ => break,
+            }
+        }
+        Kind::Plain
+    }
+}

@@ -1,0 +1,102 @@
+//! Objects above 512 bytes. They lie in blocks of malloc.
+//!
+//! The collector's lists lead to those that it tracks. It tracks no str, bytes, int and code. These are found among
+//! glibc's chunks: the second word of the block is a built-in type, and the size that the object says is that of the block.
+
+use super::objects;
+use super::search::Search;
+use crate::control::Control;
+use crate::python::census::{self, Found};
+use crate::python::links::LINKS;
+use crate::python::types::Kind;
+
+/// No object is larger.
+const MOST: u64 = 1 << 47;
+/// realloc() gives back what is left of a block, unless it is too small for a chunk (MINSIZE, malloc/malloc.c).
+const MOST_LEFT: u64 = 48;
+/// A block with a mapping of its own ends where the mapping does.
+const MOST_LEFT_MAPPED: u64 = 1 << 16;
+/// `IS_MMAPPED`
+const MAPPED: u64 = 2;
+/// `Py_TPFLAGS_BYTES_SUBCLASS`
+const BYTES: u64 = 1 << 27;
+/// What the hooks of PYTHONMALLOC=debug put before an object.
+const GUARD: u64 = 16;
+/// Chunks between two looks at the control.
+const STEP: u64 = 1 << 16;
+
+/// Looks at the objects that are not in pymalloc's blocks.
+///
+/// Until 3.10 the collector does not track a frame that runs.
+pub(super) fn find(search: &mut Search<'_, '_>, control: &Control) {
+    let nodes = search.process.links.map_or(&[][..], |links| &links.nodes);
+    let mut place = 0;
+    while let Some(&node) = nodes.get(place) {
+        match search.blocks.span(node) {
+            Some(end) => place += nodes[place..].partition_point(|&at| at < end).max(1),
+            None => {
+                tracked(search, node.saturating_add(LINKS));
+                place += 1;
+            }
+        }
+        if place % 4096 == 0 && control.cancelled() {
+            return;
+        }
+    }
+    for &frame in search.process.frames {
+        if search.blocks.span(frame).is_none() {
+            tracked(search, frame);
+        }
+    }
+    for &(start, end) in search.process.chunks {
+        untracked(search, (start, end), control);
+    }
+}
+
+fn tracked(search: &mut Search<'_, '_>, at: u64) {
+    let Some(known) = search.word(at, 8).and_then(|kind| search.types.at(kind)) else { return };
+    let Some(start) = at.checked_sub(known.before) else { return };
+    let release = search.process.release;
+    let Search { types, words, .. } = search;
+    let Some(object) = census::object_at(types, words, release, (at, known.before), MOST) else { return };
+    let end = at.saturating_add(object.inside).next_multiple_of(8);
+    let end = search.block(start).map_or(end, |block| block.1.max(end));
+    objects::unused(search, object, end);
+}
+
+/// Looks at the chunks of a stretch. A damaged one ends it.
+fn untracked(search: &mut Search<'_, '_>, (start, end): (u64, u64), control: &Control) {
+    let (mut chunk, mut steps) = (start, 0);
+    while let Some(field) = search.word(chunk, 8).filter(|_| chunk < end) {
+        let (size, block) = (field & !7, chunk.saturating_add(16));
+        let Some(next) = chunk.checked_add(size).filter(|&next| size >= 32 && next <= end) else { return };
+        // A mapped chunk has no other behind it, whose header would begin with 8 bytes of the block.
+        let last = if field & MAPPED != 0 { next } else { next.saturating_add(8) };
+        if let Some(object) = large(search, block, last, field & MAPPED != 0) {
+            objects::unused(search, object, last);
+        }
+        chunk = next;
+        steps += 1;
+        if steps % STEP == 0 && control.cancelled() {
+            return;
+        }
+    }
+}
+
+/// Returns the object in a block if it is of a built-in type that the collector does not track.
+fn large(search: &mut Search<'_, '_>, block: u64, end: u64, mapped: bool) -> Option<Found> {
+    let at = [block, block.saturating_add(GUARD)].into_iter().find(|&at| {
+        let kind = search.word(at, 8).unwrap_or(0);
+        search.process.interpreter.iter().any(|part| part.0 <= kind && kind < part.1)
+    })?;
+    let kind = search.word(at, 8)?;
+    let known = search.builtin(kind).filter(|known| !known.gc)?;
+    if !matches!(known.kind, Kind::Str | Kind::Int | Kind::Code) && known.flags & BYTES == 0 {
+        return None;
+    }
+    let release = search.process.release;
+    let Search { types, words, .. } = search;
+    let object = census::object_at(types, words, release, (at, 0), end.checked_sub(at)?)?;
+    let left = end - at - object.inside;
+    (left < if mapped { MOST_LEFT_MAPPED } else { MOST_LEFT }).then_some(object)
+}

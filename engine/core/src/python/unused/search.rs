@@ -1,0 +1,160 @@
+//! What is known of the process, and what every rule uses.
+
+use crate::heap::cached_reader::CachedReader;
+use crate::heap::slot_blocks::Blocks;
+use crate::heap::slots::Slots;
+use crate::image::Image;
+use crate::python::links::Links;
+use crate::python::sizes::Reader;
+use crate::python::types::{Type, Types};
+use crate::python::Release;
+use std::collections::HashMap;
+
+/// Links of all deques that are followed.
+const MOST_LINKS: u64 = 1 << 24;
+/// Blocks of 4 KiB that are kept.
+const CACHED: usize = 4096;
+
+/// What is known of the process.
+pub struct Process<'a> {
+    /// pymalloc's blocks.
+    pub slots: &'a [&'a Slots],
+    /// The release.
+    pub release: Release,
+    /// The collector's lists.
+    pub links: Option<&'a Links>,
+    /// The interpreter's own file in memory: its types are the built-in ones.
+    pub interpreter: &'a [(u64, u64)],
+    /// The interpreter's data and the states of interpreters, without those of threads: free lists begin there.
+    pub heads: &'a [(u64, u64)],
+    /// Stacks in use. An object that a thread is about to free is no part of a free list.
+    pub stacks: &'a [(u64, u64)],
+    /// The states of threads. Objects that wait to be freed are linked there.
+    pub threads: &'a [(u64, u64)],
+    /// The registers of all threads.
+    pub registers: &'a [u64],
+    /// The frames of all threads that are objects (until 3.10).
+    pub frames: &'a [u64],
+    /// glibc's chunks: stretches of memory that consist of them.
+    pub chunks: &'a [(u64, u64)],
+}
+
+/// What every rule uses.
+pub struct Search<'a, 'p> {
+    pub(super) process: &'p Process<'a>,
+    pub(super) image: &'a Image,
+    pub(super) blocks: Blocks<'p>,
+    pub(super) types: Types<'a>,
+    pub(super) words: CachedReader<'a>,
+    pub(super) found: Vec<(u64, u64)>,
+    /// The links of tracked objects.
+    pub(super) nodes: Nodes<'a>,
+    /// How many links of deques may still be followed: damaged ones may lead to each other.
+    pub(super) links: u64,
+    /// Whether each type is a built-in one, and the first of its family.
+    pub(super) builtins: HashMap<u64, bool>,
+}
+
+impl<'a, 'p> Search<'a, 'p> {
+    /// Begins.
+    pub(super) fn new(image: &'a Image, process: &'p Process<'a>) -> Self {
+        Search {
+            process,
+            image,
+            blocks: Blocks::new(process.slots),
+            types: Types::outside(CachedReader::with_slots(image, CACHED), process.release, process.slots),
+            words: CachedReader::with_slots(image, CACHED),
+            found: Vec::new(),
+            nodes: Nodes { sorted: process.links.map_or(&[], |links| &links.nodes), place: 0 },
+            links: MOST_LINKS,
+            builtins: HashMap::new(),
+        }
+    }
+
+    /// Adds the words that begin in `[start, end)`.
+    pub(super) fn add(&mut self, start: u64, end: u64) {
+        if start < end {
+            self.found.push((start, end));
+        }
+    }
+
+    pub(super) fn word(&mut self, at: u64, offset: u64) -> Option<u64> {
+        self.words.word(at.checked_add(offset)?, 8)
+    }
+
+    pub(super) fn size(&mut self, at: u64, kind: &Type) -> Option<u64> {
+        Reader { words: &mut self.words, release: self.process.release }.size(at, kind).map(|size| size.inside)
+    }
+
+    /// Returns the bytes of the buffers that an object owns.
+    pub(super) fn outside(&mut self, at: u64, kind: &Type) -> Option<u64> {
+        Reader { words: &mut self.words, release: self.process.release }.size(at, kind).map(|size| size.outside)
+    }
+
+    /// Returns the block in use that begins at the address: its start and end. None where no allocator tells.
+    ///
+    /// glibc's header stands before a block: its size with three flags, of which the lowest says whether the chunk before
+    /// it is in use (malloc/malloc.c).
+    pub(super) fn block(&mut self, start: u64) -> Option<(u64, u64)> {
+        if let Some(block) = self.blocks.at(start) {
+            return Some(block).filter(|block| block.0 == start);
+        }
+        let next = self.process.chunks.partition_point(|part| part.0 <= start);
+        let part = self.process.chunks.get(next.checked_sub(1)?).filter(|part| start < part.1)?;
+        let end = start.checked_sub(8)?.checked_add(self.word(start - 8, 0)? & !7)?;
+        let proper = start % 16 == 0 && end >= start + 24 && end % 16 == 8 && end < part.1;
+        (proper && self.word(end, 0)? & 1 == 1).then_some((start, end))
+    }
+
+    /// Returns whether a code object lies at the address.
+    pub(super) fn is_code(&mut self, at: u64) -> bool {
+        at % 8 == 0 && self.word(at, 8).is_some_and(|kind| self.builtin(kind).is_some())
+    }
+
+    /// Returns the type at the address if it is a built-in one: no subclass that a program or a module made.
+    pub(super) fn builtin(&mut self, kind: u64) -> Option<Type> {
+        let ours = self.process.interpreter.iter().any(|part| part.0 <= kind && kind < part.1);
+        self.types.at(kind).filter(|known| ours && known.flags & HEAP_TYPE == 0)
+    }
+}
+
+/// `Py_TPFLAGS_HEAPTYPE`
+pub(super) const HEAP_TYPE: u64 = 1 << 9;
+
+/// Sorted addresses that are asked for nearly in their order.
+pub struct Nodes<'a> {
+    sorted: &'a [u64],
+    place: usize,
+}
+
+/// How many addresses are looked at before the place is searched for.
+const NEAR: usize = 4;
+
+impl Nodes<'_> {
+    /// Returns whether the address is one of them.
+    pub(super) fn next_is(&mut self, address: u64) -> bool {
+        let here = &self.sorted[self.place..];
+        let near = here.iter().take(NEAR).position(|&node| node >= address);
+        let first = self.place > 0 && self.sorted[self.place - 1] >= address;
+        self.place = match near.filter(|_| !first) {
+            Some(near) => self.place + near,
+            None => self.sorted.partition_point(|&node| node < address),
+        };
+        self.sorted.get(self.place) == Some(&address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_found_in_any_order() {
+        let sorted: Vec<u64> = (1..100).map(|n| n * 32).collect();
+        let mut nodes = Nodes { sorted: &sorted, place: 0 };
+        for at in [32, 64, 65, 96, 3168, 3169, 16, 0, 1600, 1616, 1632, 32, 9999, 3168] {
+            assert_eq!(nodes.next_is(at), sorted.contains(&at), "{at}");
+        }
+        assert!(!Nodes { sorted: &[], place: 0 }.next_is(7));
+    }
+}

@@ -1,0 +1,72 @@
+//! The values of attributes that an object keeps without a dictionary (3.11 and later, Objects/dictobject.c).
+//!
+//! Besides the values there are bytes: how many there are, and in which order they were set. Nothing there is a pointer.
+
+use super::search::Search;
+use crate::python::sizes::Reader;
+use crate::python::types::Type;
+
+/// Py_TPFLAGS_INLINE_VALUES (3.13)
+const INLINE: u64 = 1 << 2;
+/// SHARED_KEYS_MAX_SIZE
+const MOST: u64 = 30;
+
+/// Adds what the values of an object do not use. `end` is where its block ends.
+pub(super) fn of_object(search: &mut Search<'_, '_>, at: u64, known: &Type, kind: u64, end: u64) {
+    match search.process.release.minor {
+        // `_PyObject_ValuesPointer`, four words before the object. No values: 0.
+        11 if known.before == 32 => before_values(search, at.wrapping_sub(32), kind),
+        // `PyDictOrValues`, three words before it. The lowest bit says that it leads to values.
+        12 if known.before == 32 => before_values(search, at.wrapping_sub(24), kind),
+        13.. if known.flags & INLINE != 0 => behind_values(search, at.saturating_add(known.basic), end, 1),
+        _ => {}
+    }
+}
+
+/// Adds what the values of a dictionary do not use, which shares its keys with others.
+pub(super) fn of_dictionary(search: &mut Search<'_, '_>, at: u64) {
+    let Some(values) = search.word(at, 40).filter(|&values| values != 0) else { return };
+    let Some(block) = search.blocks.at(values) else { return };
+    match search.process.release.minor {
+        11 | 12 => order(search, values, None),
+        13.. if block.0 == values => behind_values(search, values, block.1, 0),
+        _ => {}
+    }
+}
+
+/// 3.11 and 3.12: `place` holds the pointer to the values.
+fn before_values(search: &mut Search<'_, '_>, place: u64, kind: u64) {
+    let Some(word) = search.word(place, 0) else { return };
+    let tagged = search.process.release.minor == 12;
+    if word == 0 || word == u64::MAX || (word & 1 == 1) != tagged {
+        return;
+    }
+    let keys = search.word(kind, search.process.release.cached_keys()).filter(|&keys| keys != 0);
+    let mut reader = Reader { words: &mut search.words, release: search.process.release };
+    let count = keys.and_then(|keys| reader.shared(keys)).filter(|&count| count <= MOST);
+    // The pointer to values has 1 taken from it (`_PyDictOrValues_SetValues`).
+    order(search, word + u64::from(tagged), count);
+}
+
+/// The bytes stand before the values. The last of them says how many they are.
+fn order(search: &mut Search<'_, '_>, values: u64, count: Option<u64>) {
+    let Some(size) = values.checked_sub(8).and_then(|at| search.word(at, 0)).map(|word| word >> 56) else { return };
+    let block = search.blocks.at(values).filter(|block| block.0.checked_add(size) == Some(values));
+    let Some((start, end)) = block.filter(|_| size % 8 == 0) else { return };
+    search.add(start, values);
+    // As many bytes as values, and two more, rounded up to words.
+    if let Some(count) = count.filter(|count| (count + 2).next_multiple_of(8) == size) {
+        search.add(values.saturating_add(count * 8), end);
+    }
+}
+
+/// 3.13 and later: `{u8 capacity, size, embedded, valid}`, the values, and as many bytes.
+fn behind_values(search: &mut Search<'_, '_>, at: u64, end: u64, embedded: u64) {
+    let Some(head) = search.word(at, 0) else { return };
+    let (capacity, size) = (head & 0xff, head >> 8 & 0xff);
+    let behind = at.saturating_add(8 + 8 * capacity);
+    if head >> 16 & 0xff == embedded && size <= capacity && capacity <= MOST && behind <= end {
+        search.add(at, at + 8);
+        search.add(behind, end);
+    }
+}

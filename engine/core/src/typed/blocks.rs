@@ -1,0 +1,203 @@
+//! What is known of each block: its type, and where that comes from.
+
+use std::collections::HashMap;
+
+use crate::dwarf::model::{Id, VOID};
+use crate::graph::numbering::Numbering;
+use crate::heap::index::Block;
+use crate::heap::model::{Heap, State};
+
+/// How good the evidence for a type is. A lower one is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// The user said so.
+    Taught,
+    /// The object's own vtable says so.
+    Vtable,
+    /// A container of the C++ library holds the block, and its counts and links agree.
+    Container,
+    /// A typed pointer in static data, or in an object that static data leads to. The size agrees.
+    Pointer,
+    /// The same, but the block is larger than the type; or an array.
+    Loose,
+    /// A pointer in a union.
+    Union,
+    /// A member of the object tells its type, as it does in other objects.
+    Tag,
+    /// A pointer in a frame's variable.
+    Frame,
+    /// The only struct of that size which has a pointed-to member there.
+    Candidate,
+    /// Pointers of one type lead so far into many blocks of one kind.
+    Part,
+    /// A typed pointer in an object that lies in a pool.
+    Pooled,
+    /// A pointer to numbers or characters, or to a type whose members are not known.
+    #[default]
+    Weak,
+    /// A pointer to a text that begins a few bytes behind the start of the block and fills it.
+    Text,
+}
+
+/// The shape of the objects in a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// One object.
+    #[default]
+    One,
+    /// An array.
+    Many,
+    /// One object with a flexible array member at its end.
+    Flexible,
+}
+
+/// What is said of a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Claim {
+    /// The type of the object, or of each element. `VOID`: nothing is said.
+    pub kind: Id,
+    /// How many bytes come before the first object: what `new[]` puts there.
+    pub skip: u16,
+    /// How good the evidence is.
+    pub rank: Rank,
+    /// One object or more.
+    pub shape: Shape,
+    /// Two good sources say different things.
+    pub disputed: bool,
+    /// The vtable at the start of the object is that of its first member.
+    pub over_vtable: bool,
+    /// The address of the pointer that says so; for a vtable the object itself.
+    pub from: u64,
+}
+
+impl Claim {
+    /// Returns whether anything is said.
+    pub fn is_some(&self) -> bool {
+        self.kind != VOID
+    }
+}
+
+/// An object that lies somewhere in a block.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// Its type.
+    pub kind: Id,
+    /// Its bytes, with those that the pool keeps for it.
+    pub size: u64,
+    /// The address of the pointer that says so.
+    pub from: u64,
+    /// No typed pointer leads there: so many pointers in the object prove what it is. 0: a typed pointer does.
+    pub proofs: u16,
+}
+
+/// Two claims for one block that exclude each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Conflict {
+    /// The block.
+    pub address: u64,
+    /// What is kept.
+    pub kept: Claim,
+    /// What else was said.
+    pub other: Claim,
+}
+
+/// The claims of all blocks.
+pub(super) struct Blocks<'h> {
+    heap: &'h dyn Heap,
+    strange: &'h [u32],
+    numbering: Numbering,
+    claims: Vec<Claim>,
+}
+
+/// A block in use, and its number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) block: Block,
+    pub(super) number: usize,
+}
+
+impl Found {
+    /// Returns the block without its first bytes.
+    pub(super) fn behind(&self, skip: u64) -> Found {
+        let skip = skip.min(self.block.size);
+        let block = Block { address: self.block.address + skip, size: self.block.size - skip, ..self.block };
+        Found { block, number: self.number }
+    }
+}
+
+impl<'h> Blocks<'h> {
+    /// Makes the table. None: there are too many blocks. Blocks of the arenas `strange` get no type.
+    pub(super) fn new(heap: &'h dyn Heap, strange: &'h [u32]) -> Option<Blocks<'h>> {
+        let numbering = heap.numbering()?;
+        let claims = vec![Claim::default(); numbering.count()];
+        Some(Blocks { heap, strange, numbering, claims })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.claims.len()
+    }
+
+    pub(super) fn heap(&self) -> &'h dyn Heap {
+        self.heap
+    }
+
+    /// Returns the block in use that an address points into. The allocator's own blocks are not among them.
+    pub(super) fn at(&self, address: u64) -> Option<Found> {
+        let (block, state, ..) = self.heap.find(address)?;
+        let strange = !self.strange.is_empty() && self.strange.contains(&self.heap.run(block.run).arena);
+        if strange || matches!(state, State::Free | State::Own) {
+            return None;
+        }
+        Some(Found { block, number: self.heap.number_of(&self.numbering, block.granule) })
+    }
+
+    pub(super) fn claim(&self, number: usize) -> Claim {
+        self.claims.get(number).copied().unwrap_or_default()
+    }
+
+    pub(super) fn set(&mut self, number: usize, claim: Claim) {
+        if let Some(place) = self.claims.get_mut(number) {
+            *place = claim;
+        }
+    }
+
+    pub(super) fn into_table(self) -> Table {
+        Table { numbering: self.numbering, claims: self.claims }
+    }
+}
+
+/// The claims, without the heap.
+pub struct Table {
+    numbering: Numbering,
+    claims: Vec<Claim>,
+}
+
+impl Table {
+    /// Returns what is said of the block whose chunk begins at a granule.
+    pub fn of(&self, heap: &dyn Heap, granule: usize) -> Claim {
+        self.claims.get(heap.number_of(&self.numbering, granule)).copied().unwrap_or_default()
+    }
+}
+
+/// Conflicts, each block once. Not all are kept; all are counted.
+#[derive(Debug, Default)]
+pub(super) struct Conflicts {
+    pub(super) list: Vec<Conflict>,
+    seen: HashMap<u64, usize>,
+    pub(super) count: u64,
+}
+
+const MOST_CONFLICTS: usize = 1 << 16;
+
+impl Conflicts {
+    pub(super) fn add(&mut self, conflict: Conflict) {
+        if self.seen.contains_key(&conflict.address) {
+            return;
+        }
+        self.count += 1;
+        if self.list.len() < MOST_CONFLICTS {
+            self.seen.insert(conflict.address, self.list.len());
+            self.list.push(conflict);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The types of blocks, from debug information.
+//!
+//! * [`blocks`]: what is said of each block, with its evidence.
+//! * [`build`]: the passes.
+//! * `propagate`, `follow`: how a type spreads through pointers.
+//! * `agree`: which types are the same, and which contain which.
+//! * `plan`: the pointers and containers in an object of a type.
+//! * `containers`, `nodes`, `walk`: the containers of libstdc++ and libc++.
+//! * `rust`, `rust_walk`: those of Rust's library.
+//! * `judge`: what is less certain.
+//! * `counted`: arrays whose holder says how many elements they have.
+//! * `parts`: objects that do not fill their blocks.
+//! * [`pools`]: blocks that hold many objects.
+//! * `families`, `family`, `prefixes`, `tags`: structs that begin alike, and the member that tells which one an object is.
+//! * `candidates`, `structure`, `texts`: the last passes.
+//! * `content`, `untold`: objects to which only untyped pointers lead.
+//! * `vtables`: classes by vtables.
+//! * [`count`]: the blocks of each type.
+//! * [`names`]: names of fields.
+
+mod agree;
+pub mod blocks;
+pub mod build;
+mod candidates;
+mod containers;
+mod content;
+pub mod count;
+mod counted;
+mod families;
+mod family;
+mod follow;
+mod judge;
+pub mod names;
+mod nodes;
+mod parts;
+mod plan;
+pub mod pools;
+mod prefixes;
+mod propagate;
+mod rust;
+mod rust_walk;
+mod structure;
+mod tags;
+mod texts;
+mod untold;
+mod vtables;
+mod walk;

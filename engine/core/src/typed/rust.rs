@@ -1,0 +1,108 @@
+//! The containers of Rust's library. Their buffers are behind pointers to `u8` (alloc's RawVecInner, hashbrown's
+//! RawTableInner): what is in them, the container's own arguments say.
+
+use crate::dwarf::model::{template_of, Form, Id, Types};
+use crate::dwarf::DebugTypes;
+
+/// A container's parts. All places are offsets from its start.
+#[derive(Clone, Debug)]
+pub(super) enum Container {
+    /// `Vec`, and `VecDeque`, which has the index of its first element.
+    Buffer { pointer: u64, capacity: u64, head: Option<u64>, length: u64, element: Id },
+    /// `Box<[T]>`, `Box<str>`: a pointer and a length.
+    Slice { pointer: u64, length: u64, element: Id },
+    /// hashbrown's table: the control bytes, behind the buckets; the number of buckets less one; how many are full.
+    Table { control: u64, mask: u64, items: u64, element: Id },
+    /// A pointer to an object of some type that has a trait, and the vtable of that type. For `Rc` and `Arc`: the record
+    /// around the object, without its argument.
+    Object { pointer: u64, vtable: u64, counted: Option<String> },
+    /// A B-tree: the link to the root, its height, how many elements there are.
+    Tree { root: u64, height: u64, length: u64, node: Node },
+}
+
+/// The nodes of a B-tree. `keys` and `values`: where they are in a node, and their types.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) leaf: Id,
+    /// The node that has children. It begins with a leaf; where the children are.
+    pub(super) inner: Option<(Id, u64)>,
+    pub(super) parent: u64,
+    pub(super) length: u64,
+    pub(super) most: u64,
+    pub(super) keys: (u64, Id),
+    pub(super) values: (u64, Id),
+}
+
+/// Returns the container that a record is. Some(None): it is one that is not followed.
+pub(super) fn recognize(debug: &mut DebugTypes, id: Id, name: &str) -> Option<Option<Container>> {
+    if name.starts_with("alloc::collections::btree::map::BTreeMap<") {
+        return Some(tree(debug, id));
+    }
+    let types = &debug.types;
+    if let Some(object) = object(types, id, name) {
+        return Some(Some(object));
+    }
+    let template = template_of(name).unwrap_or(name);
+    let at = |name: &str| types.find_member(id, name).map(|(at, _)| at);
+    let element = types.record(id).and_then(|record| record.arguments.first().copied());
+    match template {
+        "alloc::vec::Vec" => Some((|| {
+            let (pointer, capacity) = (at("pointer")?, at("cap")?);
+            Some(Container::Buffer { pointer, capacity, head: None, length: at("len")?, element: element? })
+        })()),
+        "alloc::collections::vec_deque::VecDeque" => Some((|| {
+            let (pointer, capacity, head) = (at("pointer")?, at("cap")?, Some(at("head")?));
+            Some(Container::Buffer { pointer, capacity, head, length: at("len")?, element: element? })
+        })()),
+        "alloc::boxed::Box" => Some((|| {
+            let (pointer, kind) = types.find_member(id, "data_ptr")?;
+            Some(Container::Slice { pointer, length: at("length")?, element: types.pointee(kind)? })
+        })())
+        .filter(Option::is_some),
+        "hashbrown::raw::RawTable" => Some((|| {
+            let (control, mask) = (at("ctrl")?, at("bucket_mask")?);
+            Some(Container::Table { control, mask, items: at("items")?, element: element? })
+        })()),
+        "alloc::raw_vec::RawVec" | "alloc::raw_vec::RawVecInner" | "hashbrown::raw::RawTableInner" => Some(None),
+        _ => None,
+    }
+}
+
+/// Returns the parts of a pointer to a trait object: `&dyn T`, `Box<dyn T>`, and what `Rc<dyn T>` has in it.
+fn object(types: &Types, id: Id, name: &str) -> Option<Container> {
+    let pointer = name.starts_with(['&', '*']) || name.starts_with("alloc::boxed::Box<");
+    let members = &types.record(id).filter(|_| pointer && name.contains("dyn "))?.members;
+    let [one, other] = &members[..] else { return None };
+    let (data, vtable) = if one.name == "pointer" { (one, other) } else { (other, one) };
+    if data.name != "pointer" || vtable.name != "vtable" {
+        return None;
+    }
+    let to = &types.get(types.bare(types.pointee(data.kind)?)).name;
+    let counted = template_of(to).filter(|outer| COUNTED.contains(outer)).map(str::to_string);
+    let bare = to.trim_start_matches('(').starts_with("dyn ");
+    (bare || counted.is_some()).then_some(Container::Object { pointer: data.offset, vtable: vtable.offset, counted })
+}
+
+/// What `Rc` and `Arc` allocate.
+const COUNTED: &[&str] = &["alloc::rc::RcInner", "alloc::rc::RcBox", "alloc::sync::ArcInner"];
+
+/// liballoc/collections/btree/node.rs: a leaf has the keys and the values. A node with children begins like a leaf. The link to
+/// a node is always one to a leaf; the height says what it is.
+fn tree(debug: &mut DebugTypes, id: Id) -> Option<Container> {
+    let types = &debug.types;
+    let at = |name: &str| types.find_member(id, name).map(|(at, _)| at);
+    let (root, link) = types.find_member(id, "node")?;
+    let (inside, pointer) = types.find_member(link, "pointer")?;
+    let (length, height) = (at("length")?, at("height")?);
+    let leaf = types.bare(types.pointee(pointer)?);
+    let name = types.get(leaf).name.clone();
+    let (&key, &value) = (types.record(id)?.arguments.first()?, types.record(id)?.arguments.get(1)?);
+    let (keys, array) = types.find_member(leaf, "keys")?;
+    let Form::Array(_, Some(most)) = types.get(types.bare(array)).form else { return None };
+    let (values, parent) = (types.find_member(leaf, "vals")?.0, types.find_member(leaf, "parent")?.0);
+    let count = types.find_member(leaf, "len")?.0;
+    let inner = debug.find(&name.replacen("::LeafNode<", "::InternalNode<", 1)).first().copied();
+    let inner = inner.and_then(|inner| Some((inner, debug.types.find_member(inner, "edges")?.0)));
+    let node = Node { leaf, inner, parent, length: count, most, keys: (keys, key), values: (values, value) };
+    Some(Container::Tree { root: root + inside, height, length, node })
+}

@@ -1,0 +1,80 @@
+//! Searches for structures of glibc's heap, and for pointers.
+
+use dmods_engine::heap::code_words::code_words;
+use dmods_engine::heap::find;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::address::{plain, Ranges};
+use crate::image::Image;
+use crate::watch::watched;
+
+#[pyfunction]
+pub fn find_bins(py: Python<'_>, image: &Image, ranges: Ranges, word: u64) -> PyResult<Vec<u64>> {
+    let ranges = plain(ranges);
+    watched(py, None, |control| find::bins(&image.inner, &ranges, word, control))
+}
+
+#[pyfunction]
+pub fn find_mmapped(
+    py: Python<'_>,
+    image: &Image,
+    ranges: Ranges,
+    word: u64,
+    page: u64,
+    deep: bool,
+) -> Vec<(u64, u64, u64, u64)> {
+    let ranges = plain(ranges);
+    py.detach(|| {
+        find::mapped(&image.inner, &ranges, word, page, deep)
+            .iter()
+            .map(|m| (m.chunk, m.base, m.end, m.usable))
+            .collect()
+    })
+}
+
+#[pyfunction]
+pub fn find_stretches(
+    py: Python<'_>,
+    image: &Image,
+    ranges: Ranges,
+    word: u64,
+    page: u64,
+    top: u64,
+) -> Vec<(u64, u64)> {
+    let ranges = plain(ranges);
+    py.detach(|| find::stretches(&image.inner, &ranges, word, page, top))
+}
+
+#[pyfunction]
+#[pyo3(signature = (image, ranges, word, wanted, most, progress=None))]
+pub fn find_pointers(
+    py: Python<'_>,
+    image: &Image,
+    ranges: Ranges,
+    word: u64,
+    wanted: Ranges,
+    most: usize,
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<Vec<Vec<u64>>> {
+    let (ranges, wanted) = (plain(ranges), plain(wanted));
+    if wanted.windows(2).any(|pair| pair[1].0 < pair[0].1) {
+        return Err(PyValueError::new_err("the wanted ranges must be sorted and must not overlap"));
+    }
+    watched(py, progress.as_ref(), |control| find::pointers(&image.inner, &ranges, word, &wanted, most, control))
+}
+
+#[pyfunction]
+pub fn find_code_words(
+    py: Python<'_>,
+    image: &Image,
+    ranges: Ranges,
+    word: usize,
+    wanted: Ranges,
+) -> PyResult<Vec<(u64, u64)>> {
+    let (ranges, wanted) = (plain(ranges), plain(wanted));
+    if !matches!(word, 4 | 8) || wanted.windows(2).any(|pair| pair[1].0 < pair[0].1) {
+        return Err(PyValueError::new_err("a word has 4 or 8 bytes; the wanted ranges are sorted and do not overlap"));
+    }
+    watched(py, None, |control| code_words(&image.inner, &ranges, word, &wanted, control))
+}

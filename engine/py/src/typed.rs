@@ -1,0 +1,400 @@
+//! Types from debug information: what Python gives and gets.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+
+use dmods_engine::dwarf::model::Id;
+use dmods_engine::dwarf::{DebugTypes, FrameAt, Place};
+use dmods_engine::graph::sums::Next;
+use dmods_engine::heap::cached_reader::CachedReader;
+use dmods_engine::heap::contents::Sum;
+use dmods_engine::typed::blocks::{Claim, Shape};
+use dmods_engine::typed::build::{build, Request, Root, TypeGraph as Built};
+use dmods_engine::typed::count::Counted;
+use dmods_engine::typed::names::part;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::address::{plain, Address, Ranges};
+use crate::graph::{sum_row, Kinds, SumRow};
+use crate::heap::{state, Heap};
+use crate::owners::{scope, Scope};
+use crate::watch::watched;
+
+type Local = (String, String, Option<u64>, u64);
+type ClaimRow = (String, u8, u64, &'static str, u8, bool, u64, u64);
+type GroupRow = (u64, u32, bool, u64, u64, u64, u64);
+/// A group of direct leaks, with its kind or its type.
+type NamedGroup = (GroupRow, Option<u32>, Option<String>);
+type AlikeRow = (Option<String>, u64, u64, u64, u64);
+/// Objects in pools: their type, whether their contents alone prove it, their sum.
+type PooledRow = (String, bool, SumRow);
+/// Type, count, bytes, distance or 0.
+type InPool = (String, u64, u64, u64);
+/// See `object` in `_engine.pyi`.
+type ObjectRow = (u64, u64, String, u64, u64, u16, String);
+type TypeRow = (u32, u8, u8, &'static str, String, SumRow);
+
+/// Types of blocks from debug information. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct TypeGraph {
+    state: Mutex<State>,
+}
+
+struct State {
+    debug: DebugTypes,
+    roots: Vec<Root>,
+    built: Option<Built>,
+}
+
+impl TypeGraph {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn text_of(debug: &DebugTypes, claim: &Claim) -> String {
+    let text = debug.types.text(claim.kind);
+    if claim.shape == Shape::Many {
+        format!("{text}[]")
+    } else {
+        text
+    }
+}
+
+fn claim_row(debug: &DebugTypes, claim: &Claim) -> ClaimRow {
+    let size = debug.types.size(claim.kind);
+    let (shape, skip) = (claim.shape as u8, u64::from(claim.skip));
+    (text_of(debug, claim), shape, skip, claim.evidence(), claim.rank as u8, claim.disputed, claim.from, size)
+}
+
+#[pymethods]
+impl TypeGraph {
+    #[new]
+    fn new(word: u64) -> Self {
+        let state = State { debug: DebugTypes::new(word), roots: Vec::new(), built: None };
+        TypeGraph { state: Mutex::new(state) }
+    }
+
+    fn open(
+        &self,
+        py: Python<'_>,
+        path: Option<PathBuf>,
+        debug_roots: Vec<PathBuf>,
+        build_id: Option<Vec<u8>>,
+        bias: i128,
+    ) -> PyResult<Option<usize>> {
+        watched(py, None, |_| Ok(self.lock().debug.open(path, debug_roots, build_id, bias as u64)))
+    }
+
+    #[getter]
+    fn problems(&self) -> Vec<String> {
+        self.lock().debug.problems()
+    }
+
+    fn add_variables(&self, py: Python<'_>, module: usize, thread_local: Vec<u64>) -> PyResult<(usize, usize)> {
+        watched(py, None, |_| {
+            let mut state = self.lock();
+            let found = state.debug.variables(module);
+            let (count, mut left_out) = (found.len(), 0);
+            for variable in found {
+                match variable.place {
+                    Place::Thread(offset) => {
+                        left_out += usize::from(thread_local.is_empty());
+                        for base in &thread_local {
+                            let mut one = variable.clone();
+                            one.place = Place::At(base.wrapping_add(offset));
+                            state.roots.push(Root { variable: one, local: false });
+                        }
+                    }
+                    _ => state.roots.push(Root { variable, local: false }),
+                }
+            }
+            Ok((count, left_out))
+        })
+    }
+
+    fn add_frame(
+        &self,
+        py: Python<'_>,
+        heap: &Heap,
+        module: usize,
+        pc: Address,
+        cfa: Option<Address>,
+        registers: HashMap<u16, u64>,
+        line: Option<u64>,
+    ) -> PyResult<Vec<Local>> {
+        let frame = FrameAt { pc: pc.0, cfa: cfa.map(|cfa| cfa.0), registers, line };
+        let image = heap.image.clone();
+        watched(py, None, |_| {
+            let mut state = self.lock();
+            let mut read = |address: u64, size: u8| {
+                matches!(size, 1 | 2 | 4 | 8).then(|| image.word(address, usize::from(size)))?
+            };
+            let found = state.debug.locals(module, &frame, &mut read);
+            let mut out = Vec::new();
+            for variable in found {
+                let (at, value) = match variable.place {
+                    Place::At(at) => (Some(at), 0),
+                    Place::Value(value) => (None, value),
+                    Place::Thread(_) => continue,
+                };
+                let size = state.debug.types.size(variable.kind);
+                out.push((variable.name.clone(), state.debug.types.text(variable.kind), at, size.max(value)));
+                state.roots.push(Root { variable, local: true });
+            }
+            Ok(out)
+        })
+    }
+
+    #[pyo3(signature = (heap, memory, taught, untyped, strange, progress=None))]
+    fn build(
+        &self,
+        py: Python<'_>,
+        heap: &Heap,
+        memory: Ranges,
+        taught: Vec<(u64, u32)>,
+        untyped: Vec<u64>,
+        strange: Vec<u32>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let mut memory = plain(memory);
+        memory.sort_unstable();
+        watched(py, progress.as_ref(), |control| {
+            let locked = heap.heap();
+            let mut state = self.lock();
+            let State { debug, roots, built } = &mut *state;
+            let request = Request {
+                heap: &**locked,
+                image: &heap.image,
+                memory: &memory,
+                roots,
+                taught: &taught,
+                untyped: &untyped,
+                strange: &strange,
+            };
+            *built = Some(build(&request, debug, control)?);
+            Ok(())
+        })
+    }
+
+    /// Returns the types of a name: (number, text, size).
+    fn find(&self, py: Python<'_>, name: &str) -> PyResult<Vec<(Id, String, u64)>> {
+        watched(py, None, |_| {
+            let mut state = self.lock();
+            let found = state.debug.find(name);
+            let types = &state.debug.types;
+            let mut out: Vec<(Id, String, u64)> = Vec::new();
+            for id in found.into_iter().map(|id| types.bare(id)) {
+                if out.iter().all(|&(other, ..)| other != id) {
+                    out.push((id, types.text(id), types.size(id)));
+                }
+            }
+            Ok(out)
+        })
+    }
+
+    /// Returns what is said of the block that begins at an address.
+    fn at(&self, heap: &Heap, address: u64) -> Option<ClaimRow> {
+        let locked = heap.heap();
+        let state = self.lock();
+        let (block, ..) = locked.find(address)?;
+        let claim = state.built.as_ref()?.table.of(&**locked, block.granule);
+        claim.is_some().then(|| claim_row(&state.debug, &claim))
+    }
+
+    /// Returns the name of the part of a block's object at an offset in the block: ".next".
+    fn field(&self, heap: &Heap, address: u64, offset: u64) -> Option<String> {
+        let locked = heap.heap();
+        let state = self.lock();
+        let (block, ..) = locked.find(address)?;
+        let claim = state.built.as_ref()?.table.of(&**locked, block.granule);
+        if !claim.is_some() || claim.disputed {
+            return None;
+        }
+        let types = &state.debug.types;
+        let mut at = offset.checked_sub(u64::from(claim.skip))?;
+        let size = types.size(claim.kind);
+        let mut out = String::new();
+        if claim.shape == Shape::Many && size > 0 {
+            out = format!("[{}]", at / size);
+            at %= size;
+        }
+        out.push_str(&part(types, claim.kind, at));
+        Some(out)
+    }
+
+    fn object(&self, address: u64) -> Option<ObjectRow> {
+        let state = self.lock();
+        let (at, object) = state.built.as_ref()?.pools.at(address)?;
+        let types = &state.debug.types;
+        let field = part(types, object.kind, address - at);
+        Some((at, object.size, types.text(object.kind), types.size(object.kind), object.from, object.proofs, field))
+    }
+
+    fn pool(&self, heap: &Heap, address: u64) -> Vec<InPool> {
+        let locked = heap.heap();
+        let state = self.lock();
+        let (Some(found), Some(built)) = (locked.find(address), &state.built) else { return Vec::new() };
+        built.pools.contents(found.0.address, found.0.size, |kind| state.debug.types.text(kind))
+    }
+
+    /// Returns the variable that holds an address, and the part of it there: "server.db".
+    fn variable(&self, address: u64) -> Option<(String, bool)> {
+        let state = self.lock();
+        let types = &state.debug.types;
+        let mut best: Option<(u64, String, bool)> = None;
+        for root in &state.roots {
+            let Place::At(start) = root.variable.place else { continue };
+            let size = types.size(root.variable.kind);
+            if start <= address && address - start < size.max(1) && best.as_ref().is_none_or(|best| size < best.0) {
+                let name = format!("{}{}", root.variable.name, part(types, root.variable.kind, address - start));
+                best = Some((size, name, root.local));
+            }
+        }
+        best.map(|(_, name, local)| (name, local))
+    }
+
+    /// Returns whether not all pointers were followed, because there were too many.
+    #[getter]
+    fn exhausted(&self) -> bool {
+        self.lock().built.as_ref().is_some_and(|built| built.exhausted)
+    }
+
+    fn conflicts(&self) -> (u64, Vec<(u64, ClaimRow, ClaimRow)>) {
+        let state = self.lock();
+        let Some(built) = &state.built else { return (0, Vec::new()) };
+        let row = |claim: &Claim| claim_row(&state.debug, claim);
+        let rows = built.conflicts.iter().map(|one| (one.address, row(&one.kept), row(&one.other)));
+        (built.conflict_count, rows.collect())
+    }
+
+    fn sums(
+        &self,
+        py: Python<'_>,
+        kinds: PyRef<'_, Kinds>,
+        index: usize,
+        heap: &Heap,
+    ) -> PyResult<(Vec<SumRow>, Vec<TypeRow>, Vec<PooledRow>)> {
+        let kinds = &*kinds;
+        kinds.check(index)?;
+        let (by_kind, by_type, pooled) = watched(py, None, |control| {
+            let locked = heap.heap();
+            let state = self.lock();
+            let view = kinds.view(index, &**locked);
+            state.built.as_ref().map_or(Ok(Default::default()), |built| built.sums(&view, control))
+        })?;
+        let state = self.lock();
+        let row = |((id, shape, rank), sum): ((Id, Shape, _), Sum)| {
+            let claim = Claim { kind: id, shape, rank, ..Claim::default() };
+            let text = text_of(&state.debug, &claim);
+            (id, shape as u8, rank as u8, claim.evidence(), text, sum_row(&sum))
+        };
+        let pooled =
+            pooled.into_iter().map(|((id, proven), sum)| (state.debug.types.text(id), proven, sum_row(&sum))).collect();
+        Ok((by_kind.iter().map(sum_row).collect(), by_type.into_iter().map(row).collect(), pooled))
+    }
+
+    /// Returns what the blocks of each group keep alive. `groups` has the group of each kind, `types` of each type.
+    fn retained(
+        &self,
+        py: Python<'_>,
+        kinds: PyRef<'_, Kinds>,
+        index: usize,
+        heap: &Heap,
+        groups: Vec<u32>,
+        types: Vec<(Id, bool, u32)>,
+        count: usize,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        let kinds = &*kinds;
+        kinds.check(index)?;
+        if groups.iter().chain(types.iter().map(|(_, _, group)| group)).any(|&group| group as usize >= count) {
+            return Err(PyValueError::new_err("there is no group of that number"));
+        }
+        let types: HashMap<(Id, bool), u32> = types.into_iter().map(|(id, many, group)| ((id, many), group)).collect();
+        watched(py, None, |control| {
+            let locked = heap.heap();
+            let view = kinds.view(index, &**locked);
+            let state = self.lock();
+            let Some(built) = &state.built else { return Ok(vec![(0, 0); count]) };
+            built.retained(&view, (&groups, &types), count, control)
+        })
+    }
+
+    /// Returns the direct leaks by type and size: the group, the kind, and the type.
+    fn groups(&self, py: Python<'_>, kinds: PyRef<'_, Kinds>, index: usize, heap: &Heap) -> PyResult<Vec<NamedGroup>> {
+        let kinds = &*kinds;
+        kinds.check(index)?;
+        let groups = watched(py, None, |control| {
+            let locked = heap.heap();
+            let view = kinds.view(index, &**locked);
+            let state = self.lock();
+            state.built.as_ref().map_or(Ok(Vec::new()), |built| built.groups(&view, control))
+        })?;
+        let state = self.lock();
+        let rows = groups.into_iter().map(|(g, counted)| {
+            let row = (g.size, g.family, g.single, g.count, g.first, g.kept_count, g.kept_bytes);
+            match counted {
+                Counted::Kind(kind) => (row, Some(kind), None),
+                Counted::Type((kind, shape, rank)) => {
+                    (row, None, Some(text_of(&state.debug, &Claim { kind, shape, rank, ..Claim::default() })))
+                }
+            }
+        });
+        Ok(rows.collect())
+    }
+
+    /// Returns the blocks of a scope by type and size: (type, first word, size, count, example).
+    fn alike(&self, py: Python<'_>, heap: &Heap, scope: Scope, tables: Ranges) -> PyResult<Vec<AlikeRow>> {
+        let (scope, mut tables) = (self::scope(scope)?, plain(tables));
+        tables.sort_unstable();
+        let rows = watched(py, None, |control| {
+            let locked = heap.heap();
+            let state = self.lock();
+            let mut reader = CachedReader::with_slots(&heap.image, 1 << 12);
+            let word = state.debug.types.word;
+            let Some(built) = &state.built else { return Ok(Vec::new()) };
+            built.alike(&**locked, &mut reader, (word, &tables), scope, control)
+        })?;
+        let state = self.lock();
+        let name = |(kind, many): (Id, bool)| {
+            let shape = if many { Shape::Many } else { Shape::One };
+            text_of(&state.debug, &Claim { kind, shape, ..Claim::default() })
+        };
+        Ok(rows.into_iter().map(|one| (one.kind.map(name), one.first, one.size, one.count, one.example)).collect())
+    }
+
+    fn addresses(
+        &self,
+        py: Python<'_>,
+        kinds: PyRef<'_, Kinds>,
+        index: usize,
+        heap: &Heap,
+        wanted_kinds: Vec<u32>,
+        wanted_types: Vec<(u32, bool)>,
+        states: Vec<u8>,
+        start: (usize, u64),
+        most: usize,
+    ) -> PyResult<(Vec<u64>, Option<Next>)> {
+        let kinds = &*kinds;
+        kinds.check(index)?;
+        let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
+        watched(py, None, |control| {
+            let locked = heap.heap();
+            let view = kinds.view(index, &**locked);
+            let state = self.lock();
+            let Some(built) = &state.built else { return Ok((Vec::new(), None)) };
+            built.addresses(&view, (&wanted_kinds, &wanted_types), &states, start, most, control)
+        })
+    }
+}
+
+impl Kinds {
+    fn check(&self, index: usize) -> PyResult<()> {
+        match self.has(index) {
+            true => Ok(()),
+            false => Err(PyValueError::new_err("there is no census of that number")),
+        }
+    }
+}

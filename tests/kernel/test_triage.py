@@ -1,0 +1,66 @@
+"""Triage of guests: what was planted, by the guest's own word, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dmods.triage.runner import discover
+from drgnext.kernel.dump.target import Kernel
+from drgnext.triage.kernel import CHECKS, triage_kernel
+from fixtures import kernel
+from fixtures.kernel import busy
+from tests.kernel.crashed import open_program
+
+RELEASES = ("6.1", "5.10", "6.12", "sid")
+
+
+@pytest.mark.thorough("it opens a guest")
+def test_a_panic_is_the_first_finding() -> None:
+    found = triage_kernel(Kernel(open_program(kernel.guest("6.1", crash="null"))))
+    assert [each.kind for each in found.findings] == ["null-pointer"]
+    assert "guest_crash_null" in found.findings[0].what
+    assert found.memory is not None
+    assert sum(found.memory.percents()) == 100
+
+
+@pytest.mark.thorough("it opens a guest")
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_healthy_guest_has_no_finding(release: str) -> None:
+    target = Kernel(open_program(kernel.guest(release, crash="sysrq")))
+    found = triage_kernel(target)
+    assert found.findings == []
+    assert found.unknown == []
+    assert found.checks == [check.name for check in discover(CHECKS)]
+
+
+@pytest.mark.thorough("it needs a busy guest")
+@pytest.mark.parametrize("release", RELEASES)
+def test_planted_conditions_and_nothing_else(release: str) -> None:
+    import drgn
+
+    guest = busy.guest(release)
+    prog = drgn.Program()
+    prog.set_core_dump(str(guest.vmcore))
+    prog.load_debug_info([str(path) for path in (guest.kernel.vmlinux, *guest.modules)])
+    found = triage_kernel(Kernel(prog))
+    by_kind: dict[str, list[Any]] = {}
+    for each in found.findings:
+        by_kind.setdefault(each.kind, []).append(each)
+    assert by_kind.keys() == {"deadlock", "lock-held", "close-wait", "stuck-disk"}
+    pid = {name[4:]: value for name, value in guest.truth.items() if name.startswith("pid_")}
+
+    (deadlock,) = by_kind["deadlock"]
+    assert all(f"({pid[name]})" in deadlock.what for name in ("deadlock_one", "deadlock_two"))
+
+    locks = {each.evidence[0].address: each for each in by_kind["lock-held"]}
+    assert locks.keys() == {guest.truth["rwsem"], guest.truth["read"]}
+    assert f"hold_rwsem ({pid['hold_rwsem']})" in locks[guest.truth["rwsem"]].what
+
+    (socket,) = by_kind["close-wait"]
+    assert f"server ({pid['server']}) has 1 connection" in socket.what
+    assert f"fd {guest.truth['fd_close_wait']} of {pid['server']}" in socket.evidence[0].what
+
+    (disk,) = by_kind["stuck-disk"]
+    assert "1 request in flight, the oldest (read of 65,536 bytes" in disk.what

@@ -1,0 +1,66 @@
+// Allocates, frees, writes the heap profile of its own runtime at once, and dies.
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+)
+
+var held [][]byte
+
+//go:noinline
+func small(n int) {
+	for i := 0; i < n; i++ {
+		held = append(held, make([]byte, 100+i%900))
+	}
+}
+
+//go:noinline
+func large(n int) {
+	for i := 0; i < n; i++ {
+		held = append(held, make([]byte, 1<<20))
+	}
+}
+
+//go:noinline
+func garbage(n int) {
+	for i := 0; i < n; i++ {
+		sink = make([]byte, 5000)
+	}
+}
+
+func inlined(n int) { held = append(held, make([]byte, n)) }
+
+//go:noinline
+func descend(n int) {
+	inlined(3000)
+	if n > 0 {
+		descend(n - 1)
+	}
+}
+
+var sink []byte
+
+func main() {
+	runtime.MemProfileRate = 4096
+	small(20000)
+	large(7)
+	garbage(20000)
+	descend(40)
+	runtime.GC()
+	garbage(3000)
+	runtime.GC()
+	small(500)
+	f, err := os.Create(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	if err := pprof.WriteHeapProfile(f); err != nil {
+		panic(err)
+	}
+	f.Close()
+	syscall.Kill(syscall.Getpid(), syscall.SIGABRT)
+	select {}
+}
