@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from fixtures import _cache
+from tests.again import Failed
 from tests.corekit import Crash, crash
 from tests.quick import Selection
 
@@ -16,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("dmods")
     group.addoption("--quick", action="store_true", help="leave out the tests that only scripts/test --all runs")
     group.addoption("--all", action="store_true", help="run every test (as without --quick), with longer fuzzing")
+    group.addoption("--failed-to", type=Path, metavar="FILE", help="write the ids of the tests that failed to FILE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "seldom(why): only with DMODS_KERNELS=all")
     if config.getoption("all"):
         os.environ.setdefault("DMODS_FUZZ_CORES", "7")
+    if config.getoption("failed_to") and not hasattr(config, "workerinput"):  # a worker of pytest-xdist has it
+        config.pluginmanager.register(Failed(config.getoption("failed_to")))
     if config.getoption("quick"):
         os.environ[_cache.QUICK] = "1"  # for the fixtures, in this process and its children
         config.pluginmanager.register(Selection(config))

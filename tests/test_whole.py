@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -86,19 +87,24 @@ def test_a_flattened_kdump_that_is_cut(tmp_path: Path) -> None:
             whole.dump(path)
 
 
-def test_what_is_not_whole_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [NotWhole("cut at 1"), subprocess.CalledProcessError(100, "apt-get"), ConnectionResetError("QMP"), TimeoutError()],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_not_whole_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], error: Exception) -> None:
     calls: list[list[str]] = []
 
     def maker(work: Path) -> None:
         calls.append([path.name for path in work.iterdir()])
         (work / "made").write_text(str(len(calls)))
         if len(calls) < _cache.TRIES:
-            raise NotWhole(f"cut at {len(calls)}")
+            raise error
 
     made = _cache.make(tmp_path / "entry", "an entry", maker)
     assert (made / "made").read_text() == str(_cache.TRIES)
     assert calls == [[]] * _cache.TRIES  # each time from nothing
-    assert "making an entry again: cut at 1" in capsys.readouterr().err
+    assert f"making an entry again: {error}" in capsys.readouterr().err
 
 
 def test_what_is_never_whole_is_an_error_that_says_what(tmp_path: Path) -> None:

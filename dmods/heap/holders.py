@@ -22,10 +22,10 @@ class Holder:
     """A word of memory, or a register, that points into a block.
 
     ``address`` is where the word lies; None for a register. ``offset`` is how far into the block it points. ``state``
-    is "root", "live", "leaked", "free", "own" (the allocator's own block) or "dead" (nothing reads this memory as a pointer).
-    ``block`` is the block that the word lies in. ``keeps``: whether a path from a root leads to the word and avoids the
-    block that it points to. For a leaked block, the path begins at a direct leak. None where nothing can be kept
-    alive: the block is free, or there is no block.
+    is "root", "live", "leaked", "free", "own" (the allocator's own block) or "dead" (nothing reads this memory as a
+    pointer). ``block`` is the block that the word lies in. ``keeps``: whether a path from a root leads to the word and
+    avoids the block that it points to. For a leaked block, the path begins at a direct leak. None where nothing can be
+    kept alive: the block is free, or there is no block.
     """
 
     address: Optional[int]

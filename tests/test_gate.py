@@ -1,0 +1,117 @@
+"""scripts/test itself, in a checkout that has tests of ours only: what it runs twice, and when it is green."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from fixtures.answers import Finished, finished
+
+ROOT = Path(__file__).resolve().parents[1]
+
+CONFTEST = """
+from again import Failed
+from pathlib import Path
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true")
+    parser.addoption("--failed-to", type=Path)
+
+def pytest_configure(config):
+    if config.getoption("failed_to") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Failed(config.getoption("failed_to")))
+"""
+
+TESTS = """
+import os
+import pytest
+from pathlib import Path
+
+def test_steady():
+    assert True
+
+@pytest.mark.parametrize("name", {unsteady!r})
+def test_unsteady(name, request):
+    seen = Path(__file__).with_name("seen " + name)
+    first = not seen.exists()
+    seen.touch()
+    if {die} and first:
+        os._exit(1)
+    assert not first
+
+@pytest.mark.parametrize("name", {broken!r})
+def test_broken(name):
+    assert False
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a checkout with scripts/test, a setup that does nothing, an engine without tests, and no fixtures."""
+    root = tmp_path / "a folder"
+    for name in ("scripts", "tests", "fixtures", "bin", ".venv/bin"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "test", root / "scripts")
+    shutil.copy(ROOT / "tests" / "again.py", root / "tests")
+    (root / "tests" / "conftest.py").write_text(CONFTEST)
+    for name, text in {"scripts/setup": "exit 0", "bin/cargo": 'echo "cargo ran"\nexit "${CARGO}"'}.items():
+        (root / name).write_text(f"#!/bin/sh\n{text}\n")
+        (root / name).chmod(0o755)
+    (root / ".venv/bin/python").symlink_to(sys.executable)
+    (root / ".venv/pyvenv.cfg").symlink_to(Path(sys.prefix) / "pyvenv.cfg")
+    (root / ".venv/lib").symlink_to(Path(sys.prefix) / "lib")
+    (root / "pyproject.toml").write_text("[tool.pytest.ini_options]\ntestpaths = ['tests']\n")
+    for name in ("__init__", "__main__", "versions"):
+        (root / "fixtures" / f"{name}.py").write_text("print('versions') if __name__ != 'fixtures' else None\n")
+    return root
+
+
+def run(checkout: Path, unsteady: int = 0, broken: int = 0, die: bool = False, engine: int = 0) -> Finished:
+    values = {"unsteady": [f"u{n}" for n in range(unsteady)], "broken": [f"b{n}" for n in range(broken)], "die": die}
+    (checkout / "tests" / "test_made.py").write_text(TESTS.format(**values))
+    path = f"{checkout / 'bin'}:/usr/bin:/bin"
+    return finished(checkout / "scripts" / "test", env={"PATH": path, "HOME": "/nonexistent", "CARGO": str(engine)})
+
+
+def last(done: Finished) -> str:
+    return done.stdout.splitlines()[-1]
+
+
+def test_a_run_without_failures(checkout: Path) -> None:
+    done = run(checkout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cargo ran" in done.stdout
+    assert last(done) == "versions"
+
+
+@pytest.mark.parametrize("die", [False, True], ids=["fails", "ends its worker"])
+def test_what_passes_the_second_time_is_named(checkout: Path, die: bool) -> None:
+    done = run(checkout, unsteady=2, die=die)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kind, _, names = last(done).partition(": ")
+    assert kind == "unsteady"
+    assert sorted(names.split()) == [f"tests/test_made.py::test_unsteady[u{n}]" for n in range(2)]
+
+
+def test_more_than_three_are_red(checkout: Path) -> None:
+    assert run(checkout, unsteady=4).returncode == 1
+
+
+def test_what_fails_twice_is_red(checkout: Path) -> None:
+    done = run(checkout, unsteady=1, broken=1)
+    assert done.returncode == 1
+    assert last(done) == "unsteady: tests/test_made.py::test_unsteady[u0]"
+
+
+def test_a_red_engine_hides_no_test(checkout: Path) -> None:
+    done = run(checkout, engine=1)
+    assert done.returncode == 1
+    assert " passed" in done.stdout
+
+
+def test_a_file_that_cannot_be_imported_is_red(checkout: Path) -> None:
+    (checkout / "tests" / "test_other.py").write_text("import nothing_of_that_name\n")
+    assert run(checkout).returncode != 0
