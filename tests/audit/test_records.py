@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from fixtures.limits import CLOCK_SLACK
 from tests.audit.auditor import LIBRARY, Block, Tables, built, compiled, environment, size_of, waiting
 
 
@@ -33,7 +34,7 @@ def compare(program: Path, books: list[str], blocks: list[Block], frames: int = 
         size, tid, _way, depth, before, after = (int(number) for number in numbers)
         block = ours[int(address, 16)]
         assert (block.size, block.tid) == (size, tid)
-        assert before - 2000 <= block.time <= after + 2000  # the two clocks differ by less than a microsecond
+        assert before - CLOCK_SLACK <= block.time <= after + CLOCK_SLACK
         path = [within(pc, descend) for pc in block.stack[1:]]
         assert path[: depth + 1] == [True] * min(depth + 1, frames - 1)
         assert not any(path[depth + 1 :])

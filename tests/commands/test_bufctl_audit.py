@@ -9,6 +9,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
 from fixtures import cores
+from fixtures.limits import CLOCK_SLACK
 from fixtures.programs import SOURCES
 from tests.auditkit import answer, callers, functions, text
 
@@ -37,9 +38,7 @@ def test_every_block_has_the_record_that_it_should(options: str, how: str, varia
         stack = row["stack"]
         assert (row["bufaddr"], row["requested"], row["event"]) == (hex(address), known.block.size, "live")
         assert row["thread"] == known.tid
-        # qemu reads the machine's counter and clock at two moments.
-        slack = 100_000 if userland != "host" else 0
-        assert known.before - slack <= row["timestamp"] <= known.after + slack
+        assert known.before - CLOCK_SLACK <= row["timestamp"] <= known.after + CLOCK_SLACK
         # For the program, a block with guards ends where its redzone begins.
         assert row["cache"] == f"malloc-{known.block.usable}" or "guards" in options
         first = 0 if known.block.name != "by_strdup" else 1  # libc's strdup is the caller of malloc

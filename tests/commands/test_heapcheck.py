@@ -18,7 +18,7 @@ from dmods.heap.block import LIVE
 from dmods.heap.process_heap import find_heap
 from dmods.report import Report
 from fixtures import answers, audited
-from fixtures.cores import CoreSet, gcore, take, wait_until_it_sleeps
+from fixtures.cores import CoreSet, gcore, take
 from fixtures.programs import PROGRAMS
 from tests.corekit import HERE, compile_c, kernel_core
 
@@ -94,7 +94,6 @@ def test_a_working_interpreter_is_clean(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        wait_until_it_sleeps(process.pid)
         gcore(process.pid, tmp_path / "core.1")
     finally:
         process.kill()
@@ -111,8 +110,7 @@ def test_a_debugger_is_clean(tmp_path: Path) -> None:
         assert process.stdout is not None
         while "ready" not in process.stdout.readline():
             assert process.poll() is None
-        wait_until_it_sleeps(process.pid)  # for its next command
-        gcore(process.pid, tmp_path / "core.1")
+        gcore(process.pid, tmp_path / "core.1")  # when it waits for its next command
     finally:
         process.kill()
         process.wait()

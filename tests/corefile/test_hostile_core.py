@@ -18,6 +18,7 @@ from dmods.errors import FaultError, UserError
 from dmods.heap.mapping_kinds import classify_mappings
 from dmods.modules import elf
 from dmods.process.addresses import describe_code
+from fixtures.limits import HANG_CPU
 from tests.corekit import Memory, compile_c, elf64_core, file_note, kernel_core, note, prstatus64
 
 NO_REGISTERS = prstatus64(1, [0] * 27)
@@ -123,7 +124,7 @@ def test_truncated_at_any_byte(small: bytes, tmp_path: Path) -> None:
 
 
 def test_random_damage(small: bytes, tmp_path: Path) -> None:
-    """A few hundred damaged cores, mostly in headers and notes: no exception, and less than a second for each."""
+    """A few hundred damaged cores, mostly in headers and notes: no exception, and no hang."""
     dice = random.Random(1603)
     path = tmp_path / "core"
     for _ in range(400):
@@ -139,7 +140,7 @@ def test_random_damage(small: bytes, tmp_path: Path) -> None:
             ask_everything(path)
         except UserError:
             assert bytes(data[:64]) != small[:64] or len(data) < 64, "the header was whole"
-        assert time.process_time() - started < 1, "a damaged core took a second"
+        assert time.process_time() - started < HANG_CPU
 
 
 def test_segments_that_overlap_or_leave_the_address_space(tmp_path: Path) -> None:
@@ -193,5 +194,5 @@ def test_many_threads_cost_little(tmp_path: Path) -> None:
     started = time.process_time()
     core = CoreFile(str(tmp_path / "core"))
     assert [thread.tid for thread in core.threads()] == list(range(1, 20_001))
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < HANG_CPU
     assert core.threads()[-1].registers["rip"] == 20_000

@@ -25,11 +25,12 @@ from dmods.command import KERNEL, command_names, find_command
 from dmods.errors import UserError
 from fixtures import kernel
 from fixtures.kernel import Guest
+from fixtures.limits import HANG_CPU
 
 #: The guest that has content for each command.
 GUEST = ("6.1", "null")
 FORMATS = ("vmcore", "kdump")
-SECONDS = 60  # CPU, for drgn's own part (reading vmlinux) and all commands
+SECONDS = int(2 * HANG_CPU)  # for drgn's own part (reading vmlinux) and all commands
 MEMORY = 6 << 30  # bytes of address space: drgn maps vmlinux and the modules
 REFUSED = "drgn does not open it"
 _OPENED = "drgn has opened it"

@@ -28,9 +28,10 @@ from dmods.heap.process_heap import find_heap
 from dmods.machine import doctor
 from dmods.records.sources import allocation_records
 from fixtures import answers
+from fixtures.limits import HANG_CPU
 
 MEMORY = 3 << 30  # bytes of address space, the interpreter's and the threads' own included
-SECONDS = 8.0  # CPU, for all commands on one core of a megabyte: the undamaged one takes a tenth of it at most
+SECONDS = 2 * HANG_CPU  # for all commands on one core of a megabyte: the undamaged one takes a second
 
 FORMS = 2  # as text and as JSON
 

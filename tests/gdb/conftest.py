@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 import pytest
 
-from fixtures import answers
+from fixtures import answers, cores
 from fixtures.answers import user_environment as gdb_environment
 from fixtures.limits import HANG
 
@@ -56,6 +56,7 @@ def waiting(program: Path) -> Iterator[int]:
     with subprocess.Popen([program, "wait"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
+        cores.wait_until_it_sleeps(process.pid)
         try:
             yield process.pid
         finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from fixtures import audited
+from fixtures import audited, cores
 from tests.auditkit import answer, text
 from tests.gdb.conftest import Gdb
 
@@ -47,6 +47,7 @@ def test_a_process_that_gdb_holds(gdb: Gdb, tutorial: Path) -> None:
         try:
             assert process.stdout is not None
             process.stdout.readline()
+            cores.wait_until_it_sleeps(process.pid)
             done = gdb(
                 "-x", "heapcmds.py", "-p", process.pid, "-ex", "echo {cut}", "-ex", "findleaks", "-ex", "umausers"
             )

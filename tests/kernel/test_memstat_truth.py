@@ -220,10 +220,10 @@ def test_what_the_kernel_counts(judged: Judged) -> None:
     assert kinds["shmem"] == pytest.approx(int(vmstat["nr_shmem"]), abs=20)
     slab = int(vmstat["nr_slab_reclaimable"]) + int(vmstat["nr_slab_unreclaimable"])
     assert kinds["slab"] + kinds["large_kmalloc"] == pytest.approx(slab, rel=0.15)
-    assert kinds["free"] == pytest.approx(int(vmstat["nr_free_pages"]), abs=64)
+    assert kinds["free"] == pytest.approx(int(vmstat["nr_free_pages"]), abs=256)
     zoneinfo = (judged.guest.oracle / "zoneinfo").read_text()
     per_cpu = re.findall(r"^\s+count:\s+(\d+)", zoneinfo, re.MULTILINE)
-    assert kinds["percpu_free"] == pytest.approx(sum(map(int, per_cpu)), abs=64)
+    assert kinds["percpu_free"] == pytest.approx(sum(map(int, per_cpu)), abs=256)
 
 
 def test_the_same_of_a_compressed_dump(judged: Judged) -> None:

@@ -10,7 +10,6 @@ use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::symbols::Symbols;
 use dmods_engine::tcb;
 use dmods_engine::Control;
-use std::time::{Duration, Instant};
 
 /// xorshift64 gives the same numbers in every run.
 struct Dice(u64);
@@ -111,7 +110,6 @@ fn searches_survive_every_image_and_any_range() {
             .collect();
         ranges.push((0, u64::MAX));
         ranges.push((u64::MAX, u64::MAX));
-        let started = Instant::now();
         for word in [4, 8] {
             let _ = find::bins(&image, &ranges, word, &Control::default());
             for deep in [false, true] {
@@ -128,7 +126,6 @@ fn searches_survive_every_image_and_any_range() {
         assert!(tcb::find_self_pointers(&image, &ranges, 8, 9, || false).len() <= 9);
         assert!(tcb::find_dtv_pointers(&image, &ranges, 9, || false).len() <= 9);
         heap(&mut dice, &image, &ranges);
-        assert!(started.elapsed() < Duration::from_secs(10), "seed {seed}: {:?}", started.elapsed());
     }
 }
 

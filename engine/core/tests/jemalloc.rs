@@ -8,7 +8,6 @@ use dmods_engine::heap::pass::Request;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::Control;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 const ROOT: u64 = 0x4000_0000;
@@ -213,9 +212,8 @@ fn a_tree_is_found_between_a_million_pointers_to_nothing() {
         source: Source::Bytes(data.into()),
     });
     let image = Image::new(&[], segments.to_vec()).expect("no files");
-    let (control, started) = (Control::default(), Instant::now());
+    let control = Control::default();
     assert_eq!(jemalloc::find(&image, &[(OWN, end + 8 * POINTERS)], &layout, &control), [(root, 1)]);
-    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 #[test]
@@ -236,7 +234,7 @@ fn overwritten_words_cost_faults_but_no_time_and_no_panic() {
             made.words.insert(at, value);
         }
         let image = image(&made.words, made.end);
-        let (control, started) = (Control::default(), Instant::now());
+        let control = Control::default();
         jemalloc::find(&image, &[(ROOT, ROOT + 128), (0, u64::MAX)], &layout(), &control);
         let found = jemalloc::collect(&image, &layout(), ROOT, usize::MAX, &control).expect("not cancelled");
         assert!(found.all.windows(2).all(|pair| pair[0].end() <= pair[1].start), "seed {seed}: they overlap");
@@ -249,6 +247,7 @@ fn overwritten_words_cost_faults_but_no_time_and_no_panic() {
         heap.find_leaks(&image, &control).expect("not cancelled");
         let blocks = heap.blocks(&[State::Live, State::Free, State::Own], 0, usize::MAX);
         assert!(blocks.windows(2).all(|pair| pair[0].0.address < pair[1].0.address), "seed {seed}: order");
-        assert!(started.elapsed() < Duration::from_secs(5), "seed {seed}: {:?}", started.elapsed());
+        // The blocks are walked once and searched once.
+        assert!(control.done() <= 4 * (made.end - HEAP), "seed {seed}: {} bytes", control.done());
     }
 }

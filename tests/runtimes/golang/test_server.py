@@ -122,7 +122,7 @@ def dumped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             for number in range(2):
                 load.wait_for(REQUESTS * (number + 1))
                 at_work.append(where / f"gcore.{number}")
-                cores.gcore(server.process.pid, at_work[-1])
+                cores.gcore(server.process.pid, at_work[-1], asleep=False)
             with suppress(urllib.error.URLError, OSError):
                 urllib.request.urlopen(f"http://{server.address}/die", timeout=HANG)
             server.process.wait(HANG)
