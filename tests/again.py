@@ -1,4 +1,7 @@
-"""Write down which tests failed, for the second try that scripts/test gives them (``pytest --failed-to FILE``)."""
+"""Write down which tests failed, for scripts/test (``pytest --failed-to FILE``).
+
+scripts/test gives them a second try. Those of moving suites (tests/moving.py) are in FILE.moving: it only tells them.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ import pytest
 
 
 class Failed:
-    """Collect the ids of the tests that failed, and write them to the file, a line each, when the run ends.
+    """Collect the ids of the tests that failed, and write them to the files, a line each, when the run ends.
 
     With pytest-xdist the controller sees the reports of all workers, also those of a worker that died in a test.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.names: dict[str, None] = {}
+        self.names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # whether it is of a moving suite
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self.names[report.nodeid] = None
+            self.names["moving" in report.keywords][report.nodeid] = None
 
     def pytest_sessionfinish(self) -> None:
-        self.path.write_text("".join(f"{name}\n" for name in self.names))
+        for path, moving in ((self.path, False), (self.path.with_name(f"{self.path.name}.moving"), True)):
+            path.write_text("".join(f"{name}\n" for name in self.names[moving]))

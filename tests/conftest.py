@@ -11,6 +11,7 @@ import pytest
 from fixtures import _cache
 from tests.again import Failed
 from tests.corekit import Crash, crash
+from tests.moving import moves
 from tests.quick import Selection
 
 
@@ -27,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(ignored) is signal.SIG_IGN:
             signal.signal(ignored, signal.SIG_DFL)
     config.addinivalue_line("markers", "thorough(why): not in the quick run of scripts/test; --all runs it")
+    config.addinivalue_line("markers", "moving: it needs a suite that changes from day to day (tests/moving.py)")
     config.addinivalue_line("markers", "seldom(why): only with DMODS_KERNELS=all")
     if config.getoption("all"):
         os.environ.setdefault("DMODS_FUZZ_CORES", "7")
@@ -38,7 +40,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests whose fixtures take many minutes to make, unless DMODS_KERNELS=all asks for them."""
+    """Mark the tests of moving suites. Leave out tests whose fixtures take many minutes, unless DMODS_KERNELS=all."""
+    for item in items:
+        if moves(item):
+            item.add_marker("moving")
     if os.environ.get("DMODS_KERNELS") != "all":
         left_out = [item for item in items if item.get_closest_marker("seldom")]
         items[:] = [item for item in items if not item.get_closest_marker("seldom")]

@@ -41,8 +41,7 @@ def reason(item: pytest.Item) -> Optional[str]:
     mark = item.get_closest_marker("thorough")
     if mark is not None:
         return str(mark.args[0])
-    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    named = {word for value in parameters.values() for word in _words(value)}
+    named = set(parameter_words(item))
     foreign = sorted(named & FOREIGN)
     if foreign:
         return f"it needs {foreign[0]}"
@@ -50,6 +49,13 @@ def reason(item: pytest.Item) -> Optional[str]:
         return "it needs a crash kernel"
     seldom = sorted(named & SELDOM) if "kernel" in item.path.parts else []
     return f"it needs a guest that died of {seldom[0]}" if seldom else None
+
+
+def parameter_words(item: pytest.Item) -> Iterator[str]:
+    """Yield the strings in the parameters of the test."""
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    for value in parameters.values():
+        yield from _words(value)
 
 
 def _words(value: object) -> Iterator[str]:

@@ -45,6 +45,11 @@ def test_unsteady(name, request):
 @pytest.mark.parametrize("name", {broken!r})
 def test_broken(name):
     assert False
+
+@pytest.mark.moving
+@pytest.mark.parametrize("name", {moving!r})
+def test_of_a_moving_suite(name):
+    assert False
 """
 
 
@@ -69,8 +74,11 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def run(checkout: Path, unsteady: int = 0, broken: int = 0, die: bool = False, engine: int = 0) -> Finished:
-    values = {"unsteady": [f"u{n}" for n in range(unsteady)], "broken": [f"b{n}" for n in range(broken)], "die": die}
+def run(
+    checkout: Path, *, unsteady: int = 0, broken: int = 0, moving: int = 0, die: bool = False, engine: int = 0
+) -> Finished:
+    counts = {"unsteady": unsteady, "broken": broken, "moving": moving}
+    values = {"die": die, **{name: [f"{name[0]}{n}" for n in range(count)] for name, count in counts.items()}}
     (checkout / "tests" / "test_made.py").write_text(TESTS.format(**values))
     path = f"{checkout / 'bin'}:/usr/bin:/bin"
     return finished(checkout / "scripts" / "test", env={"PATH": path, "HOME": "/nonexistent", "CARGO": str(engine)})
@@ -104,6 +112,17 @@ def test_what_fails_twice_is_red(checkout: Path) -> None:
     done = run(checkout, unsteady=1, broken=1)
     assert done.returncode == 1
     assert last(done) == "unsteady: tests/test_made.py::test_unsteady[u0]"
+
+
+def test_what_fails_in_a_moving_suite_is_told(checkout: Path) -> None:
+    done = run(checkout, moving=5)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert last(done) == "moving suites: 5 failed"
+    assert "tests/test_made.py::test_of_a_moving_suite[m4]" in done.stdout.splitlines()
+    done = run(checkout, moving=5, unsteady=1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert last(done) == "unsteady: tests/test_made.py::test_unsteady[u0]"
+    assert run(checkout, moving=1, broken=1).returncode == 1
 
 
 def test_a_red_engine_hides_no_test(checkout: Path) -> None:

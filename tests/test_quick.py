@@ -37,6 +37,8 @@ def test_every_file_has_quick_tests_and_what_is_left_out_is_told() -> None:
     assert int(re.findall(r"\((\d+) deselected\)", quick.stdout)[0]) >= count
     foreign = re.compile(r"[\[-](bullseye|trixie|sid|arm64-bookworm|i386-bookworm|6\.12|5\.10|6\.1-arm64)[\]-]")
     assert [test for test in chosen if foreign.search(test)] == []
+    moving = answers.finished(*collect, "--quick", "-m", "moving", cwd=ROOT)
+    assert [line for line in moving.stdout.splitlines() if "::" in line] == []
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,7 @@ def test_real_software_adds_up_to_malloc_info(name: str, tmp_path: Path) -> None
     assert (totals["mmapped_count"], totals["mmapped_bytes"]) == (made.account.mmap_count, made.account.mmap_bytes)
 
 
+@pytest.mark.moving
 @pytest.mark.thorough("it needs the sid userland")
 def test_mappings_that_were_resized_add_up() -> None:
     """glibc 2.43 counts a header too much for each: that is no contradiction."""
