@@ -73,6 +73,47 @@ class Sums(Protocol):
 
 
 @dataclass(frozen=True)
+class Shown:
+    """The totals of the groups that the user asked for."""
+
+    direct_count: int = 0
+    direct_bytes: int = 0
+    indirect_count: int = 0
+    indirect_bytes: int = 0
+
+
+class Group(Protocol):
+    """Direct leaks of one kind, and what they keep alive."""
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of each."""
+
+    @property
+    def kept_count(self) -> int:
+        """Return how many other blocks they keep alive."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return the bytes of those."""
+
+
+def sums_of(groups: Iterable[Group]) -> Shown:
+    """Return the totals of these groups."""
+    known = list(groups)
+    return Shown(
+        sum(group.count for group in known),
+        sum(group.count * group.size for group in known),
+        sum(group.kept_count for group in known),
+        sum(group.kept_bytes for group in known),
+    )
+
+
+@dataclass(frozen=True)
 class LeakRow:
     """A group of direct leaks, as a row.
 
@@ -145,19 +186,26 @@ def tables_of_groups(rows: Sequence[LeakRow], lines: bool, typed: bool) -> list[
     return tables
 
 
-def footer(sums: Sums) -> list[str]:
-    """Return the last lines of the listing: what leaked, what that keeps alive, and the whole loss."""
+def footer(sums: Sums, whole: Optional[Sums] = None) -> list[str]:
+    """Return the last lines of the listing: what leaked, what that keeps alive, and the whole loss.
+
+    Where only some groups were asked for, ``whole`` has the totals of all.
+    """
     lines = [_RULE, _sum("Total", sums.direct_count, sums.direct_bytes)]
     if sums.indirect_count:
         lines.append(_sum("Kept alive", sums.indirect_count, sums.indirect_bytes) + " (indirect: -i lists them)")
         size = sums.direct_bytes + sums.indirect_bytes
         lost = _sum("Lost", sums.direct_count + sums.indirect_count, size)
         lines.append(lost if size < 1024 else f"{lost} ({human_size(size)})")
+    if whole is not None:
+        lines.append(_sum("All leaks", whole.direct_count, whole.direct_bytes))
     return lines
 
 
-def totals(sums: Sums) -> dict[str, Value]:
-    """Return the totals for --json."""
+def totals(sums: Sums, whole: Optional[Sums] = None) -> dict[str, Value]:
+    """Return the totals for --json. Where only some groups were asked for, ``whole`` has the totals of all."""
+    if whole is not None:
+        return {**totals(sums), **{f"all_{name}": value for name, value in totals(whole).items()}}
     return {
         "direct_count": sums.direct_count,
         "direct_bytes": sums.direct_bytes,

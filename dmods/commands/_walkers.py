@@ -82,7 +82,8 @@ class Walker:
 
     ``columns`` begin with the address; ``rows(target, query)`` gives their cells. ``narrows`` says in words how an
     address narrows the walk ("": the walker takes no address). ``of_blocks``: it walks blocks of the heap and takes
-    sizes. ``typed``: it takes a type or a shape. ``of_heap``: its answer depends on the heap.
+    sizes. ``typed``: it takes a type or a shape. ``of_heap``: its answer depends on the heap. ``of_leaks``: an empty
+    answer says that nothing leaked.
     """
 
     summary: str
@@ -92,6 +93,7 @@ class Walker:
     of_blocks: bool = False
     of_heap: bool = False
     typed: bool = False
+    of_leaks: bool = False
 
 
 _BLOCK = (
@@ -338,10 +340,22 @@ _SAME_ORIGIN = "only those of the size and stack of ADDR, a bufctl or a leaked b
 
 WALKERS: Mapping[str, Walker] = {
     "leak": Walker(
-        "direct leaks: their bufctls, where there are any", _LEAK, _recorded_leaks, _SAME_ORIGIN, True, True
+        "direct leaks: their bufctls, where there are any",
+        _LEAK,
+        _recorded_leaks,
+        _SAME_ORIGIN,
+        True,
+        True,
+        of_leaks=True,
     ),
     "leakbuf": Walker(
-        "every leaked buffer, direct and indirect", _BLOCK, _leaked(DIRECT, INDIRECT), _SAME_SIZE, True, True
+        "every leaked buffer, direct and indirect",
+        _BLOCK,
+        _leaked(DIRECT, INDIRECT),
+        _SAME_SIZE,
+        True,
+        True,
+        of_leaks=True,
     ),
     "buf": Walker(
         "allocated buffers, leaked ones too", _BLOCK, _in_arena(LIVE, DIRECT, INDIRECT), _SAME_ARENA, True, True, True

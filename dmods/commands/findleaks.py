@@ -11,9 +11,11 @@ from dmods.command import Argument, Command, positive
 from dmods.commands._leak_tables import (
     MOST_DETAILS,
     LeakRow,
+    Sums,
     footer,
     set_status,
     smaller_groups,
+    sums_of,
     tables_of_groups,
     tables_of_records,
     totals,
@@ -80,21 +82,28 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     groups = group_leaks(heap, callers) if heap.records else leaks_by_type(heap, callers)
     report.notes.extend(heap.records.notes)
     report.notes.extend(signal_stack_notes(target, leaks))
+    sums: Sums = leaks
     if args.what is not None:
         groups = _only(heap, callers, groups, args.what, report)
+        sums = sums_of(groups)
+    whole = leaks if args.what is not None else None
     shown = groups[: args.top]
     report.notes += smaller_groups([group.lost for group in groups], len(shown))
     if heap.records.sampled and any(group.record is None for group in shown):
         report.notes.append(f"only samples were recorded: of the other leaks the caller is not known ({UNKNOWN})")
-    _add_groups(report, callers, shown, leaks, args.lines)
+    _add_groups(report, callers, shown, args.lines)
+    if sums.direct_count or report.verdict.possible:  # "0 buffers" would read as clean
+        report.tables[-1].footer = footer(sums, whole)
     if args.details:
         report.tables.extend(_details(heap, callers, shown, report.notes))
     if args.indirect:
         report.tables.append(Table("indirect", INDIRECTS, _indirects(heap), title="Indirectly leaked"))
-    report.totals = totals(leaks)
+    report.totals = totals(sums, whole)
+    if not report.verdict.possible:
+        report.totals = dict.fromkeys(report.totals)
     if args.verbose:
         report.tables.append(_figures(heap, leaks))
-    set_status(report, args.fail_on_leak, leaks.direct_count)
+    set_status(report, args.fail_on_leak, sums.direct_count)
     return report
 
 
@@ -123,11 +132,9 @@ def _only(heap: ProcessHeap, callers: Callers, groups: list[LeakGroup], text: st
     return found
 
 
-def _add_groups(report: Report, callers: Callers, groups: list[LeakGroup], leaks: Leaks, lines: bool) -> None:
+def _add_groups(report: Report, callers: Callers, groups: list[LeakGroup], lines: bool) -> None:
     tables = tables_of_groups([_row(callers, group) for group in groups], lines, typed=True)
     tables.sort(key=lambda entry: -entry[0])
-    if leaks.direct_count or report.verdict is None or report.verdict.possible:  # "0 buffers" would read as clean
-        tables[-1][1].footer = footer(leaks)
     report.tables.extend(table for _lost, table in tables)
 
 

@@ -13,6 +13,7 @@ from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.heap.blocks import arena_name
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.verdict import heap_verdict, judge
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -61,6 +62,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the classes of block sizes, with their counts and bytes."""
     heap = find_heap(target)
     report = Report(notes=list(heap.notes))
+    judge(report, heap_verdict(heap))
     if not heap.found:
         report.notes.insert(0, NO_HEAP)
         return report

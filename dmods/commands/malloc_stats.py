@@ -14,6 +14,7 @@ from dmods.command import Argument, Command
 from dmods.heap.arena_usage import Usage, advice, usages
 from dmods.heap.blocks import arena_name
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.verdict import heap_verdict, judge
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -76,6 +77,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the use of memory of each arena."""
     heap = find_heap(target)
     report = Report(notes=list(heap.notes))
+    judge(report, heap_verdict(heap))
     if not heap.found and not heap.arenas:
         report.notes.insert(0, NO_HEAP)
         return report

@@ -10,6 +10,7 @@ from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, positive
 from dmods.graph.owners import ALONE, FREE_, LEAKS, OWN_, SHARED, Kind, Line, Owners, find_owners
 from dmods.graph.roots import Root
+from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.target import Target
 
@@ -37,6 +38,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return who holds the heap."""
     owners = find_owners(target)
     report = Report(notes=list(owners.notes))
+    verdict = leak_verdict(owners.heap)
+    judge(report, verdict)
     if owners.missing:
         report.notes.append(f"{owners.missing} bytes in use have no owner: please report this defect of dmods")
     table = _by_root(owners, args.top) if args.by == "root" else _by_kind(owners, args.by, args.top)
@@ -48,7 +51,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         "heap_bytes": total,
         "alone_bytes": by_how[ALONE],
         "shared_bytes": by_how[SHARED],
-        "leaked_bytes": by_how[LEAKS],
+        "leaked_bytes": by_how[LEAKS] if verdict.possible else None,
         "free_bytes": by_how[FREE_],
         "own_bytes": by_how[OWN_],
     }

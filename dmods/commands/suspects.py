@@ -9,7 +9,7 @@ from dmods.base.sizes import human_size
 from dmods.command import Command
 from dmods.graph.owners import find_owners
 from dmods.graph.suspects import LEAST, MOST, SHARE, find_suspects
-from dmods.heap.verdict import NO_VERDICT, leak_verdict, partial_note
+from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.golang.crowds import find_crowds
 from dmods.target import Target
@@ -30,10 +30,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the suspects."""
     owners = find_owners(target)
     report = Report(notes=list(owners.notes))
-    report.verdict = leak_verdict(owners.heap)
-    report.notes.extend(partial_note(report.verdict))
-    if not report.verdict.possible:
-        report.status = NO_VERDICT
+    verdict = leak_verdict(owners.heap)
+    judge(report, verdict)
+    if not verdict.possible:
         return report
     found = find_suspects(owners)
     rows: list[tuple[Value, ...]] = [

@@ -12,6 +12,7 @@ from dmods.graph.owners import find_owners
 from dmods.graph.typed_rows import typed_blocks
 from dmods.graph.types import TypeRow
 from dmods.heap.process_heap import NO_HEAP, find_heap
+from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -44,6 +45,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if not heap.found:
         report.notes.insert(0, NO_HEAP)
     heap.leaks()
+    judge(report, leak_verdict(heap))
     report.notes.extend(heap.roots.notes)
     types = typed_blocks(target)
     report.notes.extend(types.notes)

@@ -8,6 +8,7 @@ from dmods.command import Argument, Command
 from dmods.commands._walkers import WALKERS, Query, parse_sizes
 from dmods.errors import UsageError
 from dmods.heap.process_heap import NO_HEAP, find_heap
+from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table
 from dmods.target import Target
 
@@ -41,6 +42,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.extend(heap.notes)
         if not heap.found:
             report.notes.insert(0, NO_HEAP)
+        if walker.of_leaks:  # an empty list would read as clean
+            judge(report, leak_verdict(heap))
         if args.walker == "arena":
             report.notes.extend(
                 f"{one.name} has no arenas: `walk buf ADDR` takes any address in its memory" for one in heap.walked

@@ -11,7 +11,7 @@ from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap
 from dmods.modules.find import writable_segments
-from dmods.report import Verdict
+from dmods.report import Report, Verdict
 from dmods.target import Target
 
 NO_VERDICT = 4  # the exit status where no verdict is possible
@@ -74,6 +74,14 @@ def leak_verdict(heap: ProcessHeap) -> Verdict:
 def partial_note(verdict: Verdict) -> list[str]:
     """Return the note of a verdict that is possible for a part of the heap only."""
     return [f"the verdict is partial: {verdict.reason}"] if verdict.possible and verdict.reason else []
+
+
+def judge(report: Report, verdict: Verdict) -> None:
+    """Give the report the verdict, the note of a partial one, and the exit status where none is possible."""
+    report.verdict = verdict
+    report.notes.extend(partial_note(verdict))
+    if not verdict.possible:
+        report.status = NO_VERDICT
 
 
 def _heap_lost(heap: ProcessHeap) -> int:

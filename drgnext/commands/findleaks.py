@@ -11,9 +11,11 @@ from dmods.command import KERNEL, Argument, Command, positive
 from dmods.commands._leak_tables import (
     MOST_DETAILS,
     LeakRow,
+    Sums,
     footer,
     set_status,
     smaller_groups,
+    sums_of,
     tables_of_groups,
     tables_of_records,
     totals,
@@ -76,16 +78,21 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     callers = callers_asked(kernel, args, lines=args.lines or args.details)
     report = Report(notes=[*slabs.notes, *leaks.notes, *leaks.large_notes], verdict=leaks.verdict)
     groups = leaks.groups
+    sums: Sums = leaks
     if args.what is not None:
         address = address_asked(kernel, args.what)
         groups = [group for group in groups if callers.passes(group.stack, address)]
         if not groups:
             report.notes.append(f"no leak has {args.what} in its stack")
+        sums = sums_of(groups)
+    whole = leaks if args.what is not None else None
     shown = groups[: args.top]
     report.notes += smaller_groups([group.count * group.size + group.kept_bytes for group in groups], len(shown))
     if shown and not leaks.tracks.any:
         report.notes.append(f"this kernel did not record who allocated slab objects: {HOW_TO_TRACK}")
     report.tables += _groups(callers, shown, leaks, args.lines)
+    if sums.direct_count or leaks.verdict.possible:
+        report.tables[-1].footer = footer(sums, whole)
     if leaks.orphans:
         report.tables.append(_orphans(leaks))
     if args.details:
@@ -101,10 +108,10 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
             f"{weak[0]} objects, {weak[1]} bytes, are held by their physical address only: a device may use them "
             "(--doubtful lists them)"
         )
-    report.totals = {**totals(leaks), "by_design_count": len(leaks.orphans)}
+    report.totals = {**totals(sums, whole), "by_design_count": len(leaks.orphans)}
     if args.verbose:
         report.tables += [_evidence(leaks), _figures(leaks)]
-    set_status(report, args.fail_on_leak, leaks.direct_count)
+    set_status(report, args.fail_on_leak, sums.direct_count)
     return report
 
 
@@ -112,8 +119,6 @@ def _groups(callers: KernelCallers, groups: Sequence[SlabUser], leaks: SlabLeaks
     """Yield a table of leaks with records, and one of those without."""
     rows = [_row(callers, group, leaks, lines) for group in groups]
     tables = [table for _lost, table in tables_of_groups(rows, lines, typed=False)]
-    if leaks.direct_count or leaks.verdict.possible:
-        tables[-1].footer = footer(leaks)
     yield from tables
 
 

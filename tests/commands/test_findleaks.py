@@ -108,6 +108,12 @@ def test_a_function_that_lost_nothing() -> None:
     report = answer(target, "findleaks", "by_free")
     assert report["tables"]["leaks"] == []
     assert any("no leak has by_free in its stack" in note for note in report["notes"])
+    # The totals are of what is shown. The whole stands beside it.
+    whole = answer(target, "findleaks")["totals"]
+    assert dict.fromkeys(whole, 0) == {name: report["totals"][name] for name in whole}
+    assert whole == {name: report["totals"][f"all_{name}"] for name in whole}
+    assert answer(target, "findleaks", "by_free", "--fail-on-leak")["status"] == 0
+    assert "All leaks" in text(target, "findleaks", "by_free")
 
 
 def test_the_groups_that_lost_most() -> None:

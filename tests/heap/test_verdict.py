@@ -13,6 +13,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, leak_verdict
+from dmods.output.streaming import Subject
 from fixtures import cores, judge, userlands
 from fixtures.cores import CoreSet
 from tests.auditkit import answer, text
@@ -51,6 +52,36 @@ def test_a_core_that_is_cut_before_its_heap(command: str, tmp_path: Path) -> Non
     assert "no verdict: " in out
 
 
+#: Every other command that counts blocks or says what leaked. An empty answer of theirs would read as clean.
+OTHERS = (
+    *(("owners",), ("types",), ("heapsizes",), ("malloc_stats",), ("suspects",)),
+    *(("walk", "leak"), ("walk", "leakbuf")),
+)
+    ("owners",),
+    ("types",),
+    ("heapsizes",),
+    ("malloc_stats",),
+    ("suspects",),
+    ("walk", "leak"),
+    ("walk", "leakbuf"),
+)
+
+
+def assert_no_verdict(target: Subject) -> None:
+    """Check that no command calls the process clean, in its status, its text or its totals."""
+    for words in (("findleaks",), ("heapcheck",), *OTHERS):
+        report = answer(target, *words)
+        assert report["status"] == NO_VERDICT, words
+        assert not report["verdict"]["possible"], words
+        assert "no verdict: " in text(target, *words), words
+        leaked = {name: value for name, value in report["totals"].items() if "leaked" in name or "direct" in name}
+        assert set(leaked.values()) <= {None}, words
+
+
+def test_no_command_calls_a_cut_core_clean(tmp_path: Path) -> None:
+    assert_no_verdict(cut(cores.take("sizes"), tmp_path, 300_000))
+
+
 def test_an_allocator_that_is_not_walked() -> None:
     path = userlands.packaged(userlands.get("host"), *UNWALKED)
     target = judge.open_core(cores.take("graph", env={"LD_PRELOAD": str(path)}))
@@ -58,6 +89,7 @@ def test_an_allocator_that_is_not_walked() -> None:
         report = answer(target, command, option)
         assert report["status"] == NO_VERDICT
         assert report["verdict"]["reason"].startswith("malloc of this process is tcmalloc,")
+    assert_no_verdict(target)
 
 
 @pytest.mark.parametrize("program", ["nomalloc", "freestanding"])
