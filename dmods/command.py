@@ -36,6 +36,11 @@ class Argument:
         self.names = names
         self.options = options
 
+    @property
+    def help(self) -> str:
+        """Return what the argument means, with its default where the text has a place for it."""
+        return str(self.options.get("help", "")) % {"default": self.options.get("default")}
+
 
 @dataclass(frozen=True)
 class Command:

@@ -85,6 +85,13 @@ def address(text: str, word: int, own: Own, own_symbol_at: Callable[[int], Optio
     printed = _printed(text, own, own_symbol_at)
     if printed is not None:
         return printed
+    if _NAME.match(text) and not text.startswith("$") and _may_be_several(text):
+        try:
+            own(text)
+        except AmbiguousName:
+            raise
+        except UsageError:
+            pass  # gdb may know it all the same
     try:
         return _as_address(gdb.parse_and_eval(text)) & ((1 << word * 8) - 1)
     except gdb.error as error:
@@ -99,6 +106,21 @@ def address(text: str, word: int, own: Own, own_symbol_at: Callable[[int], Optio
         raise UsageError(
             f"gdb cannot evaluate {text}: {complaint}", "give an address, a symbol, or a gdb expression"
         ) from None
+
+
+def _may_be_several(name: str) -> bool:
+    """Return whether gdb takes one of several functions or variables of that name without a word.
+
+    It prefers a variable of the frame, and then a symbol that all files see. Otherwise it takes the first of those that
+    are local to a file, or the first in the symbol tables.
+    """
+    try:
+        found = gdb.lookup_symbol(name)[0]
+    except gdb.error:  # no frame is selected
+        found = gdb.lookup_global_symbol(name)
+    if found is None:
+        return True
+    return not found.needs_frame and gdb.lookup_global_symbol(name) is None
 
 
 def _printed(text: str, own: Own, own_symbol_at: Callable[[int], Optional[Symbol]]) -> Optional[int]:

@@ -10,7 +10,7 @@ from typing import Optional
 from dmods.cli.frontend import become, say
 from dmods.cli.gdb_arguments import elf_type
 from dmods.command import Argument, command_names
-from dmods.errors import CorruptError, TruncatedError, UserError
+from dmods.errors import CorruptError, TruncatedError, UsageError, UserError
 from dmods.machine.installed import FOR_DRGN, drgn_install_command, find_drgn
 from dmods.modules import elf
 from dmods.modules.elf import ET_CORE
@@ -148,8 +148,12 @@ def for_drgn(words: Sequence[str]) -> list[str]:
     if place is not None and _is_dump(words[place]):
         words = [*words[:place], "-c", *words[place:]]
         place = _first_argument(words)
-    if place is None or os.path.isfile(words[place]) or words[place] not in (*command_names(), MDB):
+    if place is None or os.path.exists(words[place]):
         return list(words)
+    if words[place] not in (*command_names(), MDB):
+        raise UsageError(
+            f"{words[place]} is neither a file nor a command of dmods", "`dmods -l` lists the commands; " + USAGE
+        )
     return [*words[:place], str(FOR_DRGN), *words[place:]]
 
 

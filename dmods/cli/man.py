@@ -121,7 +121,7 @@ def _arguments(arguments: Iterable[Argument]) -> Iterator[str]:
         value = f" \\fI{_code(value_name(each))}\\fP" if takes_value(each) else ""
         options = each.names[0].startswith("-")
         names = [f"\\fB{_code(name)}\\fP{value}" for name in each.names] if options else [value.strip()]
-        yield from _item(", ".join(names), str(each.options.get("help", "")))
+        yield from _item(", ".join(names), each.help)
 
 
 def _item(term: str, text: str) -> Iterator[str]:

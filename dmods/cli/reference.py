@@ -61,7 +61,7 @@ def _section(command: Command) -> Iterator[str]:
             names = argument.names if argument.names[0].startswith("-") else (value_name(argument),)
             value = f" {value_name(argument)}" if takes_value(argument) and names is argument.names else ""
             shown = ", ".join(f"`{name}{value}`" for name in names).replace("|", "\\|")
-            yield f"| {shown} | {argument.options.get('help', '')} |"
+            yield f"| {shown} | {argument.help} |"
     if command.examples:
         yield ""
         for line, shows in command.examples:

@@ -39,6 +39,8 @@ With %%p (the pid) in the name each process writes a file. %%n is the number of 
 A program that has a handler for SIGUSR2 of its own keeps it. A program that a signal kills writes no file."""
 _MOST_INTERPRETERS = 5  # a script may name a script as its interpreter (fs/exec.c, exec_binprm)
 _MOST_LINE = 256  # bytes of a script's #! line that the kernel reads (BINPRM_BUF_SIZE)
+# The largest values that the auditor takes (audit/options.c).
+_MOST = {"audit": 64, "sample": 1 << 40, "log": 1 << 26, "contents": 1 << 20}
 _WORD = re.compile(r"guards|maps|(audit|sample|log|contents)(=[0-9]+[kKmMgG]?)?")
 
 
@@ -106,7 +108,18 @@ def _understood(words: str) -> str:
             raise UserError(
                 f"--audit does not know {word!r}", "audit, sample, log, contents, guards, maps: dmods run --help"
             )
+        name, _, value = word.partition("=")
+        if value and not 0 < (number := _number(value)) <= _MOST[name]:
+            raise UserError(
+                f"--audit {word}: {number} is out of range", f"{name} takes a number from 1 to {_MOST[name]}"
+            )
     return words
+
+
+def _number(text: str) -> int:
+    """Return the number, which may end in k, m or g."""
+    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+    return int(text) if text.isdigit() else int(text[:-1]) * units[text[-1].lower()]
 
 
 def _preload() -> str:

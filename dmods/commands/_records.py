@@ -24,6 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 CALLER = Column("caller")
 REQUESTED = Column("requested", "bytes", title="ASKED FOR")
+EVENT = Column("event", hidden=True)
 BRIEF = (
     Column("addr", "address", width=16),
     Column("bufaddr", "address", width=16),
@@ -31,7 +32,7 @@ BRIEF = (
     Column("thread", "count", width=5, title="THRD"),
     CALLER,
     REQUESTED,
-    Column("event", hidden=True),
+    EVENT,
     *STACK_COLUMNS,
 )
 HEAD = (

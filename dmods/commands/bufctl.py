@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from dmods.base.dataclass import replace
 from dmods.command import Argument, Command
-from dmods.commands._records import BRIEF, CALLER_ARGUMENTS, audit, brief_row, callers_asked, entry_named
+from dmods.commands._records import BRIEF, CALLER_ARGUMENTS, EVENT, audit, brief_row, callers_asked, entry_named
+from dmods.records.model import Entry, Record
 from dmods.records.sources import allocation_records
 from dmods.report import Report, Table
 from dmods.target import Target
@@ -17,12 +19,24 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return a line for each record."""
     entry = entry_named(target, args.address)
     callers = callers_asked(target, args, lines=args.verbose)
-    entries = [entry, *entry.history()] if args.history else [entry]
+    entries = _history(entry) if args.history else [entry]
     if args.verbose:
         tables = list(audit(target, callers, *entries))
     else:
-        tables = [Table("bufctl", BRIEF, [brief_row(callers, each) for each in entries])]
+        columns = [replace(column, hidden=False) if args.history and column is EVENT else column for column in BRIEF]
+        tables = [Table("bufctl", columns, [brief_row(callers, each) for each in entries])]
     return Report(tables, notes=allocation_records(target).notes)
+
+
+def _history(entry: Entry) -> list[Entry]:
+    """Return the entry and what happened at its address before, newest first.
+
+    The log has the allocation of a live block, too.
+    """
+    earlier = list(entry.history())
+    if isinstance(entry, Record) and earlier and not earlier[0].freed and earlier[0].time == entry.time:
+        del earlier[0]
+    return [entry, *earlier]
 
 
 COMMAND = Command(
@@ -30,7 +44,8 @@ COMMAND = Command(
     summary="an allocation record in a line: buffer, timestamp, thread, caller",
     description=(
         "Of a live buffer: who allocated it. Of a freed one: its last entry in the transaction log. TIMESTAMP is\n"
-        "nanoseconds of CLOCK_MONOTONIC, in hexadecimal as in mdb; --json has it in decimal."
+        "nanoseconds of CLOCK_MONOTONIC, in hexadecimal as in mdb; --json has it in decimal. With -H, EVENT\n"
+        'says what happened: an allocation or a free. "live" is the block that is allocated now.'
     ),
     run=run,
     arguments=(

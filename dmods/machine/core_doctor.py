@@ -53,7 +53,7 @@ def _files(target: Target) -> Iterator[Finding]:
     if program is not None and program.file is None:
         yield Finding("program", _absent(program), f"--exe FILE{_by_build_id(program)}")
     elif program is not None:
-        yield Finding("program", program.file or "", program.problem or "")
+        yield Finding("program", program.file or "", _problem(program, program.file or ""))
         if target.lookup("main") is None:
             yield Finding(
                 "symbols", "the program is stripped: most of its functions have no name",
@@ -70,7 +70,13 @@ def _files(target: Target) -> Iterator[Finding]:
 
 
 def _absent(module: Module) -> str:
-    return f"{module.path}: {module.problem or 'not here'}"
+    return f"{module.path}: {_problem(module, module.path) or 'not here'}"
+
+
+def _problem(module: Module, path: str) -> str:
+    """Return what is wrong with the module's file, without the path that stands before it."""
+    problem = module.problem or ""
+    return problem[len(path) :].lstrip() if problem.startswith(f"{path} ") else problem
 
 
 def _by_build_id(module: Module) -> str:

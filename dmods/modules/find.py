@@ -21,6 +21,9 @@ _MOST_HEADERS = 256  # program headers of a module: linkers write a dozen
 _MOST_OTHERS = 64  # mappings of other files inside the extent of a module: the dynamic linker leaves none there
 
 NOT_HERE = "not found on this machine"
+# What the kernel calls memory that no file system has: memfd_create(2), shared anonymous memory, System V's, huge pages.
+# A JIT maps its code from there.
+_OF_NO_FILE = ("/memfd:", "/dev/zero", "/SYSV", "/anon_hugepage")
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ def _module(
     local = files.find(path)
     seen = _in_memory(first.start, read)
     elf = seen or (local.elf if local else None)
+    if elf is None and path.startswith(_OF_NO_FILE):
+        return None
     if elf is None:
         if not any(m.path == path and "x" in m.flags for m in mappings[index : index + 16]):
             return None

@@ -42,7 +42,7 @@ def module_at(target: Target, address: int) -> Optional[Module]:
 
 
 _FORMS = "write 0x..., a symbol, symbol+offset or module`symbol+offset"
-_MOST_CHOICES = 8
+_MOST_CHOICES = 4  # of the symbols with one name. The error is a line.
 
 
 class AmbiguousName(UsageError):

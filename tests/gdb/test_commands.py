@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import subprocess
 import time
 from pathlib import Path
 
@@ -270,3 +271,23 @@ def test_no_name_of_gdbs_for_a_slot_of_the_offset_table(gdb: Gdb, place: Path) -
     done = gdb("-x", "heapcmds.py", core, "-ex", "echo {cut}", "-ex", f"mdb whatis {slot:#x} --json")
     said = json.loads(done.stdout.partition("{cut}")[2])
     assert said["tables"] == typed("whatis", core, hex(slot))["tables"]
+
+
+ONE = "#include <stdlib.h>\nint other(int);\nstatic int __attribute__((noinline)) grow(int x) { return x * 3 + rand(); }\n"
+ONE += "static int once(int x) { return grow(x) + other(x); }\nint main(int argc, char **argv) { (void)argv;\n"
+ONE += "    if (once(argc)) abort();\n    abort(); }\n"
+TWO = "#include <stdlib.h>\nstatic int __attribute__((noinline)) grow(int x) { return x * 5 - rand(); }\n"
+TWO += "int other(int x) { return grow(x); }\n"
+
+
+@pytest.mark.parametrize("flags", ["-g", "-g0"])
+def test_a_name_of_two_functions_is_refused(gdb: Gdb, tmp_path: Path, flags: str) -> None:
+    """Both files have a function of that name. gdb's own commands take one of them without a word."""
+    for name, text in {"one.c": ONE, "two.c": TWO}.items():
+        (tmp_path / name).write_text(text)
+    argv = ["gcc", flags, "-O1", "-o", "two", "one.c", "two.c"]
+    subprocess.run(argv, cwd=tmp_path, check=True)
+    core = kernel_core(tmp_path / "two", tmp_path)
+    done = gdb("-x", "heapcmds.py", core, "-ex", "mdb whatis grow", "-ex", "mdb whatis other")
+    assert "grow is ambiguous: 2 symbols have this name" in done.stderr
+    assert "two`other" in done.stdout

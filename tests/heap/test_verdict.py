@@ -57,14 +57,6 @@ OTHERS = (
     *(("owners",), ("types",), ("heapsizes",), ("malloc_stats",), ("suspects",)),
     *(("walk", "leak"), ("walk", "leakbuf")),
 )
-    ("owners",),
-    ("types",),
-    ("heapsizes",),
-    ("malloc_stats",),
-    ("suspects",),
-    ("walk", "leak"),
-    ("walk", "leakbuf"),
-)
 
 
 def assert_no_verdict(target: Subject) -> None:
