@@ -19,7 +19,7 @@ from dmods.cli.frontend import say
 from dmods.command import HelpFormatter
 from dmods.errors import DmodsError, UsageError, UserError
 from dmods.machine.dumping import leaves_no_core
-from dmods.machine.installed import AUDITOR, ROOT
+from dmods.machine.installed import AUDITOR, ROOT, preloadable
 from dmods.modules.elf import MAGIC, PT_INTERP, parse
 
 SUMMARY = "start a program under the auditor: its core then knows who allocated what"
@@ -125,12 +125,8 @@ def _number(text: str) -> int:
 def _preload() -> str:
     if not os.path.exists(AUDITOR):
         raise UserError(f"the auditor is missing: {AUDITOR}", "`dmods doctor` says how to get it")
-    if re.search(r"[\s:]", AUDITOR):  # ld.so ends a path at both, and there are no quotes
-        raise UserError(
-            f"LD_PRELOAD cannot name {AUDITOR}", "install dmods in a folder without blanks and colons in its path"
-        )
     others = os.environ.get("LD_PRELOAD", "")
-    return f"{AUDITOR} {others}".strip()
+    return f"{preloadable(AUDITOR)} {others}".strip()
 
 
 def _program(name: str) -> str:

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from dmods.errors import UserError
 from dmods.machine.dumping import leaves_no_core
-from dmods.machine.installed import AUDITOR, FOR_GDB, ROOT, drgn_install_command, find_drgn, setup_advice
+from dmods.machine.installed import AUDITOR, FOR_GDB, ROOT, drgn_install_command, find_drgn, preloadable, setup_advice
 
 _PATIENCE = 60  # seconds for a debugger to start
 
@@ -68,7 +69,11 @@ def _auditor() -> Finding:
     """Return whether a program starts with the auditor. ld.so reports a library that it cannot preload, and goes on."""
     if not os.path.exists(AUDITOR):
         return Finding("auditor", f"not there: {AUDITOR}", f"for `dmods run`: {setup_advice()}")
-    said = _output(["true"], {**os.environ, "LD_PRELOAD": AUDITOR, "DMODS_AUDIT": "audit"}).strip()
+    try:
+        path = preloadable(AUDITOR)
+    except UserError as error:
+        return Finding("auditor", error.what, error.how)
+    said = _output(["true"], {**os.environ, "LD_PRELOAD": path, "DMODS_AUDIT": "audit"}).strip()
     if said:
         return Finding("auditor", f"does not load: {said}", f"for `dmods run`: {setup_advice()}")
     return Finding("auditor", f"loads into programs that `dmods run` starts ({AUDITOR})")

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import shutil
+import stat
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Optional
+
+from dmods.errors import UserError
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # In a checkout and in site-packages the front ends lie beside this package. Nothing else in dmods knows about them.
@@ -13,6 +21,39 @@ ROOT = PACKAGE.parent
 FOR_GDB = ROOT / "gdbext" / "heapcmds.py"
 FOR_DRGN = ROOT / "drgnext" / "launcher.py"
 AUDITOR = str(PACKAGE / "libdmods_audit.so")
+_ENDS_A_PATH = re.compile(r"[\s:]")
+
+
+def preloadable(library: str) -> str:
+    """Return a path by which LD_PRELOAD can name the library.
+
+    ld.so ends a path at a blank or a colon, and knows no quotes (ld.so(8)). A library in such a folder has a link in a
+    folder of the user's that nobody else can write. Raises UserError where there is no place for one.
+    """
+    if not _ENDS_A_PATH.search(library):
+        return library
+    folder = _own_folder()
+    link = f"{folder}/{hashlib.sha256(library.encode()).hexdigest()[:16]}-{os.path.basename(library)}"
+    if folder is None or _ENDS_A_PATH.search(link):
+        raise UserError(
+            f"LD_PRELOAD cannot name {library}", "install dmods in a folder without blanks and colons in its path"
+        )
+    with suppress(FileExistsError):
+        os.symlink(library, link)
+    return link
+
+
+def _own_folder() -> Optional[str]:
+    """Return a folder that only the user can write, or None where there is none and none can be made."""
+    folder = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"dmods-{os.getuid()}")
+    try:
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        found = os.lstat(folder)
+    except OSError:
+        return None
+    safe = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return folder if safe else None
 
 
 def find_drgn() -> Optional[str]:

@@ -21,8 +21,8 @@ _MOST_HEADERS = 256  # program headers of a module: linkers write a dozen
 _MOST_OTHERS = 64  # mappings of other files inside the extent of a module: the dynamic linker leaves none there
 
 NOT_HERE = "not found on this machine"
-# What the kernel calls memory that no file system has: memfd_create(2), shared anonymous memory, System V's, huge pages.
-# A JIT maps its code from there.
+# What the kernel calls memory that no file system has: memfd_create(2), shared anonymous memory, System V's, huge
+# pages. A JIT maps its code from there.
 _OF_NO_FILE = ("/memfd:", "/dev/zero", "/SYSV", "/anon_hugepage")
 
 

@@ -18,6 +18,8 @@ from typing import NamedTuple, Optional
 
 from elftools.elf.elffile import ELFFile
 
+from dmods.machine.installed import preloadable
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests" / "audit"
 LIBRARY = ROOT / "dmods" / "libdmods_audit.so"
@@ -47,7 +49,7 @@ def size_of(program: Path, function: str) -> int:
 
 
 def environment(words: str, library: Path = LIBRARY, **more: str) -> dict[str, str]:
-    return {**os.environ, "LD_PRELOAD": str(library), "DMODS_AUDIT": words, **more}
+    return {**os.environ, "LD_PRELOAD": preloadable(str(library)), "DMODS_AUDIT": words, **more}
 
 
 class Block(NamedTuple):

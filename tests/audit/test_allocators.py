@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dmods.machine.installed import preloadable
 from tests.audit.auditor import LIBRARY, Tables, compiled, environment, size_of, waiting
 from tests.audit.test_records import compare
 
@@ -17,7 +18,7 @@ ALLOCATORS = ("", "libjemalloc.so.2", "libtcmalloc_minimal.so.4")
 def preload(allocator: str) -> dict[str, str]:
     if allocator:
         assert (FOLDER / allocator).exists(), "scripts/setup installs it"
-    return {"LD_PRELOAD": f"{LIBRARY} {FOLDER / allocator if allocator else ''}".strip()}
+    return {"LD_PRELOAD": f"{preloadable(str(LIBRARY))} {FOLDER / allocator if allocator else ''}".strip()}
 
 
 @pytest.mark.parametrize("words", ["audit", "audit,guards"])

@@ -13,6 +13,7 @@ from typing import Optional
 
 import pytest
 
+from dmods.machine.installed import preloadable
 from fixtures.answers import dmods
 from fixtures.limits import HANG
 from tests.audit.auditor import ROOT, compiled
@@ -151,7 +152,7 @@ def test_a_profile_that_cannot_be_made(tmp_path: Path) -> None:
     """Without Python the small core stays, and makes the same profile. Without room for it there is a message."""
     environment = {
         **os.environ,
-        "LD_PRELOAD": str(ROOT / "dmods" / "libdmods_audit.so"),
+        "LD_PRELOAD": preloadable(str(ROOT / "dmods" / "libdmods_audit.so")),
         "DMODS_AUDIT": "audit",
         "DMODS_PROFILE": str(tmp_path / "left.folded"),
         "DMODS_PROFILE_PYTHON": "/no/python",

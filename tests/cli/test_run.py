@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 
 from dmods.cli.run import elevation
+from dmods.errors import UserError
 from dmods.machine.dumping import leaves_no_core
-from dmods.machine.installed import AUDITOR
+from dmods.machine.installed import AUDITOR, preloadable
+from fixtures import answers
 from fixtures.answers import dmods
 from fixtures.cores import check_core_pattern
 
@@ -25,7 +28,7 @@ run = partial(dmods, "run")
 
 def test_it_becomes_the_program() -> None:
     done = run("--", "sh", "-c", "echo $DMODS_AUDIT $LD_PRELOAD; exit 7")
-    assert (done.returncode, done.stdout) == (7, f"audit {AUDITOR}\n")
+    assert (done.returncode, done.stdout) == (7, f"audit {preloadable(str(AUDITOR))}\n")
 
 
 @pytest.mark.parametrize("words", [["--audit", "sample=64k", "--"], ["--audit=sample=64k"]])
@@ -52,7 +55,25 @@ def test_a_limit_that_leaves_no_core_is_told() -> None:
 
 def test_what_was_preloaded_stays(tmp_path: Path) -> None:
     done = run("printenv", "LD_PRELOAD", env={"LD_PRELOAD": "libm.so.6", "PATH": "/usr/bin:/bin"})
-    assert done.stdout == f"{AUDITOR} libm.so.6\n"
+    assert done.stdout == f"{preloadable(str(AUDITOR))} libm.so.6\n"
+
+
+def test_a_library_in_a_folder_with_a_blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ld.so would read two paths. The link that it gets lies in a folder that only the user can write."""
+    library = tmp_path / "a folder" / "lib.so"
+    library.parent.mkdir()
+    shutil.copy(AUDITOR, library)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    link = preloadable(str(library))
+    assert Path(link).resolve() == library
+    assert " " not in link
+    done = answers.finished("env", f"LD_PRELOAD={link}", "DMODS_AUDIT=audit", "cat", "/proc/self/maps")
+    assert (str(library) in done.stdout, done.stderr) == (True, "")
+    assert preloadable(str(library)) == link
+    Path(link).parent.chmod(0o777)
+    with pytest.raises(UserError, match="LD_PRELOAD cannot name"):
+        preloadable(str(library))
+    assert preloadable("/lib/lib.so") == "/lib/lib.so"
 
 
 def test_what_cannot_be() -> None:

@@ -273,7 +273,8 @@ def test_no_name_of_gdbs_for_a_slot_of_the_offset_table(gdb: Gdb, place: Path) -
     assert said["tables"] == typed("whatis", core, hex(slot))["tables"]
 
 
-ONE = "#include <stdlib.h>\nint other(int);\nstatic int __attribute__((noinline)) grow(int x) { return x * 3 + rand(); }\n"
+ONE = "#include <stdlib.h>\nint other(int);\n"
+ONE += "static int __attribute__((noinline)) grow(int x) { return x * 3 + rand(); }\n"
 ONE += "static int once(int x) { return grow(x) + other(x); }\nint main(int argc, char **argv) { (void)argv;\n"
 ONE += "    if (once(argc)) abort();\n    abort(); }\n"
 TWO = "#include <stdlib.h>\nstatic int __attribute__((noinline)) grow(int x) { return x * 5 - rand(); }\n"

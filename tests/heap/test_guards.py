@@ -11,6 +11,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.heap import guards
 from dmods.heap.guards import AFTER, INSIDE, Change, Verification
+from dmods.machine.installed import preloadable
 from dmods.records.model import Record, Transaction
 from dmods.records.sources import allocation_records
 from tests.audit.auditor import LIBRARY, environment, size_of
@@ -53,7 +54,7 @@ def taken(folder: Path, words: str, allocator: str = "", count: int = 1000, *mor
     variables = environment(words)
     if allocator:
         assert (LIBRARIES / allocator).exists(), "scripts/setup installs it"
-        variables["LD_PRELOAD"] = f"{LIBRARY} {LIBRARIES / allocator}"
+        variables["LD_PRELOAD"] = f"{preloadable(str(LIBRARY))} {LIBRARIES / allocator}"
     core = kernel_core(program, work, str(folder / "told"), str(count), *more, env=variables)
     first, *rows = (line.split() for line in (folder / "told").read_text().splitlines())
     told = [
