@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -92,6 +94,9 @@ def _gdb() -> Iterator[Finding]:
         yield Finding("in gdb", f"dmods gdb CORE; or: gdb -x {FOR_GDB} CORE")
 
 
+_BY_SHELL = re.compile(r"\'\'\'exec\' (.*) \"\$0\" \"\$@\"$")
+
+
 def _drgn() -> Iterator[Finding]:
     drgn = find_drgn()
     if drgn is None:
@@ -110,11 +115,18 @@ def _drgn() -> Iterator[Finding]:
 
 
 def _interpreter(script: str) -> Optional[str]:
-    """Return the Python that runs a script which pip installed: its first line names it."""
+    """Return the Python that runs a script which pip installed: its first line names it.
+
+    The kernel would end a path with a blank there, or a long one. Then the script is one for /bin/sh whose second line
+    starts Python (pip's distlib, scripts.py).
+    """
     with open(script, "rb") as file:
-        line = file.readline(4096)
+        line, second = file.readline(4096), file.readline(8192)
     if not line.startswith(b"#!"):
         return None
+    started = _BY_SHELL.match(os.fsdecode(second))
+    if started:
+        return shlex.split(started[1])[0]
     words = os.fsdecode(line[2:]).split()
     return shutil.which(words[-1]) if words else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_every_option_of_every_command(name: str) -> None:
 
 def test_in_bash(tmp_path: Path) -> None:
     """The text for ~/.bashrc, and its completions in bash. Only the text up to the cursor counts."""
-    (tmp_path / "dmods").write_text(f'#!/bin/sh\nexec {sys.executable} -m dmods "$@"\n')
+    (tmp_path / "dmods").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m dmods "$@"\n')
     (tmp_path / "dmods").chmod(0o755)
     script = (
         f'PATH={tmp_path}:$PATH; eval "$(dmods complete)"; complete -p dmods; '

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -116,7 +117,7 @@ def test_options_before_and_after(crashed: Crash, tmp_path: Path) -> None:
 
 
 def test_a_reader_that_has_seen_enough(crashed: Crash) -> None:
-    line = f"{sys.executable} -m dmods maps -v {crashed.core}; echo status $? >&2"
+    line = f"{shlex.quote(sys.executable)} -m dmods maps -v {crashed.core}; echo status $? >&2"
     done = subprocess.run(["sh", "-c", f"( {line} ) | true"], check=False, capture_output=True, text=True, timeout=HANG)
     assert done.stderr == "status 0\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from typing import Any
 
@@ -168,7 +169,7 @@ def test_help_and_the_lists(core: str) -> None:
 
 
 def test_a_reader_that_has_seen_enough(core: str) -> None:
-    line = f"{sys.executable} -m dmods mdb {core} '::walk mapping | ::whatis' | head -n 1"
+    line = f"{shlex.quote(sys.executable)} -m dmods mdb {core} '::walk mapping | ::whatis' | head -n 1"
     done = answers.finished("bash", "-o", "pipefail", "-c", line, cwd=answers.ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1
