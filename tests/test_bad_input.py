@@ -241,7 +241,7 @@ def test_bins_that_point_anywhere() -> None:
 @pytest.fixture(scope="module")
 def large() -> Path:
     """Return a core of many blocks."""
-    return Cache(ROOT / ".cache" / "bench").get("mixed", 400_000).core
+    return Cache(_cache.CACHE / "bench").get("mixed", 400_000).core
 
 
 def _has_mapped(pid: int, path: Path) -> bool:

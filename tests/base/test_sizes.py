@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 
@@ -15,7 +16,8 @@ def test_like_numfmt() -> None:
     edges = [0, 1, 1023, 1024, 1025, 1536, 10188, 10189, 10240, 1048063, 1048064, 1048575, 1048576, 2**53]
     sizes = edges + [chosen.getrandbits(chosen.randrange(1, 50)) for _ in range(2000)]
     command = ["numfmt", "--to=iec", "--round=nearest", *map(str, sizes)]
-    expected = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    plain = {**os.environ, "LC_ALL": "C"}  # elsewhere the decimal point may be a comma
+    expected = subprocess.run(command, capture_output=True, text=True, check=True, env=plain).stdout.split()
     assert [human_size(size) for size in sizes] == expected
 
 
