@@ -12,7 +12,7 @@ from typing import Callable, Optional
 from dmods import _engine
 from dmods.allocators.glibc import bins, caches, runs
 from dmods.allocators.jemalloc import heap as jemalloc
-from dmods.allocators.jemalloc.orphans import find_orphans
+from dmods.allocators.jemalloc.orphans import Pattern, find_orphans
 from dmods.allocators.unwalked import unwalked_heap_notes
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
@@ -86,6 +86,8 @@ class ProcessHeap:
         self.code_words: list[tuple[int, int]] = []  # pointers in code that the program made
         self._bins: Optional[bins.Bins] = None
         self._build = started.elapsed()
+        if self._may_have_orphans():
+            self.leaks()  # what tcaches that are gone held is free for every command, not only for those about leaks
 
     def _release(self) -> None:
         """Set the blocks in caches free, and make the allocators' own blocks their own."""
@@ -288,17 +290,25 @@ class ProcessHeap:
         low, high = parts[0][0], parts[-1][1]
         return sorted(value for value in found if low <= value < high and self.index.find(value) is not None)
 
+    def _patterns(self) -> list[Pattern]:
+        pairs = zip(self.jemalloc_caches, self.jemallocs)
+        return [pattern for own, one in pairs for pattern in own.patterns(self.words, one, self.index)]
+
+    def _may_have_orphans(self) -> bool:
+        """Return whether a block of the program has the size of a tcache's arrays. Few processes have such a block."""
+        sizes: dict[int, set[int]] = {}
+        for pattern in self._patterns():
+            sizes.setdefault(pattern.arena, set()).add(pattern.size)
+        return any(
+            size in wanted and live for arena, wanted in sizes.items() for size, live, *_ in self.index.sizes(arena)
+        )
+
     def _release_orphans(self) -> bool:
         """Set the blocks free that were in tcaches of jemalloc which are gone. Return whether there are such tcaches.
 
         Only unreachable blocks can be such a tcache's. So this begins with the heap marked. It ends with a new index.
         """
-        patterns = [
-            pattern
-            for own, one in zip(self.jemalloc_caches, self.jemallocs)
-            for pattern in own.patterns(self.words, one, self.index)
-        ]
-        orphans = find_orphans(self.words, self.index, patterns, self._leaked)
+        orphans = find_orphans(self.words, self.index, self._patterns(), self._leaked)
         if not orphans.arrays:
             return False
         self.index = self._index()
