@@ -97,6 +97,6 @@ def _data_lost(target: Target) -> tuple[int, int]:
 
 def _anonymous_lost(heap: ProcessHeap) -> int:
     """Return how many bytes of writable memory a truncated dump lacks that are neither known heap nor of a file."""
-    anonymous = Ranges((m.start, m.end) for m in heap.target.mappings() if "w" in m.flags and m.path is None)
+    anonymous = Ranges((m.start, m.end) for m in heap.target.mappings() if "w" in m.flags and m.anonymous)
     gaps = [part for gap in heap.target.missing for part in anonymous.within(*gap)]
     return sum(end - start for start, end in heap.owned.without(gaps))
