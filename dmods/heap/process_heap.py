@@ -23,6 +23,7 @@ from dmods.heap.code_words import code_words
 from dmods.heap.collector import find_collector, find_unused
 from dmods.heap.false_pointers.decide import without_false_pointers
 from dmods.heap.false_pointers.search import Search
+from dmods.heap.foreign import foreign_malloc, foreign_note
 from dmods.heap.garbage import Garbage, find_garbage
 from dmods.heap.leaks import Leaks, group_of_row
 from dmods.heap.mapping_kinds import other_anonymous_bytes
@@ -169,7 +170,9 @@ class ProcessHeap:
                 f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out"
             )
         walked = [heap.name for heap in self.walked]
-        out.extend(unwalked_heap_notes(self.target, walked, partial(other_anonymous_bytes, self.target)))
+        foreign = foreign_malloc(self.target)
+        notes = [foreign_note(foreign)] if foreign is not None else []
+        out.extend(unwalked_heap_notes(self.target, walked, partial(other_anonymous_bytes, self.target), notes))
         return out
 
     def _missing_bare(self) -> int:
