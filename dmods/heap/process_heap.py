@@ -35,6 +35,7 @@ from dmods.records.sources import allocation_records
 from dmods.target import Target
 
 NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or its data is not in the dump"
+LOST_CACHE = "free, or leaked by a thread that a fork did not copy"  # of a block that may have been in a tcache
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
 _TLS_STEP = 1 << 20  # bytes that are searched at once
 _BATCH = 65536
@@ -83,6 +84,7 @@ class ProcessHeap:
         self._note_damage()
         self._leaks: Optional[Leaks] = None
         self.garbage: list[Garbage] = []  # known with the leaks
+        self.doubtful: dict[int, str] = {}  # address -> what is uncertain about the block, known with the leaks
         self.mark_sources: tuple[list[tuple[int, int]], list[int]] = ([], [])
         self.code_words: list[tuple[int, int]] = []  # pointers in code that the program made
         self._bins: Optional[bins.Bins] = None
@@ -316,7 +318,8 @@ class ProcessHeap:
             return False
         self.index = self._index()
         self._release()
-        self.index.release(orphans.cached)
+        self.index.release(orphans.doubtful)
+        self.doubtful.update(dict.fromkeys(orphans.doubtful, LOST_CACHE))
         self.index.own(orphans.arrays + orphans.tickers, False)
         return True
 
