@@ -43,6 +43,13 @@ class Arch:
         return self.name != "aarch64"
 
 
+# Paths of memory that programs write their own data to, and in which allocators work. The kernel names huge pages
+# (include/linux/hugetlb.h, HUGETLB_ANON_FILE), memfd_create() (mm/memfd.c), shared anonymous memory (mm/shmem.c) and
+# System V's (ipc/shm.c); glibc names POSIX shared memory, and administrators mount hugetlbfs.
+_MEMORY = ("/anon_hugepage", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/", "/dev/hugepages/")
+_HUGETLBFS = "libhugetlbfs.tmp."  # of libhugetlbfs, whose heap was glibc's before 2.34 (__morecore)
+
+
 class AddressRange(NamedTuple):
     """A mapping of the process: ``[start, end)``, its permissions, and the file behind it, if any."""
 
@@ -57,6 +64,11 @@ class AddressRange(NamedTuple):
     def size(self) -> int:
         """Return the number of bytes."""
         return self.end - self.start
+
+    @property
+    def anonymous(self) -> bool:
+        """Return whether the mapping is plain memory: no file, or one that only names memory (huge pages, a memfd)."""
+        return self.path is None or self.path.startswith(_MEMORY) or _HUGETLBFS in self.path
 
     def part(self, start: int, end: int) -> AddressRange:
         """Return the part ``[start, end)`` of the mapping."""

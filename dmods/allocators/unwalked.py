@@ -78,25 +78,32 @@ def unwalked_malloc(target: Target) -> Optional[str]:
     if module is None:
         return None
     # The auditor passes every call on to the allocator that is loaded after it.
-    paths = [each.path for each in target.modules()] if module.name.startswith(AUDITOR) else [module.path]
+    modules = target.modules() if module.name.startswith(AUDITOR) else [module]
+    return next((name for each in modules if (name := allocator_in(target, each)) is not None), None)
+
+
+def allocator_in(target: Target, module: Module) -> Optional[str]:
+    """Return the name of the allocator that the module's path, or the program's symbols, tell."""
     program = module.path == target.executable
     for other in OTHERS:
-        if any(re.search(other.files, path) for path in paths) or (
+        if re.search(other.files, module.path) or (
             program and target.lookup(f"{module.name}`{other.symbol}") is not None
         ):
             return other.name
     return None
 
 
-def unwalked_heap_notes(target: Target, walked: Sequence[str], other_bytes: Callable[[], int]) -> list[str]:
+def unwalked_heap_notes(
+    target: Target, walked: Sequence[str], other_bytes: Callable[[], int], foreign: Sequence[str] = ()
+) -> list[str]:
     """Return a note for each heap that is not walked, and one about the memory that may be theirs.
 
     ``walked`` are the names of the allocators whose blocks are known. ``other_bytes`` returns the bytes of anonymous
-    memory that no allocator has.
+    memory that no allocator has. ``foreign`` are the notes about a malloc() that has no name here.
     """
     modules = target.modules()
     program = _program(target)
-    found = []
+    found = [*foreign]
     if is_go(target) and "Go" not in walked:
         found.append(_runtime_note("a Go program", "Go", " (cgo)"))
     for runtime in RUNTIMES:

@@ -26,6 +26,7 @@ from dmods.graph.typed_rows import leaks_by_type
 from dmods.heap.block import DIRECT, INDIRECT
 from dmods.heap.blocks import arena_name
 from dmods.heap.content import describe_content
+from dmods.heap.doubtful import doubtful_blocks, doubtful_notes
 from dmods.heap.leak_groups import LeakGroup, group_leaks, group_of_block, groups_through
 from dmods.heap.leaks import Leaks
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap_as
@@ -58,6 +59,7 @@ DETAILS = (
     Column("pointed_to_by", title="POINTED TO BY"),
 )
 INDIRECTS = (Column("buffer", "address", width=16), Column("size", "bytes"), Column("arena"))
+DOUBTFUL = (*INDIRECTS, Column("why"))
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -75,6 +77,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.notes.extend(heap.roots.notes)
     report.notes.extend(vector_notes(heap, leaks))
     report.notes.extend(one.note for one in heap.garbage)
+    report.notes.extend(doubtful_notes(heap))
     if args.unaligned:
         report.notes.append(_UNALIGNED)
     if args.stale_links:
@@ -98,6 +101,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.tables.extend(_details(heap, callers, shown, report.notes))
     if args.indirect:
         report.tables.append(Table("indirect", INDIRECTS, _indirects(heap), title="Indirectly leaked"))
+    if args.doubtful:
+        rows = [(block.address, block.size, arena_name(block.arena), why) for block, why in doubtful_blocks(heap)]
+        report.tables.append(Table("doubtful", DOUBTFUL, rows, title="Leaked or not"))
     report.totals = totals(sums, whole)
     if not report.verdict.possible:
         report.totals = dict.fromkeys(report.totals)
@@ -249,6 +255,9 @@ COMMAND = Command(
         ),
         Argument("-f", "--force", action="store_true", help="do not use the results of the last run"),
         Argument("-i", "--indirect", action="store_true", help="list the indirectly leaked blocks too"),
+        Argument(
+            "--doubtful", action="store_true", help="list the blocks that may have leaked too: a note counts them"
+        ),
         Argument("-v", "--verbose", action="store_true", help="show the figures of the run"),
         Argument(
             "--unaligned",

@@ -146,7 +146,9 @@ def _block(heap: ProcessHeap, block: Block, address: int, content: Content) -> t
         address - block.address,
         block.allocator,
         arena_name(block.arena),
-        "garbage, not yet collected" if heap.is_garbage(block) else STATES[block.state],
+        "garbage, not yet collected"
+        if heap.is_garbage(block)
+        else heap.doubtful.get(block.address) or STATES[block.state],
         block.kept_count if direct else None,
         block.kept_bytes if direct else None,
         _direct_leak(heap, block) if block.state == INDIRECT else None,

@@ -204,14 +204,25 @@ def _files(desc: bytes, word: int, found: CoreNotes) -> None:
     count, page = struct.unpack_from(f"<2{code}", desc)
     fits = min(count, (len(desc) - 2 * word) // (3 * word), MAX_SEGMENTS)
     ranges = struct.Struct(f"<3{code}").iter_unpack(desc[2 * word : (2 + 3 * fits) * word])
+    named = 0
     for (start, end, offset), path in zip(ranges, _strings(desc, (2 + 3 * count) * word)):
         if start < end <= TOP and path and offset * page < 1 << 63:
-            found.files.append((start, end, offset * page, path))
-    if len(found.files) < count:
+            named += (no_file := _is_name(path))
+            if not no_file:
+                found.files.append((start, end, offset * page, path))
+    if len(found.files) + named < count:
         found.problems.append(
             f"the core's list of mapped files (NT_FILE) is damaged: {len(found.files)} of {count} entries can be used"
         )
     found.files = found.files.in_order()
+
+
+def _is_name(path: str) -> bool:
+    """Return whether the entry only names memory, as /proc/PID/maps does: "[heap]", "[anon:glibc: malloc]".
+
+    The kernel leaves such mappings out of its list. Tools that build it from /proc/PID/maps do not.
+    """
+    return path.startswith("[") and path.endswith("]") and not path.startswith("[vd")
 
 
 def _strings(data: bytes, at: int) -> Iterator[str]:

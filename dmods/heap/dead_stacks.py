@@ -272,7 +272,7 @@ def _holder(
     start = max((end for _start, end in owned.within(mapping.start, sp)), default=mapping.start)
     if start >= sp:
         return None
-    guarded = start == mapping.start and mapping.path is None and _has_guard(target, start, owned)
+    guarded = start == mapping.start and mapping.anonymous and _has_guard(target, start, owned)
     return _Holder(start, mapping.end, guarded, sp, top)
 
 
@@ -285,7 +285,7 @@ def _has_guard(target: Target, start: int, owned: Ranges) -> bool:
     mappings = target.mappings()
     index = at_or_before(mappings, start - 1)
     guard = mappings[index] if index >= 0 else None
-    if guard is None or guard.end != start or guard.path is not None or guard.size > _GUARD_MAX:
+    if guard is None or guard.end != start or not guard.anonymous or guard.size > _GUARD_MAX:
         return False
     if guard.flags not in ("---", "r--") or guard.start - 1 in owned:
         return False

@@ -136,6 +136,8 @@ class AddressFinder:
         cache = block.cache
         if block.state == OWN:
             return f"allocated from {cache} by {block.allocator} for itself"
+        if block.state == FREE and block.address in self.heap.doubtful:
+            return f"from {cache}, {self.heap.doubtful[block.address]}"
         if block.state == FREE:
             return f"freed from {cache}: {self.free_lists.holding(block)}"
         own = "an extent" if block.allocator == "jemalloc" else "a mapping"

@@ -30,6 +30,7 @@ KINDS = (
 # anonymous MAP_SHARED (mm/shmem.c: "/dev/zero (deleted)").
 _SHARED = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero")
 
+_HUGE = "/anon_hugepage"  # MAP_HUGETLB without a file (include/linux/hugetlb.h, HUGETLB_ANON_FILE)
 _VSYSCALL = 0xFFFFFFFFFF600000  # arch/x86/include/uapi/asm/vsyscall.h: VSYSCALL_ADDR
 
 Claim = tuple[int, int, str]  # start, end, kind
@@ -56,7 +57,7 @@ def classify_mappings(target: Target) -> Sequence[tuple[AddressRange, str]]:
             kind = "reserved"
         else:
             kind = _kind(mapping)
-        for part, its in _split(mapping, kind, claims if mapping.path is None and "w" in mapping.flags else ()):
+        for part, its in _split(mapping, kind, claims if mapping.anonymous and "w" in mapping.flags else ()):
             found.append((*part, its))
     return found
 
@@ -100,7 +101,7 @@ def stack_claims(target: Target, taken: Sequence[Claim]) -> list[Claim]:
 
 
 def _kind(mapping: AddressRange) -> str:
-    if mapping.path is None:
+    if mapping.path is None or mapping.path.startswith(_HUGE):
         return "anon"
     if mapping.path.startswith(_SHARED):
         return "shared"
@@ -121,7 +122,7 @@ def _is_reserved(mapping: AddressRange, arena_ends: Set[int], stacks: Sequence[C
     gdb's gcore writes such memory as readable zeros. Then the place decides: a stack begins with its guard, and the
     unused rest of an arena begins where its heap ends.
     """
-    if mapping.path is not None:
+    if mapping.path is not None and not mapping.path.startswith(_HUGE):
         return False
     if mapping.flags == "r--":
         guards = any(kind == "thread stack" for _start, _end, kind in _within(stacks, mapping))

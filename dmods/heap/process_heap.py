@@ -12,7 +12,7 @@ from typing import Callable, Optional
 from dmods import _engine
 from dmods.allocators.glibc import bins, caches, runs
 from dmods.allocators.jemalloc import heap as jemalloc
-from dmods.allocators.jemalloc.orphans import find_orphans
+from dmods.allocators.jemalloc.orphans import Pattern, find_orphans
 from dmods.allocators.unwalked import unwalked_heap_notes
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
@@ -23,6 +23,7 @@ from dmods.heap.code_words import code_words
 from dmods.heap.collector import find_collector, find_unused
 from dmods.heap.false_pointers.decide import without_false_pointers
 from dmods.heap.false_pointers.search import Search
+from dmods.heap.foreign import foreign_malloc, foreign_note
 from dmods.heap.garbage import Garbage, find_garbage
 from dmods.heap.leaks import Leaks, group_of_row
 from dmods.heap.mapping_kinds import other_anonymous_bytes
@@ -34,6 +35,7 @@ from dmods.records.sources import allocation_records
 from dmods.target import Target
 
 NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or its data is not in the dump"
+LOST_CACHE = "free, or leaked by a thread that a fork did not copy"  # of a block that may have been in a tcache
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
 _TLS_STEP = 1 << 20  # bytes that are searched at once
 _BATCH = 65536
@@ -82,10 +84,13 @@ class ProcessHeap:
         self._note_damage()
         self._leaks: Optional[Leaks] = None
         self.garbage: list[Garbage] = []  # known with the leaks
+        self.doubtful: dict[int, str] = {}  # address -> what is uncertain about the block, known with the leaks
         self.mark_sources: tuple[list[tuple[int, int]], list[int]] = ([], [])
         self.code_words: list[tuple[int, int]] = []  # pointers in code that the program made
         self._bins: Optional[bins.Bins] = None
         self._build = started.elapsed()
+        if self._may_have_orphans():
+            self.leaks()  # what tcaches that are gone held is free for every command, not only for those about leaks
 
     def _release(self) -> None:
         """Set the blocks in caches free, and make the allocators' own blocks their own."""
@@ -167,7 +172,9 @@ class ProcessHeap:
                 f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out"
             )
         walked = [heap.name for heap in self.walked]
-        out.extend(unwalked_heap_notes(self.target, walked, partial(other_anonymous_bytes, self.target)))
+        foreign = foreign_malloc(self.target)
+        notes = [foreign_note(foreign)] if foreign is not None else []
+        out.extend(unwalked_heap_notes(self.target, walked, partial(other_anonymous_bytes, self.target), notes))
         return out
 
     def _missing_bare(self) -> int:
@@ -288,22 +295,31 @@ class ProcessHeap:
         low, high = parts[0][0], parts[-1][1]
         return sorted(value for value in found if low <= value < high and self.index.find(value) is not None)
 
+    def _patterns(self) -> list[Pattern]:
+        pairs = zip(self.jemalloc_caches, self.jemallocs)
+        return [pattern for own, one in pairs for pattern in own.patterns(self.words, one, self.index)]
+
+    def _may_have_orphans(self) -> bool:
+        """Return whether a block of the program has the size of a tcache's arrays. Few processes have such a block."""
+        sizes: dict[int, set[int]] = {}
+        for pattern in self._patterns():
+            sizes.setdefault(pattern.arena, set()).add(pattern.size)
+        return any(
+            size in wanted and live for arena, wanted in sizes.items() for size, live, *_ in self.index.sizes(arena)
+        )
+
     def _release_orphans(self) -> bool:
         """Set the blocks free that were in tcaches of jemalloc which are gone. Return whether there are such tcaches.
 
         Only unreachable blocks can be such a tcache's. So this begins with the heap marked. It ends with a new index.
         """
-        patterns = [
-            pattern
-            for own, one in zip(self.jemalloc_caches, self.jemallocs)
-            for pattern in own.patterns(self.words, one, self.index)
-        ]
-        orphans = find_orphans(self.words, self.index, patterns, self._leaked)
+        orphans = find_orphans(self.words, self.index, self._patterns(), self._leaked)
         if not orphans.arrays:
             return False
         self.index = self._index()
         self._release()
-        self.index.release(orphans.cached)
+        self.index.release(orphans.doubtful)
+        self.doubtful.update(dict.fromkeys(orphans.doubtful, LOST_CACHE))
         self.index.own(orphans.arrays + orphans.tickers, False)
         return True
 

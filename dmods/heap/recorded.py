@@ -81,7 +81,7 @@ def find_recorded(target: Target, records: Records, owned: Ranges) -> Optional[R
     if recording is None or recording.mean or name is None:
         return None
     free = Ranges([*owned, *recording.own])
-    writable = Ranges((m.start, m.end) for m in target.mappings() if "w" in m.flags and m.path is None)
+    writable = Ranges((m.start, m.end) for m in target.mappings() if "w" in m.flags and m.anonymous)
     asks = any(_has(module, _USABLE) for module in _program_modules(target, name))
     blocks = _engine.Recorded(recording.rows, free.without(writable), size_classes(name) if asks else [])
     if not len(blocks.slots):

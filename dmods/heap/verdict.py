@@ -6,15 +6,31 @@ They look at the allocator that serves malloc, and at the memory that the dump l
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Optional
+
 from dmods.allocators.unwalked import unwalked_malloc
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
+from dmods.heap.block import DIRECT, INDIRECT, LIVE
+from dmods.heap.foreign import foreign_malloc, passing_malloc
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap
+from dmods.modules.data import module_data
 from dmods.modules.find import writable_segments
+from dmods.process.addresses import module_at
+from dmods.process.mappings import mapping_at
+from dmods.process.threads import stacks_of
 from dmods.report import Report, Verdict
-from dmods.target import Target
+from dmods.target import Module, Target
 
 NO_VERDICT = 4  # the exit status where no verdict is possible
+_LEAST_ADDRESS = 1 << 12  # smaller numbers are no addresses
+_LEAST_POOL = 1 << 10  # bytes of a block that others lie in
+_HEADER = 64  # bytes that a library may put before a block which it passes on
+_MANY = 16  # different pointers into a pool
+_MOST_POINTERS = 1 << 10
+_MOST_POOLS = 64
+_MOST_DATA = 1 << 20  # bytes of a library's data that are looked at
 _MOST = 2  # a verdict needs more than one part in so many
 
 
@@ -23,7 +39,59 @@ def heap_verdict(heap: ProcessHeap) -> Verdict:
     other = unwalked_malloc(heap.target)
     if other is not None and not any(one.name == other and one.is_checked for one in heap.walked):
         return Verdict(False, f"malloc of this process is {other}, whose heap dmods cannot walk")
+    foreign = foreign_malloc(heap.target)
+    if foreign is not None:
+        return Verdict(False, f"malloc of this process is that of {foreign.name}, whose heap dmods cannot walk")
+    tracer = passing_malloc(heap.target)
+    if tracer is not None and (pool := _pool_of(heap, tracer)) is not None:
+        return Verdict(
+            False,
+            f"malloc of this process is that of {tracer.name}, which seems to keep many blocks in one "
+            f"({pool[0]:#x}-{pool[1]:#x})",
+        )
     return _search_verdict(heap)
+
+
+def _pool_of(heap: ProcessHeap, module: Module) -> Optional[tuple[int, int]]:
+    """Return a block or a mapping out of which a library that passes calls of malloc() on gives blocks itself, or None.
+
+    The library's data points into its middle, to where the next block will be, and memory that is not the library's
+    holds many pointers into it. What a tracer keeps of its own is no business of the program.
+    """
+    data = [part for part in module_data(heap.target) if module.start <= part[0] < module.end]
+    found: set[tuple[int, int]] = set()
+    for start, end in data:
+        for value in heap.words.many(start, min(end - start, _MOST_DATA) // heap.words.size) or ():
+            pool = _middle_of(heap, value) if value > _LEAST_ADDRESS else None
+            found.update([pool] if pool is not None else [])
+    sizes = {end - start for start, end in found}
+    blocks = heap.blocks(LIVE, DIRECT, INDIRECT) if found else iter(())
+    full = ((block.address, block.end) for block in blocks if block.size in sizes)  # those that were filled before
+    pools = list(Ranges([*sorted(found)[:_MOST_POOLS], *islice(full, _MOST_POOLS)]))
+    if not pools:
+        return None
+    own = Ranges([*data, *pools])
+    for pool, places in zip(pools, heap.pointers(pools, _MOST_POINTERS)):
+        others = {heap.words.at(at) for at in places if at not in own}
+        if len(others) >= _MANY:
+            return pool
+    return None
+
+
+def _middle_of(heap: ProcessHeap, address: int) -> Optional[tuple[int, int]]:
+    """Return the block, or the anonymous mapping, into whose middle the address points."""
+    block = heap.block_at(address)
+    if block is not None:
+        inside = address - block.address > _HEADER and block.size >= _LEAST_POOL
+        return (block.address, block.end) if inside else None
+    mapping = mapping_at(heap.target, address)
+    if mapping is None or not mapping.anonymous or "w" not in mapping.flags or address == mapping.start:
+        return None
+    if address in heap.owned or module_at(heap.target, address) is not None:
+        return None
+    if any(stack.start <= address < stack.end for stack in stacks_of(heap.target, list(heap.owned))):
+        return None
+    return mapping.start, mapping.end
 
 
 def _search_verdict(heap: ProcessHeap) -> Verdict:
@@ -105,6 +173,6 @@ def _data_lost(target: Target) -> tuple[int, int]:
 
 def _anonymous_lost(heap: ProcessHeap) -> int:
     """Return how many bytes of writable memory a truncated dump lacks that are neither known heap nor of a file."""
-    anonymous = Ranges((m.start, m.end) for m in heap.target.mappings() if "w" in m.flags and m.path is None)
+    anonymous = Ranges((m.start, m.end) for m in heap.target.mappings() if "w" in m.flags and m.anonymous)
     gaps = [part for gap in heap.target.missing for part in anonymous.within(*gap)]
     return sum(end - start for start, end in heap.owned.without(gaps))

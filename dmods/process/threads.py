@@ -371,7 +371,7 @@ def _without_registers(
 
 
 def _may_hold_stacks(mapping: AddressRange) -> bool:
-    return mapping.path is None and "w" in mapping.flags
+    return mapping.anonymous and "w" in mapping.flags
 
 
 def _tid_offset(target: Target, live: Sequence[ThreadStack]) -> Optional[int]:

@@ -100,7 +100,7 @@ def find_mallocs(words: Words, mappings: Sequence[AddressRange], hint: Optional[
     found = _mallocs(words, data, mappings, hint)
     if not found:
         # The dump has no file names, or the program unpacked itself: search everywhere.
-        rest = [(m.start, m.end) for m in mappings if "w" in m.flags and m.path is None]
+        rest = [(m.start, m.end) for m in mappings if "w" in m.flags and m.anonymous]
         found = _mallocs(words, rest, mappings, None)
     return found
 
@@ -322,7 +322,7 @@ def _scan(words: Words, mappings: Iterable[AddressRange]) -> dict[int, list[Heap
     found: dict[int, list[HeapInfo]] = {}
     headers: dict[int, int] = {}
     for mapping in mappings:
-        if "w" not in mapping.flags or mapping.path is not None:
+        if "w" not in mapping.flags or not mapping.anonymous:
             continue
         # Only dumped bytes are searched: the size of a mapping is a claim of a program header.
         for start in _aligned(words.image.covered(mapping.start, mapping.end), alignment):

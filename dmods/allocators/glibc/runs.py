@@ -44,7 +44,7 @@ class Layout:
 def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange], page: int) -> Layout:
     """Return every run of every malloc."""
     layout = Layout(mallocs, page)
-    anonymous = address_ranges(m for m in mappings if "w" in m.flags and m.path is None)
+    anonymous = address_ranges(m for m in mappings if "w" in m.flags and m.anonymous)
     for malloc in mallocs:
         for arena in malloc.arenas:
             number = len(layout.arenas)

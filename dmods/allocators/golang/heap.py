@@ -153,7 +153,7 @@ def find_go(target: Target, owned: Ranges) -> Found:
     if heap is None:
         return Found(refusals=[found.refusal] if found.refusal else [])
     stacks = live_stacks(target, heap)
-    memory = Ranges((m.start, m.end) for m in target.mappings() if m.path is None)
+    memory = Ranges((m.start, m.end) for m in target.mappings() if m.anonymous)
     used = [(span.start, span.end) for span in heap.spans] + [(start, end) for start, end, _size in heap.manual]
     arenas = Ranges(sorted((start // ARENA * ARENA, -(-end // ARENA) * ARENA) for start, end in used))
     wide = [part for start, end in arenas for part in memory.within(start, end)]

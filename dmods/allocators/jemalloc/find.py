@@ -164,7 +164,7 @@ def _guards(target: Target, one: Jemalloc) -> Iterator[tuple[int, int]]:
     They lie at each end of an extent, are no part of it, and still hold their old content.
     """
     for mapping in target.mappings():
-        locked = set("rwx").isdisjoint(mapping.flags) and mapping.path is None
+        locked = set("rwx").isdisjoint(mapping.flags) and mapping.anonymous
         beside = mapping.start - 1 in one.owned or mapping.end in one.owned
         if locked and beside and mapping.size <= 2 * one.layout.page_size:
             yield mapping.start, mapping.end

@@ -53,11 +53,14 @@ class Pattern:
 
 @dataclass
 class Orphans:
-    """The arrays, arrays of tickers, and the blocks that were in the tcaches: they are free."""
+    """The arrays, arrays of tickers, and the blocks that may have been in the tcaches.
+
+    Each of the blocks is free, or the thread took it out and leaked it: the number of blocks in a bin is lost.
+    """
 
     arrays: list[int] = field(default_factory=list)
     tickers: list[int] = field(default_factory=list)
-    cached: list[int] = field(default_factory=list)
+    doubtful: list[int] = field(default_factory=list)
 
 
 def pattern_of(words: Words, layout: Layout, tcache: Tcache, index: Heap) -> Optional[Pattern]:
@@ -85,7 +88,7 @@ def pattern_of(words: Words, layout: Layout, tcache: Tcache, index: Heap) -> Opt
 def find_orphans(words: Words, index: Heap, patterns: Sequence[Pattern], leaked: Leaked) -> Orphans:
     """Return the arrays among the unreachable blocks, and what they held.
 
-    An array does not tell which of its addresses are of blocks that the thread took out again: see `_in_cache`.
+    An array does not tell which of its addresses are of blocks that the thread took out again: see `_may_be_cached`.
     """
     found = Orphans()
     sizes = {pattern.size for pattern in patterns}
@@ -95,10 +98,10 @@ def find_orphans(words: Words, index: Heap, patterns: Sequence[Pattern], leaked:
         for pattern in patterns if size in sizes else ():
             if (size, arena) == (pattern.size, pattern.arena) and len(found.arrays) < _MOST_ORPHANS:
                 content = words.many(address, size // words.size)
-                cached = _read(index, pattern, content) if content is not None else None
-                if cached is not None:
+                blocks = _read(index, pattern, content) if content is not None else None
+                if blocks is not None:
                     found.arrays.append(address)
-                    found.cached.extend(cached)
+                    found.doubtful.extend(blocks)
                     break
     if found.arrays:
         found.tickers = _tickers(words, patterns, len(found.arrays), leaked())
@@ -125,43 +128,46 @@ def _tickers(
 
 
 def _read(index: Heap, pattern: Pattern, content: Sequence[int]) -> Optional[list[int]]:
-    """Return the cached blocks of an array; None if it is something else."""
+    """Return the blocks that may be in the cache that the array is of; None if it is something else."""
     if any(content[place] != value for place, value in pattern.between.items()):
         return None
-    cached: list[int] = []
+    found: list[int] = []
     good = bad = 0
     for each in pattern.bins:
-        unreachable: list[Optional[int]] = []
+        slots: list[tuple[int, int]] = []
         seen: set[int] = set()
         for value in _from_the_top(content, each):
             row = index.find(value)
             is_block = row is not None and row[0] == value and row[1] == each.size
             good, bad = good + is_block, bad + (not is_block)
-            is_candidate = is_block and row is not None and row[2] in _UNREACHABLE and value not in seen
-            unreachable.append(value if is_candidate else None)
+            slots.append((value, row[2] if row is not None and is_block and value not in seen else _IMPOSSIBLE))
             seen.add(value)
-        cached.extend(_in_cache(unreachable))
+        found.extend(_may_be_cached(slots))
     certain = bool(pattern.between) and bad <= good
-    return cached if certain or (good >= _ENOUGH and bad * _ENOUGH <= good) else None
+    return found if certain or (good >= _ENOUGH and bad * _ENOUGH <= good) else None
 
 
-_UNREACHABLE = (2, 3)  # states of leaked blocks, as the engine has them
-_OTHERS = 3  # addresses that show where old ones begin
+_IMPOSSIBLE = 1  # the state of free blocks, as the engine has it: what a slab or another cache has is in no cache
+_UNREACHABLE = (2, 3)  # states of leaked blocks
+_OTHERS = 3  # addresses that prove where old ones begin
 
 
-def _in_cache(addresses: Sequence[Optional[int]]) -> list[int]:
-    """Return the addresses of cached blocks in a bin. None stands for an address of a block that cannot be cached.
+def _may_be_cached(slots: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the unreachable blocks in a bin that may be in the cache. A slot has an address and its block's state.
 
-    The array does not say how many of its addresses count. Those that the thread took out follow the others. So the
-    rest of the array is old where at least half of it cannot be cached. (A few cached blocks look reachable, because
-    the program kept pointers to them.)
+    The addresses of cached blocks stand at the top, without a gap. Those that the thread took out follow. So no slot
+    behind one that cannot be cached (free, no block, there twice) is of a cached block. A thread that the fork caught
+    as it gave blocks back to their slabs left up to a few such addresses at the top: more than one must prove it. A
+    block that something points to proves nothing, as a freed block may have old pointers to it.
     """
-    end, others = len(addresses), 0
-    for count, address in enumerate(reversed(addresses), 1):
-        others += address is None
-        if address is None and others >= _OTHERS and 2 * others >= count:
-            end = len(addresses) - count
-    return [address for address in addresses[:end] if address is not None]
+    found, impossible = [], 0
+    for address, state in slots:
+        impossible += state == _IMPOSSIBLE
+        if impossible >= _OTHERS:
+            break
+        if state in _UNREACHABLE:
+            found.append(address)
+    return found
 
 
 def _from_the_top(content: Sequence[int], each: _Bin) -> Iterator[int]:

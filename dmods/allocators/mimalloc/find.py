@@ -21,7 +21,7 @@ def find_mimallocs(target: Target, owned: Ranges) -> Found:
     if target.arch.word != 8:
         return Found()
     mappings = target.mappings()
-    writable = Ranges((m.start, m.end) for m in mappings if "w" in m.flags and m.path is None)
+    writable = Ranges((m.start, m.end) for m in mappings if "w" in m.flags and m.anonymous)
     image, mapped = target.image(), [(m.start, m.end) for m in mappings]
     found, refused = _engine.find_mimallocs(image, list(module_data(target)), owned.without(writable), mapped)
     serves = unwalked_malloc(target) == NAME

@@ -74,7 +74,7 @@ def find_pymalloc(target: Target, owned: Ranges) -> Found:
         told = found.refusal and found.started  # a Python that never started has no objects
         return Found(refusals=[f"{found.refusal}: its objects are not known"] if told else [])
     python = found.python
-    memory = Ranges((m.start, m.start + m.dumped) for m in target.mappings() if m.path is None and m.dumped)
+    memory = Ranges((m.start, m.start + m.dumped) for m in target.mappings() if m.anonymous and m.dumped)
     rest = owned.without(memory)
     states = [(at, at + (1 << 20)) for at in python.interpreters]
     image = target.image()

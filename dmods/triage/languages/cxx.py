@@ -106,7 +106,7 @@ def thrown(facts: ProcessFacts) -> list[Thrown]:
     word = target.arch.word
     if word != 8:
         return []
-    ranges = [(m.start, m.end) for m in target.mappings() if "w" in m.flags and m.path is None]
+    ranges = [(m.start, m.end) for m in target.mappings() if "w" in m.flags and m.anonymous]
     wanted = sorted((value, value + 2) for value in _CLASSES)
     at = sorted(each for found in _engine.find_pointers(target.image(), ranges, word, wanted, _MOST) for each in found)
     to_type, to_object = _HEADER[word]

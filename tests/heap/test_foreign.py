@@ -1,0 +1,86 @@
+"""A malloc of the program's own, or of a library: glibc's heap alone proves nothing, so there is no verdict.
+
+A library that only stands before the next malloc, as tracers do, changes nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dmods.corefile.target import CoreFile
+from dmods.heap.verdict import NO_VERDICT
+from fixtures import answers
+from tests.corekit import HERE, compile_c, kernel_core
+
+SOURCE = HERE / "ownmalloc.c"
+WAYS = ("-DOVER_MMAP", "-DOVER_LIBC", "-DMIXED")
+LEAKED = 500
+
+
+def made(where: Path, program: tuple[str, ...] = (), library: tuple[str, ...] = (), preload: bool = True) -> Path:
+    """Return a core of the program. The library, if any, is preloaded or linked."""
+    env, flags = {}, [*program]
+    if library:
+        path = compile_c(SOURCE, where / "libown.so", "-shared", "-fPIC", "-fno-builtin", *library)
+        if preload:
+            env["LD_PRELOAD"] = str(path)
+        else:
+            flags += ["-Wl,--no-as-needed", str(path)]
+    executable = compile_c(SOURCE, where / "program", "-DPROGRAM", "-fno-builtin", *flags)
+    (where / "run").mkdir()
+    return kernel_core(executable, where / "run", env=env)
+
+
+def no_verdict(core: Path, name: str) -> None:
+    target = CoreFile(str(core))
+    for command in ("findleaks", "heapcheck"):
+        answer = answers.answer(target, command)
+        assert answer["status"] == NO_VERDICT, command
+        assert f"malloc of this process is that of {name}" in answer["verdict"]["reason"]
+        assert [note for note in answer["notes"] if f"that of {name}, which dmods does not know" in note], command
+
+
+@pytest.mark.parametrize("stripped", [(), ("-s",)], ids=["", "stripped"])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_programs_own(way: str, stripped: tuple[str, ...], tmp_path: Path) -> None:
+    no_verdict(made(tmp_path, ("-DOWN", way, *stripped)), "program")
+
+
+def test_the_programs_own_without_its_symbol_for_others(tmp_path: Path) -> None:
+    """libc has its own malloc then, and the program calls another one of that name."""
+    no_verdict(made(tmp_path, ("-DOWN", "-DOVER_MMAP", "-fvisibility=hidden")), "program")
+
+
+@pytest.mark.parametrize("preload", [True, False], ids=["preloaded", "linked"])
+def test_a_librarys(preload: bool, tmp_path: Path) -> None:
+    no_verdict(made(tmp_path, (), ("-DOWN", "-DOVER_MMAP"), preload), "libown.so")
+
+
+@pytest.mark.parametrize("way", ["-DOVER_LIBC", "-DMIXED"])
+def test_a_library_with_pools_of_the_next_malloc(way: str, tmp_path: Path) -> None:
+    target = CoreFile(str(made(tmp_path, (), ("-DOWN", way))))
+    for command in ("findleaks", "heapcheck"):
+        answer = answers.answer(target, command)
+        assert answer["status"] == NO_VERDICT, command
+        assert "libown.so, which seems to keep many blocks in one" in answer["verdict"]["reason"]
+
+
+@pytest.mark.parametrize("binding", ["-Wl,-z,lazy", "-Wl,-z,now"])
+@pytest.mark.parametrize("preload", [True, False], ids=["preloaded", "linked"])
+@pytest.mark.parametrize("way", ["-DTRACE", "-DTRACE_LIBC"])
+def test_a_tracer_keeps_the_verdict(way: str, preload: bool, binding: str, tmp_path: Path) -> None:
+    core = made(tmp_path, (binding,), (way, binding), preload)
+    answer = answers.answer(CoreFile(str(core)), "findleaks")
+    assert answer["verdict"]["possible"], answer["verdict"]
+    assert answer["verdict"]["reason"] == ""
+    assert answer["status"] == 0
+    # The program leaked so many, one more at the end and the one that it replaced.
+    assert LEAKED <= answer["totals"]["leaked_count"] <= LEAKED + 2
+
+
+def test_glibcs_own(tmp_path: Path) -> None:
+    answer = answers.answer(CoreFile(str(made(tmp_path))), "findleaks")
+    assert answer["verdict"]["possible"]
+    assert answer["notes"] == []
