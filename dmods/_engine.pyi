@@ -1243,6 +1243,12 @@ def disassemble(arch: str, code: bytes, address: int) -> tuple[str, int] | None:
     Give 16 bytes, or as many as there are. None where there is no instruction, or the machine is not known.
     """
 
+def red_zone_in_use(image: Image, pc: int, registers: list[int]) -> int | None:
+    """Return how many bytes below the stack pointer the code from ``pc`` on may read: 0 to 128, on x86-64.
+
+    ``registers`` are rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15. None where there is no code at ``pc``.
+    """
+
 PAGE_KINDS: tuple[str, ...]
 """The kinds of use of a page: their names by number."""
 

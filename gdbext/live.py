@@ -17,6 +17,7 @@ from dmods.modules.find import find_modules
 from dmods.modules.golang.moduledata import go_symbol_at
 from dmods.modules.localfiles import LocalFiles, debug_roots
 from dmods.process import arch as arches
+from dmods.process.mappings import is_named_memory
 from dmods.target import AddressRange, Arch, Module, Signal, Symbol, Thread
 from gdbext import names
 from gdbext.moves import count_moves
@@ -32,6 +33,7 @@ _ARCHES = {"i386:x86-64": arches.X86_64, "i386": arches.I386, "aarch64": arches.
 _MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x])\S* ([0-9a-f]+) \S+ \d+ *(.*)")
 # A line of gdb's `info proc mappings` with permissions, as gdb 12 and newer print it.
 _GDB_MAP = re.compile(r"\s*0x([0-9a-f]+)\s+0x([0-9a-f]+)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+([-r][-w][-x])\S*\s*(.*)")
+_MOST_READ_ONLY = 8 << 20  # bytes of files' read-only mappings that are read from a remote stub
 _STOPS = (5, 19)  # SIGTRAP and SIGSTOP: gdb itself stops a process with them
 
 
@@ -144,8 +146,7 @@ class _Stopped:
             # The offset in /proc/PID/mem is the address: proc(5).
             segments = [(m.start, m.size, 0, m.start) for m in readable]
             return Image([f"/proc/{self._inferior.pid}/mem"], segments, [])
-        # A remote stub is slow, and read-only pages hold no pointer to the heap.
-        return Image([], [], [(m.start, self.read(m.start, m.size)) for m in readable if "w" in m.flags])
+        return Image([], [], [(m.start, self.read(m.start, m.size)) for m in _worth_reading(readable)])
 
     def read(self, address: int, size: int) -> bytes:
         """Return up to `size` bytes at the address."""
@@ -190,6 +191,21 @@ class _Stopped:
         from dmods.modules.symbols import ModuleSymbols
 
         return ModuleSymbols(self.modules, self.program, self.read, self._files.sysroot)
+
+
+def _worth_reading(readable: Sequence[AddressRange]) -> Iterator[AddressRange]:
+    """Yield the mappings that are read from a remote stub, by address. A stub is slow.
+
+    Few read-only pages of files were ever written. Sealed ones are small mappings: so the smallest are read.
+    """
+    sealed = [m for m in readable if "w" not in m.flags and "x" not in m.flags and not is_named_memory(m.path)]
+    left, chosen = _MOST_READ_ONLY, set()
+    for mapping in sorted(sealed, key=lambda mapping: mapping.size):
+        left -= mapping.size
+        if left < 0:
+            break
+        chosen.add(mapping.start)
+    yield from (m for m in readable if "w" in m.flags or is_named_memory(m.path) or m.start in chosen)
 
 
 def _arch(inferior: Any) -> Arch:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dmods import _engine
 from dmods.base.ranges import Ranges
 from dmods.heap.roots import Roots, live_stacks
+from dmods.modules.elf import MAGIC
 from dmods.modules.find import VDSO
 from dmods.target import Target
 
@@ -27,8 +28,12 @@ def code_words(target: Target, owned: Ranges, roots: Roots) -> list[tuple[int, i
 
 
 def _code(target: Target) -> Iterator[tuple[int, int]]:
-    """Yield the executable memory in the dump that is no file's and not the kernel's."""
-    files = {module.path for module in target.modules()}
+    """Yield the executable memory in the dump that is no ELF file's and not the kernel's.
+
+    The code of a JIT compiler may lie in a memfd that is mapped twice. Without an ELF header such a file is no module.
+    """
+    image = target.image()
+    files = {each.path for each in target.modules() if each.file or image.read(each.start, len(MAGIC)) in (MAGIC, b"")}
     kernels = {module.start for module in target.modules() if module.path == VDSO}
     for mapping in target.mappings():
         if "x" in mapping.flags and mapping.dumped and mapping.path not in files and mapping.start not in kernels:

@@ -17,16 +17,13 @@ from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.base.rows import at_or_before
 from dmods.base.words import Words
+from dmods.heap.red_zone import RedZones
 from dmods.modules.auxv import AT_ENTRY
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import LiveStack, LiveStackFinder, ThreadStack
 from dmods.process.unwind import COMPLETE_ENDS, walk
 from dmods.target import Target, Thread
 
-_SYSCALL = b"\x0f\x05"
-_BELOW_SP = re.compile(r"-0x[0-9a-f]+\(%rsp\)")
-_JUMP = re.compile(r"jmp\s+(0x[0-9a-f]+)")
-_MOST_INSTRUCTIONS = 128
 _START_SIZE = 128  # bytes of the function at a program's entry point (_start)
 _GUARD_MAX = 1 << 20  # bytes of a guard; larger mappings without access are reserved for something else
 _MOST_POINTERS = 1 << 12  # into the memory below one stack pointer
@@ -55,7 +52,7 @@ class Stacks:
 
 def dead_stacks(target: Target, stacks: Sequence[ThreadStack], notes: list[str]) -> Stacks:
     """Return the memory of stacks that glibc or the kernel made and that no thread uses."""
-    finder, missed = LiveStackFinder(target), 0
+    finder, zones, missed = LiveStackFinder(target), RedZones(target), 0
     threads = {thread.tid: thread for thread in target.threads()}
     owners = {(stack.tcb, stack.start) for stack in stacks if stack.sp and stack.start <= stack.sp < stack.end}
     found, live = Stacks(), Ranges()
@@ -73,7 +70,7 @@ def dead_stacks(target: Target, stacks: Sequence[ThreadStack], notes: list[str])
             if stack.known:
                 live.add(stack.start, stack.end)
             continue
-        in_use = [_with_red_zone(target, thread, stack, each) for each in finder.live_stacks(thread)]
+        in_use = [_with_red_zone(zones, thread, stack, each) for each in finder.live_stacks(thread)]
         if not (stack.start <= stack.sp < stack.end) and (stack.tcb, stack.start) in owners:
             # A thread that clone(2) made without CLONE_SETTLS has the thread pointer of another, whose stack this is.
             in_use = [each for each in in_use if (each.start, each.end) != (stack.start, stack.end)]
@@ -101,46 +98,23 @@ def _of_exited(target: Target, stack: ThreadStack) -> Iterator[tuple[int, int]]:
         yield stack.tcb + 2 * target.arch.word, stack.end  # TLS variant I: static TLS lies above the TCB
 
 
-def _with_red_zone(target: Target, thread: Thread, stack: ThreadStack, live: LiveStack) -> LiveStack:
+def _with_red_zone(zones: RedZones, thread: Thread, stack: ThreadStack, live: LiveStack) -> LiveStack:
     inside = stack.start <= live.start < stack.end
-    start = _in_use(target, thread, live.start, stack.start if inside else 0)
+    start = _in_use(zones, thread, live.start, stack.start if inside else 0)
     if inside and stack.known and not live.known:
         # The dump has no thread pointers, and `stacks_of` found the struct pthread another way.
         return live._replace(start=start, end=stack.end, known=True)
     return live._replace(start=start)
 
 
-def _in_use(target: Target, thread: Thread, start: int, low: int) -> int:
+def _in_use(zones: RedZones, thread: Thread, start: int, low: int) -> int:
     """Return where the live part of a stack begins: at sp, or a red zone below it.
 
     A leaf function may use the red zone without moving sp.
     """
-    arch = target.arch
-    if start != thread.registers.get(arch.sp) or not arch.red_zone:
+    if start != thread.registers.get(zones.target.arch.sp):
         return start
-    pc = thread.registers.get(arch.pc, 0)
-    if target.image().read(pc - 2, 2) == _SYSCALL and not _reads_red_zone(target, pc):
-        # This is libc's wrapper of a system call. Functions that have returned left what lies below sp.
-        return start
-    return max(low, start - arch.red_zone)
-
-
-def _reads_red_zone(target: Target, pc: int) -> bool:
-    """Return whether the instructions from `pc` to the next return read below sp."""
-    seen: set[int] = set()
-    while pc not in seen and len(seen) < _MOST_INSTRUCTIONS:
-        seen.add(pc)
-        decoded = _engine.disassemble(target.arch.name, target.image().read(pc, 16), pc)
-        if decoded is None:
-            return False
-        text, length = decoded
-        if _BELOW_SP.search(text):
-            return True
-        jump = _JUMP.match(text)
-        if text.startswith(("ret", "hlt")) or (text.startswith("jmp") and not jump):
-            return False
-        pc = int(jump.group(1), 16) if jump else pc + length
-    return False
+    return max(low, start - zones.size(thread))
 
 
 def _may_be_coroutine(target: Target, thread: Thread, stack: ThreadStack) -> bool:

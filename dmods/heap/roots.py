@@ -1,7 +1,8 @@
 """The roots of a process: memory and registers that are live without anything pointing to them. Marking starts here.
 
 Roots are the registers of every thread (general, vector and floating-point), every stack from its stack pointer up, the
-writable data of every module, TLS, and all other readable memory that does not belong to an allocator. Memory below a
+writable data of every module, TLS, and all other memory in the dump that does not belong to an allocator: also memory
+that was written and is read-only now. What files contain from the linker is no root. Memory below a
 stack pointer, the stacks of exited threads that glibc keeps for reuse, and the bookkeeping of allocators are no roots.
 `false_pointers` takes further words out.
 """
@@ -15,8 +16,10 @@ from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.heap.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
 from dmods.heap.false_pointers.search import above_stack_pointers, running_stacks
+from dmods.heap.readonly import ReadOnly
 from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.modules.find import VDSO, writable_segments
+from dmods.process.mappings import is_named_memory
 from dmods.process.threads import known_stack, survey_threads
 from dmods.process.vectors import values as vector_values
 from dmods.records.model import Records
@@ -80,7 +83,7 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
         )
     for start, end in dead:
         excluded.add(start, end)
-    roots.ranges = excluded.without(_memory(target, roots.notes))
+    roots.ranges = excluded.without(_memory(target, owned, roots.notes))
     empty = sum(_is_empty(target, sp, end) for sp, end in running_stacks(target))
     if empty:
         roots.notes.append(
@@ -129,9 +132,10 @@ def _is_empty(target: Target, sp: int, end: int) -> bool:
     return len(above) == min(_STACK_SAMPLE, end - sp) and not above.strip(b"\0")
 
 
-def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
+def _memory(target: Target, owned: Ranges, notes: list[str]) -> Iterator[tuple[int, int]]:
     """Yield the readable memory that can hold a pointer which the program wrote."""
-    from_files, left_out = 0, 0
+    from_files, left_out, lacking = 0, 0, 0
+    read_only = ReadOnly(target, owned)
     written = Ranges(writable_segments(target))
     kernels = {
         module.start for module in target.modules() if module.path == VDSO
@@ -143,18 +147,30 @@ def _memory(target: Target, notes: list[str]) -> Iterator[tuple[int, int]]:
             # The present access does not matter: programs lock memory that they have written (PROT_NONE, PROT_EXEC).
             yield mapping.start, mapping.start + mapping.dumped
         elif "w" not in mapping.flags:
-            # Code and constants hold no pointer to the heap, but numbers that look like one where the heap lies low
-            # (gdb's gcore dumps them). Memory that was written and then made read-only is in segments that the file
-            # declares writable.
+            # Segments that the file declares writable were written, if only by the dynamic linker (PT_GNU_RELRO).
             yield from written.within(mapping.start, mapping.end)
+            if target.path is None and read_only.is_plain_file(mapping):
+                # Of a live process, all of a mapped database can be read.
+                from_files += mapping.dumped
+                if from_files > _MOST_FROM_FILES:
+                    from_files -= mapping.dumped
+                    left_out += mapping.dumped
+                    continue
+            if "r" in mapping.flags and is_named_memory(mapping.path):
+                lacking += mapping.size - mapping.dumped
+            if mapping.dumped:
+                yield from written.without(read_only.written(mapping))
         elif mapping.path is None or from_files + mapping.size <= _MOST_FROM_FILES:
             from_files += mapping.size if mapping.path is not None else 0
             yield mapping.start, mapping.end
         else:
             left_out += mapping.size
     if left_out:
+        notes.append(f"{left_out} bytes of mapped files that are not in a core were not searched for pointers")
+    if lacking:
         notes.append(
-            f"{left_out} bytes of shared file mappings that are not in the core were not searched for pointers"
+            f"{lacking} bytes of shared memory that the process could only read are not in the dump: a block that only "
+            "they hold is reported as leaked"
         )
 
 

@@ -19,3 +19,12 @@ def mapping_at(target: Target, address: int) -> Optional[AddressRange]:
         return None
     mapping = mappings[index]
     return mapping if address in mapping else None
+
+
+# Shared anonymous memory, SysV segments, memfds, POSIX shared memory.
+_ONLY_NAMED = ("/dev/zero", "/SYSV", "/memfd:", "/dev/shm/")
+
+
+def is_named_memory(path: Optional[str]) -> bool:
+    """Return whether a mapping of that path is of memory that only has the name of a file."""
+    return (path or "").startswith(_ONLY_NAMED)

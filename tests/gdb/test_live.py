@@ -7,6 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.corekit import HERE, compile_c
 from tests.gdb.conftest import Gdb, between_cuts, waiting
 
 JSON = ("-ex", "echo {cut}", "-ex", "mdb maps --json", "-ex", "echo {cut}")
@@ -133,3 +136,19 @@ def test_on_a_remote_stub(gdb: Gdb, program: Path) -> None:
     assert answer(done)["command"] == "maps"
     assert "LOCAL False" in done.stdout
     assert "b'hello'" in done.stdout
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_read_only_memory_of_a_process_holds_blocks(
+    gdb: Gdb, remote: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A live process's memory without any access is not searched (docs/LIMITS.md)."""
+    program = compile_c(HERE / "readonly.c", tmp_path / "readonly")
+    monkeypatch.chdir(tmp_path)
+    with waiting(program) as pid:
+        how = ["-ex", f"target remote | gdbserver --attach - {pid}"] if remote else ["-p", pid]
+        done = gdb(*how, "-x", "heapcmds.py", "-ex", "echo {cut}", "-ex", "walk leak", "-ex", "echo {cut}")
+        found = {int(word, 16) for word in done.stdout.split("{cut}")[1].split()}
+    rows = [line.split() for line in (tmp_path / "truth").read_text().splitlines() if line != "told"]
+    reported = [kind for kind, _size, hidden in rows if ~int(hidden) & (1 << 64) - 1 in found]
+    assert reported == ["memfd-none", "lost"], done.stderr

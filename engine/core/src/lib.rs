@@ -19,6 +19,7 @@ pub mod names;
 pub mod profile;
 pub mod python;
 pub mod records;
+pub mod red_zone;
 pub mod symbols;
 pub mod tcb;
 pub mod typed;

@@ -88,6 +88,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(symbols::elf_section, m)?)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_function(wrap_pyfunction!(disassemble::disassemble, m)?)?;
+    m.add_function(wrap_pyfunction!(disassemble::red_zone_in_use, m)?)?;
     m.add_class::<unwind::Unwinder>()?;
     m.add_function(wrap_pyfunction!(unwind::find_self_pointers, m)?)?;
     m.add_function(wrap_pyfunction!(unwind::find_dtv_pointers, m)?)?;

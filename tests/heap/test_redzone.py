@@ -1,0 +1,35 @@
+"""The red zone of threads in system calls: what the code behind the call reads holds blocks, and nothing else does."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from dmods.base.ranges import Ranges
+from dmods.corefile.target import CoreFile
+from dmods.heap.block import DIRECT, INDIRECT
+from dmods.heap.process_heap import find_heap
+from tests.corekit import HERE, compile_c, kernel_core
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other machines have no red zone")
+@pytest.mark.parametrize("linked", ["-Wl,-z,now", "-static"])
+def test_only_a_red_zone_that_is_read_holds_blocks(linked: str, tmp_path: Path) -> None:
+    program = compile_c(HERE / "redzone.c", tmp_path / "redzone", "-pthread", linked)
+    target = CoreFile(str(kernel_core(program, tmp_path, "die")))
+    heap = find_heap(target)
+    heap.leaks()
+    reported = {block.address for block in heap.blocks(DIRECT, INDIRECT)}
+    stack_pointers = {thread.tid: thread.registers["rsp"] for thread in target.threads()}
+    dead = Ranges(heap.roots.dead)
+    for line in (tmp_path / "truth").read_text().splitlines():
+        name, live, hidden, tid = line.split()
+        lost = ~int(hidden) & (1 << 64) - 1 in reported
+        if name.startswith("in_"):
+            # An old word in libc's own frame may hold the block. Below the frame, none may.
+            sp = stack_pointers[int(tid)]
+            assert dead.within(sp - 128, sp) == [(sp - 128, sp)], name
+        else:
+            assert lost == (live == "0"), name
