@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple, Optional
 
 from dmods.allocators.glibc.arenas import first_chunk
-from dmods.allocators.glibc.runs import top_size
+from dmods.allocators.glibc.runs import top_bytes, top_size
 from dmods.allocators.jemalloc.find import STATES
 from dmods.allocators.jemalloc.heap import first_arena
 from dmods.allocators.walked import walked_name
@@ -157,9 +157,11 @@ class AddressFinder:
                 also = f" ({symbol})" if "main_arena" in symbol else ""
                 text = f"in the malloc_state of {name} ({arena.address:#x}+{offset:x}){also}"
                 return Place("arena", text, f"malloc_state of {name}")
-            size = top_size(self.heap.words, arena)
+            size = top_bytes(self.heap.words, arena)
             if arena.top <= address < arena.top + size:
                 text = f"in the top chunk of {name} ({arena.top:#x}+{address - arena.top:x}): {size} bytes, free"
+                if top_size(self.heap.words, arena) != size:
+                    text += "; its size field is damaged"
                 return Place("top", text, f"top chunk of {name}")
             for info in arena.heaps:
                 if info.start <= address < first_chunk(arena, info):

@@ -50,6 +50,8 @@ class Arena:
     locked: bool
     fastbins: tuple[int, ...]
     blank: bool = False  # malloc never set it up: all is zero but `next` (see _ring)
+    room: Optional[int] = None  # bytes from top to the end of the mapping that holds it; None: not known yet
+    rest: int = 0  # bytes of top where its size field is damaged and the arena's other fields say where it ends
     heaps: list[HeapInfo] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 

@@ -47,6 +47,7 @@ def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange
     anonymous = address_ranges(m for m in mappings if "w" in m.flags and m.path is None)
     for malloc in mallocs:
         for arena in malloc.arenas:
+            arena.room = _room(arena, mappings)
             number = len(layout.arenas)
             layout.arenas.append(arena)
             if not arena.main:
@@ -76,11 +77,30 @@ def first_chunks(layout: Layout) -> list[int]:
 
 
 def top_size(words: Words, arena: Arena) -> int:
-    """Return the bytes in the top chunk; 0 where it cannot be a top chunk."""
+    """Return the bytes in the top chunk as its size field says; 0 where it cannot be a top chunk.
+
+    A size that reaches beyond the mapping is damage.
+    """
     if arena.top == arena.initial_top:
         return 0
     field_ = words.at(arena.top + words.size)
-    return 0 if field_ is None or field_ & 6 else field_ & ~7
+    size = 0 if field_ is None or field_ & 6 else field_ & ~7
+    return size if arena.room is None or size <= arena.room else 0
+
+
+def top_bytes(words: Words, arena: Arena) -> int:
+    """Return the bytes in the top chunk, also where its size field is damaged and the arena says where it ends."""
+    return top_size(words, arena) or arena.rest
+
+
+def _room(arena: Arena, mappings: Sequence[AddressRange]) -> int:
+    """Return how many bytes lie from top to the end of its memory: of its heap, or of mappings without a gap."""
+    end = arena.top
+    for mapping in mappings:  # by address
+        if mapping.start <= end < mapping.end and ("w" in mapping.flags or end == arena.top):
+            end = mapping.end
+    heap = next((each for each in arena.heaps if each.start <= arena.top < each.start + each.size), None)
+    return (min(end, heap.start + heap.size) if heap is not None else end) - arena.top
 
 
 def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> None:
@@ -95,6 +115,7 @@ def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> No
                 where = f"arena {number} ({arena.address:#x})"
                 text = f"{where}: its top chunk ({arena.top:#x}) is damaged, or was just being cut"
                 layout.contradiction(number, "top", text)
+                arena.rest = end - arena.top
         if end - start >= 4 * words.size:
             layout.runs.append((start, end, THREAD, number, 0))
 
@@ -111,7 +132,8 @@ def _main_arena(words: Words, layout: Layout, number: int, arena: Arena, anonymo
     if starts:
         runs = [(starts[0], arena.top)]
         if starts[0] == _aligned(words, base):
-            end = base + arena.system_mem  # the top chunk's header may be damaged
+            # The top chunk's header may be damaged. So may system_mem.
+            end = min(base + arena.system_mem, arena.top + (arena.room or 0))
     else:
         # The break could not grow and memory came from mmap, or top or system_mem is damaged.
         free = layout.owned.without((m.start, m.end) for m in anonymous)
@@ -120,6 +142,8 @@ def _main_arena(words: Words, layout: Layout, number: int, arena: Arena, anonymo
         runs = _engine.find_stretches(words.image, free, words.size, layout.page, arena.top)
         if not any(stop == arena.top for _, stop in runs):
             runs.extend(_run_to_top(words, arena, anonymous, runs))
+    if arena.top + size != end:
+        arena.rest = max(0, end - arena.top)
     for start, stop in runs:
         layout.runs.append((start, stop, MAIN, number, 0))
         layout.owned.add(start, end if stop == arena.top else stop)

@@ -1,0 +1,66 @@
+"""Damage of the heap, compared with what the program (tests/damaged.c) said of it before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from dmods.corefile.target import CoreFile
+from fixtures import answers
+from tests.corekit import HERE, compile_c, kernel_core
+
+
+class Damaged(NamedTuple):
+    core: Path
+    told: dict[str, int]
+
+
+def damaged(where: Path, mode: str, *flags: str) -> Damaged:
+    program = compile_c(HERE / "damaged.c", where / "damaged", "-pthread", "-fno-builtin", *flags)
+    core = kernel_core(program, where, str(where / "told"), mode)
+    lines = (line.split() for line in (where / "told").read_text().splitlines())
+    return Damaged(core, {what: int(value, 16) for what, value in lines})
+
+
+# -- the top chunk -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["sound", "top-ones", "top-text", "top-far", "top-ones static"])
+def test_a_top_chunk_of_an_impossible_size_claims_nothing(tmp_path: Path, mode: str) -> None:
+    name, *static = mode.split()
+    core, told = damaged(tmp_path, name, *(f"-{each}" for each in static))
+    target = CoreFile(str(core))
+    stats = answers.answer(target, "malloc_stats")
+    totals = stats["totals"]
+    assert (totals["arena_bytes"], totals["in_use_bytes"], totals["top_bytes"]) == (
+        told["arena"],
+        told["uordblks"],
+        told["keepcost"],
+    )
+    noted = [note for note in stats["notes"] if "size field of its top chunk is damaged" in note]
+    assert len(noted) == (name != "sound")
+    code = answers.text(target, "whatis", hex(told["abort"]))
+    assert "top chunk" not in code
+    assert "abort" in code
+    inside = answers.text(target, "whatis", hex(told["top"] + 64)).splitlines()[0]
+    assert f"in the top chunk of arena main ({told['top']:#x}+40): {told['keepcost']} bytes, free" in inside
+    assert ("its size field is damaged" in inside) == (name != "sound")
+    assert "top chunk" not in answers.text(target, "panicinfo")
+    check = answers.answer(target, "heapcheck", "--fail-on-damage")
+    assert check["status"] == (3 if name != "sound" else 0)
+    chunks = answers.by_name(check).get("chunks", [])
+    found = [(int(row["chunk"], 16), int(row["suspect"], 16), row["suspect_size"]) for row in chunks]
+    assert found == ([(told["top"], told["last"], told["usable"])] if name != "sound" else [])
+
+
+def test_the_top_chunk_of_a_thread_arena_ends_with_its_heap(tmp_path: Path) -> None:
+    core, told = damaged(tmp_path, "thread-top")
+    target = CoreFile(str(core))
+    (row,) = answers.by_name(answers.answer(target, "heapcheck"))["chunks"]
+    assert (int(row["chunk"], 16), int(row["suspect"], 16)) == (told["top"], told["last"])
+    _main, thread = answers.by_name(answers.answer(target, "malloc_stats"))["arenas"]
+    assert 0 < thread["top_bytes"] < thread["system_bytes"]
+    assert thread["in_use_bytes"] == thread["system_bytes"] - thread["top_bytes"] - thread["free_bytes"]
+    assert "top chunk" not in answers.text(target, "panicinfo")
