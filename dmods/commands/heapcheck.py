@@ -21,6 +21,7 @@ from dmods.heap.integrity import jemalloc as jemalloc_integrity
 from dmods.heap.integrity import walked as walked_integrity
 from dmods.heap.integrity.contradiction import Contradiction
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.unseen import damaged_chunks, seen_anomalies
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, partial_note
 from dmods.records.callers import Callers
 from dmods.report import Column, Report, Table, Value
@@ -113,7 +114,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     of_jemalloc = list(jemalloc_integrity.contradictions(heap))
     of_others = list(walked_integrity.contradictions(heap))
     unseen = heap.bins().problem_count - len(heap.bins().problems)
-    unseen += sum(each.extents.fault_count - len(each.extents.faults) for each in heap.jemallocs)
+    if not target.missing:
+        unseen += sum(each.extents.fault_count - len(each.extents.faults) for each in heap.jemallocs)
     parts = _parts(heap, chunks, structures, links)
     parts += _jemalloc_parts(heap, of_jemalloc)
     parts += _walked_parts(heap, of_others)
@@ -189,10 +191,10 @@ def _parts(
     for (_, _, _, number, _), report in zip(heap.index.runs(), heap.reports):
         part = mapped if number == NO_ARENA else arenas[number]
         part.chunks = (part.chunks or 0) + report["chunks"]
-        part.bad_chunks += report["anomaly_count"]
+        part.bad_chunks += damaged_chunks(report, heap.words.size)
         if part.free is not None:
             part.free += report["free_chunks"]
-    walked = {anomaly[1] for report in heap.reports for anomaly in report["anomalies"]}
+    walked = {each[1] for report in heap.reports for each in seen_anomalies(report, heap.words.size)}
     for damage in chunks:
         arenas[damage.arena].bad_chunks += damage.fault == "top" and damage.chunk not in walked
     for link in links:

@@ -10,6 +10,7 @@ from dmods.base.hexdump import ROW, HexRow, hex_rows
 from dmods.heap.block import Block
 from dmods.heap.integrity.glibc import top_problem
 from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.unseen import seen_anomalies
 
 _SEARCHED = 5  # chunks in each run for which all memory is searched for pointers
 
@@ -41,7 +42,7 @@ def damages(heap: ProcessHeap) -> Iterator[Damage]:
     """Yield the damaged chunks that the walk described, by address, then damaged top chunks."""
     tops = {arena.top for arena in heap.arenas if top_problem(heap, arena) is not None}
     for (_, _, _, arena, _), report in zip(heap.index.runs(), heap.reports):
-        for number, (fault, chunk, value, before, resumed) in enumerate(report["anomalies"]):
+        for number, (fault, chunk, value, before, resumed) in enumerate(seen_anomalies(report, heap.words.size)):
             if chunk in tops:
                 continue  # the loop over the tops, below, reports it
             if (
@@ -90,8 +91,6 @@ def _suspect(heap: ProcessHeap, fault: str, chunk: int, before: int) -> tuple[Op
 
     It is the block before, unless the bytes of the header say that the chunk's own block was written before its start.
     """
-    if fault == "missing":
-        return None, ""
     word = heap.words.size
     own = heap.block_at(chunk + 2 * word)
     previous = heap.block_at(before + 2 * word) if before else None
@@ -139,7 +138,6 @@ def describe(damage: Damage) -> str:
         "size": f"its size field {shown} is impossible",
         "flags": f"the flags of its size field {shown} are wrong for this arena",
         "prev_size": f"its PREV_INUSE is clear, but its prev_size {shown} is not the size of the chunk before",
-        "missing": "its header is not in the dump",
         "wrong_size": f"its size field {shown} leads to no chunk",
         "top": f"the top chunk's size field is {shown}: {damage.about}",
     }[damage.fault]
@@ -151,7 +149,6 @@ def describe_privately(damage: Damage) -> str:
         "size": "its size field is impossible",
         "flags": "the flags of its size field are wrong for this arena",
         "prev_size": "its PREV_INUSE is clear, but its prev_size is not the size of the chunk before",
-        "missing": "its header is not in the dump",
         "wrong_size": "its size field leads to no chunk",
         "top": f"the top chunk's size field is wrong: {damage.about}",
     }[damage.fault]

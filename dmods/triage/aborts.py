@@ -118,7 +118,7 @@ def _complaint(facts: ProcessFacts, kind: str, words: str, message: str) -> Find
     except CannotCheck:
         return _fatal(kind, LIKELY, f"{words} by {caller} ({message})", _RECORD)
     hands = list(in_allocator(facts))
-    found = [damage for damage in damages(facts.heap) if damage.fault != "missing"]
+    found = list(damages(facts.heap))
     # "double free or corruption": malloc cannot tell. A damaged header can.
     if kind == "double-free" and not (corruption and found):
         return _double_free(facts, caller, message, hands)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from dmods.corefile.target import CoreFile
-from fixtures import answers
+from dmods.heap.process_heap import find_heap
+from dmods.heap.verdict import NO_VERDICT
+from fixtures import answers, cores
 from tests.corekit import HERE, compile_c, kernel_core
 
 
@@ -64,3 +69,44 @@ def test_the_top_chunk_of_a_thread_arena_ends_with_its_heap(tmp_path: Path) -> N
     assert 0 < thread["top_bytes"] < thread["system_bytes"]
     assert thread["in_use_bytes"] == thread["system_bytes"] - thread["top_bytes"] - thread["free_bytes"]
     assert "top chunk" not in answers.text(target, "panicinfo")
+
+
+# -- truncated dumps ---------------------------------------------------------------------------------------------------
+
+CUTS = [2, 45, 80, 95, 99]  # percent
+
+
+@pytest.mark.parametrize(("program", "variant"), [("freed", "static"), ("arenas", "dynamic")])
+def test_what_is_not_in_the_dump_is_not_damaged(tmp_path: Path, program: str, variant: str) -> None:
+    """The whole core is clean (test_heapcheck.py has these programs)."""
+    whole = cores.take(program, variant=variant).core
+    cut = tmp_path / "core"
+    seen = []
+    for percent in CUTS:
+        for more in (0, 9):  # a cut within a header, too
+            subprocess.run(["cp", "--sparse=always", whole, cut], check=True)
+            os.truncate(cut, whole.stat().st_size * percent // 100 + more)
+            target = CoreFile(str(cut))
+            check = answers.report(target, "heapcheck", "--fail-on-damage")
+            assert (percent, more, check.totals.get("problems", 0)) == (percent, more, 0)
+            assert check.status in (0, NO_VERDICT)
+            if check.status == 0:
+                assert any("the verdict is partial" in note for note in check.notes) or not find_heap(target).unseen
+            damage = [note for note in find_heap(target).notes if "damaged" in note]
+            assert damage == []
+            seen.append(check.status)
+    assert seen[0] == NO_VERDICT
+    assert seen[-1] == 0
+
+
+def test_damage_is_found_in_what_a_truncated_dump_has(tmp_path: Path) -> None:
+    whole = cores.take("smash", variant="static", mode="text")
+    cut = tmp_path / "core"
+    subprocess.run(["cp", "--sparse=always", whole.core, cut], check=True)
+    header = whole.truth.facts["victim"] - 16
+    with whole.core.open("rb") as stream:
+        segments = [each.header for each in ELFFile(stream).iter_segments() if each.header.p_type == "PT_LOAD"]
+    load = next(each for each in segments if each.p_vaddr <= header < each.p_vaddr + each.p_filesz)
+    os.truncate(cut, load.p_offset + header - load.p_vaddr + 1000)
+    (row,) = answers.by_name(answers.answer(CoreFile(str(cut)), "heapcheck"))["chunks"]
+    assert int(row["suspect"], 16) == whole.truth.facts["culprit"]

@@ -52,10 +52,12 @@ def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange
             layout.arenas.append(arena)
             if not arena.main:
                 _thread_arena(words, layout, number, arena)
-        layout.notes.extend(malloc.problems)
+        layout.notes.extend([*malloc.problems, *malloc.gaps])
     for number, arena in enumerate(layout.arenas):
         layout.owned.add(arena.address, arena.end)
-        layout.notes.extend(f"arena {number} ({arena.address:#x}): {problem}" for problem in arena.problems)
+        layout.notes.extend(
+            f"arena {number} ({arena.address:#x}): {problem}" for problem in (*arena.problems, *arena.gaps)
+        )
         if arena.main:
             _main_arena(words, layout, number, arena, anonymous)
     _mmapped(words, layout, anonymous)
@@ -112,9 +114,10 @@ def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> No
             if arena.top + size == end and arena.top % GRANULE == start % GRANULE:
                 end = arena.top
             else:
-                where = f"arena {number} ({arena.address:#x})"
-                text = f"{where}: its top chunk ({arena.top:#x}) is damaged, or was just being cut"
-                layout.contradiction(number, "top", text)
+                if words.at(arena.top + words.size) is not None:
+                    where = f"arena {number} ({arena.address:#x})"
+                    text = f"{where}: its top chunk ({arena.top:#x}) is damaged, or was just being cut"
+                    layout.contradiction(number, "top", text)
                 arena.rest = end - arena.top
         if end - start >= 4 * words.size:
             layout.runs.append((start, end, THREAD, number, 0))
@@ -149,6 +152,8 @@ def _main_arena(words: Words, layout: Layout, number: int, arena: Arena, anonymo
         layout.owned.add(start, end if stop == arena.top else stop)
     if not any(stop == arena.top for _, stop in runs):
         layout.owned.add(arena.top, end)
+    if words.at(arena.top + words.size) is None:
+        return  # the dump lacks top
     if not size or (runs and arena.top + size != end):
         layout.contradiction(
             number, "top", f"the main arena's top chunk ({arena.top:#x}) is damaged, or was just being cut"
