@@ -13,6 +13,8 @@ from dmods.heap.process_heap import find_heap
 from dmods.process import signals
 from dmods.process.cause import explain_address, find_cause
 from dmods.process.unwind import describe
+from dmods.records.callers import Callers
+from dmods.records.last_words import last_words_sentence
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -31,6 +33,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     ]
     if found.handled and found.signal:
         facts.append((Column("ended_by", title="ended by"), signals.describe(found.signal)))
+    records = find_heap(target).records
+    if records.last_words is not None:
+        sentence = last_words_sentence(Callers(target), records, records.last_words)
+        facts.insert(0, (Column("auditor", title="auditor"), sentence))
     if found.abort_message:
         facts.append((Column("abort_message", title="abort message"), found.abort_message))
     if found.trap is not None and found.trap.address is not None:
