@@ -3,7 +3,12 @@
  *   "top-ones", "top-text"   bytes beyond the end of the last block, over the size of the top chunk
  *   "top-far"                a size of the top chunk that is plausible, and 16 MiB too large
  *   "thread-top"             "top-ones" in the arena of a thread
- *   "sound"                  nothing */
+ *   "under-text", "under-numbers"  16 bytes before the start of a block: the words at -16 and -8
+ *   "under-8"                the word at -8
+ *   "under-free"             the word at -16, behind a free chunk
+ *   "over-text", "over-24"   text through the end of a block into the next header; 24 bytes from its end on
+ *   "sound"                  nothing
+ * The fact "culprit" is the block at fault, "victim" the block whose header was hit. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -46,6 +51,33 @@ static void *thread(void *unused) {
     return unused;
 }
 
+/* Write before the start of the middle one of three neighbours, or beyond the end of the first. */
+static void bounds(void) {
+    char *before = calloc(1, 200), *block = calloc(1, 200), *behind = calloc(1, 200);
+    char *other = calloc(1, 2000), *wall = calloc(1, 2000), *guard = calloc(1, 200);
+    kept[0] = before, kept[1] = block, kept[2] = behind, kept[3] = wall, kept[4] = guard;
+    memset(before, 0x11, 40);
+    if (is("under-text"))
+        put(block - 16, 'U', 16);
+    else if (is("under-numbers"))
+        ((volatile size_t *)block)[-2] = 0x123456789, ((volatile size_t *)block)[-1] = 0x7ffe12345678;
+    else if (is("under-8"))
+        ((volatile size_t *)block)[-1] = 0x123456789abcdef0;
+    else if (is("under-free")) {
+        free(other);
+        kept[5] = malloc(4000); /* puts the chunk into its bin */
+        ((volatile size_t *)wall)[-2] = 0x123456789;
+        block = wall;
+    } else if (is("over-text"))
+        put(before, 'O', malloc_usable_size(before) + 8), block = before;
+    else if (is("over-24"))
+        put(before + malloc_usable_size(before), 'O', 24), block = before;
+    else
+        return;
+    tell("culprit", (unsigned long)block);
+    tell("victim", block == before ? (unsigned long)kept[1] : (unsigned long)block);
+}
+
 int main(int argc, char **argv) {
     static char text[1 << 16];
     if (argc != 3)
@@ -74,6 +106,8 @@ int main(int argc, char **argv) {
         put(p + usable, 'A', 8);
     if (is("top-far"))
         *(volatile size_t *)(p + usable) += 16 << 20;
+    if (strncmp(mode, "under", 5) == 0 || strncmp(mode, "over", 4) == 0)
+        bounds();
     fclose(file);
     abort();
 }

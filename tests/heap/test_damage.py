@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import NO_VERDICT
-from fixtures import answers, cores
+from fixtures import answers, audited, cores
 from tests.corekit import HERE, compile_c, kernel_core
 
 
@@ -22,9 +22,9 @@ class Damaged(NamedTuple):
     told: dict[str, int]
 
 
-def damaged(where: Path, mode: str, *flags: str) -> Damaged:
+def damaged(where: Path, mode: str, *flags: str, options: str = "") -> Damaged:
     program = compile_c(HERE / "damaged.c", where / "damaged", "-pthread", "-fno-builtin", *flags)
-    core = kernel_core(program, where, str(where / "told"), mode)
+    core = kernel_core(program, where, str(where / "told"), mode, env=audited.environment(options) if options else None)
     lines = (line.split() for line in (where / "told").read_text().splitlines())
     return Damaged(core, {what: int(value, 16) for what, value in lines})
 
@@ -69,6 +69,31 @@ def test_the_top_chunk_of_a_thread_arena_ends_with_its_heap(tmp_path: Path) -> N
     assert 0 < thread["top_bytes"] < thread["system_bytes"]
     assert thread["in_use_bytes"] == thread["system_bytes"] - thread["top_bytes"] - thread["free_bytes"]
     assert "top chunk" not in answers.text(target, "panicinfo")
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["under-text", "under-numbers", "under-8", "under-free", "over-text", "over-24"])
+def test_the_culprit_is_the_block_at_fault(tmp_path: Path, mode: str) -> None:
+    core, told = damaged(tmp_path, mode)
+    check = answers.answer(CoreFile(str(core)), "heapcheck")
+    (row,) = answers.by_name(check)["chunks"]
+    assert int(row["chunk"], 16) == told["victim"] - 16
+    assert int(row["suspect"], 16) == told["culprit"]
+    assert row["why"].startswith("written before its start") == mode.startswith("under")
+
+
+@pytest.mark.parametrize("mode", ["under-text", "under-numbers", "under-8", "over-24"])
+def test_the_guard_behind_a_block_speaks_for_it(tmp_path: Path, mode: str) -> None:
+    core, told = damaged(tmp_path, mode, options="audit,guards")
+    target = CoreFile(str(core))
+    tables = answers.by_name(answers.answer(target, "heapcheck"))
+    (row,) = tables["chunks"]
+    assert int(row["chunk"], 16) == told["victim"] - 16
+    assert int(row["suspect"], 16) == told["culprit"]
+    blamed = [int(each["block"], 16) for each in tables.get("guards", []) if each["side"] == "after its end"]
+    assert blamed == ([told["culprit"]] if mode == "over-24" else [])
 
 
 # -- truncated dumps ---------------------------------------------------------------------------------------------------
