@@ -295,7 +295,7 @@ class AddressFinder:
         for stack in self._stacks:
             # A stack that the program made is only a part of its mapping.
             if stack.start <= address < stack.end and (stack.known or address in self._dead_ranges):
-                yield self._guard_page(stack, address) or self._dead(stack)
+                yield self._guard_page(stack, address) or self._dead(stack, address)
                 return
 
     def _frame(self, running: _Running, live: LiveStack, address: int) -> Place:
@@ -325,12 +325,12 @@ class AddressFinder:
         text = f"in the guard page below the stack of {name} ({mapping.start:#x}-{mapping.end:#x})"
         return Place("guard page", text, f"guard page of the stack of {name}")
 
-    def _dead(self, stack: ThreadStack) -> Place:
+    def _dead(self, stack: ThreadStack, address: int) -> Place:
         name = self.thread_named(stack.tid)
         if stack.tid is None:
             text = f"on the stack of {name} ({stack.start:#x}-{stack.end:#x}), kept for reuse: its content is dead"
             return Place("dead stack", text, "dead stack of a thread that has exited")
-        below = f" by {stack.sp:#x}" if stack.sp is not None else ""
+        below = f" by {stack.sp - address:#x}" if stack.sp is not None and stack.sp > address else ""
         text = f"on the stack of {name}, below its stack pointer{below}: dead"
         return Place("dead stack", text, f"dead stack of {name}, below sp")
 
