@@ -27,9 +27,17 @@ def compile_c(source: Path, output: Path, *flags: str) -> Path:
 
 
 def kernel_core(
-    program: Path, where: Path, *args: str, coredump_filter: int = 0x33, env: Optional[Mapping[str, str]] = None
+    program: Path,
+    where: Path,
+    *args: str,
+    coredump_filter: int = 0x33,
+    env: Optional[Mapping[str, str]] = None,
+    output: Optional[Path] = None,
 ) -> Path:
-    """Run the program in ``where`` until it dies. Return the core that the kernel leaves there."""
+    """Run the program in ``where`` until it dies. Return the core that the kernel leaves there.
+
+    It writes to the file ``output``, where one is named.
+    """
     check_core_pattern()
     script = 'ulimit -c unlimited; echo "$0" > /proc/self/coredump_filter; exec "$@"'
     done = subprocess.run(
@@ -38,7 +46,10 @@ def kernel_core(
         check=False,
         timeout=HANG,
         env={**os.environ, **(env or {})},
+        capture_output=output is not None,
     )
+    if output is not None:
+        output.write_bytes(done.stdout + done.stderr)
     assert done.returncode < 0, f"{program} did not die of a signal: {done.returncode}"
     core = next(path for path in where.iterdir() if path.name.startswith("core"))
     whole.elf_core(core)

@@ -67,7 +67,7 @@ def _row(callers: Callers, finding: Finding, change: Change) -> tuple[Value, ...
     return (
         finding.address,
         finding.requested,
-        SIDES.get(finding.side, "after its free"),
+        f"before {finding.above:#x}" if finding.above is not None else SIDES.get(finding.side, "after its free"),
         change.offset,
         len(change.found),
         change.expected[:_MOST_JSON].hex(),
@@ -121,6 +121,9 @@ def guards_notes(found: Verification) -> Iterator[str]:
 def guards_sentence(finding: Finding) -> str:
     """Return in words what was written where, for whatis."""
     change = finding.changes[0]
+    if finding.above is not None:
+        at = f"{len(change.found)} bytes were written before the start of the block {finding.above:#x}, behind it"
+        return f"{at}: {_short(change.found, _MOST_TEXT)} ({ascii_of(change.found[:_MOST_TEXT])})"
     where = (
         f"{len(change.found)} bytes were written beyond its {finding.requested} bytes, at offset {change.offset}"
         if finding.side == AFTER

@@ -46,7 +46,7 @@ def registers_table(target: Target, registers: Mapping[str, int], instruction: O
             by_value.setdefault(registers[name], []).append(name)
     found = [(same, value, describe_pointee(finder, callers, value)) for value, same in by_value.items()]
     rows = [
-        _row(callers, same, value, pointee, _is_operand(operands, same))
+        _row(callers, same, value, pointee, _operands_among(operands, same))
         for same, value, pointee in sorted(found, key=lambda each: _rank(operands, each[0], each[2]))
         if _is_told(operands, same, pointee)
     ]
@@ -55,6 +55,10 @@ def registers_table(target: Target, registers: Mapping[str, int], instruction: O
 
 def _is_operand(operands: Operands, names: Sequence[str]) -> bool:
     return any(name in operands.memory or name in operands.plain for name in names)
+
+
+def _operands_among(operands: Operands, names: Sequence[str]) -> list[str]:
+    return [name for name in names if name in operands.memory or name in operands.plain]
 
 
 def _is_told(operands: Operands, names: Sequence[str], pointee: Pointee) -> bool:
@@ -74,19 +78,23 @@ def _rank(operands: Operands, names: Sequence[str], pointee: Pointee) -> int:
     return _TOLD.index(pointee.kind) if pointee.kind in _TOLD else len(_TOLD)
 
 
-def _row(callers: Callers, names: Sequence[str], value: int, pointee: Pointee, operand: bool) -> tuple[Value, ...]:
+def _row(
+    callers: Callers, names: Sequence[str], value: int, pointee: Pointee, used: Sequence[str]
+) -> tuple[Value, ...]:
     caller = callers.caller(pointee.stack).text if pointee.stack is not None else None
     stack = stack_values(callers, pointee.stack) if pointee.stack is not None else (None, None)
+    # Most registers are 0: only those that the instruction uses are of interest.
+    shown = [name for name in names if name in used] if pointee.kind == "null" else names
     return (
-        list(names),
+        list(shown),
         value,
-        operand,
+        bool(used),
         pointee.kind,
         pointee.block,
         pointee.size,
         pointee.offset,
         pointee.requested,
         caller,
-        f"{', '.join(names)} -> {pointee.text}",
+        f"{', '.join(shown)} -> {pointee.text}",
         *stack,
     )

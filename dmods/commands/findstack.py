@@ -7,6 +7,7 @@ import argparse
 from dmods.command import Argument, Command, positive
 from dmods.commands._stacks import merged_stack, thread_frames, thread_stack_table
 from dmods.process import signals
+from dmods.process.deep_stacks import walk_whole
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.process.threads import find_thread
 from dmods.process.unwind import ENDS, FRAME_LIMIT, Frame, signal_of, walk
@@ -19,14 +20,17 @@ THREADS = (
     Column("sp", "address"),
     *STACK_COLUMNS,
     Column("end"),
+    Column("outermost", hidden=True),
 )
+_OUTERMOST = 16
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the stack of one thread."""
     thread = find_thread(target, args.thread)
-    stack = walk(target, thread, args.limit)
-    notes = stack_notes(target, stack.frames)
+    stack = walk(target, thread, args.limit or FRAME_LIMIT)
+    whole = walk_whole(target, thread) if stack.truncated and args.limit is None else stack
+    notes = stack_notes(target, whole.frames)
     merged = merged_stack(target, thread, stack)
     sp = thread.registers.get(target.arch.sp)
     name = f" ({thread.name})" if thread.name else ""
@@ -35,12 +39,15 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         thread.tid,
         thread.name,
         sp,
-        lambda: thread_frames(target, stack.frames, notes, args.verbose, merged),
+        lambda: thread_frames(target, stack.frames, notes[: len(stack.frames)], args.verbose, merged),
         stack.truncated,
         ENDS[stack.end],
+        (lambda: thread_frames(target, whole.frames[-_OUTERMOST:], notes[-_OUTERMOST:]))
+        if whole is not stack
+        else None,
     )
     tables = [
-        thread_stack_table(target, stack, notes, title=title, merged=merged),
+        thread_stack_table(target, whole, notes, title=title, merged=merged, most=None if args.limit else FRAME_LIMIT),
         Table("threads", THREADS, [record], only="json"),
     ]
     if args.verbose:
@@ -50,6 +57,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         "name": thread.name,
         "sp": None if sp is None else hex(sp),
         "frames": len(stack.frames),
+        "depth": len(whole.frames),
         "end": ENDS[stack.end],
     }
     return Report(tables, totals=totals)
@@ -89,7 +97,9 @@ COMMAND = Command(
     summary="a thread's stack: stack pointer, pc, function and source line of each frame",
     description=(
         "THREAD is a tid, a pthread_t or a name. By default it is the thread that died. A frame that a signal\n"
-        "interrupted is marked, and its pc is the exact one. A frame that is only likely says so.\n\n"
+        "interrupted is marked, and its pc is the exact one. A frame that is only likely says so. Frames\n"
+        "that repeat are shown once (all of them with -n). Of a stack of more than 256 frames, the outermost ones are\n"
+        "shown, too.\n\n"
         "Source lines and inlined functions are shown where debug information is on this machine: in the file, in\n"
         "a separate file (/usr/lib/debug, --sysroot, gdb's debug-file-directory), or in the cache of debuginfod.\n"
         "Nothing is downloaded."
@@ -98,7 +108,7 @@ COMMAND = Command(
     arguments=(
         Argument("thread", metavar="THREAD", nargs="?", help="tid, pthread_t or name (default: the thread that died)"),
         Argument("-v", "--verbose", action="store_true", help="show the registers that are known in each frame"),
-        Argument("-n", "--limit", type=positive, default=FRAME_LIMIT, metavar="N", help="at most N frames"),
+        Argument("-n", "--limit", type=positive, metavar="N", help="at most N frames"),
     ),
     examples=(
         ("findstack", "the stack of the thread that died"),

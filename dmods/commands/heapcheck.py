@@ -11,6 +11,7 @@ from dmods.allocators.glibc.runs import NO_ARENA
 from dmods.allocators.jemalloc import heap as jemalloc
 from dmods.base.dataclass import dataclass
 from dmods.command import Argument, Command
+from dmods.commands._auditor import stopped_table
 from dmods.commands._guards import SHOWN, guards_notes, guards_stacks, guards_table
 from dmods.heap.blocks import arena_name
 from dmods.heap.content import describe_content
@@ -21,6 +22,7 @@ from dmods.heap.integrity import jemalloc as jemalloc_integrity
 from dmods.heap.integrity import walked as walked_integrity
 from dmods.heap.integrity.contradiction import Contradiction
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.unseen import damaged_chunks, seen_anomalies
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, partial_note
 from dmods.records.callers import Callers
 from dmods.report import Column, Report, Table, Value
@@ -71,13 +73,14 @@ class Part:
     cached: Optional[int] = None
     bad_chunks: int = 0
     bad_guards: int = 0
+    misuses: int = 0
     bad_links: int = 0
     contradictions: int = 0
 
     @property
     def problems(self) -> int:
         """Return the number of problems of all kinds."""
-        return self.bad_chunks + self.bad_links + self.contradictions + self.bad_guards
+        return self.bad_chunks + self.bad_links + self.contradictions + self.bad_guards + self.misuses
 
     @property
     def verdict(self) -> str:
@@ -89,6 +92,7 @@ class Part:
                 (self.bad_links, "damaged link"),
                 (self.contradictions, "contradiction"),
                 (self.bad_guards, "overwritten guard"),
+                (self.misuses, "misuse that stopped the program"),
             )
             if count
         ]
@@ -113,10 +117,15 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     of_jemalloc = list(jemalloc_integrity.contradictions(heap))
     of_others = list(walked_integrity.contradictions(heap))
     unseen = heap.bins().problem_count - len(heap.bins().problems)
-    unseen += sum(each.extents.fault_count - len(each.extents.faults) for each in heap.jemallocs)
+    if not target.missing:
+        unseen += sum(each.extents.fault_count - len(each.extents.faults) for each in heap.jemallocs)
     parts = _parts(heap, chunks, structures, links)
     parts += _jemalloc_parts(heap, of_jemalloc)
     parts += _walked_parts(heap, of_others)
+    stopped = stopped_table(Callers(target), heap.records)
+    if stopped is not None:
+        parts.insert(0, Part("auditor", misuses=1))
+        report.tables.append(stopped)
     if guards is not None:
         parts.append(Part("guards", chunks=guards.live + guards.freed, bad_guards=guards.damaged))
     report.tables.append(Table("arenas", ARENAS, [_part_row(part) for part in parts]))
@@ -137,13 +146,14 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         "damaged_chunks": bad,
         "damaged_links": len(links) + unseen,
         "contradictions": len(structures) + len(of_jemalloc) + len(of_others),
+        "misuses": int(stopped is not None),
         "guards_checked": guards.live + guards.freed if guards is not None else None,
         "overwritten_guards": guards.damaged if guards is not None else None,
         "chunks": sum(part.chunks or 0 for part in parts if part.name != "guards"),
         "arenas": len(heap.arenas) + len(jemalloc.arenas(heap.jemallocs)),
     }
-    # An overwritten guard is certain, whatever else the dump lacks.
-    certain = verdict.possible or (guards is not None and guards.damaged)
+    # An overwritten guard is certain, whatever else the dump lacks. So is what the auditor found.
+    certain = verdict.possible or stopped is not None or (guards is not None and guards.damaged)
     if args.fail_on_damage and report.totals["problems"] and certain:
         report.status = 3
     return report
@@ -189,10 +199,10 @@ def _parts(
     for (_, _, _, number, _), report in zip(heap.index.runs(), heap.reports):
         part = mapped if number == NO_ARENA else arenas[number]
         part.chunks = (part.chunks or 0) + report["chunks"]
-        part.bad_chunks += report["anomaly_count"]
+        part.bad_chunks += damaged_chunks(report, heap.words.size)
         if part.free is not None:
             part.free += report["free_chunks"]
-    walked = {anomaly[1] for report in heap.reports for anomaly in report["anomalies"]}
+    walked = {each[1] for report in heap.reports for each in seen_anomalies(report, heap.words.size)}
     for damage in chunks:
         arenas[damage.arena].bad_chunks += damage.fault == "top" and damage.chunk not in walked
     for link in links:
@@ -280,7 +290,8 @@ COMMAND = Command(
         "For jemalloc: its radix tree, the extents in it, the bitmaps of slabs, and the tcaches of threads. There,\n"
         "CHUNKS counts extents.\n"
         "Where the program ran with guards (`dmods run --audit audit,guards`): the redzone behind every live block,\n"
-        "and the filling of freed blocks, as mdb's ::umem_verify does.\n"
+        "and the filling of freed blocks, as mdb's ::umem_verify does. A misuse for which the auditor stopped the\n"
+        "program (an overrun, a block freed twice, a pointer that is no block) comes first.\n"
         "Exit status 4 means that no verdict is possible: there is no heap that dmods can walk, or the dump lacks\n"
         "most of it."
     ),

@@ -207,7 +207,7 @@ def _totals(heap: ProcessHeap, rows: list[Usage]) -> dict[str, Value]:
     arenas = sum(usage.system for usage in rows)
     return {
         "system_bytes": arenas + size,
-        "in_use_bytes": sum(usage.in_use for usage in rows) + size,
+        "in_use_bytes": _sum([size, *(usage.in_use for usage in rows)]),
         "cached_bytes": sum(usage.cached for usage in rows),
         "free_bytes": sum(usage.free for usage in rows),
         "top_bytes": sum(usage.top for usage in rows),
@@ -221,8 +221,13 @@ def _totals(heap: ProcessHeap, rows: list[Usage]) -> dict[str, Value]:
 
 
 def _sum(values: Iterable[Optional[int]]) -> Optional[int]:
+    """Return the sum, or None if one of the values is not known."""
     known = list(values)
     return None if None in known else sum(value or 0 for value in known)
+
+
+def _shown(value: Value) -> str:
+    return f"{'?' if value is None else value:>10}"
 
 
 def _mmapped(heap: ProcessHeap, malloc: Malloc) -> tuple[int, int, Optional[int], Optional[int]]:
@@ -240,7 +245,7 @@ def _footer(totals: dict[str, Value]) -> list[str]:
     return [
         "-" * 72,
         f"{totals['mmapped_count']} blocks with mappings of their own: {totals['mmapped_bytes']} bytes",
-        f"Total: {totals['system_bytes']} bytes, {totals['in_use_bytes']} in use",
+        f"Total: {totals['system_bytes']} bytes, {_shown(totals['in_use_bytes']).strip()} in use",
     ]
 
 
@@ -253,12 +258,12 @@ def _text(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
         for number, usage in enumerate(own):
             yield f"Arena {number}:"
             yield f"system bytes     = {usage.system:10}"
-            yield f"in use bytes     = {usage.in_use:10}"
+            yield f"in use bytes     = {_shown(usage.in_use)}"
         yield "Total (incl. mmap):"
         yield f"system bytes     = {mapped + sum(usage.system for usage in own):10}"
-        yield f"in use bytes     = {mapped + sum(usage.in_use for usage in own):10}"
-        yield f"max mmap regions = {'?' if most is None else most:>10}"
-        yield f"max mmap bytes   = {'?' if most_bytes is None else most_bytes:>10}"
+        yield f"in use bytes     = {_shown(_sum([mapped, *(usage.in_use for usage in own)]))}"
+        yield f"max mmap regions = {_shown(most)}"
+        yield f"max mmap bytes   = {_shown(most_bytes)}"
 
 
 def _disagreements(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
@@ -268,7 +273,14 @@ def _disagreements(heap: ProcessHeap, rows: list[Usage]) -> Iterator[str]:
         sums = found.setdefault(number, [0, 0])
         sums[0] += report["free_chunks"]
         sums[1] += report["free_bytes"]
-    for number, usage in enumerate(rows):
+    for number, (usage, arena) in enumerate(zip(rows, heap.arenas)):
+        if usage.in_use is None:
+            yield f"arena {usage.name}: its figures contradict each other: `heapcheck` looks closer"
+        if arena.rest:
+            yield (
+                f"arena {usage.name}: the size field of its top chunk is damaged: TOP BYTES counts to the end of its "
+                "memory"
+            )
         count, size = found.get(number, (0, 0))
         if (count, size) != (usage.bin_chunks, usage.bins):
             yield (

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Optional
 
 from dmods._engine import disassemble
-from dmods.command import Command
+from dmods.command import Argument, Command, positive
 from dmods.commands import findstack
 from dmods.commands._registers import registers_table
 from dmods.heap.process_heap import find_heap
 from dmods.process import signals
 from dmods.process.cause import explain_address, find_cause
 from dmods.process.unwind import describe
+from dmods.records.callers import Callers
+from dmods.records.last_words import last_words_sentence
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
+from dmods.triage.checks import death
+from dmods.triage.facts import ProcessFacts
+from dmods.triage.finding import CERTAIN, CannotCheck
 
 _LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
 
@@ -27,10 +33,15 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         (Column("thread", "count"), thread.tid),
         (Column("name"), thread.name),
         (Column("message"), found.message),
+        *_why(target),
         (Column("signal"), signals.describe(found.trap) if found.trap else None),
     ]
     if found.handled and found.signal:
         facts.append((Column("ended_by", title="ended by"), signals.describe(found.signal)))
+    records = find_heap(target).records
+    if records.last_words is not None:
+        sentence = last_words_sentence(Callers(target), records, records.last_words)
+        facts.insert(0, (Column("auditor", title="auditor"), sentence))
     if found.abort_message:
         facts.append((Column("abort_message", title="abort message"), found.abort_message))
     if found.trap is not None and found.trap.address is not None:
@@ -59,8 +70,18 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         tables += [pointees] if pointees is not None else []
         notes += find_heap(target).records.notes
     stack = findstack.COMMAND
-    tables += stack.run(target, stack.parser().parse_args([])).tables
+    tables += stack.run(target, stack.parser().parse_args(["-n", str(args.limit)] if args.limit else [])).tables
     return Report(tables, notes=notes)
+
+
+def _why(target: Target) -> Iterator[tuple[Column, Value]]:
+    """Yield why the process died, as `triage` says it: an exception with its text, a panic, an assertion, a misuse."""
+    try:
+        found = next(iter(death.run(ProcessFacts(target))), None)
+    except CannotCheck:
+        return
+    if found is not None:
+        yield Column("why"), found.what if found.confidence == CERTAIN else f"{found.confidence}: {found.what}"
 
 
 def _instruction(target: Target, pc: int) -> Optional[str]:
@@ -78,10 +99,12 @@ COMMAND = Command(
     description=(
         "If a signal handler ran first (and called abort, for example), the fault before the handler is shown. Its pc\n"
         "and registers are those that the kernel saved in the signal frame.\n"
+        "WHY is the first finding of `triage`: an exception of C++ with its text, a panic, a failed assertion.\n"
         "A line for each register that matters says what it points to. Registers that the instruction uses come\n"
         "first. Blocks say who freed or allocated them, where allocations were recorded. Then follows the stack of\n"
         "the thread, as `findstack` prints it."
     ),
     run=run,
+    arguments=(Argument("-n", "--limit", type=positive, metavar="N", help="at most N frames of the stack"),),
     examples=(("panicinfo", "the first thing to look at in any core"),),
 )

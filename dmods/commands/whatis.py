@@ -10,7 +10,7 @@ from dmods.base.dataclass import replace
 from dmods.base.hexdump import ROW
 from dmods.command import Argument, Command, positive
 from dmods.commands._guards import guards_sentence, guards_table
-from dmods.commands._records import sentence, stack_values
+from dmods.commands._records import sentence, stack_values, thread_named
 from dmods.commands._whatis_go import go_tables
 from dmods.commands._whatis_python import python_tables
 from dmods.commands._whatis_tables import DUMPED, answer_table, bytes_table, holders_table
@@ -28,7 +28,8 @@ from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
 from dmods.process.shapes import STACK_COLUMNS, holder_value
 from dmods.records.callers import Callers
-from dmods.records.model import Transaction
+from dmods.records.last_words import last_words_sentence
+from dmods.records.model import LastWords, Transaction
 from dmods.report import Column, Report, Table, Value
 from dmods.target import AddressRange, Target
 
@@ -69,6 +70,12 @@ _EARLIER = (
 )
 FREED = (Column("address", "address", title="freed buffer"), *_EARLIER)
 PREVIOUS = (Column("address", "address", title="buffer that lay here before"), *_EARLIER)
+STOPPED = (
+    Column("address", "address", title="buffer whose free was stopped"),
+    Column("requested", "bytes", title="  bytes asked for"),
+    Column("freed_by", title="  to be freed by"),
+    *_EARLIER[2:],
+)
 CONTENT = (Column("offset", "address", title="+"), Column("address", "address", width=16), Column("what"))
 
 
@@ -83,8 +90,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     mapping = mapping_at(target, address)
     report = Report(notes=[*heap.notes, *heap.roots.notes])
     sentences = [(place.kind, f"{address:#x} is {place.text}") for place in places]
+    sentences = [*_stopped(heap, block, address), *sentences]
     if not places:
-        sentences = [("nothing", f"{address:#x} is in no mapping{_neighbours(target, address)}")]
+        sentences += [("nothing", f"{address:#x} is in no mapping{_neighbours(target, address)}")]
     report.tables.append(answer_table(address, sentences))
     if block is not None:
         content = describe_content(heap, block)
@@ -172,6 +180,11 @@ def _earlier(heap: ProcessHeap, block: Optional[Block], address: int) -> Iterato
 
     For an allocated block this is the buffer that lay here before it.
     """
+    words = heap.records.last_words
+    if words is not None and words.kind == "overrun" and block is not None and words.block == block.address:
+        # The log may have the free already: the auditor looks at the block after that.
+        yield _record("stopped", STOPPED, _being_freed(heap, words))
+        return
     if block is None or block.state == FREE:
         last = heap.records.last_of(address)
         if last is not None and last.freed:
@@ -180,6 +193,14 @@ def _earlier(heap: ProcessHeap, block: Optional[Block], address: int) -> Iterato
     before = heap.records.last_freed(address)
     if before is not None:
         yield _record("previous", PREVIOUS, _transaction(heap, before))
+
+
+def _stopped(heap: ProcessHeap, block: Optional[Block], address: int) -> Iterator[tuple[str, str]]:
+    """Yield why the auditor stopped the program, where that has to do with the address."""
+    words = heap.records.last_words
+    if words is not None and (words.concerns(address) or (block is not None and words.concerns(block.address))):
+        text = last_words_sentence(Callers(heap.target), heap.records, words)
+        yield "stopped", f"the auditor stopped the program: {text}"
 
 
 def _overwritten(target: Target, block: Optional[Block], address: int) -> Iterator[Table]:
@@ -202,6 +223,22 @@ def _transaction(heap: ProcessHeap, freed: Transaction) -> tuple[Value, ...]:
         allocated = stack_values(callers, freed.alloc_stack)
     stack = stack_values(callers, freed.stack)
     return freed.address, freed.requested, by, before, freed.at, *stack, *allocated
+
+
+def _being_freed(heap: ProcessHeap, words: LastWords) -> tuple[Value, ...]:
+    """Return the cells of STOPPED: the block whose free or realloc the auditor stopped."""
+    callers, records = Callers(heap.target), heap.records
+    stack, thread = records.last_words_stack(words), records.last_words_thread(words)
+    by = f"{callers.caller(stack).text}, {thread_named(thread)}"
+    last = records.last_of(words.address)
+    if last is None or last.address != words.block:
+        return words.block, words.requested, by, None, None, *stack_values(callers, stack), None, None
+    owner = last.thread, last.time, last.stack
+    if last.freed:
+        owner = last.alloc_thread, last.alloc_time, last.alloc_stack
+    allocated = sentence(callers, last.recording, *owner) if owner[2].frames else None
+    alloc_stack = stack_values(callers, owner[2]) if owner[2].frames else (None, None)
+    return words.block, words.requested, by, allocated, last.at, *stack_values(callers, stack), *alloc_stack
 
 
 def _direct_leak(heap: ProcessHeap, block: Block) -> Optional[int]:

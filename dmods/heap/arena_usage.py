@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Optional
 
 from dmods.allocators.glibc.caches import cached_by_arena
-from dmods.allocators.glibc.runs import top_size
+from dmods.allocators.glibc.runs import top_bytes
 from dmods.base.dataclass import dataclass
 from dmods.heap.blocks import arena_name
 from dmods.heap.process_heap import ProcessHeap
@@ -39,9 +40,10 @@ class Usage:
         return self.bins + self.fast
 
     @property
-    def in_use(self) -> int:
-        """Return the bytes outside bins, fastbins and top, as int_mallinfo() counts them. Negative if damaged."""
-        return self.system - self.free - self.top
+    def in_use(self) -> Optional[int]:
+        """Return the bytes outside bins, fastbins and top, as int_mallinfo() counts them. None if damaged."""
+        used = self.system - self.free - self.top
+        return used if used >= 0 else None
 
     @property
     def fragmentation(self) -> float:
@@ -61,7 +63,7 @@ def usages(heap: ProcessHeap) -> list[Usage]:
             arena.main,
             arena.system_mem,
             arena.max_system_mem,
-            top_size(heap.words, arena),
+            top_bytes(heap.words, arena),
             bins.size.get(number, 0),
             bins.count.get(number, 0),
             caches.fast_bytes.get(number, 0),

@@ -10,6 +10,7 @@ from dmods.base.hexdump import ROW, HexRow, hex_rows
 from dmods.heap.block import Block
 from dmods.heap.integrity.glibc import top_problem
 from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.unseen import seen_anomalies
 
 _SEARCHED = 5  # chunks in each run for which all memory is searched for pointers
 
@@ -41,7 +42,7 @@ def damages(heap: ProcessHeap) -> Iterator[Damage]:
     """Yield the damaged chunks that the walk described, by address, then damaged top chunks."""
     tops = {arena.top for arena in heap.arenas if top_problem(heap, arena) is not None}
     for (_, _, _, arena, _), report in zip(heap.index.runs(), heap.reports):
-        for number, (fault, chunk, value, before, resumed) in enumerate(report["anomalies"]):
+        for number, (fault, chunk, value, before, resumed) in enumerate(seen_anomalies(report, heap.words.size)):
             if chunk in tops:
                 continue  # the loop over the tops, below, reports it
             if (
@@ -90,11 +91,10 @@ def _suspect(heap: ProcessHeap, fault: str, chunk: int, before: int) -> tuple[Op
 
     It is the block before, unless the bytes of the header say that the chunk's own block was written before its start.
     """
-    if fault == "missing":
-        return None, ""
     word = heap.words.size
     own = heap.block_at(chunk + 2 * word)
     previous = heap.block_at(before + 2 * word) if before else None
+    own = own if own is not None and own.address == chunk + 2 * word else None
     image = heap.words.image
     tail, header = image.read(chunk, word), image.read(chunk + word, word)
     # The tables know the true size of the chunk, so they know what the size field was.
@@ -104,11 +104,76 @@ def _suspect(heap: ProcessHeap, fault: str, chunk: int, before: int) -> tuple[Op
         return own, "written before its start: only the upper bytes of its size field are changed"
     if previous is None:
         return own, "nothing lies before it: written before its start" if own else ""
+    if own is not None and (why := _from_above(heap, fault, own, previous, true)):
+        return own, f"written before its start: {why}"
     if alike(header, tail):
         return previous, "written beyond its end: the bytes go on from it"
     if own is not None and header[:1] == b"\0" and header[1:] == true[1:]:
         return previous, "written beyond its end: one zero byte"
     return previous, "it lies before (or the block itself was written before its start)"
+
+
+def _from_above(heap: ProcessHeap, fault: str, own: Block, previous: Block, true: bytes) -> str:
+    """Return what proves that the header was written from above, by its own block, and not by the block before; or "".
+
+    The last word of the block before lies in the header: [prev_size or tail][size].
+    """
+    word = heap.words.size
+    chunk = own.address - 2 * word
+    guard = _guard_state(heap, previous)
+    if guard is not None:
+        return f"the guard behind the block before, {previous.address:#x}, is intact" if guard else ""
+    if fault == "prev_size":
+        free = _is_in_a_bin(heap, previous.address - 2 * word)
+        return (
+            f"the block before, {previous.address:#x}, is free, and only the size behind it is changed" if free else ""
+        )
+    if previous.end != chunk + word or previous.size < 2 * word:
+        return ""
+    return _by_content(heap, own, previous, true)
+
+
+def _by_content(heap: ProcessHeap, own: Block, previous: Block, true: bytes) -> str:
+    """Return what the bytes around a header show about where the write began; "" where they do not.
+
+    Numbers that were copied beyond an end look like any others. Text and zeros show where a write began.
+    """
+    read, word = heap.words.image.read, heap.words.size
+    at = own.address - word
+    earlier, tail, header, data = (read(at + n * word, word) for n in (-2, -1, 0, 1))
+    whole = not _same_size(header[:2], true[:2]) and header[2:] != true[2:]
+    before = f"the block before, {previous.address:#x}"
+    if alike(header, tail):
+        return "" if alike(earlier, tail) else f"what was written begins at its header: the end of {before}, is intact"
+    if not whole:
+        return ""
+    if any(tail) and not any(earlier):
+        return f"what was written begins at its header: the end of {before}, is intact"
+    if (alike(header, header) or not any(tail)) and not alike(header, data):
+        return f"its size field alone is changed (or {before}, was written one word beyond its end)"
+    return ""
+
+
+def _guard_state(heap: ProcessHeap, block: Block) -> Optional[bool]:
+    """Return whether the first bytes of the guard behind a block are intact; None where it has no guard.
+
+    What is written beyond an end begins at that end. So later bytes do not count.
+    """
+    for recording in heap.records.recordings:
+        record = heap.records.of_block(block.address)
+        if recording.guards is not None and record is not None and record.requested < block.size:
+            first = heap.words.image.read(block.address + record.requested, 1)
+            return first == bytes([recording.guards.redzone_byte]) if first else None
+    return None
+
+
+def _is_in_a_bin(heap: ProcessHeap, chunk: int) -> bool:
+    """Return whether the links of a chunk lead to neighbours in a list that lead back: the chunk is free."""
+    word = heap.words.size
+    links = heap.words.many(chunk + 2 * word, 2)
+    if links is None:
+        return False
+    return heap.words.at(links[0] + 3 * word) == chunk and heap.words.at(links[1] + 2 * word) == chunk
 
 
 def _same_size(low: bytes, true: bytes) -> bool:
@@ -139,7 +204,6 @@ def describe(damage: Damage) -> str:
         "size": f"its size field {shown} is impossible",
         "flags": f"the flags of its size field {shown} are wrong for this arena",
         "prev_size": f"its PREV_INUSE is clear, but its prev_size {shown} is not the size of the chunk before",
-        "missing": "its header is not in the dump",
         "wrong_size": f"its size field {shown} leads to no chunk",
         "top": f"the top chunk's size field is {shown}: {damage.about}",
     }[damage.fault]
@@ -151,7 +215,6 @@ def describe_privately(damage: Damage) -> str:
         "size": "its size field is impossible",
         "flags": "the flags of its size field are wrong for this arena",
         "prev_size": "its PREV_INUSE is clear, but its prev_size is not the size of the chunk before",
-        "missing": "its header is not in the dump",
         "wrong_size": "its size field leads to no chunk",
         "top": f"the top chunk's size field is wrong: {damage.about}",
     }[damage.fault]

@@ -52,13 +52,15 @@ class Finding:
     ``side`` INSIDE is a write into a freed block. ``entry`` is the Transaction of the free. Its ``stack`` is that of
     the free, and its ``alloc_stack`` is that of the owner, where the log has it.
     ``usable`` is what malloc_usable_size says without guards, or None where dmods does not know the allocator.
-    ``changes`` are the first 100 runs of bytes that were written.
+    ``changes`` are the first 100 runs of bytes that were written. ``above`` is set where the block behind was probably
+    written before its start: then this block is not at fault.
     """
 
     entry: Entry
     side: str
     usable: Optional[int]
     changes: Sequence[Change]
+    above: Optional[int] = None  # the block behind it, before whose start these bytes were written
 
     @property
     def address(self) -> int:
@@ -164,7 +166,24 @@ def _verify_live(target: Target, recording: Recording, guards: Guards, found: Ve
     for row in rows:
         address, _at, requested, *_more = row
         different = changes(expected, _read(image, address + requested, guards.redzone), requested)
-        found.findings.append(Finding(record(recording, row), AFTER, _usable(target, address), different))
+        usable = _usable(target, address)
+        above = _written_from_above(target, address, requested, usable, different)
+        found.findings.append(Finding(record(recording, row), AFTER, usable, different, above))
+
+
+def _written_from_above(
+    target: Target, address: int, requested: int, usable: Optional[int], different: Sequence[Change]
+) -> Optional[int]:
+    """Return the block behind, if the change begins exactly at its header and no byte before that is changed.
+
+    The last word of a chunk's usable memory lies in the header of the next chunk (glibc).
+    """
+    word = target.arch.word
+    if usable is None or not different or different[0].offset == requested or different[0].offset != usable - word:
+        return None
+    behind = address + usable + word
+    block = find_heap(target).block_at(behind)
+    return behind if block is not None and block.address == behind and block.allocator == "glibc malloc" else None
 
 
 def _read(image: Image, address: int, size: int) -> bytes:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple, Optional
 
 from dmods.allocators.glibc.arenas import first_chunk
-from dmods.allocators.glibc.runs import top_size
+from dmods.allocators.glibc.runs import top_bytes, top_size
 from dmods.allocators.jemalloc.find import STATES
 from dmods.allocators.jemalloc.heap import first_arena
 from dmods.allocators.walked import walked_name
@@ -159,9 +159,11 @@ class AddressFinder:
                 also = f" ({symbol})" if "main_arena" in symbol else ""
                 text = f"in the malloc_state of {name} ({arena.address:#x}+{offset:x}){also}"
                 return Place("arena", text, f"malloc_state of {name}")
-            size = top_size(self.heap.words, arena)
+            size = top_bytes(self.heap.words, arena)
             if arena.top <= address < arena.top + size:
                 text = f"in the top chunk of {name} ({arena.top:#x}+{address - arena.top:x}): {size} bytes, free"
+                if top_size(self.heap.words, arena) != size:
+                    text += "; its size field is damaged"
                 return Place("top", text, f"top chunk of {name}")
             for info in arena.heaps:
                 if info.start <= address < first_chunk(arena, info):
@@ -295,7 +297,7 @@ class AddressFinder:
         for stack in self._stacks:
             # A stack that the program made is only a part of its mapping.
             if stack.start <= address < stack.end and (stack.known or address in self._dead_ranges):
-                yield self._guard_page(stack, address) or self._dead(stack)
+                yield self._guard_page(stack, address) or self._dead(stack, address)
                 return
 
     def _frame(self, running: _Running, live: LiveStack, address: int) -> Place:
@@ -325,12 +327,12 @@ class AddressFinder:
         text = f"in the guard page below the stack of {name} ({mapping.start:#x}-{mapping.end:#x})"
         return Place("guard page", text, f"guard page of the stack of {name}")
 
-    def _dead(self, stack: ThreadStack) -> Place:
+    def _dead(self, stack: ThreadStack, address: int) -> Place:
         name = self.thread_named(stack.tid)
         if stack.tid is None:
             text = f"on the stack of {name} ({stack.start:#x}-{stack.end:#x}), kept for reuse: its content is dead"
             return Place("dead stack", text, "dead stack of a thread that has exited")
-        below = f" by {stack.sp:#x}" if stack.sp is not None else ""
+        below = f" by {stack.sp - address:#x}" if stack.sp is not None and stack.sp > address else ""
         text = f"on the stack of {name}, below its stack pointer{below}: dead"
         return Place("dead stack", text, f"dead stack of {name}, below sp")
 

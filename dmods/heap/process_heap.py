@@ -29,7 +29,9 @@ from dmods.heap.leaks import Leaks, group_of_row
 from dmods.heap.mapping_kinds import other_anonymous_bytes
 from dmods.heap.roots import Roots, bury_made_stacks, find_roots, live_stacks, readable_ranges
 from dmods.heap.survey import program_mappings, survey
+from dmods.heap.unseen import damaged_chunks, seen_problems, unseen_parts
 from dmods.process import stdio
+from dmods.process.mappings import mapping_at
 from dmods.process.vectors import unaligned_values
 from dmods.records.sources import allocation_records
 from dmods.target import Target
@@ -80,6 +82,7 @@ class ProcessHeap:
         if any(self.owned.within(*part) for part in buried):
             self.index = self._index()  # blocks hold the dead parts: what their words point to was noted
         self.reports = self.index.reports()
+        self.unseen = unseen_parts(self.reports, self.words.size)
         self._release()
         self._note_damage()
         self._leaks: Optional[Leaks] = None
@@ -191,12 +194,17 @@ class ProcessHeap:
         self.notes.extend(self.dump_notes())
         for one, own in zip(self.jemallocs, self.jemalloc_caches):
             self.notes.extend(own.notes(one))
-        bad = sum(report["anomaly_count"] for report in self.reports)
+        bad = sum(damaged_chunks(report, self.words.size) for report in self.reports)
         if bad:
             self.notes.append(f"{bad} damaged chunks: `heapcheck` tells which, and who may have done it")
-        if self.caches.problems:
+        absent = sum(self.is_unseen(where) for _list, _what, where in self.caches.problems)
+        if len(self.caches.problems) > absent:
+            lists = len(self.caches.problems) - absent
+            self.notes.append(f"{lists} free lists are damaged: freed blocks beyond may be reported as leaked")
+        if absent:
             self.notes.append(
-                f"{len(self.caches.problems)} free lists are damaged: freed blocks beyond may be reported as leaked"
+                f"{absent} free lists lead to memory that is not in the dump: freed blocks beyond may be reported as "
+                "leaked"
             )
 
     # -- free lists -----------------------------------------------------------------------------------------------
@@ -207,7 +215,31 @@ class ProcessHeap:
             free = sum(report["free_chunks"] for report in self.reports)
             with _bar("following the bins", free) as progress:
                 self._bins = bins.follow(self.words, self.index, self.arenas, progress)
+            if self.unseen or any(malloc.gaps for malloc in self.layout.mallocs):
+                seen_problems(self._bins, self.is_unseen, self.arenas_unseen(), self._chunk_end)
         return self._bins
+
+    def is_unseen(self, address: int) -> bool:
+        """Return whether a chunk may be at the address that the dump lacks, or that belongs to an arena it lacks."""
+        if address in self.unseen:
+            return True
+        mapping = mapping_at(self.target, address)
+        if mapping is None or "w" not in mapping.flags or address in self.layout.owned:
+            return False
+        return any(malloc.gaps for malloc in self.layout.mallocs) or self.words.at(address) is None
+
+    def is_missing(self, address: int) -> bool:
+        """Return whether a truncated dump promises the memory at the address, and lacks it."""
+        return any(start <= address < end for start, end in self.target.missing)
+
+    def _chunk_end(self, chunk: int) -> Optional[int]:
+        row = self.index.find(chunk + 2 * self.words.size)
+        return row[0] + row[1] if row is not None else None
+
+    def arenas_unseen(self) -> set[int]:
+        """Return the numbers of the arenas of which the dump lacks a part."""
+        runs_ = zip(self.index.runs(), self.reports)
+        return {arena for (_, _, _, arena, _), report in runs_ if report["missing"]}
 
     # -- leaks ----------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods.base.dataclass import dataclass
-from dmods.errors import FaultError
 from dmods.process import signals
+from dmods.process.abort_message import abort_message
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import find_thread, stack_of
 from dmods.process.unwind import Frame, original_trap, unwind
@@ -15,7 +15,6 @@ from dmods.target import Signal, Target, Thread
 NULL_PAGE = 0x10000  # mmap_min_addr of Debian and Fedora: nothing is mapped below
 _OVERFLOW_REACH = 1 << 20  # how far past the end of its stack one frame may reach
 _FRAME_MAX = 1 << 16  # how far above that end sp may be: a large frame is written before sp reaches the end
-_MESSAGE_MAX = 1024
 
 
 @dataclass(frozen=True)
@@ -60,26 +59,15 @@ def find_cause(target: Target) -> Cause:
     signal = thread.signal if thread.signal and signals.is_deadly(thread.signal) else None
     trap = original_trap(target, frames)
     if trap is not None and (trap.signal is None or signals.is_fault(trap.signal)):
-        return Cause(thread, signal, trap.signal, True, trap.frame, _abort_message(target), target.pid)
-    return Cause(thread, signal, signal, False, frames[0] if frames else None, _abort_message(target), target.pid)
+        return Cause(thread, signal, trap.signal, True, trap.frame, _abort_message(target, signal), target.pid)
+    return Cause(
+        thread, signal, signal, False, frames[0] if frames else None, _abort_message(target, signal), target.pid
+    )
 
 
-def _abort_message(target: Target) -> Optional[str]:
-    """Return what glibc printed before it called abort (assert, heap checks, stack smashing), or None.
-
-    ``__abort_msg`` points to ``struct abort_msg_s`` (include/stdlib.h): an int, the size of the mapping, then the text.
-    The symbol is exported for debuggers (GLIBC_PRIVATE).
-    """
-    symbol = target.lookup("__abort_msg")
-    if symbol is None:
-        return None
-    try:
-        pointer = int.from_bytes(target.read(symbol.address, target.arch.word), "little")
-    except FaultError:
-        return None
-    data = target.image().read(pointer + 4, _MESSAGE_MAX) if pointer else b""
-    text = data.partition(b"\0")[0].decode(errors="replace").strip()
-    return text or None
+def _abort_message(target: Target, signal: Optional[Signal]) -> Optional[str]:
+    """Return what glibc printed before it called abort (assert, heap checks, stack smashing), or None."""
+    return abort_message(target, signal is not None and signal.number == signals.SIGABRT)
 
 
 def explain_address(target: Target, cause: Cause) -> Optional[str]:
@@ -108,7 +96,7 @@ def _place(target: Target, thread: Thread, frame: Optional[Frame], address: int,
         return overflow
     mapping = mapping_at(target, address)
     if mapping is None:
-        return f"in no mapping{near_mapping(target, address)}"
+        return f"{'an address ' if trouble == 'execute' else ''}in no mapping{near_mapping(target, address)}"
     if trouble == "execute":
         what = "memory that is not executable"
     elif trouble == "past the end":

@@ -30,6 +30,7 @@ from dmods.records.audit_format import (
     read_root,
     read_thread,
 )
+from dmods.records.last_words import parse_last_words
 from dmods.records.model import NOBODY, Guards, RecordedThread, Recording
 from dmods.target import Target
 
@@ -152,6 +153,7 @@ def _recording(target: Target, root: Root) -> Recording:
         guards=_guards(root, words),
         clock=clock or (0, 0, 1, 1),
         notes=notes,
+        last_words=parse_last_words(_text(root.status), root.status_address, root.status_thread, root.status_stack),
     )
 
 

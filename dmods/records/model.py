@@ -41,6 +41,28 @@ class Guards(NamedTuple):
     was_filled: Callable[[int], bool]  # whether a free filled the block at an address, and nobody has used it since
 
 
+class LastWords(NamedTuple):
+    """Why the recorder stopped the program.
+
+    ``kind`` is "overrun", "double-free" or "invalid-free". ``address`` is what was to be freed. ``block`` begins at or
+    before it: None where no block is known. ``requested`` and ``offset`` are known for an overrun. ``thread`` and
+    ``stack`` are numbers in the recording.
+    """
+
+    kind: str
+    text: str
+    address: int
+    block: Optional[int]
+    requested: Optional[int]
+    offset: Optional[int]
+    thread: int
+    stack: int
+
+    def concerns(self, address: int) -> bool:
+        """Return whether a block or pointer that begins at the address is the one in question."""
+        return address in (self.address, self.block)
+
+
 @dataclass(frozen=True)
 class Recording:
     """The data that one recorder left in the process. `load` reads it when it is first asked for.
@@ -52,6 +74,8 @@ class Recording:
     is not known. `log` says whether the recorder keeps transactions. `structures` are addresses of the recorder's own
     blocks in the allocator; the blocks that they lead to are its own as well. `guards` is None where the recorder
     writes none. `clock` is (ns at time 0, shift, numerator, denominator): how the recorder's times became ns.
+
+    ``last_words`` say why the recorder stopped the program.
 
     ``allocator`` is the allocator that records its own blocks. `load_usable` then reads the same records with usable
     sizes, which its own profiles count. ``unbiased``: its profiles are corrected for the mix of sizes of a stack.
@@ -72,6 +96,7 @@ class Recording:
     allocator: Optional[str] = None
     unbiased: bool = False
     load_usable: Optional[Callable[[], _engine.Records]] = None
+    last_words: Optional[LastWords] = None
 
     @cached_property
     def rows(self) -> _engine.Records:
@@ -239,6 +264,22 @@ class Records:
     def notes(self) -> list[str]:
         """Return what is missing or wrong in the parts that have been read so far."""
         return [note for recording in self.recordings for note in recording.notes]
+
+    @property
+    def last_words(self) -> Optional[LastWords]:
+        """Return why a recorder stopped the program, or None."""
+        return next((each.last_words for each in self.recordings if each.last_words is not None), None)
+
+    def last_words_stack(self, words: LastWords) -> Stack:
+        """Return the stack that called the recorder when it stopped the program."""
+        for recording in self.recordings:
+            if recording.last_words == words:
+                return Stack(*recording.rows.stack(words.stack))
+        return Stack((), False)
+
+    def last_words_thread(self, words: LastWords) -> RecordedThread:
+        """Return the thread that called the recorder when it stopped the program."""
+        return next((each.thread(words.thread) for each in self.recordings if each.last_words == words), NOBODY)
 
     @property
     def own(self) -> list[tuple[int, int]]:

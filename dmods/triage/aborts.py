@@ -10,6 +10,7 @@ from dmods.heap.block import FREE, Block
 from dmods.heap.damage import Damage, damages
 from dmods.process import signals
 from dmods.process.mappings import mapping_at
+from dmods.records.last_words import last_words_sentence
 from dmods.target import Signal
 from dmods.triage.bindings import REMEDY, mix_evidence, mix_sentence, mixes
 from dmods.triage.facts import ProcessFacts
@@ -21,6 +22,12 @@ from dmods.triage.names import first_own, has, is_runtime
 _ONE_OWNER = "set a pointer to NULL when its block is freed, or let one owner free it"
 _RECORD = "`dmods run --audit audit,log,guards -- PROG` records who frees and who overruns"
 
+
+_MISUSES = {
+    "overrun": ("heap-overrun", "check the lengths of what is written into that block"),
+    "double-free": ("double-free", _ONE_OWNER),
+    "invalid-free": ("invalid-free", "free the pointer that malloc returned, and nothing else"),
+}
 
 # The messages of glibc's malloc (malloc/malloc.c, all releases since 2.3; the same words since 2.26).
 _MALLOC = (
@@ -44,7 +51,7 @@ def explain_abort(facts: ProcessFacts, signal: Signal) -> Finding:
     if signal.number == signals.SIGSYS:
         what = f"{facts.own_place()} made a system call that seccomp forbids"
         return _fatal("forbidden-call", CERTAIN, what, "allow the call, or do not make it")
-    for explain in (go.explain, rust.explain, cxx.explain, _by_libc, _by_memory):
+    for explain in (_by_auditor, go.explain, rust.explain, cxx.explain, _by_libc, _by_memory):
         found = explain(facts)
         if found is not None:
             return found
@@ -52,6 +59,19 @@ def explain_abort(facts: ProcessFacts, signal: Signal) -> Finding:
     said = f": {facts.content(message, 'message')}" if message else ""
     remedy = "read the code before the call: it found something wrong"
     return _fatal("abort", CERTAIN, f"{facts.own_place()} called abort(){said}", remedy)
+
+
+def _by_auditor(facts: ProcessFacts) -> Optional[Finding]:
+    """Return the misuse of a block for which the auditor stopped the program."""
+    records = facts.heap.records
+    words = records.last_words
+    if words is None or not has(facts.names, r"(guards_check|abort_program|guards_stop_bad_free)"):
+        return None
+    kind, remedy = _MISUSES[words.kind]
+    at = words.block if words.block is not None else words.address
+    evidence = Evidence(at, last_words_sentence(facts.callers, records, words))
+    what = f"{facts.own_place()} freed a block, and the auditor stopped it: {evidence.what}"
+    return _fatal(kind, CERTAIN, what, remedy, (evidence,), next_=(f"whatis {at:#x}", "heapcheck"))
 
 
 def _by_libc(facts: ProcessFacts) -> Optional[Finding]:
@@ -118,7 +138,7 @@ def _complaint(facts: ProcessFacts, kind: str, words: str, message: str) -> Find
     except CannotCheck:
         return _fatal(kind, LIKELY, f"{words} by {caller} ({message})", _RECORD)
     hands = list(in_allocator(facts))
-    found = [damage for damage in damages(facts.heap) if damage.fault != "missing"]
+    found = list(damages(facts.heap))
     # "double free or corruption": malloc cannot tell. A damaged header can.
     if kind == "double-free" and not (corruption and found):
         return _double_free(facts, caller, message, hands)

@@ -155,7 +155,7 @@ def _bad_jump(facts: ProcessFacts, address: int, text: str) -> Finding:
     return _fault(
         "bad-jump",
         CERTAIN,
-        f"a jump{by} to where no code is: {text}",
+        f"a jump{by} to where no code is: {text.rpartition('a jump to ')[2]}",
         "find where the function pointer, the vtable or the return address was overwritten",
         _at(address, text),
         next_=("panicinfo", "heapcheck"),

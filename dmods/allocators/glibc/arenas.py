@@ -50,8 +50,11 @@ class Arena:
     locked: bool
     fastbins: tuple[int, ...]
     blank: bool = False  # malloc never set it up: all is zero but `next` (see _ring)
+    room: Optional[int] = None  # bytes from top to the end of the mapping that holds it; None: not known yet
+    rest: int = 0  # bytes of top where its size field is damaged and the arena's other fields say where it ends
     heaps: list[HeapInfo] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)  # what the dump lacks: no damage
 
     @property
     def end(self) -> int:
@@ -88,6 +91,7 @@ class Malloc:
     arenas: list[Arena]
     parameters: Optional[Parameters] = None
     problems: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)  # what the dump lacks: no damage
 
 
 def find_mallocs(words: Words, mappings: Sequence[AddressRange], hint: Optional[int] = None) -> list[Malloc]:
@@ -119,7 +123,7 @@ def _mallocs(
     ]
     # Where candidates overlap, the one whose ring of arenas closes is right.
     out: list[Malloc] = []
-    for malloc in sorted(built, key=lambda m: len(m.problems)):
+    for malloc in sorted(built, key=lambda m: (len(m.problems), -len(m.arenas))):
         main = malloc.arenas[0]
         if not any(main.address < other.end and other.address < main.end for m in out for other in m.arenas):
             out.append(malloc)
@@ -162,14 +166,20 @@ def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Option
     begins = [address for address in ring if bins - 32 * size <= address <= bins - min(_header_words(size))]
     address = begins[0] if begins else None
     malloc = Malloc([])
+    cut = not closed and bool(ring) and _is_absent(words, ring[-1], mappings)
     if address is None:
         fitting = [bins - header for header in _header_words(size) if _header_fits(words, bins - header, bins)]
         if not fitting:
             return None
         address = fitting[0]
-        malloc.problems.append("the ring of arenas does not lead back to the main arena: it is damaged")
+        if cut:
+            malloc.gaps.append("an arena is not in the dump: others may be unknown")
+        else:
+            malloc.problems.append("the ring of arenas does not lead back to the main arena: it is damaged")
     elif not closed:
-        malloc.problems.append("the ring of arenas is damaged")
+        (malloc.gaps if cut else malloc.problems).append(
+            "an arena is not in the dump: others may be unknown" if cut else "the ring of arenas is damaged"
+        )
     delta = bins - address
     blank = next((at for at in ring if closed and _is_blank(words, at + delta)), None)
     if blank is not None:
@@ -177,17 +187,20 @@ def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Option
     main = read_arena(words, address, delta, main=True)
     if main is None:
         return None
+    if cut and _chain(words, main):
+        main.main = False  # a thread arena: the dump lacks the main arena
     malloc.arenas.append(main)
     for other in ring:
         if other != address:
             arena = read_arena(words, other, delta, main=False)
             if arena is None:
-                malloc.problems.append(f"the arena at {other:#x} is not in the dump")
+                absent = _is_absent(words, other, mappings)
+                (malloc.gaps if absent else malloc.problems).append(f"the arena at {other:#x} is not in the dump")
                 continue
             malloc.arenas.append(arena)
     _add_heaps(words, malloc, delta, mappings)
     main_range = next((m for m in mappings if address in m), None)
-    if main_range is not None:
+    if main_range is not None and main.main:
         malloc.parameters = find_parameters(words, main_range, main)
     return malloc
 
@@ -264,14 +277,19 @@ def read_arena(words: Words, address: int, delta: int, main: bool) -> Optional[A
 def _add_heaps(words: Words, malloc: Malloc, delta: int, mappings: Sequence[AddressRange]) -> None:
     """Add the heaps of each thread arena: by the chain from its top, else by where heaps can begin."""
     scanned: Optional[dict[int, list[HeapInfo]]] = None
-    for arena in malloc.arenas[1:]:
+    for arena in malloc.arenas:
+        if arena.main:
+            continue
         arena.heaps = _chain(words, arena)
         if not arena.heaps:
             if scanned is None:
                 scanned = _scan(words, mappings)
             arena.heaps = sorted(scanned.get(arena.address, []), key=lambda heap: heap.start)
-            arena.problems.append("its chain of heaps is damaged: heaps found by their alignment instead")
-    if malloc.problems:
+            if _lacks_a_heap(words, arena, mappings):
+                arena.gaps.append("a heap of it is not in the dump: heaps found by their alignment instead")
+            else:
+                arena.problems.append("its chain of heaps is damaged: heaps found by their alignment instead")
+    if malloc.problems or malloc.gaps:
         # A damaged ring hides arenas: search for them.
         known = {arena.address for arena in malloc.arenas}
         for address, heaps in (scanned or _scan(words, mappings)).items():
@@ -295,6 +313,11 @@ def heap_at(words: Words, start: int, arena: Optional[int] = None) -> Optional[t
     return ar_ptr, prev, HeapInfo(start, size, 0)
 
 
+def _is_absent(words: Words, address: int, mappings: Sequence[AddressRange]) -> bool:
+    """Return whether the address is mapped and the dump does not have what is there."""
+    return words.at(address) is None and any(address in mapping for mapping in mappings)
+
+
 def _chain(words: Words, arena: Arena) -> list[HeapInfo]:
     for alignment in HEAP_SIZES[words.size]:
         start = arena.top & ~(alignment - 1)
@@ -314,6 +337,20 @@ def _chain(words: Words, arena: Arena) -> list[HeapInfo]:
                 break
             start = prev
     return []
+
+
+def _lacks_a_heap(words: Words, arena: Arena, mappings: Sequence[AddressRange]) -> bool:
+    """Return whether the chain of heaps from top on leads to one that is not in the dump."""
+    for alignment in HEAP_SIZES[words.size]:
+        start = arena.top & ~(alignment - 1)
+        for _step in range(MOST_ARENAS):
+            found = heap_at(words, start, arena.address)
+            if found is None:
+                if _is_absent(words, start, mappings):
+                    return True
+                break
+            start = found[1]
+    return False
 
 
 def _scan(words: Words, mappings: Iterable[AddressRange]) -> dict[int, list[HeapInfo]]:

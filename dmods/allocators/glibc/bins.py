@@ -66,6 +66,8 @@ class Problem:
     bin: str
     address: int
     text: str
+    fault: str = ""  # as in WHAT
+    value: int = 0  # what the link, or the size, is
 
 
 @dataclass
@@ -127,7 +129,7 @@ def follow(words: Words, heap: Heap, arenas: Sequence[Arena], progress: Progress
         out.bins.append(Bin(number, index, *ranges[index], count, size))
     for at, fault, address, value in problems:
         name = "free chunks" if fault == "unlisted" else out.bins[at].name
-        out.problems.append(Problem(out.bins[at].arena, name, address, WHAT[fault].format(value=value)))
+        out.problems.append(Problem(out.bins[at].arena, name, address, WHAT[fault].format(value=value), fault, value))
     return out
 
 

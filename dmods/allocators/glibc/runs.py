@@ -47,14 +47,17 @@ def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange
     anonymous = address_ranges(m for m in mappings if "w" in m.flags and m.anonymous)
     for malloc in mallocs:
         for arena in malloc.arenas:
+            arena.room = _room(arena, mappings)
             number = len(layout.arenas)
             layout.arenas.append(arena)
             if not arena.main:
                 _thread_arena(words, layout, number, arena)
-        layout.notes.extend(malloc.problems)
+        layout.notes.extend([*malloc.problems, *malloc.gaps])
     for number, arena in enumerate(layout.arenas):
         layout.owned.add(arena.address, arena.end)
-        layout.notes.extend(f"arena {number} ({arena.address:#x}): {problem}" for problem in arena.problems)
+        layout.notes.extend(
+            f"arena {number} ({arena.address:#x}): {problem}" for problem in (*arena.problems, *arena.gaps)
+        )
         if arena.main:
             _main_arena(words, layout, number, arena, anonymous)
     _mmapped(words, layout, anonymous)
@@ -76,11 +79,30 @@ def first_chunks(layout: Layout) -> list[int]:
 
 
 def top_size(words: Words, arena: Arena) -> int:
-    """Return the bytes in the top chunk; 0 where it cannot be a top chunk."""
+    """Return the bytes in the top chunk as its size field says; 0 where it cannot be a top chunk.
+
+    A size that reaches beyond the mapping is damage.
+    """
     if arena.top == arena.initial_top:
         return 0
     field_ = words.at(arena.top + words.size)
-    return 0 if field_ is None or field_ & 6 else field_ & ~7
+    size = 0 if field_ is None or field_ & 6 else field_ & ~7
+    return size if arena.room is None or size <= arena.room else 0
+
+
+def top_bytes(words: Words, arena: Arena) -> int:
+    """Return the bytes in the top chunk, also where its size field is damaged and the arena says where it ends."""
+    return top_size(words, arena) or arena.rest
+
+
+def _room(arena: Arena, mappings: Sequence[AddressRange]) -> int:
+    """Return how many bytes lie from top to the end of its memory: of its heap, or of mappings without a gap."""
+    end = arena.top
+    for mapping in mappings:  # by address
+        if mapping.start <= end < mapping.end and ("w" in mapping.flags or end == arena.top):
+            end = mapping.end
+    heap = next((each for each in arena.heaps if each.start <= arena.top < each.start + each.size), None)
+    return (min(end, heap.start + heap.size) if heap is not None else end) - arena.top
 
 
 def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> None:
@@ -92,9 +114,11 @@ def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> No
             if arena.top + size == end and arena.top % GRANULE == start % GRANULE:
                 end = arena.top
             else:
-                where = f"arena {number} ({arena.address:#x})"
-                text = f"{where}: its top chunk ({arena.top:#x}) is damaged, or was just being cut"
-                layout.contradiction(number, "top", text)
+                if words.at(arena.top + words.size) is not None:
+                    where = f"arena {number} ({arena.address:#x})"
+                    text = f"{where}: its top chunk ({arena.top:#x}) is damaged, or was just being cut"
+                    layout.contradiction(number, "top", text)
+                arena.rest = end - arena.top
         if end - start >= 4 * words.size:
             layout.runs.append((start, end, THREAD, number, 0))
 
@@ -111,7 +135,8 @@ def _main_arena(words: Words, layout: Layout, number: int, arena: Arena, anonymo
     if starts:
         runs = [(starts[0], arena.top)]
         if starts[0] == _aligned(words, base):
-            end = base + arena.system_mem  # the top chunk's header may be damaged
+            # The top chunk's header may be damaged. So may system_mem.
+            end = min(base + arena.system_mem, arena.top + (arena.room or 0))
     else:
         # The break could not grow and memory came from mmap, or top or system_mem is damaged.
         free = layout.owned.without((m.start, m.end) for m in anonymous)
@@ -120,11 +145,15 @@ def _main_arena(words: Words, layout: Layout, number: int, arena: Arena, anonymo
         runs = _engine.find_stretches(words.image, free, words.size, layout.page, arena.top)
         if not any(stop == arena.top for _, stop in runs):
             runs.extend(_run_to_top(words, arena, anonymous, runs))
+    if arena.top + size != end:
+        arena.rest = max(0, end - arena.top)
     for start, stop in runs:
         layout.runs.append((start, stop, MAIN, number, 0))
         layout.owned.add(start, end if stop == arena.top else stop)
     if not any(stop == arena.top for _, stop in runs):
         layout.owned.add(arena.top, end)
+    if words.at(arena.top + words.size) is None:
+        return  # the dump lacks top
     if not size or (runs and arena.top + size != end):
         layout.contradiction(
             number, "top", f"the main arena's top chunk ({arena.top:#x}) is damaged, or was just being cut"

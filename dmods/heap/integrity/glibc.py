@@ -9,6 +9,7 @@ from dmods.allocators.glibc.arenas import Arena
 from dmods.allocators.glibc.bins import binmap_problems
 from dmods.allocators.glibc.caches import FreeList
 from dmods.allocators.glibc.runs import top_size
+from dmods.base.ranges import Ranges
 from dmods.heap.integrity.contradiction import Contradiction
 from dmods.heap.process_heap import ProcessHeap
 
@@ -22,8 +23,19 @@ def structures(heap: ProcessHeap) -> Iterator[Contradiction]:
         for text in arena.problems:
             yield Contradiction(number, "arena", arena.address, text)
     for owner, where, text in heap.layout.contradictions:
+        if where == "mp_" and _lacks_mapped(heap):
+            continue
+        if where == "arena" and owner is not None and owner in heap.arenas_unseen():
+            continue
         if where != "top" or owner is None or top_problem(heap, heap.arenas[owner]) is None:
             yield Contradiction(owner, where, None if owner is None else heap.arenas[owner].address, text)
+
+
+def _lacks_mapped(heap: ProcessHeap) -> bool:
+    """Return whether the dump lacks memory that may be blocks with mappings of their own."""
+    anonymous = Ranges((m.start, m.end) for m in heap.target.mappings() if "w" in m.flags and m.path is None)
+    missing = [part for gap in heap.target.missing for part in anonymous.within(*gap)]
+    return bool(heap.layout.owned.without(missing))
 
 
 def top_problem(heap: ProcessHeap, arena: Arena) -> Optional[str]:
@@ -59,6 +71,8 @@ def links(heap: ProcessHeap) -> Iterator[Contradiction]:
     by_name = {free.name: free for free in caches.lists}
     damaged = {name for name, _, _ in caches.problems}
     for name, what, where in caches.problems:
+        if heap.is_unseen(where):
+            continue  # the dump lacks what it leads to
         text = f"leads to {where:#x}: {what}"
         yield Contradiction(caches.owners.get(name), name, _holder(heap, by_name[name]), text)
     for free in caches.lists:

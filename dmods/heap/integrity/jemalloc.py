@@ -22,6 +22,8 @@ def contradictions(heap: ProcessHeap) -> Iterator[JemallocContradiction]:
     """Yield those of the extents first (as many as the engine describes), then those of the tcaches."""
     for order, (one, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches)):
         for fault, record, page in one.extents.faults:
+            if heap.is_missing(record):
+                continue  # what is not there is not damaged
             extent = one.extents.at(page)
             arena = first_arena(order) + extent[3] if extent is not None else None
             yield JemallocContradiction(order, Contradiction(arena, f"extent of {page:#x}", record, FAULTS[fault]))

@@ -20,7 +20,7 @@ def run(facts: ProcessFacts) -> Iterator[Finding]:
     yield from _guards(facts)
     heap = facts.heap
     locked = any(arena.locked for arena in heap.arenas)
-    found = [damage for damage in damages(heap) if damage.fault != "missing"]
+    found = list(damages(heap))
     if found:
         first = found[0]
         evidence = [Evidence(damage.chunk, facts.damage(damage)) for damage in found[:_MOST]]

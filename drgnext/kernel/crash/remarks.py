@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.process import recursion
+from dmods.process.recursion import Recursion
 from drgnext.kernel.crash.panic import trap_kind
 from drgnext.kernel.stacks.frames import ENDS, GUESSES, WHOLE, Frame, Stack
 from drgnext.kernel.stacks.threads import Threads
@@ -12,8 +14,6 @@ from drgnext.kernel.stacks.traps import TrapFrame
 
 _TARGET = re.compile(r"^(?:data16 )?(?:call|jmp|j[a-z]{1,3}|bl|b)q? +(0x[0-9a-f]+)$")
 
-_LONGEST_PERIOD = 8  # functions that call each other
-_LEAST_REPEATS = 4
 _MOST_CALLS = 3  # that a remark names
 
 _IN_PLACE = {"overwritten": "found by the size of this function's frame"}
@@ -67,47 +67,10 @@ def _doubts(threads: Threads, frame: Frame, inner: int) -> list[str]:
     return words
 
 
-class Recursion(NamedTuple):
-    """Frames that repeat: ``period`` frames from ``first`` on, ``times`` times, ``size`` bytes of stack each time."""
-
-    first: int
-    period: int
-    times: int
-    size: int
-
-
 def recursions(frames: list[Frame]) -> list[Recursion]:
     """Return the runs of frames that repeat the same pcs, innermost first. They show how a stack overflowed."""
-    found = []
-    n = 0
-    while n < len(frames):
-        run = max((_repeats(frames, n, period) for period in range(1, _LONGEST_PERIOD + 1)), key=_folded)
-        if run.times >= _LEAST_REPEATS:
-            found.append(run)
-            n += run.period * run.times
-        else:
-            n += 1
-    return found
-
-
-def _repeats(frames: list[Frame], first: int, period: int) -> Recursion:
-    """Return how often the ``period`` frames from ``first`` on repeat, with the same bytes of stack each time."""
-    count = 1
-    size = frames[first + period].sp - frames[first].sp if first + period < len(frames) else 0
-    while first + (count + 1) * period <= len(frames) and all(
-        frames[at].pc == frames[at - period].pc
-        and frames[at].trap is None
-        and frames[at - period].trap is None
-        and frames[at].sp - frames[at - period].sp == size
-        for at in range(first + count * period, first + (count + 1) * period)
-    ):
-        count += 1
-    return Recursion(first, period, count, size)
-
-
-def _folded(run: Recursion) -> tuple[int, int]:
-    """Return how many frames the run has beyond the first time, and prefer the shorter period."""
-    return (run.times - 1) * run.period, -run.period
+    trapped = {n for n, frame in enumerate(frames) if frame.trap is not None}
+    return recursion.recursions([frame.pc for frame in frames], [frame.sp for frame in frames], trapped)
 
 
 def repeated(threads: Threads, frames: list[Frame], run: Recursion) -> str:

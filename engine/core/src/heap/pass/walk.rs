@@ -246,7 +246,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
     #[cold]
     fn damage(&mut self, fault: Fault, field: u64, window: &mut CachedReader) {
         let (at, end) = (self.at, self.placed.run.end);
-        let missing = self.report.missing.iter().any(|m| m.0 <= at && at < m.1);
+        let missing = self.report.missing.iter().any(|m| m.0 < at + WordMap::<P>::HEADER && at < m.1);
         let fault = if missing { Fault::Missing } else { fault };
         let suspect = self.before_is_chunk && !missing;
         let inside = if suspect { self.resync_before(self.before + WordMap::<P>::MIN_CHUNK, at, window) } else { None };
