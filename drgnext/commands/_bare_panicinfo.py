@@ -9,6 +9,7 @@ from dmods.errors import UserError
 from dmods.report import Column, Report, Table, Value
 from drgnext.kernel.crash.bare_log import crash_time, read_bare_log, read_vmcoreinfo
 from drgnext.kernel.crash.klog import read_panic_log
+from drgnext.kernel.crash.outcome import SENTENCES, has_died
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
@@ -24,11 +25,12 @@ def bare_report(kernel: Kernel, lacking: UserError, everything: bool) -> Report:
     told = read_panic_log(records)
     oops = told.death or told.first
     when = crash_time(info)
+    died = has_died(told, info, records, not notes)
     facts: list[tuple[Column, Value]] = [
         (Column("cpu", "count"), oops.cpu if oops else None),
         (Column("name"), oops.comm if oops else None),
         (Column("pid", "count"), oops.pid if oops else None),
-        (Column("message"), told.message),
+        (Column("message"), told.message or (SENTENCES[died] if told.panic is None else None)),
         (Column("panic"), told.panic if told.panic != told.message else None),
         (Column("details"), "; ".join(told.details) or None),
         (Column("address", "address", width=16), told.address),

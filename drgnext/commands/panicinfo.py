@@ -12,6 +12,7 @@ from drgnext.commands._bare_panicinfo import bare_report
 from drgnext.commands._stacks import gap_notes
 from drgnext.kernel.crash import modules, operand
 from drgnext.kernel.crash.first_fault import Place
+from drgnext.kernel.crash.outcome import SENTENCES
 from drgnext.kernel.crash.panic import Cause, find_panic, is_exception, trap_kind
 from drgnext.kernel.crash.remarks import happened, inlined_in, jumper, named, recursions, repeated
 from drgnext.kernel.crash.tracing import tracers
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
 _LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
-_ALIVE = "the kernel had not panicked when the dump was taken"
 
 Fact = tuple[Column, Value]
 
@@ -85,7 +85,7 @@ def _who(cause: Cause) -> list[Fact]:
         (Column("thread", "address", width=16), task.address if task else None),
         (Column("name"), task.comm if task else None),
         (Column("pid", "count"), task.pid if task else None),
-        (Column("message"), cause.told.message or (_ALIVE if cause.told.panic is None else None)),
+        (Column("message"), cause.told.message or (SENTENCES[cause.died] if cause.told.panic is None else None)),
         (Column("panic"), cause.told.panic if cause.told.panic != cause.told.message else None),
     ]
 

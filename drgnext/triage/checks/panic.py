@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, FATAL, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, FATAL, CannotCheck, Check, Evidence, Finding
+from drgnext.kernel.crash.outcome import SENTENCES
 from drgnext.triage.deaths import kind_of, was_asked
 from drgnext.triage.facts import KernelFacts
+
+_READ = "read the function at the trapped pc; its registers are in panicinfo"
+_LOG_LOST = "copy or take the dump again, whole: its log says why"
 
 
 def run(facts: KernelFacts) -> Iterator[Finding]:
     """Yield the cause of a panic. A crash that someone asked for is none."""
     cause = facts.cause
     told = cause.told
-    message = told.message or told.panic
+    if cause.died is None:
+        raise CannotCheck(SENTENCES[None])
+    message = told.message or told.panic or (SENTENCES[True] if cause.died else None)
     if message is None or _asked(facts):
         return
     kind = kind_of(message)
@@ -33,7 +39,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
         FATAL,
         CERTAIN,
         f"{message}{where}{task}",
-        "read the function at the trapped pc; its registers are in panicinfo",
+        _LOG_LOST if message == SENTENCES[True] else _READ,
         evidence,
         ("panicinfo", "findstack"),
     )
