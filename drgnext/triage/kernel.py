@@ -78,9 +78,10 @@ def _crash(facts: KernelFacts) -> Crash:
     told = cause.told
     sentence = told.message or told.panic or SENTENCES[cause.died]
     lines = [Line("kernel", modules.release(known.prog) or "unknown")]
-    if cause.task is not None:
+    who = cause.task or (told.death if told.death is not None and told.death.comm is not None else None)
+    if who is not None:
         cpu = f" on CPU {cause.cpu}" if cause.cpu is not None else ""
-        lines.append(Line("task", f"{cause.task.comm}, pid {cause.task.pid}{cpu}"))
+        lines.append(Line("task", f"{who.comm}, pid {who.pid}{cpu}"))
     if told.panic and told.panic != told.message:
         lines.append(Line("panic", told.panic))
     frame = cause.trap or cause.caller
@@ -88,6 +89,8 @@ def _crash(facts: KernelFacts) -> Crash:
         source = known.places.source(frame)
         place = known.places.describe(known.places.inside(frame))
         lines.append(Line("pc" if cause.trap else "called by", f"{place}{f' ({source})' if source else ''}"))
+    elif told.where is not None:
+        lines.append(Line("pc", told.where))
     tainted = modules.tainted(known.prog)
     if tainted:
         lines.append(Line("tainted", tainted))
@@ -96,7 +99,10 @@ def _crash(facts: KernelFacts) -> Crash:
     frames = frames[trapped[0] :] if trapped else frames  # what came after the trap is the kernel's own dying
     frames = frames[_dying(facts, frames) :]
     shown = [known.places.describe(known.places.inside(each)) for each in frames[:_FRAMES]]
-    return Crash(sentence, cause.died is False, lines, shown, max(0, len(frames) - _FRAMES), kernel_places(shown))
+    left = max(0, len(frames) - _FRAMES)
+    if not frames and told.death is not None:  # the dump lacks the stack: the log has its names
+        shown, left = [str(place) for place in told.death.frames[:_FRAMES]], max(0, len(told.death.frames) - _FRAMES)
+    return Crash(sentence, cause.died is False, lines, shown, left, kernel_places(shown))
 
 
 def _dying(facts: KernelFacts, frames: Sequence[Frame]) -> int:

@@ -6,6 +6,8 @@ The witness is the whole dump's guest: it died of an oops, and its console says 
 from __future__ import annotations
 
 import os
+import re
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ import pytest
 
 from drgnext.kernel.crash.klog import PanicLog, Record
 from drgnext.kernel.crash.outcome import SENTENCES, has_died
+from drgnext.kernel.dump.cpu_notes import _cpus, read_cpu_notes
 from fixtures import answers, kernel
+from tests.kernel.crashed import call_trace
 
 GUEST = ("6.1", "null")
 CRASHED = {"CRASHTIME": "1795357201"}
@@ -72,3 +76,73 @@ def test_what_proves_a_death(info: dict[str, str], whole: bool, panic_cpu: int, 
 
 def test_a_log_without_records_proves_nothing() -> None:
     assert has_died(SILENT, {}, [], True) is None
+
+
+def printed(console: str) -> dict[str, int]:
+    """Return the registers that the oops printed on the console, by their names here."""
+    block = console[console.index("RIP: 0010:") :][:2000]
+    found: dict[str, int] = {}
+    for name, value in re.findall(r"\b(R[A-Z0-9]{2}|EFLAGS): (?:0018:)?([0-9a-f]{8,16})\b", block):
+        found.setdefault(re.sub(r"^r0", "r", name.lower()), int(value, 16))
+    return found
+
+
+@pytest.mark.parametrize("share", [50, 90])
+@pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
+def test_the_notes_and_the_log_are_told_whatever_else_is_lost(share: int, symbols: bool, tmp_path: Path) -> None:
+    guest = kernel.guest(*GUEST, dump="kexec")
+    tables = answers.by_name(asked(cut("elf", share, tmp_path), "panicinfo", symbols))
+    (record,) = tables["panicinfo"]
+    said = re.search(r"CPU: (\d+) PID: (\d+) Comm: (\S+)", guest.console)
+    assert said is not None
+    assert (record["cpu"], record["pid"], record["name"]) == (int(said[1]), int(said[2]), said[3])
+    assert int(record["pc"], 16) == guest.truth["at_null"]
+    assert record["where"].startswith("dmods_guest`guest_crash_null+")
+    registers = printed(guest.console)
+    assert len(registers) >= 16
+    assert {name: int(record[name], 16) for name in registers} == registers
+    assert [row["where"].rpartition("`")[2] for row in tables["log_frames"]] == call_trace(guest.console, "Oops")
+
+
+@pytest.mark.parametrize("form", ["elf", "kdump"])
+@pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
+def test_notes_alone_show_all_cpus(form: str, symbols: bool, tmp_path: Path) -> None:
+    """No memory of the kernel is left, and so nothing says which CPU died."""
+    guest = kernel.guest(*GUEST, dump="kexec")
+    tables = answers.by_name(asked(cut(form, 5, tmp_path), "panicinfo", symbols))
+    rows = {row["pid"]: row for row in tables["cpus"]}
+    assert sorted(rows) == [0, 1]
+    assert int(rows[1]["pc"], 16) == guest.truth["at_null"]
+    # The table of symbols names the idle CPU's instruction; nothing in the dump's memory is needed.
+    assert bool(rows[0].get("where")) == symbols
+
+
+@pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
+def test_triage_names_task_and_frames_that_only_the_log_has(symbols: bool, tmp_path: Path) -> None:
+    guest = kernel.guest(*GUEST, dump="kexec")
+    answer = asked(cut("elf", 90, tmp_path), "triage", symbols)
+    (crash,) = answers.by_name(answer)["crash"]
+    assert "init, pid 1" in str(crash)
+    assert all(name in str(answer) for name in call_trace(guest.console, "Oops"))
+    (found,) = (row for row in answers.by_name(answer)["findings"] if row["check"] == "panic")
+    assert "guest_crash_null+" in found["what"]
+    assert found["what"].endswith("in task init (1)")
+
+
+def test_notes_of_qemu_have_no_pids() -> None:
+    """QEMU counts its CPUs from 1 there. Its CPU 0 is no task with pid 1, and stands in panic()."""
+    noted = read_cpu_notes(str(kernel.guest(*GUEST).vmcore))
+    assert len(noted.cpus) == 2
+    assert noted.of(1, 0) is None
+
+
+def test_notes_that_lie() -> None:
+    head = struct.pack("<III", 5, 336, 1) + b"CORE\0\0\0\0"
+    for data in (b"", head, head + bytes(20), struct.pack("<III", 5, 1 << 31, 1) + b"CORE\0\0\0\0" + bytes(400)):
+        assert len(_cpus(62, [data]).cpus) <= 1
+    assert _cpus(3, [head + bytes(336)]).cpus == ()
+    assert len(_cpus(62, [(head + bytes(336)) * 9000]).cpus) == 8192
+    idle = _cpus(62, [(head + bytes(336)) * 2])
+    assert idle.of(0, None) is None
+    assert idle.of(0, 1) == idle.cpus[1]
+    assert idle.of(7, 1) is None

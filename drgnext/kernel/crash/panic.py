@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.base.dataclass import dataclass
 from drgnext.kernel.crash.bare_log import crash_time, read_vmcoreinfo
-from drgnext.kernel.crash.klog import PanicLog, read, read_panic_log
+from drgnext.kernel.crash.klog import PanicLog, read_panic_log
 from drgnext.kernel.crash.outcome import has_died
+from drgnext.kernel.crash.whole_log import read_log
 from drgnext.kernel.stacks.frames import Frame, Stack
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.stacks.threads import Threads
@@ -62,7 +63,7 @@ class Cause:
 
 def find_panic(threads: Threads) -> Cause:
     """Return why the kernel died."""
-    records, notes = read(threads.prog)
+    records, notes = read_log(threads.prog)
     told = read_panic_log(records)
     whole = not notes
     notes += [f"the kernel survived an earlier oops at {at.time:.3f} s: {at.text.strip()}" for at in told.earlier]

@@ -22,7 +22,7 @@ class Kernel:
     def __init__(self, prog: Program, bare: bool = False) -> None:
         """Prepare the program. Raises UserError if no command could work: no vmlinux, or no readable memory.
 
-        With ``bare``, a missing vmlinux is no error: ``lacking`` has it then.
+        With ``bare`` these are no errors: ``lacking`` has what is missing then.
         """
         self.prog = prog
         self.path: Optional[str] = None if self.live else prog.core_dump_path
@@ -37,7 +37,13 @@ class Kernel:
                 raise
             self.lacking = error
             return
-        self._check_memory()
+        try:
+            self._check_memory()
+        except UserError as error:
+            if not bare:
+                raise
+            self.lacking = error
+            return
         self.notes += debuginfo.module_note(prog)
 
     @property

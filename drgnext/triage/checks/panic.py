@@ -31,9 +31,12 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
         place, source = known.places.describe(pc), known.places.source(frame)
         where = f" in {place}{f' ({source})' if source else ''}"
         evidence.append(Evidence(pc, place))
+    elif told.where is not None:
+        where = f" in {told.where}"
     if told.address is not None:
         evidence.append(Evidence(told.address, "the address that was accessed"))
-    task = f", in task {cause.task.comm} ({cause.task.pid})" if cause.task is not None else ""
+    who = cause.task or (told.death if told.death is not None and told.death.comm is not None else None)
+    task = f", in task {who.comm} ({who.pid})" if who is not None else ""
     yield Finding(
         kind,
         FATAL,
