@@ -9,7 +9,7 @@ from dmods.errors import UserError
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands._from_notes import noted_registers, printed_frames, symbol_at, who_died
 from drgnext.kernel.crash.bare_log import crash_time, read_bare_log, read_vmcoreinfo
-from drgnext.kernel.crash.klog import read_panic_log
+from drgnext.kernel.crash.klog import oops_notes, read_panic_log
 from drgnext.kernel.crash.outcome import SENTENCES, has_died
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def bare_report(kernel: Kernel, lacking: UserError, everything: bool) -> Report:
     lines: list[tuple[Value, ...]] = [(f"{record.time:.6f}", record.text) for record in shown]
     title = "the log" if len(shown) == len(records) else f"the last {len(shown)} lines of the log (-v: all)"
     tables.append(Table("log", LOG, lines, style="plain", title=title))
-    return Report(tables, notes=[*notes, *noted.notes, lacking.what, lacking.how], status=1)
+    return Report(tables, notes=[*notes, *oops_notes(told), *noted.notes, lacking.what, lacking.how], status=1)
 
 
 def _utc(seconds: int) -> str:

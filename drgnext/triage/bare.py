@@ -43,7 +43,7 @@ def triage_bare(kernel: Kernel, lacking: UserError) -> Triage:
         task = f", in task {oops.comm} ({oops.pid})" if oops is not None and oops.comm is not None else ""
         where = f" in {told.where}" if told.where else ""
         finding = Finding(
-            kind_of(message),
+            kind_of(message, told.details),
             FATAL,
             LIKELY,
             f"{message}{where}{task}",

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from drgnext.kernel.crash.klog import PanicLog, Record
+from drgnext.kernel.crash.klog import PanicLog
 from drgnext.kernel.crash.outcome import SENTENCES, has_died
+from drgnext.kernel.crash.records import Record
 from drgnext.kernel.dump.cpu_notes import _cpus, read_cpu_notes
 from fixtures import answers, kernel
 from tests.kernel.crashed import call_trace

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Optional
 from drgnext.kernel.crash.bare_log import crash_time
 
 if TYPE_CHECKING:
-    from drgnext.kernel.crash.klog import PanicLog, Record
+    from drgnext.kernel.crash.klog import PanicLog
+    from drgnext.kernel.crash.records import Record
 
 #: Sentences for where the log has no message of the death, by what has_died() returns.
 SENTENCES = {

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.base.dataclass import dataclass
 from drgnext.kernel.crash.bare_log import crash_time, read_vmcoreinfo
-from drgnext.kernel.crash.klog import PanicLog, read_panic_log
+from drgnext.kernel.crash.klog import PanicLog, oops_notes, read_panic_log
 from drgnext.kernel.crash.outcome import has_died
+from drgnext.kernel.crash.records import NO_TASK
 from drgnext.kernel.crash.whole_log import read_log
 from drgnext.kernel.stacks.frames import Frame, Stack
 from drgnext.kernel.stacks.tasks import Task
@@ -64,10 +65,12 @@ class Cause:
 def find_panic(threads: Threads) -> Cause:
     """Return why the kernel died."""
     records, notes = read_log(threads.prog)
-    told = read_panic_log(records)
-    whole = not notes
-    notes += [f"the kernel survived an earlier oops at {at.time:.3f} s: {at.text.strip()}" for at in told.earlier]
     task = crashed_task(threads)
+    cpu = _cpu(threads, task)
+    callers = [] if task is None else [task.pid]
+    told = read_panic_log(records, callers if cpu is None else [*callers, NO_TASK | cpu])
+    whole = not notes
+    notes += oops_notes(told)
     stack = threads.stack(task) if task is not None else None
     trap = caller = called_from = None
     if stack is not None:
@@ -83,7 +86,7 @@ def find_panic(threads: Threads) -> Cause:
         caller = _caller(threads, stack)
     info, panic_cpu = read_vmcoreinfo(threads.prog), _integer(threads.prog, "panic_cpu")
     died = has_died(told, info, records, whole, panic_cpu)
-    return Cause(_cpu(threads, task), task, stack, told, trap, caller, called_from, tuple(notes), died)
+    return Cause(cpu, task, stack, told, trap, caller, called_from, tuple(notes), died)
 
 
 def trap_kind(threads: Threads, trap: TrapFrame) -> str:

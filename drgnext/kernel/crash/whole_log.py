@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drgnext.kernel.crash.bare_log import read_bare_log, read_vmcoreinfo
-from drgnext.kernel.crash.klog import Record, read
+from drgnext.kernel.crash.klog import read
+from drgnext.kernel.crash.records import Record
 
 if TYPE_CHECKING:
     from drgn import Program

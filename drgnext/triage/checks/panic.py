@@ -22,7 +22,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
     message = told.message or told.panic or (SENTENCES[True] if cause.died else None)
     if message is None or _asked(facts):
         return
-    kind = kind_of(message)
+    kind = kind_of(message, told.details)
     known = facts.threads
     frame = cause.trap or cause.caller
     where, evidence = "", []
