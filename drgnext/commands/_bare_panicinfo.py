@@ -20,7 +20,10 @@ _LAST = 60  # records that are shown without -v
 
 
 def bare_report(kernel: Kernel, lacking: UserError, everything: bool) -> Report:
-    """Return what is known of the panic. The exit status says that it is not all."""
+    """Return what is known of the panic. The exit status says that it is not all.
+
+    Raises ``lacking`` if nothing is known, and vmlinux would not help.
+    """
     info = read_vmcoreinfo(kernel.prog)
     records, notes = read_bare_log(kernel.prog, info)
     told = read_panic_log(records)
@@ -28,6 +31,8 @@ def bare_report(kernel: Kernel, lacking: UserError, everything: bool) -> Report:
     when = crash_time(info)
     died = has_died(told, info, records, not notes)
     noted = noted_registers(kernel.path, oops, lambda pc: symbol_at(kernel.prog, pc))
+    if kernel.typed and died is None and not (records or noted.facts or noted.tables):
+        raise lacking
     facts: list[tuple[Column, Value]] = [
         *who_died(oops),
         (Column("message"), told.message or (SENTENCES[died] if told.panic is None else None)),

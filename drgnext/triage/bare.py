@@ -19,13 +19,18 @@ _FRAMES = 40
 
 
 def triage_bare(kernel: Kernel, lacking: UserError) -> Triage:
-    """Return what the log and VMCOREINFO say. ``lacking`` says what is missing and how to get it."""
+    """Return what the log and VMCOREINFO say. ``lacking`` says what is missing and how to get it.
+
+    Raises ``lacking`` if they say nothing, and vmlinux would not help.
+    """
     info = read_vmcoreinfo(kernel.prog)
     records, notes = read_bare_log(kernel.prog, info)
     told = read_panic_log(records)
     oops = told.death or told.first
     frames = [str(place) for place in oops.frames] if oops is not None else []
     died = has_died(told, info, records, not notes)
+    if kernel.typed and died is None and not records:
+        raise lacking
     message = told.message or told.panic or (SENTENCES[True] if died else None)
     lines = [Line("kernel", str(info.get("OSRELEASE") or "unknown"))]
     if oops is not None and oops.comm is not None:

@@ -30,6 +30,7 @@ class Kernel:
         if self.path is not None:
             self.notes += dump_file_notes(self.path)
         self.lacking: Optional[UserError] = None
+        self.typed = False  # whether vmlinux is there
         try:
             debuginfo.require(prog)
         except UserError as error:
@@ -37,6 +38,7 @@ class Kernel:
                 raise
             self.lacking = error
             return
+        self.typed = True
         try:
             self._check_memory()
         except UserError as error:
