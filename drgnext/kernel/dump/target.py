@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 from dmods.errors import UserError
 from drgnext.kernel.dump import debuginfo
 from drgnext.kernel.dump.dumpfile import dump_file_notes
+from drgnext.kernel.dump.given_files import given_files, unused
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -31,14 +32,16 @@ class Kernel:
             self.notes += dump_file_notes(self.path)
         self.lacking: Optional[UserError] = None
         self.typed = False  # whether vmlinux is there
+        wrong = unused(prog, given_files())
         try:
-            debuginfo.require(prog)
+            debuginfo.require(prog, wrong)
         except UserError as error:
             if not bare:
                 raise
             self.lacking = error
             return
         self.typed = True
+        self.notes += wrong
         try:
             self._check_memory()
         except UserError as error:
