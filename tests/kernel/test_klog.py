@@ -159,17 +159,20 @@ def test_the_first_fault_with_its_task_and_frames() -> None:
 
 
 SENTENCES = {
-    "fortify": ("detected buffer overflow in memset", "kernel BUG at lib/string_helpers.c:1027!"),
-    "list": (
+    "overflow in a string": ("detected buffer overflow in memset", "kernel BUG at lib/string_helpers.c:1027!"),
+    "damaged list": (
         "list_del corruption. prev->next should be ffff8880045d1a08, but was 4141414141414141. (prev=ffff8880045d1900)",
         "kernel BUG at lib/list_debug.c:59!",
     ),
-    "usercopy": (
+    "copy to a program": (
         "usercopy: Kernel memory exposure attempt detected from SLUB object 'kmalloc-8' (offset 0, size 100)!",
         "kernel BUG at mm/usercopy.c:101!",
     ),
-    "page": ("page dumped because: VM_BUG_ON_PAGE(page_ref_count(page) == 0)", "kernel BUG at include/linux/mm.h:799!"),
-    "skb": (
+    "count of a page": (
+        "page dumped because: VM_BUG_ON_PAGE(page_ref_count(page) == 0)",
+        "kernel BUG at include/linux/mm.h:799!",
+    ),
+    "full buffer": (
         "skbuff: skb_over_panic: text:ffffffffc0 len:100 put:100",
         "kernel BUG at net/core/skbuff.c:113!",
     ),
@@ -312,3 +315,13 @@ def test_a_report_without_a_last_line_does_not_reach_into_a_later_oops() -> None
     assert log(report, "1.0 Call Trace:", "900.0 eth0: link is up").message is None
     # A task that does not come out of its oops has not survived it.
     assert log(*OOPS[:5], "900.0 eth0: link is up").message == OOPS[0][4:]
+
+
+def test_a_report_right_before_an_oops() -> None:
+    report = "8.0 BUG: scheduling while atomic: init/1/0x00000002"
+    found = log(report, "8.0 Call Trace:", "8.0  schedule+0x1/0x2", *OOPS, f"8.4 {PANIC}")
+    assert (found.message, found.where) == (OOPS[0][4:], "guest_crash_null+0xa/0x20 [dmods_guest]")
+    assert [one.text for one in found.earlier] == [report[4:]]
+    # What KASAN says of the same access is the cause.
+    kasan = "8.0 BUG: KASAN: use-after-free in guest_crash_null+0xa/0x20"
+    assert log(kasan, "8.0 Call Trace:", *OOPS, f"8.4 {PANIC}").message == kasan[4:]

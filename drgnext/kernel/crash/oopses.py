@@ -22,6 +22,11 @@ _OOPS = re.compile(
     r"|segment not present|bounds|coprocessor|alignment check|control protection fault|PANIC: double fault)\b"
     r"|traps: PANIC: |Insufficient stack space|Bad mode in |.*: [0-9a-f]{4,16} \[#\d+\])"
 )
+# Reports that begin like an oops: the kernel prints them, and goes on.
+_REPORT = re.compile(
+    r"^BUG: (scheduling while atomic|sleeping function called|using |Bad |Invalid wait context|non-zero|Dentry|spinlock "
+    r"|rwlock |atomic |MAX_|looking up|key )"
+)
 _DIES = re.compile(r": [0-9a-f]{4,16} \[#\d+\]")  # __die_header, die: reports that are only printed lack it
 _OOPS_END = re.compile(r"^---\[ end trace")
 _CUT_HERE = re.compile(r"^-+\[ cut here \]")
@@ -53,14 +58,14 @@ def find_oopses(records: Sequence[Record], end: int) -> list[Oops]:
     """Return the oopses before the line ``end``, by their first lines. An oops within another one is a part of it.
 
     Each caller has its own. Some reports begin like an oops and have no last line (a sleep in an atomic context). They
-    end with a pause. A task that dies without a last line has not come out of its oops.
+    end with a pause, or where an oops begins. A task that dies without a last line has not come out of its oops.
     """
     found: list[Oops] = []
     pending: dict[Optional[int], list[int]] = {}
     for n in range(end):
         caller = records[n].caller
         lines = pending.get(caller)
-        if lines is not None and records[n].time - records[lines[-1]].time > SAME_MOMENT:
+        if lines is not None and _is_over(records, lines, n):
             found.append(_without_end(records, pending.pop(caller)))
             lines = None
         if lines is None:
@@ -74,6 +79,13 @@ def find_oopses(records: Sequence[Record], end: int) -> list[Oops]:
         ended = records[end - 1].time - records[lines[-1]].time > SAME_MOMENT
         found.append(_without_end(records, lines) if ended else Oops(tuple(lines), caller, False))
     return sorted(found, key=lambda one: one.lines)
+
+
+def _is_over(records: Sequence[Record], lines: Sequence[int], at: int) -> bool:
+    """Return whether the oops with these lines ended before the line ``at``, which does not say so."""
+    if records[at].time - records[lines[-1]].time > SAME_MOMENT:
+        return True
+    return bool(_REPORT.search(records[lines[0]].text)) and bool(_OOPS.search(records[at].text))
 
 
 def _without_end(records: Sequence[Record], lines: Sequence[int]) -> Oops:
