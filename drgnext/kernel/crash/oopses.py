@@ -24,8 +24,8 @@ _OOPS = re.compile(
 )
 # Reports that begin like an oops: the kernel prints them, and goes on.
 _REPORT = re.compile(
-    r"^BUG: (scheduling while atomic|sleeping function called|using |Bad |Invalid wait context|non-zero|Dentry|spinlock "
-    r"|rwlock |atomic |MAX_|looking up|key )"
+    r"^BUG: (scheduling while atomic|sleeping function called|using |Bad |Invalid wait context|non-zero|Dentry "
+    r"|spinlock |rwlock |atomic |MAX_|looking up|key )"
 )
 _DIES = re.compile(r": [0-9a-f]{4,16} \[#\d+\]")  # __die_header, die: reports that are only printed lack it
 _OOPS_END = re.compile(r"^---\[ end trace")
