@@ -282,8 +282,10 @@ def test_a_kernel_that_has_not_panicked() -> None:
     dump.put(int(ring.head_id.counter.address_of_()), struct.pack("<Q", int(ring.tail_id.counter)))
     record = ask(dump.kernel, "panicinfo")["tables"][0]["rows"][0]
     assert record["message"] == "the kernel had not panicked when the dump was taken"
-    with pytest.raises(UsageError):
-        ask(dump.kernel, "findstack")
+    for name in ("findstack", "trapframe", "files"):
+        with pytest.raises(UsageError) as caught:
+            ask(dump.kernel, name)
+        assert caught.value.how == f"give a task: {name} PID, NAME or ADDRESS"
     assert ask(dump.kernel, "findstack", "1")["tables"]
 
 
