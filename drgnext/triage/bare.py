@@ -8,6 +8,7 @@ from dmods.errors import UserError
 from dmods.triage.finding import FATAL, LIKELY, Crash, Finding, Line, Triage, Unknown
 from drgnext.kernel.crash.bare_log import read_bare_log, read_vmcoreinfo
 from drgnext.kernel.crash.klog import read_panic_log
+from drgnext.kernel.crash.oom import oom_lines
 from drgnext.kernel.crash.outcome import SENTENCES, has_died
 from drgnext.triage.deaths import kind_of, was_asked
 from drgnext.triage.places import kernel_place
@@ -51,7 +52,7 @@ def triage_bare(kernel: Kernel, lacking: UserError) -> Triage:
             kind_of(message, told.details),
             FATAL,
             LIKELY,
-            f"{message}{where}{task}",
+            "; ".join((f"{message}{where}{task}", *oom_lines(told.details))),
             "get the kernel's debug information: then the pc, the stack and memory are known",
             next=("panicinfo",),
             check="panic",

@@ -21,7 +21,7 @@ _KINDS = (
     (r"hard LOCKUP", "hard-lockup"),
     (r"hung_task|blocked tasks", "hung-task"),
     (r"rcu.*stall", "rcu-stall"),
-    (r"[Oo]ut of memory|system is deadlocked on memory", "out-of-memory"),
+    (r"[Oo]ut of memory|[Ss]ystem is deadlocked on memory|invoked oom-killer", "out-of-memory"),
     (r"general protection fault|non-canonical", "bad-pointer"),
     (r"unable to handle (kernel )?(page|paging)|Unable to handle kernel", "bad-pointer"),
     (r"divide error", "division-by-zero"),

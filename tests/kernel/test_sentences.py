@@ -48,3 +48,14 @@ def test_of_two_cpus_that_die_at_once_the_one_that_panicked_is_told(crash: str) 
     told = [note for note in death.panicinfo["notes"] if note.startswith("another CPU had an oops at the same time: ")]
     assert bool(told) == (f"] {other}" in console)
     assert all(other in note for note in told)
+
+
+@pytest.mark.parametrize("crash", ["oom"])
+def test_out_of_memory_names_who_has_it(crash: str) -> None:
+    death = died("6.1", crash)
+    rows = re.findall(r"\[ *(\d+)\] +\d+ +\d+ +\d+ +(\d+) +\d+ +(\d+) +-?\d+ (.+)$", death.guest.console, re.M)
+    pid, resident, swapped, name = max(rows, key=lambda row: int(row[1]) + int(row[2]))
+    assert name.strip() == "the hog"
+    assert "invoked oom-killer" in death.record["message"]
+    assert f"the largest task is the hog, pid {pid}: {resident} pages" in death.record["details"]
+    assert f"{swapped} in swap" in death.record["details"] or swapped == "0"

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from drgnext.kernel.crash.first_fault import FirstFault, details_in, read_oops
+from drgnext.kernel.crash.oom import INVOKED, oom_details
 from drgnext.kernel.crash.oopses import SAME_MOMENT, Oops, find_oopses, sentence_before
 from drgnext.kernel.crash.records import NO_TASK, Record
 
@@ -48,7 +49,7 @@ _CAUSES = (
     (re.compile(r"RCU Stall", re.I), re.compile(r"rcu.*(stall|starved)", re.I)),
     (re.compile(r"panic_on_warn set"), re.compile(r"^(WARNING: |BUG: |UBSAN: )")),
     (re.compile(r"^NMI: Not continuing|^NMI IOCK|unknown NMI"), re.compile(r"NMI.*(unknown reason|error)")),
-    (re.compile(r"^Out of memory|out of memory", re.I), re.compile(r"invoked oom-killer")),
+    (re.compile(r"^Out of memory|out of memory|deadlocked on memory", re.I), INVOKED),
 )
 _ONE_CHECK = re.compile(r"hung_task|RCU Stall", re.I)
 _ADDRESS = re.compile(r"(?:address:?|paging request at|dereference at) (?:virtual address )?(?:0x)?([0-9a-f]{8,16})\b")
@@ -92,7 +93,7 @@ def read_panic_log(records: Sequence[Record], callers: Collection[int] = ()) -> 
     details = details_in(lines)
     return told._replace(
         message=sentence or lines[0].strip(),
-        details=(lines[0].strip(), *details) if sentence else details,
+        details=(*((lines[0].strip(),) if sentence else ()), *details, *oom_details(lines)),
         address=next((int(m[1], 16) for m in map(_ADDRESS.search, lines[:4]) if m), None),
         where=next((m[1] for m in map(_RIP.search, lines) if m), None),
         # A check for hung tasks prints other tasks before it calls panic().

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.triage.finding import CERTAIN, FATAL, CannotCheck, Check, Evidence, Finding
+from drgnext.kernel.crash.oom import oom_lines
 from drgnext.kernel.crash.outcome import SENTENCES
 from drgnext.triage.deaths import kind_of, was_asked
 from drgnext.triage.facts import KernelFacts
@@ -41,7 +42,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
         kind,
         FATAL,
         CERTAIN,
-        f"{message}{where}{task}",
+        "; ".join((f"{message}{where}{task}", *oom_lines(told.details))),
         _LOG_LOST if message == SENTENCES[True] else _READ,
         evidence,
         ("panicinfo", "findstack"),
