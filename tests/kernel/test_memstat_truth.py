@@ -237,3 +237,14 @@ def test_the_same_of_a_compressed_dump(judged: Judged) -> None:
     pages = open_guest(judged.guest, judged.guest.kdump)
     assert pages.native
     assert pages.classify().numbers == judged.classified.numbers
+
+
+@pytest.mark.thorough("it needs a guest of its own")
+def test_secret_memory_is_the_programs() -> None:
+    """No file has the pages of memfd_secret(2), and the kernel cannot drop them."""
+    guest = kernel.guest("6.1", secret=True)
+    frames = read(guest.oracle / "known.secret", "Q")
+    assert len(frames) == 130
+    classified = open_guest(guest, guest.vmcore).classify()
+    assert {classified.kind(frame) for frame in frames} == {"shmem"}
+    assert KINDS["shmem"].bucket == "Anon"
