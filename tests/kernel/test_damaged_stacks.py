@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
 import time
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
 
 import pytest
+from drgn.helpers.linux.module import find_module
 
 from dmods.errors import UsageError
 from drgnext.kernel.dump.target import Kernel
@@ -16,7 +20,7 @@ from drgnext.kernel.stacks.frames import Stack
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.stacks.threads import Threads
 from fixtures import kernel
-from tests.kernel.crashed import DEATHS, TRAPS, ask, frames_of, open_program
+from tests.kernel.crashed import DEATHS, TRAPS, ask, call_trace, frames_of, open_program
 
 PAGE = 4096
 _ANOTHER = pytest.mark.thorough("another death is tested")
@@ -32,9 +36,14 @@ WITHOUT_TABLES = [
 class Dump:
     """A fresh program of a guest, so that each test can do its own damage."""
 
-    def __init__(self, release: str = "6.1", crash: str = "null", by: str = "qemu") -> None:
+    def __init__(
+        self, release: str = "6.1", crash: str = "null", by: str = "qemu", modules: Optional[Sequence[Path]] = None
+    ) -> None:
+        """Open the dump with the guest's modules, or with other files of them."""
         self.guest = kernel.guest(release, crash, dump=by)
-        self.prog = open_program(self.guest)
+        self.prog = open_program(self.guest, modules is None)
+        if modules is not None:
+            self.prog.load_debug_info(modules)
 
     def put(self, address: int, data: bytes) -> None:
         """Write over kernel memory, as the program sees it."""
@@ -261,6 +270,29 @@ def test_unwind_tables_that_are_garbage(dump: Dump) -> None:
     assert len(found.frames) <= 256
     trapped = {frame.pc for frame in whole.frames if frame.trap is not None}
     assert trapped <= {frame.pc for frame in found.frames}
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["debug_frame", "nothing"])
+def test_a_module_that_was_built_without_objtool(described: bool, tmp_path: Path) -> None:
+    """It has no ORC, neither in memory nor in its file. The compiler's .debug_frame is in the file."""
+    guest = kernel.guest("6.1", "null")
+    file = tmp_path / guest.module.name
+    removed = [".orc_unwind*", ".rela.orc_unwind*", *(() if described else (".debug_frame", ".rela.debug_frame"))]
+    argv = ["objcopy", "-w", *(word for name in removed for word in ("-R", name)), guest.module, file]
+    subprocess.run(argv, check=True)
+    dump = Dump(modules=(*guest.kernel.debug, file))
+    count = find_module(dump.prog, "dmods_guest").arch.num_orcs
+    assert int(count) > 0
+    dump.put(int(count.address_of_()), struct.pack("<I", 0))
+    rows = frames_of(ask(dump.kernel, "findstack"))
+    at = next(n for n, row in enumerate(rows) if row["pt_regs"])
+    assert int(rows[at]["pc"], 16) == guest.truth["at_null"]
+    printed = call_trace(guest.console, "Call Trace:")
+    if described:
+        assert [row["name"].rpartition("`")[2] for row in rows[at + 1 : -1]] == printed[:-1]
+        assert not [row for row in rows if row.get("gap")]
+    else:
+        assert rows[at + 1]["gap"]
 
 
 def test_a_log_whose_counters_lie(dump: Dump) -> None:
