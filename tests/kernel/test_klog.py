@@ -325,3 +325,13 @@ def test_a_report_right_before_an_oops() -> None:
     # What KASAN says of the same access is the cause.
     kasan = "8.0 BUG: KASAN: use-after-free in guest_crash_null+0xa/0x20"
     assert log(kasan, "8.0 Call Trace:", *OOPS, f"8.4 {PANIC}").message == kasan[4:]
+
+
+def test_a_line_before_a_lockup_is_not_its_sentence() -> None:
+    lines = (
+        "a fan stands still",
+        "watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [spin:77]",
+        "Kernel panic - not syncing: softlockup: hung tasks",
+    )
+    records = [Record(8.0, text, 0x80000001, 0) for text in lines]
+    assert read_panic_log(records).message == lines[1]

@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from fixtures import answers
 from tests.kernel.crashed import died
 
 #: What the kernel prints first of each death.
@@ -48,6 +49,11 @@ def test_of_two_cpus_that_die_at_once_the_one_that_panicked_is_told(crash: str) 
     told = [note for note in death.panicinfo["notes"] if note.startswith("another CPU had an oops at the same time: ")]
     assert bool(told) == (f"] {other}" in console)
     assert all(other in note for note in told)
+    # Without vmlinux, VMCOREINFO says where the log has the caller of a line.
+    bare = answers.dmods("panicinfo", death.guest.vmcore)
+    assert re.search(rf"^message: +{re.escape(record['message'])}$", bare.stdout, re.M)
+    assert re.search(rf"^name: +{record['name']}$", bare.stdout, re.M)
+    assert [note.replace("note: ", "") for note in bare.stderr.splitlines() if "another CPU" in note] == told
 
 
 @pytest.mark.parametrize("crash", ["oom"])

@@ -41,13 +41,14 @@ _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
 
 # Messages of panic() that are only a consequence of an oops.
 _AFTER_OOPS = re.compile(r"^(Fatal exception|Attempted to kill|Aiee, killing|Oops|.*: Fatal exception)")
+_WARNING = re.compile(r"^(WARNING: |BUG: |UBSAN: )")
 # (message of panic() that is only a consequence, how the log began to report its cause).
 _CAUSES = (
     (re.compile(r"softlockup|soft lockup"), re.compile(r"soft lockup")),
     (re.compile(r"hard LOCKUP", re.I), re.compile(r"hard LOCKUP", re.I)),
     (re.compile(r"hung_task"), re.compile(r"blocked for more than \d+ seconds")),
     (re.compile(r"RCU Stall", re.I), re.compile(r"rcu.*(stall|starved)", re.I)),
-    (re.compile(r"panic_on_warn set"), re.compile(r"^(WARNING: |BUG: |UBSAN: )")),
+    (re.compile(r"panic_on_warn set"), _WARNING),
     (re.compile(r"^NMI: Not continuing|^NMI IOCK|unknown NMI"), re.compile(r"NMI.*(unknown reason|error)")),
     (re.compile(r"^Out of memory|out of memory|deadlocked on memory", re.I), INVOKED),
 )
@@ -89,7 +90,8 @@ def read_panic_log(records: Sequence[Record], callers: Collection[int] = ()) -> 
     if cause is None:
         return told
     lines = [records[n].text for n in cause]
-    sentence = sentence_before(records, cause[0])
+    is_oops = any(one.lines == cause for one in oopses)
+    sentence = sentence_before(records, cause[0]) if is_oops or _WARNING.search(lines[0]) else None
     details = details_in(lines)
     return told._replace(
         message=sentence or lines[0].strip(),
@@ -97,7 +99,7 @@ def read_panic_log(records: Sequence[Record], callers: Collection[int] = ()) -> 
         address=next((int(m[1], 16) for m in map(_ADDRESS.search, lines[:4]) if m), None),
         where=next((m[1] for m in map(_RIP.search, lines) if m), None),
         # A check for hung tasks prints other tasks before it calls panic().
-        death=_fault(records, cause if not after or any(one.lines == cause for one in oopses) else after),
+        death=_fault(records, cause if is_oops or not after else after),
     )
 
 
