@@ -13,6 +13,8 @@ from drgnext.kernel.stacks.frames import Frame
 if TYPE_CHECKING:
     from drgn import Program
 
+    from drgnext.kernel.stacks.code import KernelCode
+
 _KERNEL_CODE, _KERNEL_STACK = 0x10, 0x18  # __KERNEL_CS, __KERNEL_DS (asm/segment.h)
 _SECTIONS = frozenset({".debug_frame", ".eh_frame"})
 _LARGEST_STACK = 1 << 16  # bytes: no frame of a kernel is larger
@@ -26,19 +28,21 @@ _MEMBERS = {
 class DebugFrames:
     """Finds callers by .debug_frame of modules' files, on x86-64."""
 
-    def __init__(self, prog: Program) -> None:
+    def __init__(self, prog: Program, code: KernelCode) -> None:
         self._prog = prog
+        self._code = code
         self._described: dict[str, bool] = {}  # by the path of a file
 
     def caller(self, frame: Frame) -> Optional[Frame]:
-        """Return the caller of a frame in a module, or None if no file describes it.
+        """Return the caller of a frame in a module, or None if no file describes it, or the kernel itself has no ORC.
 
         The caller's rbp is left out where nothing says what it is.
         """
         from drgn import FaultError, Object
 
         inside = frame.pc if frame.exact else frame.pc - 1
-        if not self._has_description(inside):
+        text = self._code.text_at(inside)
+        if text is None or not text.module or self._code.format is None or not self._has_description(inside):
             return None
         known = {_MEMBERS[name]: value for name, value in frame.registers.items() if name in _MEMBERS}
         values = {**known, "ip": inside, "sp": frame.sp, "cs": _KERNEL_CODE, "ss": _KERNEL_STACK}

@@ -53,7 +53,7 @@ class Threads:
         unwinder: Unwinder
         if name == "x86_64":
             self.machine = X86_64()
-            unwinder = OrcUnwinder(self.memory, self.code, returns, self._function, DebugFrames(prog).caller)
+            unwinder = OrcUnwinder(self.memory, self.code, returns, self._function, DebugFrames(prog, self.code).caller)
         else:
             self.machine = arm = _aarch64(prog)
             unwinder = RecordUnwinder(self.memory, self.code, arm, self._function, returns)

@@ -91,9 +91,6 @@ class OrcUnwinder:
 
     def _by_description(self, frame: Frame) -> Optional[Frame]:
         """Return the caller of a frame in a module without tables, by the debug information of its file, or None."""
-        text = self._code.text_at(frame.pc if frame.exact else frame.pc - 1)
-        if text is None or not text.module or self._code.format is None:
-            return None
         caller = self._described(frame)
         return caller if caller is not None and self._code.after_call(caller.pc) else None
 
