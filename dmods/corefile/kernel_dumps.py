@@ -7,6 +7,7 @@ import os
 import re
 import struct
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import BinaryIO, Optional
 
 from dmods.errors import CorruptError, TruncatedError
@@ -33,6 +34,7 @@ _START_KERNEL_MAP = 0xFFFFFFFF80000000  # arch/x86/include/asm/page_64_types.h
 _UTS_SIZE = 1024  # struct uts_namespace begins with a counter in some releases, and then has six texts of 65 bytes
 _WORD = (1 << 64) - 1
 _MOST_FOUND = 64
+_MOST_TEXTS = 4096  # a dump may be full of false ones
 _MOST_NOTES = 64 << 20
 
 
@@ -100,7 +102,7 @@ def find_vmcoreinfo(path: str) -> Optional[bytes]:
 
             loads = list(elf.parse(read, path).loads())
             others: set[bytes] = set()
-            for text in _texts(file, size, read):
+            for text in islice(_texts(file, size, read), _MOST_TEXTS):
                 proof = _proven(text, loads, read)
                 if proof:
                     return text
