@@ -10,6 +10,7 @@ from typing import Optional
 from dmods.cli.frontend import become, say
 from dmods.cli.gdb_arguments import elf_type
 from dmods.command import Argument, command_names
+from dmods.corefile.kernel_dumps import find_vmcoreinfo, lacks_vmcoreinfo
 from dmods.errors import CorruptError, TruncatedError, UsageError, UserError
 from dmods.machine.installed import FOR_DRGN, drgn_install_command, find_drgn
 from dmods.modules import elf
@@ -53,7 +54,26 @@ def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[st
     found = _found(f"{name} of a kernel dump", f"drgn -c {dump} {name}")
     _check_flattened(dump)
     _check_headers(dump)
-    return become(found, ["-q", *options, "-c", dump, str(FOR_DRGN), name, *words])
+    return become(found, ["-q", *options, *lost_vmcoreinfo(dump), "-c", dump, str(FOR_DRGN), name, *words])
+
+
+def lost_vmcoreinfo(dump: str) -> list[str]:
+    """Return drgn's option for a dump whose notes lack VMCOREINFO: the text from the dump's memory, else nothing.
+
+    QEMU writes the note only for a guest that has told it where (-device vmcoreinfo; libvirt's default is without).
+    Raises UserError where the text is not in the memory either.
+    """
+    if not lacks_vmcoreinfo(dump):
+        return []
+    text = find_vmcoreinfo(dump)
+    if text is None:
+        raise UserError(
+            f"{dump} is the dump of a machine, and has VMCOREINFO neither in a note nor in its memory",
+            "copy or take it again, whole; for QEMU's note: -device vmcoreinfo (libvirt: <vmcoreinfo state='on'/>)",
+        )
+    file = os.memfd_create("vmcoreinfo", 0)  # it lives as long as drgn, which this process becomes
+    os.write(file, text)
+    return ["--vmcoreinfo", f"/proc/self/fd/{file}"]
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -148,6 +168,10 @@ def for_drgn(words: Sequence[str]) -> list[str]:
     if place is not None and _is_dump(words[place]):
         words = [*words[:place], "-c", *words[place:]]
         place = _first_argument(words)
+    count = len(words)
+    words = [*_found_vmcoreinfo(words[:place]), *words]
+    if place is not None:
+        place += len(words) - count
     if place is None or os.path.exists(words[place]):
         return list(words)
     if words[place] not in (*command_names(), MDB):
@@ -155,6 +179,13 @@ def for_drgn(words: Sequence[str]) -> list[str]:
             f"{words[place]} is neither a file nor a command of dmods", "`dmods -l` lists the commands; " + USAGE
         )
     return [*words[:place], str(FOR_DRGN), *words[place:]]
+
+
+def _found_vmcoreinfo(options: Sequence[str]) -> list[str]:
+    """Return drgn's option for VMCOREINFO if the options name a dump that lacks it, and do not give it."""
+    dump = next((value for option, value in zip(options, options[1:]) if option in ("-c", "--core")), None)
+    given = any(option.partition("=")[0] == "--vmcoreinfo" for option in options)
+    return [] if dump is None or given else lost_vmcoreinfo(dump)
 
 
 def _first_argument(words: Sequence[str]) -> Optional[int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
+from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
 from dmods.errors import CorruptError, FaultError, KernelDumpError, TruncatedError, UserError
 from dmods.modules import elf
 from dmods.modules.auxv import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
@@ -74,11 +75,14 @@ class CoreFile:
         self.arch = arches.arch_of_elf(header.machine, header.word, header.little_endian, path)
         self._loads, spoiled = coremap.loads(header.segments, self._size)
         struct_word = self.arch.word
+        self._kinds: set[int] = set()  # of the notes
         # The notes may be hundreds of megabytes. They are read twice, and not kept.
         if self.arch is arches.X86_64 and corenotes.described_machine(self._raw_notes(header)) == "i386":
             self.arch = arches.I386
         self.notes.clear()
         self._notes = corenotes.parse(self._raw_notes(header), self.arch, struct_word)
+        if is_machines(header.segments, self._kinds):
+            raise KernelDumpError(self._core)
         self.pid: Optional[int] = self._notes.pid
         self.missing: Sequence[tuple[int, int]] = [
             (load.start + load.dumped, load.start + load.promised)
@@ -106,8 +110,9 @@ class CoreFile:
                 )
             budget -= len(data)
             for note in elf.read_notes(data, header.little_endian):
-                if note[0] == b"VMCOREINFO":
+                if note[0] in MACHINE_NOTES:
                     raise KernelDumpError(self._core)
+                self._kinds.add(note[1])
                 yield note
 
     def _note_damage(self, header: elf.Elf, spoiled: int) -> None:

@@ -100,3 +100,14 @@ def open_local(path: str) -> Optional[LocalFile]:
         return None
     finally:
         os.close(descriptor)
+
+
+def why_no_elf(path: str) -> Optional[str]:
+    """Return why the path is not that of an ELF file which can be read, or None if it is."""
+    try:
+        if os.path.isdir(path):
+            return "it is a folder"
+        with open(path, "rb") as file:
+            return None if file.read(4) == MAGIC else "it is not an ELF file"
+    except (OSError, ValueError) as error:
+        return f"it cannot be read ({getattr(error, 'strerror', None) or error})"

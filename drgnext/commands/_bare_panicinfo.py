@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from dmods.errors import UserError
 from dmods.report import Column, Report, Table, Value
+from drgnext.commands._from_notes import noted_registers, printed_frames, symbol_at, who_died
 from drgnext.kernel.crash.bare_log import crash_time, read_bare_log, read_vmcoreinfo
-from drgnext.kernel.crash.klog import read_panic_log
+from drgnext.kernel.crash.klog import oops_notes, read_panic_log
+from drgnext.kernel.crash.outcome import SENTENCES, has_died
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
@@ -18,17 +20,22 @@ _LAST = 60  # records that are shown without -v
 
 
 def bare_report(kernel: Kernel, lacking: UserError, everything: bool) -> Report:
-    """Return what is known of the panic. The exit status says that it is not all."""
+    """Return what is known of the panic. The exit status says that it is not all.
+
+    Raises ``lacking`` if nothing is known, and vmlinux would not help.
+    """
     info = read_vmcoreinfo(kernel.prog)
     records, notes = read_bare_log(kernel.prog, info)
     told = read_panic_log(records)
     oops = told.death or told.first
     when = crash_time(info)
+    died = has_died(told, info, records, not notes)
+    noted = noted_registers(kernel.path, oops, lambda pc: symbol_at(kernel.prog, pc))
+    if kernel.typed and died is None and not (records or noted.facts or noted.tables):
+        raise lacking
     facts: list[tuple[Column, Value]] = [
-        (Column("cpu", "count"), oops.cpu if oops else None),
-        (Column("name"), oops.comm if oops else None),
-        (Column("pid", "count"), oops.pid if oops else None),
-        (Column("message"), told.message),
+        *who_died(oops),
+        (Column("message"), told.message or (SENTENCES[died] if told.panic is None else None)),
         (Column("panic"), told.panic if told.panic != told.message else None),
         (Column("details"), "; ".join(told.details) or None),
         (Column("address", "address", width=16), told.address),
@@ -38,20 +45,17 @@ def bare_report(kernel: Kernel, lacking: UserError, everything: bool) -> Report:
         (Column("crash_time", title="crash time"), _utc(when) if when is not None else None),
         (Column("kernel_offset", title="KASLR offset"), _hex(info.get("KERNELOFFSET"))),
         (Column("page_size", "count", title="page size"), _count(info.get("PAGESIZE"))),
+        *noted.facts,
     ]
     facts = [(column, value) for column, value in facts if value is not None]
     columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
     tables = [Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")]
-    if oops is not None and oops.frames:
-        rows: list[tuple[Value, ...]] = [(str(place),) for place in oops.frames]
-        tables.append(
-            Table("log_frames", (Column("where"),), rows, style="plain", title="the frames that the kernel printed")
-        )
+    tables += [*noted.tables, *printed_frames(oops, lambda _place: None)]
     shown = records if everything else records[-_LAST:]
     lines: list[tuple[Value, ...]] = [(f"{record.time:.6f}", record.text) for record in shown]
     title = "the log" if len(shown) == len(records) else f"the last {len(shown)} lines of the log (-v: all)"
     tables.append(Table("log", LOG, lines, style="plain", title=title))
-    return Report(tables, notes=[*notes, lacking.what, lacking.how], status=1)
+    return Report(tables, notes=[*notes, *oops_notes(told), *noted.notes, lacking.what, lacking.how], status=1)
 
 
 def _utc(seconds: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.report import Column, Report, Table
-from drgnext.kernel.crash import klog
+from drgnext.kernel.crash.whole_log import read_log
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
@@ -18,7 +18,7 @@ RECORDS = (Column("time"), Column("text"))
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return the lines of the log, oldest first."""
-    records, notes = klog.read(kernel.prog)
+    records, notes = read_log(kernel.prog)
     if args.grep is not None:
         records = [record for record in records if args.grep.lower() in record.text.lower()]
     shown = records[-args.tail :] if args.tail else records

@@ -34,7 +34,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     reader = Reader(kernel)
     files = Files(reader)
     report = Report()
-    tasks = chosen(threads, args.task)
+    tasks = chosen(threads, args.task, "files")
     open_files = 0
     for task in tasks[:MOST_TASKS]:
         rows = []

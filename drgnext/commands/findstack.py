@@ -42,7 +42,7 @@ MOST_TASKS = 20  # at most, if many tasks share a name
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return the stacks of the tasks that the user names."""
     threads = kernel_threads(kernel)
-    tasks = chosen(threads, args.task)
+    tasks = chosen(threads, args.task, "findstack")
     report = Report(notes=threads.notes)
     records: list[tuple[Value, ...]] = []
     for task in tasks[:MOST_TASKS]:
@@ -60,15 +60,18 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     return report
 
 
-def chosen(threads: Threads, text: Optional[str]) -> list[Task]:
-    """Return the tasks that the user means. Without a text it is the task that panicked. Raises UsageError."""
+def chosen(threads: Threads, text: Optional[str], command: str) -> list[Task]:
+    """Return the tasks that the user of the command means. Without a text it is the task that panicked.
+
+    Raises UsageError.
+    """
     if text is not None:
         return threads.tasks.find(text)
     task = crashed_task(threads)
     if task is None:
         raise UsageError(
             "no task is known to have panicked: the kernel did not panic, or its dump is truncated",
-            "give a task: findstack PID, NAME or ADDRESS",
+            f"give a task: {command} PID, NAME or ADDRESS",
         )
     return [task]
 

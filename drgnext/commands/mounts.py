@@ -30,7 +30,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return the mounts that a task sees."""
     threads = kernel_threads(kernel)
     reader = Reader(kernel)
-    task = threads.task_object(chosen(threads, args.task or "1")[0])
+    task = threads.task_object(chosen(threads, args.task or "1", "mounts")[0])
     rows = []
     with reader.reading("namespaces"):
         if task.nsproxy.value_() and task.fs.value_():

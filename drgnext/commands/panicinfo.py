@@ -9,12 +9,15 @@ from dmods._engine import disassemble
 from dmods.command import BARE_KERNEL, KERNEL, Argument, Command
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands._bare_panicinfo import bare_report
+from drgnext.commands._from_notes import Noted, noted_registers, printed_frames, who_died
 from drgnext.commands._stacks import gap_notes
 from drgnext.kernel.crash import modules, operand
 from drgnext.kernel.crash.first_fault import Place
+from drgnext.kernel.crash.outcome import SENTENCES
 from drgnext.kernel.crash.panic import Cause, find_panic, is_exception, trap_kind
 from drgnext.kernel.crash.remarks import happened, inlined_in, jumper, named, recursions, repeated
 from drgnext.kernel.crash.tracing import tracers
+from drgnext.kernel.dump.target import unreadable
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.kernel.stacks.threads import Threads, kernel_threads
 
@@ -22,19 +25,24 @@ if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
 
 _LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
-_ALIVE = "the kernel had not panicked when the dump was taken"
 
 Fact = tuple[Column, Value]
 
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return what is known about the panic."""
+    from drgn import FaultError
+
     if kernel.lacking is not None:
         return bare_report(kernel, kernel.lacking, args.verbose)
-    known = kernel_threads(kernel)
-    cause = find_panic(known)
+    try:
+        known = kernel_threads(kernel)
+        cause = find_panic(known)
+    except FaultError as error:  # what the notes and the log say is there all the same
+        return bare_report(kernel, unreadable(kernel, "what panicinfo needs", error), args.verbose)
     loaded, notes = modules.loaded(known.prog)
-    facts = [*_who(cause), *_what(known, cause), *_trap(known, cause)]
+    noted = _from_notes(kernel, known, cause)
+    facts = [*_who(cause), *_what(known, cause), *_trap(known, cause), *noted.facts]
     facts += [
         (Column("tainted"), modules.tainted(known.prog)),
         (Column("modules"), modules.summary(loaded)),
@@ -43,7 +51,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     facts = [(column, value) for column, value in facts if value is not None]
     columns = [Column(c.name, c.kind, c.width, c.title or c.name) for c, _value in facts]
     table = Table("panicinfo", columns, [tuple(value for _column, value in facts)], style="record")
-    tables = [table, *_first_fault(known, cause)]
+    tables = [table, *noted.tables, *_first_fault(known, cause)]
     gaps: list[str] = []
     if cause.stack is not None:
         gaps = gap_notes(cause.stack)
@@ -56,7 +64,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     if args.verbose:
         rows = [(one.name, one.address, one.size, one.taints) for one in loaded]
         tables.append(Table("modules", MODULES, rows))
-    return Report(tables, notes=[*known.notes, *cause.notes, *gaps, *notes])
+    return Report(tables, notes=[*known.notes, *cause.notes, *noted.notes, *gaps, *notes])
 
 
 MOST_TRACERS = 50
@@ -78,16 +86,29 @@ MODULES = (
 
 
 def _who(cause: Cause) -> list[Fact]:
-    """Return the facts about the CPU, the task and the messages."""
-    task = cause.task
+    """Return the facts about the CPU, the task and the messages. The log names a task that the dump lacks."""
+    task, death = cause.task, cause.told.death
+    cpu = death.cpu if cause.cpu is None and death is not None else cause.cpu
     return [
-        (Column("cpu", "count"), cause.cpu),
+        (Column("cpu", "count"), cpu),
         (Column("thread", "address", width=16), task.address if task else None),
-        (Column("name"), task.comm if task else None),
-        (Column("pid", "count"), task.pid if task else None),
-        (Column("message"), cause.told.message or (_ALIVE if cause.told.panic is None else None)),
+        *([(Column("name"), task.comm), (Column("pid", "count"), task.pid)] if task else who_died(death)[1:]),
+        (Column("message"), cause.told.message or (SENTENCES[cause.died] if cause.told.panic is None else None)),
         (Column("panic"), cause.told.panic if cause.told.panic != cause.told.message else None),
     ]
+
+
+def _from_notes(kernel: Kernel, known: Threads, cause: Cause) -> Noted:
+    """Return what the dump's notes and the log say of the registers and the frames, if the dump lacks the stack."""
+    if cause.died is False or (cause.stack is not None and cause.stack.frames):
+        return Noted([], [], [])
+    death = cause.told.death
+
+    def named(pc: int) -> Optional[str]:
+        return known.places.describe(pc) if known.places.function(pc) is not None else None
+
+    noted = noted_registers(kernel.path, death, named)
+    return noted._replace(tables=[*noted.tables, *printed_frames(death, lambda place: _line(known, place, False))])
 
 
 def _what(known: Threads, cause: Cause) -> list[Fact]:

@@ -39,7 +39,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return the sockets, grouped by protocol, those with most unread first."""
     threads = kernel_threads(kernel)
     reader = Reader(kernel)
-    wanted = {task.tgid for task in chosen(threads, args.task)} if args.task else None
+    wanted = {task.tgid for task in chosen(threads, args.task, "sockets -t")} if args.task else None
     found = Sockets(reader, threads).all()
     if wanted is not None:
         found = [one for one in found if any(owner.pid in wanted for owner in one.owners)]

@@ -30,6 +30,8 @@ SUMMARY = (
     Column("end", hidden=True),
     Column("gaps", "count", hidden=True),
 )
+SHOWN = SUMMARY[:4]
+_WIDEST = 60  # characters of tasks beside a stack in text
 FRAMES = (Column("pc", "address", width=16), Column("where"), Column("source"), Column("note"))
 
 
@@ -65,14 +67,17 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         )
         for number, (shared, top, notes) in enumerate(zip(wanted, tops, remarks), 1)
     ]
-    tables = [Table("stacks", SUMMARY, rows)]
+    shown = [(number, count, _short(tasks), top) for number, count, tasks, top, *_hidden in rows]
+    tables = [Table("stacks", SHOWN, shown, only="text"), Table("stacks", SUMMARY, rows, only="json")]
     for number, (shared, notes) in enumerate(zip(wanted, remarks), 1):
         frames: list[tuple[Value, ...]] = [
             (frame.pc, places.where(frame), places.source(frame) or "", note)
             for frame, note in zip(shared.stack.frames, notes)
         ]
         lines = fold(threads, shared.stack, frames, lambda gap: (None, gap_text(gap), "", ""))
-        title = f"stack {number}: {len(shared.tasks)} task{'s' if len(shared.tasks) > 1 else ''}"
+        title = (
+            f"stack {number}: {len(shared.tasks)} task{'s' if len(shared.tasks) > 1 else ''}: {_names(shared.tasks)}"
+        )
         footer = [stack_end(threads, shared.stack)]
         tables.append(Table(f"stack {number}", FRAMES, lines, style="plain", title=title, footer=footer, only="text"))
     count = sum(len(shared.tasks) for shared in wanted)
@@ -105,6 +110,13 @@ def _names(tasks: Sequence[Task]) -> str:
     return ", ".join(
         f"{name} {','.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}" for name, runs in by_name.items()
     )
+
+
+def _short(names: str) -> str:
+    """Return as many of the names as a table has room for. All of them are above the stack's frames."""
+    if len(names) <= _WIDEST:
+        return names
+    return names[: names.rfind(",", 0, _WIDEST - 4) + 1 or _WIDEST - 4].rstrip() + " ..."
 
 
 def _matches(threads: Threads, stack: Stack, module: str, caller: str) -> bool:

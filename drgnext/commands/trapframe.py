@@ -34,7 +34,7 @@ FRAMES = (
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return the trap frames of the tasks that the user names."""
     known = kernel_threads(kernel)
-    tasks = chosen(known, args.task)
+    tasks = chosen(known, args.task, "trapframe")
     report = Report()
     for task in tasks[:MOST_TASKS]:
         stack = known.stack(task)
@@ -91,13 +91,14 @@ def _rows(
 def _row(known: Threads, task: Task, trap: TrapFrame, found: str, lie: str) -> tuple[Value, ...]:
     """Return the cells of FRAMES for one trap frame."""
     stack = known.walker.stack_at(trap.address, known.own_stack(task))
-    lines = known.places.lines(trap.pc) if not trap.user else []
+    pc = trap.pc if trap.user else known.places.trapped_at(trap, trap.pc)
+    lines = known.places.lines(pc) if not trap.user else []
     return (
         trap.address,
         stack.name if stack is not None else None,
         trap_kind(known, trap) or None,
-        trap.pc,
-        "user space" if trap.user else known.places.describe(trap.pc),
+        pc,
+        "user space" if trap.user else known.places.describe(pc),
         str(lines[0]) if lines else None,
         found,
         lie,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Optional
 
-from dmods.triage.finding import Crash, Line, Memory, Part, Triage, Unknown
+from dmods.triage.finding import CannotCheck, Crash, Line, Memory, Part, Triage, Unknown
 from dmods.triage.runner import Runner, chosen, discover
 from drgnext.kernel.crash import modules
 from drgnext.kernel.crash.bare_log import read_vmcoreinfo
+from drgnext.kernel.crash.outcome import SENTENCES
+from drgnext.kernel.dump.target import unreadable
 from drgnext.kernel.pages.kinds import BUCKETS, KERNEL, KINDS
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.triage.facts import KernelFacts
@@ -28,7 +30,7 @@ def triage_kernel(
     """Return what the checks find in the kernel. ``private``: no names of files and no messages of programs."""
     checks = chosen(discover(CHECKS), names)
     facts = KernelFacts(kernel, private)
-    runner = Runner(facts, seconds)
+    runner = KernelRunner(facts, seconds)
     found = Triage()
 
     def crash() -> None:
@@ -39,24 +41,47 @@ def triage_kernel(
 
     runner.run(checks, found)
     info = read_vmcoreinfo(kernel.prog)
-    found.subject = {"program": modules.release(facts.threads.prog), "build_id": info.get("BUILD-ID")}
+    found.subject = {"program": modules.release(kernel.prog), "build_id": info.get("BUILD-ID")}
     for need, name, work in (("cause", "the crash", crash), ("pages", "where memory went", memory)):
         lacking = runner.fact(need) or runner.guarded(name, 60.0, work)
         if lacking is not None:
             found.unknown.append(Unknown(name, lacking.why, lacking.help))
-    notes = [*kernel.notes, *facts.threads.notes, *facts.reader.notes]
+    notes = list(kernel.notes)
+    runner.guarded("the notes", 60.0, lambda: notes.extend([*facts.threads.notes, *facts.reader.notes]))
     found.unknown.extend(Unknown("the dump", note) for note in dict.fromkeys(notes))
     return found
+
+
+class KernelRunner(Runner):
+    """Runs checks on a kernel's dump. Memory that the dump lacks costs only the checks that need it."""
+
+    def __init__(self, facts: KernelFacts, seconds: Optional[float]) -> None:
+        super().__init__(facts, seconds)
+        self._kernel = facts.kernel
+
+    def guarded(self, name: str, seconds: float, work: Callable[[], Any]) -> Optional[CannotCheck]:
+        """Do the work within its time. Return why it did not end, or None."""
+        from drgn import FaultError
+
+        def careful() -> None:
+            try:
+                work()
+            except FaultError as error:
+                lacking = unreadable(self._kernel, "memory that this needs", error)
+                raise CannotCheck(lacking.what, lacking.how) from None
+
+        return super().guarded(name, seconds, careful)
 
 
 def _crash(facts: KernelFacts) -> Crash:
     cause, known = facts.cause, facts.threads
     told = cause.told
-    sentence = told.message or told.panic or "the kernel had not panicked when the dump was taken"
+    sentence = told.message or told.panic or SENTENCES[cause.died]
     lines = [Line("kernel", modules.release(known.prog) or "unknown")]
-    if cause.task is not None:
+    who = cause.task or (told.death if told.death is not None and told.death.comm is not None else None)
+    if who is not None:
         cpu = f" on CPU {cause.cpu}" if cause.cpu is not None else ""
-        lines.append(Line("task", f"{cause.task.comm}, pid {cause.task.pid}{cpu}"))
+        lines.append(Line("task", f"{who.comm}, pid {who.pid}{cpu}"))
     if told.panic and told.panic != told.message:
         lines.append(Line("panic", told.panic))
     frame = cause.trap or cause.caller
@@ -64,6 +89,8 @@ def _crash(facts: KernelFacts) -> Crash:
         source = known.places.source(frame)
         place = known.places.describe(known.places.inside(frame))
         lines.append(Line("pc" if cause.trap else "called by", f"{place}{f' ({source})' if source else ''}"))
+    elif told.where is not None:
+        lines.append(Line("pc", told.where))
     tainted = modules.tainted(known.prog)
     if tainted:
         lines.append(Line("tainted", tainted))
@@ -72,8 +99,10 @@ def _crash(facts: KernelFacts) -> Crash:
     frames = frames[trapped[0] :] if trapped else frames  # what came after the trap is the kernel's own dying
     frames = frames[_dying(facts, frames) :]
     shown = [known.places.describe(known.places.inside(each)) for each in frames[:_FRAMES]]
-    alive = told.message is None and told.panic is None
-    return Crash(sentence, alive, lines, shown, max(0, len(frames) - _FRAMES), kernel_places(shown))
+    left = max(0, len(frames) - _FRAMES)
+    if not frames and told.death is not None:  # the dump lacks the stack: the log has its names
+        shown, left = [str(place) for place in told.death.frames[:_FRAMES]], max(0, len(told.death.frames) - _FRAMES)
+    return Crash(sentence, cause.died is False, lines, shown, left, kernel_places(shown))
 
 
 def _dying(facts: KernelFacts, frames: Sequence[Frame]) -> int:

@@ -92,6 +92,22 @@ def test_every_record_in_order() -> None:
     assert read(ring(), INFO_LINES) == (expected, [])
 
 
+def test_who_printed_a_record_and_how_urgent_it_is() -> None:
+    """The level and the facility are two bytes before the caller, which VMCOREINFO places (struct printk_info)."""
+    prog = ring()
+    for number in range(len(TEXTS)):
+        index = ((1 << 62) - 8 + number) & ((1 << BITS) - 1)
+        prog.put(INFOS + index * INFO + 18, "BBI", number, 0b01110 | number << 5, 0x80000000 | number)
+    records, notes = read_bare_log(prog, {**INFO_LINES, "OFFSET(printk_info.caller_id)": "20"})  # type: ignore[arg-type]
+    assert not notes
+    expected = [number for number, text in enumerate(TEXTS) for _line in text.split("\n")]
+    assert [(r.facility, r.level, r.caller) for r in records] == [(n, n, 0x80000000 | n) for n in expected]
+    # Elsewhere, only the caller is known.
+    records, _notes = read_bare_log(prog, {**INFO_LINES, "OFFSET(printk_info.caller_id)": "32"})  # type: ignore[arg-type]
+    assert {(record.facility, record.level, record.caller) for record in records} == {(0, None, 0)}
+    assert {record.caller for record in read_bare_log(prog, INFO_LINES)[0]} == {None}  # type: ignore[arg-type]
+
+
 def test_a_record_that_was_being_written_is_left_out() -> None:
     prog = ring()
     last = (1 << 62) - 8 + len(TEXTS) - 1

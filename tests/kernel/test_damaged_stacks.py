@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
 import time
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
 
 import pytest
+from drgn.helpers.linux.module import find_module
 
 from dmods.errors import UsageError
 from drgnext.kernel.dump.target import Kernel
@@ -17,7 +21,7 @@ from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.stacks.threads import Threads
 from fixtures import kernel
 from fixtures.limits import HANG_CPU
-from tests.kernel.crashed import DEATHS, TRAPS, ask, frames_of, open_program
+from tests.kernel.crashed import DEATHS, TRAPS, ask, call_trace, frames_of, open_program
 
 PAGE = 4096
 _ANOTHER = pytest.mark.thorough("another death is tested")
@@ -33,9 +37,14 @@ WITHOUT_TABLES = [
 class Dump:
     """A fresh program of a guest, so that each test can do its own damage."""
 
-    def __init__(self, release: str = "6.1", crash: str = "null", by: str = "qemu") -> None:
+    def __init__(
+        self, release: str = "6.1", crash: str = "null", by: str = "qemu", modules: Optional[Sequence[Path]] = None
+    ) -> None:
+        """Open the dump with the guest's modules, or with other files of them."""
         self.guest = kernel.guest(release, crash, dump=by)
-        self.prog = open_program(self.guest)
+        self.prog = open_program(self.guest, modules is None)
+        if modules is not None:
+            self.prog.load_debug_info(modules)
 
     def put(self, address: int, data: bytes) -> None:
         """Write over kernel memory, as the program sees it."""
@@ -264,6 +273,29 @@ def test_unwind_tables_that_are_garbage(dump: Dump) -> None:
     assert trapped <= {frame.pc for frame in found.frames}
 
 
+@pytest.mark.parametrize("described", [True, False], ids=["debug_frame", "nothing"])
+def test_a_module_that_was_built_without_objtool(described: bool, tmp_path: Path) -> None:
+    """It has no ORC, neither in memory nor in its file. The compiler's .debug_frame is in the file."""
+    guest = kernel.guest("6.1", "null")
+    file = tmp_path / guest.module.name
+    removed = [".orc_unwind*", ".rela.orc_unwind*", *(() if described else (".debug_frame", ".rela.debug_frame"))]
+    argv = ["objcopy", "-w", *(word for name in removed for word in ("-R", name)), guest.module, file]
+    subprocess.run(argv, check=True)
+    dump = Dump(modules=(*guest.kernel.debug, file))
+    count = find_module(dump.prog, "dmods_guest").arch.num_orcs
+    assert int(count) > 0
+    dump.put(int(count.address_of_()), struct.pack("<I", 0))
+    rows = frames_of(ask(dump.kernel, "findstack"))
+    at = next(n for n, row in enumerate(rows) if row["pt_regs"])
+    assert int(rows[at]["pc"], 16) == guest.truth["at_null"]
+    printed = call_trace(guest.console, "Call Trace:")
+    if described:
+        assert [row["name"].rpartition("`")[2] for row in rows[at + 1 : -1]] == printed[:-1]
+        assert not [row for row in rows if row.get("gap")]
+    else:
+        assert rows[at + 1]["gap"]
+
+
 def test_a_log_whose_counters_lie(dump: Dump) -> None:
     ring = dump.prog["prb"].desc_ring
     dump.put(int(ring.head_id.counter.address_of_()), struct.pack("<Q", 2**61))
@@ -283,8 +315,10 @@ def test_a_kernel_that_has_not_panicked() -> None:
     dump.put(int(ring.head_id.counter.address_of_()), struct.pack("<Q", int(ring.tail_id.counter)))
     record = ask(dump.kernel, "panicinfo")["tables"][0]["rows"][0]
     assert record["message"] == "the kernel had not panicked when the dump was taken"
-    with pytest.raises(UsageError):
-        ask(dump.kernel, "findstack")
+    for name in ("findstack", "trapframe", "files"):
+        with pytest.raises(UsageError) as caught:
+            ask(dump.kernel, name)
+        assert caught.value.how == f"give a task: {name} PID, NAME or ADDRESS"
     assert ask(dump.kernel, "findstack", "1")["tables"]
 
 

@@ -279,6 +279,8 @@ def test_int3_is_the_instruction_that_trapped(dump: str) -> None:
     printed = re.search(r"RIP: 0010:guest_crash_int3\+0x([0-9a-f]+)", death.guest.console)
     assert printed is not None
     assert death.record["where"] == f"dmods_guest`guest_crash_int3+{int(printed[1], 16) - 1:#x}"
+    (row,) = (row for row in death.traps if row["trap"] == "int3")
+    assert (int(row["pc"], 16), row["where"]) == (death.at("int3"), death.record["where"])
 
 
 @pytest.mark.parametrize("dump", kernel.DUMPS)

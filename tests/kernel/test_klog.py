@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from drgnext.kernel.crash.klog import PanicLog, Record, read_panic_log
+import pytest
+
+from drgnext.kernel.crash.klog import PanicLog, read_panic_log
+from drgnext.kernel.crash.records import Record
 
 
 def log(*lines: str) -> PanicLog:
@@ -153,3 +156,182 @@ def test_the_first_fault_with_its_task_and_frames() -> None:
     assert str(first.pc) == "dmods_guest`guest_crash_null+0xa"
     assert [str(place) for place in first.frames] == ["other`timer+0x5", "interrupted.cold+0x3", "kthread+0xda"]
     assert log(*lines, "8.3 Kernel panic - not syncing: Fatal exception").first is None
+
+
+SENTENCES = {
+    "overflow in a string": ("detected buffer overflow in memset", "kernel BUG at lib/string_helpers.c:1027!"),
+    "damaged list": (
+        "list_del corruption. prev->next should be ffff8880045d1a08, but was 4141414141414141. (prev=ffff8880045d1900)",
+        "kernel BUG at lib/list_debug.c:59!",
+    ),
+    "copy to a program": (
+        "usercopy: Kernel memory exposure attempt detected from SLUB object 'kmalloc-8' (offset 0, size 100)!",
+        "kernel BUG at mm/usercopy.c:101!",
+    ),
+    "count of a page": (
+        "page dumped because: VM_BUG_ON_PAGE(page_ref_count(page) == 0)",
+        "kernel BUG at include/linux/mm.h:799!",
+    ),
+    "full buffer": (
+        "skbuff: skb_over_panic: text:ffffffffc0 len:100 put:100",
+        "kernel BUG at net/core/skbuff.c:113!",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_the_kernels_own_sentence_before_a_bug(kind: str) -> None:
+    sentence, bug = SENTENCES[kind]
+    oops = (f"4.6 {sentence}", "4.7 ------------[ cut here ]------------", f"4.7 {bug}", *BUG_TAIL)
+    found = log("4.6 a driver is ready", *oops, "4.8 Kernel panic - not syncing: Fatal exception")
+    assert (found.message, found.details[0]) == (sentence, bug)
+    assert found.where == "f+0x1/0x2"
+    assert found.death is not None
+    assert found.death.message == sentence
+    survived = log(*oops, "500.0 Kernel panic - not syncing: sysrq triggered crash")
+    assert survived.first is not None
+    assert (survived.first.message, survived.earlier[0].text) == (sentence, sentence)
+
+
+BUG_TAIL = (
+    "4.7 invalid opcode: 0000 [#1] PREEMPT SMP NOPTI",
+    "4.7 RIP: 0010:f+0x1/0x2",
+    "4.8 ---[ end trace 0000000000000000 ]---",
+)
+
+
+def test_a_line_before_a_bug_that_is_no_sentence_of_it() -> None:
+    bug = "kernel BUG at mm/slub.c:89!"
+    last = "4.8 Kernel panic - not syncing: Fatal exception"
+    assert log("4.69 eth0: link is up", f"4.7 {bug}", *BUG_TAIL, last).message == bug
+    assert log("1.0 usercopy: of long ago", f"4.7 {bug}", *BUG_TAIL, last).message == bug
+    assert log("4.6 ---[ end trace 0000000000000000 ]---", f"4.7 {bug}", *BUG_TAIL, last).message == bug
+    # Another task printed it.
+    other = [Record(4.69, "usercopy: x", 7), *(Record(4.7, line[4:], 1) for line in (f"4.7 {bug}", *BUG_TAIL, last))]
+    assert read_panic_log(other).message == bug
+
+
+def test_an_emergency_before_a_bug_is_its_sentence() -> None:
+    lines = ("Assertion of ours: x == 1", "kernel BUG at drivers/ours.c:5!", *(line[4:] for line in BUG_TAIL), PANIC)
+    for level, expected in ((0, lines[0]), (2, lines[0]), (4, lines[1]), (6, lines[1])):
+        records = [Record(4.7, text, 1, level if n == 0 else 4) for n, text in enumerate(lines)]
+        assert read_panic_log(records).message == expected
+
+
+PANIC = "Kernel panic - not syncing: Fatal exception"
+
+
+def test_a_fault_that_the_kernel_names_first() -> None:
+    sentence = "kernel tried to execute NX-protected page - exploit attempt? (uid: 0)"
+    fault = "BUG: unable to handle page fault for address: ffffc90000013d50"
+    found = log(f"8.1 {sentence}", f"8.1 {fault}", *OOPS[1:], f"8.4 {PANIC}")
+    assert found.message == sentence
+    assert found.details[0] == fault
+    assert (found.address, found.where) == (0xFFFFC90000013D50, "guest_crash_null+0xa/0x20 [dmods_guest]")
+
+
+def test_a_warning_says_its_sentence() -> None:
+    sentence = "refcount_t: underflow; use-after-free."
+    for warning in (
+        "WARNING: CPU: 0 PID: 1 at lib/refcount.c:28 refcount_warn_saturate+0xba/0x110",
+        "WARNING: lib/refcount.c:28 at refcount_warn_saturate+0xba/0x110, CPU#0: init/1",
+    ):
+        lines = ("4.7 ------------[ cut here ]------------", f"4.7 {sentence}", f"4.7 {warning}")
+        found = log(*lines, "4.8 Kernel panic - not syncing: kernel: panic_on_warn set ...")
+        assert (found.message, found.details[0]) == (sentence, warning)
+        bare = log(lines[0], lines[2], "4.8 Kernel panic - not syncing: kernel: panic_on_warn set ...")
+        assert bare.message == warning
+
+
+def test_a_warning_and_then_a_bug_in_the_same_file() -> None:
+    """So 6.9 and later tell of a buffer overflow."""
+    sentence = "memset: detected buffer overflow: 16 byte write of buffer size 8"
+    lines = [
+        "4.7 ------------[ cut here ]------------",
+        f"4.7 {sentence}",
+        "4.7 WARNING: CPU: 0 PID: 1 at lib/string_helpers.c:1035 __fortify_report+0x45/0x50",
+        *("4.7 Call Trace:", "4.7  <TASK>") * 20,
+        "4.7 ---[ end trace 0000000000000000 ]---",
+        "4.7 ------------[ cut here ]------------",
+        "4.7 kernel BUG at lib/string_helpers.c:1043!",
+        *BUG_TAIL,
+        f"4.8 {PANIC}",
+    ]
+    assert log(*lines).message == sentence
+    lines[-5] = "4.7 kernel BUG at mm/slub.c:89!"
+    assert log(*lines).message == lines[-5][4:]
+
+
+def by(caller: int, *lines: str) -> list[Record]:
+    """Return lines of one caller, as log() splits them."""
+    split = (line.split(" ", 1) for line in lines)
+    return [Record(float(time), text, caller) for time, text in split]
+
+
+BUG_OF_OTHER = ("8.11 ------------[ cut here ]------------", "8.11 kernel BUG at drivers/other.c:7!")
+
+
+@pytest.mark.parametrize("at", range(0, len(OOPS), 2))
+def test_two_cpus_that_oops_at_once(at: int) -> None:
+    """CPU 1 waits for CPU 0, which holds the lock of die() and panics."""
+    mine = by(100, *OOPS)
+    records = [*mine[:at], *by(200, *BUG_OF_OTHER), *mine[at:], *by(100, f"8.4 {PANIC}", "8.4 Kernel Offset: 0x1")]
+    found = read_panic_log(records)
+    assert found.message == OOPS[0][4:]
+    assert (found.address, found.where) == (0x28, "guest_crash_null+0xa/0x20 [dmods_guest]")
+    assert (found.first, found.earlier) == (None, ())
+    assert [one.text for one in found.beside] == ["kernel BUG at drivers/other.c:7!"]
+    # The crash kernel starts before a line of panic(). The dump says which task died.
+    by_kexec = [record for record in records if "Kernel" not in record.text and "end trace" not in record.text]
+    assert read_panic_log(by_kexec, [100]).message == OOPS[0][4:]
+    assert read_panic_log(by_kexec, [200]).message == "kernel BUG at drivers/other.c:7!"
+    assert read_panic_log(by_kexec).message == OOPS[0][4:]
+
+
+def test_two_whole_oopses_that_alternate() -> None:
+    """The other CPU's is whole, and ends after the panic's began."""
+    other = by(200, "8.09 kernel BUG at drivers/other.c:7!", *BUG_TAIL)
+    other = [record._replace(time=8.1) for record in other]
+    mixed = [line for pair in zip(by(100, *OOPS), [*other, *by(200, "8.3 a", "8.3 b")]) for line in pair]
+    found = read_panic_log([*mixed, *by(100, f"8.4 {PANIC}")])
+    assert (found.message, found.first) == (OOPS[0][4:], None)
+    assert len(found.beside) == 1
+    # The same oops long before was survived.
+    before = [record._replace(time=record.time - 100) for record in other]
+    found = read_panic_log([*before, *by(100, *OOPS, f"8.4 {PANIC}")])
+    assert (found.beside, len(found.earlier)) == ((), 1)
+
+
+def test_lines_of_programs_are_not_the_kernels() -> None:
+    records = [Record(1.0, "BUG: says a program", 5, 3, 1), *by(100, *OOPS, f"8.4 {PANIC}")]
+    assert read_panic_log(records).message == OOPS[0][4:]
+
+
+def test_a_report_without_a_last_line_does_not_reach_into_a_later_oops() -> None:
+    report = "1.0 BUG: sleeping function called from invalid context at mm/page_alloc.c:5"
+    found = log(report, "1.0 Call Trace:", *OOPS, f"8.4 {PANIC}")
+    assert found.message == OOPS[0][4:]
+    assert [one.time for one in found.earlier] == [1.0]
+    assert log(report, "1.0 Call Trace:", "900.0 eth0: link is up").message is None
+    # A task that does not come out of its oops has not survived it.
+    assert log(*OOPS[:5], "900.0 eth0: link is up").message == OOPS[0][4:]
+
+
+def test_a_report_right_before_an_oops() -> None:
+    report = "8.0 BUG: scheduling while atomic: init/1/0x00000002"
+    found = log(report, "8.0 Call Trace:", "8.0  schedule+0x1/0x2", *OOPS, f"8.4 {PANIC}")
+    assert (found.message, found.where) == (OOPS[0][4:], "guest_crash_null+0xa/0x20 [dmods_guest]")
+    assert [one.text for one in found.earlier] == [report[4:]]
+    # What KASAN says of the same access is the cause.
+    kasan = "8.0 BUG: KASAN: use-after-free in guest_crash_null+0xa/0x20"
+    assert log(kasan, "8.0 Call Trace:", *OOPS, f"8.4 {PANIC}").message == kasan[4:]
+
+
+def test_a_line_before_a_lockup_is_not_its_sentence() -> None:
+    lines = (
+        "a fan stands still",
+        "watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [spin:77]",
+        "Kernel panic - not syncing: softlockup: hung tasks",
+    )
+    records = [Record(8.0, text, 0x80000001, 0) for text in lines]
+    assert read_panic_log(records).message == lines[1]

@@ -100,14 +100,21 @@ class Judged:
     """A guest whose every page was classified."""
 
     def __init__(self, release: str) -> None:
-        self.guest = kernel.guest(release)
+        self.guest = kernel.guest("6.1", levels=4) if release == FOUR_LEVELS else kernel.guest(release)
         self.pages = open_guest(self.guest, self.guest.vmcore)
         self.classified: Classified = self.pages.classify()
         self.flags = read(self.guest.oracle / "panic.flags", "Q")
         self.references = read(self.guest.oracle / "panic.references", "I")
 
 
-@pytest.fixture(scope="module", params=packages.TESTED)
+#: The page tables of most machines. QEMU's processor has five levels, and then the kernel uses them.
+FOUR_LEVELS = "6.1 with four levels"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[*packages.TESTED, pytest.param(FOUR_LEVELS, marks=pytest.mark.thorough("it needs a guest of its own"))],
+)
 def judged(request: Any) -> Judged:
     return Judged(request.param)
 
@@ -230,3 +237,14 @@ def test_the_same_of_a_compressed_dump(judged: Judged) -> None:
     pages = open_guest(judged.guest, judged.guest.kdump)
     assert pages.native
     assert pages.classify().numbers == judged.classified.numbers
+
+
+@pytest.mark.thorough("it needs a guest of its own")
+def test_secret_memory_is_the_programs() -> None:
+    """No file has the pages of memfd_secret(2), and the kernel cannot drop them."""
+    guest = kernel.guest("6.1", secret=True)
+    frames = read(guest.oracle / "known.secret", "Q")
+    assert len(frames) == 130
+    classified = open_guest(guest, guest.vmcore).classify()
+    assert {classified.kind(frame) for frame in frames} == {"shmem"}
+    assert KINDS["shmem"].bucket == "Anon"

@@ -6,9 +6,23 @@ import re
 
 import pytest
 
+from dmods.corefile.kernel_dumps import find_vmcoreinfo
 from drgnext.kernel.dump.target import Kernel
+from fixtures import kernel
 from tests.drgn.conftest import Drgn, drgn, place
-from tests.kernel.crashed import DEATHS, Death, addr2line, ask, died, in_module, open_program, symbols
+from tests.kernel.crashed import (
+    DEATHS,
+    Death,
+    addr2line,
+    ask,
+    call_trace,
+    died,
+    frames_of,
+    in_module,
+    names,
+    open_program,
+    symbols,
+)
 
 __all__ = ("drgn", "place")  # fixtures
 
@@ -147,3 +161,21 @@ def test_as_typed(drgn: Drgn, name: str) -> None:
         "stacks": "STACK COUNT TASKS",
     }
     assert done.stdout.startswith(first[name])
+
+
+@pytest.mark.thorough("it needs a guest of its own")
+def test_a_kernel_with_four_levels_of_page_tables() -> None:
+    """The addresses of its memory begin with ffff, not ff, and its tables have one level less."""
+    guest = kernel.guest("6.1", "null", levels=4)
+    target = Kernel(open_program(guest))
+    (record,) = ask(target, "panicinfo")["tables"][0]["rows"]
+    assert int(record["pc"], 16) == guest.truth["at_null"]
+    assert int(record["thread"], 16) >> 48 == 0xFFFF
+    rows = frames_of(ask(target, "findstack"))
+    oops = next(n for n, row in enumerate(rows) if row["pt_regs"])
+    # The last one has several names.
+    assert names(rows[oops + 1 : -1]) == call_trace(guest.console, "Call Trace:")[:-1]
+    # Without the note, the text is found and proven there, too.
+    found = find_vmcoreinfo(str(guest.vmcore))
+    assert found is not None
+    assert b"NUMBER(pgtable_l5_enabled)=0" in found

@@ -13,10 +13,24 @@ from typing import Any
 
 import pytest
 
+from dmods.command import KERNEL
 from drgnext.commands import findstack
+from drgnext.kernel.dump.target import Kernel
+from fixtures import answers, kernel
 from fixtures.bench import stacks as bench
 from fixtures.limits import HANG
-from tests.kernel.crashed import DEATHS, TRAPS, Death, call_trace, died, frames_of, names, symbols
+from tests.kernel.crashed import (
+    DEATHS,
+    TRAPS,
+    Death,
+    ask,
+    call_trace,
+    died,
+    frames_of,
+    names,
+    open_program,
+    symbols,
+)
 
 #: The console's line right before the trace of the innermost trap.
 BEFORE = {"sysrq": "Kernel panic - not syncing", "nmi": "Kernel panic - not syncing"}
@@ -257,3 +271,17 @@ def test_the_bench_says_that_both_unwinders_agree(capsys: pytest.CaptureFixture[
     assert said["tasks"] >= sum(died("6.1", "sysrq").guest.truth[f"threads_{name}"] for name in WAYS)
     assert said["unique"] < said["tasks"]
     assert said["stacks_per_second"] > said["drgn_stacks_per_second"]
+
+
+def test_the_table_of_stacks_fits_on_a_screen_and_all_tasks_are_named() -> None:
+    guest = kernel.guest("6.1", "null")
+    target = Kernel(open_program(guest))
+    shown = answers.text(target, "stacks", side=KERNEL)
+    summary, *_rest = shown.split("\n\n")
+    assert max(map(len, summary.splitlines())) < 130
+    rows = ask(target, "stacks")["tables"][0]["rows"]
+    titles = re.findall(r"^stack (\d+): (\d+) tasks?: (.+)$", shown, re.M)
+    assert [(int(number), int(count), names) for number, count, names in titles] == [
+        (row["number"], row["count"], row["tasks"]) for row in rows
+    ]
+    assert max(len(row["tasks"]) for row in rows) > 200

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple, Optional
 
+from dmods.corefile.kernel_dumps import lacks_vmcoreinfo
 from dmods.errors import DmodsError, UserError
 from dmods.modules import elf
 from dmods.triage.fleet import packed
@@ -72,12 +73,12 @@ def _begins_dump(head: bytes) -> bool:
 
 
 def is_kernel_dump(path: str) -> bool:
-    """Return whether the dump is one of a kernel: compressed by makedumpfile, or an ELF file with VMCOREINFO."""
+    """Return whether the dump is one of a kernel: compressed by makedumpfile, or an ELF file of a machine."""
     try:
         with open(path, "rb") as file:
             if file.read(8) in _KDUMP:
                 return True
-            return any(b"VMCOREINFO\0" in notes for notes in _notes(file, path))
+            return any(b"VMCOREINFO\0" in notes for notes in _notes(file, path)) or lacks_vmcoreinfo(path)
     except OSError:
         return False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from drgnext.kernel.crash.klog import Record
+from drgnext.kernel.crash.records import Record
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -54,6 +54,7 @@ class _Layout(NamedTuple):
     next: int
     time: int
     length: int
+    caller: Optional[int]
 
 
 class _Ring:
@@ -86,6 +87,7 @@ class _Ring:
             self._offset("prb_data_blk_lpos.next"),
             self._offset("printk_info.ts_nsec"),
             self._offset("printk_info.text_len"),
+            self._offset("printk_info.caller_id") if "OFFSET(printk_info.caller_id)" in info else None,
         )
 
     def records(self) -> tuple[list[Record], list[str]]:
@@ -117,14 +119,28 @@ class _Ring:
         length = int.from_bytes(self._prog.read(info + layout.length, 2), "little")
         time = self._word(info + layout.time) / 1e9
         if begin & 1 or following & 1:  # a record without text (LPOS_DATALESS)
-            return [Record(time, "")]
+            return [Record(time, "", *self._who(info))]
         size = 1 << self._data_bits
         # A block that does not fit at the end of the buffer lies at its start. One that ends exactly there fits in some
         # releases. In the others no block does.
         at = begin % size if begin >> self._data_bits == (following - 1) >> self._data_bits else 0
         length = min(length, size - at - _BLOCK_HEADER)
         text = self._prog.read(self._data + at + _BLOCK_HEADER, max(0, length))
-        return [Record(time, line) for line in text.decode(errors="replace").split("\n")]
+        who = self._who(info)
+        return [Record(time, line, *who) for line in text.decode(errors="replace").split("\n")]
+
+    def _who(self, info: int) -> tuple[Optional[int], Optional[int], int]:
+        """Return (caller, level, facility) of a record.
+
+        The last two have no offsets in VMCOREINFO. They are two bytes between the length and the caller: the facility,
+        then three bits of level above five of flags (struct printk_info).
+        """
+        length, caller = self._layout.length, self._layout.caller
+        if caller is None:
+            return None, None, 0
+        data = self._prog.read(info + length, 8)
+        who = self._int(info + caller)
+        return (who, data[3] >> 5, data[2]) if caller == length + 4 else (who, None, 0)
 
     def _offset(self, name: str) -> int:
         return _number(self._info[f"OFFSET({name})"])

@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-_WHO = re.compile(r"^CPU: (\d+) (?:UID: \d+ )?PID: (\d+) Comm: (.*?) (?:Kdump: loaded )?(?:Tainted: |Not tainted)")
+_WHO = re.compile(
+    r"^CPU: (\d{1,6}) (?:UID: \d+ )?PID: (\d{1,10}) Comm: (.*?) (?:Kdump: loaded )?(?:Tainted: |Not tainted)"
+)
 _PLACE = r"([\w.$]+)\+0x([0-9a-f]+)/0x([0-9a-f]+)(?: \[(\w+)(?: [0-9a-f]+)?\])?"
 # Interrupted code within a trace is printed as RIP (x86: show_iret_regs) or pc (arm64).
 _PC = re.compile(rf"^(?:RIP: (?:0010|e030):|pc : )(?:{_PLACE}|(0x[0-9a-f]+))")

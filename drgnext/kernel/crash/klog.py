@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from drgnext.kernel.crash.first_fault import FirstFault, details_in, read_oops
+from drgnext.kernel.crash.oom import INVOKED, oom_details
+from drgnext.kernel.crash.oopses import SAME_MOMENT, Oops, find_oopses, sentence_before
+from drgnext.kernel.crash.records import NO_TASK, Record
 
 if TYPE_CHECKING:
     from drgn import Program
-
-
-class Record(NamedTuple):
-    """A line of the log, with its time since boot in seconds."""
-
-    time: float
-    text: str
+    from drgn.helpers.linux.printk import PrintkRecord
 
 
 class PanicLog(NamedTuple):
     """The messages of the log about a death.
 
-    ``message`` is the first line of what led to the panic. ``panic`` is the message of panic(), None if it was not
-    called. ``details`` are lines that say more (error codes), in order. ``earlier`` are the first lines of oopses that
-    the kernel survived; ``first`` has what the log says of the first of them. ``death`` has what it says of the death:
-    the oops that was its cause, else the trace that panic() printed.
+    ``message`` is the first line of what led to the panic, or the kernel's own sentence before it. ``panic`` is the
+    message of panic(), None if it was not called. ``details`` are lines that say more (error codes), in order.
+    ``earlier`` are the first lines of oopses that the kernel survived; ``first`` has what the log says of the first of
+    them. ``death`` has what it says of the death: the oops that was its cause, else the trace that panic() printed.
+    ``beside`` are the first lines of oopses that other CPUs had at the same time.
     """
 
     message: Optional[str]
@@ -36,103 +34,128 @@ class PanicLog(NamedTuple):
     where: Optional[str]  # the pc in the log's words: function+0xoffset/0xsize [module]
     first: Optional[FirstFault] = None
     death: Optional[FirstFault] = None
+    beside: tuple[Record, ...] = ()
 
 
 _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
 
-# The first line of an oops. x86: show_fault_oops, __die_header; arm64: die_kernel_fault, die; BUG(): __warn,
-# report_bug.
-_OOPS = re.compile(
-    r"^(BUG: (?!soft lockup|workqueue)|Unable to handle kernel|[Kk]ernel BUG at |Oops|Internal error: "
-    r"|(general protection fault|divide error|invalid opcode|int3|stack segment|double fault|invalid TSS"
-    r"|segment not present|bounds|coprocessor|alignment check|control protection fault|PANIC: double fault)\b"
-    r"|traps: PANIC: |Insufficient stack space|Bad mode in |.*: [0-9a-f]{4,16} \[#\d+\])"
-)
-_OOPS_END = re.compile(r"^---\[ end trace")
-
 # Messages of panic() that are only a consequence of an oops.
 _AFTER_OOPS = re.compile(r"^(Fatal exception|Attempted to kill|Aiee, killing|Oops|.*: Fatal exception)")
+_WARNING = re.compile(r"^(WARNING: |BUG: |UBSAN: )")
 # (message of panic() that is only a consequence, how the log began to report its cause).
 _CAUSES = (
     (re.compile(r"softlockup|soft lockup"), re.compile(r"soft lockup")),
     (re.compile(r"hard LOCKUP", re.I), re.compile(r"hard LOCKUP", re.I)),
     (re.compile(r"hung_task"), re.compile(r"blocked for more than \d+ seconds")),
     (re.compile(r"RCU Stall", re.I), re.compile(r"rcu.*(stall|starved)", re.I)),
-    (re.compile(r"panic_on_warn set"), re.compile(r"^(WARNING: |BUG: |UBSAN: )")),
+    (re.compile(r"panic_on_warn set"), _WARNING),
     (re.compile(r"^NMI: Not continuing|^NMI IOCK|unknown NMI"), re.compile(r"NMI.*(unknown reason|error)")),
-    (re.compile(r"^Out of memory|out of memory", re.I), re.compile(r"invoked oom-killer")),
+    (re.compile(r"^Out of memory|out of memory|deadlocked on memory", re.I), INVOKED),
 )
 _ONE_CHECK = re.compile(r"hung_task|RCU Stall", re.I)
 _ADDRESS = re.compile(r"(?:address:?|paging request at|dereference at) (?:virtual address )?(?:0x)?([0-9a-f]{8,16})\b")
 # Only the kernel's code segment (Xen's, too): the registers of user space are printed with their RIP as well.
 _RIP = re.compile(r"^(?:RIP: (?:0010|e030):|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
-# The most seconds between the end of an oops and the panic that it led to. A slow serial console takes its time.
-_SAME_MOMENT = 5.0
 
 
-def read_panic_log(records: Sequence[Record]) -> PanicLog:
-    """Return what the records say about the death."""
+def read_panic_log(records: Sequence[Record], callers: Collection[int] = ()) -> PanicLog:
+    """Return what the records say about the death.
+
+    ``callers`` are who may have printed of it: the task that died, or NO_TASK and its CPU. It helps where the log has
+    no panic. The line of a panic has its caller, and only lines of that caller belong to it.
+    """
+    records = [record for record in records if not record.facility]  # programs write to the log, too
     panic_at = next((n for n, record in enumerate(records) if _PANIC.search(record.text)), None)
     end = len(records) if panic_at is None else panic_at
-    oopses = _oopses(records, end)
     found = _PANIC.search(records[panic_at].text) if panic_at is not None else None
     panic = found[1].strip() if found else None
-    cause = _cause(records, end, oopses, panic)
-    spans = [span for span in oopses if cause is None or span[0] != cause[0]]
-    survived = tuple(records[first] for first, _last in spans)
-    first_fault = None
-    if spans:
-        first_fault = _fault(records, *spans[0])
+    oopses = find_oopses(records, end)
+    whose = {records[panic_at].caller} if panic_at is not None else callers
+    cause = _cause(records, end, [one for one in oopses if one.caller in whose] or oopses, panic)
+    others = [one for one in oopses if one.lines != cause]
+    beside = [one for one in others if _is_beside(one, cause, whose)]
+    survived = [one for one in others if one not in beside]
+    after = _of_caller(records, panic_at, len(records)) if panic_at is not None else ()
+    told = PanicLog(
+        message=panic,
+        panic=panic,
+        details=(),
+        earlier=tuple(_headline(records, one) for one in survived),
+        address=None,
+        where=None,
+        first=_fault(records, survived[0].lines) if survived else None,
+        death=_fault(records, after) if after else None,
+        beside=tuple(_headline(records, one) for one in beside),
+    )
     if cause is None:
-        death = None if panic_at is None else _fault(records, panic_at, len(records) - 1)
-        return PanicLog(panic, panic, (), survived, None, None, first_fault, death)
-    first, last = cause
-    # A check for hung tasks prints other tasks before it calls panic().
-    death = _fault(records, *(cause if cause in oopses or panic_at is None else (panic_at, len(records) - 1)))
-    lines = [record.text for record in records[first : last + 1]]
-    address = next((int(m[1], 16) for m in map(_ADDRESS.search, lines[:4]) if m), None)
-    where = next((m[1] for m in map(_RIP.search, lines) if m), None)
+        return told
+    lines = [records[n].text for n in cause]
+    is_oops = any(one.lines == cause for one in oopses)
+    sentence = sentence_before(records, cause[0]) if is_oops or _WARNING.search(lines[0]) else None
     details = details_in(lines)
-    return PanicLog(lines[0].strip(), panic, details, survived, address, where, first_fault, death)
+    return told._replace(
+        message=sentence or lines[0].strip(),
+        details=(*((lines[0].strip(),) if sentence else ()), *details, *oom_details(lines)),
+        address=next((int(m[1], 16) for m in map(_ADDRESS.search, lines[:4]) if m), None),
+        where=next((m[1] for m in map(_RIP.search, lines) if m), None),
+        # A check for hung tasks prints other tasks before it calls panic().
+        death=_fault(records, cause if is_oops or not after else after),
+    )
 
 
-def _fault(records: Sequence[Record], first: int, last: int) -> FirstFault:
-    """Return what the records from ``first`` to ``last`` say of a fault."""
-    return read_oops(records[first].time, [record.text for record in records[first : last + 1]])
+def oops_notes(told: PanicLog) -> list[str]:
+    """Return one line for each oops of the log that is not the cause of the death."""
+    earlier = [f"the kernel survived an earlier oops at {at.time:.3f} s: {at.text.strip()}" for at in told.earlier]
+    return earlier + [f"another CPU had an oops at the same time: {at.text.strip()}" for at in told.beside]
 
 
-def _oopses(records: Sequence[Record], end: int) -> list[tuple[int, int]]:
-    """Return (first line, last line) of each oops. An oops within another one is a part of it."""
-    found: list[tuple[int, int]] = []
-    first = None
-    for n in range(end):
-        text = records[n].text
-        if first is None:
-            if _OOPS.search(text):
-                first = n
-        elif _OOPS_END.search(text):
-            found.append((first, n))
-            first = None
-    if first is not None:
-        found.append((first, end - 1))
-    return found
+def _is_beside(one: Oops, cause: Optional[Sequence[int]], whose: Collection[Optional[int]]) -> bool:
+    """Return whether another CPU had the oops while the kernel died. Then nothing says that the kernel survived it."""
+    if one.caller is None or one.caller in whose:
+        return False
+    return not one.ended or (cause is not None and one.lines[-1] > cause[0])
 
 
-def _cause(
-    records: Sequence[Record], end: int, oopses: list[tuple[int, int]], panic: Optional[str]
-) -> Optional[tuple[int, int]]:
-    """Return (first line, last line) of what led to the panic. Return None if only the panic's own message says it."""
-    last = oopses[-1] if oopses else None
+def _headline(records: Sequence[Record], one: Oops) -> Record:
+    """Return the first line of an oops, with the kernel's own sentence if it has one."""
+    first = one.lines[0]
+    return records[first]._replace(text=sentence_before(records, first) or records[first].text)
+
+
+def _fault(records: Sequence[Record], lines: Sequence[int]) -> FirstFault:
+    """Return what the lines say of a fault."""
+    fault = read_oops(records[lines[0]].time, [records[n].text for n in lines])
+    sentence = sentence_before(records, lines[0])
+    if sentence is None or _PANIC.search(fault.message):
+        return fault
+    return fault._replace(message=sentence, details=(fault.message, *fault.details))
+
+
+def _of_caller(records: Sequence[Record], first: int, end: int) -> tuple[int, ...]:
+    """Return the numbers of the lines from ``first`` on that the caller of the first one printed."""
+    return tuple(n for n in range(first, end) if records[n].caller == records[first].caller)
+
+
+def _cause(records: Sequence[Record], end: int, own: Sequence[Oops], panic: Optional[str]) -> Optional[tuple[int, ...]]:
+    """Return the lines of what led to the panic. Return None if only the panic's own message says it.
+
+    ``own`` are the oopses of the caller that panicked.
+    """
     if panic is None:
-        # The kernel stopped (or was dumped) in the middle of an oops, or after an oops that it survived.
-        return last if last and not _OOPS_END.search(records[last[1]].text) else None
+        # The kernel stopped (or was dumped) in the middle of an oops, or after an oops that it survived. Of several
+        # CPUs the one that printed most went on: the others wait for it (oops_begin).
+        open_ones = [one for one in own if not one.ended]
+        return max(open_ones, key=lambda one: len(one.lines)).lines if open_ones else None
     if _AFTER_OOPS.search(panic):
-        near = last is not None and records[end].time - records[last[1]].time <= _SAME_MOMENT
-        return last if near else None
+        last = own[-1] if own else None
+        near = last is not None and records[end].time - records[last.lines[-1]].time <= SAME_MOMENT
+        return last.lines if near and last is not None else None
     for consequence, beginning in _CAUSES:
         if consequence.search(panic):
-            at = _first_of_last([n for n in range(end) if beginning.search(records[n].text)], records, panic)
-            return (at, end - 1) if at is not None else None
+            found = [n for n in range(end) if beginning.search(records[n].text)]
+            same = [n for n in found if records[n].caller == records[end].caller]
+            at = _first_of_last(same or found, records, panic)
+            return None if at is None else _of_caller(records, at, end) if same else tuple(range(at, end))
     return None
 
 
@@ -145,7 +168,7 @@ def _first_of_last(found: list[int], records: Sequence[Record], panic: str) -> O
     if not found:
         return None
     at = len(found) - 1
-    while at and _ONE_CHECK.search(panic) and records[found[at]].time - records[found[at - 1]].time <= _SAME_MOMENT:
+    while at and _ONE_CHECK.search(panic) and records[found[at]].time - records[found[at - 1]].time <= SAME_MOMENT:
         at -= 1
     return found[at]
 
@@ -162,10 +185,16 @@ def read(prog: Program) -> tuple[list[Record], list[str]]:
     except (FaultError, LookupError, ValueError, AttributeError, TypeError) as error:
         return [], [f"the kernel's log cannot be read: {error}"]
     return [
-        Record(record.timestamp / 1e9, line)
+        Record(record.timestamp / 1e9, line, _caller(record), record.level, record.facility)
         for record in records
         for line in record.text.decode(errors="replace").split("\n")
     ], []
+
+
+def _caller(record: PrintkRecord) -> Optional[int]:
+    """Return who printed the record, as the kernel has it, or None."""
+    task, cpu = record.caller_tid, record.caller_cpu
+    return task if task is not None else NO_TASK | cpu if cpu is not None else None
 
 
 def _is_sane(prog: Program) -> bool:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.base.dataclass import dataclass
 from drgnext.kernel.crash.bare_log import crash_time, read_vmcoreinfo
-from drgnext.kernel.crash.klog import PanicLog, read, read_panic_log
+from drgnext.kernel.crash.klog import PanicLog, oops_notes, read_panic_log
+from drgnext.kernel.crash.outcome import has_died
+from drgnext.kernel.crash.records import NO_TASK
+from drgnext.kernel.crash.whole_log import read_log
 from drgnext.kernel.stacks.frames import Frame, Stack
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.stacks.threads import Threads
@@ -43,8 +46,9 @@ class Cause:
     """The known facts about the death of a kernel.
 
     ``trap`` is the frame of the trap that led to the panic. It has no saved registers if only the dump's own registers
-    of the CPU show it. Without a trap (a plain call of panic), ``caller`` is the
-    frame that called panic. ``called_from`` is the frame that jumped to where no code is.
+    of the CPU show it. Without a trap (a plain call of panic), ``caller`` is the frame that called panic.
+    ``called_from`` is the frame that jumped to where no code is. ``died`` is None where nothing in the dump says
+    whether the kernel had died.
     """
 
     cpu: Optional[int]
@@ -55,14 +59,18 @@ class Cause:
     caller: Optional[Frame]
     called_from: Optional[Frame]
     notes: tuple[str, ...]
+    died: Optional[bool] = True
 
 
 def find_panic(threads: Threads) -> Cause:
     """Return why the kernel died."""
-    records, notes = read(threads.prog)
-    told = read_panic_log(records)
-    notes += [f"the kernel survived an earlier oops at {at.time:.3f} s: {at.text.strip()}" for at in told.earlier]
+    records, notes = read_log(threads.prog)
     task = crashed_task(threads)
+    cpu = _cpu(threads, task)
+    callers = [] if task is None else [task.pid]
+    told = read_panic_log(records, callers if cpu is None else [*callers, NO_TASK | cpu])
+    whole = not notes
+    notes += oops_notes(told)
     stack = threads.stack(task) if task is not None else None
     trap = caller = called_from = None
     if stack is not None:
@@ -76,7 +84,9 @@ def find_panic(threads: Threads) -> Cause:
         if at is not None and at + 1 < len(stack.frames) and stack.frames[at + 1].found == "bad jump":
             called_from = stack.frames[at + 1]
         caller = _caller(threads, stack)
-    return Cause(_cpu(threads, task), task, stack, told, trap, caller, called_from, tuple(notes))
+    info, panic_cpu = read_vmcoreinfo(threads.prog), _integer(threads.prog, "panic_cpu")
+    died = has_died(told, info, records, whole, panic_cpu)
+    return Cause(cpu, task, stack, told, trap, caller, called_from, tuple(notes), died)
 
 
 def trap_kind(threads: Threads, trap: TrapFrame) -> str:

@@ -66,8 +66,11 @@ def _folders(prog: Program) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def require(prog: Program) -> None:
-    """Raise UserError if the debug information of vmlinux cannot be found."""
+def require(prog: Program, wrong: Sequence[str] = ()) -> None:
+    """Raise UserError if the debug information of vmlinux cannot be found.
+
+    ``wrong`` says which of the user's files are not used. It is a part of the error.
+    """
     import drgn
 
     if prepare(prog):  # without the plugin, drgn has not looked there yet
@@ -78,8 +81,9 @@ def require(prog: Program) -> None:
     name = release(prog)
     what = f"no debugging information for this kernel, {name or 'of unknown release'}"
     build_id = _build_id(prog)
+    what = f"{what}{f' (build-id {build_id})' if build_id else ''}"
     raise UserError(
-        f"{what}{f' (build-id {build_id})' if build_id else ''}",
+        "; ".join((*wrong, what)),
         f"{package(name)}; or name the file: drgn -c {prog.core_dump_path or 'DUMP'} -s VMLINUX NAME",
     )
 

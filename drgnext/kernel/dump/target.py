@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 from dmods.errors import UserError
 from drgnext.kernel.dump import debuginfo
 from drgnext.kernel.dump.dumpfile import dump_file_notes
+from drgnext.kernel.dump.given_files import given_files, unused
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -22,7 +23,7 @@ class Kernel:
     def __init__(self, prog: Program, bare: bool = False) -> None:
         """Prepare the program. Raises UserError if no command could work: no vmlinux, or no readable memory.
 
-        With ``bare``, a missing vmlinux is no error: ``lacking`` has it then.
+        With ``bare`` these are no errors: ``lacking`` has what is missing then.
         """
         self.prog = prog
         self.path: Optional[str] = None if self.live else prog.core_dump_path
@@ -30,14 +31,24 @@ class Kernel:
         if self.path is not None:
             self.notes += dump_file_notes(self.path)
         self.lacking: Optional[UserError] = None
+        self.typed = False  # whether vmlinux is there
+        wrong = unused(prog, given_files())
         try:
-            debuginfo.require(prog)
+            debuginfo.require(prog, wrong)
         except UserError as error:
             if not bare:
                 raise
             self.lacking = error
             return
-        self._check_memory()
+        self.typed = True
+        self.notes += wrong
+        try:
+            self._check_memory()
+        except UserError as error:
+            if not bare:
+                raise
+            self.lacking = error
+            return
         self.notes += debuginfo.module_note(prog)
 
     @property

@@ -279,9 +279,11 @@ def _files(prog: Program) -> dict[str, Any]:
         special = [(prog["blockdev_superblock"].value_(), "block_device")]
     except LookupError:
         special = []
-    rings = _shared_inodes(prog)
-    if rings:
+    rings, secrets = _superblock(prog, "anon_inode_mnt"), _superblock(prog, "secretmem_mnt")
+    if rings:  # the kernel maps rings (perf's) as pages of its one inode, which has no pages in a page cache
         special.append((rings, "ring"))
+    if secrets:  # memfd_secret(2), since 5.14: memory of programs that no file has, and that cannot be dropped
+        special.append((secrets, "shmem"))
     execute = enumerators(prog, "enum vma_flag_bit").get("VMA_EXEC_BIT")
     return {
         "host": _offset(mapping, "host"),
@@ -295,14 +297,11 @@ def _files(prog: Program) -> dict[str, Any]:
     }
 
 
-def _shared_inodes(prog: Program) -> Optional[int]:
-    """Return the superblock of anonymous inodes, or None.
-
-    The kernel maps rings (perf's) as pages of its one inode, which has no pages in a page cache.
-    """
+def _superblock(prog: Program, mount: str) -> Optional[int]:
+    """Return the superblock of a mount that the kernel made for itself, or None. ``mount`` names the variable."""
     from drgn import FaultError
 
     try:
-        return int(prog["anon_inode_mnt"].mnt_sb.value_())
+        return int(prog[mount].mnt_sb.value_())
     except (LookupError, FaultError, AttributeError):
         return None

@@ -65,9 +65,13 @@ class CodeNames:
         A return address may belong to the next function, if the call before it does not return. A breakpoint saves the
         address of the next instruction, too (int3: a trap, not a fault; SDM volume 3, 6.5).
         """
-        if frame.exact and (frame.trap is None or not self._is_breakpoint(frame.trap)):
-            return frame.pc
-        return frame.pc - self._step
+        if frame.trap is not None and frame.exact:
+            return self.trapped_at(frame.trap, frame.pc)
+        return frame.pc if frame.exact else frame.pc - self._step
+
+    def trapped_at(self, trap: TrapFrame, pc: int) -> int:
+        """Return the address of the instruction that trapped. ``pc`` is the saved one, which is behind a breakpoint."""
+        return pc - self._step if self._is_breakpoint(trap) else pc
 
     def _is_breakpoint(self, trap: TrapFrame) -> bool:
         """Return whether an int3 saved the registers. It has one byte."""

@@ -12,6 +12,7 @@ from drgnext.kernel.dump.machine import architecture
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.code_names import CodeNames, Function
 from drgnext.kernel.stacks.crash_cpu import CrashCpu
+from drgnext.kernel.stacks.debug_frame import DebugFrames
 from drgnext.kernel.stacks.frames import FRAME_LIMIT, UNSURE, WHOLE, Frame, Stack, Unwinder, Walker
 from drgnext.kernel.stacks.returns import ReturnAddresses
 from drgnext.kernel.stacks.stack_ranges import cpu_stacks, thread_size
@@ -52,7 +53,7 @@ class Threads:
         unwinder: Unwinder
         if name == "x86_64":
             self.machine = X86_64()
-            unwinder = OrcUnwinder(self.memory, self.code, returns, self._function)
+            unwinder = OrcUnwinder(self.memory, self.code, returns, self._function, DebugFrames(prog, self.code).caller)
         else:
             self.machine = arm = _aarch64(prog)
             unwinder = RecordUnwinder(self.memory, self.code, arm, self._function, returns)

@@ -36,9 +36,15 @@ class OrcUnwinder:
         code: KernelCode,
         returns: ReturnAddresses,
         function: Callable[[int], Optional[Function]] = lambda _pc: None,
+        described: Callable[[Frame], Optional[Frame]] = lambda _frame: None,
     ) -> None:
-        """Prepare the unwinder. ``function`` returns the function at an address (:meth:`CodeNames.function`)."""
+        """Prepare the unwinder.
+
+        ``function`` returns the function at an address (:meth:`CodeNames.function`). ``described`` returns the caller
+        of a frame in a module by debug information (:meth:`DebugFrames.caller`).
+        """
         self._function = function
+        self._described = described
         self._memory = memory
         self._code = code
         self._returns = returns
@@ -68,6 +74,10 @@ class OrcUnwinder:
 
     def _by_rule(self, frame: Frame, rule: Optional[orc.Rule], task: int) -> Step:
         """Return the step that the ORC rule at the frame's pc asks for. Without a rule, try the frame pointer."""
+        if rule is None:
+            caller = self._by_description(frame)
+            if caller is not None:
+                return Step(caller)
         if rule is None or rule.kind == orc.UNDEFINED:
             return self._by_frame_pointer(frame, "no tables" if self._code.is_code(frame.pc) else "not code", task)
         if rule.kind == orc.END_OF_STACK:
@@ -78,6 +88,11 @@ class OrcUnwinder:
         if rule.kind == orc.CALL:
             return self._call(frame, rule, previous, task)
         return self._trap(frame, rule, previous)
+
+    def _by_description(self, frame: Frame) -> Optional[Frame]:
+        """Return the caller of a frame in a module without tables, by the debug information of its file, or None."""
+        caller = self._described(frame)
+        return caller if caller is not None and self._code.after_call(caller.pc) else None
 
     def _handler(self, frame: Frame, task: int) -> Step:
         """Return the frame that a function would have returned to, had tracing not made it return to ``frame``.

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, FATAL, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, FATAL, CannotCheck, Check, Evidence, Finding
+from drgnext.kernel.crash.oom import oom_lines
+from drgnext.kernel.crash.outcome import SENTENCES
 from drgnext.triage.deaths import kind_of, was_asked
 from drgnext.triage.facts import KernelFacts
+
+_READ = "read the function at the trapped pc; its registers are in panicinfo"
+_LOG_LOST = "copy or take the dump again, whole: its log says why"
 
 
 def run(facts: KernelFacts) -> Iterator[Finding]:
     """Yield the cause of a panic. A crash that someone asked for is none."""
     cause = facts.cause
     told = cause.told
-    message = told.message or told.panic
+    if cause.died is None:
+        raise CannotCheck(SENTENCES[None])
+    message = told.message or told.panic or (SENTENCES[True] if cause.died else None)
     if message is None or _asked(facts):
         return
-    kind = kind_of(message)
+    kind = kind_of(message, told.details)
     known = facts.threads
     frame = cause.trap or cause.caller
     where, evidence = "", []
@@ -25,15 +32,18 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
         place, source = known.places.describe(pc), known.places.source(frame)
         where = f" in {place}{f' ({source})' if source else ''}"
         evidence.append(Evidence(pc, place))
+    elif told.where is not None:
+        where = f" in {told.where}"
     if told.address is not None:
         evidence.append(Evidence(told.address, "the address that was accessed"))
-    task = f", in task {cause.task.comm} ({cause.task.pid})" if cause.task is not None else ""
+    who = cause.task or (told.death if told.death is not None and told.death.comm is not None else None)
+    task = f", in task {who.comm} ({who.pid})" if who is not None else ""
     yield Finding(
         kind,
         FATAL,
         CERTAIN,
-        f"{message}{where}{task}",
-        "read the function at the trapped pc; its registers are in panicinfo",
+        "; ".join((f"{message}{where}{task}", *oom_lines(told.details))),
+        _LOG_LOST if message == SENTENCES[True] else _READ,
         evidence,
         ("panicinfo", "findstack"),
     )

@@ -1,0 +1,22 @@
+"""A line of the kernel's log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+#: In a caller: the line was not printed by a task, and the rest is the number of the CPU (printk_caller_id()).
+NO_TASK = 0x80000000
+
+
+class Record(NamedTuple):
+    """A line of the log, with its time since boot in seconds.
+
+    ``caller`` is the thread that printed it, or NO_TASK and a CPU. ``level`` is that of syslog(3), 0 for emergencies.
+    Both are None where the log does not have them. Lines that programs wrote (/dev/kmsg) have another facility than 0.
+    """
+
+    time: float
+    text: str
+    caller: Optional[int] = None
+    level: Optional[int] = None
+    facility: int = 0

@@ -1,0 +1,133 @@
+"""The registers of each CPU, as the notes of a dump have them (NT_PRSTATUS). They come first in the file.
+
+A crash kernel's dump has a note for each CPU that was online. It names the task that ran there, and the CPU that died
+has the registers of its trap (crash_save_cpu). QEMU numbers its CPUs instead, and has where they stood.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from dmods.errors import CorruptError, TruncatedError
+from dmods.modules import elf
+from dmods.process import arch
+
+_NT_PRSTATUS = 1
+_PID_AT, _REGISTERS_AT = 32, 112  # in struct elf_prstatus of a 64-bit machine (linux/elfcore.h)
+_EM_X86_64, _EM_AARCH64 = 62, 183
+# The members of struct user_regs_struct (x86) and struct user_pt_regs (arm64), in their order. x86 has more behind.
+_NAMES = {
+    _EM_X86_64: tuple(arch.X86_64.registers[:21]),
+    _EM_AARCH64: (*(f"x{n}" for n in range(31)), "sp", "pc", "pstate"),
+}
+_PC_SP = {_EM_X86_64: ("rip", "rsp"), _EM_AARCH64: ("pc", "sp")}
+_MOST_NOTES = 64 << 20  # bytes: 8,192 CPUs (NR_CPUS_RANGE_END) have 4 MB
+_MOST_CPUS = 8192
+_KDUMP = b"KDUMP   "
+_BLOCK_SIZE_AT = 428  # in struct disk_dump_header of a 64-bit machine
+_NOTES_AT = 48  # offset_note and size_note in struct kdump_sub_header (header version 4 and later)
+_MACHINE_AT = 12 + 4 * 65  # utsname.machine in struct disk_dump_header
+_MACHINES = {b"x86_64": _EM_X86_64, b"aarch64": _EM_AARCH64}
+
+
+class CpuNote(NamedTuple):
+    """The registers of a CPU. ``number`` counts the notes; it is the CPU's number if all CPUs were online."""
+
+    number: int
+    pid: int
+    pc: int
+    sp: int
+    registers: dict[str, int]
+
+
+class CpuNotes(NamedTuple):
+    """The CPUs of a dump. ``by_kernel``: a kernel wrote the notes, so that they have the pids of tasks."""
+
+    cpus: Sequence[CpuNote]
+    by_kernel: bool
+
+    def of(self, pid: Optional[int], cpu: Optional[int] = None) -> Optional[CpuNote]:
+        """Return the registers of the task that died, or None if it is not certain which they are.
+
+        An idle task has pid 0 on every CPU. Then the number decides, if it is that of an idle CPU.
+        """
+        if not self.by_kernel:
+            return None
+        found = [one for one in self.cpus if one.pid == pid]
+        if len(found) > 1:
+            found = [one for one in found if one.number == cpu]
+        return found[0] if len(found) == 1 else None
+
+
+NOTHING = CpuNotes((), False)
+
+
+def read_cpu_notes(path: Optional[str]) -> CpuNotes:
+    """Return the registers in the notes of the dump. A dump without such notes, or another format, has none."""
+    if path is None:
+        return NOTHING
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, 2)
+
+            def read(offset: int, count: int) -> bytes:
+                if not 0 <= offset < size or count <= 0:
+                    return b""
+                file.seek(offset)
+                return file.read(min(count, size - offset))
+
+            machine, notes = _kdump(read) if read(0, 8) == _KDUMP else _elf(read)
+    except (OSError, struct.error, CorruptError, TruncatedError):
+        return NOTHING
+    return _cpus(machine, notes)
+
+
+def _elf(read: elf.Read) -> tuple[int, list[bytes]]:
+    """Return (machine, notes) of an ELF dump."""
+    header = elf.parse(read, "the dump")
+    if header.word != 8 or not header.little_endian:
+        return 0, []
+    left, notes = _MOST_NOTES, []
+    for segment in header.segments:
+        if segment.type == elf.PT_NOTE and left > 0:
+            notes.append(read(segment.offset, min(segment.filesz, left)))
+            left -= len(notes[-1])
+    return header.machine, notes
+
+
+def _kdump(read: elf.Read) -> tuple[int, list[bytes]]:
+    """Return (machine, notes) of a compressed dump."""
+    version, block = struct.unpack("<i", read(8, 4))[0], struct.unpack("<i", read(_BLOCK_SIZE_AT, 4))[0]
+    machine = _MACHINES.get(read(_MACHINE_AT, 65).partition(b"\0")[0], 0)
+    if version < 4 or block <= 0:
+        return machine, []
+    offset, size = struct.unpack("<QQ", read(block + _NOTES_AT, 16))
+    return machine, [read(offset, min(size, _MOST_NOTES))]
+
+
+def _cpus(machine: int, notes: Sequence[bytes]) -> CpuNotes:
+    """Return the CPUs that the notes describe."""
+    names = _NAMES.get(machine)
+    if names is None:
+        return NOTHING
+    form = struct.Struct(f"<{len(names)}Q")
+    pc, sp = _PC_SP[machine]
+    found: list[CpuNote] = []
+    by_kernel = True
+    for name, kind, data in _all(notes):
+        by_kernel = by_kernel and name != b"QEMU"
+        if kind != _NT_PRSTATUS or name != b"CORE" or len(data) < _REGISTERS_AT + form.size:
+            continue
+        registers = dict(zip(names, form.unpack_from(data, _REGISTERS_AT)))
+        (pid,) = struct.unpack_from("<i", data, _PID_AT)
+        if len(found) < _MOST_CPUS:
+            found.append(CpuNote(len(found), pid, registers[pc], registers[sp], registers))
+    return CpuNotes(found, by_kernel)
+
+
+def _all(notes: Sequence[bytes]) -> Iterator[tuple[bytes, int, bytes]]:
+    """Yield each note."""
+    for each in notes:
+        yield from elf.read_notes(each, True)
