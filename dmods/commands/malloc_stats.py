@@ -82,7 +82,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.insert(0, NO_HEAP)
         return report
     rows = usages(heap)
-    report.totals = _totals(heap, rows)
+    report.totals = {**_totals(heap, rows), **_live(heap)}
     if not args.glibc:
         report.tables.extend(_jemallocs(heap, args.bins, report))
         report.tables.extend(_others(heap, report))
@@ -97,6 +97,18 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.notes.extend(_disagreements(heap, rows))
     report.notes.extend(advice(rows))
     return report
+
+
+def _live(heap: ProcessHeap) -> dict[str, Value]:
+    """Return how many blocks the program has, and their usable bytes, as `heapsizes` and `walk buf` count them.
+
+    The allocator's figures are larger: they have headers, caches and what the allocator took for itself.
+    """
+    sizes = heap.index.sizes()
+    return {
+        "live_count": sum(live + leaked for _size, live, _free, leaked, _own in sizes),
+        "live_bytes": sum(size * (live + leaked) for size, live, _free, leaked, _own in sizes),
+    }
 
 
 def _jemallocs(heap: ProcessHeap, every_bin: bool, report: Report) -> Iterator[Table]:

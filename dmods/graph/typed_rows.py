@@ -150,7 +150,7 @@ def _add(
     row = found.get(key)
     if row is None:
         row = found[key] = TypeRow(name, number, least=least, most=most)
-    elif sum(each[1] for each in (live, leaked, own)) > row.total.bytes // 2:
+    elif sum(each[1] for each in (live, leaked)) > row.total.bytes // 2:
         row.name = name  # the evidence for most of its bytes
     row.live += Amount(*live)
     row.leaked += Amount(*leaked)
@@ -162,7 +162,7 @@ def _add(
 
 
 def _total(sums: _Sum) -> Amount:
-    return Amount(*sums[0]) + Amount(*sums[1]) + Amount(*sums[2])
+    return Amount(*sums[0]) + Amount(*sums[1])
 
 
 def _lower(a: Optional[int], b: Optional[int]) -> Optional[int]:

@@ -80,8 +80,8 @@ class TypeRow:
 
     @property
     def total(self) -> Amount:
-        """Return all blocks in use."""
-        return self.live + self.leaked + self.own
+        """Return all blocks in use by the program."""
+        return self.live + self.leaked
 
 
 class Types:

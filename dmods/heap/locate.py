@@ -110,10 +110,10 @@ class AddressFinder:
     def _nature(self, block: Block) -> Optional[str]:
         """Return what kind of object an allocated block is, where that is certain: a tcache, TLS, an object
         of C++, Python or Go."""
-        if block.state in (FREE, OWN):
-            return None
         if block.address in self.heap.caches.tcaches:
             return self.free_lists.tcache(block.address)
+        if block.state in (FREE, OWN):
+            return None
         for pointer, tid in self._tls_blocks.items():
             if block.address <= pointer < block.end:  # TLS of a library that was loaded after the start
                 return f"thread-local memory of {self.thread_named(tid)}"

@@ -105,6 +105,8 @@ class ProcessHeap:
             jemalloc.Caches(self.words, self.target, one, self.roots.thread_pointers, self.index)
             for one in self.jemallocs
         ]
+        # A tcache of glibc lies in a chunk of its own (malloc.c, tcache_init).
+        self.index.own(self.caches.tcaches, False)
         structures = [at for recording in self.records.recordings for at in recording.structures]
         if structures:
             self.index.own(structures, True)

@@ -15,13 +15,13 @@ from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError
 from dmods.graph.owners import find_owners
 from dmods.graph.types import find_types, plain_class, split_template
-from dmods.heap.block import DIRECT, INDIRECT, LIVE, OWN
+from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from dmods.heap.process_heap import find_heap
 from fixtures import answers, audited
 from tests.corekit import kernel_core
 
 SOURCE = Path(__file__).parent.parent / "kinds.cc"
-EVERY_STATE = (LIVE, DIRECT, INDIRECT, OWN)
+EVERY_STATE = (LIVE, DIRECT, INDIRECT)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,52 @@
+"""What is in use: one definition for every command that counts blocks.
+
+A block in use is one that the program allocated and did not free, leaked or not. What an allocator took for itself
+(glibc's tcaches, jemalloc's) is none of the program's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dmods.corefile.target import CoreFile
+from fixtures import audited, cores, jemallocs
+from fixtures.cores import CoreSet
+from tests.auditkit import answer
+from tests.quick import only
+
+PROGRAMS = ("graph", "sizes", "freed", "arenas", "shapes", "anchors", "callers", "ownstacks", "vectors", "mainarena")
+WAYS: dict[str, Callable[[str], CoreSet]] = {
+    "plain": cores.take,
+    "gcore": lambda name: cores.take(name, "gcore"),
+    "jemalloc": jemallocs.take,
+    "audited": audited.take,
+    "guards": lambda name: audited.take(name, "audit,log,guards"),
+}
+ALL = [(name, "plain") for name in PROGRAMS]
+ALL += [(name, way) for name in ("graph", "freed", "callers") for way in WAYS if way != "plain"]
+QUICK = [(name, "plain") for name in ("graph", "freed", "arenas", "anchors")]
+QUICK += [("graph", "jemalloc"), ("callers", "audited"), ("graph", "guards")]
+
+
+@pytest.mark.parametrize(("name", "way"), only(QUICK, ALL))
+def test_the_commands_agree(name: str, way: str) -> None:
+    target = CoreFile(str(WAYS[way](name).core))
+    assert Path(target.path or "").exists()
+    leaks = answer(target, "findleaks")["totals"]
+    sizes = answer(target, "heapsizes")["totals"]
+    blocks = answer(target, "walk", "buf")["tables"]["buf"]
+    lost = answer(target, "walk", "leakbuf")["tables"]["leakbuf"]
+    owners = answer(target, "owners")["totals"]
+    types = answer(target, "types")["totals"]
+    stats = answer(target, "malloc_stats")["totals"]
+    in_use = (len(blocks), sum(block["size"] for block in blocks))
+    assert in_use == (sizes["live_count"], sizes["live_bytes"])
+    assert in_use == (types["count"], types["bytes"])
+    assert in_use == (stats["live_count"], stats["live_bytes"])
+    assert in_use[1] == owners["alone_bytes"] + owners["shared_bytes"] + owners["leaked_bytes"]
+    leaked = (len(lost), sum(block["size"] for block in lost))
+    assert leaked == (leaks["leaked_count"], leaks["leaked_bytes"]) == (sizes["leaked_count"], sizes["leaked_bytes"])
+    assert leaked[1] == owners["leaked_bytes"]
