@@ -94,7 +94,7 @@ def describe_content(heap: ProcessHeap, block: Block, most: int = 8) -> Content:
     """Return what the block's bytes look like, with its first ``most`` pointers."""
     target = heap.target
     word = target.arch.word
-    data = target.image().read(block.address, min(block.size, _MOST_BYTES))
+    data = target.image().read(block.address, min(_unguarded(heap, block), _MOST_BYTES))
     words = _words(data, word)
     objects = list(_objects(target, words))
     python = in_block(target, block.address, block.size) if block.state != FREE and not objects else None
@@ -106,6 +106,17 @@ def describe_content(heap: ProcessHeap, block: Block, most: int = 8) -> Content:
         return Content(text=found.text, encoding=found.encoding)
     strings, pointers = list(_strings(heap, block, data)), list(_pointers(heap, block, words, most))
     return Content(objects, strings=strings, points_to=pointers)
+
+
+def _unguarded(heap: ProcessHeap, block: Block) -> int:
+    """Return how many bytes of a block are the program's: behind them comes the auditor's guard."""
+    last = heap.records.last_words
+    if last is not None and last.block == block.address and last.requested is not None:
+        return min(block.size, last.requested)
+    if block.state == FREE or not any(each.guards is not None for each in heap.records.recordings):
+        return block.size
+    record = heap.records.of_block(block.address)
+    return min(block.size, record.requested) if record is not None else block.size
 
 
 def _words(data: bytes, word: int) -> tuple[int, ...]:

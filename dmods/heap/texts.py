@@ -1,22 +1,20 @@
-"""Text at the beginning of a block: UTF-8, UTF-16 or Latin-1."""
+"""Text at the beginning of a block: UTF-8, UTF-16, UTF-32 or Latin-1."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
+from dmods.heap.scripts import looks_written, runs_of
+
 MOST_SHOWN = 256  # characters of a string
 _LEAST = 4  # characters of UTF-8 or UTF-16
 _LEAST_LATIN1 = 5
 _USUAL = " .,;:!?'\"-()/\n\xbf\xa1\xab\xbb"  # what stands between words
-_LEAST_IDEOGRAPHS = 6  # random words look like ideographs more often than like letters
-_ALPHABETS_END = 0x2000  # alphabets lie below; above are symbols, then ideographs
-# General punctuation and currency: U+2010..U+205E, U+20A0..U+20BF.
-_PUNCTUATION = ((0x2010, 0x205F), (0x20A0, 0x20C0))
-_IDEOGRAPHS = ((0x3000, 0x3100), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0xFF00, 0xFFF0))
+_MOST_IN_A_ROW = 2  # of one character above 0x7f
 
 
 class Text(NamedTuple):
-    """A text and its encoding: "UTF-8", "UTF-16" or "Latin-1"."""
+    """A text and its encoding: "UTF-8", "UTF-16", "UTF-32" or "Latin-1"."""
 
     text: str
     encoding: str
@@ -25,11 +23,15 @@ class Text(NamedTuple):
 def text_in(data: bytes) -> Optional[Text]:
     """Return the text that the bytes begin with, up to its NUL or the end. None if they do not look like text."""
     plain = string_in(data)
-    if plain is not None:
+    # Every other byte of Devanagari in UTF-16 is a tab.
+    if plain is not None and 3 * sum(each in "\t\n\r" for each in plain) <= len(plain):
         return Text(plain, "UTF-8")
     wide = _utf16_in(data)
     if wide is not None:
         return Text(wide, "UTF-16")
+    wide = _utf32_in(data)
+    if wide is not None:
+        return Text(wide, "UTF-32")
     latin = _latin1_in(data)
     return Text(latin, "Latin-1") if latin is not None else None
 
@@ -71,40 +73,29 @@ def _utf16_in(data: bytes) -> Optional[str]:
     big = data[:2] == b"\xfe\xff"
     if data[:2] in (b"\xfe\xff", b"\xff\xfe"):
         data = data[2:]
-    raw = data[: 2 * MOST_SHOWN]
-    raw = raw[: len(raw) // 2 * 2]
-    end = next((at for at in range(0, len(raw), 2) if raw[at : at + 2] == b"\0\0"), None)
+    return _wide_in(data, 2, "utf-16-be" if big else "utf-16-le")
+
+
+def _utf32_in(data: bytes) -> Optional[str]:
+    """Return UTF-32 text, as wchar_t of Linux holds it. It must end with a NUL: small numbers are characters, too."""
+    text = _wide_in(data, 4, "utf-32-le")
+    ended = any(data[at : at + 4] == bytes(4) for at in range(0, min(len(data) - 3, 4 * MOST_SHOWN + 4), 4))
+    return text if ended or len(data) > 4 * MOST_SHOWN else None
+
+
+def _wide_in(data: bytes, width: int, codec: str) -> Optional[str]:
+    raw = data[: width * MOST_SHOWN]
+    raw = raw[: len(raw) // width * width]
+    end = next((at for at in range(0, len(raw), width) if not any(raw[at : at + width])), None)
     try:
-        text = raw[:end].decode("utf-16-be" if big else "utf-16-le")
+        text = raw[:end].decode(codec)
     except UnicodeDecodeError as error:
         if error.reason != "unexpected end of data":
             return None
-        text = raw[: error.start].decode("utf-16-be" if big else "utf-16-le")
-    if not all(map(_is_printable, text)):
+        text = raw[: error.start].decode(codec)
+    if len(text) < _LEAST or not all(map(_is_printable, text)) or not looks_written(text, end is not None):
         return None
-    letters = sum(ord(character) < _ALPHABETS_END for character in text)
-    symbols = sum(_is_in(character, _PUNCTUATION) or ord(character) >= 0x10000 for character in text)
-    if letters + symbols == len(text):
-        likely = letters >= _LEAST and _one_script(text)
-    else:
-        ideographs = sum(_is_in(character, _IDEOGRAPHS) for character in text)
-        likely = letters + symbols + ideographs == len(text) and ideographs >= _LEAST_IDEOGRAPHS and end is not None
-    if not likely:
-        return None
-    return text if end is not None or len(data) <= 2 * MOST_SHOWN else text + "..."
-
-
-def _one_script(text: str) -> bool:
-    """Return whether the letters could be of one text: random 16-bit numbers come from many blocks of Unicode.
-
-    A block is 256 characters here. ASCII goes with every alphabet.
-    """
-    blocks = {ord(character) >> 8 for character in text if 0xFF < ord(character) < _ALPHABETS_END}
-    return len(blocks) <= 2
-
-
-def _is_in(character: str, ranges: tuple[tuple[int, int], ...]) -> bool:
-    return any(start <= ord(character) < end for start, end in ranges)
+    return text if end is not None or len(data) <= width * MOST_SHOWN else text + "..."
 
 
 def _latin1_in(data: bytes) -> Optional[str]:
@@ -120,8 +111,9 @@ def _latin1_in(data: bytes) -> Optional[str]:
     usual = sum(character.isalnum() or character in _USUAL for character in text)
     if 2 * ascii_letters < len(text) or 10 * usual < 9 * len(text) or "\xff" in text:
         return None
-    if not any("a" <= character <= "z" for character in text):
-        return None
+    filled = any(character >= "\x80" and count > _MOST_IN_A_ROW for character, count in runs_of(text))
+    if filled or not any("a" <= character <= "z" for character in text):
+        return None  # a fill pattern, such as a guard behind ASCII; or no word
     for index, character in enumerate(text):
         beside = text[max(0, index - 1) : index] + text[index + 1 : index + 2]
         if character >= "\xc0" and not any(each.isalpha() for each in beside):

@@ -7,6 +7,7 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.base.dataclass import dataclass, field
+from dmods.base.ranges import Ranges
 from dmods.base.words import GRANULE, Words
 from dmods.modules.elf import PAGE
 from dmods.target import AddressRange
@@ -145,24 +146,27 @@ def _plausible_bins(words: Words, bins: int) -> bool:
     return _sound_bins(words, bins) >= BIN_LINKS // 4
 
 
-def _sound_bins(words: Words, bins: int) -> int:
-    """Return how many bins are empty (their links lead back to themselves) or lead to a chunk that leads back."""
+def _sound_bins(words: Words, bins: int, mapped: Optional[Ranges] = None) -> int:
+    """Return how many bins are empty (their links lead back to themselves) or lead to a chunk that leads back.
+
+    With ``mapped``, the mapped memory, a bin that leads to memory that the dump lacks counts, too.
+    """
     links = words.many(bins, BIN_LINKS)
     if links is None:
         return 0
     good = 0
     for i in range(0, BIN_LINKS, 2):
         self_address = bins + i * words.size - 2 * words.size
-        if links[i] == links[i + 1] == self_address or (
-            links[i] and words.at(links[i] + 3 * words.size) == self_address
-        ):
+        back = words.at(links[i] + 3 * words.size) if links[i] else 0
+        absent = back is None and mapped is not None and links[i] % GRANULE == 0 and links[i] in mapped
+        if links[i] == links[i + 1] == self_address or back == self_address or absent:
             good += 1
     return good
 
 
 def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Optional[Malloc]:
     size = words.size
-    ring, closed = _ring(words, bins)
+    ring, closed = _ring(words, bins, Ranges((m.start, m.end) for m in mappings if "w" in m.flags))
     begins = [address for address in ring if bins - 32 * size <= address <= bins - min(_header_words(size))]
     address = begins[0] if begins else None
     malloc = Malloc([])
@@ -205,7 +209,7 @@ def _malloc(words: Words, bins: int, mappings: Sequence[AddressRange]) -> Option
     return malloc
 
 
-def _ring(words: Words, bins: int) -> tuple[list[int], bool]:
+def _ring(words: Words, bins: int, mapped: Ranges) -> tuple[list[int], bool]:
     """Return the arenas from the `next` of the one with these bins on, and whether they lead back to it.
 
     The main arena may be blank. Where the first call of a process is free(), that call makes the thread's cache, and
@@ -223,7 +227,7 @@ def _ring(words: Words, bins: int) -> tuple[list[int], bool]:
             return ring, True
         # The bins of the other arenas have the same offset as those of the main arena, which is not known yet: try all.
         # A few words off, most bins still look empty: the offset at which most bins make sense is right.
-        sound, header = max((_sound_bins(words, at + header), header) for header in _header_words(words.size))
+        sound, header = max((_sound_bins(words, at + header, mapped), header) for header in _header_words(words.size))
         if sound < BIN_LINKS // 4:
             header = next((each for each in _header_words(words.size) if _is_blank(words, at + each)), 0)
         at = words.at(at + header + to_next) if header else None

@@ -32,6 +32,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             buffer[len..len.next_multiple_of(REGION_BYTES as usize)].fill(0);
             if start >= self.hole_end && is_zero(&buffer[..len]) {
                 self.hole_end = self.image.data_from(start + len as u64, end);
+                self.note_missing(start + len as u64, self.hole_end);
             }
             self.walk(start, &buffer[..len], &mut window, watch);
             for (i, bytes) in
@@ -56,11 +57,27 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
         fill(self.image, start, buffer, |hole, resume| {
             if hole < run_end {
                 match missing.last_mut() {
-                    Some(last) if last.1 == hole => last.1 = resume.min(run_end),
+                    Some(last) if last.1 >= hole => last.1 = last.1.max(resume.min(run_end)),
                     _ => missing.push((hole, resume.min(run_end))),
                 }
             }
         });
+    }
+
+    /// Notes what is not in the dump between two addresses. A hole of a sparse file is: its bytes are zeros.
+    #[cold]
+    fn note_missing(&mut self, start: u64, end: u64) {
+        let end = end.min(self.placed.run.end);
+        let mut at = start;
+        for (from, to) in self.image.covered(start, end.max(start)) {
+            if at < from {
+                self.report.missing.push((at, from));
+            }
+            at = at.max(to);
+        }
+        if at < end {
+            self.report.missing.push((at, end));
+        }
     }
 
     /// Scans an mmapped chunk: one block, whose candidates are one list.
@@ -78,6 +95,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             buffer[len..whole].fill(0);
             if is_zero(&buffer[..len]) {
                 let data = self.image.data_from(start + len as u64, end);
+                self.note_missing(start + len as u64, data);
                 control.add(data - start);
                 start = data;
                 continue;
