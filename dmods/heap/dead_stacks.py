@@ -82,6 +82,12 @@ def dead_stacks(target: Target, stacks: Sequence[ThreadStack], notes: list[str])
         here = any(each.start < stack.end and stack.start < each.end for each in in_use)
         if here and stack.known and not _may_be_coroutine(target, thread, stack):
             unused.append((stack.start, stack.end))
+    absent = sum(stack.tid is not None and stack.tid not in threads for stack in stacks)
+    if absent:
+        notes.append(
+            f"{absent} threads have a stack in use, and no registers in the dump: these stacks count as live "
+            "(the process shares its memory with its parent, as after vfork; or the dump lacks its threads)"
+        )
     if missed:
         notes.append(f"the threads have too many frames: of {missed} of them all of the stack counts as live")
     found.dead = live.without(unused)

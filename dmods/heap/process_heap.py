@@ -25,6 +25,7 @@ from dmods.heap.false_pointers.decide import without_false_pointers
 from dmods.heap.false_pointers.search import Search
 from dmods.heap.foreign import foreign_malloc, foreign_note
 from dmods.heap.garbage import Garbage, find_garbage
+from dmods.heap.jump_buffers import jump_buffer_values
 from dmods.heap.leaks import Leaks, group_of_row
 from dmods.heap.mapping_kinds import other_anonymous_bytes
 from dmods.heap.roots import Roots, bury_made_stacks, find_roots, live_stacks, readable_ranges
@@ -270,6 +271,8 @@ class ProcessHeap:
             values += [address for heap in self.walked for address in heap.own]
             self.code_words = code_words(self.target, self.owned, self.roots)
             values += sorted({value for _at, value in self.code_words})
+            searched = list(Ranges([*ranges, *self.owned]))
+            values += jump_buffer_values(self.target, searched, self.owned, self._is_live)
             vectors = self._vector_values()
             self.mark_sources = (ranges, values + vectors)
             candidates, reached, by_vectors = self._mark(ranges, values, vectors, progress)
@@ -388,6 +391,9 @@ class ProcessHeap:
     def _block_of(self, address: int) -> Optional[int]:
         row = self.index.find(address)
         return row[0] if row is not None else None
+
+    def _is_live(self, address: int) -> bool:
+        return self._live_block_of(address) is not None
 
     def _live_block_of(self, address: int) -> Optional[tuple[int, int]]:
         block = self.block_at(address)

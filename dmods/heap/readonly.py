@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Optional
 
 from dmods._engine import find_pointers
@@ -20,8 +21,33 @@ from dmods.process.mappings import is_named_memory
 from dmods.target import AddressRange, Module, Target
 
 _PAGE = 4096
+_KERNEL = 1 << 63  # the addresses of the kernel, where x86-64's vsyscall page lies
+_MOST_UNREADABLE = 1 << 12  # execute-only mappings
+_MOST_ZEROS = 16 << 20  # bytes of one
+_READ = 1 << 20
 _STEP = 64 << 20  # bytes that are searched at once
 _MOST_WORDS = 1 << 16  # words of a step into one part of the heap that are compared with the file
+
+
+def unreadable_code(target: Target) -> list[AddressRange]:
+    """Return the execute-only mappings that the kernel could not read when it wrote the core.
+
+    With protection keys (x86), mmap(PROT_EXEC) makes memory that nobody can read (mm/mmap.c, execute_only_pkey). The
+    core then has zeros for it. Memory that was never written is not in a core at all (fs/coredump.c, vma_dump_size).
+    """
+    if target.path is None:
+        return []
+    found = (m for m in target.mappings() if m.flags == "--x" and m.dumped and m.start < _KERNEL)
+    return [
+        m for m in islice(found, _MOST_UNREADABLE) if (m.path is None or is_named_memory(m.path)) and _zeros(target, m)
+    ]
+
+
+def _zeros(target: Target, mapping: AddressRange) -> bool:
+    """Return whether the dump has only zeros of the mapping. Of a large one, only the beginning is read."""
+    image, end = target.image(), mapping.start + min(mapping.dumped, _MOST_ZEROS)
+    parts = (image.read(start, min(_READ, end - start)) for start in range(mapping.start, end, _READ))
+    return not any(part.strip(b"\0") for part in parts)
 
 
 class ReadOnly:

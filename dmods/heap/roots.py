@@ -16,7 +16,7 @@ from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.heap.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
 from dmods.heap.false_pointers.search import above_stack_pointers, running_stacks
-from dmods.heap.readonly import ReadOnly
+from dmods.heap.readonly import ReadOnly, unreadable_code
 from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.modules.find import VDSO, writable_segments
 from dmods.process.mappings import is_named_memory
@@ -84,6 +84,13 @@ def find_roots(target: Target, owned: Ranges, records: Records) -> Roots:
     for start, end in dead:
         excluded.add(start, end)
     roots.ranges = excluded.without(_memory(target, owned, roots.notes))
+    unreadable = unreadable_code(target)
+    if unreadable:
+        mappings = "1 mapping" if len(unreadable) == 1 else f"{len(unreadable)} mappings"
+        roots.notes.append(
+            f"the kernel could not read {mappings} of execute-only memory: a block that only this memory holds is "
+            "reported as leaked (gdb's gcore of the living process has its bytes)"
+        )
     empty = sum(_is_empty(target, sp, end) for sp, end in running_stacks(target))
     if empty:
         roots.notes.append(

@@ -21,7 +21,7 @@ from dmods.base.rows import at_or_before
 from dmods.base.words import Words
 from dmods.errors import FaultError, UsageError, UserError
 from dmods.modules.auxv import AT_EXECFN, AT_RANDOM
-from dmods.process import musl_threads
+from dmods.process import glibc_tid, musl_threads
 from dmods.process.mappings import mapping_at
 from dmods.process.unwind import Frame, ManyThreads, unwind
 from dmods.target import AddressRange, Target, Thread
@@ -355,7 +355,7 @@ def _without_registers(
     target: Target, live: Sequence[ThreadStack], tcbs: Mapping[int, tuple[int, int]]
 ) -> list[ThreadStack]:
     """Return the stacks of threads that have exited, and of threads whose registers the dump lacks."""
-    tid_offset = _tid_offset(target, live)
+    tid_offset = _tid_offset(target, live, tcbs)
     if tid_offset is None and sum(stack.tcb is None for stack in live) > 1:
         return []  # one of them may belong to a thread that runs on an alternate signal stack now
     stacks = []
@@ -374,8 +374,17 @@ def _may_hold_stacks(mapping: AddressRange) -> bool:
     return mapping.anonymous and "w" in mapping.flags
 
 
-def _tid_offset(target: Target, live: Sequence[ThreadStack]) -> Optional[int]:
-    """Return the offset of the tid in ``struct pthread``, from the TCB: where every live thread has its own tid."""
+def _tid_offset(target: Target, live: Sequence[ThreadStack], others: Iterable[int]) -> Optional[int]:
+    """Return the offset of the tid in ``struct pthread``, from the TCB: where every live thread has its own tid.
+
+    ``others`` are further TCBs.
+    """
+    own = [stack.tcb for stack in live if stack.tcb is not None and _musl_pthread(target, stack.tcb) is None]
+    if own:
+        words = Words(target.image(), target.arch.word)
+        found = glibc_tid.tid_offset(words, target.arch, [*own, *others], STRUCT_PTHREAD_MAX)
+        if found is not None:
+            return found
     first = 0 if target.arch.tcb_is_pthread else -STRUCT_PTHREAD_MAX
     common: Optional[set[int]] = None
     for stack in live[:64]:

@@ -14,9 +14,11 @@ from tests.corekit import compile_c, kernel_core
 
 # `mov rax, imm64` at `at` has the address of one block two bytes later. The other block is lost. The code is never run.
 JIT = r"""
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 __attribute__((noinline)) static void emit(unsigned char *at) {
     void *held = calloc(1, 104), *lost = calloc(1, 200);
     memcpy(at, "\x48\xb8", 2);
@@ -29,8 +31,14 @@ __attribute__((noinline)) static void wipe(void) {
         frame[i] = 0;
 }
 int main(int argc, char **argv) {
-    unsigned char *code = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int twice = strcmp(argv[2], "code in a memfd") == 0, file = twice ? memfd_create("jit", 0) : -1;
+    int flags = twice ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+    if (twice && ftruncate(file, 8192) != 0)
+        return 1;
+    unsigned char *code = mmap(NULL, 8192, PROT_READ | PROT_WRITE, flags, file, 0);
     emit(code + atoi(argv[1]));
+    if (twice && mmap(NULL, 8192, PROT_READ | PROT_EXEC, flags, file, 0) != MAP_FAILED)
+        munmap(code, 8192);
     if (strcmp(argv[2], "code") == 0)
         mprotect(code, 8192, PROT_READ | PROT_EXEC);
     wipe();
@@ -41,7 +49,14 @@ int main(int argc, char **argv) {
 
 @pytest.mark.parametrize(
     ("at", "kind", "lost"),
-    [(1, "code", {200}), (4093, "code", {200}), (1, "data", {104, 200}), (6, "data", {200})],
+    [
+        (0, "code in a memfd", {200}),
+        (1, "code in a memfd", {200}),
+        (1, "code", {200}),
+        (4093, "code", {200}),
+        (1, "data", {104, 200}),
+        (6, "data", {200}),
+    ],
 )
 def test_an_instruction_holds_a_block_at_any_byte(tmp_path: Path, at: int, kind: str, lost: set[int]) -> None:
     source = tmp_path / "jit.c"

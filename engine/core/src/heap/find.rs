@@ -275,7 +275,7 @@ pub fn pointers(
     let (Some(&(low, _)), Some(&(_, high))) = (wanted.first(), wanted.last()) else { return Ok(found) };
     each_block(image, ranges, 0, control, |start, bytes| {
         for (i, value) in bytes.chunks_exact(word as usize).enumerate() {
-            let value = little(value);
+            let value = <[u8; 8]>::try_from(value).map_or_else(|_| little(value), u64::from_le_bytes);
             if value < low || value >= high {
                 continue;
             }
