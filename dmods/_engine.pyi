@@ -517,6 +517,14 @@ class Heap:
         After ``find_leaks`` it marks further blocks: what is still unreachable is found by ``find_leaks`` again.
         """
 
+    def hide_ends(self) -> None:
+        """From now on until ``reveal_ends``, words that are a block's end and the beginning of the next block are no
+        pointers. Call it before ``mark``.
+        """
+
+    def reveal_ends(self) -> tuple[list[int], list[int]]:
+        """Mark what only such words lead to. Return the addresses of these blocks, and of others that they hold."""
+
     def find_leaks(self, progress: Progress = None) -> tuple[int, int, int, int]:
         """Return (direct count, usable bytes, indirect count, usable bytes) of the blocks that were not reached."""
 

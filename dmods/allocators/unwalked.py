@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
 from dmods._engine import elf_section
+from dmods.base.cached import cached
 from dmods.base.sizes import human_size
 from dmods.process.addresses import module_at
 from dmods.target import Module, Target
@@ -67,6 +68,13 @@ OTHERS = (
 
 
 AUDITOR = "libdmods_audit"
+_SHADOW = 1 << 40  # bytes of the least mapping that is taken for shadow memory
+_SANITIZERS = (
+    (b"HWASAN_OPTIONS", "HWAddressSanitizer's malloc"),
+    (b"ASAN_OPTIONS", "AddressSanitizer's malloc"),
+    (b"TSAN_OPTIONS", "ThreadSanitizer's malloc"),
+    (b"MSAN_OPTIONS", "MemorySanitizer's malloc"),
+)
 
 
 def unwalked_malloc(target: Target) -> Optional[str]:
@@ -90,7 +98,21 @@ def allocator_in(target: Target, module: Module) -> Optional[str]:
             program and target.lookup(f"{module.name}`{other.symbol}") is not None
         ):
             return other.name
-    return None
+    return sanitizer_in(target) if program else None
+
+
+@cached
+def sanitizer_in(target: Target) -> Optional[str]:
+    """Return the name of the sanitizer's malloc that is linked into the program, stripped or not. None: there is none.
+
+    The sanitizers that reserve shadow memory, terabytes of it, read their options from the environment
+    (compiler-rt's sanitizer_flags.cpp). The name of the variable is among the program's constants.
+    """
+    program = _program(target)
+    if program is None or not any(m.anonymous and m.size >= _SHADOW for m in target.mappings()):
+        return None
+    constants = elf_section(program.file or "", ".rodata") or b""
+    return next((name for variable, name in _SANITIZERS if b"\0" + variable + b"\0" in constants), None)
 
 
 def unwalked_heap_notes(
@@ -111,6 +133,8 @@ def unwalked_heap_notes(
             found.append(_runtime_note(runtime.what, runtime.name))
     others = [other for other in OTHERS if other.name not in walked]
     there = [other.name for other in others if _is_there(target, modules, program, other.files, other.symbol)]
+    linked = sanitizer_in(target)
+    there += [linked] if linked is not None and linked not in walked else []
     for name in dict.fromkeys(there):
         found.append(f"blocks of {name} are not walked; what its memory points to counts as reachable")
     rest = other_bytes() if found else 0

@@ -29,7 +29,8 @@ from dmods.heap.content import describe_content
 from dmods.heap.doubtful import doubtful_blocks, doubtful_notes
 from dmods.heap.leak_groups import LeakGroup, group_leaks, group_of_block, groups_through
 from dmods.heap.leaks import Leaks
-from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap_as
+from dmods.heap.no_heap import no_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap_as
 from dmods.heap.signal_stacks import signal_stack_notes
 from dmods.heap.vector_roots import vector_notes
 from dmods.heap.verdict import leak_verdict, partial_note
@@ -70,7 +71,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     callers = callers_asked(target, args, lines=args.lines or args.details)
     report = Report(notes=list(heap.notes))
     if not heap.found:
-        report.notes.insert(0, NO_HEAP)
+        report.notes.insert(0, no_heap(target))
     leaks = heap.leaks()
     report.verdict = leak_verdict(heap)
     report.notes.extend(partial_note(report.verdict))

@@ -21,7 +21,8 @@ from dmods.heap.integrity import glibc as integrity
 from dmods.heap.integrity import jemalloc as jemalloc_integrity
 from dmods.heap.integrity import walked as walked_integrity
 from dmods.heap.integrity.contradiction import Contradiction
-from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.no_heap import no_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.unseen import damaged_chunks, seen_anomalies
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, partial_note
 from dmods.records.callers import Callers
@@ -108,7 +109,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.status = 0 if verdict.possible else NO_VERDICT
     guards = verify(target)
     if not heap.found and not heap.arenas and guards is None:
-        report.notes.insert(0, NO_HEAP)
+        report.notes.insert(0, no_heap(target))
         return report
     report.notes.extend(note for each in heap.jemallocs for note in each.notes)
     report.notes.extend(note for each in heap.walked for note in each.notes)

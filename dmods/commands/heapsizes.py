@@ -12,7 +12,8 @@ from dmods.base.dataclass import dataclass
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.heap.blocks import arena_name
-from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.no_heap import no_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
@@ -64,7 +65,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report = Report(notes=list(heap.notes))
     judge(report, heap_verdict(heap))
     if not heap.found:
-        report.notes.insert(0, NO_HEAP)
+        report.notes.insert(0, no_heap(target))
         return report
     number = None if args.arena is None else _arena(heap, args.arena)
     # The blocks that jemalloc allocated for itself are not the program's.

@@ -13,7 +13,8 @@ from dmods.allocators.jemalloc import stats as jemalloc_stats
 from dmods.command import Argument, Command
 from dmods.heap.arena_usage import Usage, advice, usages
 from dmods.heap.blocks import arena_name
-from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.no_heap import no_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
@@ -79,7 +80,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report = Report(notes=list(heap.notes))
     judge(report, heap_verdict(heap))
     if not heap.found and not heap.arenas:
-        report.notes.insert(0, NO_HEAP)
+        report.notes.insert(0, no_heap(target))
         return report
     rows = usages(heap)
     report.totals = {**_totals(heap, rows), **_live(heap)}

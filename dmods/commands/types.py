@@ -11,7 +11,8 @@ from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.owners import find_owners
 from dmods.graph.typed_rows import typed_blocks
 from dmods.graph.types import TypeRow
-from dmods.heap.process_heap import NO_HEAP, find_heap
+from dmods.heap.no_heap import no_heap
+from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
@@ -43,7 +44,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     heap = find_heap(target)
     report = Report(notes=list(heap.notes))
     if not heap.found:
-        report.notes.insert(0, NO_HEAP)
+        report.notes.insert(0, no_heap(target))
     heap.leaks()
     judge(report, leak_verdict(heap))
     report.notes.extend(heap.roots.notes)

@@ -7,7 +7,8 @@ import argparse
 from dmods.command import Argument, Command
 from dmods.commands._walkers import WALKERS, Query, parse_sizes
 from dmods.errors import UsageError
-from dmods.heap.process_heap import NO_HEAP, find_heap
+from dmods.heap.no_heap import no_heap
+from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table
 from dmods.target import Target
@@ -41,7 +42,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         heap = find_heap(target)
         report.notes.extend(heap.notes)
         if not heap.found:
-            report.notes.insert(0, NO_HEAP)
+            report.notes.insert(0, no_heap(target))
         if walker.of_leaks:  # an empty list would read as clean
             judge(report, leak_verdict(heap))
         if args.walker == "arena":

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.heap.block import Block
-from dmods.heap.process_heap import LOST_CACHE, ProcessHeap
+from dmods.heap.process_heap import BESIDE_ENDS, BY_ENDS, LOST_CACHE, ProcessHeap
 
 _NOTES = {
     LOST_CACHE: "were in caches of threads that a fork did not copy: each is free, or the thread had taken it out and "
     "leaked it",
+    BY_ENDS: "are held only by end pointers: words that are the end of the block before, as containers keep it, and by "
+    "chance the beginning of this one",
+    BESIDE_ENDS: "are held only by such blocks",
 }
 
 

@@ -39,6 +39,8 @@ from dmods.target import Target
 
 NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or its data is not in the dump"
 LOST_CACHE = "free, or leaked by a thread that a fork did not copy"  # of a block that may have been in a tcache
+BY_ENDS = "held only by end pointers of the block before it"
+BESIDE_ENDS = "held only by blocks that end pointers hold"
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
 _TLS_STEP = 1 << 20  # bytes that are searched at once
 _BATCH = 65536
@@ -311,6 +313,8 @@ class ProcessHeap:
         """Mark what the roots lead to. Return (candidate pointers, blocks reached, Leaks.by_vectors)."""
         if self.unaligned:
             self.index.take_unaligned(self.roots.dead)
+        else:
+            self.index.hide_ends()
         candidates, reached = self.index.mark(ranges, values, progress)
         by_vectors = []
         for value in vectors:
@@ -318,7 +322,10 @@ class ProcessHeap:
             candidates, reached = candidates + counts[0], reached + counts[1]
             if counts[1]:
                 by_vectors.append((value, counts[1]))
-        return candidates, reached, by_vectors
+        held, kept = self.index.reveal_ends()
+        self.doubtful = {address: why for address, why in self.doubtful.items() if why == LOST_CACHE}
+        self.doubtful.update([*((address, BY_ENDS) for address in held), *((address, BESIDE_ENDS) for address in kept)])
+        return candidates, reached + len(held) + len(kept), by_vectors
 
     def _vector_values(self) -> list[int]:
         """Return the words of vector registers that point into a block."""

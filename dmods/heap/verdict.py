@@ -14,7 +14,8 @@ from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from dmods.heap.foreign import foreign_malloc, passing_malloc
-from dmods.heap.process_heap import NO_HEAP, ProcessHeap
+from dmods.heap.no_heap import no_heap
+from dmods.heap.process_heap import ProcessHeap
 from dmods.modules.data import module_data
 from dmods.modules.find import writable_segments
 from dmods.process.addresses import module_at
@@ -99,7 +100,7 @@ def _search_verdict(heap: ProcessHeap) -> Verdict:
     if not heap.found:
         lost = sum(end - start for start, end in heap.target.missing)
         cut = f"; the dump is truncated and lacks {lost} bytes ({human_size(lost)})" if lost else ""
-        return Verdict(False, NO_HEAP + cut)
+        return Verdict(False, no_heap(heap.target) + cut)
     lost, unknown = _heap_lost(heap), _anonymous_lost(heap)
     doubts = [doubt for one in heap.walked for doubt in one.doubts]
     if not lost + unknown:

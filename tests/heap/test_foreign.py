@@ -11,7 +11,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.verdict import NO_VERDICT
-from fixtures import answers
+from fixtures import answers, cores
 from tests.corekit import HERE, compile_c, kernel_core
 
 SOURCE = HERE / "ownmalloc.c"
@@ -84,3 +84,44 @@ def test_glibcs_own(tmp_path: Path) -> None:
     answer = answers.answer(CoreFile(str(made(tmp_path))), "findleaks")
     assert answer["verdict"]["possible"]
     assert answer["notes"] == []
+
+
+def sanitized(where: Path, *flags: str) -> Path:
+    """Return a core of the program with AddressSanitizer. It makes no core unless it is told so."""
+    executable = compile_c(SOURCE, where / "program", "-DPROGRAM", "-fno-builtin", "-fsanitize=address", *flags)
+    (where / "run").mkdir()
+    options = "disable_coredump=0:detect_leaks=0:handle_abort=0"
+    return kernel_core(executable, where / "run", env={"ASAN_OPTIONS": options})
+
+
+@pytest.mark.parametrize("flags", [(), ("-s",), ("-static-libasan",), ("-static-libasan", "-s")], ids=" ".join)
+def test_a_sanitizers_is_named(flags: tuple[str, ...], tmp_path: Path) -> None:
+    target = CoreFile(str(sanitized(tmp_path, *flags)))
+    for command in ("findleaks", "heapcheck"):
+        answer = answers.answer(target, command)
+        assert answer["status"] == NO_VERDICT
+        assert "malloc of this process is AddressSanitizer's malloc" in answer["verdict"]["reason"]
+        assert len([note for note in answer["notes"] if "blocks of AddressSanitizer's malloc" in note]) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "variant", "reason"),
+    [
+        ("nomalloc", "dynamic", "malloc of libc.so.6 has no arena, as before its first call"),
+        ("freestanding", "static", "the process has no libc of its own"),
+    ],
+)
+def test_no_heap_says_why(program: str, variant: str, reason: str) -> None:
+    answer = answers.answer(CoreFile(str(cores.take(program, variant=variant).core)), "findleaks")
+    assert answer["verdict"]["reason"].startswith("no heap: ")
+    assert reason in answer["verdict"]["reason"]
+    assert answer["notes"][0].startswith("no heap: ")
+
+
+def test_no_heap_says_that_the_dump_lacks_it(tmp_path: Path) -> None:
+    core = tmp_path / "core"
+    core.write_bytes(cores.take("sizes").core.read_bytes()[:300_000])
+    reason = answers.answer(CoreFile(str(core)), "findleaks")["verdict"]["reason"]
+    assert reason.startswith("no heap: ")
+    assert "not in the dump" in reason
+    assert "truncated" in reason

@@ -236,6 +236,14 @@ impl Heap {
         })
     }
 
+    fn hide_ends(&self, py: Python<'_>) {
+        py.detach(|| self.heap().hide_ends());
+    }
+
+    fn reveal_ends(&self, py: Python<'_>) -> PyResult<(Vec<u64>, Vec<u64>)> {
+        watched(py, None, |control| self.heap().reveal_ends(control))
+    }
+
     #[pyo3(signature = (progress=None))]
     fn find_leaks(&self, py: Python<'_>, progress: Option<Bound<'_, PyAny>>) -> PyResult<(u64, u64, u64, u64)> {
         watched(py, progress.as_ref(), |control| {

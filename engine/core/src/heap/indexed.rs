@@ -2,6 +2,7 @@
 
 use super::bins::{self, Bin};
 use super::contents::{self, Census, Place};
+use super::ends::{self, Hidden};
 use super::holders::{self, Sources};
 use super::index::{Block, Tables};
 use super::leaks::{self, Group, Leaks};
@@ -39,6 +40,8 @@ struct Model<I: Index, const P: usize> {
     sizes: OnceLock<Vec<SizeCount>>,
     /// If present, pointers may begin at any byte; and memory inside blocks that is dead.
     unaligned: Option<Vec<(u64, u64)>>,
+    /// If present, the ends of blocks that are hidden.
+    ends: Option<Hidden<I>>,
 }
 
 /// Runs the pass over a heap whose pointers have `word` bytes.
@@ -64,6 +67,7 @@ fn model<I: Index + 'static, const P: usize>(request: Request, control: &Control
         own: Vec::new(),
         leaks: None,
         unaligned: None,
+        ends: None,
         owners: None,
         sizes: OnceLock::new(),
     }))
@@ -171,13 +175,43 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         }
         let mut marker = Marker::new(&mut self.tables);
         marker.unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
+        marker.ends = self.ends.is_some().then(Vec::new);
         let mut candidates = values.iter().filter(|&&value| marker.root(value)).count() as u64;
         for &(start, end) in ranges {
             candidates += marker.roots(image, start, end, control)?;
         }
         marker.drain(control)?;
         let (reached, _) = marker.take_counts();
+        let noted = marker.ends.take();
+        if let (Some(hidden), Some(mut noted)) = (&mut self.ends, noted) {
+            hidden.in_roots.append(&mut noted);
+        }
         Ok(Marked { candidates, reached })
+    }
+
+    fn hide_ends(&mut self) {
+        if let Some(hidden) = self.ends.take() {
+            ends::restore(&mut self.tables, &hidden);
+        }
+        self.ends = Some(ends::hide(&mut self.tables));
+    }
+
+    fn reveal_ends(&mut self, control: &Control) -> Result<(Vec<u64>, Vec<u64>), Stopped> {
+        self.sizes.take();
+        let Some(hidden) = self.ends.take() else { return Ok((Vec::new(), Vec::new())) };
+        let held = ends::reveal(&mut self.tables, &hidden, &self.own);
+        let mut marker = Marker::new(&mut self.tables);
+        marker.journal = Some(Vec::new());
+        for &granule in &held {
+            marker.reach(granule);
+        }
+        marker.drain(control)?;
+        let mut kept = marker.journal.take().unwrap_or_default();
+        kept.retain(|granule| held.binary_search(granule).is_err());
+        kept.sort_unstable();
+        let word_map = &self.tables.word_map;
+        let address = |granule: usize| word_map.user(word_map.run_of_granule(granule), granule);
+        Ok((held.into_iter().map(address).collect(), kept.into_iter().map(address).collect()))
     }
 
     fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped> {

@@ -7,6 +7,7 @@
 //! do the edge lists of marked blocks. A linked list in shuffled order allows no overlap between nodes. There [`Guide`] says
 //! where the edges of the next node are, about, so that its two misses overlap.
 
+use super::ends;
 #[cfg(doc)]
 use super::guide::Guide;
 use super::index::{chunk_of_word, edges_of, size_of, Region, Tables};
@@ -43,6 +44,8 @@ pub struct Marker<'a, I: Index, const P: usize> {
     pub journal: Option<Vec<usize>>,
     /// If present, a pointer may begin at any byte.
     pub unaligned: Option<Unaligned<'a>>,
+    /// If present, ends of blocks in roots are left out, and noted here: the words that they lead to.
+    pub ends: Option<Vec<usize>>,
 }
 
 /// Targets whose tables are being loaded.
@@ -87,6 +90,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
             count_bytes: false,
             journal: None,
             unaligned: None,
+            ends: None,
         }
     }
 
@@ -200,15 +204,32 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         let mut candidates = 0;
         let mut reader = RootReader::new(image, start, end);
         while reader.read(image, &self.tables.word_map, control)? {
-            for &(_, target) in &reader.found {
-                self.meet(target);
-            }
+            self.meet_roots(&reader.found);
             candidates += reader.found.len() as u64;
             self.drain(control)?;
         }
         candidates += self.unaligned_words(start, end, control)?;
         self.drain(control)?;
         Ok(candidates)
+    }
+
+    fn meet_roots(&mut self, found: &[(u64, usize)]) {
+        let Some(mut noted) = self.ends.take() else {
+            for &(_, target) in found {
+                self.meet(target);
+            }
+            return;
+        };
+        let ends = ends::in_roots(self.tables, found);
+        let mut next = ends.iter().copied().peekable();
+        for (at, &(_, target)) in found.iter().enumerate() {
+            if next.next_if_eq(&at).is_some() {
+                noted.push(target);
+            } else {
+                self.meet(target);
+            }
+        }
+        self.ends = Some(noted);
     }
 
     /// Takes a single value (a register) as a root. Returns whether it was a candidate.

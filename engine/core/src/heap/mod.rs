@@ -17,6 +17,7 @@
 //! * [`bins`]: follows and checks the arenas' bins.
 //! * `states`: the states of blocks, in address order; `sizes`: how many blocks of each size are in which state.
 //! * [`number`]: the width of the numbers that name words.
+//! * [`ends`]: words that are the end of a block and the beginning of the next one.
 //! * [`find`]: finds runs, arenas and mmapped chunks without symbols.
 //! * [`code_words`]: finds pointers in code that the program made at run time.
 //! * [`jemalloc`]: reads jemalloc's extents through its own radix tree.
@@ -31,6 +32,7 @@ pub mod bins;
 pub mod cached_reader;
 pub mod code_words;
 pub mod contents;
+pub mod ends;
 pub mod find;
 pub mod guide;
 pub mod holders;

@@ -89,6 +89,11 @@ pub trait Heap: Send + Sync {
         values: &[u64],
         control: &Control,
     ) -> Result<Marked, Stopped>;
+    /// From now on until [`Heap::reveal_ends`], words that are a block's end are no pointers: see [`super::ends`]. Call
+    /// it before [`Heap::mark`].
+    fn hide_ends(&mut self);
+    /// Marks what only ends of blocks lead to. Returns the addresses of these blocks, and of others that those keep alive.
+    fn reveal_ends(&mut self, control: &Control) -> Result<(Vec<u64>, Vec<u64>), Stopped>;
     /// Finds the leaks, once marking is complete.
     fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped>;
     /// Says for each of `asked` whether a path that avoids the block at `barrier` leads to the block that holds this address. Paths begin
