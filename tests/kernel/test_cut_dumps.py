@@ -19,8 +19,9 @@ from drgnext.kernel.crash.klog import PanicLog
 from drgnext.kernel.crash.outcome import SENTENCES, has_died
 from drgnext.kernel.crash.records import Record
 from drgnext.kernel.dump.cpu_notes import _cpus, read_cpu_notes
+from drgnext.kernel.dump.native_reader import read_natively
 from fixtures import answers, kernel
-from tests.kernel.crashed import call_trace
+from tests.kernel.crashed import call_trace, open_program
 
 GUEST = ("6.1", "null")
 CRASHED = {"CRASHTIME": "1795357201"}
@@ -40,8 +41,8 @@ def cut(form: str, share: int, work: Path) -> Path:
 def asked(dump: Path, name: str, symbols: bool) -> dict[str, Any]:
     """Return what `dmods NAME DUMP --json` prints, with vmlinux or without.
 
-    libkdumpfile maps a compressed dump, and may reach for a page behind its end: then the kernel ends drgn (SIGBUS,
-    docs/LIMITS.md). That depends on where the cut lies among the pages, so it is moved.
+    libkdumpfile maps a compressed dump. As drgn starts, it may reach for a page behind the end: then the kernel ends it
+    (SIGBUS, docs/LIMITS.md). That depends on where the cut lies among the pages, so it is moved.
     """
     given = ("-s", kernel.guest(*GUEST, dump="kexec").vmlinux) if symbols else ()
     for _ in range(8):
@@ -51,6 +52,28 @@ def asked(dump: Path, name: str, symbols: bool) -> dict[str, Any]:
         os.truncate(dump, dump.stat().st_size - (32 << 10))
     assert done.stdout, done.stderr
     return answers._object(done.stdout)
+
+
+def test_dmods_reads_what_drgn_reads() -> None:
+    """The whole dump, by libkdumpfile and by dmods, at addresses that pages of every size map."""
+    from drgn import FaultError
+    from drgn.helpers.linux.list import list_for_each_entry
+    from drgn.helpers.linux.pid import for_each_task
+
+    guest = kernel.guest(*GUEST, dump="kexec")
+    dump = guest.dumped("-z", "-d", "31")
+    drgns, mine = (open_program(guest, dump=dump) for _ in range(2))
+    read_natively(mine, str(dump))
+    tasks = list(for_each_task(drgns))[:40]
+    modules = list_for_each_entry("struct module", drgns["modules"].address_of_(), "list")
+    places = [drgns[name].address_ for name in ("init_task", "linux_banner", "init_uts_ns")]
+    places += [task.value_() for task in tasks]  # the direct map
+    places += [task.stack.value_() + (12 << 10) for task in tasks]  # vmalloc
+    places += [module.value_() for module in modules]
+    assert len(places) > 80
+    assert [mine.read(place, 4000) for place in places] == [drgns.read(place, 4000) for place in places]
+    with pytest.raises(FaultError):
+        mine.read(0xFFFF_7FFF_FFFF_0000, 8)
 
 
 @pytest.mark.parametrize("share", [90, 95])

@@ -29,6 +29,7 @@ _STEP = 1 << 20
 _LAST = 4096  # page descriptors to check; zero pages share the first page of the data
 
 # makedumpfile(8), -d: the bits of the dump level. Leaving out pages of zeros (1) loses nothing: drgn knows them.
+TRUNCATED = "the dump is truncated: pages are missing, and from the answers too"
 _LEFT_OUT = ((2, "page cache"), (4, "private page cache"), (8, "user data"), (16, "free pages"))
 
 
@@ -39,6 +40,15 @@ def dump_file_notes(path: str) -> list[str]:
             return list(_notes(file))
     except (OSError, struct.error):
         return []  # drgn has the dump open already and has read what it could
+
+
+def is_cut_kdump(path: str) -> bool:
+    """Return whether the dump has makedumpfile's compressed format and ends before its last page."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(8) == _SIGNATURE and TRUNCATED in _notes(file)
+    except (OSError, struct.error):
+        return False
 
 
 def _notes(file: BinaryIO) -> Iterator[str]:
@@ -94,7 +104,7 @@ def _kdump(read: elf.Read, size: int) -> Iterator[str]:
     if left_out:
         yield f"the dump was filtered (makedumpfile -d {level}): without {', '.join(left_out)}"
     if header.status & _INCOMPLETE or (not split and _ends_early(read, size, header)):
-        yield "the dump is truncated: pages are missing, and from the answers too"
+        yield TRUNCATED
 
 
 def _ends_early(read: elf.Read, size: int, header: _Header) -> bool:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.errors import UserError
 from drgnext.kernel.dump import debuginfo
-from drgnext.kernel.dump.dumpfile import dump_file_notes
+from drgnext.kernel.dump.dumpfile import dump_file_notes, is_cut_kdump
 from drgnext.kernel.dump.given_files import given_files, unused
+from drgnext.kernel.dump.native_reader import read_natively
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -42,6 +43,8 @@ class Kernel:
             return
         self.typed = True
         self.notes += wrong
+        if self.path is not None and is_cut_kdump(self.path):
+            read_natively(prog, self.path)
         try:
             self._check_memory()
         except UserError as error:
