@@ -248,13 +248,11 @@ class ProcessHeap:
 
     # -- leaks ----------------------------------------------------------------------------------------------------
 
-    @property
-    def leaks_known(self) -> bool:
-        """Return whether ``leaks()`` has run. Before that, no block has the state DIRECT or INDIRECT."""
-        return self._leaks is not None
-
     def leaks(self) -> Leaks:
-        """Return the totals of the unreachable blocks. They are computed once."""
+        """Return the totals of the unreachable blocks. They are computed once.
+
+        Before this has run, no block has the state DIRECT or INDIRECT.
+        """
         if self._leaks is None:
             self._leaks = self._find_leaks()
         return self._leaks

@@ -30,8 +30,6 @@ COMMANDS = (
     "profile",
     "triage",
 )
-#: heapsizes has these only after a command that finds leaks. Its other figures do not change.
-ONLY_WITH_LEAKS = ("leaked_count", "leaked_bytes")
 
 
 def take(name: str) -> CoreSet:
@@ -42,16 +40,15 @@ def take(name: str) -> CoreSet:
 
 
 def said(target: Any, line: str) -> Any:
-    """Return the command's answer without the figures that may differ by design."""
+    """Return the command's answer without the times that it took."""
     name, *words = line.split()
-    return _plain(answers.answer(target, name, *words), name == "heapsizes")
+    return _plain(answers.answer(target, name, *words))
 
 
-def _plain(value: Any, sizes: bool) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        left_out = (*ONLY_WITH_LEAKS, "columns") if sizes else ()
-        return {key: _plain(each, sizes) for key, each in value.items() if key not in left_out and "seconds" not in key}
-    return [_plain(each, sizes) for each in value] if isinstance(value, list) else value
+        return {key: _plain(each) for key, each in value.items() if "seconds" not in key}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize(
