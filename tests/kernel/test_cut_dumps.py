@@ -76,19 +76,30 @@ def test_dmods_reads_what_drgn_reads() -> None:
         mine.read(0xFFFF_7FFF_FFFF_0000, 8)
 
 
+def possible_messages() -> tuple[str, ...]:
+    """Return what may be said of a dump that is cut near its end.
+
+    The kernel's image lies at a random place of the machine's memory, and its log with it: it is lost or not.
+    """
+    said = re.search(r"BUG: kernel NULL pointer dereference, address: \S+", kernel.guest(*GUEST, dump="kexec").console)
+    assert said is not None
+    return SENTENCES[True], said[0]
+
+
 @pytest.mark.parametrize("share", [90, 95])
 @pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
 def test_a_lost_log_does_not_say_that_the_kernel_lived(share: int, symbols: bool, tmp_path: Path) -> None:
     dump = cut("kdump", share, tmp_path)
     (record,) = answers.by_name(asked(dump, "panicinfo", symbols))["panicinfo"]
-    assert record["message"] == SENTENCES[True]
+    assert record["message"] in possible_messages()
 
 
 @pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
 def test_triage_finds_the_crash_without_its_log(symbols: bool, tmp_path: Path) -> None:
     answer = asked(cut("kdump", 95, tmp_path), "triage", symbols)
     found = [row for row in answers.by_name(answer)["findings"] if row["check"] == "panic"]
-    assert [row["what"].partition(", in task")[0] for row in found] == [SENTENCES[True]]
+    assert len(found) == 1
+    assert found[0]["what"].startswith(possible_messages())
 
 
 @pytest.mark.parametrize(
