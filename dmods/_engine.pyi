@@ -1595,3 +1595,24 @@ def count_inodes(
     """Return (inodes, cached pages, where the list ends early or None) for each list of inodes, and the files with most
     cached pages: (pages, inode, number, index of its list), the largest first. ``heads`` are the addresses of s_inodes.
     """
+
+class Unpacker:
+    """Unpacks a compressed file into an empty one, whose blocks of zeros become holes.
+
+    ``form`` is "gzip", "xz", "zstd", "bzip2" or "lz4". A file of several streams, one after the other, is unpacked
+    whole. See engine/core/src/unpack.rs. Raises OSError where a file cannot be opened.
+    """
+
+    def __init__(self, path: str, form: str, to: str) -> None: ...
+    def step(self, bytes: int) -> tuple[int, int, int, bool, Optional[str]]:
+        """Unpack about ``bytes`` more.
+
+        Return (size so far with holes, size without holes, packed bytes that were read, whether this is the end, what
+        is wrong with the packed file there or None). Raises OSError where the new file cannot be written.
+        """
+
+def unpacked_head(path: str, form: str, count: int) -> bytes:
+    """Return the first ``count`` bytes of what is in a compressed file; fewer where it ends or is damaged.
+
+    Raises OSError where the file cannot be opened.
+    """

@@ -33,6 +33,7 @@ mod slots;
 mod symbols;
 mod tcmalloc;
 mod typed;
+mod unpack;
 mod unwind;
 mod watch;
 
@@ -89,6 +90,8 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_function(wrap_pyfunction!(disassemble::disassemble, m)?)?;
     m.add_function(wrap_pyfunction!(disassemble::red_zone_in_use, m)?)?;
+    m.add_class::<unpack::Unpacker>()?;
+    m.add_function(wrap_pyfunction!(unpack::unpacked_head, m)?)?;
     m.add_class::<unwind::Unwinder>()?;
     m.add_function(wrap_pyfunction!(unwind::find_self_pointers, m)?)?;
     m.add_function(wrap_pyfunction!(unwind::find_dtv_pointers, m)?)?;
