@@ -210,7 +210,7 @@ class Lines:
     """
 
     debug_file: str | None
-    """The file that the answers come from: ``path`` itself or a separate file; None where there is none."""
+    """The file that the answers come from: ``path`` itself or a separate file; None: neither has any."""
 
     problems: list[str]
     """What was wrong with files and their debug information so far: whole phrases that begin with the file's name,

@@ -43,7 +43,7 @@ def _at_prompt(_event: None = None) -> None:
 
 
 def pending() -> None:
-    """Adopt the core that is left to adopt. This is cheap where there is none."""
+    """Adopt the core that is left to adopt. This is cheap where no core is left."""
     line = _pending.pop() if _pending else None
     if program() is not None:
         return
