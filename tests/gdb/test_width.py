@@ -12,6 +12,11 @@ from tests.ptykit import on_terminal
 COMMAND = "mdb maps -v"
 
 
+def letters(text: str) -> list[str]:
+    """Return what the cells consist of, in no order. A narrow table has no line for a cell without a value ("-")."""
+    return sorted("".join(cell for cell in text.split() if cell != "-"))
+
+
 @pytest.mark.parametrize("columns", [50, 72])
 def test_batch_lays_out_for_the_terminal(gdb: Gdb, core: Path, place: Path, tmp_path: Path, columns: int) -> None:
     cut = "echo {cut}\\n"
@@ -23,5 +28,5 @@ def test_batch_lays_out_for_the_terminal(gdb: Gdb, core: Path, place: Path, tmp_
     assert status == 0
     _, own, piped, _ = "\n".join(lines).split("{cut}\n")
     assert max(map(len, own.splitlines())) < columns
-    assert sorted("".join(own.split())) == sorted("".join(whole.split()))  # no cell is lost
+    assert letters(own) == letters(whole)
     assert piped.splitlines() == [line for line in whole.splitlines() if line]
