@@ -210,7 +210,7 @@ class Lines:
     """
 
     debug_file: str | None
-    """The file that the answers come from: ``path`` itself or a separate file; None where there is none."""
+    """The file that the answers come from: ``path`` itself or a separate file; None: neither has any."""
 
     problems: list[str]
     """What was wrong with files and their debug information so far: whole phrases that begin with the file's name,
@@ -247,6 +247,12 @@ def short_type(name: str) -> str:
 
 def is_name(text: str, symbol: str) -> bool:
     """Return whether the text may mean the (mangled) symbol. See ``Symbols.named``."""
+
+def is_short(text: str, name: str) -> bool:
+    """Return whether the text is the name of a type or function, or a short spelling of it.
+
+    ``Vec<Order>`` is one of ``alloc::vec::Vec<prog::Order, alloc::alloc::Global>``.
+    """
 
 def elf_section(path: str, name: str) -> bytes | None:
     """Return the bytes of a section of at most 64 MiB. None where there is no such section, or the file cannot be

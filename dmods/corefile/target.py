@@ -257,7 +257,7 @@ class CoreFile:
     def _symbols(self) -> ModuleSymbols:
         from dmods.modules.symbols import ModuleSymbols
 
-        return ModuleSymbols(self._load_order(), self.program, self.dumped, self._files.sysroot)
+        return ModuleSymbols(self._load_order(), self.program, self.dumped, self.debug_roots)
 
     def _load_order(self) -> list[Module]:
         """Return the modules in the order in which the dynamic linker looks names up; then the others."""

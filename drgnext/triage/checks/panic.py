@@ -15,7 +15,7 @@ _LOG_LOST = "copy or take the dump again, whole: its log says why"
 
 
 def run(facts: KernelFacts) -> Iterator[Finding]:
-    """Yield the cause of a panic. A crash that someone asked for is none."""
+    """Yield the cause of a panic. A crash that someone asked for has no cause to tell."""
     cause = facts.cause
     told = cause.told
     if cause.died is None:

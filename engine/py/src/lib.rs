@@ -85,6 +85,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<symbols::Symbols>()?;
     m.add_function(wrap_pyfunction!(symbols::demangle, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::short_type, m)?)?;
+    m.add_function(wrap_pyfunction!(symbols::is_short, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::is_name, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::elf_section, m)?)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
