@@ -23,7 +23,7 @@ from dmods.output.text import printable
 from dmods.profile import flame
 from dmods.report import Report
 from dmods.triage.finding import Memory, Triage
-from dmods.triage.report import verdict_sentence
+from dmods.triage.report import crash_signature, verdict_sentence
 
 _LONGEST = 2000  # characters of one text of the dump
 _COLOURS = 12
@@ -42,6 +42,7 @@ def html(found: Triage, report: Report, target: Subject, json: str) -> str:
         title=f"triage of {target_name(target)}",
         verdict=verdict_sentence(found, str(report.totals["kind"])),
         found=found,
+        signature=crash_signature(found),
         bars=bars,
         notes=[*target.notes, *report.notes],
     )

@@ -11,6 +11,7 @@ from dmods.target import Target
 from dmods.triage.crash import process_crash
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.finding import FATAL, Finding, Triage, Unknown
+from dmods.triage.identity import process_identity, process_trust
 from dmods.triage.memory import process_memory
 from dmods.triage.private import redacted
 from dmods.triage.runner import Runner, chosen, discover
@@ -34,7 +35,18 @@ def triage_process(
     def memory() -> None:
         found.memory = process_memory(facts)
 
-    parts = (("cause", "the crash", 60.0, crash), ("", "where memory went", 120.0, memory))
+    def identity() -> None:
+        found.identity = process_identity(facts)
+
+    def trust() -> None:
+        found.trust = process_trust(facts)
+
+    parts = (
+        ("cause", "the crash", 60.0, crash),
+        ("", "where memory went", 120.0, memory),
+        ("", "which process it was", 30.0, identity),
+        ("cause", "how far the dump can be trusted", 60.0, trust),
+    )
     runner.run(checks, found)
     found.findings[:] = without_repeats(found.findings)
     found.subject = _subject(target)
@@ -82,6 +94,7 @@ def _gaps(facts: ProcessFacts) -> list[Unknown]:
     if target.path is not None:
         why = f"a dump of a process has no table of its open descriptors{_known(target)}"
         gaps.append(Unknown("files and sockets", why))
+        gaps.append(Unknown("limits and uptime", "a dump of a process has neither its rlimits and cgroup nor a clock"))
     return gaps
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from dmods.base.sizes import human_size
 from dmods.report import Address, Column, Report, Table, Value
-from dmods.triage.finding import Crash, Finding, Memory, Triage
+from dmods.triage.finding import FATAL, PASSED, Crash, Finding, Line, Memory, Triage
+from dmods.triage.signature import Signature, signature
 
 _VERDICT = 3  # findings that the verdict names
-_FRAMES = 8  # lines of the stack
+_FRAMES = 6  # lines of the stack
 _PASSED = 3  # so many lines of a runtime above them are left out
-_LISTED = 6  # further findings
-_UNKNOWN = 6  # lines of what could not be known
+_LISTED = 4  # further findings
+_UNKNOWN = 4  # lines of what could not be known
+_BRIEF = ("program", "package", "host", "machine", "uptime")  # of the identity
+_OK_LINES = 3  # lines of checks that passed
+_WIDTH = 96  # columns of lines that are filled
 _LONGEST = 400  # characters of one text
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
@@ -29,15 +34,22 @@ FINDINGS = (
     Column("next", hidden=True),
     Column("weight", "bytes", hidden=True),
     Column("subject", hidden=True),
+    Column("remedy_confidence", hidden=True),
+    Column("alternative", hidden=True),
+    Column("noticed", hidden=True),
+    Column("hurt", hidden=True),
+    Column("wrote", hidden=True),
+    Column("holds", hidden=True),
 )
 MEMORY = (
-    Column("mark", width=1, title=" "),
     Column("part", title="PART"),
     Column("bytes", "size", title="SIZE"),
     Column("percent", "percent", title="%"),
     Column("note", title=" "),
 )
 CRASH = (Column("name"), Column("text"))
+FACTS = (Column("name"), Column("text"))
+CHECKS = (Column("check"), Column("state"), Column("value"), Column("rule"))
 LINES = (Column("line"),)
 PLACES = (
     Column("module"),
@@ -58,20 +70,40 @@ def triage_report(found: Triage, kind: str) -> Report:
         Table("findings", FINDINGS, [_row(n, each) for n, each in enumerate(found.findings, 1)], only="json")
     )
     if found.crash is not None:
-        report.tables.extend(_crash(found.crash))
+        report.tables.extend(_crash(found, found.crash))
     if found.memory is not None:
         report.tables.extend(_memory(found.memory))
     report.tables.extend(_others(found.findings))
+    report.tables.extend(_passed(found))
     report.tables.extend(_unknown(found))
+    for name, facts in (("identity", found.identity), ("trust", found.trust)):
+        report.tables.append(Table(name, FACTS, [tuple(line) for line in facts], only="json"))
+    named = crash_signature(found)
     report.totals = {
         "kind": kind,
         "findings": len(found.findings),
         "first": found.findings[0].kind if found.findings else None,
         "checks": list(found.checks),
         **found.subject,
+        "signature": named.text if named is not None else None,
+        "signature_exact": named.exact if named is not None else None,
+        "signature_loose": named.loose if named is not None else None,
         "memory_bytes": found.memory.total if found.memory is not None else None,
     }
     return report
+
+
+def crash_signature(found: Triage) -> Optional[Signature]:
+    """Return the name of the crash and its keys, as reports on many dumps have them; None for what was alive."""
+    crash = found.crash
+    if crash is None or crash.alive:
+        return None
+    fatal = next((each.kind for each in found.findings if each.severity == FATAL), None)
+    rows = [
+        {**place._asdict(), "offset": f"{place.offset:#x}" if place.offset is not None else None}
+        for place in crash.places
+    ]
+    return signature(found.subject.get("program"), fatal, crash.sentence, rows)
 
 
 def verdict_sentence(found: Triage, kind: str) -> str:
@@ -89,9 +121,13 @@ def _verdict(found: Triage, kind: str) -> Iterator[tuple[Value, ...]]:
     yield (_cut(verdict_sentence(found, kind)),)
     for number, finding in enumerate(found.findings[:_VERDICT], 1):
         yield (f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}.",)
-        for each in finding.evidence[:2]:
+        for each in finding.evidence[: 2 if number == 1 else 1]:
             yield (f"   at {each.address:#x}: {_cut(each.what)}",)
-        yield (f"   do: {finding.remedy}",)
+        if number == 1 and any(finding.hands[1:]):  # who noticed it is in the sentence
+            yield (f"   who: {_cut(finding.hands.text)}",)
+        yield (f"   do ({finding.remedy_confidence}): {finding.remedy}",)
+        if number == 1 and finding.alternative:
+            yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
             yield (f"   type: {'; '.join(finding.next[:3])}",)
 
@@ -114,12 +150,29 @@ def _row(number: int, finding: Finding) -> tuple[Value, ...]:
         list(finding.next),
         finding.weight,
         finding.subject or None,
+        finding.remedy_confidence,
+        finding.alternative or None,
+        *(text or None for text in finding.hands),
     )
 
 
-def _crash(crash: Crash) -> Iterator[Table]:
-    columns = [Column("ended", title="ended"), *(Column(line.name, title=line.name) for line in crash.facts)]
-    row = (_cut(crash.sentence), *(_cut(line.text) for line in crash.facts))
+def _brief(identity: Sequence[Line]) -> Iterator[Line]:
+    """Yield one line about what died. The table "identity" has the rest."""
+    parts = [
+        f"up {line.text}" if line.name == "uptime" else line.text.partition(", build-id")[0]
+        for line in identity
+        if line.name in _BRIEF
+    ]
+    if parts:
+        yield Line("of", ", ".join(parts))
+
+
+def _crash(found: Triage, crash: Crash) -> Iterator[Table]:
+    named = crash_signature(found)
+    facts = [Line("ended", crash.sentence), *_brief(found.identity), *crash.facts]
+    facts += [Line("signature", named.text)] if named is not None else []
+    columns = [Column(line.name, title=line.name) for line in facts]
+    row = tuple(_cut(line.text) for line in facts)
     yield Table("crash", columns, [row], style="record", title="The crash" if not crash.alive else "The first thread")
     passed = crash.runtime_frames if crash.runtime_frames >= _PASSED else 0
     shown = list(crash.frames[passed : passed + _FRAMES])
@@ -139,12 +192,26 @@ def _memory(memory: Memory) -> Iterator[Table]:
     bar = "".join(mark * cells for mark, cells in zip(marks, _cells(percents)))
     title = f"Where memory went: {human_size(memory.total)} ({memory.total_name})"
     yield Table("bar", LINES, [(f"[{bar}]",)], style="plain", title=title, only="text")
-    rows = [
-        (mark, part.name, part.bytes, float(percent), part.note)
+    parts = [
+        f"{mark} {part.name} {human_size(part.bytes)} {percent} %{f' ({part.note})' if part.note else ''}"
         for mark, part, percent in zip(marks, memory.parts, percents)
+        if percent
     ]
-    yield Table("memory_text", MEMORY, rows, joined=True, only="text")
-    yield Table("memory", MEMORY[1:], [row[1:] for row in rows], only="json")
+    yield Table("memory_text", LINES, list(_filled(parts, ", ")), style="plain", joined=True, only="text")
+    rows = [(part.name, part.bytes, float(percent), part.note) for part, percent in zip(memory.parts, percents)]
+    yield Table("memory", MEMORY, rows, only="json")
+
+
+def _filled(parts: Sequence[str], between: str) -> Iterator[tuple[Value, ...]]:
+    """Yield lines that hold as many of the parts as there is room for."""
+    line = ""
+    for part in parts:
+        if line and len(line) + len(between) + len(part) > _WIDTH:
+            yield (line + between.rstrip(),)
+            line = ""
+        line += (between if line else "") + part
+    if line:
+        yield (line,)
 
 
 def _cells(percents: Sequence[int]) -> list[int]:
@@ -166,6 +233,17 @@ def _others(findings: Sequence[Finding]) -> Iterator[Table]:
         hidden = len(rest) - _LISTED
         footer = [f"... {hidden} more: --json or -o report.html has them"] if hidden > 0 else []
         yield Table("others", LINES, rows[:_LISTED], style="plain", title="More findings", footer=footer, only="text")
+
+
+def _passed(found: Triage) -> Iterator[Table]:
+    passed = [result for result in found.results if result.state == PASSED]
+    texts = [f"{each.check} ({each.value})" if each.value else each.check for each in passed]
+    lines = list(_filled(["OK: " + "".join(texts[:1]), *texts[1:]], "; ")) if texts else []
+    if lines:
+        more = ["... the others: -o report.html"] if len(lines) > _OK_LINES else []
+        yield Table("ok", LINES, lines[:_OK_LINES], style="plain", footer=more, only="text")
+    rows = [(each.check, each.state, each.value, each.rule) for each in found.results]
+    yield Table("checks", CHECKS, rows, only="json")
 
 
 def _unknown(found: Triage) -> Iterator[Table]:

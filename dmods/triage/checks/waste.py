@@ -8,17 +8,22 @@ from dmods.allocators.jemalloc import stats
 from dmods.base.sizes import human_size
 from dmods.heap.arena_usage import ADVICE_BYTES, ADVICE_SHARE, Usage, usages
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, WASTE, Check, Evidence, Finding, Measured, Said
 
 
-def run(facts: ProcessFacts) -> Iterator[Finding]:
+def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield what fewer arenas would save, and what malloc_trim() would give back."""
     rows = usages(facts.heap)
+    if rows:
+        system, unused = sum(row.system for row in rows), sum(row.free + row.top + row.cached for row in rows)
+        arenas = "1 arena" if len(rows) == 1 else f"{len(rows)} arenas"
+        yield Measured(f"{human_size(unused)} of {human_size(system)} are free, in {arenas}")
     found = list(_arenas(rows)) or list(_untrimmed(rows))
     yield from found
     for one, caches in zip(facts.heap.jemallocs, facts.heap.jemalloc_caches):
         each = stats.usages(facts.heap.words, one, caches)
         active, used = sum(arena.active for arena in each), sum(arena.allocated - arena.cached for arena in each)
+        yield Measured(f"{one.name}: {human_size(used)} of blocks in {human_size(active)} of pages")
         if active - used >= ADVICE_BYTES and active - used >= ADVICE_SHARE * active:
             yield Finding(
                 "fragmentation",
@@ -51,6 +56,7 @@ def _arenas(rows: Sequence[Usage]) -> Iterator[Finding]:
         (Evidence(largest.address, f"the largest arena: {human_size(largest.system)}"),),
         ("malloc_stats",),
         weight=unused,
+        alternative="the threads' load comes in bursts, and the next one needs it: then the memory is well spent",
     )
 
 
@@ -68,6 +74,8 @@ def _untrimmed(rows: Sequence[Usage]) -> Iterator[Finding]:
             (Evidence(largest.address, f"the arena with most: {human_size(largest.free)} free"),),
             ("malloc_stats", "heapsizes"),
             weight=free,
+            remedy_confidence=POSSIBLE,
+            alternative="the program just freed it, and soon needs it again",
         )
     elif tops >= ADVICE_BYTES and tops >= ADVICE_SHARE * system:
         yield Finding(
@@ -78,6 +86,7 @@ def _untrimmed(rows: Sequence[Usage]) -> Iterator[Finding]:
             "a lower M_TRIM_THRESHOLD (glibc.malloc.trim_threshold), or malloc_trim(0), gives it back",
             next=("malloc_stats",),
             weight=tops,
+            alternative="the program just freed it, and soon needs it again",
         )
 
 
