@@ -35,6 +35,11 @@ class Hands(NamedTuple):
     holds: str = ""
 
     @property
+    def known(self) -> bool:
+        """Return whether anybody else is known than who noticed it, whom the finding's sentence names."""
+        return any(self[1:])
+
+    @property
     def text(self) -> str:
         """Return all that is known in one line."""
         names = (("noticed by", self.noticed), ("hurt", self.hurt), ("written or freed by", self.wrote))

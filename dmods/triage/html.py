@@ -68,6 +68,7 @@ def page(template: str, more_style: str, json: str, pictures: bool = False, **va
         loader=jinja2.FileSystemLoader(str(_HERE)),
     )
     environment.filters["shown"] = shown
+    environment.filters["marked"] = marked
     environment.filters["size"] = human_size
     environment.filters["day"] = utc_minute
     style, script = (_file(name) for name in ("report.css", "report.js"))
@@ -90,6 +91,17 @@ def shown(text: object) -> str:
     whole = str(text)
     cut = printable(whole[:_LONGEST])
     return cut + (f"... ({len(whole):,} characters)" if len(whole) > _LONGEST else "")
+
+
+def marked(text: object) -> Any:
+    """Return a text as ``shown`` does, escaped, with what stands between backquotes as code."""
+    from markupsafe import Markup, escape
+
+    parts = shown(text).split("`")
+    if len(parts) % 2 == 0:  # one of them stands alone: module`function
+        return escape("`".join(parts))
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if index % 2 else escape(part) for index, part in enumerate(parts))
 
 
 def embedded(json: str) -> str:

@@ -123,7 +123,7 @@ def _verdict(found: Triage, kind: str) -> Iterator[tuple[Value, ...]]:
         yield (f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}.",)
         for each in finding.evidence[: 2 if number == 1 else 1]:
             yield (f"   at {each.address:#x}: {_cut(each.what)}",)
-        if number == 1 and any(finding.hands[1:]):  # who noticed it is in the sentence
+        if number == 1 and finding.hands.known:
             yield (f"   who: {_cut(finding.hands.text)}",)
         yield (f"   do ({finding.remedy_confidence}): {finding.remedy}",)
         if number == 1 and finding.alternative:

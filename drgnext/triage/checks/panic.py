@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, FATAL, POSSIBLE, CannotCheck, Check, Evidence, Finding, Hands, Measured, Said
+from dmods.triage.finding import CERTAIN, FATAL, POSSIBLE, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.crash.oom import oom_lines
 from drgnext.kernel.crash.outcome import SENTENCES
 from drgnext.triage.deaths import kind_of, was_asked
@@ -50,7 +50,6 @@ def run(facts: KernelFacts) -> Iterator[Said]:
         ("panicinfo", "findstack"),
         remedy_confidence=POSSIBLE,
         alternative="other code damaged the memory that this function used: for that speak taints and slabcheck",
-        hands=Hands(noticed=f"the kernel{where}"),
     )
 
 
