@@ -18,6 +18,8 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         system, unused = sum(row.system for row in rows), sum(row.free + row.top + row.cached for row in rows)
         arenas = "1 arena" if len(rows) == 1 else f"{len(rows)} arenas"
         yield Measured(f"{human_size(unused)} of {human_size(system)} are free, in {arenas}")
+    elif not facts.heap.jemallocs:
+        yield Measured("no arenas of glibc")
     found = list(_arenas(rows)) or list(_untrimmed(rows))
     yield from found
     for one, caches in zip(facts.heap.jemallocs, facts.heap.jemalloc_caches):
