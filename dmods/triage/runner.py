@@ -83,7 +83,8 @@ class Runner:
                 into.findings.extend(replace(finding, check=check.name) for finding in found)
             state = FOUND if found else PASSED if lacking is None else NOT_RUN
             kinds = dict.fromkeys(finding.kind for finding in found)
-            value = ", ".join(kinds) or ("; ".join(values) if lacking is None else lacking.why)
+            said = [", ".join(kinds), *values] if kinds else values if lacking is None else [lacking.why]
+            value = "; ".join(said)
             into.results.append(Result(check.name, state, value, check.rule))
             if lacking is None:
                 into.checks.append(check.name)

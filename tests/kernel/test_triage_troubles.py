@@ -277,6 +277,28 @@ def test_memory_that_is_short(release: str) -> None:
     )
 
 
+@each_release
+def test_limits_that_are_used_up(release: str) -> None:
+    parts = ("limits",)
+    guest = trouble.guest(release, parts)
+    by_kind = found(release, parts)
+    assert by_kind.keys() == {"limit"}
+    files, mappings = sorted(by_kind["limit"], key=lambda each: each.subject, reverse=True)
+    (hoarder,), (mapper,) = guest.pids("hoarder"), guest.pids("mapper")
+    held, most = guest.truth["open_files"], guest.truth["mappings"]
+    assert files.what.startswith(f"hoarder ({hoarder}) has {held} of {held} open files")
+    mapped = len(
+        re.findall(r"^[0-9a-f]+-[0-9a-f]+ (?!.*\[vsyscall\])", guest.said[f"/proc/{mapper}/smaps"], re.MULTILINE)
+    )
+    assert mappings.what.startswith(f"mapper ({mapper}) has {mapped:,} of {most:,} mappings")
+    (value,) = (each.value for each in triage_kernel(opened(release, parts), "limits").results)
+    used, _free, limit = guest.said["/proc/sys/fs/file-nr"].split()
+    assert number(value, r"of ([\d,]+) open files,") == int(limit)
+    # The kernel counts files that are on their way out, and this was one of them.
+    assert number(value, r"limit; ([\d,]+) of") == pytest.approx(int(used), abs=64)
+    assert number(value, r"of ([\d,]+) tasks") == int(guest.said["/proc/sys/kernel/threads-max"])
+
+
 def _holds_most(guest: Said, hog: int, found: Finding) -> None:
     """Compare the mappings of the largest process with /proc/PID/smaps."""
     rss = meminfo(guest.said[f"/proc/{hog}/status"], "VmRSS")

@@ -19,7 +19,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield damaged chunks, then overwritten guards, then damaged lists."""
     heap = facts.heap
     blocks = sum(row[1] + row[2] + row[3] for row in heap.index.sizes())
-    yield Measured(f"the headers and lists of {_count(blocks)} agree")
+    yield Measured(f"the headers and lists of {_count(blocks)} were compared")
     yield from _guards(facts)
     locked = any(arena.locked for arena in heap.arenas)
     found = list(damages(heap))

@@ -44,7 +44,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield each cycle once, then mutexes whose owner has exited."""
     waits = {wait.thread.tid: wait for thread in facts.target.threads() if (wait := _wait(facts, thread)) is not None}
     alive = {thread.tid for thread in facts.target.threads()}
-    yield Measured(f"{len(waits):,} of {len(alive):,} threads wait for a mutex; no cycle")
+    yield Measured(f"{len(waits):,} of {len(alive):,} threads wait for a mutex")
     done: set[int] = set()
     for tid in waits:
         cycle = _cycle(waits, tid)

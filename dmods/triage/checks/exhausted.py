@@ -21,7 +21,9 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield the suspects, where the last allocation failed or the heap is large. Others hold much, and may."""
     failed = facts.exhausted is not None
     last = "the last allocation failed" if failed else "no allocation failed last"
-    yield Measured(f"{last}; the heap has {human_size(facts.heap.bytes)}")
+    large = facts.large_mappings
+    beside = f", large mappings outside it {human_size(sum(each.mapping.size for each in large))}" if large else ""
+    yield Measured(f"{last}; the heap has {human_size(facts.heap.bytes)}{beside}")
     if failed:
         yield from _mappings(facts)
     if not failed and facts.heap.bytes < LARGE:

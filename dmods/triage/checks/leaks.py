@@ -23,7 +23,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     leaks = heap.leaks()
     lost = leaks.direct_bytes + leaks.indirect_bytes
     lost -= sum(group.count * group.size for group in signal_stack_groups(facts.target, leaks))
-    used = lost + sum(row[0] * row[1] for row in heap.index.sizes())
+    used = lost + sum(row[0] * row[1] for row in facts.sizes)
     yield Measured(f"{human_size(lost)} of {human_size(used)} leaked")
     if lost < _LEAST:
         return
