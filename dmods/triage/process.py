@@ -92,9 +92,8 @@ def _gaps(facts: ProcessFacts) -> list[Unknown]:
             gaps.append(Unknown("leaks", f"the verdict is partial: {verdict.reason}"))
         gaps += [Unknown("the heap", note) for note in facts.heap.dump_notes()]
     if target.path is not None:
-        why = f"a dump of a process has no table of its open descriptors{_known(target)}"
-        gaps.append(Unknown("files and sockets", why))
-        gaps.append(Unknown("limits and uptime", "a dump of a process has neither its rlimits and cgroup nor a clock"))
+        why = f"a core does not have them{_known(target)}"
+        gaps.append(Unknown("open files, sockets, rlimits, cgroup, uptime", why))
     return gaps
 
 
@@ -102,4 +101,4 @@ def _known(target: Target) -> str:
     """Return the descriptors that stdio has open, in words."""
     numbers = sorted({each.descriptor for each in open_files(target)})
     more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    return f"; stdio has {', '.join(map(str, numbers[:_NAMED]))}{more}" if numbers else ""
+    return f"; stdio has descriptors {', '.join(map(str, numbers[:_NAMED]))}{more}" if numbers else ""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from typing import Literal, Optional
 
 from dmods.base.sizes import human_size
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.triage.finding import FATAL, PASSED, Crash, Finding, Line, Memory, Triage
-from dmods.triage.signature import Signature, signature
+from dmods.triage.names import function_of
+from dmods.triage.signature import OUTERMOST, Signature, signature
 
 _VERDICT = 3  # findings that the verdict names
-_FRAMES = 6  # lines of the stack
+_FRAMES = 5  # lines of the stack
 _PASSED = 3  # so many lines of a runtime above them are left out
 _LISTED = 4  # further findings
-_UNKNOWN = 4  # lines of what could not be known
+_UNKNOWN = 3  # lines of what could not be known
 _BRIEF = ("program", "package", "host", "machine", "uptime")  # of the identity
-_OK_LINES = 3  # lines of checks that passed
-_WIDTH = 96  # columns of lines that are filled
+_WIDTH = 80  # columns of lines that are filled
 _LONGEST = 400  # characters of one text
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
@@ -156,26 +156,35 @@ def _row(number: int, finding: Finding) -> tuple[Value, ...]:
     )
 
 
-def _brief(identity: Sequence[Line]) -> Iterator[Line]:
+def _record(facts: Sequence[Line], only: Literal["text", "json"], title: str = "") -> Table:
+    columns = [Column(line.name, title=line.name) for line in facts]
+    row = tuple(_cut(line.text) for line in facts)
+    return Table("crash", columns, [row], style="record", title=title, only=only)
+
+
+def _brief(found: Triage) -> Iterator[Line]:
     """Yield one line about what died. The table "identity" has the rest."""
-    parts = [
-        f"up {line.text}" if line.name == "uptime" else line.text.partition(", build-id")[0]
-        for line in identity
-        if line.name in _BRIEF
-    ]
+    known = {line.name: line.text for line in found.identity}
+    if "program" in known:
+        known["program"] = str(found.subject.get("program") or known["program"])
+    if "uptime" in known:
+        known["uptime"] = f"up {known['uptime']}"
+    parts = [known[name] for name in _BRIEF if name in known]
     if parts:
         yield Line("of", ", ".join(parts))
 
 
 def _crash(found: Triage, crash: Crash) -> Iterator[Table]:
     named = crash_signature(found)
-    facts = [Line("ended", crash.sentence), *_brief(found.identity), *crash.facts]
-    facts += [Line("signature", named.text)] if named is not None else []
-    columns = [Column(line.name, title=line.name) for line in facts]
-    row = tuple(_cut(line.text) for line in facts)
-    yield Table("crash", columns, [row], style="record", title="The crash" if not crash.alive else "The first thread")
+    yield _record([Line("ended", crash.sentence), *crash.facts], only="json")
+    # The first line of the verdict says how it ended.
+    facts = [*_brief(found), *crash.facts, *([Line("signature", named.text)] if named is not None else [])]
+    yield _record(facts, only="text", title="The crash" if not crash.alive else "The first thread")
     passed = crash.runtime_frames if crash.runtime_frames >= _PASSED else 0
-    shown = list(crash.frames[passed : passed + _FRAMES])
+    frames = crash.frames[passed:]
+    while frames and function_of(frames[-1].partition("  ")[0]) in OUTERMOST:
+        frames = frames[:-1]
+    shown = list(frames[:_FRAMES])
     left = len(crash.frames) - passed - len(shown) + crash.more_frames
     footer = [f"    ... {left} more: findstack"] if left > 0 else []
     if shown:
@@ -237,11 +246,12 @@ def _others(findings: Sequence[Finding]) -> Iterator[Table]:
 
 def _passed(found: Triage) -> Iterator[Table]:
     passed = [result for result in found.results if result.state == PASSED]
-    texts = [f"{each.check} ({each.value})" if each.value else each.check for each in passed]
-    lines = list(_filled(["OK: " + "".join(texts[:1]), *texts[1:]], "; ")) if texts else []
+    # What they measured is worth the room where nothing was found.
+    texts = [f"{each.check} ({each.value})" if each.value and not found.findings else each.check for each in passed]
+    between = ", " if found.findings else "; "
+    lines = list(_filled([f"OK: {_cut(texts[0])}", *map(_cut, texts[1:])], between)) if texts else []
     if lines:
-        more = ["... the others: -o report.html"] if len(lines) > _OK_LINES else []
-        yield Table("ok", LINES, lines[:_OK_LINES], style="plain", footer=more, only="text")
+        yield Table("ok", LINES, lines, style="plain", only="text")
     rows = [(each.check, each.state, each.value, each.rule) for each in found.results]
     yield Table("checks", CHECKS, rows, only="json")
 
