@@ -19,14 +19,19 @@ from dmods.corefile.target import CoreFile
 from dmods.triage.finding import (
     CERTAIN,
     FATAL,
+    FOUND,
+    NOT_RUN,
+    PASSED,
     CannotCheck,
     Check,
     Crash,
     Evidence,
     Finding,
+    Hands,
     Line,
     Memory,
     Part,
+    Result,
     Triage,
 )
 from dmods.triage.html import embedded, html
@@ -69,10 +74,25 @@ class _Elements(HTMLParser):
 
 def _hostile() -> Triage:
     findings = [
-        Finding("kind", FATAL, CERTAIN, text, text, [Evidence(4096, text)], (text,), check="death") for text in HOSTILE
+        Finding(
+            "kind",
+            FATAL,
+            CERTAIN,
+            text,
+            f"`{text}`",
+            [Evidence(4096, text)],
+            (text,),
+            check="death",
+            alternative=text,
+            hands=Hands(text, text, text, text),
+        )
+        for text in HOSTILE
     ]
     crash = Crash(HOSTILE[0], False, [Line(text[:20], text) for text in HOSTILE], list(HOSTILE))
-    return Triage(crash, Memory([Part(HOSTILE[1], 2), Part("rest", 1)], HOSTILE[0]), findings)
+    lines = [Line(text[:20], text) for text in HOSTILE]
+    results = [Result("death", state, text, "rule") for text in HOSTILE for state in (PASSED, FOUND, NOT_RUN)]
+    memory = Memory([Part(HOSTILE[1], 2), Part("rest", 1)], HOSTILE[0])
+    return Triage(crash, memory, findings, results=results, identity=lines, trust=lines)
 
 
 def _page(found: Triage) -> tuple[str, str]:
