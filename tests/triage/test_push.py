@@ -94,17 +94,17 @@ def test_no_server_and_a_slow_one_cost_little(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_plain_copy_is_the_dump(form: str, tmp_path: Path) -> None:
-    data = b"\x7fELF\2\1\1" + bytes(9) + b"\4\0" + os.urandom(300_000) + bytes(3 << 20) + b"end"
+    data = b"\x7fELF\2\1\1" + bytes(9) + b"\4\0" + os.urandom(9 << 20) + bytes(3 << 20) + b"end"
     path = tmp_path / f"core.{form}"
     path.write_bytes(FORMS[form](data))
     assert list(dumps([str(tmp_path)])) == [(str(tmp_path), str(path))]
     with packed.plain(str(path), form, packed.Bounds(1 << 30, HANG)) as copy:
         assert Path(copy).read_bytes() == data
-        assert Path(copy).stat().st_blocks * 512 < 1 << 20
+        assert Path(copy).stat().st_blocks * 512 < 10 << 20
     assert not Path(copy).exists()
     with packed.plain(str(path), form, packed.Bounds(100_000, HANG)) as copy:
         assert Path(copy).read_bytes() == data[:100_000]
-    path.write_bytes(path.read_bytes()[:250_000])  # it is a truncated core then
+    path.write_bytes(path.read_bytes()[: 6 << 20])  # it is a truncated core then
     with packed.plain(str(path), form, packed.Bounds(1 << 30, HANG)) as copy:
         assert data.startswith(Path(copy).read_bytes())
     path.write_bytes(path.read_bytes()[:8])

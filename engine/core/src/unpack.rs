@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 const BUFFER: usize = 1 << 20;
+/// So much is asked of a decoder at once: what it had made of a piece in which it finds damage is lost.
+const PIECE: usize = 1 << 16;
 /// A run of zeros becomes a hole if it fills a block of the file.
 const BLOCK: usize = 4096;
 /// The largest window of a zstd stream, as a power of 2. The program zstd has the same limit without `--long`.
@@ -130,7 +132,8 @@ impl Stream {
     pub fn fill(&mut self, to: &mut [u8]) -> (usize, Option<io::Error>) {
         let mut filled = 0;
         while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.decoder.read(rest) {
+            let most = rest.len().min(PIECE);
+            match self.decoder.read(rest.get_mut(..most).unwrap_or_default()) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
