@@ -7,8 +7,8 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.mimalloc.heap import made
+from dmods.allocators.protocol import Found
 from dmods.allocators.unwalked import is_named, unwalked_malloc
-from dmods.allocators.walked import Found
 from dmods.base.ranges import Ranges
 from dmods.modules.data import module_data
 from dmods.target import Target

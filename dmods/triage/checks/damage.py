@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from dmods.heap.damage import damages
 from dmods.heap.guards import AFTER, verify
-from dmods.heap.integrity import glibc, jemalloc, walked
 from dmods.records.model import Transaction
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
@@ -19,7 +18,7 @@ def run(facts: ProcessFacts) -> Iterator[Finding]:
     """Yield damaged chunks, then overwritten guards, then damaged lists."""
     yield from _guards(facts)
     heap = facts.heap
-    locked = any(arena.locked for arena in heap.arenas)
+    locked = any(one.is_locked for one in heap.heaps)
     found = list(damages(heap))
     if found:
         first = found[0]
@@ -34,8 +33,8 @@ def run(facts: ProcessFacts) -> Iterator[Finding]:
         count = f"{len(found)} chunks of the heap are damaged" if len(found) > 1 else "a chunk of the heap is damaged"
         yield _finding("heap-damage", LIKELY if locked else CERTAIN, count + who, evidence)
         return
-    wrong = [*glibc.structures(heap), *glibc.links(heap), *(one.contradiction for one in jemalloc.contradictions(heap))]
-    wrong += walked.contradictions(heap)
+    checked = [one.check() for one in heap.heaps]
+    wrong = [each for one in checked for each in (*one.structures, *one.links)]
     if wrong:
         evidence = [
             Evidence(one.address, f"{one.where}: {one.text}") for one in wrong[:_MOST] if one.address is not None

@@ -2,83 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from dmods.allocators.jemalloc import stats
-from dmods.base.sizes import human_size
-from dmods.heap.arena_usage import ADVICE_BYTES, ADVICE_SHARE, Usage, usages
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding
 
 
 def run(facts: ProcessFacts) -> Iterator[Finding]:
-    """Yield what fewer arenas would save, and what malloc_trim() would give back."""
-    rows = usages(facts.heap)
-    found = list(_arenas(rows)) or list(_untrimmed(rows))
-    yield from found
-    for one, caches in zip(facts.heap.jemallocs, facts.heap.jemalloc_caches):
-        each = stats.usages(facts.heap.words, one, caches)
-        active, used = sum(arena.active for arena in each), sum(arena.allocated - arena.cached for arena in each)
-        if active - used >= ADVICE_BYTES and active - used >= ADVICE_SHARE * active:
+    """Yield the waste of each allocator, with what would give memory back."""
+    for one in facts.heap.heaps:
+        for each in one.waste():
             yield Finding(
-                "fragmentation",
+                each.kind,
                 WASTE,
-                CERTAIN,
-                f"{one.name} has {human_size(active)} of pages in use for {human_size(used)} of blocks",
-                "blocks of one size that live long and short share pages: free the long-lived ones together",
-                next=("malloc_stats", "heapsizes"),
-                weight=active - used,
+                CERTAIN if each.certain else LIKELY,
+                each.what,
+                each.remedy,
+                (Evidence(*each.place),) if each.place is not None else (),
+                tuple(each.next),
+                weight=each.bytes,
             )
-
-
-def _arenas(rows: Sequence[Usage]) -> Iterator[Finding]:
-    threads = [row for row in rows if not row.main]
-    system = sum(row.system for row in threads)
-    unused = sum(row.free + row.top + row.cached for row in threads)
-    if unused < ADVICE_BYTES or unused < ADVICE_SHARE * system or len(threads) < 2:
-        return
-    attached = sum(row.threads for row in threads)
-    largest = max(threads, key=lambda row: row.system)
-    # One arena could have held what is in use, at the density of the fullest one; two let threads wait less.
-    cap = max(2, -(-(system - unused) // max(1, largest.system)))
-    yield Finding(
-        "arenas",
-        WASTE,
-        CERTAIN,
-        f"{len(threads)} thread arenas hold {human_size(system)} and use {human_size(system - unused)} of it, for "
-        f"{attached} threads",
-        f"set MALLOC_ARENA_MAX={cap} (or the tunable glibc.malloc.arena_max): arenas then share what is free",
-        (Evidence(largest.address, f"the largest arena: {human_size(largest.system)}"),),
-        ("malloc_stats",),
-        weight=unused,
-    )
-
-
-def _untrimmed(rows: Sequence[Usage]) -> Iterator[Finding]:
-    system, free = sum(row.system for row in rows), sum(row.free + row.cached for row in rows)
-    tops = sum(row.top for row in rows)
-    if free >= ADVICE_BYTES and free >= ADVICE_SHARE * system:
-        largest = max(rows, key=lambda row: row.free)
-        yield Finding(
-            "untrimmed",
-            WASTE,
-            CERTAIN,
-            f"{human_size(free)} of the heap's {human_size(system)} are free between blocks in use",
-            "malloc_trim(0) gives whole pages of it back; blocks that live long keep the rest apart",
-            (Evidence(largest.address, f"the arena with most: {human_size(largest.free)} free"),),
-            ("malloc_stats", "heapsizes"),
-            weight=free,
-        )
-    elif tops >= ADVICE_BYTES and tops >= ADVICE_SHARE * system:
-        yield Finding(
-            "untrimmed",
-            WASTE,
-            LIKELY,
-            f"{human_size(tops)} of the heap's {human_size(system)} are free at the top of arenas",
-            "a lower M_TRIM_THRESHOLD (glibc.malloc.trim_threshold), or malloc_trim(0), gives it back",
-            next=("malloc_stats",),
-            weight=tops,
-        )
 
 
 CHECK = Check(
