@@ -5,41 +5,41 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from fixtures import answers
+from fixtures.answers import by_name
 from tests.allocators.stranger.test_stranger import HERE, KEPT, LEAKED, MORE_KEPT, MORE_LEAKED, PATH, dumped
 from tests.corekit import compile_c
 from tests.gdb.conftest import Gdb
 
 
-def test_gdb_says_what_the_shell_says(gdb: Gdb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DMODS_ALLOCATORS", str(PATH))
+def test_every_command_knows_it(gdb: Gdb, tmp_path: Path) -> None:
     program = compile_c(HERE / "bump.c", tmp_path / "bump", "-fno-builtin")
     first = dumped(program, tmp_path / "first", KEPT, LEAKED)
     last = dumped(program, tmp_path / "last", MORE_KEPT, MORE_LEAKED)
-    lost = hex(last.blocks["direct"][0])
-    lines = {
-        "findleaks": [],
-        "whatis": [lost],
-        "walk": ["leak"],
-        "heapsizes": [],
-        "malloc_stats": [],
-        "heapcheck": [],
-        "types": [],
-        "owners": [],
-        "growth": [str(first.core), "--by", "size"],
-    }
-    asked = [
-        word
-        for name, words in lines.items()
-        for word in ("-ex", "echo {cut}", "-ex", " ".join(["mdb", name, *words, "--json"]))
-    ]
+    lost = last.blocks["direct"]
+    lines = (
+        "findleaks",
+        f"whatis {lost[0]:#x}",
+        "walk leak",
+        "heapsizes",
+        "malloc_stats",
+        "heapcheck",
+        "types",
+        "owners",
+        f"growth {first.core} --by arena",
+    )
+    asked = [word for line in lines for word in ("-ex", "echo {cut}", "-ex", f"mdb {line} --json")]
     done = gdb("-x", "heapcmds.py", last.core, *asked, DMODS_ALLOCATORS=str(PATH))
-    found = [json.loads(part) for part in done.stdout.split("{cut}")[1:]]
-    assert [one["command"] for one in found] == [*lines]
-    for (name, words), inside in zip(lines.items(), found):
-        given = [words[0], last.core, *words[1:]] if name == "growth" else [last.core, *words]
-        outside = answers.typed(name, *given)
-        assert inside["totals"] == outside["totals"], name
-        assert [table["rows"] for table in inside["tables"]] == [table["rows"] for table in outside["tables"]], name
+    found = {one["command"]: one for one in map(json.loads, done.stdout.split("{cut}")[1:])}
+    rows = {name: by_name(answer) for name, answer in found.items()}
+    assert found["findleaks"]["totals"]["leaked_bytes"] == (96 + 208) * MORE_LEAKED
+    assert "bump-96, leaked directly" in json.dumps(rows["whatis"])
+    assert {row["address"] for row in rows["walk"]["leak"]} == {f"{address:#x}" for address in lost}
+    assert found["heapsizes"]["totals"]["live_bytes"] == last.live_bytes
+    assert found["malloc_stats"]["totals"]["bump_allocated_bytes"] == last.live_bytes
+    assert found["heapcheck"]["totals"]["problems"] == 0
+    (customers,) = (row for rows_ in rows["types"].values() for row in rows_ if row.get("type") == "struct customer")
+    assert customers["count"] == MORE_KEPT + 1
+    (held,) = (row for rows_ in rows["owners"].values() for row in rows_ if row.get("owner") == "bump`customers")
+    assert held["count"] == MORE_KEPT + 1
+    (grown,) = (row for row in rows["growth"]["growth"] if row["key"] == "bump")
+    assert grown["growth_bytes"] == last.live_bytes - first.live_bytes
