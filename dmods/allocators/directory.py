@@ -75,3 +75,9 @@ def advice(heap: Heap) -> str:
     """Return how the memory that a heap keeps can be given back. Its blocks may be known from records alone."""
     known = (one.advice for one in allocators() if one.name == heap.allocator and one.advice)
     return heap.advice() or next(known, f"{heap.allocator} keeps it.")
+
+
+def release(heap: Heap) -> str:
+    """Return by which call or setting a program has a heap give memory back."""
+    known = (one.release for one in allocators() if one.name == heap.allocator and one.release)
+    return next(known, "look how this allocator is told to give memory back")

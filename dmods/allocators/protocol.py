@@ -11,6 +11,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol
 
 from dmods._engine import Slots
+from dmods.allocators import figures
 from dmods.allocators.numbers import arena_number
 from dmods.allocators.vocabulary import (
     ArenaKey,
@@ -77,8 +78,8 @@ class Heap:
     blocks, where the engine walks slabs and single blocks.
 
     ``notes`` say what is uncertain. ``doubts`` say why a block that is in use may be missing. ``dead`` are words in its
-    blocks, or outside, that look like pointers into the heap and are none. ``own`` are addresses of blocks that the
-    allocator took for itself: they are no leaks of the program. ``problems`` is the damage.
+    blocks, or outside, that look like pointers into the heap and are not pointers. ``own`` are addresses of blocks that
+    the allocator took for itself: they are no leaks of the program. ``problems`` is the damage.
 
     ``serves_malloc`` says that malloc() of the process gives out its blocks. ``home`` is an address in the module whose
     malloc() that is. ``leaves_links`` says that free blocks are linked by their first word, and that malloc() does not
@@ -314,7 +315,9 @@ class Heap:
         del every_class
         if not self.is_checked:
             return Statistics()
-        return figures_of_blocks(self)
+        return figures.statistics(
+            self.name, self._sizes(), sum(end - start for start, end in self.owned), self.statistics()
+        )
 
     def own_report(self) -> list[str]:
         """Return the lines that the allocator's own function of that purpose writes. []: there is no such function."""
@@ -325,9 +328,22 @@ class Heap:
         """Return the free bytes at the ends of arenas that are in no block."""
         return 0
 
+    def _sizes(self) -> list[tuple[int, int, int, int, int]]:
+        return self.process.index.sizes(self.arena)
+
+    @property
+    def _keeps_free(self) -> bool:
+        """Return whether free blocks are memory that malloc() keeps back from the program and the system."""
+        return self.serves_malloc and not self.collected
+
+    def usage(self) -> Optional[str]:
+        """Return in words how much of its memory is in use. None: this is not told."""
+        return figures.usage(self.name, self._sizes()) if self._keeps_free else None
+
     def waste(self) -> Iterator[Waste]:
         """Yield what the allocator holds and the program does not use, if it is much."""
-        return iter(())
+        if self._keeps_free:
+            yield from figures.waste(self.name, self._sizes())
 
     def advice(self) -> str:
         """Return how the memory that it keeps can be given back, if this says more than the allocator's ``advice``."""
@@ -354,27 +370,6 @@ class Heap:
         return Checked([Part(self.name, chunks=len(self.slots), contradictions=len(found))], structures=found)
 
 
-def figures_of_blocks(heap: Heap) -> Statistics:
-    """Return the sums over the blocks, and what the heap's reader adds to them."""
-    from dmods.report import Column, Table
-
-    used = free = used_bytes = free_bytes = 0
-    for size, live, freed, leaked, own in heap.process.index.sizes(heap.arena):
-        used, free = used + live + leaked + own, free + freed
-        used_bytes, free_bytes = used_bytes + size * (live + leaked + own), free_bytes + size * freed
-    rows = [
-        ("blocks in use", used),
-        ("bytes in use", used_bytes),
-        ("free blocks", free),
-        ("free bytes", free_bytes),
-        ("bytes of memory", sum(end - start for start, end in heap.owned)),
-        *heap.statistics(),
-    ]
-    columns = (Column("what"), Column("value", "count"))
-    totals = {f"{heap.name.split()[-1]}_allocated_bytes": used_bytes}
-    return Statistics([Table("allocator", columns, rows, title=heap.name)], dict(totals))
-
-
 class Found(NamedTuple):
     """The heaps that were found, and those that were refused.
 
@@ -393,8 +388,8 @@ class Allocator:
     ``taken`` is memory that holds none of them: that of heaps that were found before, and of recorders.
 
     Allocators with a lower ``turn`` look first. Heaps stand in the order of ``place``. ``advice`` says how the memory
-    that it keeps can be given back. ``recording`` returns the records that the allocator itself keeps of who allocated
-    its blocks.
+    that it keeps can be given back, in a sentence. ``release`` names the call or the setting that gives it back.
+    ``recording`` returns the records that the allocator itself keeps of who allocated its blocks.
     """
 
     name: str
@@ -402,4 +397,5 @@ class Allocator:
     turn: int = 100
     place: int = 100
     advice: str = ""
+    release: str = ""
     recording: Optional[Callable[[Target], Optional[Recording]]] = None

@@ -186,7 +186,12 @@ class Statistics:
 
 
 class Waste(NamedTuple):
-    """Memory that the allocator holds and the program does not use: ``bytes`` of it, and what to do about it."""
+    """Memory that the allocator holds and the program does not use: ``bytes`` of it, and what to do about it.
+
+    ``certain`` is of ``what``, ``helps`` of ``remedy``: whether it is likely to help. An empty remedy stands for the
+    allocator's ``release``. ``place`` is an address that shows the waste, and what is there. ``alternative`` is another
+    explanation.
+    """
 
     kind: str
     certain: bool
@@ -194,7 +199,9 @@ class Waste(NamedTuple):
     remedy: str
     bytes: int
     next: Sequence[str]
-    place: Optional[tuple[int, str]] = None  # an address that shows it, and what is there
+    place: Optional[tuple[int, str]] = None
+    helps: bool = True
+    alternative: str = ""
 
 
 class ArenaKey(NamedTuple):

@@ -15,7 +15,7 @@ from dmods.allocators.glibc.lists import FreeLists
 from dmods.allocators.glibc.runs import arrange, top_bytes
 from dmods.allocators.glibc.state import NAME, State
 from dmods.allocators.glibc.unseen import damaged_chunks, seen_anomalies
-from dmods.allocators.glibc.usage import Usage, usages, waste
+from dmods.allocators.glibc.usage import Usage, usages, used, waste
 from dmods.allocators.numbers import NO_ARENA, arena_name
 from dmods.allocators.protocol import Found, Heap, Process, Teller
 from dmods.allocators.search import Search
@@ -173,6 +173,10 @@ class GlibcHeap(State):
     def free_at_top(self) -> int:
         """Return the bytes in the top chunks."""
         return sum(top_bytes(self.process.words, arena) for arena in self.all)
+
+    def usage(self) -> str:
+        """Return how much of the arenas is free."""
+        return used(self.usages)
 
     def waste(self) -> Iterator[Waste]:
         """Yield what fewer arenas would save, or what malloc_trim() would give back."""

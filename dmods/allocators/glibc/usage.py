@@ -13,6 +13,8 @@ from dmods.allocators.vocabulary import ADVICE_BYTES, ADVICE_SHARE, Waste
 from dmods.base.dataclass import dataclass
 from dmods.base.sizes import human_size
 
+_SOON = "the program just freed it, and soon needs it again"
+
 
 @dataclass(frozen=True)
 class Usage:
@@ -91,6 +93,13 @@ def advice(rows: Sequence[Usage]) -> Iterator[str]:
         )
 
 
+def used(rows: Sequence[Usage]) -> str:
+    """Return in words how much memory is free."""
+    system, unused = sum(row.system for row in rows), sum(row.free + row.top + row.cached for row in rows)
+    arenas = "1 arena" if len(rows) == 1 else f"{len(rows)} arenas"
+    return f"{human_size(unused)} of {human_size(system)} are free, in {arenas}"
+
+
 def waste(rows: Sequence[Usage]) -> list[Waste]:
     """Return what fewer arenas would save; otherwise what malloc_trim() would give back."""
     return list(_arenas(rows)) or list(_untrimmed(rows))
@@ -115,6 +124,7 @@ def _arenas(rows: Sequence[Usage]) -> Iterator[Waste]:
         unused,
         ("malloc_stats",),
         (largest.address, f"the largest arena: {human_size(largest.system)}"),
+        alternative="the threads' load comes in bursts, and the next one needs it: then the memory is well spent",
     )
 
 
@@ -131,6 +141,8 @@ def _untrimmed(rows: Sequence[Usage]) -> Iterator[Waste]:
             free,
             ("malloc_stats", "heapsizes"),
             (largest.address, f"the arena with most: {human_size(largest.free)} free"),
+            helps=False,
+            alternative=_SOON,
         )
     elif tops >= ADVICE_BYTES and tops >= ADVICE_SHARE * system:
         yield Waste(
@@ -140,4 +152,5 @@ def _untrimmed(rows: Sequence[Usage]) -> Iterator[Waste]:
             "a lower M_TRIM_THRESHOLD (glibc.malloc.trim_threshold), or malloc_trim(0), gives it back",
             tops,
             ("malloc_stats",),
+            alternative=_SOON,
         )

@@ -224,10 +224,19 @@ class JemallocHeap(Heap):
         """Return the figures of malloc_stats_print(3)."""
         return report(self.one, self.order, self._usages(), every_class)
 
+    def _density(self) -> tuple[int, int]:
+        """Return the bytes of pages in use, and those of the blocks in them."""
+        each = self._usages()
+        return sum(arena.active for arena in each), sum(arena.allocated - arena.cached for arena in each)
+
+    def usage(self) -> str:
+        """Return how many pages the blocks take."""
+        active, used = self._density()
+        return f"{self.name}: {human_size(used)} of blocks in {human_size(active)} of pages"
+
     def waste(self) -> Iterator[Waste]:
         """Yield pages in use that have few blocks."""
-        each = self._usages()
-        active, used = sum(arena.active for arena in each), sum(arena.allocated - arena.cached for arena in each)
+        active, used = self._density()
         if active - used >= ADVICE_BYTES and active - used >= ADVICE_SHARE * active:
             yield Waste(
                 "fragmentation",

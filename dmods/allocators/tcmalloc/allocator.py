@@ -8,5 +8,6 @@ _ADVICE = (
     "tcmalloc keeps it: MallocExtension::instance()->ReleaseFreeMemory() gives whole free spans back, "
     "and TCMALLOC_RELEASE_RATE=10 does so sooner."
 )
+_RELEASE = "MallocExtension::ReleaseFreeMemory(), or a smaller TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES"
 
-ALLOCATOR = Allocator(NAME, find_tcmallocs, turn=32, place=32, advice=_ADVICE)
+ALLOCATOR = Allocator(NAME, find_tcmallocs, turn=32, place=32, advice=_ADVICE, release=_RELEASE)

@@ -53,7 +53,7 @@ DEFAULT = Limits()
 
 
 class Examined(NamedTuple):
-    """A dump's report (the object that `triage --json` prints), or why there is none.
+    """A dump's report (the object that `triage --json` prints), or why it has no report.
 
     ``profile`` is its heap profile, where one was asked for and could be made.
     """
@@ -65,7 +65,7 @@ class Examined(NamedTuple):
 
 
 def examine(path: str, limits: Limits = DEFAULT, redact: bool = False, profile: bool = False) -> Examined:
-    """Return the report about a dump, or the reason why there is none. ``profile``: its heap profile, too.
+    """Return the report about a dump, or the reason why it has no report. ``profile``: its heap profile, too.
 
     Raises nothing.
     """
