@@ -84,7 +84,7 @@ class Finding:
 
 
 class Measured(NamedTuple):
-    """What a check measured, in words. It stands beside the check's name where nothing was wrong."""
+    """The measurement of a check, in words. It stands beside the check's name where nothing was wrong."""
 
     text: str
 
@@ -128,7 +128,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """How a check ended: PASSED, FOUND or NOT_RUN; what it measured (or why it did not run), and its rule."""
+    """The result of a check: PASSED, FOUND or NOT_RUN; what it measured (or why it did not run), and its rule."""
 
     check: str
     state: str

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
+from dmods.corefile.packed import form_of
 from dmods.errors import UserError
 from dmods.triage.fleet import packed
 from dmods.triage.fleet.content import is_kernel_dump
@@ -71,7 +72,7 @@ def examine(path: str, limits: Limits = DEFAULT, redact: bool = False, profile: 
     """
     started = time.monotonic()
     try:
-        form = packed.form_of(path)
+        form = form_of(path)
         if form is not None:
             with packed.plain(path, form, packed.Bounds(limits.unpacked, limits.seconds)) as copy:
                 found = examine(copy, limits, redact, profile)

@@ -1,4 +1,4 @@
-"""How much of their limits processes and the machine have used: open files, mappings, tasks."""
+"""The share of their limits that processes and the machine have used: open files, mappings, tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _RLIMIT_NOFILE = 7  # include/uapi/asm-generic/resource.h
 _MOST_FILES = 1 << 20  # fs.nr_open
-_MOST = 1 << 62  # a limit above is none (RLIM_INFINITY)
+_MOST = 1 << 62  # a larger limit means that there is no limit (RLIM_INFINITY)
 
 
 class Use(NamedTuple):
