@@ -213,7 +213,7 @@ class ArenaKey(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """What caches that are gone held. ``doubtful`` blocks were in them, or leaked. ``own`` are the caches' blocks."""
+    """The blocks of caches that are gone. ``doubtful`` ones were in them, or leaked. ``own`` are the caches' blocks."""
 
     doubtful: list[int]
     own: list[int]
