@@ -132,6 +132,8 @@ def _made(target: Target, inner: _engine.Tcmalloc) -> Tcmalloc:
     module = module_at(target, inner.central[0])
     made = Tcmalloc(NAME, inner.owned, inner.slots(), inner=inner, target=target)
     made.serves_malloc = _serves(target, module)
+    # gperftools defines malloc() in the module that holds its central cache: a library, or the program itself.
+    made.home = inner.central[0]
     made.own = own_blocks(target, inner, module)
     busy = _is_busy(target, module)
     for problem in inner.problems:
