@@ -203,7 +203,7 @@ class Owners:
     @cached_property
     def _is_mostly_go(self) -> bool:
         """Return whether most blocks are objects of Go. Go's runtime tells more of them than debug information."""
-        collected = sum(heap.slots.usable_bytes for heap in self.heap.walked if heap.name == "Go")
+        collected = sum(heap.slots.usable_bytes for heap in self.heap.heaps if heap.name == "Go")
         return 2 * collected > self.heap.bytes
 
     @cached_property

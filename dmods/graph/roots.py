@@ -18,6 +18,7 @@ from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.graph.go_roots import goroutine_frames
 from dmods.graph.typegraph import opened
+from dmods.heap.block import OWN
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
@@ -154,7 +155,7 @@ class NamedRoots:
         stacks = stacks_of(self.target, list(self.heap.owned))
         yield from self._thread_locals(stacks)
         yield from self._frames()
-        for each in self.heap.walked:
+        for each in self.heap.heaps:
             for start, end, name, alike, rank in goroutine_frames(self.target, each):
                 kind, place = ("frame", _FRAMES + rank) if rank >= 0 else ("stack", _NO_FRAME)
                 yield start, end, Root(name, kind, start, alike=alike), place
@@ -313,7 +314,8 @@ class NamedRoots:
 
     def _values(self, marked: Iterable[int]) -> Iterator[tuple[int, int, int]]:
         """Yield (value, root, rank) for the values that marking took: registers, and tcaches of the allocator."""
-        own = set(self.heap.caches.tcaches)
+        kept = {value for one in self.heap.heaps for value in one.kept()}
+        own = {value for value in kept if (row := self.heap.index.find(value)) is not None and row[2] == OWN}
         yield from ((value, self._number(_ALLOCATOR), _OWN) for value in sorted(own))
         left = set(marked) - own
         named: set[int] = set()

@@ -110,16 +110,8 @@ def _heap(target: Target) -> Iterator[Finding]:
     from dmods.records.sources import allocation_records
 
     found = survey(target)
-    names = []
-    if found.glibc.arenas:
-        names.append(f"glibc malloc ({_counted(len(found.glibc.arenas), 'arena')})")
-    names += [one.name for one in found.jemallocs]
-    names += [
-        heap.name if heap.is_checked else f"{heap.name} (its blocks are known from records alone)"
-        for heap in found.walked
-    ]
-    yield Finding("heap", ", ".join(names) or NO_HEAP)
-    walked = [heap.name for heap in found.walked]
+    yield Finding("heap", ", ".join(heap.summary for heap in found.heaps) or NO_HEAP)
+    walked = [heap.allocator for heap in found.heaps]
     for note in (*found.notes, *unwalked_heap_notes(target, walked, partial(other_anonymous_bytes, target))):
         yield Finding("note", note)
     recordings = allocation_records(target).recordings

@@ -20,6 +20,7 @@ from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.runtimes.golang.mheap import find_mheap
 from dmods.runtimes.golang.objects import go_types
 from fixtures import answers, gos
+from fixtures.heaps import others
 from fixtures.limits import HANG
 from tests import corekit
 from tests.runtimes.golang.test_goroutines import offset
@@ -220,7 +221,7 @@ def test_a_damaged_span_is_named_and_the_rest_is_right(program: Program, tmp_pat
             file.seek(offset(whole, span.record + at))
             file.write(value.to_bytes(8, "little"))
     found = find_heap(CoreFile(str(damaged)))
-    (go,) = (one for one in found.walked if isinstance(one, GoBlocks))
+    (go,) = (one for one in others(found) if isinstance(one, GoBlocks))
     records = {problem.address for problem in go.problems}
     assert records & {span.record for span in victims}
     assert records <= {span.record for span in victims}
