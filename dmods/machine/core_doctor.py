@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dmods.corefile.context import context_lines, crash_context
 from dmods.machine.doctor import Finding
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ _WHOLE = "next time: ulimit -c unlimited, room on the disk, and with systemd Ext
 def core_findings(target: Target) -> Iterator[Finding]:
     """Yield findings about the process, its program and libraries, its memory in the core, and its allocators."""
     yield _process(target)
+    kept = crash_context(target)
+    for name, text in context_lines(kept) if kept is not None else ():
+        yield Finding(name.replace("_", " "), text)
     yield from _files(target)
     target.image()  # this adds the rest of the notes
     truncated = any(note.startswith("the core is truncated") for note in target.notes)
