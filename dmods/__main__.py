@@ -19,6 +19,7 @@ from dmods.cli.frontend import (
     check_sysroot,
     guard_program,
     limit_size,
+    live_process,
     safe_output,
     with_named_cores,
 )
@@ -107,7 +108,8 @@ def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
     try:
         args = _arguments(command, words)
         asked.target, asked.json = args.core, args.json
-        target = _target(args) if args.core is not None else None
+        args.pid = live_process(args.core) if command.live else None
+        target = _target(args) if args.core is not None and args.pid is None else None
         addresses = pipeline.from_stdin(command, args, sys.stdin)
         if addresses is not None:
             safe_output()
@@ -126,6 +128,7 @@ def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
 
 def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
     which = "the oldest core file" if command.compares else "the core file"
+    which += ", or the pid of a live process" if command.live else ""
     core = Argument("core", help=which, **({} if command.requires else {"nargs": "?"}))
     extra: Sequence[Argument] = (EXE, SYSROOT, MAX_SIZE)
     if KERNEL in command.requires:

@@ -146,6 +146,12 @@ def with_named_cores(words: Sequence[str]) -> list[str]:
     return found
 
 
+def live_process(word: Optional[str]) -> Optional[int]:
+    """Return the pid that a word is, or None where it is a file or no process has that number."""
+    is_pid = word is not None and word.isascii() and word.isdigit() and not os.path.lexists(word)
+    return int(word) if is_pid and word is not None and os.path.isdir(f"/proc/{word}") else None
+
+
 def limit_size(size: Optional[str]) -> None:
     """Set the most that a compressed dump may have when it is unpacked. Raises UserError for a text that is no size."""
     if size is not None:

@@ -8,6 +8,7 @@ from typing import Optional
 
 from dmods.base.times import utc_minute
 from dmods.corefile.context import context_lines, crash_context
+from dmods.machine.absent import absences
 from dmods.machine.packages import package_of
 from dmods.modules.elf import read_notes
 from dmods.modules.find import VDSO
@@ -91,7 +92,9 @@ def _linux_version(target: Target) -> str:
 
 def process_trust(facts: ProcessFacts) -> list[Line]:
     """Return what of the process is in the dump, and what of its files is here."""
-    return [Line("memory", _memory(facts.target)), *_files(facts.target), Line("lines", _source(facts))]
+    target = facts.target
+    absent = [Line("not in it", str(each)) for each in absences(target)[:_NAMED]]
+    return [Line("memory", _memory(target)), *absent, *_files(target), Line("lines", _source(facts))]
 
 
 def _memory(target: Target) -> str:
