@@ -162,10 +162,16 @@ def test_a_journal_that_is_no_journal(
 ) -> None:
     path = keeping.systemd(small.core, root)
     folder = keeping.journal(tmp_path / "journal", [])
-    odd = 'nonsense\n[1]\n{"COREDUMP_UNIT": {"a": 1}, "COREDUMP_CGROUP": [[]]}\n'
+    deep = "[" * 900 + "]" * 900
+    odd = (
+        f'{{"COREDUMP_UNIT": {deep}, "COREDUMP_SLICE": ["one", "two"]}}\n'
+        + 'nonsense\n[1]\n{"COREDUMP_UNIT": {"a": 1}, "COREDUMP_CGROUP": [[]]}\n'
+    )
     (folder / "entries.json").write_text(odd + "[" * 9999)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    assert kept(path)["signal"] == "SIGSEGV"
+    told = kept(path)
+    assert (told["signal"], told["slice"]) == ("SIGSEGV", "one")
+    assert "unit" not in told
 
 
 def test_what_apport_and_abrt_know(small: CoreSet, root: Path) -> None:

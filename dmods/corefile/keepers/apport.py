@@ -28,6 +28,7 @@ _KEYS = {
 }  # fmt: skip
 _STEP = 1 << 20  # bytes of a line that are read at once: a multiple of 4
 _MOST_KEYS = 500
+_MOST_TEXTS = 64 << 20  # bytes of all texts together
 _MOST_LISTED = 8 << 20  # bytes that are read of a report for a list; its texts come first
 _PID = re.compile(r"^Pid:\s*(\d+)$", re.MULTILINE)
 
@@ -44,6 +45,7 @@ def fields(path: str, most: Optional[int] = None) -> dict[str, str]:
     """
     found: dict[str, bytearray] = {}
     value: Optional[bytearray] = None
+    room = _MOST_TEXTS
     with open(path, "rb") as file:
         begins = True
         while most is None or file.tell() < most:
@@ -54,7 +56,9 @@ def fields(path: str, most: Optional[int] = None) -> dict[str, str]:
             if key is not None and len(found) < _MOST_KEYS:
                 value = found.setdefault(line[: key.end() - 1].decode("ascii"), bytearray())
                 value += line[key.end() :].strip()
-            elif value is not None and value[:6] != b"base64" and len(value) < MOST_TEXT:
+                room -= len(value)
+            elif value is not None and value[:6] != b"base64" and len(value) < MOST_TEXT and room > 0:
+                room -= len(line)
                 value += (b"\n" if value and begins else b"") + line.strip(b"\n")[1 if begins else 0 :]
             begins = line.endswith(b"\n")
     return {key: decoded(bytes(value)) for key, value in found.items()}

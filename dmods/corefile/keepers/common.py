@@ -97,7 +97,7 @@ def small_file(path: str, most: int = MOST_TEXT) -> Optional[str]:
 
 
 def entries(folder: str, most: int = 10_000) -> list[str]:
-    """Return the paths in a folder that is not there, is not readable, or has names."""
+    """Return the first paths in a folder, or [] where it does not exist or cannot be read."""
     try:
         with os.scandir(folder) as found:
             return [entry.path for _count, entry in zip(range(most), found)]

@@ -165,9 +165,9 @@ def _readable(descriptor: int, seconds: float) -> bool:
 
 
 def _text(value: object) -> str:
-    """Return a field of the journal's JSON as text: a text, the bytes of one, or several of them."""
-    if isinstance(value, list):
-        if all(isinstance(each, int) and 0 <= each < 256 for each in value):
-            return decoded(bytes(value))
-        return _text(value[0])
+    """Return a field of the journal's JSON as text: a text, the bytes of one, or the first of several texts."""
+    if isinstance(value, list) and value and isinstance(value[0], (str, list)):
+        value = value[0]
+    if isinstance(value, list) and all(isinstance(each, int) and 0 <= each < 256 for each in value):
+        return decoded(bytes(value))
     return value[:MOST_TEXT] if isinstance(value, str) else ""
