@@ -6,26 +6,27 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dmods.corefile.context import context_lines, crash_context
+from dmods.machine.absent import absences
 from dmods.machine.doctor import Finding
 
 if TYPE_CHECKING:
     from dmods.target import Module, Target
 
 _MOST = 8  # missing files that are named one by one
-# core(5): the kernel's default, and private file mappings.
-_FILTER = "echo 0x3f > /proc/PID/coredump_filter before it dies (child processes inherit it); or gcore PID"
-_WHOLE = "next time: ulimit -c unlimited, room on the disk, and with systemd ExternalSizeMax= in coredump.conf"
 
 
 def core_findings(target: Target) -> Iterator[Finding]:
     """Yield findings about the process, its program and libraries, its memory in the core, and its allocators."""
     yield _process(target)
+    kept = crash_context(target)
+    for name, text in context_lines(kept) if kept is not None else ():
+        yield Finding(name.replace("_", " "), text)
     yield from _files(target)
     target.image()  # this adds the rest of the notes
-    truncated = any(note.startswith("the core is truncated") for note in target.notes)
-    missing = _missing(target) if target.path else {}
-    for kind, size in missing.items():
-        yield Finding("not in the core", f"{size} bytes of {kind}", _WHOLE if truncated else _FILTER)
+    missing = absences(target)
+    for each in missing:
+        yield Finding("not in the core", str(each), each.help)
     if target.path and not missing:
         yield Finding("memory", "all memory that the process could write is in the core")
     yield from _heap(target)
@@ -88,17 +89,6 @@ def _debug_by_build_id(module: Module) -> str:
         return ""
     place = f".build-id/{module.build_id[:2]}/{module.build_id[2:]}.debug"
     return f", as {place} (a package -dbgsym or -debuginfo; or debuginfod-find debuginfo {module.build_id})"
-
-
-def _missing(target: Target) -> dict[str, int]:
-    """Return the bytes of writable memory that the core leaves out, by kind."""
-    from dmods.heap.mapping_kinds import classify_mappings
-
-    found: dict[str, int] = {}
-    for mapping, kind in classify_mappings(target):
-        if "w" in mapping.flags and mapping.dumped < mapping.size:
-            found[kind] = found.get(kind, 0) + mapping.size - mapping.dumped
-    return found
 
 
 def _heap(target: Target) -> Iterator[Finding]:

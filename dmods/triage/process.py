@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from dmods.corefile.context import crash_context
 from dmods.heap.verdict import leak_verdict
 from dmods.process.stdio import open_files
 from dmods.target import Target
@@ -82,6 +83,10 @@ def _subject(target: Target) -> dict[str, Any]:
     return {"program": name, "build_id": program.build_id if program else None, "pid": target.pid}
 
 
+#: What a core does not have, and the name under which its keeper may have it.
+_BESIDE = {"open files": "open_fds", "sockets": "sockets", "rlimits": "limits", "cgroup": "cgroup", "uptime": "uptime"}
+
+
 def _gaps(facts: ProcessFacts) -> list[Unknown]:
     """Return what the dump lacks, a line each."""
     target = facts.target
@@ -92,8 +97,10 @@ def _gaps(facts: ProcessFacts) -> list[Unknown]:
             gaps.append(Unknown("leaks", f"the verdict is partial: {verdict.reason}"))
         gaps += [Unknown("the heap", note) for note in facts.heap.dump_notes()]
     if target.path is not None:
-        why = f"a core does not have them{_known(target)}"
-        gaps.append(Unknown("open files, sockets, rlimits, cgroup, uptime", why))
+        kept = crash_context(target)
+        told = kept.known if kept is not None else {}
+        lacking = [name for name, item in _BESIDE.items() if item not in told]
+        gaps.append(Unknown(", ".join(lacking), f"a core does not have them{_known(target)}"))
     return gaps
 
 
