@@ -21,7 +21,7 @@ _SCREEN = 23  # lines: those of a terminal of 24 but for the prompt
 # What a report leaves out, in this order, until it fits on a screen.
 _GAPS, _OK, _DRAWN = "what could not be known", "checks that passed", "the bar of memory"
 _OTHER, _SIGNATURE, _MEMORY, _OUTER = "the other explanation", "the signature", "memory", "outer frames"
-_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _MEMORY, _OUTER)
+_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY)
 _INNER = 3  # frames without the outer ones
 _BRIEF = ("program", "package", "host", "machine", "uptime")  # of the identity
 _WIDTH = 80  # columns of a screen, and of lines that are filled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -281,6 +281,32 @@ def test_memory_that_is_short(release: str, monkeypatch: pytest.MonkeyPatch) -> 
         for each in findings:
             assert f"hog ({hog})" in each.what
             assert each.weight == total - available
+
+
+@each_release
+def test_ps_says_who_holds_the_memory(release: str) -> None:
+    guest, tables = trouble.guest(release, ("short",)), _tables(release, ("short",), "ps")
+    (hog,), (victim,) = guest.pids("hog"), guest.pids("victim")
+    (kill,), holders = tables["oom_kills"], tables["holders"]
+    assert (kill["invoker_pid"], kill["victim_pid"], kill["largest_pid"]) == (victim, victim, hog)
+    assert (kill["victim"], kill["group"], kill["largest"]) == ("victim", "the machine", "hog")
+    sizes = re.findall(r"(?:anon|file|shmem)-rss:(\d+)kB", guest.said["log"])
+    assert kill["freed"] == sum(map(int, sizes)) << 10
+    assert (holders[0]["pid"], holders[0]["group"], holders[0]["limit"]) == (hog, "/", None)
+
+
+@each_release
+def test_ps_says_whose_limit_was_hit(release: str) -> None:
+    guest, tables = trouble.guest(release, many(release)), _tables(release, None, "ps")
+    (kill,), holders = tables["oom_kills"], {row["pid"]: row for row in tables["holders"]}
+    assert (kill["invoker"], kill["victim"], kill["group"]) == ("greedy", "greedy", "/killed")
+    (tight,) = guest.pids("tight")
+    row = holders[tight]
+    assert (row["group"], row["limit_of"], row["limit"]) == ("/tight", "/tight", 32 << 20)
+
+
+def _tables(release: str, parts: Optional[Sequence[str]], *words: str) -> dict[str, list[dict[str, Any]]]:
+    return answers.by_name(answers.answer(opened(release, parts), *words, side=KERNEL))
 
 
 def _available(release: str, parts: Sequence[str]) -> tuple[int, int]:
