@@ -15,7 +15,7 @@ from dmods.triage.finding import FATAL, Finding, Triage, Unknown
 from dmods.triage.identity import process_identity, process_trust
 from dmods.triage.memory import process_memory
 from dmods.triage.private import redacted
-from dmods.triage.runner import Runner, chosen, discover
+from dmods.triage.runner import Runner, chosen, discover, together
 
 CHECKS = "dmods.triage.checks"
 _NAMED = 8  # descriptors
@@ -55,6 +55,7 @@ def triage_process(
         lacking = (runner.fact(need) if need else None) or runner.guarded(name, budget, work)
         if lacking is not None:
             found.unknown.append(Unknown(name, lacking.why, lacking.help))
+    found.unknown[:] = together(found.unknown)
     found.unknown.extend(_gaps(facts))
     return redacted(found, thread_names(target)) if private else found
 
