@@ -1,4 +1,4 @@
-"""What a keeper of cores (systemd, apport, abrt) knows of a process beside its core."""
+"""The facts that a keeper of cores (systemd, apport, abrt) has of a process beside its core."""
 
 from __future__ import annotations
 

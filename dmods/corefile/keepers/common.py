@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a keeper knows of the process, by name: pid, signal, unit, cgroup, limits, open_fds, cmdline, maps, ..."""
+    """The facts that a keeper has of the process, by name: pid, signal, unit, cgroup, limits, open_fds, cmdline, maps, ..."""
 
     keeper: str
     known: Mapping[str, str]
@@ -45,7 +45,7 @@ class Context(NamedTuple):
         return number(self.known.get(name))
 
     def limit(self, name: str) -> Optional[int]:
-        """Return the soft limit of that name ("Max open files"), or None where it is not known or there is none."""
+        """Return the soft limit of that name ("Max open files"), or None for one that is unlimited or not known."""
         for found in _LIMIT.finditer(self.known.get("limits", "")):
             if found[1] == name:
                 return number(found[2])

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from typing import Optional
@@ -136,6 +135,8 @@ def _journal(match: list[str], most: int) -> Iterator[dict[str, str]]:
 
 def _lines(words: list[str]) -> list[bytes]:
     """Return the lines that a program prints, as far as it does so within the bounds."""
+    import subprocess  # gdb's start would wait for it
+
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, close_fds=True
