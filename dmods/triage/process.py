@@ -77,11 +77,13 @@ def thread_names(target: Target) -> set[str]:
 
 
 def _subject(target: Target) -> dict[str, Any]:
-    """Return which program it was: the file's name, its build-id, and the pid."""
+    """Return which program it was (the file's name, its build-id, the pid), and how much of the dump is missing."""
     path = target.executable
     program = next((module for module in target.modules() if module.path == path), None)
     name = path.rsplit("/", 1)[-1] if path else None
-    return {"program": name, "build_id": program.build_id if program else None, "pid": target.pid}
+    lost = sum(end - start for start, end in target.missing)
+    build_id = program.build_id if program else None
+    return {"program": name, "build_id": build_id, "pid": target.pid, "missing_bytes": lost}
 
 
 #: What a core does not have, and the name under which its keeper may have it.

@@ -30,7 +30,17 @@ pytestmark = pytest.mark.thorough("it builds Go programs with several releases o
 HERE = Path(__file__).parent
 #: The oldest and the newest release, and those in which the layout of spans or of objects changed. Green Tea is the
 #: collector that keeps mark bits inside spans: an experiment in 1.25, the usual one since 1.26.
-RELEASES = ("1.19.13", "1.20.14", "1.22.12", "1.24.13", "1.25.5", "1.25.5 greenteagc", "1.26.0", "1.27.0")
+RELEASES = (
+    "1.19.13",
+    "1.20.14",
+    "1.22.12",
+    "1.24.13",
+    "1.24.13 pie",
+    "1.25.5",
+    "1.25.5 greenteagc",
+    "1.26.0",
+    "1.27.4",
+)
 BY_SIZE = 61  # entries of MemStats.BySize
 
 
@@ -47,8 +57,9 @@ class Program(NamedTuple):
 
 
 def build(release: str, flags: str, source: str, where: Path, cache: Path, *, cgo: bool = False) -> Path:
-    """Build a program and return it. The release may have an experiment behind a space (GOEXPERIMENT)."""
-    release, _space, experiment = release.partition(" ")
+    """Build a program and return it. Behind the release may stand an experiment (GOEXPERIMENT), or "pie"."""
+    release, _space, word = release.partition(" ")
+    experiment, mode = ("", word) if word == "pie" else (word, "default")
     other = release != "host"
     environment = {
         **{key: value for key, value in os.environ.items() if key != "GOROOT"},
@@ -58,7 +69,8 @@ def build(release: str, flags: str, source: str, where: Path, cache: Path, *, cg
         **({"GOTOOLCHAIN": "local", "GOCACHE": str(cache)} if other else {}),
     }
     program = where / Path(source).stem
-    command = [gos.go(release) if other else "go", "build", f"-ldflags={flags}", "-o", program, HERE / source]
+    words = [f"-ldflags={flags}", f"-buildmode={mode}", "-o", program]
+    command = [gos.go(release) if other else "go", "build", *words, HERE / source]
     subprocess.run(command, check=True, cwd=where, env=environment, timeout=HANG)
     return program
 
