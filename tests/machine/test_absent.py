@@ -1,4 +1,4 @@
-"""The parts that a core lacks and why, compared with what the program did; and what is said before the crash, with its core."""
+"""The parts that a core lacks and why, compared with what the program did; and what doctor says before the crash."""
 
 from __future__ import annotations
 

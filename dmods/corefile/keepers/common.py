@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 class Context(NamedTuple):
-    """The facts that a keeper has of the process, by name: pid, signal, unit, cgroup, limits, open_fds, cmdline, maps, ..."""
+    """The facts that a keeper has of the process, by name: pid, signal, unit, cgroup, limits, open_fds, cmdline, ..."""
 
     keeper: str
     known: Mapping[str, str]
