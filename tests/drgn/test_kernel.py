@@ -93,7 +93,7 @@ def test_a_compressed_dump(place: Path, tmp_path: Path, guest: Guest, form: str)
     for words in (["memstat", dump], ["drgn", "-c", dump, "memstat"], ["drgn", dump, "memstat"]):
         done = answers.dmods(*words, cwd=place, env=environment)
         assert (done.returncode, done.stdout) == (0, wanted), done.stderr
-        assert "drgn reads its plain copy" in done.stderr
+        assert "drgn reads its plain form" in done.stderr
 
 
 @pytest.mark.parametrize("here", [True, False])
