@@ -1,0 +1,184 @@
+"""A kernel dump without vmlinux: the kernel's own symbols and types give the answers that vmlinux gives."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drgnext.kernel.dump.own_types.declared import declarations
+from fixtures import answers, kernel
+from fixtures.kernel import Guest
+from tests import quick
+from tests.kernel.carried import structures, without_types
+
+DRGN = Path(sys.executable).with_name("drgn")
+RELEASES = ["6.1", "6.12", "sid"]
+#: Commands whose answers have no source lines.
+PLAIN = ["memstat -v", "ps", "dmesg", "meminfo", "kmastat -v", "runq", "irq", "timers", "locks", "mounts", "sockets"]
+PLAIN += ["swapinfo", "netdev", "memcgs", "dentries", "disks", "inflight", "files 1", "walk task", "trapframe"]
+PLAIN += ["findleaks", "slabcheck", "whatis init_task"]
+STACKS = ["findstack", "stacks"]
+QUICK = {"memstat -v", "ps", "meminfo", "kmastat -v", "timers", "findleaks"}
+#: What only vmlinux has: lines, inlined functions, and labels within functions of the assembler.
+LINES = {"file", "line", "inlined", "function", "offset", "name", "caller", "source"}
+
+
+def guest_of(release: str) -> Guest:
+    return kernel.guest(release, "null")
+
+
+def both(release: str, words: str, *more: str) -> tuple[str, str]:
+    """Return what the command prints without vmlinux, and with it."""
+    guest = guest_of(release)
+    name, *rest = words.split()
+    own = answers.dmods(name, guest.vmcore, *rest, *more)
+    theirs = answers.dmods(name, guest.vmcore, *rest, *more, "-s", guest.vmlinux)
+    assert "there is no vmlinux: symbols and types are those that the kernel carries" in own.stderr or more
+    assert (own.returncode, bool(own.stdout)) == (theirs.returncode, bool(theirs.stdout)), own.stderr
+    return own.stdout, theirs.stdout
+
+
+@pytest.mark.parametrize("words", quick.only(QUICK, PLAIN))
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_answers_are_those_with_vmlinux(release: str, words: str) -> None:
+    own, theirs = both(release, words)
+    assert own == theirs
+
+
+def without_lines(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_lines(each) for name, each in value.items() if name not in (*LINES, "notes")}
+    return [without_lines(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("words", quick.only(["stacks"], STACKS))
+@pytest.mark.parametrize("release", RELEASES)
+def test_frames_are_the_same_but_for_lines(release: str, words: str) -> None:
+    own, theirs = (json.loads(each) for each in both(release, words, "--json"))
+    assert without_lines(own) == without_lines(theirs)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_panicinfo_is_the_same_but_for_lines(release: str) -> None:
+    own, theirs = both(release, "panicinfo")
+    assert own == re.sub(r" \([\w./-]+:\d+[^)]*\)", "", theirs)
+
+
+def in_drgn(guest: Guest, script: Path, *words: str) -> Any:
+    """Return the JSON that a script prints in drgn. It gets the words."""
+    command = [str(DRGN), "-q", *words, "-c", str(guest.vmcore), str(script)]
+    environment = {"PYTHONPATH": str(answers.ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**environment, "PATH": "/usr/bin"})
+    return json.loads(done.stdout)
+
+
+PREPARE = """
+import json
+from drgnext.kernel.dump import debuginfo
+debuginfo.require(prog)
+"""
+
+
+def with_and_without(guest: Guest, folder: Path, script: str) -> tuple[Any, Any]:
+    file = folder / "script.py"
+    file.write_text(PREPARE + script)
+    return in_drgn(guest, file), in_drgn(guest, file, "-s", str(guest.vmlinux))
+
+
+def flat(text: str) -> str:
+    """Write arrays of arrays as one, as BTF does."""
+    return re.sub(r"(?:\[\d+\]){2,}", lambda found: f"[{prod(map(int, re.findall(r'[0-9]+', found[0])))}]", text)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_structures_are_those_of_dwarf(release: str, tmp_path: Path) -> None:
+    """A thousand of them, each member with its type, offset and size in bits."""
+    guest = guest_of(release)
+    names = structures(guest.vmcore)
+    names = names[:: max(1, len(names) // 1000)][:1000]
+    script = f"""
+def shown(type_):
+    members = [(m.name, m.type.type_name(), m.bit_offset, m.bit_field_size) for m in type_.members]
+    return [type_.size, members]
+print(json.dumps({{name: shown(prog.type("struct " + name)) for name in {names!r}}}))
+"""
+    own, theirs = with_and_without(guest, tmp_path, script)
+    differ = [name for name in names if flat(json.dumps(own[name])) != flat(json.dumps(theirs[name]))]
+    assert len(names) > 900
+    assert not differ, [(own[name], theirs[name]) for name in differ[:3]]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_variables_are_declared_as_the_kernel_does(release: str, tmp_path: Path) -> None:
+    """The types that dmods writes down are those of vmlinux, for every variable that this kernel has."""
+    names = [name for name, *_rest in declarations()]
+    script = f"""
+found = {{}}
+for name in {names!r}:
+    try:
+        variable = prog.variable(name)
+    except LookupError:
+        continue
+    found[name] = (str(variable.type_.unqualified() if hasattr(variable.type_, "unqualified") else variable.type_),
+                   variable.address_)
+print(json.dumps({{name: (prog.variable(name).type_.type_name(), prog.variable(name).address_) for name in found}}))
+"""
+    own, theirs = with_and_without(guest_of(release), tmp_path, script)
+    plain = re.compile(r"\b(?:const|volatile) |\[\d*\]| (?=\[)")
+    of = {name: (plain.sub("", text), address) for name, (text, address) in own.items()}
+    real = {name: (plain.sub("", text), address) for name, (text, address) in theirs.items()}
+    same = {"pg_data_t": "struct pglist_data"}
+    real = {name: (re.sub(r"^\w+", lambda f: same.get(f[0], f[0]), text), at) for name, (text, at) in real.items()}
+    assert {name: (of.get(name), found) for name, found in real.items() if of.get(name) != found} == {}
+    assert len(of) > 100
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_symbols_are_those_of_the_system_map(release: str, tmp_path: Path) -> None:
+    guest = guest_of(release)
+    maps = (path for folder in guest.vmlinux.parents for path in (folder / "boot").glob("System.map*"))
+    listed = {tuple(line.split()[::2]) for line in next(maps).read_text().splitlines()}
+    script = """
+from drgnext.kernel.dump.own_types import carried
+found = carried.find(prog)
+print(json.dumps([found.moved, found.symbols.rows()]))
+"""
+    file = tmp_path / "script.py"
+    file.write_text(PREPARE + script)
+    moved, rows = in_drgn(guest, file)
+    start = min(address for address, _kind, name in rows if name == "_text") - moved
+    mine = {(f"{address - moved if address - moved >= start else address:016x}", name) for address, _kind, name in rows}
+    assert len(mine) > 50_000
+    assert len(mine - listed) <= len(mine) // 1000, sorted(mine - listed)[:5]
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return without_types(guest_of("6.1").vmcore, tmp_path_factory.mktemp("bare"))
+
+
+def test_without_types_the_log_is_left(bare: Path) -> None:
+    done = answers.dmods("panicinfo", bare)
+    assert done.returncode == 1
+    assert "BUG: kernel NULL pointer dereference" in done.stdout
+    assert "no debugging information for this kernel" in done.stderr
+    assert "its own is of no use: BTF: it does not begin as BTF does" in done.stderr
+
+
+def test_other_commands_say_what_is_missing(bare: Path) -> None:
+    done = answers.dmods("memstat", bare)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "its own is of no use: BTF: it does not begin as BTF does" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_vmlinux_is_taken_before_what_the_kernel_carries() -> None:
+    done = answers.dmods("memstat", guest_of("6.1").vmcore, "-s", guest_of("6.1").vmlinux)
+    assert "there is no vmlinux" not in done.stderr
