@@ -1502,7 +1502,7 @@ class Slabs:
         """
 
     def evidence(self) -> dict[int, tuple[int, int]]:
-        """Return (objects, bytes) of each state."""
+        """Return (objects, bytes) of each state, without large blocks that are not kmalloc's after ``find_leaks``."""
 
     def matching(
         self, patterns: list[tuple[int, list[tuple[int, int, int]]]]
@@ -1518,7 +1518,10 @@ class Slabs:
         """Return the direct leaks by cache and stack."""
 
     def groups(self, wanted: list[int], untracked: bool) -> list[SlabGroup]:
-        """Return the objects in these states by cache and stack. Without ``untracked``, only those with a track."""
+        """Return the objects in these states by cache and stack. Without ``untracked``, only those with a track.
+
+        After ``find_leaks``, large blocks that are not kmalloc's are left out.
+        """
 
     def leaked(
         self, start: int, most: int
