@@ -46,10 +46,10 @@ class Facts(Protocol):
     def provide(self, name: str) -> None: ...
 
 
-def discover(room: str) -> list[Check]:
+def discover(package: str) -> list[Check]:
     """Return the checks in a package, by name."""
-    folder = importlib.import_module(room).__path__
-    return [importlib.import_module(f"{room}.{name}").CHECK for name in modules_in(folder)]
+    folder = importlib.import_module(package).__path__
+    return [importlib.import_module(f"{package}.{name}").CHECK for name in modules_in(folder)]
 
 
 def chosen(checks: Sequence[Check], names: Optional[str]) -> list[Check]:

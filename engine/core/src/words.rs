@@ -1,4 +1,4 @@
-//! Words in memory, for all rooms.
+//! Words in memory, for all modules.
 
 /// The end of the addresses that a process can use. Only the kernel's addresses lie above.
 pub(crate) const USER_END: u64 = 1 << 63;
