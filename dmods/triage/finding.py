@@ -83,6 +83,33 @@ class Finding:
         return (*place, -self.weight, self.kind, self.what)
 
 
+def fatal(
+    kind: str,
+    confidence: str,
+    what: str,
+    remedy: str,
+    evidence: Sequence[Evidence] = (),
+    *,
+    next_: Sequence[str] = ("findstack",),
+    sure: str = LIKELY,
+    or_: str = "",
+    hands: Hands = NOBODY,
+) -> Finding:
+    """Return a finding about what ended a process. ``sure`` is how sure the remedy is, ``or_`` the alternative."""
+    return Finding(
+        kind,
+        FATAL,
+        confidence,
+        what,
+        remedy,
+        tuple(evidence),
+        tuple(next_),
+        remedy_confidence=sure,
+        alternative=or_,
+        hands=hands,
+    )
+
+
 class Measured(NamedTuple):
     """The measurement of a check, in words. It stands beside the check's name where nothing was wrong."""
 
