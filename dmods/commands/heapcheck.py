@@ -107,9 +107,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 def _guards(target: Target, found: Optional[Verification], verbose: bool) -> Iterator[Table]:
     """Yield the blocks whose guards were overwritten, and with -v their stacks."""
-    if found is None or not found.findings:
+    if found is None or not found.blocks:
         return
-    callers, shown = Callers(target), found.findings[:SHOWN]
+    callers, shown = Callers(target), found.blocks[:SHOWN]
     yield guards_table(callers, shown)
     if verbose:
         yield from guards_stacks(callers, shown)
@@ -140,14 +140,14 @@ def _chunk_row(heap: ProcessHeap, damage: Damage) -> tuple[Value, ...]:
     return (
         damage.chunk,
         arena_name(damage.arena),
-        damage.text,
+        damage.what,
         suspect.address if suspect else None,
         suspect.size if suspect else None,
         damage.why or None,
         _shortened(describe_content(heap, suspect).summary()) if suspect else None,
         damage.resumed,
         damage.extent,
-        damage.fault,
+        damage.kind,
         damage.value,
     )
 
@@ -163,7 +163,7 @@ def _shortened(text: str) -> Optional[str]:
 
 
 def _link_row(link: Contradiction) -> tuple[Value, ...]:
-    return link.where, None if link.arena is None else arena_name(link.arena), link.address, link.text
+    return link.where, None if link.arena is None else arena_name(link.arena), link.address, link.what
 
 
 COMMAND = Command(

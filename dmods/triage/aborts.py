@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
 from dmods.heap.block import FREE, Block
 from dmods.heap.damage import Damage, damages
 from dmods.process import signals
@@ -14,7 +15,6 @@ from dmods.records.last_words import last_words_sentence
 from dmods.target import Signal
 from dmods.triage.bindings import REMEDY, mix_evidence, mix_sentence, mixes
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
 from dmods.triage.hands import Held, block_evidence, history, in_allocator
 from dmods.triage.languages import cxx, go, rust
 from dmods.triage.names import first_own, has, is_runtime

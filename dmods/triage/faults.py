@@ -8,6 +8,7 @@ from functools import partial
 from typing import Optional
 
 from dmods import _engine
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
 from dmods.heap.block import FREE, OWN, Block
 from dmods.process import signals
 from dmods.process.cause import NULL_PAGE, explain_address
@@ -15,7 +16,6 @@ from dmods.process.mappings import mapping_at
 from dmods.process.threads import stack_of
 from dmods.target import Signal
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
 from dmods.triage.hands import block_evidence, history, operands
 from dmods.triage.names import first_own, function_of
 

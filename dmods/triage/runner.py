@@ -14,18 +14,8 @@ from typing import Any, Optional, Protocol
 from dmods.base.dataclass import replace
 from dmods.command import modules_in
 from dmods.errors import DmodsError, UsageError, UserError
-from dmods.triage.finding import (
-    FOUND,
-    NOT_RUN,
-    PASSED,
-    CannotCheck,
-    Check,
-    Finding,
-    Measured,
-    Result,
-    Triage,
-    Unknown,
-)
+from dmods.finding import CannotCheck, Check, Finding, Measured
+from dmods.triage.answer import FOUND, NOT_RUN, PASSED, Result, Triage, Unknown
 
 _LEAST = 0.05  # seconds that a check has even where --seconds are over
 
