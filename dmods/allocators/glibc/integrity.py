@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from dmods.allocators.glibc.arenas import Arena
 from dmods.allocators.glibc.bins import binmap_problems
 from dmods.allocators.glibc.caches import FreeList
 from dmods.allocators.glibc.runs import top_size
 from dmods.allocators.glibc.state import State
+from dmods.allocators.glibc.structures import Arena
 from dmods.allocators.vocabulary import Contradiction, contradiction
 from dmods.base.ranges import Ranges
 
