@@ -26,7 +26,7 @@ USERLAND, KERNEL = "userland", "kernel"
 #: A kernel's command that also works, with less to say, where the debug information of the kernel is missing.
 BARE_KERNEL = "kernel without debug information"
 # Searched by name, because nothing in dmods imports a front end. No command imports a debugger before it runs.
-_ROOMS = {USERLAND: "dmods.commands", KERNEL: "drgnext.commands"}
+_PACKAGES = {USERLAND: "dmods.commands", KERNEL: "drgnext.commands"}
 
 
 class Argument:
@@ -131,9 +131,9 @@ class Parser(argparse.ArgumentParser):
 def command_modules() -> list[tuple[str, str, str]]:
     """Return (name, side, module) of every command, without importing any. Both sides may have a command of a name."""
     found = []
-    for side, room in _ROOMS.items():
-        folder = importlib.import_module(room).__path__
-        found += [(name, side, f"{room}.{name}") for name in modules_in(folder)]
+    for side, package in _PACKAGES.items():
+        folder = importlib.import_module(package).__path__
+        found += [(name, side, f"{package}.{name}") for name in modules_in(folder)]
     return sorted(found)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
+from dmods.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.graph.suspects import find_suspects
 from dmods.heap.mapping_content import Content
 from dmods.records.mapped import makers
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Hands, Measured, Said
 
 LARGE = 1 << 30  # bytes of a heap: if one thing holds half of it, that is worth a word
 _HALF = 0.5
