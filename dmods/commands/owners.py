@@ -8,7 +8,18 @@ from typing import Optional
 
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, positive
-from dmods.graph.owners import ALONE, FREE_, LEAKS, OWN_, SHARED, Kind, Line, Owners, find_owners
+from dmods.graph.owners import (
+    ALONE,
+    FREE_,
+    LEAKS,
+    OWN_,
+    SHARED,
+    Kind,
+    Line,
+    Owners,
+    find_owners,
+    owners_by_all_edges,
+)
 from dmods.graph.roots import Root
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Address, Column, Report, Table, Value
@@ -36,8 +47,19 @@ TYPES = (*_SUMS, Column("type"), Column("size", "bytes", title="BLOCK SIZE"), Co
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return who holds the heap."""
-    owners = find_owners(target)
+    if args.all_edges:
+        with owners_by_all_edges(target) as owners:
+            return _report(owners, args)
+    return _report(find_owners(target), args)
+
+
+def _report(owners: Owners, args: argparse.Namespace) -> Report:
     report = Report(notes=list(owners.notes))
+    if args.verbose:
+        report.notes.append(
+            f"{owners.set_aside} pointers are left over from an earlier use of the memory, and own nothing "
+            "(--all-edges follows them)"
+        )
     verdict = leak_verdict(owners.heap)
     judge(report, verdict)
     if owners.missing:
@@ -123,8 +145,11 @@ COMMAND = Command(
         "it, or the leaks. Free memory and malloc's own have lines too, so the lines sum to the heap. A root is a\n"
         "variable (its symbol, or module`offset), a frame of a thread, thread-local memory, a register or a\n"
         "mapping.\n\n"
-        "Data counts before stacks, and outer frames before inner ones. A word on a stack owns only what nothing else\n"
-        "holds: a stale pointer into a structure takes nothing away from the structure's owner.\n\n"
+        "Data counts before stacks, and outer frames before inner ones. A word on a stack owns only what nothing\n"
+        "else holds: a stale pointer into a structure takes nothing away from the structure's owner. In the heap, a\n"
+        "pointer counts if it is in a field that other blocks of its kind have, too. A word that an earlier use of\n"
+        "the memory left behind owns only what nothing better leads to. -v says how many there are, --all-edges\n"
+        "follows them. A structure that only stacks hold belongs to the thread whose arena it comes from.\n\n"
         "LARGEST BLOCK is the block of the line that keeps most alive: `retained` says what."
     ),
     run=run,
@@ -136,6 +161,8 @@ COMMAND = Command(
             default="root",
             help="by owner; by type, or shape where there is none (see `types`); or by size",
         ),
+        Argument("-v", "--verbose", action="store_true", help="say how many pointers own nothing"),
+        Argument("--all-edges", action="store_true", help="follow every pointer, as findleaks does"),
     ),
     examples=(
         ("owners", "the largest owners"),

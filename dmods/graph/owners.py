@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Optional
 
-from dmods.base.cached import cached
+from dmods.base.cached import cached, forget
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
@@ -65,14 +66,22 @@ class Kind:
 class Owners:
     """The owners of the blocks of one heap."""
 
-    def __init__(self, heap: ProcessHeap) -> None:
+    def __init__(self, heap: ProcessHeap, all_edges: bool = False) -> None:
         self.heap = heap
         self.target = heap.target
         self.roots: NamedRoots = named_roots(heap.target)
+        roots = self.roots
         with Progress("finding owners") as bar:
             heap.index.find_owners(
-                self.roots.ranges, self.roots.areas, self.roots.values, lambda done: bar.update(done, 0)
+                roots.ranges,
+                roots.areas,
+                roots.values,
+                roots.homes,
+                roots.leaves,
+                all_edges,
+                lambda done: bar.update(done, 0),
             )
+        self.set_aside = heap.index.edges_set_aside()
         self._rows = {row[0]: row for row in heap.index.owner_lines()}
 
     @property
@@ -242,6 +251,19 @@ def _joined(roots: Sequence[Root]) -> str:
     names = [root.name for root in roots[:_NAMED]]
     more = len(roots) - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+@contextmanager
+def owners_by_all_edges(target: Target) -> Iterator[Owners]:
+    """Yield the owners as every pointer makes them, also those that are left over from an earlier use of the memory.
+
+    The engine has one answer at a time. So the usual owners are found again afterwards, if a command asks for them.
+    """
+    forget(target, find_owners)
+    try:
+        yield Owners(find_heap(target), all_edges=True)
+    finally:
+        forget(target, find_owners)
 
 
 @cached

@@ -217,7 +217,7 @@ def test_areas_that_overlap_are_refused() -> None:
     heap = find_heap(CoreFile(str(take("cxx").core)))
     heap.leaks()
     with pytest.raises(ValueError, match="overlap"):
-        heap.index.find_owners([], [(16, 64, 1, 1), (32, 96, 2, 1)], [])
+        heap.index.find_owners([], [(16, 64, 1, 1), (32, 96, 2, 1)], [], [], [])
     with pytest.raises(ValueError, match="scope"):
         heap.index.largest(("nothing", 0), 1)
     assert isinstance(heap.index, _engine.Heap)

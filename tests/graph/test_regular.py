@@ -1,0 +1,175 @@
+"""Owners where words of an earlier use of the memory point into every structure: tests/graph/stale.cc.
+
+The containers' own allocators count what each holds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fixtures import answers, jemallocs
+from tests.corekit import HERE, compile_c, kernel_core
+
+_WORDS = "1000"
+
+
+def dumped(where: Path, *flags: str, strip: bool = False, env: Mapping[str, str] | None = None) -> Path:
+    program = where / "stale"
+    subprocess.run(["g++", "-g", *flags, str(HERE / "graph" / "stale.cc"), "-o", str(program)], check=True)
+    if strip:
+        subprocess.run(["strip", str(program)], check=True)
+    return kernel_core(program, where, _WORDS, _WORDS, env=env)
+
+
+def truth(where: Path) -> dict[str, tuple[int, int]]:
+    lines = (line.split() for line in (where / "truth").read_text().splitlines())
+    return {name: (int(size), int(count)) for name, size, count in lines}
+
+
+def held(core: Path, *words: str) -> dict[str, tuple[int, int]]:
+    """Return what each root holds alone, by the variable's name."""
+    rows = answers.typed("owners", core, "--top", "1000", *words)["tables"][0]["rows"]
+    return {row["owner"].partition("`")[2]: (row["bytes"], row["count"]) for row in rows if row["how"] == "alone"}
+
+
+def test_words_that_are_left_over_own_nothing(tmp_path: Path) -> None:
+    """Each container has what it counted, to the byte, though 2,000 such words point into them."""
+    core = dumped(tmp_path, "-O2")
+    told = truth(tmp_path)
+    found = held(core)
+    assert {name: found.get(name) for name in told} == told
+    # Before, one line had more than half of the heap.
+    every = held(core, "--all-edges")
+    assert sum(every.get(name, (0, 0))[0] for name in told) < sum(size for size, _count in told.values()) / 2
+    (note,) = (note for note in answers.typed("owners", core, "-v")["notes"] if "left over" in note)
+    assert int(note.split()[0]) > 900
+
+
+def test_each_variable_of_a_stripped_program_is_a_root(tmp_path: Path) -> None:
+    """Seven containers lie side by side, without names. None is joined with its neighbours."""
+    core = dumped(tmp_path, "-O2", strip=True)
+    rows = answers.typed("owners", core)["tables"][0]["rows"]
+    alone = [(row["bytes"], row["count"]) for row in rows if row["owner"].startswith("stale`0x")]
+    assert sorted(alone) == sorted(truth(tmp_path).values())
+    assert not [row for row in rows if row["how"] == "shared"]
+
+
+def test_the_buffer_of_a_file_holds_bytes(tmp_path: Path) -> None:
+    """Every second word of stdout's buffer was a pointer to an element of a list, before stdio got the memory."""
+    source = tmp_path / "buffer.c"
+    source.write_text(_BUFFER)
+    core = kernel_core(compile_c(source, tmp_path / "buffer"), tmp_path, output=tmp_path / "out")
+    rows = {row["owner"]: row for row in answers.typed("owners", core)["tables"][0]["rows"]}
+    assert rows["buffer`head"]["how"] == "alone"
+    assert rows["buffer`head"]["count"] == _NODES
+    assert not [row for row in rows.values() if row["how"] == "shared"]
+
+
+def test_a_local_belongs_to_the_thread_that_made_it(tmp_path: Path) -> None:
+    """A list in a circle is a local of a thread, in a deep frame. main has an old word that leads into it."""
+    source = tmp_path / "circles.c"
+    source.write_text(_CIRCLES)
+    for flags in ((), ("-s",)):
+        where = tmp_path / f"core{len(flags)}"
+        where.mkdir()
+        core = kernel_core(compile_c(source, where / "circles", "-pthread", *flags), where)
+        rows = [row for row in answers.typed("owners", core)["tables"][0]["rows"] if row["count"] == _NODES]
+        assert len(rows) == 2
+        (main,) = {thread["tid"] for thread in answers.typed("walk", core, "thread")["tables"][0]["rows"][:1]}
+        for row in rows:
+            (root,) = row["roots"]
+            assert root["kind"] == "frame"
+            assert root["tid"] != main
+
+
+_NODES = 10000
+_BUFFER = f"""
+#include <stdio.h>
+#include <stdlib.h>
+struct node {{ struct node *next; char text[200]; }};
+static struct node *volatile head;
+int main(void)
+{{
+	for (int i = 0; i < {_NODES}; i++) {{
+		struct node *made = calloc(1, sizeof *made);
+		made->next = head;
+		head = made;
+	}}
+	struct node **old = malloc(BUFSIZ), *node = head;
+	for (size_t i = 0; i < BUFSIZ / sizeof *old; i += 2, node = node->next)
+		old[i] = node;
+	free(old);
+	char *buffer = malloc(BUFSIZ);
+	setvbuf(stdout, buffer, _IOFBF, BUFSIZ);
+	printf("hello\\n");
+	abort();
+}}
+"""
+_CIRCLES = f"""
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+struct node {{ struct node *next, *prev; char text[100]; }};
+static pthread_barrier_t barrier;
+static struct node *volatile told[2];
+__attribute__((noinline)) static void parked(struct node *list, long number)
+{{
+	told[number] = list->next->next;
+	pthread_barrier_wait(&barrier);
+	for (;;) {{
+		pause();
+		asm volatile("" : : "r"(list) : "memory");
+	}}
+}}
+__attribute__((noinline)) static void filled(long number)
+{{
+	struct node list = {{&list, &list, ""}};
+	for (int i = 0; i < {_NODES}; i++) {{
+		struct node *made = calloc(1, sizeof *made);
+		made->next = &list;
+		made->prev = list.prev;
+		list.prev->next = made;
+		list.prev = made;
+	}}
+	// It is no circle through the stack: that would make any word lead everywhere.
+	list.next->prev = list.prev;
+	list.prev->next = list.next;
+	parked(&list, number);
+	asm volatile("" : : "r"(&list) : "memory");
+}}
+__attribute__((noinline)) static void deeper(long number) {{ filled(number); asm volatile(""); }}
+__attribute__((noinline)) static void deep(long number) {{ deeper(number); asm volatile(""); }}
+static void *thread(void *number) {{ deep((long)number); return NULL; }}
+int main(void)
+{{
+	pthread_t made;
+	struct node *volatile stale[2];
+	pthread_barrier_init(&barrier, NULL, 3);
+	pthread_create(&made, NULL, thread, (void *)0);
+	pthread_create(&made, NULL, thread, (void *)1);
+	pthread_barrier_wait(&barrier);
+	for (int i = 0; i < 2; i++) {{
+		stale[i] = told[i];
+		told[i] = NULL;
+	}}
+	abort();
+	return stale[0] == stale[1];
+}}
+"""
+
+
+@pytest.mark.thorough("it compiles the program again")
+@pytest.mark.parametrize(
+    ("flags", "strip", "env"),
+    [(("-O0",), False, None), (("-O2", "-m32"), False, None), (("-O2",), False, "jemalloc")],
+    ids=["O0", "i386", "jemalloc"],
+)
+def test_the_same_elsewhere(tmp_path: Path, flags: tuple[str, ...], strip: bool, env: str | None) -> None:
+    core = dumped(tmp_path, *flags, strip=strip, env={"LD_PRELOAD": jemallocs.library()} if env else None)
+    told = truth(tmp_path)
+    found = held(core)
+    assert {name: found.get(name) for name in told} == told
