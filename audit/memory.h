@@ -10,7 +10,7 @@ void *own_memory(size_t size, enum dmods_audit_range_kind kind);
 /* List a range that the auditor did not map itself. */
 void own_range(uintptr_t start, uintptr_t end, enum dmods_audit_range_kind kind);
 
-/* Return the address of an entry, and make its chunk where there is none. NULL: the table is full, or there is no
+/* Return the address of an entry, and make its chunk where no chunk exists. NULL: the table is full, or there is no
  * memory. */
 void *table_entry(struct dmods_audit_table *table, uint64_t index, enum dmods_audit_range_kind kind);
 

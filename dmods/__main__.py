@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Optional
 
 from dmods.cli import pipeline
-from dmods.cli.frontend import EXE, SYSROOT, Asked, check_sysroot, guard_program, safe_output
+from dmods.cli.frontend import EXE, MAX_SIZE, SYSROOT, Asked, check_sysroot, guard_program, limit_size, safe_output
 from dmods.cli.verbs import MANY_DUMPS, SHELL_VERBS, about_many_dumps
 from dmods.command import KERNEL, Argument, Command, command_modules, command_names, find_command, load_command
 from dmods.errors import KernelDumpError, UsageError, UserError
@@ -115,7 +115,7 @@ def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
 def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
     which = "the oldest core file" if command.compares else "the core file"
     core = Argument("core", help=which, **({} if command.requires else {"nargs": "?"}))
-    extra: Sequence[Argument] = (EXE, SYSROOT)
+    extra: Sequence[Argument] = (EXE, SYSROOT, MAX_SIZE)
     if KERNEL in command.requires:
         from dmods.cli.drgn_starter import FOR_KERNELS  # the core of a process needs nothing of drgn
 
@@ -157,6 +157,7 @@ def _in_drgn(name: str, dump: str, words: Sequence[str]) -> int:
 def _target(args: argparse.Namespace) -> CoreFile:
     from dmods.corefile.target import CoreFile
 
+    limit_size(args.max_size)
     if not hasattr(args, "exe"):  # a kernel's command
         return CoreFile(args.core)
     check_sysroot(args.sysroot)

@@ -210,7 +210,7 @@ class Lines:
     """
 
     debug_file: str | None
-    """The file that the answers come from: ``path`` itself or a separate file; None where there is none."""
+    """The file that the answers come from: ``path`` itself or a separate file; None: neither has any."""
 
     problems: list[str]
     """What was wrong with files and their debug information so far: whole phrases that begin with the file's name,
@@ -247,6 +247,12 @@ def short_type(name: str) -> str:
 
 def is_name(text: str, symbol: str) -> bool:
     """Return whether the text may mean the (mangled) symbol. See ``Symbols.named``."""
+
+def is_short(text: str, name: str) -> bool:
+    """Return whether the text is the name of a type or function, or a short spelling of it.
+
+    ``Vec<Order>`` is one of ``alloc::vec::Vec<prog::Order, alloc::alloc::Global>``.
+    """
 
 def elf_section(path: str, name: str) -> bytes | None:
     """Return the bytes of a section of at most 64 MiB. None where there is no such section, or the file cannot be
@@ -1603,4 +1609,25 @@ def count_inodes(
 ) -> tuple[list[tuple[int, int, Optional[int]]], list[tuple[int, int, int, int]]]:
     """Return (inodes, cached pages, where the list ends early or None) for each list of inodes, and the files with most
     cached pages: (pages, inode, number, index of its list), the largest first. ``heads`` are the addresses of s_inodes.
+    """
+
+class Unpacker:
+    """Unpacks a compressed file into an empty one, whose blocks of zeros become holes.
+
+    ``form`` is "gzip", "xz", "zstd", "bzip2" or "lz4". A file of several streams, one after the other, is unpacked
+    whole. See engine/core/src/unpack.rs. Raises OSError where a file cannot be opened.
+    """
+
+    def __init__(self, path: str, form: str, to: str) -> None: ...
+    def step(self, bytes: int) -> tuple[int, int, int, bool, Optional[str]]:
+        """Unpack about ``bytes`` more.
+
+        Return (size so far with holes, size without holes, packed bytes that were read, whether this is the end, what
+        is wrong with the packed file there or None). Raises OSError where the new file cannot be written.
+        """
+
+def unpacked_head(path: str, form: str, count: int) -> bytes:
+    """Return the first ``count`` bytes of what is in a compressed file; fewer where it ends or is damaged.
+
+    Raises OSError where the file cannot be opened.
     """

@@ -17,7 +17,7 @@ from dmods.errors import UserError
 from dmods.modules.elf import ET_CORE
 from gdbext import batch
 from gdbext.names import program, sysroot
-from gdbext.output import note
+from gdbext.output import fit_terminal, note
 
 _pending: list[gdb_arguments.CommandLine] = []
 _looked_at: set[tuple[str, Optional[str]]] = set()  # (core, sysroot)
@@ -28,6 +28,7 @@ def at_start(script: str) -> None:
     line = _own_command_line()
     if line.batch:
         batch.watch_exit()
+        fit_terminal()
     _pending.append(line)
     if _runs_now(line, script):
         pending()
@@ -43,7 +44,7 @@ def _at_prompt(_event: None = None) -> None:
 
 
 def pending() -> None:
-    """Adopt the core that is left to adopt. This is cheap where there is none."""
+    """Adopt the core that is left to adopt. This is cheap where no core is left."""
     line = _pending.pop() if _pending else None
     if program() is not None:
         return
@@ -60,8 +61,12 @@ def pending() -> None:
 
 def adopt(core: str, *, loaded: bool, executable: Optional[str] = None) -> None:
     """Load `core` with its program and say so in a line. Raises UserError for a file that cannot be read as a core."""
+    from dmods.corefile.kept import plain_path
     from dmods.corefile.target import find_executable
 
+    core, said = plain_path(core)
+    for each in said:
+        note(each)
     _looked_at.add((os.path.abspath(core), sysroot()))
     how = f"the program is {executable}, as given"
     if executable is None:

@@ -190,7 +190,7 @@ class _Stopped:
     def symbols(self) -> ModuleSymbols:
         from dmods.modules.symbols import ModuleSymbols
 
-        return ModuleSymbols(self.modules, self.program, self.read, self._files.sysroot)
+        return ModuleSymbols(self.modules, self.program, self.read, [*names.debug_roots(), *debug_roots(self.sysroot)])
 
 
 def _worth_reading(readable: Sequence[AddressRange]) -> Iterator[AddressRange]:

@@ -47,8 +47,30 @@ def width() -> int:
     gdb has no limit while its output goes to `pipe`, to a string or to a file (gdb/utils.c, init_page_info). Its pager
     counts a line that is as long as the terminal is wide as two, so a line is one shorter.
     """
+    limit = _limit()
+    return limit - 1 if limit > _NARROWEST and os.isatty(1) else 0
+
+
+def _limit() -> int:
+    """Return gdb's parameter; 0: no limit."""
     limit = gdb.parameter("width")
-    return limit - 1 if isinstance(limit, int) and limit > _NARROWEST and os.isatty(1) else 0
+    return limit if isinstance(limit, int) else 0
+
+
+def fit_terminal() -> None:
+    """Have a gdb that was started with -batch lay its lines out for its terminal.
+
+    Such a gdb has no limit (gdb/utils.c, init_page_info), and the terminal would break long lines within cells. The
+    limit must be gdb's own parameter: gdb takes it away while its output goes to `pipe` or to a file.
+    """
+    if not os.isatty(1) or _limit():
+        return
+    try:
+        columns = os.get_terminal_size(1).columns
+    except OSError:
+        return
+    if columns > _NARROWEST:
+        gdb.execute(f"set width {columns}")  # with to_string, gdb would restore the old width
 
 
 def check_stdout() -> None:

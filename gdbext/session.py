@@ -21,7 +21,7 @@ _targets: dict[int, tuple[Hashable, Target]] = {}  # by the inferior's number in
 
 
 def current_target() -> Target:
-    """Return the Target of the selected inferior. Raises UserError where there is none, or where it is running."""
+    """Return the Target of the selected inferior. Raises UserError without an inferior, or where it is running."""
     adopt.pending()
     inferior = gdb.selected_inferior()
     if inferior.pid == 0:

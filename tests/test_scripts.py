@@ -29,6 +29,15 @@ def test_a_second_setup_is_quiet_with_almost_no_environment(tmp_path: Path) -> N
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_man_finds_the_page_after_setup() -> None:
+    """man-db looks beside every folder of PATH, unless MANPATH says otherwise (manpath(1))."""
+    assert shutil.which("man"), "apt-get install man-db"
+    path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = run("man", "-w", "dmods", env={"HOME": os.environ["HOME"], "PATH": path})
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).resolve() == ROOT / "docs" / "dmods.1"
+
+
 @pytest.fixture
 def bare_machine(tmp_path: Path) -> Path:
     """Return a PATH with the basic tools, gdb, gcc and Python, and a clone that was never set up.

@@ -20,7 +20,7 @@ void maps_put(const struct dmods_audit_mapping *entry, bool grows);
  * where there was none. */
 struct dmods_audit_mapping maps_cut(uintptr_t start, uintptr_t end, uint64_t before);
 
-/* Return the entry of that kind that begins at an address; its start is 0 where there is none. */
+/* Return the entry of that kind that begins at an address; its start is 0 where no entry does. */
 struct dmods_audit_mapping maps_at(uintptr_t start, uint32_t kind);
 
 /* Count a mapping that gets no entry. */

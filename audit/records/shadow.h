@@ -56,10 +56,10 @@ struct taken_record {
 /* Make the tables. False: there is no memory for them. */
 bool shadow_start(void);
 
-/* Return the place of a record, and make its leaf where there is none. NULL: no memory. */
+/* Return the place of a record, and make its leaf where it has no leaf yet. NULL: no memory. */
 COLD struct record *shadow_make(uintptr_t address);
 
-/* Return the leaf of an address. Where there is none, make one of `size` bytes, unless `size` is 0. */
+/* Return the leaf of an address. Where no leaf exists, make one of `size` bytes, unless `size` is 0. */
 void *shadow_leaf(uintptr_t address, size_t size);
 
 /* Count a block that gets no record. */

@@ -37,7 +37,7 @@ struct cfi_row {
     bool signal_frame;
 };
 
-/* Find the row for an address. False: there is none, or it uses something that is not known. */
+/* Find the row for an address. False: no row is for it, or the row uses something that is not known. */
 bool cfi_find(uintptr_t address, struct cfi_row *row);
 
 /* Replace the registers of a frame by those of its caller. False: the walk ends here. `row` says whether the stack

@@ -33,7 +33,7 @@ struct fde {
 /* Find the C library's function for the search. dlsym may allocate, so this runs at the start. */
 void fde_start(void);
 
-/* Find the description of the function at an address. False: there is none. */
+/* Find the description of the function at an address. False: no description covers it. */
 bool fde_find(uintptr_t address, struct fde *fde);
 
 /* Read an encoded pointer (LSB 5.0, 10.5). `data` is the base of data-relative pointers. */

@@ -19,6 +19,7 @@ enum rule_type { RULE_NONE, RULE_SP, RULE_BP, RULE_INDIRECT, RULE_SIGNAL, RULE_E
  * the address, 4 bits of the generation and 29 bits of rule. Its place in the table gives the lower 16 bits of the
  * address. */
 #define RULE_BITS 29
+#define RULE_ADDRESS_BITS 31
 #define RULE_MASK ((1u << RULE_BITS) - 1)
 #define GENERATIONS 16
 
@@ -28,11 +29,11 @@ HOT intptr_t rule_cfa(uint32_t rule) { return (intptr_t)((int32_t)(rule << 3) >>
 
 extern _Atomic uint64_t rule_memo[1u << MEMO_SHIFT];
 extern _Atomic uint32_t rule_generation; /* changes when code is unloaded */
-COLD uint32_t rule_look_up(uintptr_t address, _Atomic uint64_t *place, uint64_t key);
+COLD uint32_t rule_look_up(uintptr_t address, _Atomic uint64_t *place, uint64_t key, uint32_t now);
 void rules_forget(void);
 
 HOT uint64_t rule_key(uintptr_t address, uint32_t now) {
-    return (uint64_t)(now % GENERATIONS) << 31 | (address >> 16 & 0x7fffffff);
+    return (uint64_t)(now % GENERATIONS) << RULE_ADDRESS_BITS | (address >> 16 & 0x7fffffff);
 }
 
 /* Return the rule for the code at `address` in generation `now`. */
@@ -42,7 +43,7 @@ HOT uint32_t rule_of(uintptr_t address, uint32_t now) {
     uint64_t key = rule_key(address, now);
     _Atomic uint64_t *place = &rule_memo[(address ^ address >> 16) & ((1u << MEMO_SHIFT) - 1)];
     uint64_t entry = atomic_load_explicit(place, memory_order_relaxed);
-    return likely(entry >> RULE_BITS == key) ? (uint32_t)entry & RULE_MASK : rule_look_up(address, place, key);
+    return likely(entry >> RULE_BITS == key) ? (uint32_t)entry & RULE_MASK : rule_look_up(address, place, key, now);
 }
 
 #endif

@@ -103,7 +103,7 @@ def allocator_in(target: Target, module: Module) -> Optional[str]:
 
 @cached
 def sanitizer_in(target: Target) -> Optional[str]:
-    """Return the name of the sanitizer's malloc that is linked into the program, stripped or not. None: there is none.
+    """Return the name of the sanitizer's malloc that is linked into the program, stripped or not. None without one.
 
     The sanitizers that reserve shadow memory, terabytes of it, read their options from the environment
     (compiler-rt's sanitizer_flags.cpp). The name of the variable is among the program's constants.

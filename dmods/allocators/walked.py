@@ -56,7 +56,7 @@ class Walked:
 
     ``slots`` are its blocks. ``owned`` is all memory that it manages, in use or not, with its own structures: none of
     it holds roots. ``notes`` say what is uncertain. ``doubts`` say why a block that is in use may be missing.
-    ``dead`` are words in its blocks, or outside, that look like pointers into the heap and are none.
+    ``dead`` are words in its blocks, or outside, that look like pointers into the heap and are not pointers.
     ``own`` are addresses of blocks that the allocator took for itself: they are no leaks of the program. ``problems``
     is the damage. ``serves_malloc`` says that malloc() of the process gives out its blocks. ``leaves_links`` says that
     free blocks are linked by their first word, and that malloc() does not clear it.

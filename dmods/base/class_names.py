@@ -89,14 +89,17 @@ def short_class(name: str) -> str:
 def named_alike(text: str, names: Iterable[str]) -> list[str]:
     """Return the names that a user means by a text: the type in its long or short spelling.
 
-    Where there is none, the text may lack namespaces; and the arguments of a template, all of them.
+    Where no name is spelled so, the text may lack namespaces, also inside the arguments of a template: ``Vec<Order>``
+    for ``alloc::vec::Vec<prog::Order, alloc::alloc::Global>``. It may lack the last arguments, or all of them.
     """
     every = list(names)
     wanted = _spelled(plain_class(text))
     exact = [name for name in every if _spelled(name) == wanted]
     exact = exact or [name for name in every if _spelled(name).endswith(f"::{wanted}")]
-    if exact or "<" in text:
+    if exact:
         return exact
+    if "<" in text:
+        return [name for name in every if _engine.is_short(text, name)]
     return [name for name in every if _spelled(short_class(name)) == _spelled(short_class(text))]
 
 

@@ -49,7 +49,7 @@ if not TYPE_CHECKING:
 
     def replace(value: _T, /, **changes: Any) -> _T:
         if not hasattr(value, _FIELDS):
-            raise TypeError(f"{type(value).__name__} is none of these classes")
+            raise TypeError(f"{type(value).__name__} is not one of these classes")
         return type(value)(**{**as_mapping(value), **changes})
 
     def dataclass(

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 
 def utc_minute(seconds: float) -> str:
-    """Return a time (seconds since 1970) in UTC, to the minute; "" where it is none."""
+    """Return a time (seconds since 1970) in UTC, to the minute; "" for a number that is no time."""
     try:
         return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError, OSError):

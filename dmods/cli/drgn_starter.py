@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Optional
 
-from dmods.cli.frontend import become, say
-from dmods.cli.gdb_arguments import elf_type
+from dmods.cli.frontend import MAX_SIZE, become, limit_size, say
 from dmods.command import Argument, command_names
+from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import find_vmcoreinfo, lacks_vmcoreinfo
+from dmods.corefile.packed import KDUMP, form_of_bytes, head_of, is_dump
 from dmods.errors import CorruptError, TruncatedError, UsageError, UserError
 from dmods.machine.installed import FOR_DRGN, drgn_install_command, find_drgn
 from dmods.modules import elf
-from dmods.modules.elf import ET_CORE
 
 SUMMARY = "start drgn with the commands in it, on a kernel's dump or a core: `dmods drgn -c vmcore memstat`"
 USAGE = "usage: dmods drgn [DRGN'S ARGUMENTS]   (`dmods drgn vmcore`, `dmods drgn -c vmcore NAME`)"
@@ -22,10 +23,9 @@ MDB = "mdb"  # what the launcher runs beside the commands: a line of mdb's langu
 # drgn's options that take a value in the next word (drgn 0.1.0: drgn/cli.py).
 _VALUED = """-c --core -p --pid --qemu -s --symbols --extra-symbols --try-symbols-by --no-symbols-by --debug-directory
 --debug-link-directory --kernel-directory --architecture --vmcoreinfo --log-level -e""".split()  # noqa: SIM905
-# The first bytes of a compressed kernel dump (makedumpfile's struct disk_dump_header, and its flattened form).
-_KDUMP = (b"KDUMP   ", b"makedump")
 _FLATTENED = b"makedumpfile\0\0\0\0"  # struct makedumpfile_header
 _FLATTENED_HEADER = 4096
+_HEAD = 64  # bytes that say what a file is
 _MOST_RECORDS = 1 << 24
 _RECORD = struct.Struct(">qq")  # struct makedumpfile_data_header
 _LEAST_KDUMP = 8192  # its header and the one behind it, a page each
@@ -34,6 +34,7 @@ _NEWEST_KDUMP = 6  # header_version (makedumpfile 1.5.9, diskdump_mod.h)
 FOR_KERNELS = (
     Argument("-s", "--symbols", metavar="FILE", action="append", help="vmlinux or a module, with debug information"),
     Argument("--architecture", metavar="ARCH", help="the machine, where the dump does not say it (x86_64, aarch64)"),
+    MAX_SIZE,
 )
 _TAKEN = ("-s", "--symbols", "--architecture")
 
@@ -52,9 +53,18 @@ def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[st
     Raises UserError where there is no drgn, or where drgn could not open the dump.
     """
     found = _found(f"{name} of a kernel dump", f"drgn -c {dump} {name}")
+    dump = _plain(dump)
     _check_flattened(dump)
     _check_headers(dump)
     return become(found, ["-q", *options, *lost_vmcoreinfo(dump), "-c", dump, str(FOR_DRGN), name, *words])
+
+
+def _plain(dump: str) -> str:
+    """Return the path of the dump as a plain file, and say where that is if it is compressed."""
+    plain, _said = plain_path(dump)
+    if plain != dump:
+        say(f"{dump} is compressed: drgn reads its plain copy {plain}", sys.stderr)
+    return plain
 
 
 def lost_vmcoreinfo(dump: str) -> list[str]:
@@ -85,7 +95,11 @@ def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
         word = left.pop(0)
         if word == "--":
             return options, [*rest, word, *left]
-        if word in _TAKEN:
+        if word == MAX_SIZE.names[0] and left:
+            limit_size(left.pop(0))
+        elif word.partition("=")[0] == MAX_SIZE.names[0]:
+            limit_size(word.partition("=")[2])
+        elif word in _TAKEN:
             options += [word, *left[:1]]
             del left[:1]
         elif word.partition("=")[0] in _TAKEN or (word.startswith("-s") and not word.startswith("--")):
@@ -135,7 +149,7 @@ def _check_headers(path: str) -> None:
             end = file.seek(0, os.SEEK_END)
             file.seek(0)
             first = file.read(12)
-            if first[:8] == _KDUMP[0]:
+            if first[:8] == KDUMP[0]:
                 (version,) = struct.unpack("<i", first[8:].ljust(4, b"\xff"))
                 ended, wrong = end < _LEAST_KDUMP, not 0 < version <= _NEWEST_KDUMP
             else:
@@ -164,9 +178,10 @@ def for_drgn(words: Sequence[str]) -> list[str]:
 
     A file of the user's with the name of a command stays what it is: a script for drgn.
     """
+    words = _with_plain_dump(words)
     place = _first_argument(words)
     if place is not None and _is_dump(words[place]):
-        words = [*words[:place], "-c", *words[place:]]
+        words = [*words[:place], "-c", _plain(words[place]), *words[place + 1 :]]
         place = _first_argument(words)
     count = len(words)
     words = [*_found_vmcoreinfo(words[:place]), *words]
@@ -179,6 +194,15 @@ def for_drgn(words: Sequence[str]) -> list[str]:
             f"{words[place]} is neither a file nor a command of dmods", "`dmods -l` lists the commands; " + USAGE
         )
     return [*words[:place], str(FOR_DRGN), *words[place:]]
+
+
+def _with_plain_dump(words: Sequence[str]) -> list[str]:
+    """Return the words with a plain copy in the place of a compressed dump after -c."""
+    plain = list(words)
+    for place, option in enumerate(plain[:-1]):
+        if option in ("-c", "--core"):
+            plain[place + 1] = _plain(plain[place + 1])
+    return plain
 
 
 def _found_vmcoreinfo(options: Sequence[str]) -> list[str]:
@@ -201,11 +225,12 @@ def _first_argument(words: Sequence[str]) -> Optional[int]:
 
 
 def _is_dump(path: str) -> bool:
-    if elf_type(path) == ET_CORE:
-        return True
+    """Return whether the file is a dump, compressed or not."""
     try:
         with open(path, "rb") as file:
-            return file.read(8) in _KDUMP
+            head = file.read(_HEAD)
+        form = form_of_bytes(head)
+        return is_dump(head if form is None else head_of(path, form, _HEAD))
     except OSError:
         return False
 

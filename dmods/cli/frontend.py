@@ -20,6 +20,7 @@ from dmods.output.stdout import checked_stdout, occupy_closed_streams
 from dmods.output.text import printable
 
 EXE = Argument("--exe", metavar="FILE", help="the program that dumped the core, if it is not where the core says")
+MAX_SIZE = Argument("--max-size", metavar="SIZE", help="the most that a compressed dump may have unpacked (200G)")
 SYSROOT = Argument("--sysroot", metavar="DIR", help="a folder with the files of the other machine, instead of /")
 
 # Exit statuses, beside those of a command's own (dmods.report.Report.status).
@@ -124,6 +125,15 @@ def check_sysroot(sysroot: Optional[str]) -> None:
     """Raise UserError where the sysroot is not a folder."""
     if sysroot is not None and not os.path.isdir(sysroot):
         raise UserError(f"{sysroot} is not a folder", "--sysroot takes the folder that holds the other machine's /")
+
+
+def limit_size(size: Optional[str]) -> None:
+    """Set the most that a compressed dump may have when it is unpacked. Raises UserError for a text that is no size."""
+    if size is not None:
+        from dmods.corefile.kept import MOST_SIZE, size_of
+
+        size_of(size)
+        os.environ[MOST_SIZE] = size
 
 
 def safe_output() -> None:

@@ -12,6 +12,7 @@ SHELL_VERBS = {
     "drgn": "dmods.cli.drgn_starter",
     "mdb": "dmods.cli.mdb_shell",
     "link": "dmods.cli.link",
+    "cache": "dmods.cli.cache",
     "complete": "dmods.cli.completion",
 }
 
@@ -26,6 +27,7 @@ _WITH_VALUE = (
     "--seconds",
     "--exe",
     "--sysroot",
+    "--max-size",
     "-s",
     "--symbols",
     "--architecture",

@@ -8,7 +8,7 @@ from dmods.target import Target
 
 
 def python_of(target: Target) -> Python:
-    """Return the CPython of the process. Raises UserError where there is none that dmods reads."""
+    """Return the CPython of the process. Raises UserError where the process has no CPython that dmods reads."""
     found = find_python(target)
     if found.python is None:
         raise UserError(

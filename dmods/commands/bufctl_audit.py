@@ -31,7 +31,7 @@ COMMAND = Command(
     description=(
         "This is mdb's `ADDR::bufctl_audit`. TIMESTAMP is nanoseconds of CLOCK_MONOTONIC, in hexadecimal as in mdb.\n"
         "THREAD is the tid. CACHE is the size class of the buffer. LASTLOG is the previous entry of the transaction\n"
-        "log. CONTENTS is the address of a copy of the first bytes of a freed buffer; 0 where there is none.\n\n"
+        "log. CONTENTS is the address of a copy of the first bytes of a freed buffer; 0 where nothing was copied.\n\n"
         "The stack has source lines and inlined functions where debug information is on this machine (`findstack`).\n"
         "A stack that the frame limit of the auditor cuts ends with `...`."
     ),

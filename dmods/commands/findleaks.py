@@ -234,17 +234,19 @@ COMMAND = Command(
     name="findleaks",
     summary="blocks that nothing points to any more, and what they keep alive",
     description=(
-        "Conservative mark from registers (vector registers too), stacks from SP up, the data of every module, TLS\n"
-        "and all other memory that is not malloc's; a pointer anywhere into a block keeps it alive. A pointer is a\n"
-        "word at a multiple of its size (--unaligned: at any byte). A direct leak is one that no other\n"
-        "leaked block leads to (of a cycle: the lowest address); what leaks with it is indirect, and is counted\n"
-        "with one direct leak. Results are kept until the process moves.\n\n"
-        "Exit status 4 means that no verdict is possible: there is no heap that dmods can walk, or the dump lacks\n"
-        "most of it, or the dump lacks the stacks.\n\n"
-        "Where allocations were recorded (`dmods run -- PROG`), leaks are added up by stack, the oldest stands for\n"
-        "the others, and BUFCTL (VMEM_SEG for those with a mapping of their own) is its record: see `bufctl_audit`.\n"
-        "Where dmods cannot walk an allocator (other releases of tcmalloc and mimalloc), its blocks are known from\n"
-        "such records alone, if every block was recorded (no samples)."
+        "A block is live if a pointer leads to it: from a register, a stack (from SP up), thread-local memory, the\n"
+        "data of a module, any other memory that is not malloc's, or another live block. Every other block is\n"
+        "leaked. Marking is conservative. Any word at a multiple of its size that holds an address within a block\n"
+        "counts as a pointer (with --unaligned: a word at any byte).\n\n"
+        "No other leaked block points to a direct leak. All other leaked blocks are indirect leaks. Each is\n"
+        "counted with the direct leak that leads to it. In a cycle, the block with the lowest address is the\n"
+        "direct leak.\n\n"
+        "Exit status 4 means that no verdict is possible: dmods finds no heap that it can walk, or the dump lacks\n"
+        "the stacks or most of the heap. Results are kept until the process moves.\n\n"
+        "If allocations were recorded (`dmods run -- PROG`), each line adds up the leaks of one stack. The oldest\n"
+        "leak stands for the others. BUFCTL is its record: see `bufctl_audit`. VMEM_SEG is the record of a block\n"
+        "with a mapping of its own. dmods cannot walk some allocators (other releases of tcmalloc and mimalloc).\n"
+        "It knows their blocks from the records, if every block was recorded (no samples)."
     ),
     run=run,
     arguments=(

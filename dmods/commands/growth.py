@@ -17,6 +17,7 @@ from dmods.graph.fragmentation import fragmentation
 from dmods.graph.growth import KEYS, Change, Growth, compare, has_records, lacking
 from dmods.graph.growth_keys import LEAKED_NAME
 from dmods.graph.identity import difference
+from dmods.graph.order import other_program, wrong_order
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
@@ -70,6 +71,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     for name, heap in zip(names, heaps):
         heap.leaks()
         report.notes.extend(f"{name}: {note}" for note in (*heap.target.notes, *heap.notes, *heap.roots.notes))
+    _add_doubts(report, names, heaps)
     by = _key(args, heaps, report)
     named = [Callers(each.target, args.skip, args.all_frames) for each in heaps]
     found = compare(heaps, by, named.__getitem__)
@@ -127,6 +129,15 @@ def _usable(names: list[str], targets: list[Target], report: Report) -> tuple[li
             used_names.append(name)
             used.append(heap)
     return used_names, used
+
+
+def _add_doubts(report: Report, names: list[str], heaps: list[ProcessHeap]) -> None:
+    """Say first what makes the whole comparison doubtful: the order of the cores, or another program."""
+    doubts = [wrong_order(names, heaps)]
+    for name, heap in zip(names, heaps[:-1]):
+        other = other_program(heap.target, heaps[-1].target)
+        doubts.append(f"{name} cannot be compared with {names[-1]} block by block: {other}" if other else None)
+    report.notes[:0] = filter(None, doubts)
 
 
 def _partial(found: Growth, names: list[str], heaps: list[ProcessHeap]) -> Iterator[str]:
@@ -333,7 +344,8 @@ COMMAND = Command(
     summary="compare with older cores of the process: what grew, what is new, what has gone",
     description=(
         "In the shell give the cores in order, the oldest first: `dmods growth base.core later.core newest.core`. In\n"
-        "gdb the loaded core is the newest, and the older ones are the arguments.\n\n"
+        "gdb the loaded core is the newest, and the older ones are the arguments. A note says where\n"
+        "the allocation records or the times of the files show another order.\n\n"
         "Under every key, OLD + GROWTH = NOW to the byte. NEW blocks are in the newest core and not in the oldest,\n"
         "GONE the other way round. With three or more cores, KEPT are new blocks that a middle core has already, and\n"
         "what grew from each core to the next and was kept comes first: a cache with a bound and requests in flight\n"

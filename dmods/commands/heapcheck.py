@@ -284,16 +284,16 @@ COMMAND = Command(
     name="heapcheck",
     summary="whether the heap is sound: the first bad chunk, its likely culprit, and how far the damage goes",
     description=(
-        "Walks the chunks of every arena, follows its bins, its fastbins and the tcaches of threads, and compares\n"
-        "them with each other and with malloc's own records. Most headers are damaged by the block before them, which\n"
-        "was written beyond its end (LIKELY CULPRIT). Some are damaged by their own block, written before its start.\n"
-        "Chunks are valid again from SOUND AGAIN AT on.\n"
-        "For jemalloc: its radix tree, the extents in it, the bitmaps of slabs, and the tcaches of threads. There,\n"
-        "CHUNKS counts extents.\n"
-        "Where the program ran with guards (`dmods run --audit audit,guards`): the redzone behind every live block,\n"
-        "and the filling of freed blocks, as mdb's ::umem_verify does. A misuse for which the auditor stopped the\n"
-        "program (an overrun, a block freed twice, a pointer that is no block) comes first.\n"
-        "Exit status 4 means that no verdict is possible: there is no heap that dmods can walk, or the dump lacks\n"
+        "For glibc, heapcheck walks the chunks of every arena. It follows bins, fastbins and the tcaches of\n"
+        "threads, and compares them with each other and with malloc's own records. Most headers are damaged by the\n"
+        "block before them, which was written beyond its end (LIKELY CULPRIT). Some are damaged by their own\n"
+        "block, written before its start. Chunks are valid again from SOUND AGAIN AT on.\n\n"
+        "For jemalloc, heapcheck reads the radix tree, the extents in it, the bitmaps of slabs, and the tcaches of\n"
+        "threads. There, CHUNKS counts extents.\n\n"
+        "If the program ran with guards (`dmods run --audit audit,guards`), heapcheck compares the redzone behind\n"
+        "every live block and the filling of freed blocks, as mdb's ::umem_verify does. A misuse for which the\n"
+        "auditor stopped the program (an overrun, a block freed twice, a pointer that is no block) comes first.\n\n"
+        "Exit status 4 means that no verdict is possible: dmods finds no heap that it can walk, or the dump lacks\n"
         "most of it."
     ),
     run=run,

@@ -36,7 +36,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 
 def taught_report(target: Target, text: str, address: int, name: Optional[str]) -> Report:
-    """Teach a type, or that there is none. Return the block's type after that, and how many blocks have one."""
+    """Teach a type, or that the block has no type. Return the block's type after that, and how many blocks have one."""
     before = _known(target)
     teach(target, address, name)
     block, graph, report = block_and_graph(target, text)

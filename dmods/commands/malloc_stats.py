@@ -306,13 +306,14 @@ COMMAND = Command(
     name="malloc_stats",
     summary="how much memory each arena has, and what of it is in use, cached and free",
     description=(
-        "SYSTEM BYTES and IN USE BYTES are what malloc_stats(3) and mallinfo2(3) say of the process, to the byte: in\n"
-        "use is all that is neither free (bins and fastbins) nor in the top chunk. Chunks in a tcache count as in use\n"
-        "there: OF WHICH CACHED is their part. FRAG is the free part of what lies below top. THREADS counts threads\n"
-        "attached to the arena, HEAPS the mappings of a thread arena. Totals do not wrap at 4 GiB.\n"
-        "Of jemalloc the figures are those of malloc_stats_print(3): what tcaches hold counts as allocated, OF WHICH\n"
-        "CACHED is their part; ACTIVE are the pages in use, DIRTY and MUZZY those kept for later, RETAINED address\n"
-        "space alone. Size classes: the regions of all slabs, and large extents."
+        "For glibc, SYSTEM BYTES and IN USE BYTES are what malloc_stats(3) and mallinfo2(3) say of the process, to\n"
+        "the byte. A chunk is in use if it is not free (in bins and fastbins) and not the top chunk. These\n"
+        "functions count chunks in a tcache as in use: OF WHICH CACHED is their part. FRAG is the free part of the\n"
+        "memory below the top chunk. THREADS counts threads attached to the arena, HEAPS the mappings of a thread\n"
+        "arena. Totals do not wrap at 4 GiB.\n\n"
+        "For jemalloc, the figures are those of malloc_stats_print(3). Memory in tcaches counts as allocated: OF\n"
+        "WHICH CACHED is its part. ACTIVE are the pages in use, DIRTY and MUZZY those kept for later. RETAINED is\n"
+        "address space alone. The size classes count the regions of all slabs, and large extents."
     ),
     run=run,
     arguments=(

@@ -141,16 +141,17 @@ COMMAND = Command(
     name="owners",
     summary="who holds the heap: every byte has one owner",
     description=(
-        "Each block that is in use has one line: the root that alone keeps it alive, or the set of roots that share\n"
-        "it, or the leaks. Free memory and malloc's own have lines too, so the lines sum to the heap. A root is a\n"
-        "variable (its symbol, or module`offset), a frame of a thread, thread-local memory, a register or a\n"
-        "mapping.\n\n"
-        "Data counts before stacks, and outer frames before inner ones. A word on a stack owns only what nothing\n"
-        "else holds: a stale pointer into a structure takes nothing away from the structure's owner. In the heap, a\n"
-        "pointer counts if it is in a field that other blocks of its kind have, too. A word that an earlier use of\n"
-        "the memory left behind owns only what nothing better leads to. -v says how many there are, --all-edges\n"
-        "follows them. A structure that only stacks hold belongs to the thread whose arena it comes from.\n\n"
-        "LARGEST BLOCK is the block of the line that keeps most alive: `retained` says what."
+        "Each block in use is counted in exactly one line: that of the root that alone keeps it alive, that of the\n"
+        "set of roots that share it, or that of the leaks. Free memory and the allocator's own blocks have lines,\n"
+        "too. So all lines together are the heap. A root is a variable (its symbol, or module`offset), a frame of\n"
+        "a thread, thread-local memory, a register or a mapping.\n\n"
+        "If a variable and a stack both lead to a block, the variable owns it. Of several frames of a stack, the\n"
+        "outermost owns it. So a stale pointer on a stack takes no block away from the structure that owns it.\n"
+        "What only stacks hold belongs to the thread whose arena it comes from.\n\n"
+        "In the heap, a pointer counts if it is in a field that other blocks of its kind have, too. A word that an\n"
+        "earlier use of the memory left behind owns only what nothing better leads to. -v says how many there are,\n"
+        "--all-edges follows them.\n\n"
+        "LARGEST BLOCK is the block of the line that keeps the most memory alive. `retained` shows that memory."
     ),
     run=run,
     arguments=(
@@ -159,7 +160,7 @@ COMMAND = Command(
             "--by",
             choices=("root", "type", "size"),
             default="root",
-            help="by owner; by type, or shape where there is none (see `types`); or by size",
+            help="by owner; by type, or by shape where no type is known (see `types`); or by size",
         ),
         Argument("-v", "--verbose", action="store_true", help="say how many pointers own nothing"),
         Argument("--all-edges", action="store_true", help="follow every pointer, as findleaks does"),

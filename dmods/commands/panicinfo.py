@@ -20,7 +20,7 @@ from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 from dmods.triage.checks import death
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, CannotCheck
+from dmods.triage.finding import CERTAIN, CannotCheck, Finding
 
 _LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
 
@@ -77,7 +77,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 def _why(target: Target) -> Iterator[tuple[Column, Value]]:
     """Yield why the process died, as `triage` says it: an exception with its text, a panic, an assertion, a misuse."""
     try:
-        found = next(iter(death.run(ProcessFacts(target))), None)
+        said = death.run(ProcessFacts(target))
+        found = next((each for each in said if isinstance(each, Finding)), None)
     except CannotCheck:
         return
     if found is not None:

@@ -81,10 +81,10 @@ COMMAND = Command(
     name="pathto",
     summary="the shortest path from a root to a block: who keeps it alive",
     description=(
-        "Each line is a word that points into the next block: the root's, then one in each block on the way. The best\n"
-        "root is shown: data before stacks, a pointer to a block's start before one into its middle; then the path of\n"
-        "fewest blocks. --all shows a path from each root that holds the block. For a leaked block the path begins at\n"
-        "a direct leak."
+        "Each line is a word that points into the next block. The first word lies in a root, and each other word\n"
+        "in the block before. pathto chooses the best root: data before stacks, and a pointer to a block's start\n"
+        "before a pointer into its middle. From that root it shows the path of fewest blocks. --all shows a path\n"
+        "from each root that holds the block. For a leaked block the path begins at a direct leak."
     ),
     run=run,
     arguments=(

@@ -103,9 +103,10 @@ COMMAND = Command(
     name="retained",
     summary="what a block or a variable keeps alive alone: freeing it would free this",
     description=(
-        "The blocks that every path from a root reaches only through this block, itself included (its dominator\n"
-        "tree; no approximation). For an address in a variable or another root: what that root alone holds. Then the\n"
-        "largest parts, and the blocks that in turn keep this one alive."
+        "A block keeps another one alive if every path from a root to the other one leads through it. retained\n"
+        "counts these blocks and the block itself (its dominator tree; no approximation). For an address in a\n"
+        "variable or another root, it counts the blocks that this root alone keeps alive. Then it shows the largest\n"
+        "parts, and the blocks that keep this one alive."
     ),
     run=run,
     arguments=(

@@ -112,18 +112,19 @@ COMMAND = Command(
     name="types",
     summary="what fills the heap: how many blocks there are of each type or shape",
     description=(
-        "A C++ object is known by its vtable, with type information or by the vtable's symbol. So are the control\n"
-        "blocks of shared_ptr (make_shared<Foo>) and exceptions in flight. The functor of a std::function, and the\n"
-        "values of a std::any and of a Rust trait object, are known by their holders, the frame of a coroutine by its\n"
-        "functions: all by symbols, so a stripped program has none. Where allocation records show that a caller makes\n"
-        "only one such type, its other blocks of the same size and shape have it too (evidence: records). Where a\n"
-        "program or library has debug information, types spread from its variables (`typegraph`). All other\n"
-        "blocks are told apart by what their first eight words hold: 0, numbers, text, pointers to code, to\n"
-        "constants, to data, and to blocks of which size (heap-48). A shape names no type; it keeps two kinds of one\n"
-        "size apart.\n\n"
-        "RETAINED is what the blocks of the type keep alive, themselves included: freeing them all would free that.\n"
-        "EVIDENCE says where a name comes from. ID is short for a shape: `walk buf --shape ID` lists its blocks,\n"
-        "`walk buf --type NAME` those of a type. Blocks of the allocator itself count, too."
+        "A C++ object is known by its vtable, and its name by type information or by the vtable's symbol. So are\n"
+        "the control blocks of shared_ptr (make_shared<Foo>) and exceptions in flight. The holder of a\n"
+        "std::function, a std::any or a Rust trait object names the type of what it holds. The functions of a\n"
+        "coroutine name its frame. All these names come from symbols: a stripped program has no such names.\n\n"
+        "Allocation records may show that a caller makes only one such type. Then its other blocks of the same\n"
+        "size and shape have this type, too (evidence: records). If a program or library has debug information,\n"
+        "types spread from its variables (`typegraph`).\n\n"
+        "All other blocks are told apart by their shape. A shape is what the first eight words hold: 0, numbers,\n"
+        "text, pointers to code, to constants, to data, and to blocks of which size (heap-48). A shape names no\n"
+        "type. It keeps two kinds of blocks of one size apart.\n\n"
+        "RETAINED is what the blocks of the type keep alive, themselves included. Freeing them all would free\n"
+        "that. EVIDENCE says where a name comes from. ID is short for a shape: `walk buf --shape ID` lists its\n"
+        "blocks, and `walk buf --type NAME` those of a type. Blocks of the allocator itself count, too."
     ),
     run=run,
     arguments=(

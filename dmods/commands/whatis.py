@@ -305,12 +305,14 @@ COMMAND = Command(
     name="whatis",
     summary="what an address is: block, stack and frame, variable, mapping; and who points to it",
     description=(
-        "For a block: allocator, arena, size, whether it is allocated, free (and on which list) or leaked, what it\n"
-        "looks like (C++ class by its vtable, string, what its words point to), and its first bytes. Then where\n"
-        "pointers to it lie: variables, stacks with their frames, registers, other blocks. Pointers that keep the\n"
-        "block alive come first: a path from a root leads to them without passing the block itself. Where\n"
-        "allocations were recorded: who allocated the block, and, as far as the log goes back, who freed it, or\n"
-        "who had this memory before."
+        "For a block, whatis shows its allocator, arena and size. It says whether the block is allocated, free\n"
+        "(and on which list) or leaked, and what it looks like: a C++ class by its vtable, a string, or what its\n"
+        "words point to. Its first bytes follow.\n\n"
+        "Then whatis lists where pointers to the block lie: variables, stacks with their frames, registers, other\n"
+        "blocks. Pointers that keep the block alive come first: a path from a root leads to them without passing\n"
+        "the block itself.\n\n"
+        "If allocations were recorded, whatis says who allocated the block. As far as the log goes back, it also\n"
+        "says who freed it, or who had this memory before."
     ),
     run=run,
     arguments=(

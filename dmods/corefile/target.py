@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
+from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
+from dmods.corefile.packed import KDUMP, form_of_bytes
 from dmods.errors import CorruptError, FaultError, KernelDumpError, TruncatedError, UserError
 from dmods.modules import elf
 from dmods.modules.auxv import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
@@ -39,16 +41,6 @@ if TYPE_CHECKING:
 _MAX_NOTES = 1 << 28  # bytes of notes that are read: enough for 500,000 threads
 _BEGIN = 4096  # bytes that are looked at; a file system that lost the data of a file gives zeros
 
-# (magic, what it is, how to unpack it to standard output)
-_PACKED = (
-    (b"\x1f\x8b", "gzip", "gzip -dc"),
-    (b"\xfd7zXZ\0", "xz", "xz -dc"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
-    (b"BZh", "bzip2", "bzip2 -dc"),
-    (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
-)
-
-
 # (magic, what it is, what makes a core of it)
 _OTHERS = (
     (b"MDMP", "a minidump", "Breakpad's minidump-2-core {} > core makes one of it, without its heap"),
@@ -66,9 +58,13 @@ class CoreFile:
     def __init__(self, path: str, executable: Optional[str] = None, sysroot: Optional[str] = None) -> None:
         self.path: Optional[str] = path
         self.notes: list[str] = []
-        self._core = path
         self._files = LocalFiles(sysroot)
         self._descriptor, self._size, self._state = _open(path)
+        self._core, unpacking = path, list[str]()
+        if form_of_bytes(os.pread(self._descriptor, 8, 0)) is not None:
+            os.close(self._descriptor)
+            self._core, unpacking = plain_path(path)
+            self._descriptor, self._size, self._state = _open(self._core)
         weakref.finalize(self, os.close, self._descriptor)
         self._given = _given(executable) if executable is not None else None
         header = _header(self._pread, path)
@@ -79,10 +75,10 @@ class CoreFile:
         # The notes may be hundreds of megabytes. They are read twice, and not kept.
         if self.arch is arches.X86_64 and corenotes.described_machine(self._raw_notes(header)) == "i386":
             self.arch = arches.I386
-        self.notes.clear()
+        self.notes[:] = unpacking
         self._notes = corenotes.parse(self._raw_notes(header), self.arch, struct_word)
         if is_machines(header.segments, self._kinds):
-            raise KernelDumpError(self._core)
+            raise KernelDumpError(path)
         self.pid: Optional[int] = self._notes.pid
         self.missing: Sequence[tuple[int, int]] = [
             (load.start + load.dumped, load.start + load.promised)
@@ -111,7 +107,7 @@ class CoreFile:
             budget -= len(data)
             for note in elf.read_notes(data, header.little_endian):
                 if note[0] in MACHINE_NOTES:
-                    raise KernelDumpError(self._core)
+                    raise KernelDumpError(self.path or self._core)
                 self._kinds.add(note[1])
                 yield note
 
@@ -261,7 +257,7 @@ class CoreFile:
     def _symbols(self) -> ModuleSymbols:
         from dmods.modules.symbols import ModuleSymbols
 
-        return ModuleSymbols(self._load_order(), self.program, self.dumped, self._files.sysroot)
+        return ModuleSymbols(self._load_order(), self.program, self.dumped, self.debug_roots)
 
     def _load_order(self) -> list[Module]:
         """Return the modules in the order in which the dynamic linker looks names up; then the others."""
@@ -353,12 +349,8 @@ def _header(read: elf.Read, path: str) -> elf.Elf:
             f"{path} begins with {len(begin)} zero bytes: its ELF header is not there",
             "the disk was full, or the machine stopped: check the free space, then make or copy the core again",
         )
-    # makedumpfile's header (struct disk_dump_header), or that of its flattened form (struct makedumpfile_header)
-    if magic in (b"KDUMP   ", b"makedump"):
+    if magic in KDUMP:
         raise KernelDumpError(path)
-    for start, kind, unpack in _PACKED:
-        if magic.startswith(start):
-            raise UserError(f"{path} is compressed ({kind})", f"unpack it first: {unpack} {_unpacked(path)}")
     for start, kind, how in _OTHERS:
         if magic.startswith(start):
             raise UserError(f"{path} is {kind}, not a core file", how.format(shlex.quote(path)))
@@ -375,14 +367,6 @@ def _header(read: elf.Read, path: str) -> elf.Elf:
             "give a core; the program goes after --exe",
         )
     return header
-
-
-def _unpacked(path: str) -> str:
-    """Return "FILE > CORE" for a command line. CORE is beside FILE, or here where that folder is not writable."""
-    plain = os.path.splitext(path)[0] if path.endswith((".gz", ".xz", ".zst", ".bz2", ".lz4")) else f"{path}.plain"
-    if not os.access(os.path.dirname(path) or ".", os.W_OK):
-        plain = os.path.basename(plain)
-    return f"{shlex.quote(path)} > {shlex.quote(plain)}"
 
 
 def _module_notes(found: Sequence[FoundModule]) -> list[str]:

@@ -15,13 +15,13 @@ def hours_between(first: ProcessHeap, last: ProcessHeap) -> Optional[float]:
 
     A core has no time of its own: NT_PRSTATUS has CPU times only. Both must be of one process.
     """
-    before, after = _newest(first), _newest(last)
+    before, after = newest_event(first), newest_event(last)
     if before is None or after is None or after - before < _LEAST_NS:
         return None
     return (after - before) / _NS_PER_HOUR
 
 
-def _newest(heap: ProcessHeap) -> Optional[int]:
+def newest_event(heap: ProcessHeap) -> Optional[int]:
     """Return the time of the newest allocation, or of the newest logged free, in ns of CLOCK_MONOTONIC."""
     times: list[int] = []
     for recording in heap.records.recordings:

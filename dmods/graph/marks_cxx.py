@@ -177,7 +177,7 @@ class _Calls:
             at += max(1, length)
 
     def _behind(self, address: int) -> int:
-        """Return where a stub of the procedure linkage table leads; the address itself if it is none."""
+        """Return where a stub of the procedure linkage table leads; the address itself if no stub is there."""
         image, word = self.target.image(), self.target.arch.word
         at, page = address, 0
         for _step in range(_STUB):

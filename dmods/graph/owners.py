@@ -39,7 +39,7 @@ class Line:
     """Memory with one owner.
 
     ``how`` is "alone" (one root), "shared" (several), "leaked", "free" or "own" (the allocator's). ``roots`` are the
-    owners, the best known first; empty where there are none or too many to list. ``set`` is the engine's number of the
+    owners, the best known first; empty where it has no owner or too many. ``set`` is the engine's number of the
     set of roots.
     """
 

@@ -20,7 +20,8 @@ from dmods.errors import UsageError
 from dmods.heap.block import Block
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.modules.by_address import modules_by_address
-from dmods.modules.lines import debuginfod_file, source_lines
+from dmods.modules.lines import source_lines
+from dmods.modules.localfiles import debuginfod_file
 from dmods.process.tls import dtv_blocks
 from dmods.process.unwind import Frame, ManyThreads
 from dmods.target import Module, Target
@@ -116,7 +117,7 @@ class Conflict(NamedTuple):
 
 @dataclass
 class Taught:
-    """The user's words on blocks: the name of a type, or that there is none."""
+    """The user's words on blocks: the name of a type, or that a block has no type."""
 
     types: dict[int, str] = field(default_factory=dict)
     untyped: set[int] = field(default_factory=set)
@@ -155,7 +156,7 @@ class TypeGraph:
         return self.types_named(name)[0][0]
 
     def types_named(self, name: str) -> list[tuple[int, str, int]]:
-        """Return the types of that name as (number, name, size). Raises UsageError where there is none."""
+        """Return the types of that name as (number, name, size). Raises UsageError for an unknown name."""
         return types_named(self.engine, name)
 
     def at(self, block: Block) -> Optional[Claim]:
@@ -320,7 +321,7 @@ def _opened(target: Target) -> Opened:
 
 
 def opened(target: Target) -> Optional[Opened]:
-    """Return the debug information of the target's modules. None: there is none."""
+    """Return the debug information of the target's modules. None where no module has any."""
     found = _opened(target)
     return found if found.modules else None
 
@@ -361,7 +362,7 @@ def teach(target: Target, address: int, name: Optional[str]) -> None:
 
 
 def types_named(engine: _engine.TypeGraph, name: str) -> list[tuple[int, str, int]]:
-    """Return the types of that name as (number, name, size). Raises UsageError where there is none."""
+    """Return the types of that name as (number, name, size). Raises UsageError for an unknown name."""
     found = engine.find(name)
     if not found:
         raise UsageError(

@@ -28,7 +28,7 @@ def foreign_malloc(target: Target) -> Optional[Module]:
     """Return the module whose malloc() serves the process, if dmods does not know the allocator. None: it does.
 
     The slots of the global offset tables decide, as the dynamic linker filled them. The program's own calls need no
-    slot. A library that passes calls on to an allocator that dmods knows (a tracer) is none.
+    slot. A library that passes calls on to an allocator that dmods knows (a tracer) is not foreign.
     """
     found = _server(target)
     return found[0] if found is not None and not found[1] else None

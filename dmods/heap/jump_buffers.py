@@ -22,7 +22,7 @@ _MOST = 1 << 16  # words that may be an encrypted pc, in each range of values
 
 
 class _Layout(NamedTuple):
-    """How glibc encrypts: where the guard is in the TCB, the bits of the rotation, and the words beside the pc."""
+    """glibc's encryption: where the guard is in the TCB, the bits of the rotation, and the words beside the pc."""
 
     guard: int
     rotation: int

@@ -87,7 +87,7 @@ class AddressFinder:
         return ", ".join(place.brief for place in self.at(address)) or "not mapped"
 
     def _has_own_stacks(self, address: int) -> bool:
-        """Return whether the memory is of a runtime that knows its stacks: a block there is none of them."""
+        """Return whether the memory is of a runtime that knows its stacks: a block there is no stack of it."""
         return any(one.collected and address in Ranges(one.owned) for one in self.heap.walked)
 
     # -- the allocator -------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class RecordedHeap(Walked):
 def find_recorded(target: Target, records: Records, owned: Ranges) -> Optional[RecordedHeap]:
     """Return the heap of the allocator that serves malloc, or None.
 
-    There is none where dmods can walk that allocator, or where not every block was recorded on purpose (samples).
+    No such heap exists where dmods can walk that allocator, or where not every block was recorded on purpose (samples).
     ``owned`` is the memory of allocators that dmods walks: it holds none of these blocks.
     """
     root = auditor_root(target)

@@ -37,7 +37,7 @@ def text_in(data: bytes) -> Optional[Text]:
 
 
 def string_in(data: bytes) -> Optional[str]:
-    """Return the UTF-8 text that the bytes begin with: at least four printable characters. None if there is none."""
+    """Return the UTF-8 text that the bytes begin with: at least four printable characters. None for other bytes."""
     raw = _up_to_nul(data)
     text = printable(raw[:MOST_SHOWN])
     if text is None or len(text) < _LEAST:

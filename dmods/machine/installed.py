@@ -44,7 +44,7 @@ def preloadable(library: str) -> str:
 
 
 def _own_folder() -> Optional[str]:
-    """Return a folder that only the user can write, or None where there is none and none can be made."""
+    """Return a folder that only the user can write, or None where it does not exist and cannot be made."""
     folder = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"dmods-{os.getuid()}")
     try:
         with suppress(FileExistsError):

@@ -7,7 +7,6 @@ is opened before somebody asks for an address in its module.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
@@ -15,6 +14,7 @@ from dmods._engine import Lines
 from dmods.base.cached import cached
 from dmods.modules.by_address import ModulesByAddress, modules_by_address
 from dmods.modules.golang.moduledata import go_places_at
+from dmods.modules.localfiles import debuginfod_file
 from dmods.target import Module, Target
 
 # Addresses that are looked up. A program has fewer on its stacks; in a crafted core every frame may be another address,
@@ -103,22 +103,6 @@ def _open(module: Module, roots: Sequence[str]) -> Optional[Lines]:
         return lines
     cached_file = debuginfod_file(module.build_id)
     return Lines(cached_file, list(roots), build_id) if cached_file is not None else lines
-
-
-def debuginfod_file(build_id: str) -> Optional[str]:
-    """Return the debug information that a debuginfod client, such as gdb, has downloaded before; None without it.
-
-    The places are those of debuginfod_find_debuginfo(3), "CACHE".
-    """
-    home = os.path.expanduser("~")
-    folders = [
-        os.environ.get("DEBUGINFOD_CACHE_PATH"),
-        os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "debuginfod_client"),
-        os.path.join(home, ".debuginfod_client_cache"),
-    ]
-    paths = [os.path.join(folder, build_id, "debuginfo") for folder in folders if folder]
-    # An empty file says that the server had none (debuginfod_find_debuginfo(3)).
-    return next((path for path in paths if os.path.isfile(path) and os.path.getsize(path)), None)
 
 
 @cached

@@ -66,6 +66,22 @@ def debug_roots(sysroot: Optional[str]) -> list[str]:
     return [*([os.path.join(sysroot, _DEBUG_ROOT[1:])] if sysroot is not None else []), _DEBUG_ROOT]
 
 
+def debuginfod_file(build_id: str) -> Optional[str]:
+    """Return the debug information that a debuginfod client, such as gdb, has downloaded before; None without it.
+
+    The places are those of debuginfod_find_debuginfo(3), "CACHE".
+    """
+    home = os.path.expanduser("~")
+    folders = [
+        os.environ.get("DEBUGINFOD_CACHE_PATH"),
+        os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "debuginfod_client"),
+        os.path.join(home, ".debuginfod_client_cache"),
+    ]
+    paths = [os.path.join(folder, build_id, "debuginfo") for folder in folders if folder]
+    # An empty file says that the server had none (debuginfod_find_debuginfo(3)).
+    return next((path for path in paths if os.path.isfile(path) and os.path.getsize(path)), None)
+
+
 def was_deleted(path: str) -> bool:
     """Return whether the kernel marked the path as that of an unlinked file."""
     return path.endswith(_DELETED)

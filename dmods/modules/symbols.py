@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from dmods._engine import Symbols, elf_section
+from dmods._engine import Lines, Symbols, elf_section
 from dmods.modules.elf import Read
+from dmods.modules.localfiles import debuginfod_file, open_local
 from dmods.target import Module, Symbol
 
 _MOST_NAMED = 1000  # symbols of a module that one text may mean
@@ -29,17 +30,21 @@ class NamedSymbol(NamedTuple):
 
 
 class ModuleSymbols:
-    """The symbols of all modules: the program first, then ``modules`` in their order. ``read`` reads the vdso."""
+    """The symbols of all modules: the program first, then ``modules`` in their order. ``read`` reads the vdso.
+
+    A separate file with debug information has the symbols of functions that a stripped program lacks. It is found as
+    that of the source lines (``lines.SourceLines``): ``roots`` are folders such as /usr/lib/debug.
+    """
 
     def __init__(
-        self, modules: Sequence[Module], program: Optional[Module], read: Read, sysroot: Optional[str] = None
+        self, modules: Sequence[Module], program: Optional[Module], read: Read, roots: Sequence[str] = ()
     ) -> None:
         self._modules = [*filter(None, [program]), *(module for module in modules if module is not program)]
         pieces = ((piece.start, piece.end, module) for module in modules for piece in module.ranges)
         self._ranges = sorted(pieces, key=lambda entry: entry[:2])
         self._starts = [start for start, _end, _module in self._ranges]
         self._read = read
-        self._sysroot = sysroot or "/"
+        self._roots = list(dict.fromkeys(roots))
         self._tables: dict[int, Optional[Symbols]] = {}
 
     def module_at(self, address: int) -> Optional[Module]:
@@ -122,10 +127,32 @@ class ModuleSymbols:
 
     def _debug_file(self, module: Module) -> Optional[str]:
         identity = module.build_id
-        if identity is None or len(identity) < 4:
+        if identity is not None and len(identity) >= 4:
+            below = os.path.join(".build-id", identity[:2], f"{identity[2:]}.debug")
+            for path in (*(os.path.join(root, below) for root in self._roots), debuginfod_file(identity)):
+                if path is not None and _is_of(path, identity):
+                    return path
+        return self._linked_file(module)
+
+    def _linked_file(self, module: Module) -> Optional[str]:
+        """Return the file that the module's .gnu_debuglink names, or None. The engine compares its checksum."""
+        link = elf_section(module.file, ".gnu_debuglink") if module.file is not None else None
+        name = os.fsdecode(link.split(b"\0")[0]) if link else ""
+        if module.file is None or not name or "/" in name:
             return None
-        path = os.path.join(self._sysroot, "usr/lib/debug/.build-id", identity[:2], f"{identity[2:]}.debug")
-        return path if os.path.isfile(path) else None
+        folder = os.path.dirname(os.path.realpath(module.file))
+        folders = [folder, os.path.join(folder, ".debug"), *(root + folder for root in self._roots)]
+        if not any(os.path.isfile(os.path.join(each, name)) for each in folders):
+            return None
+        build_id = bytes.fromhex(module.build_id) if module.build_id is not None and module.problem is None else None
+        found = Lines(module.file, self._roots, build_id).debug_file
+        return found if found != module.file else None
+
+
+def _is_of(path: str, build_id: str) -> bool:
+    """Return whether the file belongs to a module with this build-id, as far as the file has one."""
+    found = open_local(path)
+    return found is not None and found.elf is not None and found.build_id in (None, build_id)
 
 
 def _unpack(packed: bytes) -> Optional[bytes]:

@@ -1,4 +1,4 @@
-"""What glibc printed before it called abort(): a failed assertion, a complaint of malloc, a smashed stack.
+"""Find what glibc printed before it called abort(): a failed assertion, a complaint of malloc, a smashed stack.
 
 ``__abort_msg`` points to ``struct abort_msg_s`` (include/stdlib.h): an int, the size of its mapping, then the text. The
 mapping is anonymous, of whole pages (assert/assert.c, sysdeps/posix/libc_fatal.c).

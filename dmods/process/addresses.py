@@ -80,7 +80,7 @@ def evaluate(target: Target, text: str, named: Named) -> int:
 
 
 def symbol_address(text: str, named: Named, offset: Optional[int] = None) -> Optional[int]:
-    """Return where the symbol begins that `text` names, or None where there is none.
+    """Return where the symbol begins that `text` names, or None where no symbol has this name.
 
     Of several symbols with one name, only those that reach beyond `offset` are meant. Raises AmbiguousName where
     several are left.

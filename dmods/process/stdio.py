@@ -51,7 +51,7 @@ def open_files(target: Target) -> list[OpenFile]:
 
 
 def false_pointers(target: Target) -> Iterator[tuple[int, int]]:
-    """Yield the words of ``FILE`` structures that look like pointers and are none.
+    """Yield the words of ``FILE`` structures that look like pointers and are not pointers.
 
     The first is ``_flags``, an int: beside it lies what was in that memory before, maybe the upper half of a pointer.
     Others point behind the file's buffer: to no part of it, but maybe to another block.

@@ -74,7 +74,7 @@ class Holders:
 
     @cached_property
     def _children(self) -> tuple[array[int], array[int]]:
-        """Return the first child of each node plus 1, and the next child of its parent plus 1; 0: there is none.
+        """Return the first child of each node plus 1, and the next child of its parent plus 1; 0: no such node.
 
         The last place of the first list is that of all roots.
         """

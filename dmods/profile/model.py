@@ -50,7 +50,7 @@ class Mapping(NamedTuple):
 class Location(NamedTuple):
     """A place in the code, or a holder of blocks (``address`` is 0 then).
 
-    ``mapping`` is the index of the mapping plus 1; 0 where there is none. ``address`` lies in the instruction: it is
+    ``mapping`` is the index of the mapping plus 1; 0: not known. ``address`` lies in the instruction: it is
     the return address minus 1. ``lines`` are the functions there, innermost first; () where no symbol is known.
     """
 

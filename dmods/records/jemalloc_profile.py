@@ -64,7 +64,7 @@ class Reader:
     seeds: set[int] = field(default_factory=set)  # addresses in the profiler's structures
 
     def context(self, tctx: int) -> tuple[int, int]:
-        """Return (stack, thread) of a prof_tctx_t; zeros where there is none."""
+        """Return (stack, thread) of a prof_tctx_t; zeros where it cannot be read."""
         if tctx not in self._contexts:
             gctx, tdata = self.words.at(tctx + self.shape.gctx), self.words.at(tctx)
             self._contexts[tctx] = (self._stack(gctx or 0), self._thread(tdata or 0, self.words.at(tctx + 8) or 0))
@@ -168,7 +168,7 @@ def sampled(words: Words, jemalloc: Jemalloc, shape: Profile) -> Iterator[Sample
 
 
 def frames_of(words: Words, shape: Profile, gctx: int) -> Optional[Sequence[int]]:
-    """Return the return addresses in a prof_gctx_t, innermost first, or None where there is none.
+    """Return the return addresses in a prof_gctx_t, innermost first, or None where it has no stack.
 
     The structure ends with them and says where they are.
     """

@@ -105,7 +105,7 @@ def recorded_maps(target: Target) -> Optional[MapRecords]:
 
 
 def require_maps(target: Target) -> Records:
-    """Return the records of mappings. Raises UserError where there are none."""
+    """Return the records of mappings. Raises UserError where nobody recorded mappings."""
     found = recorded_maps(target)
     if found is None:
         raise UserError("nobody recorded who mapped what", HOW_TO_RECORD)

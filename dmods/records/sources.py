@@ -31,7 +31,7 @@ def allocation_records(target: Target) -> Records:
 def require_records(target: Target, log: bool = False) -> Records:
     """Return the allocation records of the target.
 
-    Raises UserError where there are none, and with `log` where nobody kept transactions.
+    Raises UserError where the process has no records, and with `log` where nobody kept transactions.
     """
     records = allocation_records(target)
     if not records:

@@ -14,12 +14,19 @@ from dmods.records.last_words import last_words_sentence
 from dmods.target import Signal
 from dmods.triage.bindings import REMEDY, mix_evidence, mix_sentence, mixes
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, FATAL, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding
+from dmods.triage.finding import CERTAIN, FATAL, LIKELY, NOBODY, POSSIBLE, CannotCheck, Evidence, Finding, Hands
 from dmods.triage.hands import Held, block_evidence, history, in_allocator
 from dmods.triage.languages import cxx, go, rust
 from dmods.triage.names import first_own, has, is_runtime
 
 _ONE_OWNER = "set a pointer to NULL when its block is freed, or let one owner free it"
+_SECOND_OWNER = (
+    "the block was allocated again in between, and its first owner freed it late: for that speaks a block in use with "
+    "another content than the caller expects"
+)
+_STALE = (
+    "a stale pointer was used to write there: against it speaks a header that is overwritten from its first byte on"
+)
 _RECORD = "`dmods run --audit audit,log,guards -- PROG` records who frees and who overruns"
 
 
@@ -50,7 +57,8 @@ def explain_abort(facts: ProcessFacts, signal: Signal) -> Finding:
     """Return why the process ended itself."""
     if signal.number == signals.SIGSYS:
         what = f"{facts.own_place()} made a system call that seccomp forbids"
-        return _fatal("forbidden-call", CERTAIN, what, "allow the call, or do not make it")
+        or_ = "the program was made to call it (an attack): for that speaks a stack that does not lead to its code"
+        return _fatal("forbidden-call", CERTAIN, what, "allow the call, or do not make it", or_=or_)
     for explain in (_by_auditor, go.explain, rust.explain, cxx.explain, _by_libc, _by_memory):
         found = explain(facts)
         if found is not None:
@@ -58,7 +66,8 @@ def explain_abort(facts: ProcessFacts, signal: Signal) -> Finding:
     message = facts.cause.abort_message
     said = f": {facts.content(message, 'message')}" if message else ""
     remedy = "read the code before the call: it found something wrong"
-    return _fatal("abort", CERTAIN, f"{facts.own_place()} called abort(){said}", remedy)
+    or_ = "the memory that the code looked at was overwritten: heapcheck tells of damage"
+    return _fatal("abort", CERTAIN, f"{facts.own_place()} called abort(){said}", remedy, sure=POSSIBLE, or_=or_)
 
 
 def _by_auditor(facts: ProcessFacts) -> Optional[Finding]:
@@ -71,7 +80,10 @@ def _by_auditor(facts: ProcessFacts) -> Optional[Finding]:
     at = words.block if words.block is not None else words.address
     evidence = Evidence(at, last_words_sentence(facts.callers, records, words))
     what = f"{facts.own_place()} freed a block, and the auditor stopped it: {evidence.what}"
-    return _fatal(kind, CERTAIN, what, remedy, (evidence,), next_=(f"whatis {at:#x}", "heapcheck"))
+    hands = Hands("the auditor, at the call of free()", f"the block at {at:#x}", evidence.what)
+    return _fatal(
+        kind, CERTAIN, what, remedy, (evidence,), next_=(f"whatis {at:#x}", "heapcheck"), sure=CERTAIN, hands=hands
+    )
 
 
 def _by_libc(facts: ProcessFacts) -> Optional[Finding]:
@@ -84,7 +96,8 @@ def _by_libc(facts: ProcessFacts) -> Optional[Finding]:
     if re.search(r"Assertion .* failed", message, re.DOTALL) or has(names, r"__assert"):
         what = f"an assertion failed in {facts.own_place()}{_assertion(facts, message)}"
         remedy = "the condition says what the program expects: find who broke it"
-        return _fatal("assertion", CERTAIN, what, remedy)
+        or_ = "the memory that the condition reads was overwritten: heapcheck tells of damage"
+        return _fatal("assertion", CERTAIN, what, remedy, or_=or_, hands=Hands(noticed="the assertion"))
     for pattern, kind, words in _MALLOC:
         if re.search(pattern, message):
             return _complaint(facts, kind, words, message)
@@ -98,7 +111,8 @@ def _by_memory(facts: ProcessFacts) -> Optional[Finding]:
         return None
     what = f"{facts.own_place()} ended the process because malloc failed: {grown}"
     remedy = "find what grows: `owners` names what holds the memory"
-    return _fatal("out-of-memory", LIKELY, what, remedy, next_=("owners", "suspects"))
+    or_ = "errno is left from an earlier call, and the program ended itself for another reason"
+    return _fatal("out-of-memory", LIKELY, what, remedy, next_=("owners", "suspects"), or_=or_)
 
 
 def _assertion(facts: ProcessFacts, message: str) -> str:
@@ -113,6 +127,8 @@ def _smashed(facts: ProcessFacts) -> Finding:
         CERTAIN,
         f"an array on the stack of {facts.own_place()} was written beyond its end",
         "check the length of what that function copies into its local arrays",
+        or_="a function that it called got a pointer to its array, and wrote too much",
+        hands=Hands("the check of the stack's guard at the function's end", f"the frame of {facts.own_place()}"),
     )
 
 
@@ -124,6 +140,9 @@ def _fortified(facts: ProcessFacts) -> Finding:
         CERTAIN,
         f"{function} would have written beyond the end of an object in {facts.own_place()}",
         "give the function the size of the object, or make it larger",
+        sure=CERTAIN,
+        or_="the object is as large as it must be, and the text is wrong (no NUL at its end)",
+        hands=Hands(function, "nothing: the check came before the write", facts.own_place()),
     )
 
 
@@ -161,13 +180,18 @@ def _double_free(facts: ProcessFacts, caller: str, message: str, hands: Sequence
             _ONE_OWNER + ("" if heap.records else f"; {_RECORD}"),
             (block_evidence(facts, block),),
             next_=(f"whatis {block.address:#x}", "findstack"),
+            or_=_SECOND_OWNER,
+            hands=Hands(
+                f"free(), which {caller} called", f"the block at {block.address:#x}", history(facts, block).lstrip(", ")
+            ),
         )
     tops = {arena.top for arena in heap.arenas}
     merged = next((each.value for each in hands if each.value in tops), None)
     if merged is not None:
         at = Evidence(merged + 2 * word, "it was freed, and is a part of the top chunk")
-        return _fatal("double-free", CERTAIN, f"{what} ({message})", _ONE_OWNER, (at,))
-    return _fatal("double-free", CERTAIN, f"{what} ({message})", _RECORD, next_=("findstack", "heapcheck"))
+        return _fatal("double-free", CERTAIN, f"{what} ({message})", _ONE_OWNER, (at,), or_=_SECOND_OWNER)
+    next_ = ("findstack", "heapcheck")
+    return _fatal("double-free", CERTAIN, f"{what} ({message})", _RECORD, next_=next_, or_=_SECOND_OWNER)
 
 
 def _mismatch(facts: ProcessFacts, caller: str) -> Optional[Finding]:
@@ -176,7 +200,15 @@ def _mismatch(facts: ProcessFacts, caller: str) -> Optional[Finding]:
     if not found:
         return None
     what = f"{caller} freed a pointer that this allocator did not return; two allocators are in use: "
-    return _fatal("allocator-mismatch", LIKELY, what + mix_sentence(found[0]), REMEDY, mix_evidence(found[0]))
+    return _fatal(
+        "allocator-mismatch",
+        LIKELY,
+        what + mix_sentence(found[0]),
+        REMEDY,
+        mix_evidence(found[0]),
+        or_="the pointer was never one of a block: whatis says where it leads",
+        hands=Hands(f"free(), which {caller} called"),
+    )
 
 
 def _invalid_free(
@@ -213,6 +245,8 @@ def _invalid_free(
         "free the pointer that malloc returned, and nothing else",
         (Evidence(value, what),),
         next_=(f"whatis {value:#x}", "findstack"),
+        or_="the pointer is right, and its block's header was overwritten: against it speaks that no header is damaged",
+        hands=Hands(f"free(), which {caller} called", what),
     )
 
 
@@ -254,6 +288,8 @@ def _overrun(facts: ProcessFacts, caller: str, message: str, found: Sequence[Dam
             f"malloc found its heap damaged when {caller} called it ({message})",
             _RECORD,
             next_=("heapcheck", "findstack"),
+            or_=_STALE,
+            hands=Hands(f"malloc, which {caller} called"),
         )
     damage = nearest[0]
     suspect = damage.suspect
@@ -273,6 +309,12 @@ def _overrun(facts: ProcessFacts, caller: str, message: str, found: Sequence[Dam
         "check the lengths of what is written into that block" + ("" if facts.heap.records else f"; {_RECORD}"),
         evidence,
         next_=(f"whatis {suspect.address:#x}", "heapcheck") if suspect is not None else ("heapcheck", "findstack"),
+        or_=_STALE,
+        hands=Hands(
+            f"malloc, which {caller} called",
+            f"the chunk at {damage.chunk:#x}",
+            f"whoever writes to the block at {suspect.address:#x}{history(facts, suspect)}" if suspect else "",
+        ),
     )
 
 
@@ -284,5 +326,19 @@ def _fatal(
     evidence: Sequence[Evidence] = (),
     *,
     next_: Sequence[str] = ("findstack",),
+    sure: str = LIKELY,
+    or_: str = "",
+    hands: Hands = NOBODY,
 ) -> Finding:
-    return Finding(kind, FATAL, confidence, what, remedy, tuple(evidence), tuple(next_))
+    return Finding(
+        kind,
+        FATAL,
+        confidence,
+        what,
+        remedy,
+        tuple(evidence),
+        tuple(next_),
+        remedy_confidence=sure,
+        alternative=or_,
+        hands=hands,
+    )

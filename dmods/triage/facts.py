@@ -10,7 +10,7 @@ from dmods._engine import disassemble, elf_section
 from dmods.allocators.unwalked import is_go
 from dmods.base.sizes import human_size
 from dmods.graph.owners import Owners, find_owners
-from dmods.heap.damage import Damage, describe_privately
+from dmods.heap.damage import Damage, damages, describe_privately
 from dmods.heap.damage import describe as describe_damage
 from dmods.heap.locate import AddressFinder, address_finder
 from dmods.heap.mapping_content import Content, large_mappings
@@ -161,19 +161,34 @@ class ProcessFacts:
         return find_heap(self.target)
 
     @cached_property
+    def sizes(self) -> list[tuple[int, int, int, int, int]]:
+        """Return the rows of Heap.sizes(). Leaked blocks are known to it once the check of leaks has run."""
+        return self.heap.index.sizes()
+
+    @cached_property
+    def damaged(self) -> bool:
+        """Return whether a header of the heap contradicts the others."""
+        return next(iter(damages(self.heap)), None) is not None
+
+    @cached_property
     def owners(self) -> Owners:
         """Return who holds the heap."""
         return find_owners(self.target)
 
     @cached_property
-    def exhausted(self) -> Optional[str]:
-        """Return the sign that the thread's last allocation failed, in words, or None: its errno is ENOMEM."""
+    def errnos(self) -> frozenset[int]:
+        """Return the values of errno of the thread that died. Each C library of the process has its own."""
         tcb = self.thread.registers.get(self.target.arch.thread_pointer) if self.target.arch.thread_pointer else None
         offset = next((at for m in self.target.modules() if m.file and (at := errno_offset(m.file)) is not None), None)
         if tcb is None or offset is None:
-            return None
-        values = [self.heap.words.int32(at + offset) for at in dtv_blocks(self.heap.words, self.target.arch, tcb)]
-        if _ENOMEM not in values:
+            return frozenset()
+        values = (self.heap.words.int32(at + offset) for at in dtv_blocks(self.heap.words, self.target.arch, tcb))
+        return frozenset(value for value in values if value is not None)
+
+    @cached_property
+    def exhausted(self) -> Optional[str]:
+        """Return the sign that the thread's last allocation failed, in words, or None: its errno is ENOMEM."""
+        if _ENOMEM not in self.errnos:
             return None
         size = sum(mapping.size for mapping in self.target.mappings() if mapping.flags != "---")
         return f"errno is ENOMEM, and the process has {human_size(size)} of memory mapped"

@@ -14,11 +14,12 @@ from dmods.process.mappings import mapping_at
 from dmods.process.threads import stack_of
 from dmods.target import Signal
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, FATAL, LIKELY, CannotCheck, Evidence, Finding
+from dmods.triage.finding import CERTAIN, FATAL, LIKELY, NOBODY, POSSIBLE, CannotCheck, Evidence, Finding, Hands
 from dmods.triage.hands import block_evidence, history, operands
 from dmods.triage.names import first_own, function_of
 
 _CANONICAL = 1 << 47
+_WIDE, _BITS = 8, 64  # bytes and bits of a pointer in which a flipped bit can be told
 _MOST_FREED = 64  # words equal to the bad pointer that are looked at
 
 
@@ -28,11 +29,14 @@ def explain_fault(facts: ProcessFacts, signal: Signal) -> Finding:
     where = _where(facts)
     if number == signals.SIGFPE:
         what = "an integer division by zero" if code == "FPE_INTDIV" else f"an arithmetic fault ({code})"
-        return _fault("division-by-zero", CERTAIN, f"{what} in {where}", "test the divisor before dividing")
+        or_ = "the smallest number divided by -1 traps in the same way: the registers in panicinfo tell them apart"
+        remedy = "test the divisor before dividing"
+        return _fault("division-by-zero", CERTAIN, f"{what} in {where}", remedy, or_=or_)
     if number in (signals.SIGILL, signals.SIGTRAP):
         what = "the program stopped itself by a trap instruction" if _is_trap(facts) else "an invalid instruction"
         remedy = "a compiler puts a trap where code must not be reached: look at the line before it"
-        return _fault("trap", CERTAIN if _is_trap(facts) else LIKELY, f"{what} in {where}", remedy)
+        or_ = "a check that the compiler put in (-fsanitize-trap, -ftrapv) ends so, too: the line has an operation then"
+        return _fault("trap", CERTAIN if _is_trap(facts) else LIKELY, f"{what} in {where}", remedy, or_=or_)
     return _memory_fault(facts, signal, where)
 
 
@@ -62,7 +66,8 @@ def _mapped(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Findi
     if signal.number == signals.SIGBUS:
         what = f"an access past the end of a mapped file in {where}: {text}"
         remedy = "something made the file shorter after it was mapped, or the disk could not be read"
-        return _fault("past-end-of-file", LIKELY, what, remedy, _at(address, text))
+        or_ = "the disk could not be read: then the kernel's log of that time has an I/O error"
+        return _fault("past-end-of-file", LIKELY, what, remedy, _at(address, text), or_=or_)
     if "read-only memory" in text:
         return _fault(
             "read-only-write",
@@ -70,6 +75,7 @@ def _mapped(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Findi
             f"a write to read-only memory in {where}",
             "copy a string constant before it is changed",
             _at(address, text),
+            or_="mprotect() made the memory read-only on purpose: for that speaks a mapping without a file (maps)",
         )
     return _wild(facts, signal, where, text)
 
@@ -83,8 +89,31 @@ def _wild(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Finding
     if held is not None:
         what = f"{held.register} is {_value(facts, held.value)}a bad pointer, in {where}"
     remedy = "find where the pointer was written: its holder may have been overwritten, freed, or never set"
-    findings = _at(shown, text)
-    return _fault("bad-pointer", LIKELY, what, remedy, findings, next_=("panicinfo", "heapcheck"))
+    hands = Hands(noticed=f"the instruction in {where}", hurt=f"the pointer in {held.register}" if held else "")
+    return _fault(
+        "bad-pointer",
+        LIKELY,
+        what,
+        remedy,
+        _at(shown, text),
+        next_=("panicinfo", "heapcheck"),
+        sure=POSSIBLE,
+        or_=_flipped(facts, held.value if held is not None else shown),
+        hands=hands,
+    )
+
+
+def _flipped(facts: ProcessFacts, value: Optional[int]) -> str:
+    """Return what speaks for and against a bit of memory that flipped: a mapping at one bit's distance."""
+    if value is None or facts.target.arch.word != _WIDE or facts.private:
+        return "memory that is not ECC may have flipped a bit: nothing in one dump shows it"
+    near = [bit for bit in range(_BITS) if mapping_at(facts.target, value ^ 1 << bit) is not None]
+    if len(near) != 1:
+        return "a bit of memory flipped: against it speaks that no single bit leads to memory of the process"
+    return (
+        f"a bit of memory flipped: bit {near[0]} leads from it to memory of the process; against it speaks that "
+        "pointers are overwritten far more often"
+    )
 
 
 def _value(facts: ProcessFacts, value: int) -> str:
@@ -107,11 +136,19 @@ def _null(facts: ProcessFacts, address: int, where: str) -> Finding:
             "the object was never constructed, or it was cleared: look at who made it",
             (Evidence(holder, what),),
             next_=(f"whatis {holder:#x}", "panicinfo"),
+            sure=POSSIBLE,
+            or_="the pointer leads to another object than the code means: whatis says whose memory it is",
+            hands=Hands(f"the call in {where}", what),
         )
     grown = facts.exhausted
     if grown is not None:
         return _fault(
-            "out-of-memory", LIKELY, f"malloc failed, and {where} used NULL: {grown}", _MEMORY, next_=("owners",)
+            "out-of-memory",
+            LIKELY,
+            f"malloc failed, and {where} used NULL: {grown}",
+            _MEMORY,
+            next_=("owners",),
+            or_="errno is left from a call before, and the NULL has another source: look at the line",
         )
     member = f" (a member at offset {address:#x})" if address else ""
     instruction = f": {facts.instruction}" if facts.instruction else ""
@@ -121,7 +158,18 @@ def _null(facts: ProcessFacts, address: int, where: str) -> Finding:
         f"a NULL pointer was used in {where}{member}{instruction}",
         "test the pointer, or find why the caller has none",
         _at(address, "NULL" if not address else f"NULL plus {address:#x}"),
+        or_=f"zeros were written over the pointer{_soundness(facts)}",
+        hands=Hands(noticed=f"the instruction in {where}"),
     )
+
+
+def _soundness(facts: ProcessFacts) -> str:
+    """Return what the heap says about memory that was overwritten."""
+    try:
+        facts.provide("heap")
+    except CannotCheck:
+        return ""
+    return ": the heap is damaged (heapcheck)" if facts.damaged else "; against it speaks that the heap is sound"
 
 
 def _null_table(facts: ProcessFacts) -> Optional[tuple[int, str]]:
@@ -151,6 +199,7 @@ def _bad_jump(facts: ProcessFacts, address: int, text: str) -> Finding:
             f"a NULL function pointer was called{by}",
             "test the function pointer, or find why nothing set it",
             _at(address, "the pc itself"),
+            or_=f"zeros were written over the function pointer{_soundness(facts)}",
         )
     return _fault(
         "bad-jump",
@@ -159,6 +208,9 @@ def _bad_jump(facts: ProcessFacts, address: int, text: str) -> Finding:
         "find where the function pointer, the vtable or the return address was overwritten",
         _at(address, text),
         next_=("panicinfo", "heapcheck"),
+        sure=POSSIBLE,
+        or_="the return address on the stack was overwritten: then the frames above it are not to be trusted",
+        hands=Hands(noticed="the processor, at the jump"),
     )
 
 
@@ -203,6 +255,13 @@ def _freed(facts: ProcessFacts, confidence: str, how: str, block: Block) -> Find
         + ("" if facts.heap.records else ": `dmods run --audit audit,log -- PROG` records it"),
         (block_evidence(facts, block),),
         next_=(f"whatis {block.address:#x}", "panicinfo"),
+        sure=LIKELY if facts.heap.records else POSSIBLE,
+        or_="the variable was never set, and holds what an earlier call left on the stack: look at its declaration",
+        hands=Hands(
+            f"the instruction in {_where(facts)}",
+            f"the block at {block.address:#x}",
+            history(facts, block).lstrip(", "),
+        ),
     )
 
 
@@ -223,6 +282,9 @@ def stack_overflow(facts: ProcessFacts, text: str) -> Finding:
         "end the recursion" if repeated else "keep large arrays off the stack, or give the thread a larger one",
         (Evidence(stack.start, text),) if stack is not None else (),
         next_=("findstack",),
+        or_="the recursion is meant, and its data is deeper than ever before (or has a cycle): look at the arguments"
+        if repeated
+        else "the calls are as deep as they should be, and the limit of the stack is too low (ulimit -s)",
     )
 
 
@@ -265,5 +327,19 @@ def _fault(
     evidence: Sequence[Evidence] = (),
     *,
     next_: Sequence[str] = ("panicinfo",),
+    sure: str = LIKELY,
+    or_: str = "",
+    hands: Hands = NOBODY,
 ) -> Finding:
-    return Finding(kind, FATAL, confidence, what, remedy, tuple(evidence), tuple(next_))
+    return Finding(
+        kind,
+        FATAL,
+        confidence,
+        what,
+        remedy,
+        tuple(evidence),
+        tuple(next_),
+        remedy_confidence=sure,
+        alternative=or_,
+        hands=hands,
+    )

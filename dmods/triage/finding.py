@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from dmods.base.dataclass import dataclass, field
 
@@ -23,6 +23,32 @@ class Evidence(NamedTuple):
     what: str
 
 
+class Hands(NamedTuple):
+    """Who had to do with the memory that a fault is about. They are kept apart: who noticed it is seldom the culprit.
+
+    Each is a phrase, or "" where it is not known. ``wrote`` is who wrote or freed the memory.
+    """
+
+    noticed: str = ""
+    hurt: str = ""
+    wrote: str = ""
+    holds: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Return whether anybody else is known than who noticed it, whom the finding's sentence names."""
+        return any(self[1:])
+
+    @property
+    def text(self) -> str:
+        """Return all that is known in one line."""
+        names = (("noticed by", self.noticed), ("hurt", self.hurt), ("written or freed by", self.wrote))
+        return "; ".join(f"{name} {text}" for name, text in (*names, ("held by", self.holds)) if text)
+
+
+NOBODY = Hands()
+
+
 @dataclass(frozen=True)
 class Finding:
     """A fault of a process or a kernel.
@@ -31,6 +57,9 @@ class Finding:
     process or the kernel, SERIOUS will do harm, WASTE costs memory or time. ``remedy`` says what to do. ``next`` are
     commands to type. ``weight`` orders findings of one severity: bytes, where bytes are meant. ``subject`` names
     what the finding is about in words that another dump of the program has, too: a variable, a caller, a size.
+
+    ``confidence`` is that of the diagnosis, ``remedy_confidence`` that of the remedy. ``alternative`` is another
+    explanation, with what speaks for it or against it. ``hands`` says whose memory it was.
     """
 
     kind: str
@@ -43,12 +72,28 @@ class Finding:
     weight: int = 0
     subject: str = ""
     check: str = ""
+    remedy_confidence: str = LIKELY
+    alternative: str = ""
+    hands: Hands = NOBODY
 
     @property
     def order(self) -> tuple[int, int, int, str, str]:
         """Return the sort key: the worst first, then the surest, then the largest."""
         place = SEVERITIES.index(self.severity), CONFIDENCES.index(self.confidence)
         return (*place, -self.weight, self.kind, self.what)
+
+
+class Measured(NamedTuple):
+    """The measurement of a check, in words. It stands beside the check's name where nothing was wrong."""
+
+    text: str
+
+
+#: What a check yields.
+Said = Union[Finding, Measured]
+
+#: How a check ended.
+PASSED, FOUND, NOT_RUN = "OK", "found", "not run"
 
 
 class CannotCheck(Exception):
@@ -70,15 +115,25 @@ class Check:
     """A check. Each is a file of a ``checks`` folder, which defines it as ``CHECK``.
 
     ``needs`` are names of facts that are computed first, and are charged to themselves (see ``runner.Facts``).
-    ``seconds`` is the check's own budget. ``rule`` says when there is a finding. ``run`` yields findings. It raises
-    CannotCheck where it cannot say anything.
+    ``seconds`` is the check's own budget. ``rule`` says when there is a finding. ``run`` yields findings, and
+    what it measured. It raises CannotCheck where it cannot say anything.
     """
 
     name: str
     rule: str
-    run: Callable[[Any], Iterable[Finding]]
+    run: Callable[[Any], Iterable[Said]]
     needs: Sequence[str] = ()
     seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a check: PASSED, FOUND or NOT_RUN; what it measured (or why it did not run), and its rule."""
+
+    check: str
+    state: str
+    value: str
+    rule: str
 
 
 @dataclass(frozen=True)
@@ -150,7 +205,11 @@ class Crash:
 
 @dataclass
 class Triage:
-    """The whole answer about one dump. ``subject`` says of what: program, build_id, pid."""
+    """The whole answer about one dump. ``subject`` says of what: program, build_id, pid.
+
+    ``identity`` says the same for people: program, package, host, system. ``trust`` says how far the dump and the files
+    beside it can be trusted.
+    """
 
     crash: Optional[Crash] = None
     memory: Optional[Memory] = None
@@ -158,5 +217,8 @@ class Triage:
     unknown: list[Unknown] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)  # checks that could not run
+    results: list[Result] = field(default_factory=list)  # of every check that was asked for
     details: Sequence[Any] = ()
     subject: Mapping[str, Any] = field(default_factory=dict)
+    identity: Sequence[Line] = ()
+    trust: Sequence[Line] = ()

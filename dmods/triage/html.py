@@ -23,7 +23,7 @@ from dmods.output.text import printable
 from dmods.profile import flame
 from dmods.report import Report
 from dmods.triage.finding import Memory, Triage
-from dmods.triage.report import verdict_sentence
+from dmods.triage.report import crash_signature, verdict_sentence
 
 _LONGEST = 2000  # characters of one text of the dump
 _COLOURS = 12
@@ -42,6 +42,7 @@ def html(found: Triage, report: Report, target: Subject, json: str) -> str:
         title=f"triage of {target_name(target)}",
         verdict=verdict_sentence(found, str(report.totals["kind"])),
         found=found,
+        signature=crash_signature(found),
         bars=bars,
         notes=[*target.notes, *report.notes],
     )
@@ -67,6 +68,7 @@ def page(template: str, more_style: str, json: str, pictures: bool = False, **va
         loader=jinja2.FileSystemLoader(str(_HERE)),
     )
     environment.filters["shown"] = shown
+    environment.filters["marked"] = marked
     environment.filters["size"] = human_size
     environment.filters["day"] = utc_minute
     style, script = (_file(name) for name in ("report.css", "report.js"))
@@ -89,6 +91,17 @@ def shown(text: object) -> str:
     whole = str(text)
     cut = printable(whole[:_LONGEST])
     return cut + (f"... ({len(whole):,} characters)" if len(whole) > _LONGEST else "")
+
+
+def marked(text: object) -> Any:
+    """Return a text as ``shown`` does, escaped, with what stands between backquotes as code."""
+    from markupsafe import Markup, escape
+
+    parts = shown(text).split("`")
+    if len(parts) % 2 == 0:  # one of them stands alone: module`function
+        return escape("`".join(parts))
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if index % 2 else escape(part) for index, part in enumerate(parts))
 
 
 def embedded(json: str) -> str:

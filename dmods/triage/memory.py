@@ -53,7 +53,7 @@ def _heap_parts(facts: ProcessFacts, mapped: int) -> list[Part]:
     if not mapped:
         return []
     heap = facts.heap
-    rows = heap.index.sizes()
+    rows = facts.sizes
     count = sum(row[1] for row in rows)
     used, free, leaked = (sum(row[0] * row[column] for row in rows) for column in (1, 2, 3))
     tops = sum(top_bytes(heap.words, arena) for arena in heap.arenas)

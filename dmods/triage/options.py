@@ -46,8 +46,9 @@ def seconds(text: str) -> float:
 #: What --redact leaves out. The help of `dmods triage DIR` has it, too.
 REDACT = (
     "for a process: leave out texts of exceptions, panics, assertions and abort messages, names of threads, and values "
-    "that the program wrote over headers and pointers; nothing reads its arguments. Addresses, sizes, and names of "
-    "functions, types, files and modules stay. For a kernel: leave out the name of the task that panicked; names of "
+    "that the program wrote over headers and pointers, and its arguments. Addresses, sizes, and names of "
+    "functions, types, files and modules stay. For a kernel: leave out its log, its command line, and the name of the "
+    "task that panicked; names of "
     "tasks, files, devices and hosts stay in findings"
 )
 ARGUMENTS = (

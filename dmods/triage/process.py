@@ -11,6 +11,7 @@ from dmods.target import Target
 from dmods.triage.crash import process_crash
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.finding import FATAL, Finding, Triage, Unknown
+from dmods.triage.identity import process_identity, process_trust
 from dmods.triage.memory import process_memory
 from dmods.triage.private import redacted
 from dmods.triage.runner import Runner, chosen, discover
@@ -34,7 +35,18 @@ def triage_process(
     def memory() -> None:
         found.memory = process_memory(facts)
 
-    parts = (("cause", "the crash", 60.0, crash), ("", "where memory went", 120.0, memory))
+    def identity() -> None:
+        found.identity = process_identity(facts)
+
+    def trust() -> None:
+        found.trust = process_trust(facts)
+
+    parts = (
+        ("cause", "the crash", 60.0, crash),
+        ("", "where memory went", 120.0, memory),
+        ("", "which process it was", 30.0, identity),
+        ("cause", "how far the dump can be trusted", 60.0, trust),
+    )
     runner.run(checks, found)
     found.findings[:] = without_repeats(found.findings)
     found.subject = _subject(target)
@@ -80,8 +92,8 @@ def _gaps(facts: ProcessFacts) -> list[Unknown]:
             gaps.append(Unknown("leaks", f"the verdict is partial: {verdict.reason}"))
         gaps += [Unknown("the heap", note) for note in facts.heap.dump_notes()]
     if target.path is not None:
-        why = f"a dump of a process has no table of its open descriptors{_known(target)}"
-        gaps.append(Unknown("files and sockets", why))
+        why = f"a core does not have them{_known(target)}"
+        gaps.append(Unknown("open files, sockets, rlimits, cgroup, uptime", why))
     return gaps
 
 
@@ -89,4 +101,4 @@ def _known(target: Target) -> str:
     """Return the descriptors that stdio has open, in words."""
     numbers = sorted({each.descriptor for each in open_files(target)})
     more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    return f"; stdio has {', '.join(map(str, numbers[:_NAMED]))}{more}" if numbers else ""
+    return f"; stdio has descriptors {', '.join(map(str, numbers[:_NAMED]))}{more}" if numbers else ""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal, Optional
 
 from dmods.base.sizes import human_size
 from dmods.report import Address, Column, Report, Table, Value
-from dmods.triage.finding import Crash, Finding, Memory, Triage
+from dmods.triage.finding import FATAL, PASSED, Crash, Finding, Line, Memory, Triage
+from dmods.triage.names import function_of
+from dmods.triage.signature import OUTERMOST, Signature, signature
 
 _VERDICT = 3  # findings that the verdict names
-_FRAMES = 8  # lines of the stack
+_FRAMES = 5  # lines of the stack
 _PASSED = 3  # so many lines of a runtime above them are left out
-_LISTED = 6  # further findings
-_UNKNOWN = 6  # lines of what could not be known
+_LISTED = 4  # further findings
+_UNKNOWN = 3  # lines of what could not be known
+_BRIEF = ("program", "package", "host", "machine", "uptime")  # of the identity
+_WIDTH = 80  # columns of lines that are filled
 _LONGEST = 400  # characters of one text
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
@@ -29,15 +34,22 @@ FINDINGS = (
     Column("next", hidden=True),
     Column("weight", "bytes", hidden=True),
     Column("subject", hidden=True),
+    Column("remedy_confidence", hidden=True),
+    Column("alternative", hidden=True),
+    Column("noticed", hidden=True),
+    Column("hurt", hidden=True),
+    Column("wrote", hidden=True),
+    Column("holds", hidden=True),
 )
 MEMORY = (
-    Column("mark", width=1, title=" "),
     Column("part", title="PART"),
     Column("bytes", "size", title="SIZE"),
     Column("percent", "percent", title="%"),
     Column("note", title=" "),
 )
 CRASH = (Column("name"), Column("text"))
+FACTS = (Column("name"), Column("text"))
+CHECKS = (Column("check"), Column("state"), Column("value"), Column("rule"))
 LINES = (Column("line"),)
 PLACES = (
     Column("module"),
@@ -58,20 +70,40 @@ def triage_report(found: Triage, kind: str) -> Report:
         Table("findings", FINDINGS, [_row(n, each) for n, each in enumerate(found.findings, 1)], only="json")
     )
     if found.crash is not None:
-        report.tables.extend(_crash(found.crash))
+        report.tables.extend(_crash(found, found.crash))
     if found.memory is not None:
         report.tables.extend(_memory(found.memory))
     report.tables.extend(_others(found.findings))
+    report.tables.extend(_passed(found))
     report.tables.extend(_unknown(found))
+    for name, facts in (("identity", found.identity), ("trust", found.trust)):
+        report.tables.append(Table(name, FACTS, [tuple(line) for line in facts], only="json"))
+    named = crash_signature(found)
     report.totals = {
         "kind": kind,
         "findings": len(found.findings),
         "first": found.findings[0].kind if found.findings else None,
         "checks": list(found.checks),
         **found.subject,
+        "signature": named.text if named is not None else None,
+        "signature_exact": named.exact if named is not None else None,
+        "signature_loose": named.loose if named is not None else None,
         "memory_bytes": found.memory.total if found.memory is not None else None,
     }
     return report
+
+
+def crash_signature(found: Triage) -> Optional[Signature]:
+    """Return the name of the crash and its keys, as reports on many dumps have them; None for what was alive."""
+    crash = found.crash
+    if crash is None or crash.alive:
+        return None
+    fatal = next((each.kind for each in found.findings if each.severity == FATAL), None)
+    rows = [
+        {**place._asdict(), "offset": f"{place.offset:#x}" if place.offset is not None else None}
+        for place in crash.places
+    ]
+    return signature(found.subject.get("program"), fatal, crash.sentence, rows)
 
 
 def verdict_sentence(found: Triage, kind: str) -> str:
@@ -89,9 +121,13 @@ def _verdict(found: Triage, kind: str) -> Iterator[tuple[Value, ...]]:
     yield (_cut(verdict_sentence(found, kind)),)
     for number, finding in enumerate(found.findings[:_VERDICT], 1):
         yield (f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}.",)
-        for each in finding.evidence[:2]:
+        for each in finding.evidence[: 2 if number == 1 else 1]:
             yield (f"   at {each.address:#x}: {_cut(each.what)}",)
-        yield (f"   do: {finding.remedy}",)
+        if number == 1 and finding.hands.known:
+            yield (f"   who: {_cut(finding.hands.text)}",)
+        yield (f"   do ({finding.remedy_confidence}): {finding.remedy}",)
+        if number == 1 and finding.alternative:
+            yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
             yield (f"   type: {'; '.join(finding.next[:3])}",)
 
@@ -114,15 +150,41 @@ def _row(number: int, finding: Finding) -> tuple[Value, ...]:
         list(finding.next),
         finding.weight,
         finding.subject or None,
+        finding.remedy_confidence,
+        finding.alternative or None,
+        *(text or None for text in finding.hands),
     )
 
 
-def _crash(crash: Crash) -> Iterator[Table]:
-    columns = [Column("ended", title="ended"), *(Column(line.name, title=line.name) for line in crash.facts)]
-    row = (_cut(crash.sentence), *(_cut(line.text) for line in crash.facts))
-    yield Table("crash", columns, [row], style="record", title="The crash" if not crash.alive else "The first thread")
+def _record(facts: Sequence[Line], only: Literal["text", "json"], title: str = "") -> Table:
+    columns = [Column(line.name, title=line.name) for line in facts]
+    row = tuple(_cut(line.text) for line in facts)
+    return Table("crash", columns, [row], style="record", title=title, only=only)
+
+
+def _brief(found: Triage) -> Iterator[Line]:
+    """Yield one line about what died. The table "identity" has the rest."""
+    known = {line.name: line.text for line in found.identity}
+    if "program" in known:
+        known["program"] = str(found.subject.get("program") or known["program"])
+    if "uptime" in known:
+        known["uptime"] = f"up {known['uptime']}"
+    parts = [known[name] for name in _BRIEF if name in known]
+    if parts:
+        yield Line("of", ", ".join(parts))
+
+
+def _crash(found: Triage, crash: Crash) -> Iterator[Table]:
+    named = crash_signature(found)
+    yield _record([Line("ended", crash.sentence), *crash.facts], only="json")
+    # The first line of the verdict says how it ended.
+    facts = [*_brief(found), *crash.facts, *([Line("signature", named.text)] if named is not None else [])]
+    yield _record(facts, only="text", title="The crash" if not crash.alive else "The first thread")
     passed = crash.runtime_frames if crash.runtime_frames >= _PASSED else 0
-    shown = list(crash.frames[passed : passed + _FRAMES])
+    frames = crash.frames[passed:]
+    while frames and function_of(frames[-1].partition("  ")[0]) in OUTERMOST:
+        frames = frames[:-1]
+    shown = list(frames[:_FRAMES])
     left = len(crash.frames) - passed - len(shown) + crash.more_frames
     footer = [f"    ... {left} more: findstack"] if left > 0 else []
     if shown:
@@ -139,12 +201,26 @@ def _memory(memory: Memory) -> Iterator[Table]:
     bar = "".join(mark * cells for mark, cells in zip(marks, _cells(percents)))
     title = f"Where memory went: {human_size(memory.total)} ({memory.total_name})"
     yield Table("bar", LINES, [(f"[{bar}]",)], style="plain", title=title, only="text")
-    rows = [
-        (mark, part.name, part.bytes, float(percent), part.note)
+    parts = [
+        f"{mark} {part.name} {human_size(part.bytes)} {percent} %{f' ({part.note})' if part.note else ''}"
         for mark, part, percent in zip(marks, memory.parts, percents)
+        if percent
     ]
-    yield Table("memory_text", MEMORY, rows, joined=True, only="text")
-    yield Table("memory", MEMORY[1:], [row[1:] for row in rows], only="json")
+    yield Table("memory_text", LINES, list(_filled(parts, ", ")), style="plain", joined=True, only="text")
+    rows = [(part.name, part.bytes, float(percent), part.note) for part, percent in zip(memory.parts, percents)]
+    yield Table("memory", MEMORY, rows, only="json")
+
+
+def _filled(parts: Sequence[str], between: str) -> Iterator[tuple[Value, ...]]:
+    """Yield lines that hold as many of the parts as there is room for."""
+    line = ""
+    for part in parts:
+        if line and len(line) + len(between) + len(part) > _WIDTH:
+            yield (line + between.rstrip(),)
+            line = ""
+        line += (between if line else "") + part
+    if line:
+        yield (line,)
 
 
 def _cells(percents: Sequence[int]) -> list[int]:
@@ -166,6 +242,18 @@ def _others(findings: Sequence[Finding]) -> Iterator[Table]:
         hidden = len(rest) - _LISTED
         footer = [f"... {hidden} more: --json or -o report.html has them"] if hidden > 0 else []
         yield Table("others", LINES, rows[:_LISTED], style="plain", title="More findings", footer=footer, only="text")
+
+
+def _passed(found: Triage) -> Iterator[Table]:
+    passed = [result for result in found.results if result.state == PASSED]
+    # What they measured is worth the room where nothing was found.
+    texts = [f"{each.check} ({each.value})" if each.value and not found.findings else each.check for each in passed]
+    between = ", " if found.findings else "; "
+    lines = list(_filled([f"OK: {_cut(texts[0])}", *map(_cut, texts[1:])], between)) if texts else []
+    if lines:
+        yield Table("ok", LINES, lines, style="plain", only="text")
+    rows = [(each.check, each.state, each.value, each.rule) for each in found.results]
+    yield Table("checks", CHECKS, rows, only="json")
 
 
 def _unknown(found: Triage) -> Iterator[Table]:

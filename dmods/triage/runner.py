@@ -14,7 +14,18 @@ from typing import Any, Optional, Protocol
 from dmods.base.dataclass import replace
 from dmods.command import modules_in
 from dmods.errors import DmodsError, UsageError, UserError
-from dmods.triage.finding import CannotCheck, Check, Finding, Triage, Unknown
+from dmods.triage.finding import (
+    FOUND,
+    NOT_RUN,
+    PASSED,
+    CannotCheck,
+    Check,
+    Finding,
+    Measured,
+    Result,
+    Triage,
+    Unknown,
+)
 
 _LEAST = 0.05  # seconds that a check has even where --seconds are over
 
@@ -64,11 +75,17 @@ class Runner:
     def run(self, checks: Sequence[Check], into: Triage) -> None:
         """Run the checks, and put what they find and what they could not know into the triage."""
         for check in checks:
+            found: list[Finding] = []
+            values: list[str] = []
             lacking = next((why for name in check.needs if (why := self.fact(name)) is not None), None)
             if lacking is None:
-                found: list[Finding] = []
-                lacking = self.guarded(check.name, check.seconds, partial(self._collect, check, found))
+                lacking = self.guarded(check.name, check.seconds, partial(self._collect, check, found, values))
                 into.findings.extend(replace(finding, check=check.name) for finding in found)
+            state = FOUND if found else PASSED if lacking is None else NOT_RUN
+            kinds = dict.fromkeys(finding.kind for finding in found)
+            said = [", ".join(kinds), *values] if kinds else values if lacking is None else [lacking.why]
+            value = "; ".join(said)
+            into.results.append(Result(check.name, state, value, check.rule))
             if lacking is None:
                 into.checks.append(check.name)
             else:
@@ -77,10 +94,13 @@ class Runner:
         into.findings.sort(key=lambda finding: finding.order)
         into.unknown[:] = together(into.unknown)
 
-    def _collect(self, check: Check, found: list[Finding]) -> None:
-        """Keep what a check finds before its time is over."""
-        for finding in check.run(self.facts):
-            found.append(finding)
+    def _collect(self, check: Check, found: list[Finding], values: list[str]) -> None:
+        """Keep what a check finds and measures before its time is over."""
+        for said in check.run(self.facts):
+            if isinstance(said, Measured):
+                values.append(said.text)
+            else:
+                found.append(said)
 
     def fact(self, name: str) -> Optional[CannotCheck]:
         """Compute a fact once. Return why it cannot be had, or None."""

@@ -219,18 +219,21 @@ COMMAND = Command(
     name="findleaks",
     summary="slab objects that nothing points to any more, and what they keep alive",
     description=(
-        "Conservative mark from the kernel's image, per-CPU areas, stacks, vmalloc, struct pages and all other pages\n"
-        "of the kernel that are not slab, anonymous or page cache; a pointer anywhere into an object keeps it alive.\n"
-        "Pages of kmalloc above two pages count as objects. Objects on free lists of all possible CPUs and in sheaves\n"
-        "are free. A direct leak is one that no other leaked object leads to (of a cycle: the lowest address); what\n"
-        "leaks with it is indirect.\n\n"
+        "An object is live if a pointer leads to it: from the kernel's image, per-CPU areas, stacks, vmalloc,\n"
+        "struct pages, any other page of the kernel that is not slab, anonymous memory or page cache, or another\n"
+        "live object. Every other object is leaked. Marking is conservative: any word that holds an address within\n"
+        "an object counts as a pointer. Pages of kmalloc above two pages count as objects. Objects on free lists\n"
+        "of all possible CPUs and in sheaves are free.\n\n"
+        "No other leaked object points to a direct leak. All other leaked objects are indirect leaks. In a cycle,\n"
+        "the object with the lowest address is the direct leak.\n\n"
         "Weak evidence also holds an object: a task's stack, a pointer at 4 beyond a multiple of 8, the object's\n"
-        "physical address. --doubtful lists what nothing else holds. A small number may equal a physical address by\n"
-        "chance. So an address counts only beside the length of its buffer, as in a descriptor for a device, or in\n"
-        "a list of such addresses. An object is reported although it is in use if its only pointer is mixed with\n"
+        "physical address. --doubtful lists what nothing else holds. A small number may equal a physical address\n"
+        "by chance. So an address counts only beside the length of its buffer, as in a descriptor for a device, or\n"
+        "in a list of such addresses. findleaks also reports an object in use if its only pointer is mixed with\n"
         "another value, cut to 32 bits, a physical address alone, or a physical address of its middle.\n\n"
-        "With slub_debug=U on the kernel's command line, leaks are added up by stack, the oldest stands for the\n"
-        "others, and BUFCTL is its record: see `bufctl_audit`. What the kernel drops on purpose is listed apart.\n\n"
+        "With slub_debug=U on the kernel's command line, each line adds up the leaks of one stack. The oldest leak\n"
+        "stands for the others. BUFCTL is its record: see `bufctl_audit`. What the kernel drops on purpose is\n"
+        "listed apart.\n\n"
         "Exit status 4 means that no verdict is possible: the dump lacks too many of the kernel's pages."
     ),
     run=run,

@@ -38,7 +38,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     cpus = reader.cpus()
 
     def most(counts: list[int]) -> Optional[int]:
-        """Return the CPU with most of them, None if there are none."""
+        """Return the CPU with most of them, None if no CPU has any."""
         return cpus[counts.index(max(counts))] if any(counts) else None
 
     rows = [

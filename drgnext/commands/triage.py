@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dmods.command import BARE_KERNEL, KERNEL, Command
 from dmods.report import Report
+from dmods.triage.details import Detail, details
 from dmods.triage.options import ARGUMENTS, DESCRIPTION, EXAMPLES, finished
+from drgnext.commands._details import kernel_parts
 from drgnext.triage.bare import triage_bare
 from drgnext.triage.kernel import triage_kernel
 
@@ -21,7 +24,15 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
         found = triage_bare(kernel, kernel.lacking)
     else:
         found = triage_kernel(kernel, args.checks, args.seconds, args.redact)
-    return finished(found, "kernel", kernel, args)
+
+    def parts() -> Iterable[Detail]:
+        """Return what other commands say. Private: without the log, which has what programs wrote."""
+        whole = kernel_parts(kernel) if kernel.lacking is None else []
+        return details(
+            [each for each in whole if not args.redact or each.command != "dmesg"], args.redact, args.seconds
+        )
+
+    return finished(found, "kernel", kernel, args, parts)
 
 
 COMMAND = Command(

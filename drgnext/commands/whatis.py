@@ -162,9 +162,10 @@ COMMAND = Command(
     name="whatis",
     summary="what an address is: slab object, page, symbol, stack, per-CPU variable, vmap area; who points to it",
     description=(
-        "For a slab object: its cache, whether it is allocated, free (and on which list) or leaked, its offset, and\n"
-        "with slub_debug=U who allocated it. A free object keeps the records of who had allocated and who freed it.\n"
-        "Then its bytes, and where pointers to it lie, with the place of each."
+        "For a slab object, whatis shows its cache and the offset in the object. It says whether the object is\n"
+        "allocated, free (and on which list) or leaked. With slub_debug=U it says who allocated it. A free object\n"
+        "keeps the records of who had allocated and who freed it. Its bytes follow, and the places of pointers to\n"
+        "it."
     ),
     run=run,
     arguments=(

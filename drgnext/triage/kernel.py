@@ -14,6 +14,7 @@ from drgnext.kernel.dump.target import unreadable
 from drgnext.kernel.pages.kinds import BUCKETS, KERNEL, KINDS
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.triage.facts import KernelFacts
+from drgnext.triage.identity import kernel_identity, kernel_trust
 from drgnext.triage.places import kernel_places
 
 if TYPE_CHECKING:
@@ -39,10 +40,22 @@ def triage_kernel(
     def memory() -> None:
         found.memory = _memory(facts)
 
+    def identity() -> None:
+        found.identity = kernel_identity(facts)
+
+    def trust() -> None:
+        found.trust = kernel_trust(facts)
+
     runner.run(checks, found)
     info = read_vmcoreinfo(kernel.prog)
     found.subject = {"program": modules.release(kernel.prog), "build_id": info.get("BUILD-ID")}
-    for need, name, work in (("cause", "the crash", crash), ("pages", "where memory went", memory)):
+    parts = (
+        ("cause", "the crash", crash),
+        ("pages", "where memory went", memory),
+        ("processes", "which machine it was", identity),
+        ("cause", "how far the dump can be trusted", trust),
+    )
+    for need, name, work in parts:
         lacking = runner.fact(need) or runner.guarded(name, 60.0, work)
         if lacking is not None:
             found.unknown.append(Unknown(name, lacking.why, lacking.help))

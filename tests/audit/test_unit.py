@@ -40,6 +40,20 @@ def test_sanitizers(tmp_path: Path, sanitizer: str, words: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_forgotten_rules(tmp_path: Path) -> None:
+    """A rule from before code was unloaded is never used, though other threads notice the unloading as well."""
+    sources = [path for path in (ROOT / "audit").rglob("*.c") if path.name not in HOOKS]
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread"]
+    program = tmp_path / "forgotten"
+    subprocess.run(["gcc", *flags, "-o", program, HERE / "forgotten.c", *sources], check=True)
+    for _ in range(3):  # each run has another order of the threads
+        variables = {**os.environ, "DMODS_AUDIT": "audit"}
+        done = subprocess.run([program], env=variables, capture_output=True, text=True, check=False)
+        stale, generations = map(int, done.stdout.split())
+        assert (stale, done.stderr) == (0, "")
+        assert generations > 1000
+
+
 def _stop(child: subprocess.Popen[bytes]) -> None:
     child.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, child.pid, os.WSTOPPED)

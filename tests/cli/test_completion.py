@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("dmods findleaks 'co", []),  # bash itself completes files
         ("dmods run --au", []),
         ("dmods nonesuch --j", []),
-        ("dmods", sorted([*command_names(), "complete", "drgn", "gdb", "help", "link", "mdb", "run"])),
+        ("dmods", sorted([*command_names(), "cache", "complete", "drgn", "gdb", "help", "link", "mdb", "run"])),
     ],
 )
 def test_what_tab_offers(line: str, offered: list[str]) -> None:

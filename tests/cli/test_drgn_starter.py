@@ -1,4 +1,4 @@
-"""What `dmods NAME DUMP` hands to drgn, and the dumps that drgn is not asked to open."""
+"""`dmods NAME DUMP` hands the dump to drgn, unless drgn cannot open it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in use: one definition for every command that counts blocks.
+"""Every command that counts blocks has the same definition of a block in use.
 
 A block in use is one that the program allocated and did not free, leaked or not. What an allocator took for itself
 (glibc's tcaches, jemalloc's) is none of the program's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -239,6 +240,40 @@ def test_cores_of_two_runs_are_compared_without_addresses(plain: Run, recorded: 
     assert row["each_bytes"] == [plain.bytes(0, "held"), recorded.bytes(2, "held")]
     # No address, and no number of a thread.
     assert not any(re.search(r"\b[0-9a-f]{8,}\b|thread \d", each["key"]) for each in rows_of(owners))
+
+
+def test_cores_in_the_wrong_order_are_named(plain: Run, recorded: Run, tmp_path: Path) -> None:
+    """The program dies after each round: core.0 is the oldest. Records tell so for sure, the files' times perhaps."""
+    for run, sure in ((plain, False), (recorded, True)):
+        assert not any("order" in note for note in grown(run.cores)["notes"])
+        for order in ([2, 1, 0], [0, 2, 1], [1, 0]):
+            first = grown([run.cores[place] for place in order])["notes"][0]
+            assert "order" in first
+            assert ", ".join(f"core.{place}" for place in sorted(order)) in first
+            assert "oldest first" in first
+            assert ("perhaps" in first) is not sure
+    # A copy without the times of the files: the records still know.
+    for run, said in ((plain, 0), (recorded, 1)):
+        copies = [tmp_path / f"copy.{place}" for place in (1, 0)]
+        for place, copy in zip((1, 0), copies):
+            copy.write_bytes(run.cores[place].read_bytes())
+            os.utime(copy, (1e9, 1e9))
+        assert sum("order in which" in note for note in grown(copies)["notes"]) == said
+
+
+def test_another_build_and_another_program_are_named(plain: Run, tmp_path: Path) -> None:
+    program = growths.built(tmp_path, "-O1")
+    other = growths.play([str(program)], tmp_path, {})
+    note = grown([plain.cores[0], other.cores[2]])["notes"][0]
+    identity = re.search(r"Build ID: (\w{12})", answers.finished("readelf", "-n", program).stdout)
+    assert identity is not None
+    assert note.startswith("core.0 cannot be compared with core.2 block by block: it is of another build of grows")
+    assert f"not {identity[1]}" in note
+    named = tmp_path / "shrinks"
+    program.rename(named)
+    other = growths.play([str(named)], tmp_path, {})
+    note = grown([plain.cores[0], other.cores[2]])["notes"][0]
+    assert "another program: grows, not shrinks" in note
 
 
 def test_the_shell_takes_the_newest_core_last(plain: Run) -> None:

@@ -162,7 +162,7 @@ def test_a_program_that_is_another_by_now(gdb: Gdb, program: Path, place: Path) 
     [
         (b"just text\n" * 100, "not a core"),
         (b"", "empty"),
-        (gzip.compress(b"\x7fELF" + bytes(1000), mtime=0), "gzip -dc"),
+        (gzip.compress(b"\x7fELF" + bytes(1000), mtime=0), "what is in it is no dump"),
         (b"\x7fELF", "header"),
     ],
 )

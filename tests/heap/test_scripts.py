@@ -1,4 +1,4 @@
-"""What is a text of 16 or 32 bits a character, and what only has such numbers: sentences, and samples of signals."""
+"""Texts of 16 or 32 bits a character are recognised, and samples of signals are not taken for texts."""
 
 from __future__ import annotations
 

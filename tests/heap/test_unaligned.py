@@ -1,4 +1,4 @@
-"""What dmods does not look at, or cannot see: pointers at odd places, and requests in an io_uring."""
+"""Memory that dmods does not look at, or cannot see: pointers at odd places, and requests in an io_uring."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ REGISTERS.update({"zmm7": "zmm7[7]", "zmm30": "zmm30[7]", "xmm17": "zmm17[0]", "
 
 
 def test_the_program_uses_what_its_processor_has() -> None:
-    """What the processor lacks, the program's own account says. SSE, MMX and the x87 unit are always there."""
+    """The program itself says which registers the processor lacks. SSE, MMX and the x87 unit are always there."""
     with open("/proc/cpuinfo") as info:
         flags = next(line for line in info if line.startswith("flags")).split()
     truth = cores.take("vectors").truth

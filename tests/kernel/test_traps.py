@@ -304,7 +304,7 @@ class OneTrap:
 
 @pytest.mark.parametrize("sp", [0x8000000000001000, 0x7FFC12345678, 0, X86_STACK.start - 0x1A0], ids=hex)
 def test_x86_a_trap_counts_wherever_its_stack_pointer_leads(sp: int) -> None:
-    """What the stack holds below it is unknown then: only the entry from user space is found, no older trap."""
+    """The memory below it is unknown then: only the entry from user space is found, no older trap."""
     memory = Memory(X86_STACK.start, X86_STACK.end - X86_STACK.start)
     old, user = X86_STACK.start + 0x1008, X86_STACK.end - 168
     memory.put(old - 8, ENTRY, *x86_regs(0xFFFFFFFF81111111, old + 168))

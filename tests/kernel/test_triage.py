@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dmods.triage.finding import PASSED, Triage
 from dmods.triage.runner import discover
 from drgnext.kernel.dump.target import Kernel
 from drgnext.triage.kernel import CHECKS, triage_kernel
@@ -33,6 +34,20 @@ def test_a_healthy_guest_has_no_finding(release: str) -> None:
     assert found.findings == []
     assert found.unknown == []
     assert found.checks == [check.name for check in discover(CHECKS)]
+    assert [each.check for each in found.results if each.state != PASSED or not each.value] == []
+    _is_this_machine(found, target)
+
+
+def _is_this_machine(found: Triage, target: Kernel) -> None:
+    """Compare the identity with what drgn reads of the same structures."""
+    shown = {line.name: line.text for line in (*found.identity, *found.trust)}
+    name = target.prog["init_uts_ns"].name
+    assert shown["system"].startswith(name.release.string_().decode())
+    assert shown["machine"].startswith("x86_64, 2 CPUs, ")
+    assert "dmods.scale=1" in shown["arguments"]
+    assert shown["uptime"].endswith("s")
+    assert shown["memory"] == "the dump is whole"
+    assert "has the build-id of the dump" in shown["debug information"]
 
 
 @pytest.mark.thorough("it needs a busy guest")

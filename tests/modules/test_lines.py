@@ -17,7 +17,7 @@ from dmods.corefile.target import CoreFile
 from dmods.modules.elf import build_id, parse
 from dmods.modules.lines import SourceFrame, source_lines
 from dmods.process.unwind import unwind
-from fixtures import cores
+from fixtures import answers, cores
 from fixtures._cache import tool
 from tests.corekit import compile_c, kernel_core
 
@@ -245,6 +245,45 @@ def test_what_a_debuginfod_client_has_downloaded_is_used(
             assert crash_frames(CoreFile(str(core))) == []
             shutil.copy(debug, place / "debuginfo")
             assert as_pairs(crash_frames(CoreFile(str(core)))) == CRASH
+
+
+@pytest.mark.parametrize("place", ["debuginfod", "build-id", "link"])
+def test_a_function_has_its_name_where_separate_debug_information_is(
+    crashed: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The program has lost all symbols. The separate file names the function and those that are inlined in it."""
+    made, core = crashed
+    name = identity(made)
+    whole = subprocess.run(["nm", str(made)], check=True, capture_output=True, text=True).stdout
+    debug = separate(made)
+    subprocess.run(["strip", "--strip-all", str(made)], check=True)
+    monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "cache"))
+    words: list[object] = ["findstack", core]
+    assert "crash+0x" not in answers.printed(*words)
+    if place == "debuginfod":
+        (tmp_path / "cache" / name).mkdir(parents=True)
+        debug.rename(tmp_path / "cache" / name / "debuginfo")
+    elif place == "build-id":
+        inside = tmp_path / "root" / made.relative_to("/")
+        inside.parent.mkdir(parents=True)
+        shutil.copy(made, inside)
+        folder = tmp_path / "root/usr/lib/debug/.build-id" / name[:2]
+        folder.mkdir(parents=True)
+        debug.rename(folder / f"{name[2:]}.debug")
+        words += ["--sysroot", tmp_path / "root"]
+    else:
+        subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", str(made)], check=True)
+    text = [line.strip() for line in answers.printed(*words).splitlines()]
+    at = next(n for n, line in enumerate(text) if re.search(r"\bcrash\+0x", line))
+    assert [line.partition(" ")[0] for line in text[at - 2 : at]] == ["deepest", "deeper"]
+    target = CoreFile(str(core), sysroot=str(tmp_path / "root") if place == "build-id" else None)
+    found = target.lookup("crash")
+    module = target.program
+    assert found is not None
+    assert module is not None
+    assert int(next(line for line in whole.splitlines() if line.endswith(" crash")).split()[0], 16) == (
+        found.address - module.bias
+    )
 
 
 def test_debug_information_of_another_build_is_not_used(crashed: tuple[Path, Path], tmp_path: Path) -> None:

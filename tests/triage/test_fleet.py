@@ -20,8 +20,8 @@ from dmods.errors import UserError
 from dmods.triage.fleet.buckets import Bucket, buckets
 from dmods.triage.fleet.content import content_id, dumps, origin
 from dmods.triage.fleet.receive import receive
-from dmods.triage.fleet.signature import plain, signature
 from dmods.triage.fleet.store import Dump, Store
+from dmods.triage.signature import plain, signature
 from fixtures import answers
 from fixtures.limits import HANG
 from tests.triage import faults50

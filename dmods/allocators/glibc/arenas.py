@@ -304,7 +304,7 @@ def _add_heaps(words: Words, malloc: Malloc, delta: int, mappings: Sequence[Addr
 
 
 def heap_at(words: Words, start: int, arena: Optional[int] = None) -> Optional[tuple[int, int, HeapInfo]]:
-    """Return (its arena, the previous heap, the heap) of the `heap_info` at `start`; None where there is none."""
+    """Return (its arena, the previous heap, the heap) of the `heap_info` at `start`; None: it is not valid."""
     head = words.many(start, 4)
     if head is None:
         return None

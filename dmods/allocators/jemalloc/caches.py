@@ -79,8 +79,8 @@ def find_tcaches(words: Words, target: Target, jemalloc: Jemalloc, pointers: Ite
 def is_unknown(words: Words, target: Target, owned: Ranges) -> bool:
     """Return whether some thread has bins that look like a tcache's, although no tcache was recognised.
 
-    Such bins are stacks that follow each other in jemalloc's memory. Without tcaches (MALLOC_CONF=tcache:false) there
-    are none.
+    Such bins are stacks that follow each other in jemalloc's memory. Without tcaches (MALLOC_CONF=tcache:false) such
+    bins do not exist.
     """
     ranges = (range_ for pointer, _ in _thread_pointers(target, ()) for range_ in _tls(words, target, pointer))
     for start, end in ranges:

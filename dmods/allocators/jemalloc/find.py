@@ -38,7 +38,7 @@ STATES = (
 FAULTS = {
     "missing": "no extent stands where the tree leads",
     "address": "the extent's address and size are not those of the page that leads to it",
-    "bits": "the extent's state or size class are none",
+    "bits": "the extent's state or size class is not valid",
     "leaf": "the extent's size class, state or slab flag are not those in the tree",
     "size": "the extent's size does not fit its size class",
     "free": "the slab's count of free regions is not that of its bitmap",

@@ -38,7 +38,7 @@ class Function(NamedTuple):
     pcfile: int
     pcln: int
     unit: int  # where the files of its compilation unit begin in cutab
-    inline_index: int  # table of the index in its inline tree; 0: there is none
+    inline_index: int  # table of the index in its inline tree; 0: no such table
     inline_tree: Optional[int]  # the tree's offset from go.func.*
     special: int  # funcID; 0 for most functions
 
@@ -91,7 +91,7 @@ class Pclntab:
         self._deltas: dict[int, Optional[int]] = {}
 
     def _find_wrapper(self) -> int:
-        """Return the funcID of functions that the compiler made: the last one in every release. -1: there are none."""
+        """Return the funcID of functions that the compiler made: the last one in every release. -1: no function."""
         start, length = self.tables.functions
         data = self._peek(start, length) if length <= _MOST_RECORDS else b""
         at = MAGICS[self.tables.magic] - 4

@@ -68,7 +68,7 @@ class Goroutine:
 
 @dataclass
 class Goroutines:
-    """The goroutines of a process in the order of runtime.allgs. ``problem`` says why there are none."""
+    """The goroutines of a process in the order of runtime.allgs. ``problem`` says why they were not found."""
 
     modules: list[GoModule]
     all: list[Goroutine] = field(default_factory=list)

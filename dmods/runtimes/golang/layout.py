@@ -55,7 +55,7 @@ def is_g(words: Words, address: int) -> bool:
 
 
 def find_allgs(target: Target, words: Words, modules: Sequence[GoModule]) -> tuple[Sequence[int], str]:
-    """Return the addresses of all struct g, and a reason where there are none.
+    """Return the addresses of all struct g, and a reason where they cannot be found.
 
     runtime.allgs is a slice: pointer, length, capacity. Without its symbol it is the longest slice of gs in the
     variables of the program.

@@ -55,7 +55,7 @@ class Objects:
         return self.type_at(kind) if kind is not None else None
 
     def type_at(self, address: int) -> Optional[Type]:
-        """Return the type object at the address, or None where there is none."""
+        """Return the type object at the address, or None where no type object is there."""
         if address not in self._types:
             if len(self._types) > 1 << 18:
                 self._types.clear()

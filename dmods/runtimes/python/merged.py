@@ -15,7 +15,7 @@ EVAL = "_PyEval_EvalFrameDefault"
 
 
 class Merged(NamedTuple):
-    """The Python frames that each C frame runs, by the index of the C frame. ``note``: why there are none."""
+    """The Python frames that each C frame runs, by the index of the C frame. ``note`` says why no frame was found."""
 
     frames: dict[int, list[PythonFrame]]
     note: str = ""

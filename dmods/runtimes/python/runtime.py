@@ -183,7 +183,7 @@ def _code(objects: Objects, layout: CodeLayout, address: int) -> Optional[Code]:
 
 
 class Found:
-    """The result of a search for CPython: the interpreters, or why there are none although the process has its data."""
+    """The result of a search for CPython: the interpreters, or why they were not found although its data is there."""
 
     def __init__(self, python: Optional[Python] = None, refusal: Optional[str] = None, *, started: bool = True) -> None:
         self.python = python

@@ -9,16 +9,18 @@ from dmods.heap.guards import AFTER, verify
 from dmods.heap.integrity import glibc, jemalloc, walked
 from dmods.records.model import Transaction
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.triage.hands import block_evidence, history
 
 _MOST = 3  # places of evidence
 
 
-def run(facts: ProcessFacts) -> Iterator[Finding]:
+def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield damaged chunks, then overwritten guards, then damaged lists."""
-    yield from _guards(facts)
     heap = facts.heap
+    blocks = sum(row[1] + row[2] + row[3] for row in heap.index.sizes())
+    yield Measured(f"the headers and lists of {_count(blocks)} were compared")
+    yield from _guards(facts)
     locked = any(arena.locked for arena in heap.arenas)
     found = list(damages(heap))
     if found:
@@ -44,6 +46,10 @@ def run(facts: ProcessFacts) -> Iterator[Finding]:
         yield _finding("list-damage", LIKELY if locked else CERTAIN, what, evidence)
 
 
+def _count(blocks: int) -> str:
+    return "1 block" if blocks == 1 else f"{blocks:,} blocks"
+
+
 def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence]) -> Finding:
     return Finding(
         kind,
@@ -53,6 +59,9 @@ def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence]) ->
         "check what is written into that memory; `dmods run --audit audit,log,guards -- PROG` stops at the write",
         tuple(evidence),
         ("heapcheck",),
+        remedy_confidence=POSSIBLE,
+        alternative="the process was dumped in the middle of malloc or free: for that speaks a locked arena",
+        hands=Hands("nobody yet: this look at the dump", evidence[0].what if evidence else ""),
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 from dmods.process.unwind import walk
 from dmods.target import Thread
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.triage.names import first_own
 
 # The system call's number, its register, and the registers of its first two arguments.
@@ -40,10 +40,11 @@ class Wait(NamedTuple):
     shared: bool
 
 
-def run(facts: ProcessFacts) -> Iterator[Finding]:
+def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield each cycle once, then mutexes whose owner has exited."""
     waits = {wait.thread.tid: wait for thread in facts.target.threads() if (wait := _wait(facts, thread)) is not None}
     alive = {thread.tid for thread in facts.target.threads()}
+    yield Measured(f"{len(waits):,} of {len(alive):,} threads wait for a mutex")
     done: set[int] = set()
     for tid in waits:
         cycle = _cycle(waits, tid)
@@ -113,7 +114,18 @@ def _deadlock(facts: ProcessFacts, cycle: list[Wait], waiting: int) -> Finding:
         for wait in cycle[:_NAMED]
     ]
     steps = tuple(f"findstack {wait.thread.tid}" for wait in cycle[:2])
-    return Finding("deadlock", SERIOUS, CERTAIN, what, remedy, evidence, (*steps, "stacks"), weight=1 << 40)
+    return Finding(
+        "deadlock",
+        SERIOUS,
+        CERTAIN,
+        what,
+        remedy,
+        evidence,
+        (*steps, "stacks"),
+        weight=1 << 40,
+        alternative="one of the mutexes was overwritten: for that speaks an owner that does not sleep",
+        hands=Hands(holds=", ".join(f"thread {wait.owner}" for wait in cycle[:3])),
+    )
 
 
 def _orphan(facts: ProcessFacts, mutex: int, waiting: list[Wait]) -> Finding:
@@ -128,6 +140,8 @@ def _orphan(facts: ProcessFacts, mutex: int, waiting: list[Wait]) -> Finding:
         (Evidence(mutex, f"mutex{_mutex_name(facts, mutex)}, owned by thread {wait.owner}, which is gone"),),
         (f"findstack {wait.thread.tid}", f"whatis {mutex:#x}"),
         weight=1 << 39,
+        alternative="the mutex's memory was freed and used again: whatis says whether it is a block in use",
+        hands=Hands(holds=f"thread {wait.owner}, which has exited"),
     )
 
 

@@ -8,13 +8,14 @@ from dmods.process import signals
 from dmods.triage.aborts import explain_abort
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.faults import explain_fault
-from dmods.triage.finding import Check, Finding
+from dmods.triage.finding import Check, Measured, Said
 
 
-def run(facts: ProcessFacts) -> Iterator[Finding]:
+def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield one finding for a process that died by its own fault."""
     cause = facts.cause
     signal = cause.trap or cause.signal
+    yield Measured(cause.message)
     if signal is None:
         return
     if signal.number == signals.SIGTRAP and not _is_breakpoint(facts):

@@ -9,7 +9,7 @@ from dmods.graph.suspects import find_suspects
 from dmods.heap.mapping_content import Content
 from dmods.records.mapped import makers
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding
+from dmods.triage.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Hands, Measured, Said
 
 LARGE = 1 << 30  # bytes of a heap: if one thing holds half of it, that is worth a word
 _HALF = 0.5
@@ -17,9 +17,13 @@ _FIFTH = 0.2  # of the memory of a process that ran out of it
 _REMEDY = "ask whether it should hold so much: bound it, or drop what is old"
 
 
-def run(facts: ProcessFacts) -> Iterator[Finding]:
+def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield the suspects, where the last allocation failed or the heap is large. Others hold much, and may."""
     failed = facts.exhausted is not None
+    last = "the last allocation failed" if failed else "no allocation failed last"
+    large = facts.large_mappings
+    beside = f", large mappings outside it {human_size(sum(each.mapping.size for each in large))}" if large else ""
+    yield Measured(f"{last}; the heap has {human_size(facts.heap.bytes)}{beside}")
     if failed:
         yield from _mappings(facts)
     if not failed and facts.heap.bytes < LARGE:
@@ -38,6 +42,9 @@ def run(facts: ProcessFacts) -> Iterator[Finding]:
                 else (),
                 tuple(suspect.next),
                 weight=suspect.bytes,
+                remedy_confidence=POSSIBLE,
+                alternative="it holds what it should, and the limit is too low for the load",
+                hands=Hands(holds=suspect.root or suspect.sentence),
                 subject=suspect.root or "",
             )
 
@@ -62,6 +69,8 @@ def _mappings(facts: ProcessFacts) -> Iterator[Finding]:
         [Evidence(each.mapping.start, _evidence(facts, each)) for each in found[:3]],
         ("maps --contents",),
         weight=size,
+        remedy_confidence=POSSIBLE,
+        alternative="they hold what they should, and the limit is too low for the load",
         subject=f"mappings that hold {what}" if found[0].used is not None else "mappings",
     )
 

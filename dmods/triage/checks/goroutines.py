@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from dmods.runtimes.golang.crowds import MANY, SHARE, Crowd, find_crowds
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 
 
-def run(facts: ProcessFacts) -> Iterator[Finding]:
+def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield each crowd of goroutines."""
-    if facts.is_go:
+    if not facts.is_go:
+        yield Measured("not a Go program")
+    else:
         yield from map(_finding, find_crowds(facts.target))
 
 
@@ -26,6 +28,7 @@ def _finding(crowd: Crowd) -> Finding:
         (Evidence(first.address, f"the runtime's record of goroutine {first.number}, the oldest of them"),),
         (f"goroutines -s '{crowd.reason}'", f"goroutines {first.number}"),
         weight=crowd.stacks,
+        alternative="they are a pool that waits for work, and is as large as it should be",
         subject=crowd.place,
     )
 

@@ -8,7 +8,7 @@ from dmods.base.sizes import human_size
 from dmods.heap.leak_groups import LeakGroup, group_leaks
 from dmods.heap.signal_stacks import signal_stack_groups
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 
 _LARGE = 64 << 20  # bytes: so much is a finding, whatever the size of the heap
 _MEDIUM = 1 << 20  # with a hundredth of the heap
@@ -17,15 +17,16 @@ _LEAST = 4 << 10  # with a tenth, where many blocks of one kind leak
 _MANY = 50
 
 
-def run(facts: ProcessFacts) -> Iterator[Finding]:
+def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield one finding where enough was lost. Real programs lose a few blocks and are healthy."""
     heap = facts.heap
     leaks = heap.leaks()
     lost = leaks.direct_bytes + leaks.indirect_bytes
     lost -= sum(group.count * group.size for group in signal_stack_groups(facts.target, leaks))
+    used = lost + sum(row[0] * row[1] for row in facts.sizes)
+    yield Measured(f"{human_size(lost)} of {human_size(used)} leaked")
     if lost < _LEAST:
         return
-    used = lost + sum(row[0] * row[1] for row in heap.index.sizes())
     groups = group_leaks(heap, facts.callers)
     many = any(group.count >= _MANY and 10 * group.lost >= used for group in groups)
     share = lost / used
@@ -48,6 +49,14 @@ def run(facts: ProcessFacts) -> Iterator[Finding]:
         ("findleaks -d --top 3", f"whatis {first.first:#x}"),
         weight=lost,
         subject=first.caller.text if first.record is not None else f"blocks of {first.size} bytes",
+        remedy_confidence=LIKELY if first.record is not None else POSSIBLE,
+        alternative="the program keeps these pointers in another form (XORed, compressed, in a file): against it "
+        "speaks that findleaks knows the usual forms",
+        hands=Hands(
+            hurt=f"{first.count:,} blocks of {first.size:,} bytes",
+            wrote=f"allocated by {first.caller.text}" if first.record is not None else "",
+            holds="nobody",
+        ),
     )
 
 

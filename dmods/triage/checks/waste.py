@@ -5,20 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dmods.allocators.jemalloc import stats
+from dmods.allocators.walked import arena_number
 from dmods.base.sizes import human_size
 from dmods.heap.arena_usage import ADVICE_BYTES, ADVICE_SHARE, Usage, usages
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, WASTE, Check, Evidence, Finding, Measured, Said
+
+# How a program has its allocator give memory back.
+_RELEASE = {
+    "tcmalloc": "MallocExtension::ReleaseFreeMemory(), or a smaller TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES",
+    "mimalloc": "mi_collect(true), or a shorter MIMALLOC_PURGE_DELAY (MIMALLOC_RESET_DELAY before 2.1)",
+    "musl's malloc": "musl gives pages back where whole groups are free: free blocks of one size together",
+}
 
 
-def run(facts: ProcessFacts) -> Iterator[Finding]:
+def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield what fewer arenas would save, and what malloc_trim() would give back."""
     rows = usages(facts.heap)
+    if rows:
+        system, unused = sum(row.system for row in rows), sum(row.free + row.top + row.cached for row in rows)
+        arenas = "1 arena" if len(rows) == 1 else f"{len(rows)} arenas"
+        yield Measured(f"{human_size(unused)} of {human_size(system)} are free, in {arenas}")
+    yield from _walked(facts)
     found = list(_arenas(rows)) or list(_untrimmed(rows))
     yield from found
     for one, caches in zip(facts.heap.jemallocs, facts.heap.jemalloc_caches):
         each = stats.usages(facts.heap.words, one, caches)
         active, used = sum(arena.active for arena in each), sum(arena.allocated - arena.cached for arena in each)
+        yield Measured(f"{one.name}: {human_size(used)} of blocks in {human_size(active)} of pages")
         if active - used >= ADVICE_BYTES and active - used >= ADVICE_SHARE * active:
             yield Finding(
                 "fragmentation",
@@ -28,6 +42,30 @@ def run(facts: ProcessFacts) -> Iterator[Finding]:
                 "blocks of one size that live long and short share pages: free the long-lived ones together",
                 next=("malloc_stats", "heapsizes"),
                 weight=active - used,
+            )
+
+
+def _walked(facts: ProcessFacts) -> Iterator[Said]:
+    """Yield what allocators other than glibc's and jemalloc keep free: in lists of threads, and between blocks."""
+    for one in facts.heap.walked:
+        if one.collected or not one.serves_malloc:
+            continue
+        rows = facts.heap.index.sizes(arena_number(one.name))
+        used, free = sum(row[0] * (row[1] + row[3]) for row in rows), sum(row[0] * row[2] for row in rows)
+        yield Measured(f"{one.name}: {human_size(used)} in use, {human_size(free)} free")
+        if free >= ADVICE_BYTES and free >= ADVICE_SHARE * (used + free):
+            most = max(rows, key=lambda row: row[0] * row[2])
+            yield Finding(
+                "untrimmed",
+                WASTE,
+                CERTAIN,
+                f"{one.name} keeps {human_size(free)} free beside {human_size(used)} in use; {most[2]:,} of the free "
+                f"blocks have {most[0]:,} bytes",
+                _RELEASE.get(one.name, "look how this allocator is told to give memory back"),
+                next=("heapsizes",),
+                weight=free,
+                remedy_confidence=POSSIBLE,
+                alternative="the program just freed it, and soon needs it again; or the system has these pages back",
             )
 
 
@@ -51,6 +89,7 @@ def _arenas(rows: Sequence[Usage]) -> Iterator[Finding]:
         (Evidence(largest.address, f"the largest arena: {human_size(largest.system)}"),),
         ("malloc_stats",),
         weight=unused,
+        alternative="the threads' load comes in bursts, and the next one needs it: then the memory is well spent",
     )
 
 
@@ -68,6 +107,8 @@ def _untrimmed(rows: Sequence[Usage]) -> Iterator[Finding]:
             (Evidence(largest.address, f"the arena with most: {human_size(largest.free)} free"),),
             ("malloc_stats", "heapsizes"),
             weight=free,
+            remedy_confidence=POSSIBLE,
+            alternative="the program just freed it, and soon needs it again",
         )
     elif tops >= ADVICE_BYTES and tops >= ADVICE_SHARE * system:
         yield Finding(
@@ -78,12 +119,13 @@ def _untrimmed(rows: Sequence[Usage]) -> Iterator[Finding]:
             "a lower M_TRIM_THRESHOLD (glibc.malloc.trim_threshold), or malloc_trim(0), gives it back",
             next=("malloc_stats",),
             weight=tops,
+            alternative="the program just freed it, and soon needs it again",
         )
 
 
 CHECK = Check(
     "waste",
-    "at least 64 MB, and half of what the arenas hold, are free",
+    "at least 64 MB, and half of what an allocator or its arenas hold, are free",
     run,
     needs=("heap",),
     seconds=60,

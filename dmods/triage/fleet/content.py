@@ -8,13 +8,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple, Optional
 
+from dmods.corefile import packed
 from dmods.corefile.kernel_dumps import lacks_vmcoreinfo
 from dmods.errors import DmodsError, UserError
 from dmods.modules import elf
-from dmods.triage.fleet import packed
 
 SIDE = ".dmods.json"  # the file beside a dump that says where it comes from
-_KDUMP = (b"KDUMP   ", b"makedump")
 _MOST_NOTES = 16 << 20
 _HEAD = 1 << 16
 _HEAD_BYTES = 18  # of a dump, that say what it is: up to e_type
@@ -48,35 +47,22 @@ def dumps(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def is_dump(path: str) -> bool:
-    """Return whether the file begins like a core or a kernel's dump. It may be compressed.
-
-    A compressed file that this machine cannot unpack is one if its name says so: the run tells why it has no report.
-    """
+    """Return whether the file begins like a core or a kernel's dump. It may be compressed."""
     try:
         form = packed.form_of(path)
-        if form is not None and not packed.can_unpack(form):
-            return os.path.basename(path).startswith(("core", "vmcore"))
         if form is not None:
-            return _begins_dump(packed.head_of(path, form, _HEAD_BYTES))
+            return packed.is_dump(packed.head_of(path, form, _HEAD_BYTES))
         with open(path, "rb") as file:
-            return _begins_dump(file.read(_HEAD_BYTES))
+            return packed.is_dump(file.read(_HEAD_BYTES))
     except OSError:
         return False
-
-
-def _begins_dump(head: bytes) -> bool:
-    if head[:8] in _KDUMP:
-        return True
-    if head[:4] != elf.MAGIC or len(head) < _HEAD_BYTES:
-        return False
-    return int.from_bytes(head[16:18], "big" if head[5] == 2 else "little") == elf.ET_CORE  # EI_DATA
 
 
 def is_kernel_dump(path: str) -> bool:
     """Return whether the dump is one of a kernel: compressed by makedumpfile, or an ELF file of a machine."""
     try:
         with open(path, "rb") as file:
-            if file.read(8) in _KDUMP:
+            if file.read(8) in packed.KDUMP:
                 return True
             return any(b"VMCOREINFO\0" in notes for notes in _notes(file, path)) or lacks_vmcoreinfo(path)
     except OSError:

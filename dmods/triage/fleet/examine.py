@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
+from dmods.corefile.packed import form_of
 from dmods.errors import UserError
 from dmods.triage.fleet import packed
 from dmods.triage.fleet.content import is_kernel_dump
@@ -53,7 +54,7 @@ DEFAULT = Limits()
 
 
 class Examined(NamedTuple):
-    """A dump's report (the object that `triage --json` prints), or why there is none.
+    """A dump's report (the object that `triage --json` prints), or why it has no report.
 
     ``profile`` is its heap profile, where one was asked for and could be made.
     """
@@ -65,13 +66,13 @@ class Examined(NamedTuple):
 
 
 def examine(path: str, limits: Limits = DEFAULT, redact: bool = False, profile: bool = False) -> Examined:
-    """Return the report about a dump, or the reason why there is none. ``profile``: its heap profile, too.
+    """Return the report about a dump, or the reason why it has no report. ``profile``: its heap profile, too.
 
     Raises nothing.
     """
     started = time.monotonic()
     try:
-        form = packed.form_of(path)
+        form = form_of(path)
         if form is not None:
             with packed.plain(path, form, packed.Bounds(limits.unpacked, limits.seconds)) as copy:
                 found = examine(copy, limits, redact, profile)

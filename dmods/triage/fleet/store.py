@@ -17,7 +17,7 @@ from dmods.base.dataclass import dataclass, field_names
 from dmods.errors import UserError
 from dmods.triage.fleet.content import Origin
 from dmods.triage.fleet.examine import Examined
-from dmods.triage.fleet.signature import heap_key, signature
+from dmods.triage.signature import heap_key, signature
 
 VERSION = 1
 _TABLES = """

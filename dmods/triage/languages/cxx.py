@@ -173,4 +173,5 @@ def _fatal(
     *,
     next_: tuple[str, ...] = ("findstack",),
 ) -> Finding:
-    return Finding(kind, FATAL, confidence, what, remedy, evidence, next_)
+    or_ = "the data came from outside, and nobody tested it: look at the arguments of the outer frames"
+    return Finding(kind, FATAL, confidence, what, remedy, evidence, next_, alternative=or_)

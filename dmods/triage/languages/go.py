@@ -82,7 +82,13 @@ def _panic(facts: ProcessFacts, number: int) -> Finding:
     said = facts.content(message)
     what = f"{place} panicked" + (f": {said}" if said else "")
     return Finding(
-        kind, FATAL, CERTAIN, what, "handle the case, or recover() where the program can go on", next=("findstack",)
+        kind,
+        FATAL,
+        CERTAIN,
+        what,
+        "handle the case, or recover() where the program can go on",
+        next=("findstack",),
+        alternative="the data came from outside, and nobody tested it: look at the arguments of the outer frames",
     )
 
 
@@ -102,6 +108,7 @@ def _fatal_error(facts: ProcessFacts, number: int) -> Finding:
         f"Go's runtime ended the program{by}: {said}",
         remedy,
         next=("stacks",),
+        alternative="C code or unsafe code of the process damaged the runtime: against it speaks a program without cgo",
     )
 
 

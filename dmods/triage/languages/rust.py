@@ -84,4 +84,5 @@ def _clean(data: bytes) -> str:
 
 
 def _fatal(kind: str, what: str, remedy: str) -> Finding:
-    return Finding(kind, FATAL, CERTAIN, what, remedy, next=("findstack",))
+    or_ = "the data came from outside, and nobody tested it: look at the arguments of the outer frames"
+    return Finding(kind, FATAL, CERTAIN, what, remedy, next=("findstack",), alternative=or_)

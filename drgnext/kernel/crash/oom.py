@@ -1,4 +1,4 @@
-"""What the log says of a machine or a memory cgroup without memory: who has it, and what the limit is.
+"""Read what the log says of a machine or a memory cgroup without memory: who has it, and the limit.
 
 The first line names only the task that wanted memory last (dump_header in mm/oom_kill.c).
 """
@@ -29,7 +29,7 @@ class _Task(NamedTuple):
 
 
 def oom_details(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return a line for the task with most memory, and one for the memory cgroup. There is none for what is not there.
+    """Return a line for the task with most memory, and one for the memory cgroup. What is not there has no line.
 
     ``lines`` begin with the one that names who invoked the OOM killer.
     """

@@ -1,4 +1,4 @@
-"""Whether the kernel had died when it was dumped. Its log may be lost, and a lost log proves nothing."""
+"""Tell whether the kernel had died when it was dumped. Its log may be lost, and a lost log proves nothing."""
 
 from __future__ import annotations
 

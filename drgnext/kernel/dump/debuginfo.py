@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from dmods.corefile.kept import source_of
 from dmods.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def _folders(prog: Program) -> list[str]:
 
     drgn gives the dump's path with links resolved, so the current directory may be another one.
     """
-    found = [os.path.dirname(prog.core_dump_path)] if prog.core_dump_path else []
+    dump = prog.core_dump_path
+    found = list(dict.fromkeys(map(os.path.dirname, (source_of(dump), dump)))) if dump else []
     with suppress(OSError):  # the current directory was deleted
         found.insert(0, os.getcwd())
     return list(dict.fromkeys(found))

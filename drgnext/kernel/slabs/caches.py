@@ -43,7 +43,7 @@ class SlabCacheInfo:
     """A ``struct kmem_cache``, as the kernel has it.
 
     ``size`` is the bytes from one object to the next. ``track`` is where the first struct track lies in an object (0:
-    there are none). ``requested`` is where the size that kmalloc was asked for lies (0: it is not recorded).
+    it has no tracks). ``requested`` is where the size that kmalloc was asked for lies (0: it is not recorded).
     """
 
     number: int
@@ -244,7 +244,7 @@ class _Caches:
     def _node_layout(self) -> tuple[int, int, Optional[int]]:
         """Return the number of nodes, the bytes that each has in kmem_cache, and where these point to its barn.
 
-        Since 7.1 the barn is beside the node. From 6.18 the node has it. Before, there is none: None.
+        Since 7.1 the barn is beside the node. From 6.18 the node has it. Before, a node has no barn: None.
         """
         from drgn.helpers.linux.nodemask import nr_node_ids
 

@@ -189,7 +189,7 @@ class Walker:
     def _accept(
         self, last: Frame, step: Step, own: StackRange, left: list[StackRange], seen: set[tuple[int, int]]
     ) -> tuple[Optional[Frame], str]:
-        """Return (the next frame, ""), or (None, why there is none)."""
+        """Return (the next frame, ""), or (None, why the search ends)."""
         if step.trap is not None:
             if step.trap.user:
                 return None, "user"
@@ -212,7 +212,7 @@ class Walker:
     def _scan(self, last: Frame, own: StackRange) -> Optional[TrapFrame]:
         """Return the innermost saved registers above ``last`` on its stack, or None.
 
-        If there are none, the search goes on on the task's own stack. A stack pointer that leads to no stack tells
+        Without registers, the search goes on on the task's own stack. A stack pointer that leads to no stack tells
         nothing about what is in use there. Then only the registers at its very end count, those of the entry from user
         space.
         """

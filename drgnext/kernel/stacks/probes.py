@@ -24,7 +24,7 @@ class Kprobe(NamedTuple):
     """A struct kprobe that is in use at an address.
 
     ``slot`` is the copy of the probed instruction. ``detour`` is (start, end) of the code that an optimized kprobe
-    jumps to. Both are None if there is none. ``handlers`` are the addresses of the functions that it calls first.
+    jumps to. Both are None without such code. ``handlers`` are the addresses of the functions that it calls first.
     ``returns``: they are called when the probed function returns.
     """
 
@@ -49,7 +49,7 @@ class Kprobe(NamedTuple):
 class FtraceOps(NamedTuple):
     """A struct ftrace_ops. ``trampoline`` is (start, end) of its own code, or None. ``regs``: it wants registers.
 
-    ``direct`` is the code that its functions call directly, without ftrace in between. It is 0 if there is none, or if
+    ``direct`` is the code that its functions call directly, without ftrace in between. It is 0 without such code, or if
     several share the structure.
     """
 

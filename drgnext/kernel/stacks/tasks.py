@@ -166,7 +166,7 @@ class Tasks:
     def find(self, text: str) -> list[Task]:
         """Return the tasks that the user means by an address, a pid, or a name, which several tasks may have.
 
-        Raises UsageError if there is none.
+        Raises UsageError if no such task exists.
         """
         number = _number(text)
         if number >= 1 << 32:

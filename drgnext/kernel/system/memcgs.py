@@ -43,7 +43,7 @@ class MemoryGroup(NamedTuple):
 
 
 def memory_groups(reader: Reader, threads: Threads) -> list[MemoryGroup]:
-    """Return every memory cgroup, a parent before its children. There are none without CONFIG_MEMCG."""
+    """Return every memory cgroup, a parent before its children. A kernel without CONFIG_MEMCG has no memory cgroup."""
     root = reader.symbol("root_mem_cgroup")
     if root is None or not root.value_():
         return []

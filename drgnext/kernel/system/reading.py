@@ -207,7 +207,7 @@ class Reader:
         from drgn.helpers.linux.cpumask import for_each_possible_cpu
 
         if self._offsets is None:
-            table = self.symbol("__per_cpu_offset")  # there is none without SMP
+            table = self.symbol("__per_cpu_offset")  # a kernel without SMP has no such symbol
             cpus = list(for_each_possible_cpu(self.prog))
             self._offsets = {cpu: int(table[cpu]) if table is not None else 0 for cpu in cpus}
         return self._offsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from dmods.triage.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.layouts import SECTOR, Layout, layouts
 from drgnext.triage.facts import KernelFacts
 
@@ -15,9 +15,11 @@ _TRACK = 63  # sectors: the geometry that old tools laid partitions out by
 _CYLINDER = 255 * _TRACK
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield each partition, stacked disk and loop device that does not begin at a block."""
-    for one in layouts(facts.reader):
+    found = list(layouts(facts.reader))
+    yield Measured(f"{len(found)} disks, partitions and loop devices")
+    for one in found:
         if one.size < _LEAST:
             continue
         known = one.off != 0
@@ -33,6 +35,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
                 [Evidence(one.address, f"{one.kind} {one.name}")],
                 (f"disks {one.name}",),
                 weight=one.size,
+                alternative="the disk's real blocks are as small as it says: then nothing is lost",
                 subject=one.name,
             )
 

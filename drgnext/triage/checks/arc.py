@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import LIKELY, SERIOUS, CannotCheck, Check, Finding
+from dmods.triage.finding import LIKELY, SERIOUS, CannotCheck, Check, Finding, Measured, Said
 from drgnext.kernel.system.openzfs import cache, missing
 from drgnext.triage.facts import KernelFacts
 
@@ -14,10 +14,13 @@ _LEFT = 0.1  # of all memory: with more, the ARC may have what it likes
 _SHARE = 0.25  # of all memory
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the ARC, where it has a quarter of the memory and less than a tenth is available."""
     total, available = facts.meminfo.get("MemTotal", 0), facts.meminfo.get("MemAvailable")
-    if not total or available is None or available >= _LEFT * total:
+    if not total or available is None:
+        return
+    yield Measured(f"{available / total:.0%} of memory are available")
+    if available >= _LEFT * total:
         return
     why = missing(facts.reader)
     found = cache(facts.reader)
@@ -39,6 +42,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
         "lower zfs_arc_min: the ARC may not shrink" if kept else "lower zfs_arc_max, so that programs have room",
         next=("zfs", "memstat -v"),
         weight=found.size,
+        alternative="programs need more than there is, with or without a cache: the largest processes tell",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.sockets import Socket
 from drgnext.triage.facts import KernelFacts
@@ -17,9 +17,10 @@ _LISTED = 5
 _FIN = 1  # the end of the stream counts as a byte that nobody has read (net/ipv4/tcp_input.c, tcp_fin())
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield a finding for each process with many or old sockets in CLOSE_WAIT."""
     waiting = [one for one in facts.sockets if one.state == _STATE]
+    yield Measured(f"{len(waiting):,} of {len(facts.sockets):,} sockets are in {_STATE}")
     by_owner: dict[tuple[int, str], list[Socket]] = {}
     for one in waiting:
         owners = {(owner.pid, owner.name) for owner in one.owners}
@@ -42,6 +43,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             [_evidence(one) for one in own[:_LISTED]],
             (f"sockets {pid}" if pid else "sockets --unheld", f"files {pid}" if pid else "sockets"),
             weight=len(own),
+            alternative="the process is only slow, and closes them later: against it speaks their age",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
 from dmods.errors import UserError
-from dmods.triage.finding import LIKELY, SERIOUS, CannotCheck, Check, Evidence, Finding
+from dmods.triage.finding import LIKELY, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.mappings import Mapping, largest
 from drgnext.triage.facts import KernelFacts
 
@@ -15,10 +15,15 @@ _SHARE = 0.4  # of all memory
 _NAMED = 3
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the processes that have two fifths of the memory each, where less than a tenth is available."""
     total, available = facts.meminfo.get("MemTotal", 0), facts.meminfo.get("MemAvailable")
-    if not total or available is None or available >= _LEFT * total:
+    if not total or available is None:
+        return
+    largest_one = max((one for one in facts.processes), key=lambda one: one.rss, default=None)
+    if largest_one is not None:
+        yield Measured(f"the largest process, {largest_one.task.comm}, has {largest_one.rss / total:.0%} of memory")
+    if available >= _LEFT * total:
         return
     for process in facts.processes:
         task = process.task
@@ -40,6 +45,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             [Evidence(each.address, _evidence(facts, each)) for each in mappings],
             ("ps --top 10", "memstat -v"),
             weight=process.rss,
+            alternative="it holds what it should, and the machine is too small for the load",
             subject=task.comm,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.locks import Wait
@@ -18,9 +18,11 @@ _BEHIND_SLEEPER = 2_000_000_000
 _NAMED = 4
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield deadlocks, then locks with tasks behind them, then other tasks that sleep for long."""
     stuck = [one for one in facts.processes if one.state == "D"]
+    oldest = max((one.age or 0 for one in stuck if not one.kernel_thread), default=0)
+    yield Measured(f"{len(stuck)} tasks in uninterruptible sleep{f', for up to {age_text(oldest)}' if oldest else ''}")
     behind: dict[int, list[tuple[Process, list[Wait]]]] = {}
     cycles: set[frozenset[int]] = set()
     others: list[Process] = []
@@ -55,6 +57,7 @@ def _deadlock(chain: list[Wait]) -> Finding:
         [Evidence(wait.lock, f"{wait.kind} {wait.name}".strip()) for wait in chain[:_NAMED]],
         ("locks", *(f"findstack {wait.task.pid}" for wait in chain[:2])),
         weight=1 << 50,
+        alternative="one of the locks was overwritten: for that speaks an owner that does not sleep",
     )
 
 
@@ -73,6 +76,8 @@ def _held(facts: KernelFacts, waiting: list[tuple[Process, list[Wait]]]) -> Find
         [Evidence(wait.lock, f"{wait.kind} {wait.name}".strip())],
         ("locks", f"findstack {owner.pid}" if owner is not None else "stacks"),
         weight=(oldest.age or 0) // 1_000_000,
+        alternative="the holder is well and only slow: against it speaks the time",
+        hands=Hands(holds=_name(owner)),
     )
 
 
@@ -90,6 +95,7 @@ def _asleep(others: list[Process]) -> Finding:
         [Evidence(oldest.task.address, f"task {_name(oldest.task)}")],
         (f"findstack {oldest.task.pid}", "inflight"),
         weight=(oldest.age or 0) // 1_000_000,
+        alternative="the wake-up was lost in the kernel: for that speaks an idle device",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.triage.facts import KernelFacts
 
 _LARGE = 64 << 20
@@ -13,11 +13,12 @@ _SHARE = 0.01  # of the objects in use, with a megabyte
 _LEAST = 1 << 20
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield one finding where enough was lost."""
     leaks = facts.leaks
     lost = leaks.direct_bytes + leaks.indirect_bytes
     slab = facts.pages.kinds["slab"] * facts.page_size
+    yield Measured(f"{human_size(lost)} of {human_size(slab)} of slabs leaked")
     if lost < _LEAST or (lost < _LARGE and lost < _SHARE * slab):
         return
     first = leaks.groups[0]
@@ -34,6 +35,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
         [Evidence(first.oldest, f"the first object of {name}")],
         ("findleaks", "findleaks -d --top 3"),
         weight=lost,
+        alternative="the only pointers to them are encoded, or in memory that the dump lacks",
     )
 
 

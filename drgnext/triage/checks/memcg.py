@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.memcgs import memory_groups
 from drgnext.triage.facts import KernelFacts
 
@@ -13,10 +13,13 @@ _FULL = 0.98
 _KEPT = 0.9  # of the limit is no page cache: a group that only fills its limit with files is well
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the groups that use all of their limit for memory that cannot be dropped."""
     page = facts.lister.page
     groups = memory_groups(facts.reader, facts.threads)
+    shares = [group.current / group.limit for group in groups if group.limit and group.online]
+    most = f", the fullest at {max(shares):.0%}" if shares else ""
+    yield Measured(f"{len(shares)} of {len(groups)} groups have a limit{most}")
     for group in groups:
         if not group.limit or group.current < _FULL * group.limit or not group.online:
             continue
@@ -36,6 +39,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             [Evidence(group.address, f"struct mem_cgroup of {group.path}")],
             ("memcgs", "ps"),
             weight=group.current * page,
+            alternative="the limit is too low for the load: its processes hold what they should",
         )
 
 

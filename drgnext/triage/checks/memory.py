@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Optional
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, WASTE, Check, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Finding, Measured, Said
 from drgnext.kernel.system.memcgs import memory_groups
 from drgnext.triage.facts import KernelFacts
 
@@ -17,13 +18,14 @@ _NAMED = 3
 _LEAST = 256 << 20  # bytes: a kernel's share counts from here
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield what is short, and what took it."""
     lines = facts.meminfo
     total, available = lines.get("MemTotal", 0), lines.get("MemAvailable")
     if not total:
         return
     killed = facts.event("OOM_KILL")
+    yield _measured(lines, killed)
     largest = sorted(facts.processes, key=lambda one: -(one.rss + one.swap))
     top = [one for one in largest if one.task.pid == one.task.tgid][:3]
     named = ", ".join(f"{one.task.comm} ({one.task.pid}) {human_size(one.rss + one.swap)}" for one in top if one.rss)
@@ -37,6 +39,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             "the log says which: give the machine memory, or bound the largest process by a memory cgroup",
             next=("dmesg", "memcgs", "ps"),
             weight=killed,
+            alternative="no process grew: a memory cgroup or the machine is too small for the load",
         )
     if available is not None and available < _AVAILABLE * total:
         yield Finding(
@@ -47,6 +50,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             "find what holds the memory: memstat -v says which kind of pages",
             next=("memstat -v", "ps"),
             weight=total - available,
+            alternative="the kernel holds it, and no process: memstat has its share",
         )
     swap, free = lines.get("SwapTotal", 0), lines.get("SwapFree", 0)
     if swap and free < _SWAP_FREE * swap:
@@ -58,6 +62,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             "add memory, or find the process whose pages are there",
             next=("swapinfo", "ps"),
             weight=swap - free,
+            alternative="what lies there is never used again: then it costs nothing, until more must go there",
         )
     for name, share, kind, what in (
         ("SUnreclaim", _UNRECLAIMABLE, "slab-unreclaimable", "slab memory that cannot be reclaimed"),
@@ -73,7 +78,23 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
                 "kmastat and findleaks name the caches" if kind.startswith("slab") else "ps shows who maps so much",
                 next=("kmastat", "findleaks") if kind.startswith("slab") else ("ps", "memstat -v"),
                 weight=size,
+                remedy_confidence=POSSIBLE,
+                alternative="the load needs it: compare with a dump of a day when all was well (growth)",
             )
+
+
+def _measured(lines: dict[str, int], killed: Optional[int]) -> Measured:
+    """Return the shares that have thresholds."""
+    total, swap = lines["MemTotal"], lines.get("SwapTotal", 0)
+    shares = [
+        f"{lines[name] / total:.0%} {what}"
+        for name, what in (
+            ("MemAvailable", "available"), ("SUnreclaim", "unreclaimable slabs"), ("PageTables", "page tables"),
+        )
+        if name in lines
+    ]  # fmt: skip
+    used = f"; {1 - lines.get('SwapFree', 0) / swap:.0%} of swap used" if swap else "; no swap"
+    return Measured(f"{', '.join(shares)}{used}; {killed or 0} OOM kills")
 
 
 def _groups(facts: KernelFacts) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, WASTE, CannotCheck, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, WASTE, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.ages import Clocks, age_text
 from drgnext.kernel.system.nfs import Connection, Server, Session, missing, servers
 from drgnext.triage.facts import KernelFacts
@@ -15,14 +15,17 @@ _SECOND = 1_000_000_000
 _NAMED = 4
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the servers that do not answer; of the others those with a queue before their slots."""
     why = missing(facts.reader)
     if why is not None:
         if not why:
+            yield Measured("no NFS mount")
             return
         raise CannotCheck(why, "drgn -s nfs.ko -s sunrpc.ko, with their debug information")
-    for server in servers(facts.reader, Clocks(facts.reader)):
+    mounted = list(servers(facts.reader, Clocks(facts.reader)))
+    yield Measured("1 server" if len(mounted) == 1 else f"{len(mounted)} servers")
+    for server in mounted:
         found = _silent(server) or _narrow(server)
         if found is not None:
             yield found
@@ -47,6 +50,7 @@ def _silent(server: Server) -> Optional[Finding]:
         [_evidence(server, one) for one in server.connections[:_NAMED]],
         ("mounts", "ps -S D"),
         weight=oldest // _SECOND,
+        alternative="the network drops the answers, and the server is well: look from another client",
         subject=server.name,
     )
 
@@ -87,6 +91,7 @@ def _slots(server: Server, most: int, waiting: int, evidence: Evidence, remedy: 
         [evidence],
         ("mounts", "ps -S D"),
         weight=waiting,
+        alternative="the server is slow, and more slots only let more wait there: compare its round trip with others",
         subject=server.name,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, WASTE, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.nodes import Node, nodes
 from drgnext.triage.facts import KernelFacts
 
@@ -14,13 +14,15 @@ _PLENTY = 0.3
 _FREE = 0.1  # of all memory, and so much
 _LEAST = 64 << 20
 _LARGE = 3  # PAGE_ALLOC_COSTLY_ORDER (include/linux/mmzone.h): 32 KB
+_NAMED = 8
 _WHOLE = 0.1  # of the free memory is in larger blocks
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield an imbalance of nodes, then the fragmentation of free memory."""
     found = nodes(facts.reader)
     page = facts.lister.page
+    yield _measured(found, page)
     short = [node for node in found if _available(node) < _SHORT * node.managed]
     plenty = [node for node in found if _available(node) > _PLENTY * node.managed]
     if short and plenty:
@@ -34,6 +36,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             [Evidence(one.address, f"struct pglist_data of node {one.number}")],
             ("ps", "meminfo"),
             weight=(_available(other) - _available(one)) * page,
+            alternative="its tasks were bound there on purpose (numactl, cpusets)",
         )
     managed = sum(node.managed for node in found)
     orders = [(order, count) for node in found for order, count in enumerate(node.orders)]
@@ -51,7 +54,20 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             "helps only where pages can move",
             next=("memstat -v", "meminfo"),
             weight=free * page,
+            remedy_confidence=POSSIBLE,
+            alternative="nothing asks for large blocks: then no allocation failed (dmesg has none)",
         )
+
+
+def _measured(found: list[Node], page: int) -> Measured:
+    """Return what each node has left, and how much of the free memory lies in large blocks."""
+    left = ", ".join(f"{_available(node) / max(1, node.managed):.0%}" for node in found[:_NAMED])
+    orders = [(order, count) for node in found for order, count in enumerate(node.orders)]
+    free = sum(count << order for order, count in orders)
+    large = sum(count << order for order, count in orders if order >= _LARGE)
+    nodes_ = "1 node has" if len(found) == 1 else f"{len(found)} nodes have"
+    share = f"; {large / free:.0%} of the free memory is in blocks of {human_size(page << _LARGE)}" if free else ""
+    return Measured(f"{nodes_} {left} free or in page cache{share}")
 
 
 def _available(node: Node) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Finding, Measured, Said
 from drgnext.kernel.system.interrupts import interrupts
 from drgnext.kernel.system.softnet import received
 from drgnext.triage.facts import KernelFacts
@@ -19,10 +19,11 @@ _NAMED = 3
 _RECEIVES = re.compile(r"-(input|(tx-?)?rx)\b", re.IGNORECASE)
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the CPU that has four fifths of the packets, if it dropped some or its time was often over."""
     counts = received(facts.reader)
     total = sum(one.processed for one in counts)
+    yield Measured(f"{total:,} packets, {sum(one.dropped for one in counts):,} dropped, on {len(counts)} CPUs")
     if len(counts) < 2 or not total:
         return
     one = max(counts, key=lambda each: each.processed)
@@ -42,6 +43,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
         "(/sys/class/net/DEVICE/queues/rx-0/rps_cpus)",
         next=("irq", "netdev"),
         weight=one.dropped + one.squeezed,
+        alternative="the driver or a packet filter takes too long for each packet: profile that CPU",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, FATAL, CannotCheck, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, FATAL, POSSIBLE, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.crash.oom import oom_lines
 from drgnext.kernel.crash.outcome import SENTENCES
 from drgnext.triage.deaths import kind_of, was_asked
@@ -14,14 +14,16 @@ _READ = "read the function at the trapped pc; its registers are in panicinfo"
 _LOG_LOST = "copy or take the dump again, whole: its log says why"
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
-    """Yield the cause of a panic. A crash that someone asked for is none."""
+def run(facts: KernelFacts) -> Iterator[Said]:
+    """Yield the cause of a panic. A crash that someone asked for has no cause to tell."""
     cause = facts.cause
     told = cause.told
     if cause.died is None:
         raise CannotCheck(SENTENCES[None])
     message = told.message or told.panic or (SENTENCES[True] if cause.died else None)
-    if message is None or _asked(facts):
+    asked = message is not None and _asked(facts)
+    yield Measured("someone asked for the crash" if asked else message or SENTENCES[False])
+    if message is None or asked:
         return
     kind = kind_of(message, told.details)
     known = facts.threads
@@ -46,6 +48,8 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
         _LOG_LOST if message == SENTENCES[True] else _READ,
         evidence,
         ("panicinfo", "findstack"),
+        remedy_confidence=POSSIBLE,
+        alternative="other code damaged the memory that this function used: for that speak taints and slabcheck",
     )
 
 

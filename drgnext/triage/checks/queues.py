@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.queues import BUFFERED, OTHER, RAW, Queue, queues
 from drgnext.triage.facts import KernelFacts
@@ -15,9 +15,12 @@ _SURE = 1_000_000_000
 _FULL = 0.9  # of what the device takes
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the disks whose queue is full, with tasks that wait for a place in it."""
-    for one in queues(facts.reader):
+    found = list(queues(facts.reader))
+    deepest = max((len(one.disk.requests) / one.depth for one in found if one.depth), default=0.0)
+    yield Measured(f"{len(found)} queues, the fullest at {deepest:.0%} of its depth")
+    for one in found:
         if len(one.waiting) + len(one.queued) < _MANY or len(one.disk.requests) < _FULL * one.depth:
             continue
         tasks = set(one.waiting)
@@ -44,6 +47,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             ],
             (f"disks {one.disk.name}", "inflight", *([f"findstack {longest.task.pid}"] if longest else [])),
             weight=len(one.waiting) + len(one.queued),
+            alternative="a short burst: against it speaks how long the oldest has waited",
             subject=one.disk.name,
         )
 

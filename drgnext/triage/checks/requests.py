@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.requests import Request, disks
 from drgnext.triage.facts import KernelFacts
@@ -13,9 +13,13 @@ _OLD = 3_000_000_000  # ns: a disk that works answers in milliseconds
 _SURE = 10_000_000_000
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the disks whose oldest request is more than three seconds old."""
-    for disk in disks(facts.reader):
+    found = list(disks(facts.reader))
+    count = sum(len(disk.requests) for disk in found)
+    age = max((request.age or 0 for disk in found for request in disk.requests), default=0)
+    yield Measured(f"{count} requests in flight{f', the oldest for {age_text(age)}' if count else ''}")
+    for disk in found:
         old = [request for request in disk.requests if (request.age or 0) >= _OLD]
         if old:
             oldest = max(old, key=lambda request: request.age or 0)
@@ -32,6 +36,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
                 ],
                 ("inflight", "locks"),
                 weight=(oldest.age or 0) // 1_000_000,
+                alternative="the device answered, and its interrupt was lost: irq shows whether its count grows",
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import LIKELY, SERIOUS, Check, Evidence, Finding
+from dmods.triage.finding import LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.runqueues import run_queues
 from drgnext.triage.facts import KernelFacts
@@ -12,9 +12,13 @@ from drgnext.triage.facts import KernelFacts
 _STARVED = 20_000_000_000  # ns: watchdog_thresh * 2 (kernel/watchdog.c)
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the CPUs where a task that can run has waited for 20 s, behind one that runs in the kernel."""
-    for queue in run_queues(facts.lister):
+    found = list(run_queues(facts.lister))
+    waits = [one.age or 0 for queue in found for one in queue.tasks if not one.running]
+    longest = f", one of them for {age_text(max(waits))}" if waits else ""
+    yield Measured(f"{len(waits)} tasks wait for {len(found)} CPUs{longest}")
+    for queue in found:
         waiting = [one for one in queue.tasks if not one.running and (one.age or 0) >= _STARVED]
         current = queue.current
         if not waiting or current is None:
@@ -30,6 +34,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             [Evidence(current.address, f"task {current.comm} ({current.pid})")],
             (f"findstack {current.pid}", "runq"),
             weight=(oldest.age or 0) // 1_000_000,
+            alternative="the hypervisor gave the CPU no time: for that speaks steal time",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.flows import Flow, flows
 from drgnext.triage.facts import KernelFacts
 
@@ -18,14 +18,17 @@ _SLOW = 12_500_000  # bytes/s: 100 Mbit/s
 _SEVERAL = 3
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield a finding for each cause and process."""
     found: dict[tuple[str, int], list[Flow]] = {}
+    count = 0
     for flow in flows(facts.reader, facts.sockets):
+        count += 1
         kind = _cause(flow)
         if kind is not None:
             owner = min((owner.pid for owner in flow.socket.owners), default=0)
             found.setdefault((kind, owner), []).append(flow)
+    yield Measured(f"{count:,} connections")
     for (kind, _pid), each in sorted(found.items()):
         yield _finding(kind, each)
 
@@ -77,6 +80,7 @@ def _finding(kind: str, each: list[Flow]) -> Finding:
         [_evidence(flow, peer) for flow in each[:_SEVERAL]],
         (f"sockets {owners[0].pid}" if owners else "sockets --unheld",),
         weight=slowest.busy // 1_000_000,
+        alternative="the program at the other end reads slowly: then its window closes, which it did not",
         subject=kind,
     )
 

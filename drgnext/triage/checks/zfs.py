@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import CERTAIN, SERIOUS, CannotCheck, Check, Evidence, Finding
+from dmods.triage.finding import CERTAIN, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.openzfs import NEARLY_FULL, missing, pools
 from drgnext.triage.facts import KernelFacts
 
@@ -16,14 +16,17 @@ _SLOP_SHIFT, _LEAST_SLOP, _MOST_SLOP = 5, 128 << 20, 128 << 30
 _MODULE = "is not loaded in this kernel"
 
 
-def run(facts: KernelFacts) -> Iterator[Finding]:
+def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the pools that are full. Raises CannotCheck without debug information."""
     why = missing(facts.reader)
     if why is not None:
         if _MODULE in why:
+            yield Measured("OpenZFS is not loaded")
             return
         raise CannotCheck(why, "drgn -s zfs.ko, with its debug information")
-    for pool in pools(facts.reader):
+    found = list(pools(facts.reader))
+    yield Measured("1 pool" if len(found) == 1 else f"{len(found)} pools")
+    for pool in found:
         vdevs = [vdev for vdev in pool.vdevs if vdev.purpose == "data"]
         size, used = sum(vdev.size for vdev in vdevs), sum(vdev.allocated for vdev in vdevs)
         count, full = sum(len(vdev.metaslabs) for vdev in vdevs), sum(vdev.nearly_full for vdev in vdevs)
@@ -40,6 +43,7 @@ def run(facts: KernelFacts) -> Iterator[Finding]:
             [Evidence(pool.address, f"struct spa of {pool.name}")],
             (f"zfs -v {pool.name}",),
             weight=used,
+            alternative="snapshots hold what was deleted: zfs list -t snapshot on the machine tells",
             subject=pool.name,
         )
 

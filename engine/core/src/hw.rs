@@ -266,7 +266,7 @@ unsafe fn eight_avx2<const N: usize>(words: &[u64; 8], stretches: &Stretches<N>)
     let none = _mm256_setzero_si256();
     let sign = _mm256_set1_epi64x(i64::MIN);
     let tops = _mm256_set1_epi8(i8::MIN);
-    // For each low half of a byte: the control character that ends so and is text. -1 is none of them.
+    // For each low half of a byte: the control character that ends so and is text. -1 stands for no character.
     #[rustfmt::skip]
     let controls = _mm256_setr_epi8(
         -1, -1, -1, -1, -1, -1, -1, -1, -1, 9, 10, -1, -1, 13, -1, -1,
@@ -284,7 +284,7 @@ unsafe fn eight_avx2<const N: usize>(words: &[u64; 8], stretches: &Stretches<N>)
         let shown = _mm256_andnot_si256(_mm256_cmpeq_epi8(value, _mm256_set1_epi8(0x7f)), above);
         let control = _mm256_cmpeq_epi8(_mm256_shuffle_epi8(controls, value), value);
         let ascii = _mm256_or_si256(shown, control);
-        // The top bits of the bytes before the first NUL; all of them where there is none.
+        // The top bits of the bytes before the first NUL; all of them where no byte is NUL.
         let nul = _mm256_and_si256(_mm256_cmpeq_epi8(value, none), tops);
         let below = _mm256_sub_epi64(_mm256_and_si256(nul, _mm256_sub_epi64(none, nul)), _mm256_set1_epi64x(1));
         let before = _mm256_and_si256(below, tops);

@@ -107,7 +107,7 @@ impl Image {
     }
 
     /// Returns the first address from `address` on, below `end`, that does not lie in a hole of a sparse file. Returns
-    /// `end` if there is none. The kernel leaves holes for memory that was never touched. Reading them would fill the
+    /// `end` if no data follows. The kernel leaves holes for memory that was never touched. Reading them would fill the
     /// page cache with zeros.
     pub fn data_from(&self, address: u64, end: u64) -> u64 {
         let first = self.segments.partition_point(|s| s.end <= address);

@@ -23,6 +23,7 @@ pub mod red_zone;
 pub mod symbols;
 pub mod tcb;
 pub mod typed;
+pub mod unpack;
 pub mod unwind;
 pub(crate) mod words;
 

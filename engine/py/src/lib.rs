@@ -33,6 +33,7 @@ mod slots;
 mod symbols;
 mod tcmalloc;
 mod typed;
+mod unpack;
 mod unwind;
 mod watch;
 
@@ -84,11 +85,14 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<symbols::Symbols>()?;
     m.add_function(wrap_pyfunction!(symbols::demangle, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::short_type, m)?)?;
+    m.add_function(wrap_pyfunction!(symbols::is_short, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::is_name, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::elf_section, m)?)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_function(wrap_pyfunction!(disassemble::disassemble, m)?)?;
     m.add_function(wrap_pyfunction!(disassemble::red_zone_in_use, m)?)?;
+    m.add_class::<unpack::Unpacker>()?;
+    m.add_function(wrap_pyfunction!(unpack::unpacked_head, m)?)?;
     m.add_class::<unwind::Unwinder>()?;
     m.add_function(wrap_pyfunction!(unwind::find_self_pointers, m)?)?;
     m.add_function(wrap_pyfunction!(unwind::find_dtv_pointers, m)?)?;

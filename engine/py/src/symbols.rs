@@ -66,6 +66,11 @@ pub fn is_name(text: &str, symbol: &str) -> bool {
 }
 
 #[pyfunction]
+pub fn is_short(text: &str, name: &str) -> bool {
+    dmods_engine::names::is_short(text, name)
+}
+
+#[pyfunction]
 pub fn elf_section<'py>(py: Python<'py>, path: std::path::PathBuf, name: &str) -> Option<Bound<'py, PyBytes>> {
     core::section(path, name.as_bytes()).map(|data| PyBytes::new(py, &data))
 }

@@ -41,7 +41,7 @@ class Structures:
         return True
 
     def offset(self, member: str) -> int:
-        """Return the offset of ``struct NAME.MEMBER``, in bytes. Raises LookupError if there is none."""
+        """Return the offset of ``struct NAME.MEMBER``, in bytes. Raises LookupError if it does not exist."""
         from drgn import offsetof
 
         known = self._offsets.get(member)
@@ -51,14 +51,14 @@ class Structures:
         return known
 
     def size(self, name: str) -> int:
-        """Return the size of ``struct NAME`` in bytes. Raises LookupError if there is none."""
+        """Return the size of ``struct NAME`` in bytes. Raises LookupError if it does not exist."""
         size = self.prog.type(name).size
         if size is None:
             raise LookupError(f"{name} is only declared")
         return size
 
     def variable(self, name: str) -> int:
-        """Return the address of a variable. Raises LookupError if there is none."""
+        """Return the address of a variable. Raises LookupError if it does not exist."""
         address = self.prog[name].address_
         if address is None:
             raise LookupError(f"{name} has no address")

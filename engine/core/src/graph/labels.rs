@@ -38,9 +38,9 @@ pub struct Mark {
     pub value: u64,
     /// What the block is: the caller's number.
     pub label: u32,
-    /// So many words from the value stands a pointer to the block. 0: the value is the second word of the block itself.
+    /// How many words from the value a pointer to the block stands. 0: the value is the second word of the block itself.
     pub pointer: i8,
-    /// So many words from the value stands `beside`; 0: nothing is known.
+    /// How many words from the value `beside` stands. 0: nothing is known.
     pub beside_at: i8,
     /// A value. Zero is as good where the value is in the block itself.
     pub beside: u64,

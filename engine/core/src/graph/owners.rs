@@ -289,7 +289,7 @@ impl Owners {
 
     /// Calls `take` for each vertex of the sets that are wanted whose block no other block dominates.
     fn each_outer(&self, wanted: impl Fn(u32) -> bool, mut take: impl FnMut(usize)) {
-        // A root is a vertex too. It dominates blocks, and is none.
+        // A root is a vertex too. It dominates blocks, but is not a block.
         let is_block = |vertex: usize| self.numbers[vertex] != ROOT;
         for (vertex, &set) in self.sets.iter().enumerate().skip(1) {
             if wanted(set) && is_block(vertex) && !is_block(self.dominators[vertex] as usize) {

@@ -12,7 +12,6 @@ use crate::control::{Control, Stopped};
 use crate::heap::index::Tables;
 use crate::heap::number::Index;
 use crate::image::Image;
-use std::collections::HashMap;
 
 /// Where a path begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,39 +48,49 @@ pub fn shortest<I: Index, const P: usize>(
     let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
     let graph = HeapGraph { tables, numbering: &numbering, cut: wanted.cut };
     let mut spread = Spread { graph: &graph, closed, from: vec![0; numbering.count()], queue: Vec::new(), goal };
-    let mut origins: HashMap<usize, Origin> = HashMap::new();
     if wanted.leaked {
         for granule in leaks {
-            if spread.enter(granule.get(), START) {
-                origins.insert(granule.get(), Origin::Leak);
-            }
+            spread.enter(granule.get(), START);
         }
-        return Ok(spread.run(control)?.then(|| spread.path(&origins)).flatten());
+        let path = if spread.run(control)? { spread.path() } else { None };
+        return Ok(path.map(|path| (Origin::Leak, path)));
     }
     for tier in 0..4 {
         let fits = |target: usize, root: u32, rank: u32| {
             let node = tables.chunk_of_word(target).filter(|_| wanted.root.is_none_or(|only| only == root))?;
             (tier_of(rank, is_start::<P>(target, node)) == tier).then_some(node)
         };
-        for (index, word) in named.values.iter().enumerate() {
+        for word in named.values {
             let target = tables.word_map.word_of(word.value);
             if let Some(node) = target.and_then(|target| fits(target, word.root, word.rank)) {
-                if spread.enter(node, START) {
-                    origins.insert(node, Origin::Value(index, word.root));
-                }
+                spread.enter(node, START);
             }
         }
-        each_word(tables, image, named, control, |address, target, root, rank| {
+        each_word(tables, image, named, control, |_address, target, root, rank| {
             if let Some(node) = fits(target, root, rank) {
-                if spread.enter(node, START) {
-                    origins.insert(node, Origin::Memory(address, root));
-                }
+                spread.enter(node, START);
             }
             Ok(())
         })?;
-        if spread.run(control)? {
-            return Ok(spread.path(&origins));
+        if !spread.run(control)? {
+            continue;
         }
+        let Some(path) = spread.path() else { return Ok(None) };
+        // Roots may lead to a hundred million blocks, and only one of their words is asked for: it is searched for again.
+        for (index, word) in named.values.iter().enumerate() {
+            let target = tables.word_map.word_of(word.value);
+            if target.and_then(|target| fits(target, word.root, word.rank)) == Some(path[0]) {
+                return Ok(Some((Origin::Value(index, word.root), path)));
+            }
+        }
+        let mut origin = None;
+        each_word(tables, image, named, control, |address, target, root, rank| {
+            if origin.is_none() && fits(target, root, rank) == Some(path[0]) {
+                origin = Some(Origin::Memory(address, root));
+            }
+            Ok(())
+        })?;
+        return Ok(origin.map(|origin| (origin, path)));
     }
     Ok(None)
 }
@@ -143,7 +152,8 @@ impl<I: Index, const P: usize> Spread<'_, I, P> {
         Ok(self.from[goal] != 0)
     }
 
-    fn path(&self, origins: &HashMap<usize, Origin>) -> Option<(Origin, Vec<usize>)> {
+    /// Returns the blocks from the first one, to which a root leads, to the goal.
+    fn path(&self) -> Option<Vec<usize>> {
         let regions = &self.graph.tables.regions;
         let mut path = vec![self.goal];
         loop {
@@ -152,7 +162,7 @@ impl<I: Index, const P: usize> Spread<'_, I, P> {
                 0 => return None,
                 START => {
                     path.reverse();
-                    return origins.get(&first).map(|&origin| (origin, path));
+                    return Some(path);
                 }
                 from => path.push(self.graph.numbering.granule(regions, from as usize - 1)),
             }

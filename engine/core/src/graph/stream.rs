@@ -47,7 +47,7 @@ impl<'a> Stream<'a> {
         Stream { heap, batch: Vec::new(), at: 0, from: Some(address), number, direct: false }
     }
 
-    /// Reads the next batch. Returns false where there is none.
+    /// Reads the next batch. Returns false at the end.
     #[inline(never)]
     fn refill(&mut self) -> bool {
         let Some(from) = self.from else { return false };

@@ -46,6 +46,8 @@ pub struct Marker<'a, I: Index, const P: usize> {
     pub unaligned: Option<Unaligned<'a>>,
     /// If present, ends of blocks in roots are left out, and noted here: the words that they lead to.
     pub ends: Option<Vec<usize>>,
+    /// If present, marking ends as soon as all of these blocks are reached. The list shrinks meanwhile.
+    pub goals: Option<Vec<usize>>,
 }
 
 /// Targets whose tables are being loaded.
@@ -91,6 +93,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
             journal: None,
             unaligned: None,
             ends: None,
+            goals: None,
         }
     }
 
@@ -130,8 +133,20 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         }
     }
 
+    /// Returns whether all goals are reached. Without goals, marking goes to the end.
+    pub fn is_enough(&mut self) -> bool {
+        let Some(goals) = &mut self.goals else { return false };
+        while goals.last().is_some_and(|&goal| self.tables.is_marked(goal)) {
+            goals.pop();
+        }
+        goals.is_empty()
+    }
+
     /// Follows everything that is queued, to the end.
     pub fn drain(&mut self, control: &Control) -> Result<(), Stopped> {
+        if self.is_enough() {
+            return Ok(());
+        }
         if !self.count_bytes && self.journal.is_none() && self.unaligned.is_none() {
             return hw::fast_work(Following::<I, P, false> { marker: self, control });
         }
@@ -150,14 +165,14 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     #[inline(always)]
     fn follow<const ACCOUNT: bool>(&mut self, control: &Control) -> Result<(), Stopped> {
         // Borrowed once, so that the compiler sees that a store to the tables does not change their addresses.
-        let Marker { tables, journal, unaligned, .. } = self;
+        let Marker { tables, journal, unaligned, goals, .. } = self;
         let Tables { word_map, regions, edges, guide, used_end, .. } = &mut **tables;
         // Copies, which the compiler can keep in registers.
         let (mut stack, mut ring) = (std::mem::take(&mut self.stack), self.ring);
         let (regions, edges) = (&mut regions[..], edges.as_slice());
         let mut account = Account { count: 0, bytes: 0, word_map, used_end, journal, unaligned };
-        let (mut stopped, mut since_check) = (false, 0u32);
-        while !stopped {
+        let (mut stopped, mut enough, mut since_check) = (false, false, 0u32);
+        while !stopped && !enough {
             if stack.is_empty() {
                 let Some(oldest) = ring.oldest() else { break };
                 account.take::<I, ACCOUNT>(regions, edges, &mut stack, oldest);
@@ -182,6 +197,13 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
             if since_check == 1 << 16 {
                 since_check = 0;
                 stopped = control.cancelled();
+                if let Some(goals) = goals {
+                    let marked = |goal: usize| regions[goal / REGION].marked(goal % REGION);
+                    while goals.last().is_some_and(|&goal| marked(goal)) {
+                        goals.pop();
+                    }
+                    enough = goals.is_empty();
+                }
             }
         }
         let (count, bytes) = (account.count, account.bytes);
@@ -207,6 +229,9 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
             self.meet_roots(&reader.found);
             candidates += reader.found.len() as u64;
             self.drain(control)?;
+            if self.is_enough() {
+                return Ok(candidates);
+            }
         }
         candidates += self.unaligned_words(start, end, control)?;
         self.drain(control)?;

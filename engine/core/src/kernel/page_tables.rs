@@ -214,7 +214,7 @@ impl Walker {
     }
 
     /// Returns the first address after the region that may be mapped, if no table or leaf maps the region around the
-    /// address (u64::MAX: there is none). Where a table is missing, all memory that it would map is skipped.
+    /// address (u64::MAX: no such address). Where a table is missing, all memory that it would map is skipped.
     pub fn gap(&mut self, physical: &dyn Physical, address: u64) -> Option<u64> {
         match self.above(physical, address) {
             Above::Nothing { next } => Some(next.filter(|next| *next > address).unwrap_or(u64::MAX)),

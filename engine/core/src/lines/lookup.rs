@@ -45,7 +45,7 @@ impl Lines {
         Lines { wanted: Wanted { path, roots, build_id }, state: Mutex::default() }
     }
 
-    /// Returns the file that the answers come from: the program itself or a separate file. None where there is none.
+    /// Returns the file that the answers come from: the program itself or a separate file. None: neither has any.
     pub fn debug_file(&self) -> Option<PathBuf> {
         let mut state = self.lock();
         on_own_stack(&mut state, |state| self.open(state));

@@ -22,9 +22,20 @@ const NOT_LITERAL: [&[u8]; 14] = [
 ];
 
 /// The longest word of the text that any mangling of it contains as it is.
+///
+/// Words outside `<>` come first: Rust's older mangling leaves out the arguments of functions.
 pub(super) fn literal(text: &str) -> Option<&[u8]> {
-    text.as_bytes()
-        .split(|&byte| !is_word(byte))
+    let mut depth = 0usize;
+    let mut pieces = text.as_bytes().split(|&byte| {
+        depth = (depth + usize::from(byte == b'<')).saturating_sub(usize::from(byte == b'>'));
+        depth > 0 || byte == b'>'
+    });
+    longest(&mut pieces).or_else(|| longest(&mut std::iter::once(text.as_bytes())))
+}
+
+fn longest<'a>(pieces: &mut dyn Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    pieces
+        .flat_map(|piece| piece.split(|&byte| !is_word(byte)))
         .filter(|word| word.len() > 2 && word.is_ascii() && !word[0].is_ascii_digit())
         .filter(|word| !NOT_LITERAL.contains(word) && !is_code(word))
         .max_by_key(|word| word.len())
@@ -101,4 +112,21 @@ fn is_code(word: &[u8]) -> bool {
     let rust = matches!(word, [b'u' | b'i' | b'f', rest @ ..] if rest.iter().all(u8::is_ascii_digit));
     let hash = word.len() == 17 && word[0] == b'h';
     CODES.contains(&word) || rust || hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::literal;
+
+    #[test]
+    fn words_outside_of_arguments_come_first() {
+        for (text, word) in [
+            ("get<alloc::string::String>", Some("get")),
+            ("<prog::Table as Iterator>::go", Some("Iterator")),
+            ("go<u64>", None),
+            ("ns::Class<int>::grow", Some("Class")),
+        ] {
+            assert_eq!(literal(text).map(|word| std::str::from_utf8(word).unwrap()), word, "{text}");
+        }
+    }
 }

@@ -3,9 +3,11 @@
 
 mod components;
 mod literal;
+mod short;
 
 use self::components::{pack, Name};
 use self::literal::literal;
+use self::short::Short;
 use crate::symbols::{demangle_as, Detail, Symbols};
 
 /// A symbol that a text may mean.
@@ -51,11 +53,18 @@ pub fn is_name(text: &str, mangled: &str) -> bool {
     Query::new(text).check(mangled.as_bytes(), 0, 0).is_some()
 }
 
+/// Returns whether `text` is `name`, or a short spelling of it: `Vec<Order>` for
+/// `alloc::vec::Vec<prog::Order, alloc::alloc::Global>`.
+pub fn is_short(text: &str, name: &str) -> bool {
+    Short::new(text).means(name, false)
+}
+
 /// What was typed, taken apart once.
 struct Query<'a> {
     text: &'a str,
     packed: String,
     name: Name,
+    short: Short<'a>,
     /// Bytes that a mangled name must contain.
     literal: Option<&'a [u8]>,
 }
@@ -68,7 +77,7 @@ impl<'a> Query<'a> {
             _ => None,
         };
         let meant = alias.as_deref().unwrap_or(text);
-        Query { text, packed: pack(meant), name: Name::new(meant), literal: literal(text) }
+        Query { text, packed: pack(meant), name: Name::new(meant), short: Short::new(text), literal: literal(text) }
     }
 
     fn check(&self, symbol: &[u8], address: u64, size: u64) -> Option<Named> {
@@ -94,13 +103,16 @@ impl<'a> Query<'a> {
         if self.packed.contains("...") {
             return forms.iter().any(|form| is_abbreviated(form, &self.packed)).then_some(true);
         }
+        let mut erased = false;
         if symbol.starts_with("_R") || symbol.starts_with("_ZN") {
             let hashed = demangle_as(symbol, Detail::Hash);
+            // Rust's older mangling leaves out the arguments of functions.
+            erased = symbol.starts_with("_ZN") && hashed.is_some();
             if hashed.is_some_and(|form| pack(&form) == self.packed) {
                 return Some(true);
             }
         }
-        Name::new(whole).ends_with(&self.name)
+        Name::new(whole).ends_with(&self.name).or_else(|| self.short.means(&short, erased).then_some(false))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::dwarf::model::{Form, Id, Number, Record};
 
 /// Elements, at least: of a few, chance may be the reason.
 const LEAST: u64 = 8;
-/// So many different numbers of elements prove that a member has them: then a few elements are believed, too.
+/// This many different numbers of elements prove that a member counts them. Then a few elements are believed, too.
 const PROOFS: usize = 2;
 /// Allocators give blocks from this size on whole pages.
 pub(super) const LARGE: u64 = 1 << 17;

@@ -102,7 +102,7 @@ impl Spread<'_, '_> {
         Ok(any)
     }
 
-    /// Says that a block has an object, if pointers of the object prove it. An array of them is none.
+    /// Says that a block has an object, if pointers of the object prove it. An array of objects is not an object.
     fn proven_object(&mut self, found: Found, waiting: &Waiting) -> bool {
         let (size, plan) = (self.types().size(waiting.to), self.plans.of(self.debug, waiting.to));
         let inside = waiting.value - found.block.address;

@@ -289,7 +289,7 @@ impl Spread<'_, '_> {
         true
     }
 
-    /// Returns the objects of all blocks that hold many. A block that has a type of its own is none of them.
+    /// Returns the objects of all blocks that hold many. A block that has a type of its own is left out.
     pub(super) fn finish_pools(&mut self) -> Pools {
         let mut blocks: HashMap<u64, (Found, Vec<(u64, Object)>)> = HashMap::new();
         for (at, object) in std::mem::take(&mut self.placed) {

@@ -75,7 +75,7 @@ pub(super) struct Spread<'a, 'd> {
     pub(super) placed: BTreeMap<u64, Object>,
     /// Pointers that lead to no block of their size.
     pub(super) pooled: Vec<Waiting>,
-    /// Blocks that look like arrays and are none.
+    /// Blocks that look like arrays and are not arrays.
     pub(super) no_arrays: HashSet<u64>,
     /// Pointers without a type: what they are, and where.
     pub(super) untold: Vec<(u64, u64)>,

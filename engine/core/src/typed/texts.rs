@@ -4,7 +4,7 @@
 //! The pointer may have any type, or none. So the block itself must prove what it is: behind the pointer there is text up to
 //! a 0, that fills the block as the allocator would give it for so many bytes; before it are a few bytes without a pointer.
 //! A pointer of unknown type must be odd: nothing but bytes begins there. Where a struct of the debug information has
-//! characters at this offset, it must prove itself by its count. Where there is none, or several do, the block is an array of
+//! characters at this offset, it must prove itself by its count. Unless one offset alone does, the block is an array of
 //! characters behind a header.
 
 use std::collections::HashMap;

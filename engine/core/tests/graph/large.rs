@@ -41,7 +41,7 @@ fn another_implementation_agrees() {
         let expected = simple_fast(&other, NodeIndex::new(count));
         for node in 0..count {
             let said = (vertices[node] != 0).then(|| {
-                // Here a root is a vertex of its own; there it is none.
+                // Here a root is a vertex of its own; there it is no vertex.
                 let number = numbers[dominators[vertices[node] as usize] as usize];
                 if number == ROOT {
                     count

@@ -37,6 +37,12 @@ fn paths_that_avoid_a_block() {
                 let truth = expected.contains(&index) && !world.blocks[index].free;
                 assert_eq!(reached, truth, "seed {seed}: block {index} without {barrier}");
             }
+            // Marking ends early where all blocks that are asked for are reached: one, or all that can be.
+            let can: Vec<u64> = said.iter().zip(&asked).filter(|(&reached, _)| reached).map(|(_, &at)| at).collect();
+            for few in [&can[..], can.get(..1).unwrap_or(&[]), can.last().map_or(&[], std::slice::from_ref)] {
+                let again = heap.reached_without(&image, &roots, &world.values, at, few, &control).expect("marked");
+                assert_eq!(again, vec![true; few.len()], "seed {seed}: without {barrier}");
+            }
             alive += usize::from(plain.reached.contains(&barrier));
             leaked += usize::from(!plain.reached.contains(&barrier));
             cut += usize::from(plain.reached.contains(&barrier) && expected.len() + 1 < plain.reached.len());

@@ -42,7 +42,7 @@ impl Made {
         u64::from_le_bytes(*self.bytes[at as usize..].first_chunk().unwrap())
     }
 
-    /// So many dentries in buckets, in no order, and a tenth as many inodes.
+    /// Makes `count` dentries in buckets, in no order, and a tenth as many inodes.
     fn new(count: u64, buckets: u64) -> Made {
         let dentries_at = (TABLE + buckets * 8).next_multiple_of(4096);
         let inodes_at = dentries_at + (count / 21 + 1) * 4096;

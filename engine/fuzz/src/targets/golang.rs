@@ -146,7 +146,7 @@ pub fn golang(data: &[u8]) {
 }
 
 fn check(image: &Arc<Image>, spans: Vec<Span>, seed: u64) {
-    // So many objects are not looked at one by one here: the engine's own bounds are for its users' memory.
+    // The target does not look at this many objects one by one: the engine's own bounds are for its users' memory.
     if spans.iter().map(|span| u64::from(span.count)).sum::<u64>() > 1 << 16 {
         return;
     }

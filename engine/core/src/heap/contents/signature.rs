@@ -1,6 +1,6 @@
 //! Signatures: what the first words of a block hold, one number for each word.
 
-/// So many words of a block are looked at.
+/// How many words of a block are looked at.
 pub const WORDS: usize = 8;
 /// Blocks of a larger size are put into classes, four for each power of two.
 const EXACT: u64 = 1024;
@@ -88,7 +88,7 @@ pub fn size_class(size: u64) -> (u64, u64) {
     (low, low + (step - 1))
 }
 
-/// So many size classes there are.
+/// How many size classes there are.
 pub(crate) const CLASSES: usize = EXACT as usize + 1 + 4 * 54;
 
 /// Returns the number of the size class whose least size is `class`.

@@ -99,7 +99,7 @@ impl<'a, I: Index, const P: usize> Targets<'a, I, P> {
         }
     }
 
-    /// Returns the size class of the block in use that a word of the heap belongs to, or None where there is none.
+    /// Returns the size class of the block in use that a word of the heap belongs to, or None where it belongs to no block.
     #[inline(always)]
     pub fn class(&mut self, word: usize) -> Option<u64> {
         let regions = &self.tables.regions[..];

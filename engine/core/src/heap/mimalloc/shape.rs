@@ -19,7 +19,7 @@ pub(super) enum Start {
     Words(usize),
     /// Bytes from the page, at this offset (3.6).
     Bytes(usize),
-    /// So many bytes into the first slice, if a block has at most 1024 bytes (2.0.0 to 2.0.9).
+    /// The offset of the first block in the first slice, if a block has at most 1024 bytes (2.0.0 to 2.0.9).
     Fixed(u64),
     /// Three blocks into the slice for small blocks, one for larger ones (2.1.0 to 2.1.2).
     Blocks,

@@ -35,7 +35,7 @@ pub struct Block {
 pub enum Damage {
     /// Its header is not one. The block has all of its slot.
     Header,
-    /// The count of unused bytes at its end is none. The block has all of its slot.
+    /// No count of unused bytes is at its end. The block has all of its slot.
     Reserved,
     /// The first byte of its header is not 0.
     Check,

@@ -28,7 +28,7 @@ pub struct Anomaly {
     pub chunk: u64,
     /// What its size field (or prev_size, for `PrevSize`) holds.
     pub value: u64,
-    /// The chunk before it: the likely culprit, which wrote beyond its end. 0 where there is none.
+    /// The chunk before it: the likely culprit, which wrote beyond its end. 0 where no chunk comes before it.
     pub before: u64,
     /// Where chunks make sense again, or the run's end.
     pub resumed: u64,

@@ -10,9 +10,9 @@ use crate::heap::tcache::TcacheShape;
 use crate::heap::word_map::WordMap;
 use crate::words::word_at;
 
-/// So many consistent headers in a row must follow each other before a place is believed to begin a chunk after damage.
+/// This many consistent headers must follow each other before a place is believed to begin a chunk after damage.
 const CHAIN: usize = 16;
-/// So many more headers are tried, because stale headers in recycled memory form chains too.
+/// How many more headers are tried, because stale headers in recycled memory form chains too.
 const LONG_CHAIN: usize = 1024;
 /// How many anomalies of each run are described. All are counted.
 const DESCRIBED: usize = 100;

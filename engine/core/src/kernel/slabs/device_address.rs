@@ -1,6 +1,6 @@
 //! Which numbers are physical addresses of objects, as devices get them.
 //!
-//! All physical addresses of a small machine are small numbers, and many small numbers are none: sizes, times, offsets in
+//! All physical addresses of a small machine are small numbers, and many other numbers are small: sizes, times, offsets in
 //! tables. On guests of 256 MB, 10 to 60 objects begin by chance where such a number points. So an address counts
 //! only if the words around it agree with it. There are two ways to agree.
 //!
@@ -17,7 +17,7 @@ use super::table::Table;
 pub const LEAST: u64 = 1 << 16;
 /// How many words before and behind an address belong to its list. Descriptors have up to 64 bytes.
 const NEAR: usize = 16;
-/// So many addresses of pages make a list. Two do not: the area of a program has two as well, its start and its end.
+/// This many addresses of pages make a list. Two do not: the area of a program has two as well, its start and its end.
 const PAGES_OF_A_LIST: usize = 4;
 /// What says that a number is the address of a page.
 const PAGE: u64 = 4096;

@@ -25,7 +25,7 @@ _PARAMETERS = re.compile(r"\((?!anonymous)[^()]*\)( const)?$")
 # What compilers append to the name of a part or a copy of a function, and Rust's hash.
 _CLONE = re.compile(r"(\.(isra|part|constprop|cold|lto_priv|llvm)(\.?\d*)*)+$|::h[0-9a-f]{16}$")
 # The start of a thread or of a program says nothing about its crash.
-_OUTERMOST = frozenset({"_start", "__libc_start_main", "__libc_start_call_main", "start_thread", "clone", "clone3"})
+OUTERMOST = frozenset({"_start", "__libc_start_main", "__libc_start_call_main", "start_thread", "clone", "clone3"})
 
 
 class Signature(NamedTuple):
@@ -53,7 +53,7 @@ def signature(
     """
     outside = [place for place in places if place["build_id"] and not is_runtime_library(place["module"] or "")]
     exact = [f"{place['build_id']}+{place['offset']}" for place in outside[:FRAMES]]
-    own = [place for place in places if not place["runtime"] and place["function"] not in _OUTERMOST]
+    own = [place for place in places if not place["runtime"] and place["function"] not in OUTERMOST]
     functions: list[str] = []
     for place in own:
         if place["module"] is None:

@@ -1,0 +1,35 @@
+"""``dmods cache``: the plain copies of compressed dumps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from dmods.base.sizes import counted, human_size
+from dmods.base.times import utc_minute
+from dmods.cli.frontend import say
+from dmods.corefile import kept
+from dmods.errors import UsageError
+from dmods.output.text import printable
+
+SUMMARY = "list or remove the plain copies of compressed dumps"
+USAGE = "usage: dmods cache [--list | --clear]   (they lie in ~/.cache/dmods/cores, or in $XDG_CACHE_HOME/dmods/cores)"
+
+
+def run(words: Sequence[str]) -> int:
+    """List the copies, or remove them. Raises UsageError for other words."""
+    if list(words) in (["-h"], ["--help"]):
+        say(f"{USAGE}\n\n{SUMMARY}")
+        return 0
+    if list(words) == ["--clear"]:
+        count, size = kept.clear()
+        say(f"removed {counted(count, 'copy', 'copies')} with {human_size(size)} from {kept.folder_of_copies()}")
+        return 0
+    if list(words) not in ([], ["--list"]):
+        raise UsageError(f"cache does not know {' '.join(words)}", USAGE)
+    copies = kept.copies()
+    say(f"{counted(len(copies), 'copy', 'copies')} in {kept.folder_of_copies()}", sys.stderr)
+    for copy in copies:
+        about = f"{human_size(copy.stored):>5}  {utc_minute(copy.used)}"
+        print(f"{about}  {printable(copy.path)}  {printable(copy.source)}")
+    return 0

@@ -1,0 +1,273 @@
+"""Plain copies of compressed dumps, kept in the user's cache folder for the next command.
+
+A core holds secrets: the folder and the copies are for their owner alone, and no link of somebody else is followed. The
+engine maps a file, and gdb and drgn open one, so a compressed dump has to become a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, NoReturn, Optional
+
+from dmods.base.progress import Progress
+from dmods.base.sizes import human_size
+from dmods.corefile import packed
+from dmods.errors import UserError
+
+#: The environment variable with the most bytes that a dump may have when it is unpacked.
+MOST_SIZE = "DMODS_MAX_SIZE"
+_LEAST_LIMIT, _RATIO = 16 << 30, 1000  # without it: so many bytes, or so many for each packed one
+_MOST_KEPT = 64 << 30  # bytes on the disk of all copies: the one that was not used for longest goes first
+_LEFT_FREE = 512 << 20
+_PART = ".part"
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class Copy(NamedTuple):
+    """A copy in the folder: its path, the dump that it was made of, its bytes on the disk, and its last use."""
+
+    path: str
+    source: str
+    stored: int
+    used: float
+
+
+def plain_path(path: str) -> tuple[str, list[str]]:
+    """Return the path of the dump as a plain file, and notes about it: the path itself where it is not compressed.
+
+    Raises UserError where what is in the file is no dump, or where there is no place for it.
+    """
+    try:
+        form = packed.form_of(path)
+    except OSError:
+        return path, []  # whoever opens it says why it cannot be read
+    if form is None:
+        return path, []
+    status = os.stat(path)
+    folder = _own_folder()
+    known = f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {form}"
+    copy = os.path.join(folder, hashlib.sha256(known.encode()).hexdigest()[:24] + ".core")
+    told = _told(copy)
+    notes = []
+    if told is None:
+        told = _make(path, form, status, copy)
+        notes.append(
+            f"{path} is compressed ({form}): its plain copy is {copy} ({human_size(_stored(copy))} on disk); "
+            "`dmods cache --clear` removes it"
+        )
+        _remove_oldest(folder, copy)
+    else:
+        os.utime(_about(copy))
+    damage = told.get("damage")
+    if damage:
+        size = os.stat(copy).st_size
+        notes.append(f"{path} is cut or damaged: {size} bytes could be unpacked ({damage})")
+    return copy, notes
+
+
+def source_of(path: str) -> str:
+    """Return the dump that the plain file was made of, or the path itself where it is no copy."""
+    if not path.endswith(".core") or not os.path.lexists(_about(path)):
+        return path
+    source = (_told(path) or {}).get("source")
+    return source if isinstance(source, str) else path
+
+
+def copies() -> list[Copy]:
+    """Return the copies that are kept, the one that was used last first. Raises UserError for a folder of others."""
+    if not os.path.lexists(_folder()):
+        return []
+    found = []
+    for entry in os.scandir(_own_folder()):
+        told = _told(entry.path) if entry.name.endswith(".core") else None
+        if told is not None:
+            used = os.stat(_about(entry.path)).st_mtime
+            found.append(Copy(entry.path, str(told.get("source")), _stored(entry.path), used))
+    return sorted(found, key=lambda each: -each.used)
+
+
+def clear() -> tuple[int, int]:
+    """Remove all copies, and what ended runs left. Return (how many there were, their bytes on the disk)."""
+    if not os.path.lexists(_folder()):
+        return 0, 0
+    count = size = 0
+    for entry in list(os.scandir(_own_folder())):
+        if entry.name.endswith(_PART) and _is_being_made(entry.name):
+            continue
+        stored = _stored(entry.path)
+        os.unlink(entry.path)
+        if entry.name.endswith((".core", _PART)):
+            count, size = count + 1, size + stored
+    return count, size
+
+
+def folder_of_copies() -> str:
+    """Return the path of the folder, which may not exist yet."""
+    return _folder()
+
+
+def size_of(text: str) -> int:
+    """Return the number of bytes that a text such as "64G" or "1000" means. Raises UserError."""
+    number, unit = text[:-1], text[-1:].upper()
+    if unit.isdigit() or unit not in _UNITS:
+        number, unit = text, ""
+    if not number.isdecimal() or len(number) > 18:
+        raise UserError(f"{text} is not a size", "give a number of bytes, or one with K, M, G or T: 200G")
+    return int(number) * _UNITS[unit]
+
+
+# -- the folder -------------------------------------------------------------------------------------------------------
+
+
+def _folder() -> str:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative path is to be ignored (XDG Base Directory Specification).
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "dmods", "cores")
+
+
+def _own_folder() -> str:
+    """Return the folder, which is made if it does not exist. Raises UserError where it belongs to somebody else."""
+    folder = _folder()
+    try:
+        os.makedirs(os.path.dirname(os.path.dirname(folder)), exist_ok=True)
+        for each in (os.path.dirname(folder), folder):
+            if not os.path.lexists(each):
+                os.mkdir(each, 0o700)
+            status = os.lstat(each)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                raise UserError(
+                    f"{each} is not a folder of yours, so no dump can be unpacked into it",
+                    "remove it, or name another folder: XDG_CACHE_HOME=DIR",
+                )
+            if status.st_mode & 0o077:
+                os.chmod(each, 0o700)
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be made, and a compressed dump is unpacked there: {error.strerror}",
+            "name another folder: XDG_CACHE_HOME=DIR",
+        ) from None
+    return folder
+
+
+def _about(copy: str) -> str:
+    return copy + ".json"
+
+
+def _told(copy: str) -> Optional[dict[str, object]]:
+    """Return what is known of a copy; None where it is not there, or is not whole."""
+    try:
+        if not stat.S_ISREG(os.lstat(copy).st_mode):
+            return None
+        with open(_about(copy), "rb") as file:
+            told: object = json.load(file)
+        if isinstance(told, dict) and told.get("size") == os.stat(copy).st_size:
+            return told
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _stored(path: str) -> int:
+    return os.lstat(path).st_blocks * 512
+
+
+def _is_being_made(name: str) -> bool:
+    """Return whether the process in the name of an unfinished copy still runs."""
+    return os.path.exists(f"/proc/{name[: -len(_PART)].rpartition('.')[2]}")
+
+
+def _remove_oldest(folder: str, but: str) -> None:
+    """Remove unfinished copies that nobody makes any more, and the oldest copies beyond the limit."""
+    for entry in list(os.scandir(folder)):
+        if entry.name.endswith(_PART) and not _is_being_made(entry.name):
+            os.unlink(entry.path)
+    room = _MOST_KEPT
+    for each in copies():
+        room -= each.stored
+        if room < 0 and each.path != but:
+            os.unlink(each.path)
+            os.unlink(_about(each.path))
+
+
+# -- making a copy ----------------------------------------------------------------------------------------------------
+
+
+def _make(path: str, form: str, status: os.stat_result, copy: str) -> dict[str, object]:
+    limits = _limits(path, form, status.st_size, os.path.dirname(copy))
+    with _new_file(copy) as part, Progress(f"unpacking {os.path.basename(path)}") as bar:
+        try:
+            made = packed.unpack(path, form, part, limits, lambda done: bar.update(done, status.st_size))
+        except OSError as error:
+            raise UserError(f"cannot unpack {path}: {error.strerror}", _elsewhere(copy)) from None
+        if made.full and made.stored >= limits.room:
+            _refuse_room(path, limits.room, copy)
+        if made.full and made.size >= _most_size(status.st_size):
+            _refuse_size(path, made.size, "more than ")
+        # Programs and libraries that are newer than a core are told by its time.
+        os.utime(part, ns=(status.st_mtime_ns, status.st_mtime_ns))
+        told: dict[str, object] = {"source": os.path.abspath(path), "size": made.size, "damage": made.damage}
+        with _new_file(_about(copy)) as about:
+            with open(about, "w", encoding="utf-8", errors="surrogateescape") as file:
+                json.dump(told, file)
+            os.rename(part, copy)
+            os.rename(about, _about(copy))
+    return told
+
+
+@contextmanager
+def _new_file(final: str) -> Iterator[str]:
+    """Make an empty file beside its final place, for the user alone, and yield its path. What is left is removed."""
+    part = f"{final}.{os.getpid()}{_PART}"
+    try:
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise UserError(f"{part} cannot be made: {error.strerror}", _elsewhere(final)) from None
+    try:
+        yield part
+    finally:
+        if os.path.lexists(part):
+            os.unlink(part)
+
+
+def _limits(path: str, form: str, packed_size: int, folder: str) -> packed.Limits:
+    """Return how much may be unpacked. Raises UserError where it is clear that this is not enough, or is no dump."""
+    head = packed.head_of(path, form)
+    if not packed.is_dump(head):
+        what = "is no dump" if head else "cannot be unpacked"
+        raise UserError(
+            f"{path} is compressed ({form}), and what is in it {what}",
+            f"`{form} -dc` shows what is in it" if head else "copy or take it again, whole",
+        )
+    most, promised = _most_size(packed_size), packed.promised_size(head)
+    if promised is not None and promised > most:
+        _refuse_size(path, most, human_size(promised) + ", and the limit is ")
+    free = os.statvfs(folder)
+    room = max(0, free.f_bavail * free.f_frsize - _LEFT_FREE)
+    # Of what follows the end that the headers tell, no more is unpacked than belongs to a core.
+    return packed.Limits(most if promised is None else min(most, promised + packed.BEHIND), room)
+
+
+def _most_size(packed_size: int) -> int:
+    given = os.environ.get(MOST_SIZE)
+    return size_of(given) if given else max(_LEAST_LIMIT, _RATIO * packed_size)
+
+
+def _refuse_room(path: str, room: int, copy: str) -> NoReturn:
+    free = f"{human_size(room)} are free for it in {os.path.dirname(copy)}"
+    raise UserError(f"there is no room to unpack {path}: {free}", _elsewhere(copy))
+
+
+def _refuse_size(path: str, most: int, has: str) -> NoReturn:
+    raise UserError(
+        f"{path} is too large to be unpacked: it has {has}{human_size(most)}",
+        f"if that can be right, give a higher limit: {MOST_SIZE}=200G",
+    )
+
+
+def _elsewhere(copy: str) -> str:
+    return f"`dmods cache --clear` empties {os.path.dirname(copy)}; XDG_CACHE_HOME=DIR names another folder"

@@ -1,0 +1,60 @@
+"""Limits of a process that its core shows: mappings, and a system call that failed for want of descriptors.
+
+A core has neither rlimits nor a table of descriptors. It has the mappings, and `errno` of the thread that died.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from dmods.process.stdio import open_files
+from dmods.triage.facts import ProcessFacts
+from dmods.triage.finding import LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Measured, Said
+
+#: vm.max_map_count, unless it was raised (DEFAULT_MAX_MAP_COUNT, include/linux/mm.h).
+MOST_MAPPINGS = 65530
+_NEAR = 0.95
+_FILES = {errno.EMFILE: "RLIMIT_NOFILE (ulimit -n)", errno.ENFILE: "fs.file-max"}
+
+
+def run(facts: ProcessFacts) -> Iterator[Said]:
+    """Yield mappings near the default limit, and descriptors that were all in use."""
+    count = len(facts.target.mappings())
+    files = open_files(facts.target)
+    last = max((each.descriptor for each in files), default=None)
+    opened = f"; the highest descriptor of stdio is {last}" if last is not None else ""
+    yield Measured(f"{count:,} mappings of {MOST_MAPPINGS:,}, the default limit{opened}")
+    if _NEAR * MOST_MAPPINGS <= count <= MOST_MAPPINGS + 1:  # with more, the limit was raised
+        yield Finding(
+            "limit",
+            SERIOUS,
+            LIKELY,
+            f"the process has {count:,} mappings, and may have {MOST_MAPPINGS:,} (vm.max_map_count): the next mmap() "
+            "fails with ENOMEM, although memory is free",
+            "find who maps so many small pieces (or changes the protection of single pages), or raise vm.max_map_count",
+            next=("maps",),
+            weight=count,
+            alternative="the limit was raised on that machine: a core does not say",
+        )
+    for number in facts.errnos & _FILES.keys():
+        yield Finding(
+            "limit",
+            SERIOUS,
+            LIKELY if last is not None and last >= 1000 else POSSIBLE,
+            f"the last system call that failed in the thread that died had no descriptor left "
+            f"({errno.errorcode[number]}){opened}",
+            f"find what is not closed, or raise {_FILES[number]}",
+            [Evidence(each.address, f"stdio's file with descriptor {each.descriptor}") for each in files[:1]],
+            ("panicinfo",),
+            alternative="errno is old: the program went on after that call, and died of something else",
+        )
+
+
+CHECK = Check(
+    "limits",
+    f"{_NEAR:.0%} of the mappings that a process may have by default; or errno says that no descriptor was left",
+    run,
+    needs=("cause",),
+    seconds=30,
+)
