@@ -183,7 +183,8 @@ def _add_memory(report: Report, found: Growth) -> None:
         ("leaked blocks", [each.leaked for each in found.memory]),
         ("the allocator's own blocks", [each.own for each in found.memory]),
         ("free blocks, caches", [each.free for each in found.memory]),
-        ("headers, tops, unused", [each.rest for each in found.memory]),
+        ("free at the top of arenas", [each.top for each in found.memory]),
+        ("headers, unused", [each.rest for each in found.memory]),
         ("mapped for the heap", [each.mapped for each in found.memory]),
     )
     rows = [(use, each[0], each[-1], each[-1] - each[0], each) for use, each in uses]

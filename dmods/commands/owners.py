@@ -14,6 +14,7 @@ from dmods.graph.owners import (
     LEAKS,
     OWN_,
     SHARED,
+    TOP_,
     Kind,
     Line,
     Owners,
@@ -27,7 +28,7 @@ from dmods.target import Target
 
 _TOP = 20
 _RULE = "-" * 72
-_HOW = {ALONE: "alone", SHARED: "shared", LEAKS: "leaked", FREE_: "free", OWN_: "malloc's own"}
+_HOW = {ALONE: "alone", SHARED: "shared", LEAKS: "leaked", FREE_: "free", TOP_: "free", OWN_: "malloc's own"}
 _SUMS = (
     Column("bytes", "bytes", width=12),
     Column("percent", "percent", title="%HEAP"),
@@ -68,13 +69,14 @@ def _report(owners: Owners, args: argparse.Namespace) -> Report:
     total = owners.total
     table.footer = [_RULE, f"{total:12} bytes ({human_size(total)}): the lines sum to the whole heap"]
     report.tables.append(table)
-    by_how = {how: sum(line.bytes for line in owners.lines if line.how == how) for how in _HOW}
+    by_how = {how: owners.sum_of(how) for how in _HOW}
     report.totals = {
         "heap_bytes": total,
         "alone_bytes": by_how[ALONE],
         "shared_bytes": by_how[SHARED],
         "leaked_bytes": by_how[LEAKS] if verdict.possible else None,
         "free_bytes": by_how[FREE_],
+        "top_bytes": by_how[TOP_],
         "own_bytes": by_how[OWN_],
     }
     return report

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
 from dmods import _engine
+from dmods.allocators.glibc.runs import top_bytes
 from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.progress import Progress
 from dmods.graph.amount import NOTHING, Amount
@@ -71,13 +72,14 @@ class Change:
 class Memory(NamedTuple):
     """The memory of a process's allocators by use, in bytes.
 
-    `rest` are headers, the tops of arenas, and memory that the allocator holds unused or uses itself.
+    `top` is free at the top of arenas. `rest` are headers, and memory that the allocator holds unused or uses itself.
     """
 
     live: int
     leaked: int
     own: int
     free: int
+    top: int
     mapped: int
 
     @property
@@ -88,7 +90,7 @@ class Memory(NamedTuple):
     @property
     def rest(self) -> int:
         """Return the bytes that are in no block."""
-        return self.mapped - self.in_use - self.free
+        return self.mapped - self.in_use - self.free - self.top
 
 
 @dataclass
@@ -316,4 +318,6 @@ def _memory(heap: ProcessHeap) -> Memory:
     for mapping in heap.target.mappings():
         if "r" in mapping.flags:  # a thread's arena reserves address space without access
             mapped += sum(end - start for start, end in heap.owned.within(mapping.start, mapping.end))
-    return Memory(live, leaked, own, free, mapped)
+    # A damaged arena may claim a top that is larger than its memory.
+    top = min(sum(top_bytes(heap.words, arena) for arena in heap.arenas), max(0, mapped - live - leaked - own - free))
+    return Memory(live, leaked, own, free, top, mapped)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Optional
 
+from dmods.allocators.glibc.runs import top_bytes
 from dmods.base.cached import cached, forget
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass
@@ -18,7 +19,7 @@ from dmods.heap.content import class_of
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.target import Target
 
-ALONE, SHARED, LEAKS, FREE_, OWN_ = "alone", "shared", "leaked", "free", "own"
+ALONE, SHARED, LEAKS, FREE_, TOP_, OWN_ = "alone", "shared", "leaked", "free", "top", "own"
 MANY = "many roots"
 _NAMED = 3  # roots of a set that are named in text
 _BATCH = 65536
@@ -38,9 +39,9 @@ class Kept:
 class Line:
     """Memory with one owner.
 
-    ``how`` is "alone" (one root), "shared" (several), "leaked", "free" or "own" (the allocator's). ``roots`` are the
-    owners, the best known first; empty where it has no owner or too many. ``set`` is the engine's number of the
-    set of roots.
+    ``how`` is "alone" (one root), "shared" (several), "leaked", "free", "top" (free at the top of arenas) or "own" (the
+    allocator's). ``roots`` are the owners, the best known first; empty where it has no owner or too many. ``set`` is
+    the engine's number of the set of roots.
     """
 
     name: str
@@ -114,9 +115,18 @@ class Owners:
                 sum(row[0] * row[2] for row in self._sizes),
             ),
         ]
-        used = sum(line.bytes for line in (*held, *rest))
-        own = Line("the allocator's own: headers, caches, padding", OWN_, None, max(0, self.heap.bytes - used))
+        left = max(0, self.heap.bytes - sum(line.bytes for line in (*held, *rest)))
+        own = Line("the allocator's own: headers, caches, padding", OWN_, None, left)
+        # The top of an arena is beyond the chunks that `heap.bytes` counts.
+        tops = [size for arena in self.heap.arenas if (size := top_bytes(self.heap.words, arena))]
+        if tops:
+            where = "the heap" if len(self.heap.arenas) == 1 else "arenas"
+            rest.append(Line(f"free at the top of {where}", TOP_, len(tops), sum(tops)))
         return [*held, *rest, own]
+
+    def sum_of(self, *how: str) -> int:
+        """Return the bytes of all lines that are held in one of these ways."""
+        return sum(line.bytes for line in self.lines if line.how in how)
 
     @property
     def total(self) -> int:
@@ -126,7 +136,7 @@ class Owners:
     @property
     def live(self) -> int:
         """Return the usable bytes that roots hold."""
-        return sum(line.bytes for line in self.lines if line.how in (ALONE, SHARED))
+        return self.sum_of(ALONE, SHARED)
 
     @cached_property
     def missing(self) -> int:
