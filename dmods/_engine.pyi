@@ -194,12 +194,12 @@ class TypeGraph:
     ) -> list[tuple[tuple[int, int, bool, int, int, int, int], int | None, str | None]]:
         """Return the direct leaks by size and type: the group as ``Heap.groups``, the kind or the type."""
 
-    def alike(
-        self, heap: Heap, scope: tuple[str, int], tables: list[tuple[int, int]]
-    ) -> list[tuple[str | None, int, int, int, int]]:
-        """Return the blocks of a scope by type and size: (type, first word, size, count, example).
+    def in_scope(
+        self, kinds: Kinds, index: int, heap: Heap, scope: tuple[str, int]
+    ) -> list[tuple[int | None, str | None, int, int, int]]:
+        """Return the blocks of a scope by what they are counted as, and by size: (kind, type, size, count, example).
 
-        Blocks without a type are told apart by their first word, if it lies in ``tables``; else it is 0.
+        Blocks with a type from debug information have no kind.
         """
 
 class Lines:

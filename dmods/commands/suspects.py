@@ -24,6 +24,7 @@ SUSPECTS = (
     Column("percent", "percent", hidden=True),
     Column("process_percent", "percent", hidden=True),
     Column("address", "address", hidden=True),
+    Column("point", "address", hidden=True),
     Column("root", hidden=True),
     Column("next", hidden=True),
 )
@@ -48,7 +49,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         steps += commands
         count = len(crowd.goroutines)
         rows.append(
-            (f"{crowd.sentence}.", "goroutines", crowd.stacks, count, None, None, first.address, None, commands)
+            (f"{crowd.sentence}.", "goroutines", crowd.stacks, count, None, None, first.address, None, None, commands)
         )
     report.tables.append(Table("suspects", SUSPECTS, rows, style="plain"))
     if not rows:
@@ -74,7 +75,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 def _row(found: Suspect) -> tuple[Value, ...]:
     share, part = 100 * found.share, 100 * found.share_of_process
     said = f"{found.sentence[0].upper()}{found.sentence[1:]}."
-    return said, found.kind, found.bytes, found.count, share, part, found.address, found.root, found.next
+    return said, found.kind, found.bytes, found.count, share, part, found.address, found.point, found.root, found.next
 
 
 def _none(memory: ProcessMemory, found: list[Suspect], least: int) -> str:

@@ -9,13 +9,12 @@ from typing import Optional
 
 from dmods.allocators.glibc.runs import top_bytes
 from dmods.base.cached import cached, forget
-from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
 from dmods.graph.roots import LEAKED, NamedRoots, Root, named_roots
+from dmods.graph.type_name import type_name
 from dmods.graph.typegraph import find_typegraph
 from dmods.graph.types import Types, find_types
-from dmods.heap.content import class_of
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.target import Target
 
@@ -203,11 +202,10 @@ class Owners:
         found: dict[tuple[str, str], Kind] = {}
         graph = find_typegraph(self.target) if by != "size" and not self._is_mostly_go else None
         if graph is not None:
-            for typed, first, size, count, at in graph.engine.alike(self.heap.index, scope, self._tables):
-                text = typed or (class_of(self.target, first) if first else None)
-                name = plain_class(text) if text is not None else self._cache(size, at)
-                key = (name, "type" if text is not None else "")
-                _add(found, key, Kind(name, text is not None, size, count, size * count, at))
+            for number, written, size, count, at in graph.engine.in_scope(self.types.kinds, 0, self.heap.index, scope):
+                known = self.types.name(number) if number is not None else type_name(written or "", "", "likely")
+                text = known.text if known.is_type or by == "type" else self._cache(size, at)
+                _add(found, (text, str(known.is_type)), Kind(text, known.is_type, size, count, size * count, at))
         elif by == "size":
             for _first, size, count, at in self.heap.index.alike(scope, []):
                 name = self._cache(size, at)
@@ -224,12 +222,6 @@ class Owners:
         """Return whether most blocks are objects of Go. Go's runtime tells more of them than debug information."""
         collected = sum(heap.slots.usable_bytes for heap in self.heap.walked if heap.name == "Go")
         return 2 * collected > self.heap.bytes
-
-    @cached_property
-    def _tables(self) -> list[tuple[int, int]]:
-        """Return the memory that may hold vtables: mapped files."""
-        pieces = (piece for module in self.target.modules() for piece in module.ranges if piece.path is not None)
-        return sorted((piece.start, piece.end) for piece in pieces)
 
     def _cache(self, size: int, example: int) -> str:
         block = self.heap.block_at(example)

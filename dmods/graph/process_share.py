@@ -35,11 +35,13 @@ class ProcessMemory:
 
 def process_memory(owners: Owners) -> ProcessMemory:
     """Return the memory of the process."""
-    own, largest = 0, None
+    outside, largest = 0, None
+    owned = owners.heap.owned
     for part, kind in classify_mappings(owners.target):
         if kind in _HEAP or (kind == "anon" and "w" in part.flags):
-            own += part.size
-            if kind == "anon" and not any(owners.heap.owned.within(part.start, part.end)):
+            # An allocator may reserve a gigabyte at once, and never touch it: its blocks count, not its mappings.
+            outside += part.size - sum(end - start for start, end in owned.within(part.start, part.end))
+            if kind == "anon" and not any(owned.within(part.start, part.end)):
                 largest = part if largest is None or part.size > largest.size else largest
     heap, leaked = owners.total, owners.sum_of(LEAKS)
-    return ProcessMemory(max(own, heap), heap, owners.live + leaked, leaked, owners.sum_of(FREE_, TOP_), largest)
+    return ProcessMemory(outside + heap, heap, owners.live + leaked, leaked, owners.sum_of(FREE_, TOP_), largest)

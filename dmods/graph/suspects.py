@@ -55,7 +55,8 @@ class Suspect:
     count: Optional[int]
     share: float
     share_of_process: float
-    address: Optional[int]  # the accumulation point, or one of the blocks
+    address: Optional[int]  # the outermost block that keeps so much alive, or one of the blocks
+    point: Optional[int]  # the accumulation point
     root: Optional[str]
     next: list[str]
 
@@ -95,7 +96,7 @@ def _leaked(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspe
     )
     next_ = ["findleaks -d --top 3", f"whatis {first.first:#x}"]
     part = memory.share(memory.leaked)
-    yield Suspect("leaked", sentence, memory.leaked, count, share, part, first.first, None, next_)
+    yield Suspect("leaked", sentence, memory.leaked, count, share, part, first.first, None, None, next_)
 
 
 def _free(memory: ProcessMemory) -> Iterator[Suspect]:
@@ -108,7 +109,7 @@ def _free(memory: ProcessMemory) -> Iterator[Suspect]:
         f"({_sizes(memory, memory.free)}); the program uses {human_size(memory.in_use)}"
     )
     next_ = ["malloc_stats", "heapsizes --sort free --top 5"]
-    yield Suspect("free", sentence, memory.free, None, share, memory.share(memory.free), None, None, next_)
+    yield Suspect("free", sentence, memory.free, None, share, memory.share(memory.free), None, None, None, next_)
 
 
 def _sizes(memory: ProcessMemory, size: int) -> str:
@@ -169,10 +170,10 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     sentence = f"{name}{more} keeps {share:.0%} of the heap in use ({_sizes(memory, size)}) alive{through}{mostly}"
     root = line.roots[0].address if line.roots else None
     next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
-    if point is not None:
-        next_ = [f"retained {point.address:#x}", f"pathto {point.address:#x}"]
-    address = point.address if point is not None else None
-    return Suspect("held", sentence, size, count, share, memory.share(size), address, name, next_)
+    if outer is not None and point is not None:
+        next_ = [f"retained {outer.address:#x}", f"pathto {point.address:#x}"]
+    top, place = (each.address if each is not None else None for each in (outer, point))
+    return Suspect("held", sentence, size, count, share, memory.share(size), top, place, name, next_)
 
 
 def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Suspect]) -> Iterator[Suspect]:
@@ -193,4 +194,4 @@ def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Sus
             f"single block; one is at {kind.example:#x}"
         )
         next_ = [f"pathto {kind.example:#x} --all", "owners --by type"]
-        yield Suspect("type", sentence, left, kind.count, share, memory.share(left), kind.example, None, next_)
+        yield Suspect("type", sentence, left, kind.count, share, memory.share(left), kind.example, None, None, next_)

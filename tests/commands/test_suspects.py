@@ -55,7 +55,7 @@ def test_what_leaked_comes_first_where_it_is_most(program: Path, tmp_path: Path)
     assert leak["size"] == 504
     # The accumulation point is the vector's buffer, and its address is in the sentence.
     assert second["sentence"].startswith("`main: keep` keeps ")
-    assert f"at {second['address']}" in second["sentence"]
+    assert f"at {second['point']}" in second["sentence"]
     assert first["next"][0].startswith("findleaks")
 
 
