@@ -17,6 +17,7 @@ from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.growth_arenas import arena_keys
 from dmods.graph.growth_keys import OWN_KEY, OWN_NAME, Labels, holder_label, set_keys
 from dmods.graph.identity import difference
+from dmods.graph.in_place import changed_in_place
 from dmods.graph.interval import hours_between
 from dmods.graph.owners import find_owners
 from dmods.graph.places import Modules, shifts
@@ -106,6 +107,7 @@ class Growth:
     differs: Optional[str] = None
     notes: list[str] = field(default_factory=list)
     hours: Optional[float] = None
+    changed: tuple[int, int] = (0, 0)  # surviving blocks that were compared, and how many of them hold other content
     partial: frozenset[int] = frozenset()  # cores whose heap is not whole: blocks may be in use that they do not show
 
     @property
@@ -189,7 +191,8 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     notes = types.notes(len(heaps) - 1) if types is not None else []
     merged = sorted(_merged(changes), key=lambda change: (-change.growth, change.label))
     hours = hours_between(heaps[0], heaps[-1]) if differs is None else None
-    return Growth(by, merged, [_memory(heap) for heap in heaps], differs, notes, hours, partial)
+    changed = changed_in_place(heaps[0], heaps[-1]) if differs is None and not recorded else (0, 0)
+    return Growth(by, merged, [_memory(heap) for heap in heaps], differs, notes, hours, changed, partial)
 
 
 def lacking(heap: ProcessHeap) -> Optional[str]:
