@@ -11,8 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Optional
 
 from dmods.cli import pipeline
-from dmods.cli.frontend import EXE, MAX_SIZE, SYSROOT, Asked, check_sysroot, guard_program, limit_size, safe_output
-from dmods.cli.verbs import MANY_DUMPS, SHELL_VERBS, about_many_dumps
+from dmods.cli.frontend import (
+    EXE,
+    MAX_SIZE,
+    SYSROOT,
+    Asked,
+    check_sysroot,
+    guard_program,
+    limit_size,
+    live_process,
+    safe_output,
+    with_named_cores,
+)
+from dmods.cli.verbs import MANY_DUMPS, SHELL_VERBS, TAKE_DUMPS, about_many_dumps
 from dmods.command import KERNEL, Argument, Command, command_modules, command_names, find_command, load_command
 from dmods.errors import KernelDumpError, UsageError, UserError
 from dmods.output.layout import paragraph, terminal_width
@@ -61,6 +72,8 @@ def _run(words: list[str], asked: Asked) -> int:
     if words[0] in ("-l", "--long"):
         words = ["dmods", *words]
     name, *rest = words
+    if name not in SHELL_VERBS or name in TAKE_DUMPS:
+        rest = with_named_cores(rest)
     verb = MANY_DUMPS if name == "triage" and about_many_dumps(rest) else SHELL_VERBS.get(name)
     if verb is not None:
         return int(import_module(verb).run(rest))
@@ -95,7 +108,8 @@ def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
     try:
         args = _arguments(command, words)
         asked.target, asked.json = args.core, args.json
-        target = _target(args) if args.core is not None else None
+        args.pid = live_process(args.core) if command.live else None
+        target = _target(args) if args.core is not None and args.pid is None else None
         addresses = pipeline.from_stdin(command, args, sys.stdin)
         if addresses is not None:
             safe_output()
@@ -114,6 +128,7 @@ def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
 
 def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
     which = "the oldest core file" if command.compares else "the core file"
+    which += ", or the pid of a live process" if command.live else ""
     core = Argument("core", help=which, **({} if command.requires else {"nargs": "?"}))
     extra: Sequence[Argument] = (EXE, SYSROOT, MAX_SIZE)
     if KERNEL in command.requires:

@@ -54,7 +54,8 @@ class Command:
     be: "userland", "kernel", "audit"; BARE_KERNEL beside "kernel" asks for less.
     Without any it takes no target, or with `optional` a process if there is one.
     `examples` are pairs of a command line and what it shows. `compares`: the command compares its target with older
-    cores. They are its argument `base`. In the shell the last of the files is the target.
+    cores. They are its argument `base`. In the shell the last of the files is the target. `live`: in the shell it takes
+    the number of a live process, too, as its argument `pid`.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Command:
     requires: Sequence[str] = ("userland",)
     optional: bool = False
     compares: bool = False
+    live: bool = False
     examples: Sequence[tuple[str, str]] = field(default=())
 
     def parser(

@@ -88,7 +88,10 @@ def loaded_core() -> Optional[str]:
 
 
 def _adopt_argument(line: gdb_arguments.CommandLine) -> None:
-    files = [name for name in (line.core, *line.files) if name and os.path.exists(name)]
+    from dmods.corefile.stored import PREFIX, named
+
+    given = [named(name) if name.startswith(PREFIX) else name for name in (line.core, *line.files) if name]
+    files = [name for name in given if os.path.exists(name)]
     if not files or line.args or line.pid:
         return
     cores = [name for name in files if gdb_arguments.elf_type(name) == ET_CORE]

@@ -63,7 +63,11 @@ def judged(cases: Sequence[tuple[str, str]]) -> Iterator[object]:
         yield pytest.param(*case, marks=marks)
 
 
-@pytest.mark.parametrize(("name", "mode"), list(judged(CHECKED)))
+#: In LeakSanitizer's own allocator, which the program then has, a block may begin where a vector ends.
+NOT_FOR_LSAN = [("ends", "")]
+
+
+@pytest.mark.parametrize(("name", "mode"), list(judged([case for case in CHECKED if case not in NOT_FOR_LSAN])))
 def test_leak_sanitizer_agrees(name: str, mode: str) -> None:
     leaks = oracles.leak_sanitizer(name, mode)
     assert oracles.lsan_differences(name, leaks) == []

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fixtures._cache import ROOT
 from tests import quick
 from tests.fuzz.driver import DUMPS, REGRESSIONS, Finding, Victim, Worker, replay
+from tests.fuzz.engine import TARGETS
 from tests.fuzz.recipes import Recipe, invent
 
 CORES = int(os.environ.get("DMODS_FUZZ_CORES", "6"))  # damaged cores of each dump
@@ -57,3 +59,14 @@ def test_a_recipe_is_the_same_when_read_again_and_leaves_no_trace(work: Path, tm
         victim.damage(recipe)
         victim.mend(recipe)
         assert victim.core.read_bytes() == whole
+
+
+def test_every_target_of_the_engine_is_in_the_page() -> None:
+    """The page describes it. The table has its counts, or a line says that it has none."""
+    page = (ROOT / "docs" / "FUZZING.md").read_text()
+    names = {path.stem for path in (ROOT / "engine" / "fuzz" / "fuzz_targets").glob("*.rs")}
+    assert names == set(TARGETS)
+    counts = page.partition("## Counts")[2]
+    for name in names:
+        assert f"(`{name}`)" in page
+        assert f"\n| {name} |" in counts or f"`{name}`" in counts.partition("<!--")[0]

@@ -16,11 +16,12 @@ WHOLE_FILES = {"test_installed.py", "test_another_gdb.py", "test_arm64.py", "tes
 WHOLE_FILES |= {"test_busy.py", "test_planted_slabs.py", "test_rust_types.py"}
 WHOLE_FILES |= {"test_gperftools.py", "test_go.py", "test_browser.py", "test_heaptrack.py", "test_mapper.py"}
 WHOLE_FILES |= {"test_counted.py", "test_redis_types.py", "test_lua_types.py", "test_planted.py", "test_triage.py"}
-WHOLE_FILES |= {"test_triage_troubles.py", "test_size_classes.py"}
-WHOLE_FILES |= {"test_cgo.py", "test_crate.py", "test_damage.py", "test_differences.py"}
+WHOLE_FILES |= {"test_sentences.py", "test_triage_troubles.py", "test_size_classes.py"}
+WHOLE_FILES |= {"test_cgo.py", "test_crate.py", "test_differences.py"}
 WHOLE_FILES |= {"test_growth_between.py", "test_gone.py", "test_server.py", "test_named.py", "test_sweep.py"}
 WHOLE_FILES |= {"test_goroutines.py", "test_hooks.py", "test_oracle.py", "test_pools.py"}
 WHOLE_FILES |= {"test_heap.py", "test_python.py", "test_stdio.py", "test_triage_servers.py"}
+WHOLE_FILES |= {"test_inside.py", "test_rust_names.py", "test_several.py"}
 
 
 @pytest.mark.thorough("it collects every test twice")

@@ -16,6 +16,7 @@ from dmods.corefile.packed import KDUMP, form_of_bytes, head_of, is_dump
 from dmods.errors import CorruptError, TruncatedError, UsageError, UserError
 from dmods.machine.installed import FOR_DRGN, drgn_install_command, find_drgn
 from dmods.modules import elf
+from dmods.output.text import printable
 
 SUMMARY = "start drgn with the commands in it, on a kernel's dump or a core: `dmods drgn -c vmcore memstat`"
 USAGE = "usage: dmods drgn [DRGN'S ARGUMENTS]   (`dmods drgn vmcore`, `dmods drgn -c vmcore NAME`)"
@@ -60,10 +61,10 @@ def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[st
 
 
 def _plain(dump: str) -> str:
-    """Return the path of the dump as a plain file, and say where that is if it is compressed."""
+    """Return the path of the dump as a plain file, and say where that is if it is another."""
     plain, _said = plain_path(dump)
     if plain != dump:
-        say(f"{dump} is compressed: drgn reads its plain copy {plain}", sys.stderr)
+        say(f"{printable(dump)}: drgn reads its plain form, {printable(plain)}", sys.stderr)
     return plain
 
 

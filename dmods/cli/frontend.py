@@ -23,6 +23,9 @@ EXE = Argument("--exe", metavar="FILE", help="the program that dumped the core, 
 MAX_SIZE = Argument("--max-size", metavar="SIZE", help="the most that a compressed dump may have unpacked (200G)")
 SYSROOT = Argument("--sysroot", metavar="DIR", help="a folder with the files of the other machine, instead of /")
 
+#: How a word begins that names a core in somebody's keeping (dmods.corefile.stored).
+NAMED = "coredump:"
+
 # Exit statuses, beside those of a command's own (dmods.report.Report.status).
 CANNOT, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 # What scripts/setup (or pip) installs.
@@ -125,6 +128,28 @@ def check_sysroot(sysroot: Optional[str]) -> None:
     """Raise UserError where the sysroot is not a folder."""
     if sysroot is not None and not os.path.isdir(sysroot):
         raise UserError(f"{sysroot} is not a folder", "--sysroot takes the folder that holds the other machine's /")
+
+
+def with_named_cores(words: Sequence[str]) -> list[str]:
+    """Return the words with paths in the place of coredump:PID, coredump:NAME and coredump:, and say which they are.
+
+    Raises UserError where there is no such core.
+    """
+    if not any(word.startswith(NAMED) for word in words):
+        return list(words)
+    from dmods.corefile.stored import named
+
+    found = [named(word) for word in words]
+    for word, path in zip(words, found):
+        if word != path:
+            say(f"note: {printable(word)} is {printable(path)}", sys.stderr)
+    return found
+
+
+def live_process(word: Optional[str]) -> Optional[int]:
+    """Return the pid that a word is, or None where it is a file or no process has that number."""
+    is_pid = word is not None and word.isascii() and word.isdigit() and not os.path.lexists(word)
+    return int(word) if is_pid and word is not None and os.path.isdir(f"/proc/{word}") else None
 
 
 def limit_size(size: Optional[str]) -> None:

@@ -16,6 +16,8 @@ SHELL_VERBS = {
     "complete": "dmods.cli.completion",
 }
 
+#: Verbs that take a dump, and so its other names (coredump:PID).
+TAKE_DUMPS = ("gdb", "drgn", "mdb", "triage")
 #: What does `dmods triage` where it is about many dumps.
 MANY_DUMPS = "dmods.cli.triage_many"
 _OF_MANY = ("--db", "--report", "--jobs", "--dask", "--retry", "--push")
@@ -40,4 +42,13 @@ def about_many_dumps(words: Sequence[str]) -> bool:
         return True
     values = {place + 1 for place, word in enumerate(words) if word in _WITH_VALUE}
     named = [word for place, word in enumerate(words) if not word.startswith("-") and place not in values]
-    return any(os.path.isdir(word) for word in named) or sum(map(os.path.isfile, named)) > 1
+    return (
+        any(os.path.isdir(word) and not _is_one_problem(word) for word in named) or sum(map(os.path.isfile, named)) > 1
+    )
+
+
+def _is_one_problem(folder: str) -> bool:
+    """Return whether a folder is what abrt keeps of one crash."""
+    from dmods.corefile.keepers.abrt import core_in
+
+    return core_in(folder) is not None

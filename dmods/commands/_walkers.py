@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
-from dmods.allocators.jemalloc import stats
-from dmods.allocators.jemalloc.heap import first_arena
 from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.commands._records import address_of, event
@@ -305,18 +303,8 @@ def _path(target: Target, query: Query) -> Rows:
 
 
 def _arenas(target: Target, _query: Query) -> Rows:
-    """Return the arenas of glibc, then those of jemalloc whose ``arena_t`` is known."""
-    heap = find_heap(target)
-    rows: list[Sequence[Value]] = [
-        (arena.address, arena_name(number), arena.top, arena.system_mem, arena.attached)
-        for number, arena in enumerate(heap.arenas)
-    ]
-    for order, (jemalloc, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches)):
-        for usage in stats.usages(heap.words, jemalloc, caches):
-            if usage.address is not None:
-                name = arena_name(first_arena(order) + usage.arena)
-                rows.append((usage.address, name, None, usage.mapped, usage.tcaches))
-    return rows
+    """Return the arenas whose own structures are known."""
+    return [row for one in find_heap(target).heaps for row in one.arena_rows()]
 
 
 def _threads(target: Target, query: Query) -> Rows:

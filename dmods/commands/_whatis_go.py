@@ -24,7 +24,7 @@ OBJECT = (
 
 def go_tables(heap: ProcessHeap, block: Optional[Block]) -> Iterator[Table]:
     """Yield the object of Go that the block is, or was."""
-    go = next((one for one in heap.walked if isinstance(one, GoBlocks)), None)
+    go = next((one for one in heap.heaps if isinstance(one, GoBlocks)), None)
     span = go.span_at(block.address) if go is not None and block is not None else None
     if go is None or go.heap is None or block is None or span is None:
         return

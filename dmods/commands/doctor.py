@@ -13,17 +13,24 @@ from dmods.target import Target
 COLUMNS = (Column("what"), Column("found"), Column("help"))
 
 
-def run(target: Optional[Target], _args: argparse.Namespace) -> Report:
-    """Return the findings about the machine and, if there is one, the core."""
+def run(target: Optional[Target], args: argparse.Namespace) -> Report:
+    """Return the findings about the machine and, if there is one, the core or the live process."""
     from dmods.machine import doctor
-    from dmods.machine.core_doctor import core_findings
+    from dmods.machine.before_crash import process_findings
 
     findings = []
     with Progress("asking gdb and drgn") as bar:
         for finding in doctor.installation():
             findings.append(finding)
             bar.update(0, 0)
-    findings += core_findings(target) if target is not None else ()
+    pid = getattr(args, "pid", None)  # a debugger's front end does not ask for one
+    if target is not None and target.path is None:
+        pid = target.pid
+    if target is not None:
+        from dmods.machine.core_doctor import core_findings  # it needs the engine, which may be missing here
+
+        findings += core_findings(target)
+    findings += process_findings(pid) if pid is not None else ()
     rows = [(finding.what, finding.found, finding.help or None) for finding in findings]
     return Report([Table("doctor", COLUMNS, rows, "advice")])
 
@@ -31,11 +38,14 @@ def run(target: Optional[Target], _args: argparse.Namespace) -> Report:
 COMMAND = Command(
     name="doctor",
     summary="whether gdb, drgn and the engine work here, and what a core lacks",
+    live=True,
     description=(
         "doctor checks gdb and drgn, whether their Pythons load the engine, and says what to type in them. It checks\n"
         "whether the auditor can be preloaded, and where the kernel writes cores. With a core (`dmods doctor CORE`;\n"
         "in gdb and drgn the loaded one) it lists the program, its libraries and symbols, memory that is not in the\n"
-        "core, and the allocators. Lines that begin with -> say what helps."
+        "core and because of what, and the allocators. With the pid of a live process it says, before a crash, what\n"
+        "its core would lack: coredump_filter, MADV_DONTDUMP, the size limit, systemd's maximum, free disk. Lines\n"
+        "that begin with -> say what helps."
     ),
     run=run,
     requires=(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from dmods.allocators.jemalloc import heap as jemalloc
 from dmods.base.cached import forget
 from dmods.command import Argument, Command, positive
 from dmods.commands._leak_tables import (
@@ -217,8 +216,8 @@ def _figures(heap: ProcessHeap, leaks: Leaks) -> Table:
     )
     row: tuple[Value, ...] = (
         sum(row[1] + row[3] for row in heap.index.sizes()),
-        len(heap.arenas) + len(jemalloc.arenas(heap.jemallocs)),
-        len(heap.caches.tcaches) + sum(len(caches.all) for caches in heap.jemalloc_caches),
+        sum(one.counts()[0] for one in heap.heaps),
+        sum(one.counts()[1] for one in heap.heaps),
         heap.bytes,
         leaks.root_bytes,
         leaks.root_candidates,

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Optional
 
-from dmods.allocators.glibc.caches import cached_by_arena
-from dmods.allocators.glibc.runs import NO_ARENA
-from dmods.allocators.jemalloc import heap as jemalloc
-from dmods.base.dataclass import dataclass
+from dmods.allocators.vocabulary import Contradiction, Part
 from dmods.command import Argument, Command
 from dmods.commands._auditor import stopped_table
 from dmods.commands._guards import SHOWN, guards_notes, guards_stacks, guards_table
 from dmods.heap.blocks import arena_name
 from dmods.heap.content import describe_content
-from dmods.heap.damage import Damage, damages, describe, hexdump
+from dmods.heap.damage import Damage, hexdump
 from dmods.heap.guards import Verification, verify
-from dmods.heap.integrity import glibc as integrity
-from dmods.heap.integrity import jemalloc as jemalloc_integrity
-from dmods.heap.integrity import walked as walked_integrity
-from dmods.heap.integrity.contradiction import Contradiction
 from dmods.heap.no_heap import no_heap
 from dmods.heap.process_heap import ProcessHeap, find_heap
-from dmods.heap.unseen import damaged_chunks, seen_anomalies
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, partial_note
 from dmods.records.callers import Callers
 from dmods.report import Column, Report, Table, Value
@@ -60,69 +52,22 @@ BYTES = (Column("address", "address", width=16), Column("bytes"), Column("text")
 LISTS = (Column("list"), Column("arena"), Column("at", "address"), Column("what"))
 
 
-@dataclass
-class Part:
-    """The findings for one part of the heap: an arena, all tcaches, all mmapped blocks, malloc itself, the guards."""
-
-    name: str
-    address: Optional[int] = None
-    locked: bool = False
-    chunks: Optional[int] = None
-    free: Optional[int] = None
-    in_bins: Optional[int] = None
-    in_fastbins: Optional[int] = None
-    cached: Optional[int] = None
-    bad_chunks: int = 0
-    bad_guards: int = 0
-    misuses: int = 0
-    bad_links: int = 0
-    contradictions: int = 0
-
-    @property
-    def problems(self) -> int:
-        """Return the number of problems of all kinds."""
-        return self.bad_chunks + self.bad_links + self.contradictions + self.bad_guards + self.misuses
-
-    @property
-    def verdict(self) -> str:
-        """Return the problems in words: "1 damaged chunk, 2 damaged links"."""
-        parts = [
-            f"{count} {noun}{'' if count == 1 else 's'}"
-            for count, noun in (
-                (self.bad_chunks, "damaged chunk"),
-                (self.bad_links, "damaged link"),
-                (self.contradictions, "contradiction"),
-                (self.bad_guards, "overwritten guard"),
-                (self.misuses, "misuse that stopped the program"),
-            )
-            if count
-        ]
-        text = ", ".join(parts) or "clean"
-        return f"{text} (the arena was locked: a thread may have been changing it)" if self.locked and parts else text
-
-
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the damage of the heap, part by part."""
     heap = find_heap(target)
     verdict = heap_verdict(heap)
-    report = Report(notes=list(heap.layout.notes) + heap.dump_notes() + partial_note(verdict), verdict=verdict)
+    notes = [note for one in heap.heaps for note in one.notes]
+    report = Report(notes=notes + heap.dump_notes() + partial_note(verdict), verdict=verdict)
     report.status = 0 if verdict.possible else NO_VERDICT
     guards = verify(target)
-    if not heap.found and not heap.arenas and guards is None:
+    if not heap.found and not heap.heaps and guards is None:
         report.notes.insert(0, no_heap(target))
         return report
-    report.notes.extend(note for each in heap.jemallocs for note in each.notes)
-    report.notes.extend(note for each in heap.walked for note in each.notes)
-    chunks = list(damages(heap))
-    structures, links = list(integrity.structures(heap)), list(integrity.links(heap))
-    of_jemalloc = list(jemalloc_integrity.contradictions(heap))
-    of_others = list(walked_integrity.contradictions(heap))
-    unseen = heap.bins().problem_count - len(heap.bins().problems)
-    if not target.missing:
-        unseen += sum(each.extents.fault_count - len(each.extents.faults) for each in heap.jemallocs)
-    parts = _parts(heap, chunks, structures, links)
-    parts += _jemalloc_parts(heap, of_jemalloc)
-    parts += _walked_parts(heap, of_others)
+    checked = [one.check() for one in heap.heaps]
+    chunks = [damage for one in checked for damage in one.damages]
+    links = sum(len(one.links) for one in checked)
+    unseen = sum(one.undescribed for one in checked)
+    parts = [part for one in checked for part in one.parts]
     stopped = stopped_table(Callers(target), heap.records)
     if stopped is not None:
         parts.insert(0, Part("auditor", misuses=1))
@@ -134,7 +79,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         rows = [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]]
         report.tables.append(Table("chunks", CHUNKS, rows, title="Damaged chunks"))
         report.tables.extend(_bytes(heap, damage) for damage in chunks[:_DUMPED])
-    listed = [*structures, *links, *(each.contradiction for each in of_jemalloc), *of_others]
+    listed = [each for one in checked for each in (*one.structures, *one.links)]
     if listed:
         rows = [_link_row(link) for link in listed[:_SHOWN]]
         report.tables.append(Table("lists", LISTS, rows, title="Contradictions in malloc's own records"))
@@ -145,13 +90,13 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.totals = {
         "problems": sum(part.problems for part in parts) + unseen,
         "damaged_chunks": bad,
-        "damaged_links": len(links) + unseen,
-        "contradictions": len(structures) + len(of_jemalloc) + len(of_others),
+        "damaged_links": links + unseen,
+        "contradictions": sum(len(one.structures) for one in checked),
         "misuses": int(stopped is not None),
         "guards_checked": guards.live + guards.freed if guards is not None else None,
         "overwritten_guards": guards.damaged if guards is not None else None,
         "chunks": sum(part.chunks or 0 for part in parts if part.name != "guards"),
-        "arenas": len(heap.arenas) + len(jemalloc.arenas(heap.jemallocs)),
+        "arenas": sum(one.counts()[0] for one in heap.heaps),
     }
     # An overwritten guard is certain, whatever else the dump lacks. So is what the auditor found.
     certain = verdict.possible or stopped is not None or (guards is not None and guards.damaged)
@@ -177,65 +122,6 @@ def _note_hidden(report: Report, chunks: int, links: int) -> None:
         report.notes.append(f"{links} more contradictions are not shown")
 
 
-def _parts(
-    heap: ProcessHeap, chunks: Sequence[Damage], structures: Sequence[Contradiction], links: Sequence[Contradiction]
-) -> list[Part]:
-    """Return the arenas, then the other parts that exist."""
-    cached, bins = cached_by_arena(heap.words, heap.index, heap.caches), heap.bins()
-    arenas = [
-        Part(
-            arena_name(number),
-            arena.address,
-            arena.locked,
-            chunks=0,
-            free=0,
-            in_bins=bins.count.get(number, 0),
-            in_fastbins=heap.caches.fast_count.get(number, 0),
-            cached=cached.get(number, (0, 0))[1],
-        )
-        for number, arena in enumerate(heap.arenas)
-    ]
-    tcaches, mapped = Part("tcaches", cached=sum(count for _, count in cached.values())), Part("mmapped", chunks=0)
-    whole = Part("malloc")
-    for (_, _, _, number, _), report in zip(heap.index.runs(), heap.reports):
-        part = mapped if number == NO_ARENA else arenas[number]
-        part.chunks = (part.chunks or 0) + report["chunks"]
-        part.bad_chunks += damaged_chunks(report, heap.words.size)
-        if part.free is not None:
-            part.free += report["free_chunks"]
-    walked = {each[1] for report in heap.reports for each in seen_anomalies(report, heap.words.size)}
-    for damage in chunks:
-        arenas[damage.arena].bad_chunks += damage.fault == "top" and damage.chunk not in walked
-    for link in links:
-        (tcaches if link.arena is None else arenas[link.arena]).bad_links += 1
-    for structure in structures:
-        (whole if structure.arena is None else arenas[structure.arena]).contradictions += 1
-    rest = [part for part in (tcaches, mapped, whole) if part.cached or part.chunks or part.problems]
-    return [*arenas, *rest]
-
-
-def _walked_parts(heap: ProcessHeap, found: Sequence[Contradiction]) -> list[Part]:
-    """Return a part for each other allocator whose structures were read."""
-    return [
-        Part(one.name, chunks=len(one.slots), contradictions=sum(each.arena == one.arena for each in found))
-        for one in heap.walked
-        if one.is_checked
-    ]
-
-
-def _jemalloc_parts(heap: ProcessHeap, found: Sequence[jemalloc_integrity.JemallocContradiction]) -> list[Part]:
-    return [
-        Part(
-            each.name,
-            each.root,
-            chunks=len(each.extents),
-            cached=caches.count,
-            contradictions=sum(contradiction.order == order for contradiction in found),
-        )
-        for order, (each, caches) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches))
-    ]
-
-
 def _part_row(part: Part) -> tuple[Value, ...]:
     return (
         part.name,
@@ -253,8 +139,8 @@ def _chunk_row(heap: ProcessHeap, damage: Damage) -> tuple[Value, ...]:
     suspect = damage.suspect
     return (
         damage.chunk,
-        arena_name(None if damage.arena == NO_ARENA else damage.arena),
-        describe(damage),
+        arena_name(damage.arena),
+        damage.text,
         suspect.address if suspect else None,
         suspect.size if suspect else None,
         damage.why or None,

@@ -6,12 +6,10 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import Optional
 
-from dmods.allocators.glibc.runs import NO_ARENA
-from dmods.allocators.jemalloc import heap as jemalloc
+from dmods.allocators.numbers import NO_ARENA, arena_name
 from dmods.base.dataclass import dataclass
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
-from dmods.heap.blocks import arena_name
 from dmods.heap.no_heap import no_heap
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
@@ -70,7 +68,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     heap.leaks()  # before this, a leaked block counts as live: the answer would depend on what was asked before
     leaks = leak_verdict(heap).possible
     number = None if args.arena is None else _arena(heap, args.arena)
-    # The blocks that jemalloc allocated for itself are not the program's.
+    # The blocks that an allocator took for itself are not the program's.
     sizes = [row[:4] for row in heap.index.sizes(number) if any(row[1:4])]
     classes = classify(sizes, heap.words.size, args.exact)
     total = Class(0, 0)
@@ -97,10 +95,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 def _arena(heap: ProcessHeap, text: str) -> int:
     """Return the number of the arena that ``malloc_stats`` gives this name. "mmapped" means the mmapped blocks."""
-    numbers = [*range(len(heap.arenas)), *jemalloc.arenas(heap.jemallocs)]
-    names: dict[str, int] = {arena_name(number): number for number in numbers}
-    names["0"] = 0
-    names["mmapped"] = NO_ARENA
+    names = {"0": 0, arena_name(None): NO_ARENA}
+    names.update(pair for one in heap.heaps for pair in one.arena_numbers().items())
     if text not in names:
         raise UsageError(
             f"no arena {text!r}", "`malloc_stats` lists the arenas; `mmapped` are the blocks with mappings of their own"

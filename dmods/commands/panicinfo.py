@@ -10,6 +10,7 @@ from dmods._engine import disassemble
 from dmods.command import Argument, Command, positive
 from dmods.commands import findstack
 from dmods.commands._registers import registers_table
+from dmods.corefile.context import context_lines, crash_context
 from dmods.heap.process_heap import find_heap
 from dmods.process import signals
 from dmods.process.cause import explain_address, find_cause
@@ -69,6 +70,11 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         pointees = registers_table(target, known, instruction)
         tables += [pointees] if pointees is not None else []
         notes += find_heap(target).records.notes
+    kept = crash_context(target)
+    if kept is not None:
+        lines = list(context_lines(kept))
+        shown = [Column(name, title=name.replace("_", " ")) for name, _text in lines]
+        tables.append(Table("kept", shown, [tuple(text for _name, text in lines)], style="record"))
     stack = findstack.COMMAND
     tables += stack.run(target, stack.parser().parse_args(["-n", str(args.limit)] if args.limit else [])).tables
     return Report(tables, notes=notes)
@@ -102,8 +108,9 @@ COMMAND = Command(
         "and registers are those that the kernel saved in the signal frame.\n"
         "WHY is the first finding of `triage`: an exception of C++ with its text, a panic, a failed assertion.\n"
         "A line for each register that matters says what it points to. Registers that the instruction uses come\n"
-        "first. Blocks say who freed or allocated them, where allocations were recorded. Then follows the stack of\n"
-        "the thread, as `findstack` prints it."
+        "first. Blocks say who freed or allocated them, where allocations were recorded. Then follows what systemd,\n"
+        "apport or abrt knows, if it keeps the core: unit, container, package, command line, limits, open files. The\n"
+        "stack of the thread comes last, as `findstack` prints it."
     ),
     run=run,
     arguments=(Argument("-n", "--limit", type=positive, metavar="N", help="at most N frames of the stack"),),

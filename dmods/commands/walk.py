@@ -47,7 +47,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
             judge(report, leak_verdict(heap))
         if args.walker == "arena":
             report.notes.extend(
-                f"{one.name} has no arenas: `walk buf ADDR` takes any address in its memory" for one in heap.walked
+                f"{one.name} has no arenas: `walk buf ADDR` takes any address in its memory"
+                for one in heap.heaps
+                if not one.has_arenas
             )
     return report
 

@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn, Optional
 from dmods.base.progress import Progress
 from dmods.base.sizes import human_size
 from dmods.corefile import packed
+from dmods.corefile.keepers import abrt, apport
 from dmods.errors import UserError
 
 #: The environment variable with the most bytes that a dump may have when it is unpacked.
@@ -42,10 +43,13 @@ def plain_path(path: str) -> tuple[str, list[str]]:
 
     Raises UserError where what is in the file is no dump, or where there is no place for it.
     """
+    if os.path.isdir(path):
+        path = abrt.core_in(path) or path
     try:
-        form = packed.form_of(path)
-    except OSError:
-        return path, []  # whoever opens it says why it cannot be read
+        # The wrong kind of file (a pipe) would wait for a writer. Whoever opens it says what is wrong.
+        form = _form_of(path) if stat.S_ISREG(os.stat(path).st_mode) else None
+    except (OSError, ValueError):
+        return path, []
     if form is None:
         return path, []
     status = os.stat(path)
@@ -57,7 +61,7 @@ def plain_path(path: str) -> tuple[str, list[str]]:
     if told is None:
         told = _make(path, form, status, copy)
         notes.append(
-            f"{path} is compressed ({form}): its plain copy is {copy} ({human_size(_stored(copy))} on disk); "
+            f"{path} {_is_what(form)}: its plain copy is {copy} ({human_size(_stored(copy))} on disk); "
             "`dmods cache --clear` removes it"
         )
         _remove_oldest(folder, copy)
@@ -68,6 +72,17 @@ def plain_path(path: str) -> tuple[str, list[str]]:
         size = os.stat(copy).st_size
         notes.append(f"{path} is cut or damaged: {size} bytes could be unpacked ({damage})")
     return copy, notes
+
+
+def _form_of(path: str) -> Optional[str]:
+    """Return the compression of a dump, "apport" for a report that has one, or None for a plain file."""
+    with open(path, "rb") as file:
+        head = file.read(16)
+    return apport.KEEPER if apport.is_report(head) else packed.form_of_bytes(head)
+
+
+def _is_what(form: str) -> str:
+    return "is a report of apport" if form == apport.KEEPER else f"is compressed ({form})"
 
 
 def source_of(path: str) -> str:
@@ -197,20 +212,55 @@ def _remove_oldest(folder: str, but: str) -> None:
 # -- making a copy ----------------------------------------------------------------------------------------------------
 
 
+class _Packed(NamedTuple):
+    """A compressed file, its form, the dump that the user gave (it, or a report that it is in), and its damage."""
+
+    path: str
+    form: str
+    source: str
+    damage: Optional[str] = None
+
+
 def _make(path: str, form: str, status: os.stat_result, copy: str) -> dict[str, object]:
-    limits = _limits(path, form, status.st_size, os.path.dirname(copy))
-    with _new_file(copy) as part, Progress(f"unpacking {os.path.basename(path)}") as bar:
+    if form != apport.KEEPER:
+        return _make_of(_Packed(path, form, path), status, copy)
+    with _new_file(copy + ".packed") as inner:
+        intact = _write_payload(path, inner)
+        known = packed.form_of(inner)
+        if known is None:
+            raise UserError(f"{path} has a core that cannot be unpacked", "copy or take the report again, whole")
+        return _make_of(_Packed(inner, known, path, None if intact else "its base64 is damaged"), status, copy)
+
+
+def _write_payload(path: str, to: str) -> bool:
+    """Write the compressed core of a report into an empty file. Return whether it is there to its end."""
+    free = os.statvfs(os.path.dirname(to))
+    with open(to, "wb") as file:
         try:
-            made = packed.unpack(path, form, part, limits, lambda done: bar.update(done, status.st_size))
+            ended = apport.write_core(path, file, max(0, free.f_bavail * free.f_frsize - _LEFT_FREE))
         except OSError as error:
-            raise UserError(f"cannot unpack {path}: {error.strerror}", _elsewhere(copy)) from None
+            raise UserError(f"cannot unpack {path}: {error.strerror}", _elsewhere(to)) from None
+    if ended is None:
+        raise UserError(f"{path} is a report of apport without a core", "a report that was sent may have lost it")
+    return ended
+
+
+def _make_of(what: _Packed, status: os.stat_result, copy: str) -> dict[str, object]:
+    size = os.stat(what.path).st_size
+    limits = _limits(what, size, os.path.dirname(copy))
+    with _new_file(copy) as part, Progress(f"unpacking {os.path.basename(what.source)}") as bar:
+        try:
+            made = packed.unpack(what.path, what.form, part, limits, lambda done: bar.update(done, size))
+        except OSError as error:
+            raise UserError(f"cannot unpack {what.source}: {error.strerror}", _elsewhere(copy)) from None
         if made.full and made.stored >= limits.room:
-            _refuse_room(path, limits.room, copy)
-        if made.full and made.size >= _most_size(status.st_size):
-            _refuse_size(path, made.size, "more than ")
+            _refuse_room(what.source, limits.room, copy)
+        if made.full and made.size >= _most_size(size):
+            _refuse_size(what.source, made.size, "more than ")
         # Programs and libraries that are newer than a core are told by its time.
         os.utime(part, ns=(status.st_mtime_ns, status.st_mtime_ns))
-        told: dict[str, object] = {"source": os.path.abspath(path), "size": made.size, "damage": made.damage}
+        damage = what.damage or made.damage
+        told: dict[str, object] = {"source": os.path.abspath(what.source), "size": made.size, "damage": damage}
         with _new_file(_about(copy)) as about:
             with open(about, "w", encoding="utf-8", errors="surrogateescape") as file:
                 json.dump(told, file)
@@ -234,18 +284,18 @@ def _new_file(final: str) -> Iterator[str]:
             os.unlink(part)
 
 
-def _limits(path: str, form: str, packed_size: int, folder: str) -> packed.Limits:
+def _limits(what: _Packed, size: int, folder: str) -> packed.Limits:
     """Return how much may be unpacked. Raises UserError where it is clear that this is not enough, or is no dump."""
-    head = packed.head_of(path, form)
+    head = packed.head_of(what.path, what.form)
     if not packed.is_dump(head):
-        what = "is no dump" if head else "cannot be unpacked"
+        found = "is no dump" if head else "cannot be unpacked"
         raise UserError(
-            f"{path} is compressed ({form}), and what is in it {what}",
-            f"`{form} -dc` shows what is in it" if head else "copy or take it again, whole",
+            f"{what.source} is compressed ({what.form}), and what is in it {found}",
+            f"`{what.form} -dc` shows what is in it" if head else "copy or take it again, whole",
         )
-    most, promised = _most_size(packed_size), packed.promised_size(head)
+    most, promised = _most_size(size), packed.promised_size(head)
     if promised is not None and promised > most:
-        _refuse_size(path, most, human_size(promised) + ", and the limit is ")
+        _refuse_size(what.source, most, human_size(promised) + ", and the limit is ")
     free = os.statvfs(folder)
     room = max(0, free.f_bavail * free.f_frsize - _LEFT_FREE)
     # Of what follows the end that the headers tell, no more is unpacked than belongs to a core.

@@ -14,7 +14,7 @@ from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
 from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
-from dmods.corefile.packed import KDUMP, form_of_bytes
+from dmods.corefile.packed import KDUMP
 from dmods.errors import CorruptError, FaultError, KernelDumpError, TruncatedError, UserError
 from dmods.modules import elf
 from dmods.modules.auxv import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
@@ -42,10 +42,7 @@ _MAX_NOTES = 1 << 28  # bytes of notes that are read: enough for 500,000 threads
 _BEGIN = 4096  # bytes that are looked at; a file system that lost the data of a file gives zeros
 
 # (magic, what it is, what makes a core of it)
-_OTHERS = (
-    (b"MDMP", "a minidump", "Breakpad's minidump-2-core {} > core makes one of it, without its heap"),
-    (b"Problem", "a report of Ubuntu's apport", "apport-unpack {} DIR: the core is DIR/CoreDump"),
-)
+_OTHERS = ((b"MDMP", "a minidump", "Breakpad's minidump-2-core {} > core makes one of it, without its heap"),)
 
 
 class CoreFile:
@@ -59,12 +56,8 @@ class CoreFile:
         self.path: Optional[str] = path
         self.notes: list[str] = []
         self._files = LocalFiles(sysroot)
-        self._descriptor, self._size, self._state = _open(path)
-        self._core, unpacking = path, list[str]()
-        if form_of_bytes(os.pread(self._descriptor, 8, 0)) is not None:
-            os.close(self._descriptor)
-            self._core, unpacking = plain_path(path)
-            self._descriptor, self._size, self._state = _open(self._core)
+        self._core, unpacking = plain_path(path)
+        self._descriptor, self._size, self._state = _open(self._core)
         weakref.finalize(self, os.close, self._descriptor)
         self._given = _given(executable) if executable is not None else None
         header = _header(self._pread, path)

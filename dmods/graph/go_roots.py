@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.allocators.golang.heap import GoBlocks, stack_name
-from dmods.allocators.walked import Walked
+from dmods.allocators.protocol import Heap
 from dmods.runtimes.golang.goroutines import Goroutine, shown
 from dmods.runtimes.golang.live_stacks import Live
 from dmods.runtimes.golang.unwind import GoFrame, shown_places, stack_of
@@ -15,7 +15,7 @@ _MOST_UNWOUND = 1000  # goroutines. The stacks of the others have one name each.
 _MOST_FRAMES = 100
 
 
-def goroutine_frames(target: Target, heap: Walked) -> Iterator[tuple[int, int, str, str, int]]:
+def goroutine_frames(target: Target, heap: Heap) -> Iterator[tuple[int, int, str, str, int]]:
     """Yield the frames of the goroutines of a heap: (start, end, name, a name that means the same in other runs, rank).
 
     The rank is 0 for the outermost frame, and -1 for a stack whose frames are not known.

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
 from dmods import _engine
-from dmods.allocators.glibc.runs import top_bytes
 from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.progress import Progress
 from dmods.graph.amount import NOTHING, Amount
@@ -322,5 +321,5 @@ def _memory(heap: ProcessHeap) -> Memory:
         if "r" in mapping.flags:  # a thread's arena reserves address space without access
             mapped += sum(end - start for start, end in heap.owned.within(mapping.start, mapping.end))
     # A damaged arena may claim a top that is larger than its memory.
-    top = min(sum(top_bytes(heap.words, arena) for arena in heap.arenas), max(0, mapped - live - leaked - own - free))
+    top = min(sum(one.free_at_top for one in heap.heaps), max(0, mapped - live - leaked - own - free))
     return Memory(live, leaked, own, free, top, mapped)

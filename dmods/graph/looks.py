@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dmods.allocators.walked import walked_name
 from dmods.graph.marks_cxx import EXCEPTION_POOL, exception_pools
 from dmods.graph.typegraph import find_typegraph
 from dmods.heap.block import FREE, Block
@@ -22,7 +21,7 @@ def typed(heap: ProcessHeap, block: Block, content: Content) -> str:
         return content.summary()
     if is_exception_pool(heap, block):
         return EXCEPTION_POOL
-    kind = type_at(heap.target, block.address) if walked_name(block.arena) == "Go" else ""
+    kind = type_at(heap.target, block.address) if block.allocator == "Go" else ""
     if kind:
         return f"{kind}: {content.summary()}" if content.text is not None else kind
     graph = find_typegraph(heap.target)

@@ -70,13 +70,19 @@ def labelled(
     return labels, _names(heap, labels, marks)
 
 
+def _has_equal_sizes(heap: ProcessHeap) -> bool:
+    """Return whether no block of a type is larger than others: an allocator with headers gives what is left over."""
+    used = [one for one in heap.heaps if one.is_used]
+    return any(one.equal_sizes for one in used) and not any(one.has_headers for one in used)
+
+
 def _names(heap: ProcessHeap, labels: _engine.Labels, marks: Sequence[Mark]) -> Names:
     """Return the names of the blocks whose sizes and contents fit.
 
     All values of a type have one size, and most look alike. A holder that an earlier use of the memory left behind
     leads to blocks of other kinds.
     """
-    slack = 0 if heap.jemallocs and not heap.layout.runs else _SLACK
+    slack = 0 if _has_equal_sizes(heap) else _SLACK
     sizes: dict[int, Counter[int]] = defaultdict(Counter)
     kinds: dict[int, Counter[int]] = defaultdict(Counter)
     for (label, size, _counted, kind), count in labels.sizes():

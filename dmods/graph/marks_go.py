@@ -12,7 +12,7 @@ _TEXT = "string"  # the bytes of one: as any text, it has a shape
 
 def go_names(heap: ProcessHeap) -> tuple[Labels, dict[tuple[int, int, bool, int], TypeName]]:
     """Return labels for the objects of Go whose type is known, and the name for each key of a label."""
-    types = go_types(heap.target) if any(one.name == "Go" for one in heap.walked) else None
+    types = go_types(heap.target) if any(one.name == "Go" for one in heap.heaps) else None
     if types is None:
         return Labels([]), {}
     labels, texts = types.labels()

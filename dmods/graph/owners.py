@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Optional
 
-from dmods.allocators.glibc.runs import top_bytes
 from dmods.base.cached import cached, forget
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
@@ -117,10 +116,10 @@ class Owners:
         left = max(0, self.heap.bytes - sum(line.bytes for line in (*held, *rest)))
         own = Line("the allocator's own: headers, caches, padding", OWN_, None, left)
         # The top of an arena is beyond the chunks that `heap.bytes` counts.
-        tops = [size for arena in self.heap.arenas if (size := top_bytes(self.heap.words, arena))]
+        tops = sum(one.free_at_top for one in self.heap.heaps)
         if tops:
-            where = "the heap" if len(self.heap.arenas) == 1 else "arenas"
-            rest.append(Line(f"free at the top of {where}", TOP_, len(tops), sum(tops)))
+            where = "the heap" if sum(one.counts()[0] for one in self.heap.heaps) == 1 else "arenas"
+            rest.append(Line(f"free at the top of {where}", TOP_, None, tops))
         return [*held, *rest, own]
 
     def sum_of(self, *how: str) -> int:
@@ -220,7 +219,7 @@ class Owners:
     @cached_property
     def _is_mostly_go(self) -> bool:
         """Return whether most blocks are objects of Go. Go's runtime tells more of them than debug information."""
-        collected = sum(heap.slots.usable_bytes for heap in self.heap.walked if heap.name == "Go")
+        collected = sum(heap.slots.usable_bytes for heap in self.heap.heaps if heap.name == "Go")
         return 2 * collected > self.heap.bytes
 
     def _cache(self, size: int, example: int) -> str:

@@ -20,6 +20,7 @@ from dmods.errors import FaultError
 from dmods.graph.go_roots import goroutine_frames
 from dmods.graph.typegraph import opened
 from dmods.graph.unnamed import Joiner
+from dmods.heap.block import OWN
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
@@ -165,7 +166,7 @@ class NamedRoots:
         stacks = stacks_of(self.target, list(self.heap.owned))
         yield from self._thread_locals(stacks)
         yield from self._frames()
-        for each in self.heap.walked:
+        for each in self.heap.heaps:
             for start, end, name, alike, rank in goroutine_frames(self.target, each):
                 kind, place = ("frame", _FRAMES + rank) if rank >= 0 else ("stack", _NO_FRAME)
                 yield start, end, Root(name, kind, start, alike=alike), place
@@ -214,8 +215,8 @@ class NamedRoots:
             yield low, high, root, _DATA
 
     def _find_arena(self, stack: ThreadStack, low: int, high: int) -> None:
-        """Note which arena the thread allocates from: that of its tcache, to which its thread-local memory points."""
-        known = set(self.heap.caches.tcaches)
+        """Note which arena the thread allocates from: that of its cache, to which its thread-local memory points."""
+        known = {value for one in self.heap.heaps for value in one.thread_caches()}
         if stack.tid is None or not known:
             return
         word = self.heap.words.size
@@ -339,7 +340,8 @@ class NamedRoots:
 
     def _values(self, marked: Iterable[int]) -> Iterator[tuple[int, int, int]]:
         """Yield (value, root, rank) for the values that marking took: registers, and tcaches of the allocator."""
-        own = set(self.heap.caches.tcaches)
+        kept = {value for one in self.heap.heaps for value in one.kept()}
+        own = {value for value in kept if (row := self.heap.index.find(value)) is not None and row[2] == OWN}
         yield from ((value, self._number(_ALLOCATOR), _OWN) for value in sorted(own))
         left = set(marked) - own
         named: set[int] = set()

@@ -142,7 +142,7 @@ class TypeGraph:
         numbers = [(address, self._number(name)) for address, name in sorted(said.types.items())]
         memory = [(mapping.start, mapping.end) for mapping in heap.target.mappings()]
         # Debug information says of most objects of Python no more than that they are some object.
-        strange = [one.arena for one in heap.walked if not one.serves_malloc]
+        strange = [one.arena for one in heap.heaps if not one.serves_malloc]
         with Progress("spreading types") as bar:
             self.engine.build(
                 heap.index, memory, numbers, sorted(said.untyped), strange, lambda done: bar.update(done, 0)

@@ -278,10 +278,8 @@ class Types:
         return self._by_vtable[self._all[kind][5][0]] == 1
 
     def _cache(self, low: int, high: int) -> str:
-        others = {one.name for heap in self.heaps for one in heap.walked}
-        others |= {"jemalloc" for heap in self.heaps if heap.jemallocs}
-        alone = len(others) == 1 and not any(heap.layout.runs for heap in self.heaps)
-        allocator = others.pop().split()[-1] if alone else "malloc"
+        names = {one.allocator for heap in self.heaps for one in heap.heaps if one.is_used}
+        allocator = names.pop().split()[-1] if len(names) == 1 else "malloc"
         return f"{allocator}-{low}" if low == high else f"{allocator}-{low}..{high}"
 
     def _class(self, module: int, offset: int) -> Optional[str]:

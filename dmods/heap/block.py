@@ -1,63 +1,6 @@
-"""A block of the heap, as commands see it."""
+"""A block of the heap, as commands see it. Allocators speak of blocks, too, so its definition is theirs."""
 
-from __future__ import annotations
+from dmods.allocators.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block, block_of_row
+from dmods.allocators.numbers import allocator_of
 
-from typing import Optional
-
-from dmods.allocators.glibc import runs
-from dmods.allocators.jemalloc.heap import is_arena
-from dmods.allocators.walked import walked_name
-from dmods.base.dataclass import dataclass
-
-#: States of a block, as the engine numbers them: in use; free; leaked directly and indirectly; the allocator's own.
-LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of the heap, live or free. ``size`` is malloc_usable_size, or what was asked for if that is all we know.
-
-    ``arena`` is a number that ``blocks.arena_name`` names. It is None for a block of glibc with a mapping of its own.
-    ``single``: the block has such a mapping, or a jemalloc extent of its own.
-    """
-
-    address: int
-    size: int
-    state: int
-    arena: Optional[int]
-    single: bool
-    kept_count: int  # for a direct leak: other blocks and bytes that it keeps alive
-    kept_bytes: int
-
-    @property
-    def allocator(self) -> str:
-        """Return the name of the allocator: "jemalloc", "glibc malloc", or one that only the auditor knows."""
-        return allocator_of(self.arena)
-
-    @property
-    def cache(self) -> str:
-        """Return the name that libumem would show for the block's cache: "malloc-56"."""
-        return f"{self.allocator.split()[-1]}-{self.size}"
-
-    @property
-    def end(self) -> int:
-        """Return the address after the last usable byte."""
-        return self.address + self.size
-
-    @property
-    def leaked(self) -> bool:
-        """Return whether the block is a direct or an indirect leak. An allocator's own block is not one."""
-        return self.state in (DIRECT, INDIRECT)
-
-
-def allocator_of(arena: Optional[int]) -> str:
-    """Return the name of the allocator that has the arena. None: glibc's, for a block with a mapping of its own."""
-    if arena is not None and is_arena(arena):
-        return "jemalloc"
-    return walked_name(arena) or "glibc malloc"
-
-
-def block_of_row(row: tuple[int, int, int, int, bool, int, int]) -> Block:
-    """Return the block that a row of the engine stands for."""
-    address, size, state, arena, single, count, kept = row
-    return Block(address, size, state, None if arena == runs.NO_ARENA else arena, single, count, kept)
+__all__ = ["DIRECT", "FREE", "INDIRECT", "LIVE", "OWN", "Block", "allocator_of", "block_of_row"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from dmods._engine import CollectorLinks, UnusedWords
-from dmods.allocators.walked import Walked
+from dmods.allocators.protocol import Heap
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
@@ -72,7 +72,7 @@ def find_collector(target: Target) -> Collector:
 
 def find_unused(
     target: Target,
-    walked: Sequence[Walked],
+    heaps: Sequence[Heap],
     stacks: Sequence[tuple[int, int]],
     registers: Sequence[int],
     chunks: Sequence[tuple[int, int]],
@@ -83,7 +83,7 @@ def find_unused(
     glibc's stretches of chunks.
     """
     python = find_python(target).python
-    slots = [heap.slots for heap in walked if heap.name == _PYMALLOC]
+    slots = [heap.slots for heap in heaps if heap.name == _PYMALLOC]
     if python is None or not slots:
         return []
     interpreter = module_at(target, python.runtime)

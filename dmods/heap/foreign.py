@@ -76,14 +76,11 @@ def foreign_note(module: Module) -> str:
 
 def _hosts(target: Target) -> Iterator[int]:
     """Yield where the modules begin that hold an allocator which dmods walks."""
-    found = survey(target)
-    for jemalloc in found.jemallocs:
-        if jemalloc.module is not None:
-            yield jemalloc.module.start
-    for malloc in found.glibc.mallocs:
-        module = module_at(target, malloc.arenas[0].address)
-        if module is not None:
-            yield module.start
+    for heap in survey(target).heaps:
+        for address in heap.homes():
+            module = module_at(target, address)
+            if module is not None:
+                yield module.start
 
 
 def _has_symbol(target: Target, program: Module) -> bool:

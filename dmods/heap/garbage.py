@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 
 from dmods import _engine
-from dmods.allocators.walked import Walked
+from dmods.allocators.protocol import Heap
 from dmods.base.dataclass import dataclass, field
 from dmods.base.sizes import human_size
 from dmods.heap.block import DIRECT, INDIRECT
@@ -40,19 +40,19 @@ class Garbage:
         )
 
 
-def find_garbage(index: _engine.Heap, walked: Sequence[Walked]) -> list[Garbage]:
+def find_garbage(index: _engine.Heap, heaps: Sequence[Heap]) -> list[Garbage]:
     """Return the unreachable blocks of the heaps that have a collector. The index has found the leaks.
 
     A block that the collector itself found dead is one of them, whatever word looks like a pointer to it.
     """
-    found = {one.arena: (one.name, array("Q"), [0]) for one in walked if one.collected}
+    found = {one.arena: (one.name, array("Q"), [0]) for one in heaps if one.collected}
     if found:
         for address, size, arena in _leaked(index):
             if arena in found:
                 _name, addresses, total = found[arena]
                 addresses.append(address)
                 total[0] += size
-        for one in walked:
+        for one in heaps:
             if one.collected:
                 _add(found[one.arena][1], found[one.arena][2], one.condemned())
     return [Garbage(name, total[0], addresses) for name, addresses, total in found.values() if addresses]

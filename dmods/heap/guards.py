@@ -31,9 +31,6 @@ _MOST_FINDINGS = 1000  # live blocks, and as many freed ones
 _MOST_FREED = 1 << 20  # freed blocks that are compared
 _MOST_FREED_BYTES = 4 << 30  # of them all: a dump may name the same memory again and again
 _MOST_OF_ONE = 64 << 20  # bytes of one freed block that are compared
-_LINKS = 16  # bytes of a free chunk that hold fd and bk, or a tcache's next and key
-_LARGE_LINKS = 32  # a free chunk of a large bin also holds fd_nextsize and bk_nextsize
-_LARGE = 1000  # malloc_usable_size of the smallest chunk of a large bin on 64-bit ports (MIN_LARGE_SIZE 1024)
 
 
 class Change(NamedTuple):
@@ -118,7 +115,7 @@ def _usable(target: Target, address: int) -> Optional[int]:
     block = heap.block_at(address)
     if block is None or block.address != address:
         return None
-    recorded = any(one.arena == block.arena and not one.is_checked for one in heap.walked)
+    recorded = any(one.arena == block.arena and not one.is_checked for one in heap.heaps)
     return None if recorded else block.size
 
 
@@ -182,8 +179,10 @@ def _written_from_above(
     if usable is None or not different or different[0].offset == requested or different[0].offset != usable - word:
         return None
     behind = address + usable + word
-    block = find_heap(target).block_at(behind)
-    return behind if block is not None and block.address == behind and block.allocator == "glibc malloc" else None
+    heap = find_heap(target)
+    block = heap.block_at(behind)
+    one = heap.heap_of(block) if block is not None and block.address == behind else None
+    return behind if one is not None and one.has_headers else None
 
 
 def _read(image: Image, address: int, size: int) -> bytes:
@@ -258,13 +257,10 @@ def _links(heap: ProcessHeap, address: int, size: int, own_sizes: set[int]) -> O
     block: Optional[Block] = heap.block_at(address)
     if block is None or block.state != FREE or block.address != address or block.size < size:
         return None
-    if block.allocator == "jemalloc":
-        return 0
-    if block.allocator != "glibc malloc":
-        return heap.words.size  # tcmalloc and mimalloc link free blocks by their first word
-    if block.size in own_sizes:
+    one = heap.heap_of(block)
+    if one is None or (one.has_headers and block.size in own_sizes):
         return None
-    return _LARGE_LINKS if block.size >= _LARGE else _LINKS
+    return one.links_in_free(block)
 
 
 def _without_purged(different: list[Change], address: int) -> list[Change]:

@@ -10,19 +10,12 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple, Optional
 
-from dmods.allocators.glibc.arenas import first_chunk
-from dmods.allocators.glibc.runs import top_bytes, top_size
-from dmods.allocators.jemalloc.find import STATES
-from dmods.allocators.jemalloc.heap import first_arena
-from dmods.allocators.walked import walked_name
+from dmods.allocators.vocabulary import Place
 from dmods.base.cached import cached
 from dmods.base.class_names import plain_class
-from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
-from dmods.heap.blocks import arena_name, arena_of
 from dmods.heap.content import class_of
-from dmods.heap.free_lists import FreeLists
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.addresses import describe_code, module_at
 from dmods.process.mappings import mapping_at
@@ -37,20 +30,6 @@ from dmods.target import Target, Thread
 _MOST_TLS = 1 << 20  # bytes of static TLS beside a thread pointer, at most
 _MOST_UNWOUND = 1000  # threads
 _MAPPING_TAIL = 4096  # an mmapped block may end this far before its mapping
-
-
-@dataclass(frozen=True)
-class Place:
-    """A place in memory. ``text`` follows "ADDRESS is"; ``brief`` names the place in a list of addresses.
-
-    ``kind`` is one of these. The allocator's memory: block, header, top, arena, heap_info, slack (in no block). Memory
-    of threads: stack, dead stack, guard page, thread-local, pthread. Of a recorder of allocations: record. Everything
-    else: module, mapping.
-    """
-
-    kind: str
-    text: str
-    brief: str
 
 
 class _Running(NamedTuple):
@@ -68,7 +47,6 @@ class AddressFinder:
     def __init__(self, heap: ProcessHeap) -> None:
         self.heap = heap
         self.target = heap.target
-        self.free_lists = FreeLists(heap, self.thread_named)
         self._unwound: dict[tuple[int, Optional[int]], _Running] = {}
 
     def at(self, address: int) -> list[Place]:
@@ -88,7 +66,7 @@ class AddressFinder:
 
     def _has_own_stacks(self, address: int) -> bool:
         """Return whether the memory is of a runtime that knows its stacks: a block there is no stack of it."""
-        return any(one.collected and address in Ranges(one.owned) for one in self.heap.walked)
+        return any(one.collected and address in Ranges(one.owned) for one in self.heap.heaps)
 
     # -- the allocator -------------------------------------------------------------------------------------------
 
@@ -97,11 +75,13 @@ class AddressFinder:
         block = heap.block_at(address)
         if block is not None:
             return self._block(block, address)
-        return self._arena(address) or self._header(address) or self._outside_blocks(address)
+        found = (one.place(self, address) for one in heap.heaps)
+        return next((place for place in found if place is not None), None)
 
     def _block(self, block: Block, address: int) -> Place:
         offset = f"{block.address:#x}+{address - block.address:x}"
-        state = "garbage" if self.heap.is_garbage(block) else _STATES[block.state]
+        own = f"{block.allocator}'s own"
+        state = "garbage" if self.heap.is_garbage(block) else own if block.state == OWN else _STATES[block.state]
         brief = f"{state} block {block.address:#x}+{address - block.address:#x}"
         what = self._nature(block) or self._entry(block, address)
         text = f"{offset}, {self.state(block)}" + (f": {what}" if what else "")
@@ -110,10 +90,10 @@ class AddressFinder:
     def _nature(self, block: Block) -> Optional[str]:
         """Return what kind of object an allocated block is, where that is certain: a tcache, TLS, an object
         of C++, Python or Go."""
-        if block.address in self.heap.caches.tcaches:
-            return self.free_lists.tcache(block.address)
-        if block.state in (FREE, OWN):
-            return None
+        one = self.heap.heap_of(block)
+        structure = one.structure(self, block) if one is not None else None
+        if structure is not None or block.state in (FREE, OWN):
+            return structure
         for pointer, tid in self._tls_blocks.items():
             if block.address <= pointer < block.end:  # TLS of a library that was loaded after the start
                 return f"thread-local memory of {self.thread_named(tid)}"
@@ -123,7 +103,7 @@ class AddressFinder:
         python = in_block(self.target, block.address, block.size)
         if python is not None:
             return python.phrase
-        kind = type_at(self.target, block.address) if walked_name(block.arena) == "Go" else ""
+        kind = type_at(self.target, block.address) if block.allocator == "Go" else ""
         return f"Go object of type {kind}" if kind else None
 
     def _entry(self, block: Block, address: int) -> Optional[str]:
@@ -133,15 +113,15 @@ class AddressFinder:
 
     def state(self, block: Block) -> str:
         """Return the block's state in words: "allocated from malloc-56, leaked directly"."""
-        cache = block.cache
+        cache, one = block.cache, self.heap.heap_of(block)
         if block.state == OWN:
             return f"allocated from {cache} by {block.allocator} for itself"
         if block.state == FREE and block.address in self.heap.doubtful:
             return f"from {cache}, {self.heap.doubtful[block.address]}"
         if block.state == FREE:
-            return f"freed from {cache}: {self.free_lists.holding(block)}"
-        own = "an extent" if block.allocator == "jemalloc" else "a mapping"
-        where = f" ({own} of its own)" if block.single and walked_name(block.arena) is None else ""
+            return f"freed from {cache}: {self.holding(block)}"
+        own = one.single if one is not None and block.single else None
+        where = f" ({own} of its own)" if own is not None else ""
         text = f"allocated from {cache}{where}"
         if self.heap.is_garbage(block):
             return f"{text}, garbage that is not yet collected"
@@ -149,93 +129,21 @@ class AddressFinder:
             return f"{text}, leaked directly"
         return f"{text}, leaked indirectly" if block.state == INDIRECT else text
 
-    def _arena(self, address: int) -> Optional[Place]:
-        """Return the arena's own structure, or its top chunk, that holds the address."""
-        for number, arena in enumerate(self.heap.arenas):
-            name = f"arena {arena_name(number)}"
-            if arena.address <= address < arena.end:
-                offset = address - arena.address
-                symbol = describe_code(self.target, address) if arena.main else ""
-                also = f" ({symbol})" if "main_arena" in symbol else ""
-                text = f"in the malloc_state of {name} ({arena.address:#x}+{offset:x}){also}"
-                return Place("arena", text, f"malloc_state of {name}")
-            size = top_bytes(self.heap.words, arena)
-            if arena.top <= address < arena.top + size:
-                text = f"in the top chunk of {name} ({arena.top:#x}+{address - arena.top:x}): {size} bytes, free"
-                if top_size(self.heap.words, arena) != size:
-                    text += "; its size field is damaged"
-                return Place("top", text, f"top chunk of {name}")
-            for info in arena.heaps:
-                if info.start <= address < first_chunk(arena, info):
-                    text = f"in the heap_info of a heap of {name} ({info.start:#x}+{address - info.start:x})"
-                    return Place("heap_info", text, f"heap_info of {name}")
-        return None
+    def holding(self, block: Block) -> str:
+        """Return what holds a free block: "in the tcache of thread 123", "in its slab, of arena je0"."""
+        one = self.heap.heap_of(block)
+        return one.holding(self, block) if one is not None else "on an unknown list"
 
-    def _header(self, address: int) -> Optional[Place]:
-        """Return the header of a glibc chunk: the two words before the block."""
-        if address not in self.heap.layout.owned:
-            return None  # blocks of jemalloc have no headers
-        word = self.heap.words.size
-        at = address // word * word
-        for user in (at + word, at + 2 * word):
-            block = self.heap.block_at(user)
-            if block is None or block.address != user:
-                continue
-            text = f"in the header of the block {user:#x} ({user - address} bytes before it), {self.state(block)}"
-            before = self.heap.block_at(at - 1)
-            if before is not None:
-                text += f"; {_past(address, before)} the block {before.address:#x}, {self.state(before)}"
-            return Place("header", text, f"header of the block {user:#x}")
-        return None
+    def past(self, address: int, before: Block) -> str:
+        """Return how far past the block's end the address lies, in words that go on a sentence."""
+        over = address - before.end
+        where = "just past the end of" if over == 0 else f"{over} bytes past the end of"
+        return f"; {where} the block {before.address:#x}, {self.state(before)}"
 
-    def _outside_blocks(self, address: int) -> Optional[Place]:
-        """Return memory inside the allocator's ranges that is in no block."""
-        if address not in self.heap.layout.owned:
-            return self._in_jemalloc(address)
-        name = arena_name(arena_of(self.heap, address))
-        for report in self.heap.reports:
-            if any(start <= address < end for start, end in report["gaps"]):
-                text = f"in memory between two parts of the heap of arena {name}: other code took it from sbrk"
-                return Place("mapping", text, "memory that other code took from sbrk")
-            if any(start <= address < end for start, end in report["lost"]):
-                text = f"in a damaged part of the heap of arena {name}: no chunk can be found there"
-                return Place("slack", text, "damaged heap")
+    def behind(self, address: int) -> str:
+        """Return the same for the block that ends at most a page before; "" where there is no such block."""
         before = self._block_before(address)
-        text = "in memory of the allocator that is in no block"
-        if before is not None:
-            text += f"; {_past(address, before)} the block {before.address:#x}, {self.state(before)}"
-        return Place("slack", text, "the allocator's own memory")
-
-    def _in_jemalloc(self, address: int) -> Optional[Place]:
-        """Return memory of jemalloc that is in no block: the rest of a slab, free pages, or jemalloc's own records."""
-        for order, one in enumerate(self.heap.jemallocs):
-            extent = one.extents.at(address)
-            if extent is not None:
-                _edata, start, size, arena, state, _size_class, slab = extent
-                base = start // one.layout.page_size * one.layout.page_size
-                what = "a slab" if slab else "an extent"
-                used = STATES[state]
-                name = f"{what} of arena {arena_name(first_arena(order) + arena)}"
-                text = f"in {name}, {base:#x}-{base + size:#x}, {used}, but in no block"
-                return Place("slack", text, f"{name}, {used}")
-            if address in one.base:
-                text = f"in memory that {one.name} keeps for its own records"
-                return Place("slack", text, "jemalloc's own records")
-        return self._in_walked(address)
-
-    def _in_walked(self, address: int) -> Optional[Place]:
-        """Return memory of another allocator that is in no block."""
-        heap = next((one for one in self.heap.walked if address in Ranges(one.owned)), None)
-        if heap is None:
-            return None
-        stack = heap.stack_at(address)
-        if stack is not None:
-            return Place("stack", f"on {stack}", stack)
-        text = heap.where(address) or f"in memory of {heap.name}, in no block"
-        before = self._block_before(address)
-        if before is not None:
-            text += f"; {_past(address, before)} the block {before.address:#x}, {self.state(before)}"
-        return Place("slack", text, f"memory of {heap.name} in no block")
+        return self.past(address, before) if before is not None else ""
 
     def _block_before(self, address: int) -> Optional[Block]:
         """Return the block that ends at most a page before: the mapping of an mmapped block may reach that far."""
@@ -405,13 +313,7 @@ class AddressFinder:
         yield Place("mapping", text, f"anonymous memory {mapping.start:#x}+{address - mapping.start:#x}")
 
 
-_STATES = {LIVE: "live", FREE: "freed", DIRECT: "leaked", INDIRECT: "leaked", OWN: "jemalloc's own"}
-
-
-def _past(address: int, block: Block) -> str:
-    """Return how far past the block's end the address lies, in words."""
-    over = address - block.end
-    return "just past the end of" if over == 0 else f"{over} bytes past the end of"
+_STATES = {LIVE: "live", FREE: "freed", DIRECT: "leaked", INDIRECT: "leaked"}
 
 
 @cached

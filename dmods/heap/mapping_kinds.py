@@ -78,12 +78,9 @@ def allocator_claims(target: Target) -> list[Claim]:
     from dmods.heap.survey import survey
 
     found = survey(target)
-    arenas = found.glibc.arenas
-    of_arenas = [(heap.start, heap.start + heap.size) for arena in arenas for heap in arena.heaps]
-    headers = [(arena.address, arena.end) for arena in arenas]  # that of the main arena lies in the data of libc
-    claims = [(start, end, "arena") for start, end in of_arenas]
-    claims += [(start, end, "heap") for start, end in Ranges([*of_arenas, *headers]).without(found.owned)]
-    return sorted(claims)
+    claims = [claim for heap in found.heaps for claim in heap.claims()]
+    rest = Ranges((start, end) for start, end, _name in claims).without(found.owned)
+    return sorted([*(claim for claim in claims if claim[2]), *((start, end, "heap") for start, end in rest)])
 
 
 def stack_claims(target: Target, taken: Sequence[Claim]) -> list[Claim]:

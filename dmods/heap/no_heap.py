@@ -38,7 +38,7 @@ def _without_allocator(target: Target) -> str:
     lost = Ranges(target.missing)
     if any(lost.within(*part) for part in writable_segments(target)):
         return "data of the program or its libraries, where an allocator would be, is not in the dump"
-    if libc is None and not survey(target).glibc.mallocs:
+    if libc is None and not survey(target).heaps:
         return "the process has no libc of its own, and no allocator that dmods knows was found in its data"
     name = libc.name if libc is not None else "the program"
     return f"malloc of {name} has no arena, as before its first call, and no other allocator that dmods knows was found"

@@ -146,7 +146,7 @@ def _freed(finder: AddressFinder, callers: Callers, block: Optional[Block], valu
     if block is None:
         return None
     offset = value - block.address
-    text = f"{_offset(offset)}freed block of {block.size} bytes, {finder.free_lists.holding(block)}"
+    text = f"{_offset(offset)}freed block of {block.size} bytes, {finder.holding(block)}"
     return Pointee("freed block", text, block.address, block.size, offset)
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Callable, Optional
 
 from dmods import _engine
-from dmods.allocators.glibc import bins, caches, runs
-from dmods.allocators.jemalloc import heap as jemalloc
-from dmods.allocators.jemalloc.orphans import Pattern, find_orphans
+from dmods.allocators.protocol import Heap
+from dmods.allocators.search import Search
 from dmods.allocators.unwalked import unwalked_heap_notes
+from dmods.allocators.vocabulary import Chunks, Slabs, SomeExtents
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
 from dmods.base.ranges import Ranges
@@ -22,7 +22,6 @@ from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block, block_of_row
 from dmods.heap.code_words import code_words
 from dmods.heap.collector import find_collector, find_unused
 from dmods.heap.false_pointers.decide import without_false_pointers
-from dmods.heap.false_pointers.search import Search
 from dmods.heap.foreign import foreign_malloc, foreign_note
 from dmods.heap.garbage import Garbage, find_garbage
 from dmods.heap.jump_buffers import jump_buffer_values
@@ -30,9 +29,7 @@ from dmods.heap.leaks import Leaks, group_of_row
 from dmods.heap.mapping_kinds import other_anonymous_bytes
 from dmods.heap.roots import Roots, bury_made_stacks, find_roots, live_stacks, readable_ranges
 from dmods.heap.survey import program_mappings, survey
-from dmods.heap.unseen import damaged_chunks, seen_problems, unseen_parts
 from dmods.process import stdio
-from dmods.process.mappings import mapping_at
 from dmods.process.vectors import unaligned_values
 from dmods.records.sources import allocation_records
 from dmods.target import Target
@@ -41,8 +38,6 @@ NO_HEAP = "no heap: the process used neither glibc's malloc nor a jemalloc, or i
 LOST_CACHE = "free, or leaked by a thread that a fork did not copy"  # of a block that may have been in a tcache
 BY_ENDS = "held only by end pointers of the block before it"
 BESIDE_ENDS = "held only by blocks that end pointers hold"
-_TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
-_TLS_STEP = 1 << 20  # bytes that are searched at once
 _BATCH = 65536
 _LEAKED = (DIRECT, INDIRECT)
 
@@ -63,29 +58,25 @@ class ProcessHeap:
         self.records = allocation_records(target)
         self.mappings = program_mappings(target)
         surveyed = survey(target)
-        self.layout = surveyed.glibc
-        self.arenas = self.layout.arenas
-        self.jemallocs = surveyed.jemallocs
-        self.walked = surveyed.walked
+        self.heaps: list[Heap] = [one.attached(self) for one in surveyed.heaps]
         self.owned = surveyed.owned
         self.notes.extend(surveyed.notes)
         self.roots: Roots = find_roots(target, self.owned, self.records)
         self.collector = find_collector(target)
         # Words in blocks, too: no rule of false_pointers, which know the roots alone, may name them.
-        words = (*stdio.false_pointers(target), *(part for heap in self.walked for part in heap.dead))
+        words = (*stdio.false_pointers(target), *(part for one in self.heaps for part in one.dead))
         self.roots.bury(sorted([*self.collector.dead, *words]))
         self.notes.extend(self.collector.notes)
-        chunks = [(start, end) for start, end, *_ in self.layout.runs]
-        self.unused = find_unused(target, self.walked, live_stacks(target, self.roots), self.roots.values, chunks)
+        chunks = [(start, end) for start, end, *_ in self._chunks()[0]]
+        self.unused = find_unused(target, self.heaps, live_stacks(target, self.roots), self.roots.values, chunks)
         if stale_links:
-            linked = (heap.slots for heap in self.walked if heap.leaves_links)
+            linked = (one.slots for one in self.heaps if one.leaves_links)
             self.unused += [_engine.UnusedWords.stale_links(target.image(), slots) for slots in linked]
         self.index = self._index()
         buried = bury_made_stacks(target, self.roots, self.owned, self._live_block_of)
         if any(self.owned.within(*part) for part in buried):
             self.index = self._index()  # blocks hold the dead parts: what their words point to was noted
         self.reports = self.index.reports()
-        self.unseen = unseen_parts(self.reports, self.words.size)
         self._release()
         self._note_damage()
         self._leaks: Optional[Leaks] = None
@@ -93,23 +84,14 @@ class ProcessHeap:
         self.doubtful: dict[int, str] = {}  # address -> what is uncertain about the block, known with the leaks
         self.mark_sources: tuple[list[tuple[int, int]], list[int]] = ([], [])
         self.code_words: list[tuple[int, int]] = []  # pointers in code that the program made
-        self._bins: Optional[bins.Bins] = None
         self._build = started.elapsed()
-        if self._may_have_orphans():
-            self.leaks()  # what tcaches that are gone held is free for every command, not only for those about leaks
+        if any(one.may_have_lost() for one in self.heaps):
+            self.leaks()  # what caches that are gone held is free for every command, not only for those about leaks
 
     def _release(self) -> None:
         """Set the blocks in caches free, and make the allocators' own blocks their own."""
-        watched = [chunk for report in self.reports for chunk in report["watched"]]
-        first = runs.first_chunks(self.layout)
-        found = caches.Candidates(watched, self._thread_words(), first)
-        self.caches = caches.release(self.words, self.index, self.arenas, found)
-        self.jemalloc_caches = [
-            jemalloc.Caches(self.words, self.target, one, self.roots.thread_pointers, self.index)
-            for one in self.jemallocs
-        ]
-        # A tcache of glibc lies in a chunk of its own (malloc.c, tcache_init).
-        self.index.own(self.caches.tcaches, False)
+        for one in self.heaps:
+            one.release()
         structures = [at for recording in self.records.recordings for at in recording.structures]
         if structures:
             self.index.own(structures, True)
@@ -119,56 +101,47 @@ class ProcessHeap:
     @property
     def found(self) -> bool:
         """Return whether the process ever used an allocator that dmods knows."""
-        return bool(self.layout.runs or self.jemallocs or self.walked)
+        return any(one.is_used for one in self.heaps)
 
     @property
     def bytes(self) -> int:
-        """Return the bytes in glibc's chunks, in jemalloc's extents that are in use, and in others' blocks."""
-        extents = (size for one in self.jemallocs for *_, size, _slots, _live in one.extents.classes())
-        others = sum(heap.slots.usable_bytes for heap in self.walked)
-        return sum(end - start for start, end, *_ in self.layout.runs) + sum(extents) + others
+        """Return the bytes in chunks, in extents that are in use, and in other blocks."""
+        return sum(one.bytes for one in self.heaps)
+
+    @property
+    def thread_pointers(self) -> Sequence[int]:
+        """Return the thread pointers, those of threads that have exited, too, and words that look like one."""
+        return self.roots.thread_pointers
+
+    def heap_of(self, block: Block) -> Optional[Heap]:
+        """Return the allocator's heap that has the block, or None."""
+        return next((one for one in self.heaps if one.has_arena(block.arena)), None)
+
+    def _chunks(self) -> Chunks:
+        """Return what the engine walks as chunks, of all heaps."""
+        found = [each for one in self.heaps for each in one.walks() if isinstance(each, Chunks)]
+        return Chunks([run for each in found for run in each.runs], [kind for each in found for kind in each.watched])
 
     def _index(self) -> _engine.Heap:
+        chunks, walks = self._chunks(), [each for one in self.heaps for each in one.walks()]
         with _bar("reading the heap", self.bytes) as progress:
             return _engine.Heap(
                 self.target.image(),
                 self.words.size,
-                self.layout.runs,
+                list(chunks.runs),
                 self.roots.dead,
-                caches.watched(self.words.size),
+                list(chunks.watched),
                 engine_threads(),
                 progress,
-                [(one.extents, jemalloc.first_arena(order)) for order, one in enumerate(self.jemallocs)],
-                [(heap.slots, heap.arena) for heap in self.walked],
+                [(each.extents, each.first) for each in walks if isinstance(each, SomeExtents)],
+                [(each.slots, each.arena) for each in walks if isinstance(each, Slabs)],
                 [self.collector.links] if self.collector.links is not None else [],
                 self.unused,
             )
 
-    def _thread_words(self) -> Iterator[int]:
-        """Yield the words near each thread pointer that may point into the heap.
-
-        One of them is the thread's ``tcache``.
-        """
-        name, image, size = self.target.arch.thread_pointer, self.target.image(), self.words.size
-        bases = (thread.registers.get(name, 0) for thread in self.target.threads())
-        near = Ranges((max(0, base - _TLS_REACH), base + _TLS_REACH) for base in bases)
-        if not self.layout.runs:
-            return
-        low, high = min(run[0] for run in self.layout.runs), max(run[1] for run in self.layout.runs)
-        for start, end in near:
-            for first in range(start, end, _TLS_STEP):
-                part = [(first, min(first + _TLS_STEP, end))]
-                for at in _engine.find_pointers(image, part, size, [(low, high)], _TLS_STEP)[0]:
-                    yield from self.words.many(at, 1) or ()
-
     def dump_notes(self) -> list[str]:
         """Return the notes about the dump and the moment it was taken. Notes about damage are not among them."""
-        out = [
-            f"the arena at {arena.address:#x} was locked: a thread was inside malloc, "
-            "a block in its hands may be reported"
-            for arena in self.arenas
-            if arena.locked
-        ]
+        out = [note for one in self.heaps for note in one.moment_notes()]
         missing = sum(end - start for report in self.reports for start, end in report["missing"])
         missing += self._missing_bare()
         if missing:
@@ -179,7 +152,7 @@ class ProcessHeap:
             out.append(
                 f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out"
             )
-        walked = [heap.name for heap in self.walked]
+        walked = [one.allocator for one in self.heaps]
         foreign = foreign_malloc(self.target)
         notes = [foreign_note(foreign)] if foreign is not None else []
         out.extend(unwalked_heap_notes(self.target, walked, partial(other_anonymous_bytes, self.target), notes))
@@ -197,54 +170,23 @@ class ProcessHeap:
 
     def _note_damage(self) -> None:
         self.notes.extend(self.dump_notes())
-        for one, own in zip(self.jemallocs, self.jemalloc_caches):
-            self.notes.extend(own.notes(one))
-        bad = sum(damaged_chunks(report, self.words.size) for report in self.reports)
-        if bad:
-            self.notes.append(f"{bad} damaged chunks: `heapcheck` tells which, and who may have done it")
-        absent = sum(self.is_unseen(where) for _list, _what, where in self.caches.problems)
-        if len(self.caches.problems) > absent:
-            lists = len(self.caches.problems) - absent
-            self.notes.append(f"{lists} free lists are damaged: freed blocks beyond may be reported as leaked")
-        if absent:
-            self.notes.append(
-                f"{absent} free lists lead to memory that is not in the dump: freed blocks beyond may be reported as "
-                "leaked"
-            )
-
-    # -- free lists -----------------------------------------------------------------------------------------------
-
-    def bins(self) -> bins.Bins:
-        """Return the chunks in the arenas' bins, and the problems of the bins. They are followed once."""
-        if self._bins is None:
-            free = sum(report["free_chunks"] for report in self.reports)
-            with _bar("following the bins", free) as progress:
-                self._bins = bins.follow(self.words, self.index, self.arenas, progress)
-            if self.unseen or any(malloc.gaps for malloc in self.layout.mallocs):
-                seen_problems(self._bins, self.is_unseen, self.arenas_unseen(), self._chunk_end)
-        return self._bins
-
-    def is_unseen(self, address: int) -> bool:
-        """Return whether a chunk may be at the address that the dump lacks, or that belongs to an arena it lacks."""
-        if address in self.unseen:
-            return True
-        mapping = mapping_at(self.target, address)
-        if mapping is None or "w" not in mapping.flags or address in self.layout.owned:
-            return False
-        return any(malloc.gaps for malloc in self.layout.mallocs) or self.words.at(address) is None
+        self.notes.extend(note for one in self.heaps for note in one.damage_notes())
 
     def is_missing(self, address: int) -> bool:
         """Return whether a truncated dump promises the memory at the address, and lacks it."""
         return any(start <= address < end for start, end in self.target.missing)
 
-    def _chunk_end(self, chunk: int) -> Optional[int]:
-        row = self.index.find(chunk + 2 * self.words.size)
-        return row[0] + row[1] if row is not None else None
+    def guard_intact(self, block: Block) -> Optional[bool]:
+        """Return whether the first bytes of the guard behind a block are intact; None where it has no guard.
 
-    def arenas_unseen(self) -> set[int]:
-        """Return the numbers of the arenas of which the dump lacks a part."""
-        runs_ = zip(self.index.runs(), self.reports)
-        return {arena for (_, _, _, arena, _), report in runs_ if report["missing"]}
+        What is written beyond an end begins at that end. So later bytes do not count.
+        """
+        for recording in self.records.recordings:
+            record = self.records.of_block(block.address)
+            if recording.guards is not None and record is not None and record.requested < block.size:
+                first = self.words.image.read(block.address + record.requested, 1)
+                return first == bytes([recording.guards.redzone_byte]) if first else None
+        return None
 
     # -- leaks ----------------------------------------------------------------------------------------------------
 
@@ -265,10 +207,7 @@ class ProcessHeap:
             ranges.extend(report["lost"])
         total = sum(end - start for start, end in ranges)
         with _bar("marking", 0) as progress:  # the total is not known before the end
-            # A fork leaves the tcaches of the other threads behind. They belong to malloc and are no leaks of the
-            # program.
-            values = self.roots.values + self.caches.tcaches
-            values += [address for heap in self.walked for address in heap.own]
+            values = self.roots.values + [address for one in self.heaps for address in one.kept()]
             self.code_words = code_words(self.target, self.owned, self.roots)
             values += sorted({value for _at, value in self.code_words})
             searched = list(Ranges([*ranges, *self.owned]))
@@ -277,12 +216,12 @@ class ProcessHeap:
             self.mark_sources = (ranges, values + vectors)
             candidates, reached, by_vectors = self._mark(ranges, values, vectors, progress)
             totals = self.index.find_leaks(progress)
-            if self._release_orphans():
+            if self._release_lost():
                 candidates, reached, by_vectors = self._mark(ranges, values, vectors, progress)
                 totals = self.index.find_leaks(progress)
             leaked = ((block.address, block.size) for block in self.blocks(*_LEAKED))
             garbage = self.collector.garbage(leaked, self.unused[0] if self.unused else None)
-            self.garbage = find_garbage(self.index, self.walked)
+            self.garbage = find_garbage(self.index, self.heaps)
             garbage += [address for one in self.garbage for address in one.addresses]
             if garbage:
                 values = [*values, *garbage]
@@ -337,32 +276,20 @@ class ProcessHeap:
         low, high = parts[0][0], parts[-1][1]
         return sorted(value for value in found if low <= value < high and self.index.find(value) is not None)
 
-    def _patterns(self) -> list[Pattern]:
-        pairs = zip(self.jemalloc_caches, self.jemallocs)
-        return [pattern for own, one in pairs for pattern in own.patterns(self.words, one, self.index)]
+    def _release_lost(self) -> bool:
+        """Set the blocks free that were in caches which are gone. Return whether there are such caches.
 
-    def _may_have_orphans(self) -> bool:
-        """Return whether a block of the program has the size of a tcache's arrays. Few processes have such a block."""
-        sizes: dict[int, set[int]] = {}
-        for pattern in self._patterns():
-            sizes.setdefault(pattern.arena, set()).add(pattern.size)
-        return any(
-            size in wanted and live for arena, wanted in sizes.items() for size, live, *_ in self.index.sizes(arena)
-        )
-
-    def _release_orphans(self) -> bool:
-        """Set the blocks free that were in tcaches of jemalloc which are gone. Return whether there are such tcaches.
-
-        Only unreachable blocks can be such a tcache's. So this begins with the heap marked. It ends with a new index.
+        Only unreachable blocks can be such a cache's. So this begins with the heap marked. It ends with a new index.
         """
-        orphans = find_orphans(self.words, self.index, self._patterns(), self._leaked)
-        if not orphans.arrays:
+        lost = [found for one in self.heaps if (found := one.lost(self._leaked)) is not None]
+        if not lost:
             return False
         self.index = self._index()
         self._release()
-        self.index.release(orphans.doubtful)
-        self.doubtful.update(dict.fromkeys(orphans.doubtful, LOST_CACHE))
-        self.index.own(orphans.arrays + orphans.tickers, False)
+        doubtful = [address for each in lost for address in each.doubtful]
+        self.index.release(doubtful)
+        self.doubtful.update(dict.fromkeys(doubtful, LOST_CACHE))
+        self.index.own([address for each in lost for address in each.own], False)
         return True
 
     def _leaked(self) -> Iterator[tuple[int, int, Optional[int]]]:
@@ -373,25 +300,17 @@ class ProcessHeap:
         return any(block.address in one for one in self.garbage)
 
     def root_ranges(self) -> list[tuple[int, int]]:
-        """Return the root ranges without jemalloc's thread-local memory and without false pointers.
+        """Return the root ranges without the thread-local memory of allocators and without false pointers.
 
-        Memory of other allocators that may be in use is among them.
+        Memory of allocators that may be in use is among them.
         """
         ranges = self.roots.ranges
-        for heap in self.walked:
-            ranges = [*ranges, *Ranges(self.roots.dead).without(heap.roots(self.target, self.unaligned))]
-        for jemalloc_, caches_ in zip(self.jemallocs, self.jemalloc_caches):
-            ranges = caches_.own_memory(jemalloc_).without(ranges)
-        search = Search(
-            self.target,
-            self.owned,
-            ranges,
-            self._block_of,
-            self.layout.mallocs,
-            self.jemallocs,
-            [key for key in self.caches.keys if key not in self.caches.tcaches],
-        )
-        return without_false_pointers(search)
+        for one in self.heaps:
+            ranges = [*ranges, *Ranges(self.roots.dead).without(one.roots(self.target, self.unaligned))]
+        for one in self.heaps:
+            ranges = one.silent().without(ranges)
+        search = Search(self.target, self.owned, ranges, self._block_of)
+        return without_false_pointers(search, self.heaps)
 
     def _block_of(self, address: int) -> Optional[int]:
         row = self.index.find(address)

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods import _engine
+from dmods.allocators.protocol import Heap
 from dmods.allocators.size_classes import size_classes
 from dmods.allocators.unwalked import AUDITOR, OTHERS, unwalked_malloc
-from dmods.allocators.walked import Walked
 from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.modules.elf import PAGE
@@ -42,7 +42,7 @@ _SECTIONS = (".dynstr", ".rodata")  # names that a module imports, and names for
 
 
 @dataclass
-class RecordedHeap(Walked):
+class RecordedHeap(Heap):
     """The recorded blocks of an allocator. ``owned`` are the pages that hold a part of one.
 
     ``doubts`` say why a block may be missing in the records.
@@ -59,7 +59,7 @@ class RecordedHeap(Walked):
         """Return the parts of the pages that are in no block, and may hold a pointer that the program uses."""
         if self.recorded is None or not self.doubts:
             return []
-        return self.recorded.gaps(target.image(), self.owned, unaligned)
+        return self.recorded.gaps(target.image(), list(self.owned), unaligned)
 
     def where(self, address: int) -> Optional[str]:
         """Return what memory beside the recorded blocks is."""
@@ -67,18 +67,19 @@ class RecordedHeap(Walked):
         return f"in a page of {self.name}, in no recorded block: {known}"
 
 
-def find_recorded(target: Target, records: Records, owned: Ranges) -> Optional[RecordedHeap]:
+def find_recorded(target: Target, records: Records, heaps: Sequence[Heap], owned: Ranges) -> Optional[RecordedHeap]:
     """Return the heap of the allocator that serves malloc, or None.
 
     No such heap exists where dmods can walk that allocator, or where not every block was recorded on purpose (samples).
-    ``owned`` is the memory of allocators that dmods walks: it holds none of these blocks.
+    ``heaps`` are those that dmods walks. ``owned`` is their memory: it holds none of these blocks.
     """
     root = auditor_root(target)
     if root is None or root.state != RECORDING:
         return None
     recording = next((one for one in records.recordings if one.own and one.allocator is None), None)
     name = unwalked_malloc(target)
-    if recording is None or recording.mean or name is None:
+    walked = any(one.allocator == name and one.serves_malloc for one in heaps)
+    if recording is None or recording.mean or name is None or walked:
         return None
     free = Ranges([*owned, *recording.own])
     writable = Ranges((m.start, m.end) for m in target.mappings() if "w" in m.flags and m.anonymous)
@@ -86,7 +87,7 @@ def find_recorded(target: Target, records: Records, owned: Ranges) -> Optional[R
     blocks = _engine.Recorded(recording.rows, free.without(writable), size_classes(name) if asks else [])
     if not len(blocks.slots):
         return None
-    heap = RecordedHeap(name, blocks.slots, blocks.areas(PAGE), recorded=blocks)
+    heap = RecordedHeap(name, blocks.areas(PAGE), blocks.slots, recorded=blocks)
     heap.doubts.extend(_doubts(target, heap, blocks, recording, root.figures.unknown_frees))
     heap.own.extend(_own_blocks(target, name, recording))
     heap.notes.extend(_notes(heap))

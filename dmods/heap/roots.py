@@ -9,13 +9,13 @@ stack pointer, the stacks of exited threads that glibc keeps for reuse, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Callable, Optional
 
+from dmods.allocators.search import above_stack_pointers, running_stacks
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.heap.dead_stacks import Block, Stacks, dead_in_made_stacks, dead_stacks
-from dmods.heap.false_pointers.search import above_stack_pointers, running_stacks
 from dmods.heap.readonly import ReadOnly, unreadable_code
 from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.modules.find import VDSO, writable_segments
@@ -23,7 +23,7 @@ from dmods.process.mappings import is_named_memory
 from dmods.process.threads import known_stack, survey_threads
 from dmods.process.vectors import values as vector_values
 from dmods.records.model import Records
-from dmods.target import AddressRange, Target, address_ranges
+from dmods.target import AddressRange, Target
 
 # A core lacks shared file mappings by default (coredump_filter bit 3). Up to this many bytes of them are read from the
 # files.
@@ -179,21 +179,6 @@ def _memory(target: Target, owned: Ranges, notes: list[str]) -> Iterator[tuple[i
             f"{lacking} bytes of shared memory that the process could only read are not in the dump: a block that only "
             "they hold is reported as leaked"
         )
-
-
-def subtract(mappings: Sequence[AddressRange], ranges: Iterable[tuple[int, int]]) -> Sequence[AddressRange]:
-    """Return the parts of the mappings that are outside the ranges."""
-    left_out = Ranges(ranges)
-    if not left_out:
-        return mappings
-    found = address_ranges()
-    for mapping in mappings:
-        if not left_out.within(mapping.start, mapping.end):
-            found.append(mapping)
-            continue
-        for start, end in left_out.without([(mapping.start, mapping.end)]):
-            found.append(mapping.part(start, end))
-    return found
 
 
 def readable_ranges(target: Target, mappings: Iterable[AddressRange]) -> list[tuple[int, int]]:

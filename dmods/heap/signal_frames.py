@@ -13,9 +13,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from dmods._engine import find_pointers
+from dmods.allocators.search import above_stack_pointers
 from dmods.base.cached import cached
 from dmods.base.ranges import Ranges
-from dmods.heap.false_pointers.search import above_stack_pointers
 from dmods.process.vectors import Lane, x87_integers
 from dmods.target import Target
 

@@ -38,7 +38,7 @@ _MOST = 2  # a verdict needs more than one part in so many
 def heap_verdict(heap: ProcessHeap) -> Verdict:
     """Return whether a check of the heap can say that it is sound."""
     other = unwalked_malloc(heap.target)
-    if other is not None and not any(one.name == other and one.is_checked for one in heap.walked):
+    if other is not None and not any(one.name == other and one.is_checked for one in heap.heaps):
         return Verdict(False, f"malloc of this process is {other}, whose heap dmods cannot walk")
     foreign = foreign_malloc(heap.target)
     if foreign is not None:
@@ -102,7 +102,7 @@ def _search_verdict(heap: ProcessHeap) -> Verdict:
         cut = f"; the dump is truncated and lacks {lost} bytes ({human_size(lost)})" if lost else ""
         return Verdict(False, no_heap(heap.target) + cut)
     lost, unknown = _heap_lost(heap), _anonymous_lost(heap)
-    doubts = [doubt for one in heap.walked for doubt in one.doubts]
+    doubts = [doubt for one in heap.heaps for doubt in one.doubts]
     if not lost + unknown:
         return Verdict(True, "; ".join(doubts))
     reasons = [*doubts]
@@ -118,7 +118,7 @@ def leak_verdict(heap: ProcessHeap) -> Verdict:
     The memory where pointers start must be in the dump as well. Without it, live blocks look leaked.
     """
     # Where only records know the blocks, nobody can check the heap, but its blocks can be followed.
-    verdict = heap_verdict(heap) if all(one.is_checked for one in heap.walked) else _search_verdict(heap)
+    verdict = heap_verdict(heap) if all(one.is_checked for one in heap.heaps) else _search_verdict(heap)
     if not verdict.possible:
         sampled = unwalked_malloc(heap.target) is not None and heap.records.sampled
         more = "; the auditor recorded only samples of its blocks" if sampled else ""

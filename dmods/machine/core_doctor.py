@@ -6,26 +6,27 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dmods.corefile.context import context_lines, crash_context
+from dmods.machine.absent import absences
 from dmods.machine.doctor import Finding
 
 if TYPE_CHECKING:
     from dmods.target import Module, Target
 
 _MOST = 8  # missing files that are named one by one
-# core(5): the kernel's default, and private file mappings.
-_FILTER = "echo 0x3f > /proc/PID/coredump_filter before it dies (child processes inherit it); or gcore PID"
-_WHOLE = "next time: ulimit -c unlimited, room on the disk, and with systemd ExternalSizeMax= in coredump.conf"
 
 
 def core_findings(target: Target) -> Iterator[Finding]:
     """Yield findings about the process, its program and libraries, its memory in the core, and its allocators."""
     yield _process(target)
+    kept = crash_context(target)
+    for name, text in context_lines(kept) if kept is not None else ():
+        yield Finding(name.replace("_", " "), text)
     yield from _files(target)
     target.image()  # this adds the rest of the notes
-    truncated = any(note.startswith("the core is truncated") for note in target.notes)
-    missing = _missing(target) if target.path else {}
-    for kind, size in missing.items():
-        yield Finding("not in the core", f"{size} bytes of {kind}", _WHOLE if truncated else _FILTER)
+    missing = absences(target)
+    for each in missing:
+        yield Finding("not in the core", str(each), each.help)
     if target.path and not missing:
         yield Finding("memory", "all memory that the process could write is in the core")
     yield from _heap(target)
@@ -90,17 +91,6 @@ def _debug_by_build_id(module: Module) -> str:
     return f", as {place} (a package -dbgsym or -debuginfo; or debuginfod-find debuginfo {module.build_id})"
 
 
-def _missing(target: Target) -> dict[str, int]:
-    """Return the bytes of writable memory that the core leaves out, by kind."""
-    from dmods.heap.mapping_kinds import classify_mappings
-
-    found: dict[str, int] = {}
-    for mapping, kind in classify_mappings(target):
-        if "w" in mapping.flags and mapping.dumped < mapping.size:
-            found[kind] = found.get(kind, 0) + mapping.size - mapping.dumped
-    return found
-
-
 def _heap(target: Target) -> Iterator[Finding]:
     """Yield which allocators have heaps in the core, and whether it has records of who allocated what."""
     from dmods.allocators.unwalked import unwalked_heap_notes
@@ -110,16 +100,8 @@ def _heap(target: Target) -> Iterator[Finding]:
     from dmods.records.sources import allocation_records
 
     found = survey(target)
-    names = []
-    if found.glibc.arenas:
-        names.append(f"glibc malloc ({_counted(len(found.glibc.arenas), 'arena')})")
-    names += [one.name for one in found.jemallocs]
-    names += [
-        heap.name if heap.is_checked else f"{heap.name} (its blocks are known from records alone)"
-        for heap in found.walked
-    ]
-    yield Finding("heap", ", ".join(names) or NO_HEAP)
-    walked = [heap.name for heap in found.walked]
+    yield Finding("heap", ", ".join(heap.summary for heap in found.heaps) or NO_HEAP)
+    walked = [heap.allocator for heap in found.heaps]
     for note in (*found.notes, *unwalked_heap_notes(target, walked, partial(other_anonymous_bytes, target))):
         yield Finding("note", note)
     recordings = allocation_records(target).recordings

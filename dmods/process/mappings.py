@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
+from dmods.base.ranges import Ranges
 from dmods.base.rows import at_or_before
-from dmods.target import AddressRange, Target
+from dmods.target import AddressRange, Target, address_ranges
 
 
 def mapping_at(target: Target, address: int) -> Optional[AddressRange]:
@@ -19,6 +21,21 @@ def mapping_at(target: Target, address: int) -> Optional[AddressRange]:
         return None
     mapping = mappings[index]
     return mapping if address in mapping else None
+
+
+def subtract(mappings: Sequence[AddressRange], ranges: Iterable[tuple[int, int]]) -> Sequence[AddressRange]:
+    """Return the parts of the mappings that are outside the ranges."""
+    left_out = Ranges(ranges)
+    if not left_out:
+        return mappings
+    found = address_ranges()
+    for mapping in mappings:
+        if not left_out.within(mapping.start, mapping.end):
+            found.append(mapping)
+            continue
+        for start, end in left_out.without([(mapping.start, mapping.end)]):
+            found.append(mapping.part(start, end))
+    return found
 
 
 # Shared anonymous memory, SysV segments, memfds, POSIX shared memory.

@@ -59,6 +59,11 @@ def name(number: int) -> str:
     return next((name for name, value in _NUMBERS.items() if value == number), f"signal {number}")
 
 
+def parse_name(text: str) -> Optional[int]:
+    """Return the number of a signal's name ("SIGSEGV"), or None for an unknown one."""
+    return _NUMBERS.get(text)
+
+
 def code_name(number: int, code: int) -> str:
     """Return the name of a si_code: ``SEGV_MAPERR`` for (11, 1), ``code 77`` for an unknown one."""
     if code in _ANY_CODE:

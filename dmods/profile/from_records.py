@@ -56,9 +56,8 @@ class Details:
 
 def only_allocator(heap: ProcessHeap) -> Optional[str]:
     """Return the allocator of all blocks of a heap, or None where there are two."""
-    if heap.jemallocs and heap.layout.runs:
-        return None
-    return "jemalloc" if heap.jemallocs else "malloc"
+    names = {one.allocator.split()[-1] for one in heap.heaps if one.is_used and one.serves_malloc}
+    return names.pop() if len(names) == 1 else None
 
 
 def from_recording(

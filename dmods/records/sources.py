@@ -1,15 +1,12 @@
-"""Find the records of a process. A new source is one entry in `_SOURCES`."""
+"""Find the records of a process: the auditor's, and those that allocators keep themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Callable, Optional
-
+from dmods.allocators.directory import allocators
 from dmods.base.cached import cached
 from dmods.errors import UserError
 from dmods.records.auditor import find_auditor
-from dmods.records.jemalloc_profile import find_profile
-from dmods.records.model import Recording, Records
+from dmods.records.model import Records
 from dmods.target import Target
 
 HOW_TO_RECORD = (
@@ -17,14 +14,13 @@ HOW_TO_RECORD = (
 )
 HOW_TO_LOG = "a log keeps who freed what: `dmods run --audit audit,log=1000000 -- PROG ARGS...`"
 
-# Each finds the root of its recorder and reads no more than that.
-_SOURCES: Sequence[Callable[[Target], Optional[Recording]]] = (find_auditor, find_profile)
-
 
 @cached
 def allocation_records(target: Target) -> Records:
     """Return the allocation records of the target: found once for each state of it, read when first asked for."""
-    recordings = (source(target) for source in _SOURCES)
+    # Each finds the root of its recorder and reads no more than that.
+    sources = (find_auditor, *(one.recording for one in allocators() if one.recording is not None))
+    recordings = (source(target) for source in sources)
     return Records(recording for recording in recordings if recording is not None)
 
 

@@ -185,7 +185,7 @@ def _double_free(facts: ProcessFacts, caller: str, message: str, hands: Sequence
                 f"free(), which {caller} called", f"the block at {block.address:#x}", history(facts, block).lstrip(", ")
             ),
         )
-    tops = {arena.top for arena in heap.arenas}
+    tops = {row.top for one in heap.heaps for row in one.arena_rows() if row.top is not None}
     merged = next((each.value for each in hands if each.value in tops), None)
     if merged is not None:
         at = Evidence(merged + 2 * word, "it was freed, and is a part of the top chunk")

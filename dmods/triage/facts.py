@@ -10,8 +10,7 @@ from dmods._engine import disassemble, elf_section
 from dmods.allocators.unwalked import is_go
 from dmods.base.sizes import human_size
 from dmods.graph.owners import Owners, find_owners
-from dmods.heap.damage import Damage, damages, describe_privately
-from dmods.heap.damage import describe as describe_damage
+from dmods.heap.damage import Damage, damages
 from dmods.heap.locate import AddressFinder, address_finder
 from dmods.heap.mapping_content import Content, large_mappings
 from dmods.heap.process_heap import ProcessHeap, find_heap
@@ -225,4 +224,4 @@ class ProcessFacts:
 
     def damage(self, damage: Damage) -> str:
         """Return what is wrong with a chunk. What was written into its header may be left out."""
-        return describe_privately(damage) if self.private else describe_damage(damage)
+        return damage.private if self.private else damage.text

@@ -205,7 +205,7 @@ class Crash:
 
 @dataclass
 class Triage:
-    """The whole answer about one dump. ``subject`` says of what: program, build_id, pid.
+    """The whole answer about one dump. ``subject`` says of what: program, build_id, pid, missing_bytes.
 
     ``identity`` says the same for people: program, package, host, system. ``trust`` says how far the dump and the files
     beside it can be trusted.

@@ -62,7 +62,8 @@ def _held(facts: ProcessFacts, value: int, name: str, frame: int) -> Held:
     if value not in heap.owned:
         return Held(value, name, frame, None)
     header = heap.block_at(value + 2 * word)
-    if header is not None and header.address == value + 2 * word and header.allocator == "glibc malloc":
+    one = heap.heap_of(header) if header is not None and header.address == value + 2 * word else None
+    if one is not None and one.has_headers:
         return Held(value, name, frame, header, chunk=True)
     return Held(value, name, frame, heap.block_at(value))
 
@@ -84,5 +85,5 @@ def history(facts: ProcessFacts, block: Block) -> str:
 
 def block_evidence(facts: ProcessFacts, block: Block) -> Evidence:
     """Return the block with its size, its state and who had it."""
-    state = facts.finder.free_lists.holding(block) if block.state == FREE else "in use"
+    state = facts.finder.holding(block) if block.state == FREE else "in use"
     return Evidence(block.address, f"block of {block.size} bytes, {state}{history(facts, block)}")

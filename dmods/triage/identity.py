@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.times import utc_minute
+from dmods.corefile.context import context_lines, crash_context
+from dmods.machine.absent import absences
 from dmods.machine.packages import package_of
 from dmods.modules.elf import read_notes
 from dmods.modules.find import VDSO
@@ -21,7 +23,6 @@ from dmods.triage.names import is_runtime
 _LONGEST = 300  # characters of the arguments
 _NAMED = 3  # modules
 _LINUX = b"Linux"  # the owner of the note in the vdso that has LINUX_VERSION_CODE (arch/x86/entry/vdso/vdso-note.S)
-_KEPT_BY_SYSTEMD = "user.coredump.hostname"  # an attribute of the file (systemd-coredump(8))
 
 
 def process_identity(facts: ProcessFacts) -> list[Line]:
@@ -31,10 +32,10 @@ def process_identity(facts: ProcessFacts) -> list[Line]:
     build = f", build-id {program.build_id}" if program is not None and program.build_id else ""
     told = [
         ("program", f"{target.executable}{build}" if target.executable else None),
-        ("package", package_of(program.file) if program is not None and program.file and not program.problem else None),
+        ("package", _package(facts)),
         ("pid", str(target.pid) if target.pid is not None else None),
         ("arguments", _arguments(facts)),
-        ("host", _host(target.path)),
+        *_kept(facts),
         ("system", f"Linux{_linux_version(target)}, {target.arch.name}"),
         ("dumped", _time(target.path)),
     ]
@@ -47,14 +48,24 @@ def _arguments(facts: ProcessFacts) -> str:
     return facts.content(printable(text[:_LONGEST] + ("..." if len(text) > _LONGEST else "")), "arguments")
 
 
-def _host(path: Optional[str]) -> Optional[str]:
-    """Return the host's name, where systemd-coredump kept the dump."""
-    if path is None or not hasattr(os, "getxattr"):
-        return None
-    try:
-        return printable(os.getxattr(path, _KEPT_BY_SYSTEMD)[:255].decode("utf-8", "backslashreplace"))
-    except OSError:
-        return None
+def _package(facts: ProcessFacts) -> Optional[str]:
+    """Return the package that the keeper of the core says, which was installed at the crash; else that of the file."""
+    found = crash_context(facts.target)
+    if found is not None and found.known.get("package"):
+        return printable(found.known["package"][:_LONGEST])
+    target = facts.target
+    program = next((module for module in target.modules() if module.path == target.executable), None)
+    return package_of(program.file) if program is not None and program.file and not program.problem else None
+
+
+def _kept(facts: ProcessFacts) -> list[tuple[str, Optional[str]]]:
+    """Return what systemd, apport or abrt knows beside its core: host, unit, container, limits, open files."""
+    found = crash_context(facts.target)
+    if found is None:
+        return []
+    told = dict(context_lines(found, contents=False))
+    named = [("host", told.pop("hostname", None))]
+    return named + [(name.replace("_", " "), printable(text)) for name, text in told.items() if name != "package"]
 
 
 def _time(path: Optional[str]) -> Optional[str]:
@@ -81,7 +92,9 @@ def _linux_version(target: Target) -> str:
 
 def process_trust(facts: ProcessFacts) -> list[Line]:
     """Return what of the process is in the dump, and what of its files is here."""
-    return [Line("memory", _memory(facts.target)), *_files(facts.target), Line("lines", _source(facts))]
+    target = facts.target
+    absent = [Line("not in it", str(each)) for each in absences(target)[:_NAMED]]
+    return [Line("memory", _memory(target)), *absent, *_files(target), Line("lines", _source(facts))]
 
 
 def _memory(target: Target) -> str:

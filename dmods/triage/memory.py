@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dmods.allocators.glibc.runs import top_bytes
 from dmods.base.sizes import human_size
 from dmods.heap.mapping_kinds import classify_mappings
 from dmods.triage.facts import ProcessFacts
@@ -56,7 +55,7 @@ def _heap_parts(facts: ProcessFacts, mapped: int) -> list[Part]:
     rows = facts.sizes
     count = sum(row[1] for row in rows)
     used, free, leaked = (sum(row[0] * row[column] for row in rows) for column in (1, 2, 3))
-    tops = sum(top_bytes(heap.words, arena) for arena in heap.arenas)
+    tops = sum(one.free_at_top for one in heap.heaps)
     # A damaged heap may claim more than there is.
     parts: list[Part] = []
     left = mapped

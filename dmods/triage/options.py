@@ -23,10 +23,12 @@ DESCRIPTION = (
     "Runs every check on the dump. The verdict comes first: at most three findings, each with how sure it is, its\n"
     "evidence, what to do, and what to type next. Then follow the crash, where memory went (the parts add up to\n"
     "100 %), all further findings, and what could not be known. A healthy process has no finding.\n"
+    "The text fits on a screen of 80x24 where that can be. Its last line says what it leaves out, and -v shows all.\n"
     "Each check has its own time. A check that takes longer, or that cannot run, says so in one line."
 )
 EXAMPLES = (
     ("triage", "what happened, on one screen"),
+    ("triage -v", "the same, with all findings and all that could not be known"),
     ("triage -o report.html", "the same and more, in one file that needs no network"),
     ("triage --checks death,leaks", "only these checks"),
 )
@@ -56,6 +58,7 @@ ARGUMENTS = (
     Argument("--redact", action="store_true", help=REDACT),
     Argument("--checks", metavar="LIST", help="only these checks, with commas between"),
     Argument("--seconds", type=seconds, metavar="N", help="the time for all checks together"),
+    Argument("-v", "--verbose", action="store_true", help="all of the text, also where it is longer than a screen"),
     Argument("file", nargs="?", metavar="FILE.json", help="with --json: write the object to this file"),
 )
 
@@ -74,7 +77,7 @@ def finished(
         raise UsageError(f"the name {args.output} says no form", "end it with .html or .json")
     if args.redact and kind == "kernel":
         redact_kernel(found)
-    report = triage_report(found, kind)
+    report = triage_report(found, kind, whole=args.verbose)
     for path in filter(None, (args.output, args.file)):
         whole = as_json(report, target)
         if not found.details and path.endswith((".html", ".htm")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from dmods.corefile.context import crash_context
 from dmods.heap.verdict import leak_verdict
 from dmods.process.stdio import open_files
 from dmods.target import Target
@@ -14,7 +15,7 @@ from dmods.triage.finding import FATAL, Finding, Triage, Unknown
 from dmods.triage.identity import process_identity, process_trust
 from dmods.triage.memory import process_memory
 from dmods.triage.private import redacted
-from dmods.triage.runner import Runner, chosen, discover
+from dmods.triage.runner import Runner, chosen, discover, together
 
 CHECKS = "dmods.triage.checks"
 _NAMED = 8  # descriptors
@@ -54,6 +55,7 @@ def triage_process(
         lacking = (runner.fact(need) if need else None) or runner.guarded(name, budget, work)
         if lacking is not None:
             found.unknown.append(Unknown(name, lacking.why, lacking.help))
+    found.unknown[:] = together(found.unknown)
     found.unknown.extend(_gaps(facts))
     return redacted(found, thread_names(target)) if private else found
 
@@ -75,11 +77,17 @@ def thread_names(target: Target) -> set[str]:
 
 
 def _subject(target: Target) -> dict[str, Any]:
-    """Return which program it was: the file's name, its build-id, and the pid."""
+    """Return which program it was (the file's name, its build-id, the pid), and how much of the dump is missing."""
     path = target.executable
     program = next((module for module in target.modules() if module.path == path), None)
     name = path.rsplit("/", 1)[-1] if path else None
-    return {"program": name, "build_id": program.build_id if program else None, "pid": target.pid}
+    lost = sum(end - start for start, end in target.missing)
+    build_id = program.build_id if program else None
+    return {"program": name, "build_id": build_id, "pid": target.pid, "missing_bytes": lost}
+
+
+#: What a core does not have, and the name under which its keeper may have it.
+_BESIDE = {"open files": "open_fds", "sockets": "sockets", "rlimits": "limits", "cgroup": "cgroup", "uptime": "uptime"}
 
 
 def _gaps(facts: ProcessFacts) -> list[Unknown]:
@@ -92,8 +100,10 @@ def _gaps(facts: ProcessFacts) -> list[Unknown]:
             gaps.append(Unknown("leaks", f"the verdict is partial: {verdict.reason}"))
         gaps += [Unknown("the heap", note) for note in facts.heap.dump_notes()]
     if target.path is not None:
-        why = f"a core does not have them{_known(target)}"
-        gaps.append(Unknown("open files, sockets, rlimits, cgroup, uptime", why))
+        kept = crash_context(target)
+        told = kept.known if kept is not None else {}
+        lacking = [name for name, item in _BESIDE.items() if item not in told]
+        gaps.append(Unknown(", ".join(lacking), f"a core does not have them{_known(target)}"))
     return gaps
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, Optional
 
 from dmods.base.sizes import human_size
+from dmods.output.text import table_text
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.triage.finding import FATAL, PASSED, Crash, Finding, Line, Memory, Triage
 from dmods.triage.names import function_of
@@ -16,8 +17,14 @@ _FRAMES = 5  # lines of the stack
 _PASSED = 3  # so many lines of a runtime above them are left out
 _LISTED = 4  # further findings
 _UNKNOWN = 3  # lines of what could not be known
-_BRIEF = ("program", "package", "host", "machine", "uptime")  # of the identity
-_WIDTH = 80  # columns of lines that are filled
+_SCREEN = 23  # lines: those of a terminal of 24 but for the prompt
+# What a report leaves out, in this order, until it fits on a screen.
+_GAPS, _OK, _DRAWN = "what could not be known", "checks that passed", "the bar of memory"
+_OTHER, _SIGNATURE, _MEMORY, _OUTER = "the other explanation", "the signature", "memory", "outer frames"
+_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY)
+_INNER = 3  # frames without the outer ones
+_BRIEF = ("program", "package", "unit", "container", "host", "machine", "uptime")  # of the identity
+_WIDTH = 80  # columns of a screen, and of lines that are filled
 _LONGEST = 400  # characters of one text
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
@@ -62,20 +69,14 @@ PLACES = (
 UNKNOWN = (Column("what"), Column("why"), Column("help", hidden=True))
 
 
-def triage_report(found: Triage, kind: str) -> Report:
-    """Return the report. ``kind`` is "process" or "kernel"."""
+def triage_report(found: Triage, kind: str, whole: bool = False) -> Report:
+    """Return the report. ``kind`` is "process" or "kernel". ``whole``: its text may be longer than one screen."""
     report = Report()
-    report.tables.append(Table("verdict", LINES, list(_verdict(found, kind)), style="plain", only="text"))
+    report.tables.extend(_text(found, kind, frozenset(), True) if whole else _screen(found, kind))
     report.tables.append(
         Table("findings", FINDINGS, [_row(n, each) for n, each in enumerate(found.findings, 1)], only="json")
     )
-    if found.crash is not None:
-        report.tables.extend(_crash(found, found.crash))
-    if found.memory is not None:
-        report.tables.extend(_memory(found.memory))
-    report.tables.extend(_others(found.findings))
-    report.tables.extend(_passed(found))
-    report.tables.extend(_unknown(found))
+    report.tables.extend(_for_json(found))
     for name, facts in (("identity", found.identity), ("trust", found.trust)):
         report.tables.append(Table(name, FACTS, [tuple(line) for line in facts], only="json"))
     named = crash_signature(found)
@@ -91,6 +92,62 @@ def triage_report(found: Triage, kind: str) -> Report:
         "memory_bytes": found.memory.total if found.memory is not None else None,
     }
     return report
+
+
+def _screen(found: Triage, kind: str) -> list[Table]:
+    """Return as much of the text as one screen holds. Its last line says what is missing."""
+    without: list[str] = []
+    tables = _text(found, kind, frozenset())
+    for part in _LEFT_OUT:
+        if _height(tables) <= _SCREEN:
+            break
+        if part == _GAPS and not found.findings:
+            continue  # without them, "no finding" says more than is known
+        without.append(part)
+        tables = [*_text(found, kind, frozenset(without)), _missing(without)]
+    return tables
+
+
+def _missing(without: Sequence[str]) -> Table:
+    parts = [f"Not shown: {without[0]}", *without[1:]]
+    rows = list(_filled([*parts[:-1], f"{parts[-1]} (-v shows all)"], ", "))
+    return Table("missing", LINES, rows, style="plain", joined=True, only="text")
+
+
+def _height(tables: Sequence[Table]) -> int:
+    """Return the lines that the tables take on a terminal."""
+    between = sum(not table.joined for table in tables[1:])
+    return between + sum(text.count("\n") for table in tables for text in table_text(table, str, _WIDTH))
+
+
+def _text(found: Triage, kind: str, without: frozenset[str], whole: bool = False) -> list[Table]:
+    """Return the tables for people, without these parts."""
+    tables = [Table("verdict", LINES, list(_verdict(found, kind, without)), style="plain", only="text")]
+    if found.crash is not None:
+        tables.extend(_crash(found, found.crash, without))
+    if found.memory is not None and _MEMORY not in without:
+        tables.extend(_memory(found.memory, _DRAWN not in without))
+    tables.extend(_others(found.findings, None if whole else _LISTED))
+    if _OK not in without:
+        tables.extend(_passed(found))
+    if _GAPS not in without:
+        tables.extend(_unknown(found, None if whole else _UNKNOWN))
+    return tables
+
+
+def _for_json(found: Triage) -> Iterator[Table]:
+    """Yield the tables of JSON, but for the findings and what was examined."""
+    if found.crash is not None:
+        yield _record([Line("ended", found.crash.sentence), *found.crash.facts], only="json")
+        yield Table("stack", LINES, [(line,) for line in found.crash.frames], only="json")
+        yield Table("places", PLACES, [tuple(place) for place in found.crash.places], only="json")
+    if found.memory is not None:
+        shares = zip(found.memory.parts, found.memory.percents())
+        parts = [(part.name, part.bytes, float(percent), part.note) for part, percent in shares]
+        yield Table("memory", MEMORY, parts, only="json")
+    rows = [(each.check, each.state, each.value, each.rule) for each in found.results]
+    yield Table("checks", CHECKS, rows, only="json")
+    yield Table("unknown", UNKNOWN, [(one.what, one.why, one.help or None) for one in found.unknown], only="json")
 
 
 def crash_signature(found: Triage) -> Optional[Signature]:
@@ -117,7 +174,7 @@ def verdict_sentence(found: Triage, kind: str) -> str:
     return f"{number} finding{'' if number == 1 else 's'}.{ended}"
 
 
-def _verdict(found: Triage, kind: str) -> Iterator[tuple[Value, ...]]:
+def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tuple[Value, ...]]:
     yield (_cut(verdict_sentence(found, kind)),)
     for number, finding in enumerate(found.findings[:_VERDICT], 1):
         yield (f"{number}. {finding.kind} ({finding.severity}, {finding.confidence}): {_cut(finding.what)}.",)
@@ -126,7 +183,7 @@ def _verdict(found: Triage, kind: str) -> Iterator[tuple[Value, ...]]:
         if number == 1 and finding.hands.known:
             yield (f"   who: {_cut(finding.hands.text)}",)
         yield (f"   do ({finding.remedy_confidence}): {finding.remedy}",)
-        if number == 1 and finding.alternative:
+        if number == 1 and finding.alternative and _OTHER not in without:
             yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
             yield (f"   type: {'; '.join(finding.next[:3])}",)
@@ -174,9 +231,8 @@ def _brief(found: Triage) -> Iterator[Line]:
         yield Line("of", ", ".join(parts))
 
 
-def _crash(found: Triage, crash: Crash) -> Iterator[Table]:
-    named = crash_signature(found)
-    yield _record([Line("ended", crash.sentence), *crash.facts], only="json")
+def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Table]:
+    named = crash_signature(found) if _SIGNATURE not in without else None
     # The first line of the verdict says how it ended.
     facts = [*_brief(found), *crash.facts, *([Line("signature", named.text)] if named is not None else [])]
     yield _record(facts, only="text", title="The crash" if not crash.alive else "The first thread")
@@ -184,19 +240,20 @@ def _crash(found: Triage, crash: Crash) -> Iterator[Table]:
     frames = crash.frames[passed:]
     while frames and function_of(frames[-1].partition("  ")[0]) in OUTERMOST:
         frames = frames[:-1]
-    shown = list(frames[:_FRAMES])
+    shown = list(frames[: _INNER if _OUTER in without else _FRAMES])
     left = len(crash.frames) - passed - len(shown) + crash.more_frames
     footer = [f"    ... {left} more: findstack"] if left > 0 else []
     if shown:
         before = [(f"... {passed} lines of the runtime: findstack",)] if passed else []
         rows = [*before, *((_cut(line),) for line in shown)]
         yield Table("stack", LINES, rows, style="plain", indent=4, joined=True, footer=footer, only="text")
-    yield Table("stack", LINES, [(line,) for line in crash.frames], only="json")
-    yield Table("places", PLACES, [tuple(place) for place in crash.places], only="json")
 
 
-def _memory(memory: Memory) -> Iterator[Table]:
+def _memory(memory: Memory, drawn: bool) -> Iterator[Table]:
     percents = memory.percents()
+    if not drawn:
+        yield Table("memory_text", LINES, [(_largest(memory),)], style="plain", only="text")
+        return
     marks = [_MARKS[index % len(_MARKS)] for index in range(len(memory.parts))]
     bar = "".join(mark * cells for mark, cells in zip(marks, _cells(percents)))
     title = f"Where memory went: {human_size(memory.total)} ({memory.total_name})"
@@ -207,8 +264,18 @@ def _memory(memory: Memory) -> Iterator[Table]:
         if percent
     ]
     yield Table("memory_text", LINES, list(_filled(parts, ", ")), style="plain", joined=True, only="text")
-    rows = [(part.name, part.bytes, float(percent), part.note) for part, percent in zip(memory.parts, percents)]
-    yield Table("memory", MEMORY, rows, only="json")
+
+
+def _largest(memory: Memory) -> str:
+    """Return the total and the largest parts, as many as fit on a line."""
+    shares = sorted(zip(memory.percents(), memory.parts), key=lambda each: -each[0])
+    line, left = f"Memory: {human_size(memory.total)}", 100
+    for number, (percent, part) in enumerate(shares):
+        text = f"{': ' if not number else ', '}{part.name} {percent} %"
+        if len(line) + len(text) > _WIDTH - len(", others 100 %"):
+            break
+        line, left = line + text, left - percent
+    return f"{line}, others {left} %" if 0 < left < 100 else line
 
 
 def _filled(parts: Sequence[str], between: str) -> Iterator[tuple[Value, ...]]:
@@ -232,16 +299,16 @@ def _cells(percents: Sequence[int]) -> list[int]:
     return [after - before for before, after in zip(edges, edges[1:])]
 
 
-def _others(findings: Sequence[Finding]) -> Iterator[Table]:
+def _others(findings: Sequence[Finding], most: Optional[int]) -> Iterator[Table]:
     rest = findings[_VERDICT:]
     if rest:
         rows = [
             (f"{number}. {each.kind} ({each.severity}): {_cut(each.what)}.",)
             for number, each in enumerate(rest, _VERDICT + 1)
         ]
-        hidden = len(rest) - _LISTED
-        footer = [f"... {hidden} more: --json or -o report.html has them"] if hidden > 0 else []
-        yield Table("others", LINES, rows[:_LISTED], style="plain", title="More findings", footer=footer, only="text")
+        hidden = len(rest[most:]) if most is not None else 0
+        footer = [f"... {hidden} more: -v shows them"] if hidden else []
+        yield Table("others", LINES, rows[:most], style="plain", title="More findings", footer=footer, only="text")
 
 
 def _passed(found: Triage) -> Iterator[Table]:
@@ -252,15 +319,12 @@ def _passed(found: Triage) -> Iterator[Table]:
     lines = list(_filled([f"OK: {_cut(texts[0])}", *map(_cut, texts[1:])], between)) if texts else []
     if lines:
         yield Table("ok", LINES, lines, style="plain", only="text")
-    rows = [(each.check, each.state, each.value, each.rule) for each in found.results]
-    yield Table("checks", CHECKS, rows, only="json")
 
 
-def _unknown(found: Triage) -> Iterator[Table]:
+def _unknown(found: Triage, most: Optional[int]) -> Iterator[Table]:
     if found.unknown:
         rows = [(_cut(f"{one.what}: {one.why}{f' ({one.help})' if one.help else ''}"),) for one in found.unknown]
-        hidden = len(rows) - _UNKNOWN
-        footer = [f"... {hidden} more"] if hidden > 0 else []
+        hidden = len(rows[most:]) if most is not None else 0
+        footer = [f"... {hidden} more: -v shows them"] if hidden else []
         title = "What could not be known"
-        yield Table("gaps", LINES, rows[:_UNKNOWN], style="plain", title=title, footer=footer, only="text")
-    yield Table("unknown", UNKNOWN, [(one.what, one.why, one.help or None) for one in found.unknown], only="json")
+        yield Table("gaps", LINES, rows[:most], style="plain", title=title, footer=footer, only="text")

@@ -111,13 +111,19 @@ class Runner:
 
     def guarded(self, name: str, seconds: float, work: Callable[[], Any]) -> Optional[CannotCheck]:
         """Do the work within its time. Return why it did not end, or None."""
+        ended = ""
         if self._ends is not None:
-            seconds = max(_LEAST, min(seconds, self._ends - time.monotonic()))
+            left = self._ends - time.monotonic()
+            seconds = max(seconds, left / 2)  # the others have the other half
+            if left < seconds:
+                seconds, ended = max(_LEAST, left), "the time that --seconds gives was over"
         try:
             with time_box(seconds):
                 work()
         except OutOfTime:
-            return CannotCheck(f"{name} took longer than {seconds:.3g} s", "--seconds N gives more time")
+            return CannotCheck(
+                ended or f"{name} took longer than {seconds:.3g} s", "a larger --seconds N gives more time"
+            )
         except CannotCheck as lacking:
             return lacking
         except UserError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dmods.command import KERNEL, Argument, Command, positive
 from dmods.report import Column, Report, Table, Value
+from drgnext.commands._oom import oom_tables
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.processes import STATES, Process, Processes
 from drgnext.kernel.system.reading import Reader
@@ -41,6 +42,7 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     processes = Processes(reader)
     found = list(processes.all(args.threads or bool(args.state)))
     states = Counter(one.state for one in found)
+    everything = found
     spaces = {one.task.tgid: (one.rss, one.swap) for one in found}
     if args.state:
         found = [one for one in found if one.state in args.state]
@@ -50,6 +52,8 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     text = ", ".join(f"{states[letter]} {letter}" for letter in STATES if states[letter])
     footer = ["", f"{sum(states.values())} {'threads' if args.threads or args.state else 'processes'}: {text}"]
     report = Report([Table("processes", COLUMNS, rows, footer=footer)])
+    if not args.state:
+        report.tables += oom_tables(processes, everything)
     report.totals.update(
         processes=len(spaces),
         listed=len(found),
@@ -86,7 +90,11 @@ COMMAND = Command(
     + "\n".join(f"  {letter}  {what}" for letter, what in STATES.items())
     + """
 AGE is the time in this state: since the task was switched out, or for R since it runs or waits for a CPU. WCHAN is
-the function that called the scheduler, as /proc/PID/wchan. Kernel threads have no memory of their own.""",
+the function that called the scheduler, as /proc/PID/wchan. Kernel threads have no memory of their own.
+
+Where the log has calls of the OOM killer, two more tables follow. The first says who asked for memory, who was killed
+(or nobody, before a panic), whose limit was hit, and who had most memory then. The second says who has most memory in
+the dump, and the lowest limit of a memory cgroup above it.""",
     run=run,
     arguments=(
         Argument("-T", "--threads", action="store_true", help="a row for each thread"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.triage.finding import CannotCheck, Crash, Line, Memory, Part, Triage, Unknown
-from dmods.triage.runner import Runner, chosen, discover
+from dmods.triage.runner import Runner, chosen, discover, together
 from drgnext.kernel.crash import modules
 from drgnext.kernel.crash.bare_log import read_vmcoreinfo
 from drgnext.kernel.crash.outcome import SENTENCES
@@ -59,6 +59,7 @@ def triage_kernel(
         lacking = runner.fact(need) or runner.guarded(name, 60.0, work)
         if lacking is not None:
             found.unknown.append(Unknown(name, lacking.why, lacking.help))
+    found.unknown[:] = together(found.unknown)
     notes = list(kernel.notes)
     runner.guarded("the notes", 60.0, lambda: notes.extend([*facts.threads.notes, *facts.reader.notes]))
     found.unknown.extend(Unknown("the dump", note) for note in dict.fromkeys(notes))

@@ -7,6 +7,7 @@ import pytest
 from dmods import _engine
 from dmods.heap.process_heap import find_heap
 from fixtures import cores, judge
+from fixtures.heaps import glibc
 
 
 @pytest.mark.parametrize("how", ["kernel", "gcore"])
@@ -17,7 +18,7 @@ def test_resized_blocks_are_where_malloc_has_them(how: str) -> None:
     assert not judge.problems(heap, made.truth)
     assert heap.notes == []
     said = (made.truth.mallinfo["hblks"], made.truth.mallinfo["hblkhd"])
-    assert (heap.layout.mmapped_count, heap.layout.mmapped_bytes) == said
+    assert (glibc(heap).layout.mmapped_count, glibc(heap).layout.mmapped_bytes) == said
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -41,6 +42,6 @@ def test_numbers_that_look_like_headers_are_no_blocks() -> None:
     assert not judge.problems(heap, made.truth)
     assert heap.notes == []
     said = (made.truth.mallinfo["hblks"], made.truth.mallinfo["hblkhd"])
-    assert (heap.layout.mmapped_count, heap.layout.mmapped_bytes) == said
+    assert (glibc(heap).layout.mmapped_count, glibc(heap).layout.mmapped_bytes) == said
     anonymous = [(m.start, m.end) for m in target.mappings() if m.path is None and "w" in m.flags]
     assert len(_engine.find_mmapped(target.image(), anonymous, 8, 4096, True)) > said[0] + 2

@@ -8,7 +8,7 @@ from typing import Any, Optional
 import pytest
 
 from dmods.allocators.glibc.caches import Candidates, find_tcaches
-from dmods.allocators.glibc.runs import NO_ARENA
+from dmods.allocators.numbers import NO_ARENA
 
 TCACHE, SMALL = 0x5000_0010, 0x6000_0000
 SIZES = {TCACHE: 4072, **{SMALL + 0x1000 * n: 24 + 16 * n for n in range(8)}}  # usable: of bins 0 to 7

@@ -14,6 +14,7 @@ from dmods.corefile.target import CoreFile
 from dmods.heap.locate import address_finder
 from dmods.heap.process_heap import find_heap
 from dmods.process.unwind import walk
+from fixtures.heaps import glibc
 from tests.corekit import HERE, compile_c, kernel_core
 
 
@@ -54,7 +55,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_core_that_nobody_uses_any_more_is_gone(core: Path) -> None:
     target = CoreFile(str(core))
     find_heap(target).leaks()
-    address_finder(target).at(find_heap(target).arenas[0].top)
+    address_finder(target).at(glibc(find_heap(target)).all[0].top)
     walk(target, target.threads()[0])
     left = weakref.ref(target)
     del target

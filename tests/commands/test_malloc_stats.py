@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dmods.commands.malloc_stats import Usage, advice
+from dmods.allocators.glibc.usage import Usage, advice
 from dmods.corefile.target import CoreFile
 from dmods.report import Report
 from fixtures import answers

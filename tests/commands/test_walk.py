@@ -12,6 +12,7 @@ from dmods.errors import UsageError, UserError
 from dmods.heap.process_heap import find_heap
 from dmods.report import Report, Value
 from fixtures import answers, cores
+from fixtures.heaps import glibc
 from fixtures.truth import Truth
 from tests.auditkit import callers
 
@@ -76,8 +77,8 @@ def test_what_lies_between_stretches_of_the_heap_is_no_buffer(mode: str) -> None
     free = sum(int(size or 0) + target.arch.word for size in sizes)
     # fordblks has free chunks in bins and tops; fsmblks has those in fastbins, whose bytes are in fordblks too.
     # keepcost is the main arena's top. Blocks in tcaches count as in use.
-    cached = find_heap(target).caches.tcache_bytes
-    tops = sum(_top_size(target, arena.top) for arena in find_heap(target).arenas)
+    cached = glibc(find_heap(target)).caches.tcache_bytes
+    tops = sum(_top_size(target, arena.top) for arena in glibc(find_heap(target)).all)
     assert free - cached + tops == truth.mallinfo["fordblks"]
 
 

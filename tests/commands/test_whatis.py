@@ -16,6 +16,7 @@ from dmods.output.render import render
 from dmods.process.unwind import unwind
 from dmods.report import Report
 from fixtures import answers, audited, cores
+from fixtures.heaps import glibc
 from fixtures.truth import Truth
 from tests.auditkit import callers
 from tests.corekit import HERE, compile_c, kernel_core
@@ -148,7 +149,7 @@ def test_the_header_of_a_block_and_the_end_of_the_one_before() -> None:
 
 def test_the_first_header_of_the_heap_and_of_a_mapping() -> None:
     target, truth = taken("sizes")
-    first = min(start for start, _end, kind, *_ in find_heap(target).layout.runs if kind == 0)
+    first = min(start for start, _end, kind, *_ in glibc(find_heap(target)).layout.runs if kind == 0)
     assert f"in the header of the block {first + 16:#x}" in sentence(target, first)
     large = max(truth.blocks.values(), key=lambda block: block.size)
     assert f"in the header of the block {large.address:#x}" in sentence(target, large.address - 16)
@@ -157,7 +158,7 @@ def test_the_first_header_of_the_heap_and_of_a_mapping() -> None:
 def test_the_allocators_own_structures() -> None:
     target, _truth = taken("freed")
     main = target.lookup("main_arena")
-    arenas = find_heap(target).arenas
+    arenas = glibc(find_heap(target)).all
     assert main is None or main.address == arenas[0].address
     assert "malloc_state of arena main" in sentence(target, arenas[0].address + 0x60)
     assert "malloc_state of arena 1" in sentence(target, arenas[1].address + 8)
@@ -166,7 +167,7 @@ def test_the_allocators_own_structures() -> None:
     stale, of_stale = taken("stale")
     assert "in the top chunk of arena main" in sentence(stale, named(of_stale, "merged-into-top"))
     # A tcache is the first thing that a thread allocates: the first block of its arena.
-    first = min(start for start, _end, _kind, number, _ in find_heap(target).layout.runs if number == 0) + 16
+    first = min(start for start, _end, _kind, number, _ in glibc(find_heap(target)).layout.runs if number == 0) + 16
     assert f"tcache_perthread_struct of thread {target.pid} (freed)" in sentence(target, first)
 
 

@@ -13,6 +13,8 @@ from drgnext.kernel.dump import debuginfo
 from drgnext.kernel.dump.dumpfile import dump_file_notes
 from fixtures import answers
 from fixtures.kernel import Guest
+from fixtures.packing import FORMS
+from tests import quick
 from tests.drgn.conftest import ROOT, Drgn, drgn_environment, own
 from tests.drgn.prompt import Prompt
 
@@ -77,6 +79,21 @@ def test_from_the_shell_without_launchers(place: Path, tmp_path: Path, dump: Pat
     done = answers.dmods("owners", dump)
     assert done.returncode == 1
     assert "is a kernel dump" in done.stderr
+
+
+@pytest.mark.parametrize("form", quick.only(["zstd"], FORMS, "each form is tested with cores"))
+def test_a_compressed_dump(place: Path, tmp_path: Path, guest: Guest, form: str) -> None:
+    """vmlinux lies beside the compressed dump. `dmods NAME` and `dmods drgn -c` answer as on the plain dump."""
+    (place / "dumps").mkdir()
+    dump = place / "dumps" / "vmcore.packed"
+    dump.write_bytes(FORMS[form](guest.vmcore.read_bytes()))
+    (dump.parent / f"vmlinux-{guest.release}").symlink_to(guest.vmlinux)
+    environment = {**drgn_environment(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    wanted = answers.dmods("memstat", guest.vmcore, "-s", guest.vmlinux, cwd=place, env=environment).stdout
+    for words in (["memstat", dump], ["drgn", "-c", dump, "memstat"], ["drgn", dump, "memstat"]):
+        done = answers.dmods(*words, cwd=place, env=environment)
+        assert (done.returncode, done.stdout) == (0, wanted), done.stderr
+        assert "drgn reads its plain form" in done.stderr
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -44,6 +44,7 @@ TARGETS = {
     "golang": (2, 1024),
     "kdump": (2, 1024),
     "section": (2, 4096),
+    "unpack": (2, 4096),
     "lines": (2, 4096),
     "search": (2, 2048),
     "dominators": (2, 256),

@@ -19,6 +19,7 @@ from dmods.corefile.target import CoreFile
 from dmods.heap.block import FREE, LIVE
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.records.auditor import SIZE, parse
+from fixtures.heaps import glibc, jemalloc_heaps
 
 WORD = 8
 EHDR = (("type", 16, 2), ("machine", 18, 2), ("phoff", 32, 8), ("shoff", 40, 8), ("phentsize", 54, 2), ("phnum", 56, 2))
@@ -127,13 +128,13 @@ class Fields:
 
     def _process(self, target: CoreFile) -> None:
         found = find_heap(target)
-        for number, arena in enumerate(found.arenas):
+        for number, arena in enumerate(glibc(found).all):
             self._arena(number, arena)
         blocks = list(found.blocks(LIVE, FREE))
         for number, block in enumerate(blocks[:: max(1, len(blocks) // MOST_CHUNKS)]):
             for part, distance in (("prev_size", -16), ("size", -8), ("fd", 0), ("bk", 8)):
                 self._add(f"chunk.{number}.{part}", block.address + distance)
-        for number, address in enumerate(found.caches.tcaches):
+        for number, address in enumerate(glibc(found).caches.tcaches):
             for word in range(80):
                 self._add(f"tcache.{number}.{word}", address + WORD * word)
         for number, thread in enumerate(target.threads()):
@@ -196,7 +197,8 @@ class Fields:
 
     def _jemallocs(self, target: CoreFile, heap: ProcessHeap) -> None:
         """Add the radix tree with its first leaves, the records of extents with their bitmaps, and the tcaches."""
-        for number, (one, own) in enumerate(zip(heap.jemallocs, heap.jemalloc_caches)):
+        for number, each in enumerate(jemalloc_heaps(heap)):
+            one, own = each.one, each.caches
             self._used(f"jeroot.{number}", target, one.root, 1 << 16)
             for leaf, table in enumerate(self._words_at(target, one.root, 1 << 16)[:4]):
                 self._used(f"jeleaf.{number}-{leaf}", target, table, 1 << 18)

@@ -28,6 +28,7 @@ from dmods.heap.process_heap import find_heap
 from dmods.machine import doctor
 from dmods.records.sources import allocation_records
 from fixtures import answers
+from fixtures.heaps import glibc
 from fixtures.limits import HANG_CPU
 
 MEMORY = 3 << 30  # bytes of address space, the interpreter's and the threads' own included
@@ -93,7 +94,7 @@ def addresses(target: CoreFile) -> list[int]:
     mappings = target.mappings()
     found += [mapping.start + mapping.size // 3 for mapping in mappings[:: max(1, len(mappings) // 6)]]
     heap = find_heap(target)
-    found += [arena.top for arena in heap.arenas[:3]] + [free.head for free in heap.caches.lists[:3]]
+    found += [arena.top for arena in glibc(heap).all[:3]] + [free.head for free in glibc(heap).caches.lists[:3]]
     recorded = allocation_records(target)
     for entry in (*islice(recorded.all(), 3), *islice(recorded.log(), 3)):
         found += [address_of(entry), entry.address]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.packing import FORMS
 from tests.gdb.conftest import ROOT, Gdb, waiting
 
 SHOW = ("-ex", "python print('PROGRAM', gdb.current_progspace().filename)")
@@ -175,6 +176,16 @@ def test_what_is_no_core(gdb: Gdb, place: Path, content: bytes, word: str) -> No
     assert word in "".join(lines)
     assert "Traceback" not in done.stderr
     assert "= 42" in done.stdout
+
+
+def test_a_compressed_core(gdb: Gdb, place: Path, core: Path, program: Path, tmp_path: Path) -> None:
+    (place / "core.zst").write_bytes(FORMS["zstd"](core.read_bytes()))
+    done = gdb("-x", "heapcmds.py", "core.zst", *SHOW, *STACK, "-ex", "findleaks", XDG_CACHE_HOME=str(tmp_path / "c"))
+    plain = gdb("-x", "heapcmds.py", core, *SHOW, *STACK, "-ex", "findleaks")
+    assert loaded(done) == str(program)
+    assert done.stdout == plain.stdout
+    assert "its plain copy is" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_core_that_is_not_there(gdb: Gdb) -> None:

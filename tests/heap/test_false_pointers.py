@@ -17,27 +17,29 @@ from elftools.elf.elffile import ELFFile
 from dmods._engine import Image
 from dmods.allocators.glibc.arenas import noted_sizes
 from dmods.allocators.jemalloc import layouts
+from dmods.allocators.jemalloc.false_words import leaf_keys
+from dmods.allocators.search import Search
 from dmods.base.dataclass import replace
 from dmods.base.ranges import Ranges
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT
-from dmods.heap.false_pointers.glibc import (
+from dmods.heap.false_pointers.kernel import execve_text_range
+from dmods.heap.false_pointers.leftovers import half_overwritten, half_overwritten_candidates
+from dmods.heap.false_pointers.libc import (
     encrypted_pointers,
     pointer_guards,
     random_tables,
     stack_size_candidates,
     stack_sizes,
 )
-from dmods.heap.false_pointers.kernel import execve_text_range
-from dmods.heap.false_pointers.leftovers import half_overwritten, half_overwritten_candidates, jemalloc_leaf_keys
 from dmods.heap.false_pointers.linker import cache_sizes, unchanged_data, version_hashes
-from dmods.heap.false_pointers.search import Search
 from dmods.heap.process_heap import find_heap
 from dmods.modules import elf
 from dmods.modules.auxv import AT_BASE, AT_RANDOM
 from dmods.process.arch import I386, X86_64
 from dmods.target import AddressRange, Module, Thread
 from fixtures import answers, cores, jemallocs, judge
+from fixtures.heaps import glibc
 from tests.corekit import HERE, compile_c, kernel_core
 
 EVERYWHERE = Ranges([(0, 1 << 32)])
@@ -280,9 +282,9 @@ def test_the_keys_of_a_jemalloc_tree() -> None:
     target: Any = Running([key, leaf, key, 0, key + 8, leaf])
     tree: Any = SimpleNamespace(layout=layouts.LAYOUTS[0], base=Ranges([(leaf, leaf + 0x1000)]))
     heap, roots = Ranges([(key - 0x1000, key + 0x1000)]), [(target.start, target.start + 48)]
-    found = Search(target, heap, roots, lambda _value: key - 64, jemallocs=[tree])
-    assert list(jemalloc_leaf_keys(found)) == [(target.start, target.start + 8)]
-    assert list(jemalloc_leaf_keys(replace(found, block_of=lambda value: value))) == []
+    found = Search(target, heap, roots, lambda _value: key - 64)
+    assert list(leaf_keys(tree, found)) == [(target.start, target.start + 8)]
+    assert list(leaf_keys(tree, replace(found, block_of=lambda value: value))) == []
 
 
 def test_what_malloc_keeps_of_sizes(tmp_path: Path) -> None:
@@ -292,7 +294,7 @@ def test_what_malloc_keeps_of_sizes(tmp_path: Path) -> None:
     heap.leaks()
     (leaked,) = heap.blocks(DIRECT)
     assert leaked.size == 20008
-    (parameters,) = (one.parameters for one in heap.layout.mallocs)
+    (parameters,) = (one.parameters for one in glibc(heap).layout.mallocs)
     assert parameters is not None
     (held,) = [at for at, value in noted_sizes(heap.words, parameters) if leaked.address <= value < leaked.end]
     symbol = target.symbol_at(held)

@@ -11,7 +11,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.heap.verdict import NO_VERDICT
-from fixtures import answers, cores
+from fixtures import answers, cores, judge, tcmallocs
 from tests.corekit import HERE, compile_c, kernel_core
 
 SOURCE = HERE / "ownmalloc.c"
@@ -51,6 +51,20 @@ def test_the_programs_own(way: str, stripped: tuple[str, ...], tmp_path: Path) -
 def test_the_programs_own_without_its_symbol_for_others(tmp_path: Path) -> None:
     """libc has its own malloc then, and the program calls another one of that name."""
     no_verdict(made(tmp_path, ("-DOWN", "-DOVER_MMAP", "-fvisibility=hidden")), "program")
+
+
+def test_the_programs_own_beside_a_tcmalloc(tmp_path: Path) -> None:
+    """A library with tcmalloc is loaded, and malloc() is not the library's."""
+    no_verdict(made(tmp_path, ("-DOWN", "-DOVER_MMAP", "-Wl,--no-as-needed", tcmallocs.library())), "program")
+
+
+@pytest.mark.thorough("a program of another release")
+def test_tcmalloc_inside_a_stripped_program_is_known() -> None:
+    """libc calls the program's malloc(), and no symbol says that it is tcmalloc's."""
+    given = tcmallocs.linked("sizes", "dynamic")
+    answer = answers.answer(judge.open_core(given), "findleaks")
+    assert answer["verdict"]["possible"], answer["verdict"]
+    assert answer["totals"]["leaked_count"] == len(given.truth.leaked)
 
 
 @pytest.mark.parametrize("preload", [True, False], ids=["preloaded", "linked"])

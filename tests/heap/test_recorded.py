@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from dmods.allocators import walkers
+from dmods.allocators import directory
 from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import NO_VERDICT, heap_verdict, leak_verdict
 from fixtures import audited, cores, judge, userlands
 from fixtures.cores import CoreSet
+from fixtures.heaps import others
 from tests.auditkit import answer, text
 from tests.corekit import kernel_core
 
@@ -33,7 +34,8 @@ OTHER_LAYOUT = {"past-the-end", "at-header", "in-top", "in-freed-unsorted", "in-
 @pytest.fixture(autouse=True)
 def _no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the readers of these allocators away, as for a release whose layout they cannot prove."""
-    monkeypatch.setattr(walkers, "READERS", ())
+    known = [one for one in directory.allocators() if one.name not in (TCMALLOC, MIMALLOC)]
+    monkeypatch.setattr(directory, "allocators", lambda: known)
 
 
 def library(allocator: str) -> Path:
@@ -66,7 +68,7 @@ def test_every_leak_and_no_other(allocator: str) -> None:
     target, heap = opened(made)
     assert len(made.truth.leaked) > 80
     assert not problems(heap, made, set())
-    assert not heap.walked[0].doubts
+    assert not others(heap)[0].doubts
     report = answer(target, "findleaks", "--fail-on-leak")
     assert report["status"] == 3
     assert report["verdict"] is None or report["verdict"]["possible"]
@@ -126,7 +128,7 @@ def test_commands(allocator: str) -> None:
 @pytest.mark.parametrize("allocator", [TCMALLOC, MIMALLOC])
 def test_samples_say_nothing(allocator: str) -> None:
     target, heap = opened(take("sizes", allocator, "sample=4096"))
-    assert not heap.walked
+    assert not others(heap)
     report: dict[str, Any] = answer(target, "findleaks", "--fail-on-leak")
     assert report["status"] == NO_VERDICT
     assert "samples" in report["verdict"]["reason"]
@@ -171,7 +173,7 @@ def test_a_block_that_the_auditor_does_not_see_keeps_others_alive(allocator: str
     held, lost = (int(word, 16) for word in (tmp_path / "told").read_text().split()[:2])
     heap = find_heap(CoreFile(str(core)))
     heap.leaks()
-    assert any("direct may call functions" in doubt for doubt in heap.walked[0].doubts)
+    assert any("direct may call functions" in doubt for doubt in others(heap)[0].doubts)
     states = {block.address: block.leaked for block in heap.blocks(0, 1, 2, 3, 4)}
     assert not states[held]
     assert lost in states
@@ -190,4 +192,4 @@ def test_a_thread_inside_malloc(tmp_path: Path) -> None:
     work.mkdir()
     core = kernel_core(program, work, env=environment(TCMALLOC))  # tcmalloc aborts in free()
     heap = find_heap(CoreFile(str(core)))
-    assert any("inside malloc" in doubt for doubt in heap.walked[0].doubts)
+    assert any("inside malloc" in doubt for doubt in others(heap)[0].doubts)

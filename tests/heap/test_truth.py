@@ -15,6 +15,7 @@ from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
 from fixtures import answers, cores, judge, software
 from fixtures.cores import CoreSet
+from fixtures.heaps import glibc, others
 from fixtures.mallocinfo import MallocInfo
 from fixtures.programs import PROGRAMS
 
@@ -172,9 +173,9 @@ def test_the_command_says_the_same(how: str) -> None:
 @pytest.mark.thorough("it builds a Go program")
 def test_the_heap_of_another_runtime_is_walked() -> None:
     heap = find_heap(judge.open_core(cores.take("gopher")))
-    assert [one.name for one in heap.walked] == ["Go"]
+    assert [one.name for one in others(heap)] == ["Go"]
     assert not any("a Go program" in note for note in heap.dump_notes())
-    assert not find_heap(judge.open_core(cores.take("oxide"))).walked
+    assert not others(find_heap(judge.open_core(cores.take("oxide"))))
 
 
 @pytest.mark.parametrize("userland", ["host", "bullseye", "trixie", "sid"])
@@ -183,8 +184,8 @@ def test_arenas_are_those_of_malloc_info(program: str, userland: str) -> None:
     made = cores.take(program, userland=userland)
     heap = find_heap(judge.open_core(made))
     account = MallocInfo.parse(made.truth.malloc_info)
-    assert len(account.arenas) == len(heap.arenas)
-    assert account.system == sum(arena.system_mem for arena in heap.arenas)
+    assert len(account.arenas) == len(glibc(heap).all)
+    assert account.system == sum(arena.system_mem for arena in glibc(heap).all)
 
 
 @pytest.mark.parametrize("name", ["redis", "python", "python-malloc", "gdb"])
@@ -195,7 +196,9 @@ def test_real_software_adds_up_to_malloc_info(name: str, tmp_path: Path) -> None
     heap = find_heap(CoreFile(str(made.core)))
     heap.leaks()
     assert heap.notes == []
-    assert sorted(arena.system_mem for arena in heap.arenas) == sorted(arena.system for arena in made.account.arenas)
+    assert sorted(arena.system_mem for arena in glibc(heap).all) == sorted(
+        arena.system for arena in made.account.arenas
+    )
     totals = answers.typed("malloc_stats", made.core)["totals"]
     assert totals["free_bytes"] + totals["top_bytes"] == made.account.free
     assert (totals["mmapped_count"], totals["mmapped_bytes"]) == (made.account.mmap_count, made.account.mmap_bytes)
@@ -207,6 +210,6 @@ def test_mappings_that_were_resized_add_up() -> None:
     """glibc 2.43 counts a header too much for each: that is no contradiction."""
     made = cores.take("graph", userland="sid", env={"GLIBC_TUNABLES": ALL_MAPPED})
     heap = find_heap(judge.open_core(made))
-    assert len(heap.layout.runs) > 2500
+    assert len(glibc(heap).layout.runs) > 2500
     assert heap.notes == []
     assert not judge.problems(heap, made.truth, set())

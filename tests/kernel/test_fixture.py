@@ -63,9 +63,9 @@ def test_it_died_as_told(release: str, crash: str) -> None:
     reason, function = REASONS[crash]
     assert reason in guest.console
     if function:
-        trapped = re.search(r"RIP: 0010:(\w+)(?:\+0x([0-9a-f]+))?", guest.console)
+        # On a slow host the kernel may have told of a stall before it.
+        trapped = re.search(rf"RIP: 0010:({function})(?:\+0x([0-9a-f]+))?", guest.console)
         assert trapped
-        assert trapped.group(1) == function
         if function != "0x0":
             program = open_with_drgn(guest, guest.vmcore)
             at = guest.truth[f"at_{crash}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drgnext.kernel.crash.klog import PanicLog, read_panic_log
-from drgnext.kernel.crash.oom import oom_details
+from drgnext.kernel.crash.oom import OomKill, oom_details, oom_kills
 from drgnext.kernel.crash.records import Record
 from drgnext.triage.deaths import kind_of
 
@@ -56,6 +56,28 @@ def test_the_group_and_its_limit_are_named() -> None:
     )
     assert oom_details([INVOKED, GROUP[0], kill]) == (limit,)
     assert oom_details([INVOKED, GROUP[0]]) == ("memory cgroup (not named): usage 20480kB, limit 20480kB",)
+
+
+MEMCG = (
+    "greedy invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+    "CPU: 0 UID: 0 PID: 96 Comm: greedy Tainted: G           OE      6.12.117+deb13-cloud-amd64 #1",
+    "Memory cgroup stats for /killed:",
+    HEADING,
+    "[     96]     0    96    10839     6218    94208        0             0 greedy",
+    "Memory cgroup out of memory: Killed process 96 (greedy) total-vm:43356kB, anon-rss:24356kB, file-rss:0kB, "
+    "shmem-rss:516kB, UID:0 pgtables:92kB oom_score_adj:0",
+)
+
+
+def test_calls_of_the_oom_killer() -> None:
+    lines = ["eth0: link is up", *MEMCG, "eth0: link is down", INVOKED, HEADING, *ROWS, "Kernel panic - not syncing: x"]
+    records = [Record(float(number), text, 811) for number, text in enumerate(lines)]
+    first, second = oom_kills(records)
+    assert first == OomKill(1.0, "greedy", 96, "greedy", 96, (24356 + 516) << 10, "/killed", "greedy", 96, 6218)
+    assert second == OomKill(8.0, "sshd", None, largest="the hog", largest_pid=142, largest_pages=36573 + 3197)
+    # A program wrote them.
+    assert oom_kills([record._replace(facility=1) for record in records]) == []
+    assert oom_kills(records[2:3]) == []
 
 
 def test_what_is_no_table() -> None:

@@ -52,6 +52,7 @@ PLAIN = (
     "whatis 0x10",
     "dmods",
     "dmods -l",
+    "cores",
     "doctor",
 )
 #: The commands that need records. {} is an address of a block, {thread} the name of a thread.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dmods.command import command_names
 from dmods.commands._details import process_parts
-from dmods.commands.triage import run
+from dmods.commands.triage import COMMAND, run
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
 from dmods.report import Column, Report, Table
@@ -27,9 +25,8 @@ COLUMNS = (Column("size", "bytes"), Column("looks_like"), Column("hidden", hidde
 PART = re.compile(r'<details class="part"><summary>([^<]*)</summary>(.*?)</details>', re.DOTALL)
 
 
-def written(path: Path, core: CoreFile, **options: Any) -> str:
-    asked = {"checks": None, "seconds": None, "redact": False, "output": str(path), "file": None, "json": False}
-    run(core, Namespace(**{**asked, **options}))
+def written(path: Path, core: CoreFile) -> str:
+    run(core, COMMAND.parser().parse_args(["-o", str(path)]))
     return path.read_text()
 
 

@@ -24,6 +24,7 @@ from dmods.triage.fleet.store import Dump, Store
 from dmods.triage.signature import plain, signature
 from fixtures import answers
 from fixtures.limits import HANG
+from tests.corekit import compile_c, kernel_core
 from tests.triage import faults50
 
 RUNS = 1  # of each fault and build; DMODS_FLEET_RUNS=5 makes a thousand dumps
@@ -146,6 +147,39 @@ def lines_of(words: list[str], where: Path) -> subprocess.Popen[bytes]:
         env={**os.environ, "PYTHONPATH": str(Path.cwd())},
         start_new_session=True,
     )
+
+
+@pytest.mark.thorough("it takes a core")
+def test_cut_and_empty_files_are_rows_with_reasons(tmp_path: Path) -> None:
+    source = tmp_path / "fault.c"
+    source.write_text("int main(void) { return *(volatile int *)8; }")
+    folder = tmp_path / "dumps" / "web1"
+    folder.mkdir(parents=True)
+    core = kernel_core(compile_c(source, tmp_path / "fault", "-O0"), tmp_path)
+    whole = core.read_bytes()
+    lost = 12_345
+    files = {"core.whole": whole, "core.cut": whole[:-lost], "core.headers": whole[:100], "core.empty": b""}
+    for name, data in {**files, "dump.empty": b"", "notes": b""}.items():
+        (folder / name).write_bytes(data)
+    done = answers.dmods("triage", "dumps", "--db", "db", "-o", "fleet.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    store = Store(str(tmp_path / "db"))
+    rows = {Path(one.path).name: one for one in store.dumps()}
+    assert rows.keys() == {*files, "dump.empty"}
+    assert rows["core.whole"].reason is None
+    assert rows["core.cut"].reason == f"it is cut: {lost:,} bytes that it promises are missing"
+    for name in ("core.empty", "dump.empty"):
+        assert "is empty" in str(rows[name].reason)
+    assert "program headers of the core are missing" in str(rows["core.headers"].reason)
+    assert {name for name, one in rows.items() if one.reported} == {"core.whole", "core.cut"}
+    # The crash of a cut dump is that of the whole one.
+    (bucket,) = buckets(rows.values(), store.findings())
+    assert {Path(one.path).name for one in bucket.dumps} == {"core.whole", "core.cut"}
+    assert "1 dump is cut. 3 dumps had no report." in " ".join(done.stdout.split())
+    page = (tmp_path / "fleet.html").read_text()
+    assert all(name in page for name in rows)
+    again = answers.dmods("triage", "dumps", "--db", "db", "--retry", cwd=tmp_path)
+    assert "3 new dumps, 3 of them without a report, 2 known already" in again.stderr
 
 
 def count(database: Path) -> int:

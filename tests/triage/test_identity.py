@@ -124,7 +124,7 @@ def test_who_noticed_is_kept_apart_from_whose_memory_it_was() -> None:
         assert first.hands.hurt.startswith(("the block at 0x", "the chunk at 0x"))
         assert first.alternative
         assert first.remedy_confidence in ("certain", "likely", "possible")
-        report = triage_report(found, "process")
+        report = triage_report(found, "process", whole=True)
         text = [str(row[0]) for row in next(table for table in report.tables if table.name == "verdict").rows]
         assert any(line.startswith("   who: noticed by ") for line in text)
         assert any(line.startswith("   or: ") for line in text)

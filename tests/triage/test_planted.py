@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
+from dmods.output.text import table_text
 from dmods.triage.finding import Triage
 from dmods.triage.process import triage_process
+from dmods.triage.report import triage_report
 from fixtures import mallocs, planted
 from tests.corekit import kernel_core
 
@@ -81,6 +83,9 @@ PLANTED = [
     for fault, expected in faults.items()
 ]
 
+SCREEN = 23  # lines of a terminal of 24, without its prompt
+LONG = ("overrun", "overrun-top", "out-of-memory-null", "bad-alloc", "bus")  # longer sentences, and the path of a file
+
 
 def _triage(language: str, fault: str) -> Triage:
     return triage_process(CoreFile(str(planted.core(language, fault))))
@@ -97,6 +102,10 @@ def test_a_planted_fault_is_the_first_finding(language: str, fault: str, kind: s
     assert all(each.remedy for each in found.findings)
     assert found.memory is None or sum(found.memory.percents()) == 100
     assert found.memory is None or found.memory.total == sum(part.bytes for part in found.memory.parts)
+    tables = [each for each in triage_report(found, "process").tables if each.only != "json"]
+    lines = sum("".join(table_text(each, str, 80)).count("\n") + (not each.joined) for each in tables) - 1
+    assert lines <= SCREEN + (3 if fault in LONG else 0)
+    assert [each.name for each in tables[:2]] == ["verdict", "crash"]
 
 
 KEPT = 2_000  # blocks of 2,000 bytes that the fault "untrimmed" keeps, of 100,000

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from dmods.commands.triage import run
+from dmods.commands.triage import COMMAND, run
 from dmods.corefile.target import CoreFile
 from dmods.triage.finding import Crash, Line, Triage, left_out
 from dmods.triage.options import redact_kernel
@@ -75,8 +74,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _texts(core: Path, redact: bool) -> str:
     """Return all that triage writes: the page, with the JSON in it, and the text."""
     page = core.with_name(f"{redact}.html")
-    asked = Namespace(checks=None, seconds=None, redact=redact, output=str(page), file=None, json=False)
-    report = run(CoreFile(str(core)), asked)
+    words = ["-o", str(page), *(["--redact"] if redact else [])]
+    report = run(CoreFile(str(core)), COMMAND.parser().parse_args(words))
     rows = [str(row) for table in report.tables for row in table.rows]
     return page.read_text() + "\n".join(rows)
 

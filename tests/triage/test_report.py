@@ -16,6 +16,7 @@ from typing import Optional
 import pytest
 
 from dmods.corefile.target import CoreFile
+from dmods.output.text import table_text
 from dmods.triage.finding import (
     CERTAIN,
     FATAL,
@@ -128,6 +129,21 @@ def test_the_policy_allows_only_the_pages_own_style_and_script() -> None:
         assert f"{tag}-src 'sha256-{digest}'" in allowed
 
 
+def test_a_long_report_says_what_it_leaves_out() -> None:
+    """The verdict and the crash stay: they are longer than a screen here."""
+    texts = [
+        "".join(table_text(each, str, 80))
+        for each in triage_report(_hostile(), "process").tables
+        if each.only != "json"
+    ]
+    assert texts[0].startswith("6 findings.")
+    assert texts[1].startswith("The crash")
+    assert " ".join(texts[-1].split()).startswith("Not shown: what could not be known, checks that passed, the bar of")
+    assert texts[-1].endswith("(-v shows all)\n")
+    whole = [each for each in triage_report(_hostile(), "process", whole=True).tables if each.only != "json"]
+    assert {each.name for each in whole} >= {"verdict", "crash", "bar", "memory_text", "others", "ok"}
+
+
 def test_hostile_text_stays_on_one_screen() -> None:
     report = triage_report(_hostile(), "process")
     rows = [row for table in report.tables if table.only != "json" for row in table.rows]
@@ -173,6 +189,19 @@ def test_a_check_that_takes_too_long_says_so_in_a_line() -> None:
     assert "slow took longer" in said["waiting"]
 
 
+@pytest.mark.parametrize(
+    ("given", "why"), [(0.1, "the time that --seconds gives was over"), (1.0, "longer than 0.5 s")]
+)
+def test_seconds_are_for_all_checks_together(given: float, why: str) -> None:
+    """A check has half of what is left, if its own time is shorter."""
+    found = Triage()
+    checks = [Check("forever", "", _forever, seconds=0.2), Check("again", "", _forever, seconds=0.01)]
+    Runner(_NoFacts(), given).run(checks, found)
+    assert why in found.unknown[0].why
+    assert found.unknown[0].help == "a larger --seconds N gives more time"
+    assert sorted(name for one in found.unknown for name in one.what.split(", ")) == ["again", "forever"]
+
+
 def test_every_check_is_found_by_its_file() -> None:
     checks = discover("dmods.triage.checks")
     folder = Path(__file__).parents[2] / "dmods" / "triage" / "checks"
@@ -188,8 +217,10 @@ def test_triage_from_outside(tmp_path: Path) -> None:
     text = answers.printed("triage", core, "-o", page, "--json", said)
     assert text.startswith("1 finding. SIGSEGV")
     assert "null-pointer" in text
-    assert "open files, sockets, rlimits, cgroup, uptime: a core does not have them; stdio has descriptors" in text
-    assert len(text.splitlines()) <= 33
+    assert len(text.splitlines()) <= 23
+    assert "what could not be known" in text
+    unknown = "open files, sockets, rlimits, cgroup, uptime: a core does not have them; stdio has descriptors"
+    assert unknown in answers.printed("triage", core, "-v")
     inside = re.search(r'id="dmods-report">(.*?)</script>', page.read_text(), re.DOTALL)
     assert inside is not None
     answer = json.loads(said.read_text())

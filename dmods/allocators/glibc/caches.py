@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from dmods.allocators.glibc.runs import NO_ARENA
+from dmods.allocators.numbers import NO_ARENA
 from dmods.base.dataclass import dataclass, field
 from dmods.base.words import GRANULE, Words
 

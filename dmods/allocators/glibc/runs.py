@@ -9,13 +9,14 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.glibc.arenas import Arena, Malloc, first_chunk
+from dmods.allocators.numbers import NO_ARENA
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.base.words import GRANULE, Words
 from dmods.target import AddressRange, address_ranges
 
 MAIN, THREAD, MMAPPED = 0, 1, 2
-NO_ARENA = 0xFFFFFFFF  # the arena number of mmapped chunks
+
 _MOST_CHOICES = 100_000  # ways to leave out what only looks like a mapped chunk
 _Mapped = tuple[int, int, int, int]  # chunk, start of the mapping, its end, usable bytes
 

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Optional
 
 from dmods._engine import Slots, find_pointers
-from dmods.allocators.walked import Found, Problem, Walked
+from dmods.allocators.protocol import Found, Heap
+from dmods.allocators.vocabulary import Problem
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
@@ -25,7 +26,7 @@ _MOST_ENDS = 1 << 20  # words that point to the end of one stack
 
 
 @dataclass
-class GoBlocks(Walked):
+class GoBlocks(Heap):
     """The heap of a Go runtime. ``unknown`` is memory of spans that are damaged, or whose bits are not in the dump."""
 
     target: Optional[Target] = None
@@ -166,8 +167,8 @@ def find_go(target: Target, owned: Ranges) -> Found:
         heap.spans = [span for span in heap.spans if span not in gone]
     made = GoBlocks(
         NAME,
-        Slots([_slots(span) for span in heap.spans]),
         mine,
+        Slots([_slots(span) for span in heap.spans]),
         serves_malloc=False,
         target=target,
         heap=heap,

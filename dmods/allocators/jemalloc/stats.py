@@ -11,7 +11,7 @@ from dmods.base.dataclass import dataclass, field
 from dmods.base.words import Words
 
 if TYPE_CHECKING:
-    from dmods.allocators.jemalloc.heap import Caches
+    from dmods.allocators.jemalloc.caching import Caches
 
 _MOST_ARENAS = 4095  # MALLOCX_ARENA_LIMIT
 _BATCH = 65536

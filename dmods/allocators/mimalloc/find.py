@@ -7,13 +7,17 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.mimalloc.heap import made
+from dmods.allocators.protocol import Found
 from dmods.allocators.unwalked import is_named, unwalked_malloc
-from dmods.allocators.walked import Found
 from dmods.base.ranges import Ranges
+from dmods.base.words import Words
 from dmods.modules.data import module_data
+from dmods.process.malloc_slots import slots
 from dmods.target import Target
 
 NAME = "mimalloc"
+_GLIBC = re.compile(r"libc[-.](\d[^/]*\.)?so")
+_MOST = 1 << 22  # bytes of each part of libc's data that are looked at
 
 
 def find_mimallocs(target: Target, owned: Ranges) -> Found:
@@ -24,8 +28,13 @@ def find_mimallocs(target: Target, owned: Ranges) -> Found:
     writable = Ranges((m.start, m.end) for m in mappings if "w" in m.flags and m.anonymous)
     image, mapped = target.image(), [(m.start, m.end) for m in mappings]
     found, refused = _engine.find_mimallocs(image, list(module_data(target)), owned.without(writable), mapped)
-    serves = unwalked_malloc(target) == NAME
-    heaps = [made(one, image, serves) for one in found]
+    named = unwalked_malloc(target) == NAME
+    heaps = []
+    for one in found:
+        home = None if named else _malloc_of(target, one)
+        heap = made(one, image, named or home is not None)
+        heap.home = home
+        heaps.append(heap)
     if heaps or not is_named(target, NAME):
         return Found(heaps)
     number = version(target)
@@ -34,6 +43,36 @@ def find_mimallocs(target: Target, owned: Ranges) -> Found:
         return Found([], [f"{known} is in the process: dmods reads the layouts of 2.x and 3.x, not those of 1.x"])
     why = "; ".join(refused) or "no segment and no page map was found"
     return Found([], [f"mimalloc is in the process, and its layout could not be proven ({why})"])
+
+
+def _malloc_of(target: Target, read: _engine.Mimalloc) -> Optional[int]:
+    """Return the malloc() that gives out the blocks, where no name tells: a stripped program may hold mimalloc.
+
+    libc calls malloc() through a slot, and keeps blocks for its own use. It never calls mimalloc by another name. A
+    program does that where it holds mimalloc beside a malloc() of its own.
+    """
+    words = Words(target.image(), target.arch.word)
+    for slot in slots(target):
+        libc = _GLIBC.match(slot.module.name)
+        if slot.function != "malloc" or libc is None or slot.server.start == slot.module.start:
+            continue
+        for part in slot.module.ranges:
+            if "w" not in part.flags:
+                continue
+            values = words.many(part.start, min(part.size, _MOST) // words.size) or ()
+            if any(value and _begins(read, value) for value in values):
+                return slot.value
+    return None
+
+
+def _begins(read: _engine.Mimalloc, address: int) -> bool:
+    """Return whether a block begins there that was in use once."""
+    page = read.page_at(address)
+    if page is None:
+        return False
+    _page, start, block, capacity, *_rest = page
+    place, rest = divmod(address - start, block)
+    return rest == 0 and 0 <= place < capacity
 
 
 def version(target: Target) -> Optional[int]:

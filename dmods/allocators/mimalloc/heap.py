@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods import _engine
-from dmods.allocators.walked import Problem, Walked
+from dmods.allocators.protocol import Heap
+from dmods.allocators.vocabulary import Problem
 from dmods.base.dataclass import dataclass
 
 FAULTS = {
@@ -29,7 +30,7 @@ _LISTS = (
 
 
 @dataclass
-class MimallocHeap(Walked):
+class MimallocHeap(Heap):
     """One mimalloc. `read` are its pages, `image` the memory that they were read from."""
 
     read: Optional[_engine.Mimalloc] = None
@@ -84,7 +85,7 @@ class MimallocHeap(Walked):
 
 def made(read: _engine.Mimalloc, image: _engine.Image, serves_malloc: bool) -> MimallocHeap:
     """Return the heap of pages that were read."""
-    heap = MimallocHeap("mimalloc", read.slots, read.owned, serves_malloc=serves_malloc, read=read, image=image)
+    heap = MimallocHeap("mimalloc", read.owned, read.slots, serves_malloc=serves_malloc, read=read, image=image)
     heap.leaves_links = not read.coded
     heap.own.extend(read.own)
     heap.problems.extend(Problem(at, FAULTS[fault]) for fault, at in read.faults)

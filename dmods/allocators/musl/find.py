@@ -7,7 +7,7 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.musl.heap import NAME, make
-from dmods.allocators.walked import Found, Walked
+from dmods.allocators.protocol import Found, Heap
 from dmods.base.progress import Progress
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
@@ -26,7 +26,7 @@ def find(target: Target, owned: Ranges) -> Found:
     image, word = target.image(), target.arch.word
     data = owned.without(module_data(target))
     inside = list(Ranges((mapping.start, mapping.end) for mapping in target.mappings()))
-    heaps: list[Walked] = []
+    heaps: list[Heap] = []
     for context in _engine.find_mallocngs(image, word, data):
         with Progress(f"reading {NAME}") as bar:
             read = _engine.Mallocng(image, word, context, inside, lambda done: bar.update(done, 0))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods import _engine
-from dmods.allocators.walked import Problem, Walked
+from dmods.allocators.protocol import Heap
+from dmods.allocators.vocabulary import Problem
 from dmods.base.dataclass import dataclass, field
 
 NAME = "musl's malloc"
@@ -24,7 +25,7 @@ _FAULTS = {
 
 
 @dataclass
-class MuslHeap(Walked):
+class MuslHeap(Heap):
     """The heap of one mallocng. ``read`` is what the engine read of it."""
 
     read: Optional[_engine.Mallocng] = field(default=None)
@@ -67,7 +68,7 @@ class MuslHeap(Walked):
 def make(read: _engine.Mallocng, context: int) -> MuslHeap:
     """Return the heap of the context at that address, with the notes about what the dump lacks and what is damaged."""
     # The context begins with a random number, which may look like a pointer (mallocng/meta.h, struct malloc_context).
-    heap = MuslHeap(NAME, read.slots, read.owned(), dead=[(context, context + _SECRET)], read=read)
+    heap = MuslHeap(NAME, read.owned(), read.slots, dead=[(context, context + _SECRET)], read=read)
     missing_areas, missing = read.missing
     if not read.listed:
         heap.notes.append(

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dmods._engine import Pymalloc
-from dmods.allocators.walked import Found, Problem, Walked
+from dmods.allocators.protocol import Found, Heap
+from dmods.allocators.vocabulary import Problem
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.modules.find import writable_segments
@@ -30,7 +31,7 @@ _TEXTS = {
 
 
 @dataclass
-class PymallocHeap(Walked):
+class PymallocHeap(Heap):
     """The arenas of all interpreters. ``arenas`` are (start, end, pools, used pools), by address."""
 
     arenas: Sequence[tuple[int, int, int, int]] = ()
@@ -100,8 +101,8 @@ def _walked(heap: Pymalloc) -> PymallocHeap:
         notes.append(f"{many} are in no arena that was found: their memory counts as in use")
     return PymallocHeap(
         NAME,
-        heap.slots,
         [(start, end) for start, end, _pools, _used in heap.arenas],
+        heap.slots,
         notes=notes,
         doubts=doubts,
         problems=problems,

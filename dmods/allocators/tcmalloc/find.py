@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Optional
 
 from dmods import _engine
+from dmods.allocators.protocol import Found, Heap
 from dmods.allocators.tcmalloc.own import own_blocks
-from dmods.allocators.walked import Found, Problem, Walked
+from dmods.allocators.vocabulary import Problem
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.modules.data import module_data
@@ -32,7 +33,7 @@ _STATES = ("in use", "free", "free, and given back to the kernel")
 
 
 @dataclass
-class Tcmalloc(Walked):
+class Tcmalloc(Heap):
     """A heap of tcmalloc. ``target`` is the process."""
 
     inner: Optional[_engine.Tcmalloc] = None
@@ -107,7 +108,7 @@ def find_tcmallocs(target: Target, owned: Ranges) -> Found:
     One is named as refused where its library is there, or a structure like its central caches, and the rest cannot be
     proven.
     """
-    heaps: list[Walked] = []
+    heaps: list[Heap] = []
     if target.arch.word != 8:
         return Found(heaps, _unread(target, "only its layout on 64-bit machines is known"))
     debug = next((module.name for module in target.modules() if _DEBUG.search(module.path)), None)
@@ -129,8 +130,10 @@ def _unread(target: Target, why: str) -> list[str]:
 
 def _made(target: Target, inner: _engine.Tcmalloc) -> Tcmalloc:
     module = module_at(target, inner.central[0])
-    made = Tcmalloc(NAME, inner.slots(), inner.owned, inner=inner, target=target)
+    made = Tcmalloc(NAME, inner.owned, inner.slots(), inner=inner, target=target)
     made.serves_malloc = _serves(target, module)
+    # gperftools defines malloc() in the module that holds its central cache: a library, or the program itself.
+    made.home = inner.central[0]
     made.own = own_blocks(target, inner, module)
     busy = _is_busy(target, module)
     for problem in inner.problems:

@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Callable
 
+from dmods.allocators.protocol import Heap
+from dmods.allocators.search import Search
 from dmods.base.ranges import Ranges
-from dmods.heap.false_pointers import glibc, kernel, leftovers, linker
-from dmods.heap.false_pointers.search import Search
+from dmods.heap.false_pointers import kernel, leftovers, libc, linker
 
 # Each rule yields ranges of the roots that hold no pointer. Their order does not matter: a word that one rule names is
-# no pointer, whatever the others say. A new rule is one entry here.
+# no pointer, whatever the others say. A new rule is one entry here. What an allocator wrote, its `false_words` name.
 RULES: Sequence[Callable[[Search], Iterator[tuple[int, int]]]] = (
     kernel.execve_text,
     linker.unchanged_data,
     linker.loader_read_only,
     linker.cache_sizes,
     linker.version_hashes,
-    glibc.guard_words,
-    glibc.tcache_keys,
-    glibc.encrypted_pointers,
-    glibc.random_tables,
-    glibc.stack_sizes,
-    leftovers.malloc_sizes,
-    leftovers.jemalloc_breaks,
-    leftovers.jemalloc_leaf_keys,
+    libc.guard_words,
+    libc.encrypted_pointers,
+    libc.random_tables,
+    libc.stack_sizes,
     leftovers.half_overwritten,
 )
 
 
-def without_false_pointers(search: Search) -> list[tuple[int, int]]:
-    """Return the roots without the words that any rule calls a false pointer."""
-    return Ranges(found for rule in RULES for found in rule(search)).without(search.roots)
+def without_false_pointers(search: Search, heaps: Sequence[Heap]) -> list[tuple[int, int]]:
+    """Return the roots without the words that any rule calls a false pointer, or the allocator that wrote them."""
+    found = Ranges(found for rule in RULES for found in rule(search))
+    for heap in heaps:
+        for start, end in heap.false_words(search):
+            found.add(start, end)
+    return found.without(search.roots)

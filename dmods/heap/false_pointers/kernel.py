@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from dmods.heap.false_pointers.search import Search
+from dmods.allocators.search import Search
 from dmods.modules.auxv import AT_EXECFN, AT_RANDOM
 from dmods.process.mappings import mapping_at
 from dmods.target import Target

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator
 from itertools import islice
 
-from dmods.heap.false_pointers.search import WINDOW, Search
+from dmods.allocators.search import WINDOW, Search
 from dmods.modules.auxv import AT_BASE
 from dmods.target import AddressRange
 

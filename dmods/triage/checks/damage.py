@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from dmods.heap.damage import damages
 from dmods.heap.guards import AFTER, verify
-from dmods.heap.integrity import glibc, jemalloc, walked
 from dmods.records.model import Transaction
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
@@ -21,7 +20,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     blocks = sum(row[1] + row[2] + row[3] for row in heap.index.sizes())
     yield Measured(f"the headers and lists of {_count(blocks)} were compared")
     yield from _guards(facts)
-    locked = any(arena.locked for arena in heap.arenas)
+    locked = any(one.is_locked for one in heap.heaps)
     found = list(damages(heap))
     if found:
         first = found[0]
@@ -36,8 +35,8 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         count = f"{len(found)} chunks of the heap are damaged" if len(found) > 1 else "a chunk of the heap is damaged"
         yield _finding("heap-damage", LIKELY if locked else CERTAIN, count + who, evidence)
         return
-    wrong = [*glibc.structures(heap), *glibc.links(heap), *(one.contradiction for one in jemalloc.contradictions(heap))]
-    wrong += walked.contradictions(heap)
+    checked = [one.check() for one in heap.heaps]
+    wrong = [each for one in checked for each in (*one.structures, *one.links)]
     if wrong:
         evidence = [
             Evidence(one.address, f"{one.where}: {one.text}") for one in wrong[:_MOST] if one.address is not None

@@ -1,13 +1,18 @@
 """Limits of a process that its core shows: mappings, and a system call that failed for want of descriptors.
 
-A core has neither rlimits nor a table of descriptors. It has the mappings, and `errno` of the thread that died.
+A core has neither rlimits nor a table of descriptors. It has the mappings, and `errno` of the thread that died. Who
+keeps the core (systemd, apport, abrt) may have both.
 """
 
 from __future__ import annotations
 
 import errno
+import re
+from collections import Counter
 from collections.abc import Iterator
 
+from dmods.corefile.context import crash_context
+from dmods.output.text import printable
 from dmods.process.stdio import open_files
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.finding import LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Measured, Said
@@ -37,6 +42,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
             weight=count,
             alternative="the limit was raised on that machine: a core does not say",
         )
+    yield from _descriptors(facts)
     for number in facts.errnos & _FILES.keys():
         yield Finding(
             "limit",
@@ -48,6 +54,30 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
             [Evidence(each.address, f"stdio's file with descriptor {each.descriptor}") for each in files[:1]],
             ("panicinfo",),
             alternative="errno is old: the program went on after that call, and died of something else",
+        )
+
+
+def _descriptors(facts: ProcessFacts) -> Iterator[Said]:
+    """Yield that most descriptors were in use, where systemd, apport or abrt wrote down open files and limits."""
+    kept = crash_context(facts.target)
+    files = kept.open_files if kept is not None else {}
+    most = kept.limit("Max open files") if kept is not None else None
+    if kept is None or not files or most is None:
+        return
+    yield Measured(f"{len(files):,} open files of {most:,}, says {kept.keeper}")
+    if len(files) >= _NEAR * most:
+        kinds = Counter("" if facts.private else re.sub(r"\d+", "N", name)[:60] for name in files.values())
+        often, count = kinds.most_common(1)[0]
+        yield Finding(
+            "limit",
+            SERIOUS,
+            LIKELY,
+            f"the process had {len(files):,} open files at its death, and could have {most:,} (RLIMIT_NOFILE)"
+            + (f": {count:,} of them are {printable(often)}" if often else ""),
+            "find what is not closed, or raise RLIMIT_NOFILE (ulimit -n)",
+            next=("panicinfo",),
+            weight=len(files),
+            alternative="it needs so many, and died of something else",
         )
 
 

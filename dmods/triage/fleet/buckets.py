@@ -57,7 +57,7 @@ Found = tuple[str, str, str, Optional[str], int]
 
 def buckets(dumps: Iterable[Dump], findings: Iterable[Found]) -> list[Bucket]:
     """Return the buckets, the largest first. Dumps without a report are in none."""
-    reported = [dump for dump in dumps if dump.reason is None]
+    reported = [dump for dump in dumps if dump.reported]
     groups = _joined([[key for key in (dump.exact, dump.loose) if key] for dump in reported])
     by_dump: defaultdict[str, list[Found]] = defaultdict(list)
     for each in findings:

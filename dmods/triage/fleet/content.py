@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import stat
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple, Optional
 
@@ -16,6 +18,7 @@ from dmods.modules import elf
 SIDE = ".dmods.json"  # the file beside a dump that says where it comes from
 _MOST_NOTES = 16 << 20
 _HEAD = 1 << 16
+_NAME = re.compile("core|dump")
 _HEAD_BYTES = 18  # of a dump, that say what it is: up to e_type
 
 
@@ -30,6 +33,7 @@ class Origin(NamedTuple):
 def dumps(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (folder that was named, path) of every dump in the folders, and of every file that was named itself.
 
+    An empty file with the name of a dump is one that could not be written: the disk was full, or its writer died.
     Links are not followed. Raises UserError where a path does not exist.
     """
     for path in paths:
@@ -42,7 +46,7 @@ def dumps(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
             folders.sort()
             for name in sorted(files):
                 each = os.path.join(folder, name)
-                if not os.path.islink(each) and is_dump(each):
+                if not os.path.islink(each) and (is_dump(each) or _is_empty_dump(each)):
                     yield path, each
 
 
@@ -56,6 +60,18 @@ def is_dump(path: str) -> bool:
             return packed.is_dump(file.read(_HEAD_BYTES))
     except OSError:
         return False
+
+
+def _is_empty_dump(path: str) -> bool:
+    """Return whether the file is empty and has a name that kernels and their tools give to dumps."""
+    name = os.path.basename(path)
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return (
+        stat.S_ISREG(found.st_mode) and not found.st_size and _NAME.search(name) is not None and not name.endswith(SIDE)
+    )
 
 
 def is_kernel_dump(path: str) -> bool:
@@ -72,12 +88,15 @@ def is_kernel_dump(path: str) -> bool:
 def content_id(path: str) -> str:
     """Return a name of the dump's content: of its size and its notes, which hold the pid, the registers and the files.
 
-    It costs the same for a large dump as for a small one. A dump without notes goes by its first bytes. Raises OSError.
+    It costs the same for a large dump as for a small one. A dump without notes goes by its first bytes,
+    an empty one by its path. Raises OSError.
     """
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         known = hashlib.sha256(f"{size}\0".encode() + file.read(_HEAD))
+        if not size:
+            known.update(os.fsencode(os.path.abspath(path)))
         for notes in _notes(file, path):
             known.update(notes)
     return known.hexdigest()[:32]

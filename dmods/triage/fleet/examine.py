@@ -152,4 +152,13 @@ def _answer(status: int, text: bytes, complaint: str) -> tuple[Optional[dict[str
     if not isinstance(told, dict) or "tables" not in told:
         error = told.get("error") if isinstance(told, dict) else None
         return None, str(error.get("what") if isinstance(error, dict) else error or "there is no report")[:500]
-    return told, None
+    nothing = _nothing(told)
+    return (None, nothing) if nothing is not None else (told, None)
+
+
+def _nothing(told: dict[str, Any]) -> Optional[str]:
+    """Return why the report says nothing of the process: the dump ends within its headers. None if it does."""
+    if told["totals"].get("memory_bytes") != 0:
+        return None
+    rows: list[dict[str, Any]] = next((one["rows"] for one in told["tables"] if one["name"] == "unknown"), [])
+    return next((str(row["why"]) for row in rows if row["what"] == "the dump"), "it has no memory")[:500]

@@ -47,8 +47,9 @@ class Fleet:
     def __init__(self, store: Store) -> None:
         everything = list(store.dumps())
         findings = list(store.findings())
-        self.dumps: Sequence[Dump] = [dump for dump in everything if dump.reason is None]
-        self.failed: Sequence[Dump] = [dump for dump in everything if dump.reason is not None]
+        self.dumps: Sequence[Dump] = [dump for dump in everything if dump.reported]
+        self.cut: Sequence[Dump] = [dump for dump in self.dumps if dump.reason is not None]
+        self.failed: Sequence[Dump] = [dump for dump in everything if not dump.reported]
         self.buckets: Sequence[Bucket] = buckets(self.dumps, findings)
         by_dump: dict[str, list[Found]] = {}
         for each in findings:
@@ -70,6 +71,8 @@ class Fleet:
             size = f", {human_size(each.bytes)} in the middle one" if each.bytes else ""
             about = f" ({each.subject})" if each.subject else ""
             lines.append(f"{each.dumps:,} of them have the same finding: {each.kind}{about}{size}.")
+        if self.cut:
+            lines.append(f"{_count(len(self.cut), 'dump')} {'is' if len(self.cut) == 1 else 'are'} cut.")
         if self.failed:
             lines.append(f"{_count(len(self.failed), 'dump')} had no report.")
         return lines
@@ -91,16 +94,20 @@ def fleet_report(fleet: Fleet) -> Report:
     alike = [_shared_row(each, len(fleet.dumps)) for each in fleet.shared]
     if alike:
         report.tables.append(Table("shared", _SHARED, alike, title="What the dumps have in common"))
-    failed = [(dump.path, dump.reason) for dump in fleet.failed]
-    if failed:
-        left = len(failed) - _FAILED
-        footer = [f"... {left} more"] if left > 0 else []
-        report.tables.append(
-            Table("failed_text", _FAILURES, failed[:_FAILED], title="Without a report", footer=footer, only="text")
-        )
-    report.tables.append(Table("failed", _FAILURES, failed, only="json"))
+    _reasons(report, "cut", "Cut", fleet.cut)
+    _reasons(report, "failed", "Without a report", fleet.failed)
     report.totals = {"dumps": len(fleet.dumps), "buckets": len(fleet.buckets), "failed": len(fleet.failed)}
     return report
+
+
+def _reasons(report: Report, name: str, title: str, dumps: Sequence[Dump]) -> None:
+    """Add a table with what is wrong with each of the dumps: all of it in JSON, the first ones as text."""
+    rows = [(dump.path, dump.reason) for dump in dumps]
+    if rows:
+        left = len(rows) - _FAILED
+        footer = [f"... {left} more"] if left > 0 else []
+        report.tables.append(Table(f"{name}_text", _FAILURES, rows[:_FAILED], title=title, footer=footer, only="text"))
+    report.tables.append(Table(name, _FAILURES, rows, only="json"))
 
 
 def fleet_html(fleet: Fleet, store: Store, name: str, json: str) -> str:

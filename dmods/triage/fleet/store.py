@@ -37,7 +37,10 @@ CREATE TABLE findings (
 
 @dataclass(frozen=True)
 class Dump:
-    """A row of the table ``dumps``. ``reason`` says why there is no report; then all that comes from it is None."""
+    """A row of the table ``dumps``. ``reason`` says why there is no report, or that the dump is cut.
+
+    Where there is no report, all that comes from it is None.
+    """
 
     id: str
     path: str
@@ -57,6 +60,11 @@ class Dump:
     memory: Optional[int]
     seconds: float
     reason: Optional[str]
+
+    @property
+    def reported(self) -> bool:
+        """Return whether there is a report."""
+        return self.reason is None or self.kind is not None
 
 
 _COLUMNS = field_names(Dump)
@@ -88,7 +96,7 @@ class Store:
 
     def done(self, again: bool = False) -> set[str]:
         """Return the keys of the dumps that need no work. ``again``: those without a report do."""
-        where = " WHERE reason IS NULL" if again else ""
+        where = " WHERE report IS NOT NULL" if again else ""
         return {key for (key,) in self._open.execute(f"SELECT id FROM dumps{where}")}
 
     def add(self, key: str, path: str, origin: Origin, found: Examined) -> None:
@@ -100,7 +108,7 @@ class Store:
             findings = rows_of(found.report, "findings")
             row.update(_said(found.report, findings))
             blob = zlib.compress(json.dumps(found.report).encode(), 6)
-        row["reason"] = found.reason
+        row["reason"] = found.reason or _cut(found.report)
         marks = ", ".join("?" * (len(_COLUMNS) + 1))
         with closing(self._open.cursor()) as cursor:
             cursor.execute("BEGIN IMMEDIATE")
@@ -157,6 +165,12 @@ def _said(report: Mapping[str, Any], findings: list[Mapping[str, Any]]) -> dict[
         "heap": heap_key(findings),
         "memory": totals.get("memory_bytes"),
     }
+
+
+def _cut(report: Optional[Mapping[str, Any]]) -> Optional[str]:
+    """Return that the dump is cut, or None."""
+    lost = report["totals"].get("missing_bytes") if report is not None else None
+    return f"it is cut: {lost:,} bytes that it promises are missing" if lost else None
 
 
 def _finding(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
+from drgnext.kernel.crash.records import Record
+
 INVOKED = re.compile(r"invoked oom-killer")
 _COLUMNS = re.compile(r"^\[ +pid +\] +uid +tgid total_vm +rss\b")
 _ROW = re.compile(r"^\[ *(\d{1,10})\]((?: +-?\d{1,20}){1,20}) (.+)$")
@@ -16,6 +18,13 @@ _USAGE = re.compile(r"^memory: (usage \d+kB, limit \d+kB)")
 _GROUP = re.compile(r"^Memory cgroup stats for (\S+):")
 # Behind a kill: the group whose limit was hit, and the victim.
 _KILL = re.compile(r"^oom-kill:constraint=\w+,.*?,oom_memcg=([^,]+),")
+_INVOKER = re.compile(r"^(.{1,32}?) invoked oom-killer: ")
+_PID = re.compile(r"^CPU: \d{1,6} (?:UID: \d{1,10} )?PID: (\d{1,10}) Comm: ")
+_KILLED = re.compile(
+    r"^(?:Out of memory|Out of memory \(oom_kill_allocating_task\)|Memory cgroup out of memory): "
+    r"Killed process (\d{1,10}) \((.{0,32}?)\),? total-vm:\d{1,20}kB, "
+    r"anon-rss:(\d{1,20})kB, file-rss:(\d{1,20})kB(?:, shmem-rss:(\d{1,20})kB)?"
+)
 _LARGEST, _OF_GROUP = "the largest task is ", "memory cgroup "
 
 
@@ -26,6 +35,58 @@ class _Task(NamedTuple):
     pid: int
     resident: int
     swapped: int
+
+
+class OomKill(NamedTuple):
+    """A call of the OOM killer. A pid or size of None was not in the log.
+
+    ``victim`` is "" where the kernel did not kill a task, as before a panic. ``freed`` are the bytes that the victim
+    had. ``group`` is the memory cgroup whose limit was hit, "" for the machine. ``largest`` is the task that had most
+    pages then.
+    """
+
+    time: float
+    invoker: str
+    invoker_pid: Optional[int]
+    victim: str = ""
+    victim_pid: Optional[int] = None
+    freed: Optional[int] = None
+    group: str = ""
+    largest: str = ""
+    largest_pid: Optional[int] = None
+    largest_pages: Optional[int] = None
+
+
+def oom_kills(records: Sequence[Record]) -> list[OomKill]:
+    """Return the calls of the OOM killer in the log, oldest first. What programs wrote into the log does not count."""
+    own = [record for record in records if record.facility == 0]
+    starts = [number for number, record in enumerate(own) if _INVOKER.match(record.text)]
+    return [_kill(own[start:end]) for start, end in zip(starts, [*starts[1:], len(own)])]
+
+
+def _kill(records: Sequence[Record]) -> OomKill:
+    """Return what the records say that begin with the invoker's."""
+    invoker = _INVOKER.match(records[0].text)
+    found = OomKill(records[0].time, invoker[1] if invoker else "", None)
+    lines = [records[0].text]
+    for record in records[1:]:
+        lines.append(record.text)
+        pid, group = _PID.match(record.text), _GROUP.match(record.text) or _KILL.match(record.text)
+        if pid and found.invoker_pid is None:
+            found = found._replace(invoker_pid=int(pid[1]))
+        if group:
+            found = found._replace(group=group[1])
+        killed = _KILLED.match(record.text)
+        if killed:
+            freed = sum(int(size or 0) for size in killed.groups()[2:]) << 10
+            found = found._replace(victim=killed[2], victim_pid=int(killed[1]), freed=freed)
+        if killed or record.text.startswith("Kernel panic"):
+            break
+    largest = _largest(lines)
+    if largest is None:
+        return found
+    pages = largest.resident + largest.swapped
+    return found._replace(largest=largest.name, largest_pid=largest.pid, largest_pages=pages)
 
 
 def oom_details(lines: Sequence[str]) -> tuple[str, ...]:

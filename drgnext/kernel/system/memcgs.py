@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
@@ -12,6 +12,7 @@ from drgnext.kernel.system.reading import number
 if TYPE_CHECKING:
     from drgn import Object
 
+    from drgnext.kernel.stacks.tasks import Task
     from drgnext.kernel.stacks.threads import Threads
     from drgnext.kernel.system.reading import Reader
 
@@ -53,6 +54,24 @@ def memory_groups(reader: Reader, threads: Threads) -> list[MemoryGroup]:
         with reader.reading("memory cgroups"):
             found.append(_describe(reader, css, tasks))
     return found
+
+
+def group_of(reader: Reader, threads: Threads, task: Task, groups: Sequence[MemoryGroup]) -> Optional[MemoryGroup]:
+    """Return the memory cgroup of a task, one of ``groups``; None without one."""
+    number_of = reader.constant("memory_cgrp_id")
+    if number_of is None:
+        return None
+    with reader.reading("cgroups of tasks"):
+        css = threads.task_object(task).cgroups.subsys[number_of].value_()
+        own = css - reader.offset("struct mem_cgroup", "css")
+        return next((group for group in groups if group.address == own), None)
+    return None
+
+
+def narrowest(group: MemoryGroup, groups: Sequence[MemoryGroup]) -> Optional[MemoryGroup]:
+    """Return the group with the lowest limit among a group and those above it; None if no one has a limit."""
+    above = [each for each in groups if f"{group.path}/".startswith(each.path.rstrip("/") + "/")]
+    return min((each for each in above if each.limit is not None), key=lambda each: each.limit or 0, default=None)
 
 
 def _descendants(reader: Reader, css: Object, depth: int, seen: Optional[set[int]] = None) -> Iterator[Object]:

@@ -10,7 +10,7 @@ from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Chec
 from drgnext.kernel.system.memcgs import memory_groups
 from drgnext.triage.facts import KernelFacts
 
-_AVAILABLE = 0.03  # of all memory
+AVAILABLE = 0.03  # of all memory
 _SWAP_FREE = 0.05
 _UNRECLAIMABLE = 0.25
 _TABLES = 0.05
@@ -41,7 +41,7 @@ def run(facts: KernelFacts) -> Iterator[Said]:
             weight=killed,
             alternative="no process grew: a memory cgroup or the machine is too small for the load",
         )
-    if available is not None and available < _AVAILABLE * total:
+    if available is not None and available < AVAILABLE * total:
         yield Finding(
             "memory-short",
             SERIOUS,

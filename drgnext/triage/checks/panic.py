@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, FATAL, POSSIBLE, CannotCheck, Check, Evidence, Finding, Measured, Said
+from dmods.triage.finding import CERTAIN, FATAL, LIKELY, POSSIBLE, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.crash.oom import oom_lines
 from drgnext.kernel.crash.outcome import SENTENCES
 from drgnext.triage.deaths import kind_of, was_asked
 from drgnext.triage.facts import KernelFacts
 
 _READ = "read the function at the trapped pc; its registers are in panicinfo"
+_MEMORY = "find what holds the memory: ps says who, and the limit above it; memstat -v says which kind of pages"
 _LOG_LOST = "copy or take the dump again, whole: its log says why"
 
 
@@ -29,6 +30,9 @@ def run(facts: KernelFacts) -> Iterator[Said]:
     known = facts.threads
     frame = cause.trap or cause.caller
     where, evidence = "", []
+    if kind == "out-of-memory":
+        yield _without_memory("; ".join((message, *oom_lines(told.details))))
+        return
     if frame is not None:
         pc = known.places.inside(frame)
         place, source = known.places.describe(pc), known.places.source(frame)
@@ -50,6 +54,21 @@ def run(facts: KernelFacts) -> Iterator[Said]:
         ("panicinfo", "findstack"),
         remedy_confidence=POSSIBLE,
         alternative="other code damaged the memory that this function used: for that speak taints and slabcheck",
+    )
+
+
+def _without_memory(text: str) -> Finding:
+    """Return the finding for a panic of the OOM killer: its function is not at fault, so none is named."""
+    return Finding(
+        "out-of-memory",
+        FATAL,
+        CERTAIN,
+        text,
+        _MEMORY,
+        (),
+        ("ps --top 10", "memstat -v", "memcgs"),
+        remedy_confidence=LIKELY,
+        alternative="a limit is too low for the load (memory.max), or the kernel need not panic (vm.panic_on_oom)",
     )
 
 

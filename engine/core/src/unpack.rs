@@ -7,9 +7,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 
 const BUFFER: usize = 1 << 20;
+const BUFFERS: usize = 4;
 /// So much is asked of a decoder at once: what it had made of a piece in which it finds damage is lost.
 const PIECE: usize = 1 << 16;
 /// A run of zeros becomes a hole if it fills a block of the file.
@@ -153,19 +154,22 @@ pub enum Ended {
     Damaged(io::Error),
 }
 
-/// Unpacks a file into another one, step by step. Blocks of zeros become holes.
+/// Unpacks a file into another one, step by step. Blocks of zeros become holes. One thread unpacks while another writes.
 pub struct Unpacker {
     stream: Stream,
     to: File,
-    buffer: Vec<u8>,
+    buffers: Vec<Vec<u8>>,
     size: u64,
     stored: u64,
 }
 
+/// A buffer, how many of its bytes are filled, and where they go.
+type Filled = (Vec<u8>, usize, u64);
+
 impl Unpacker {
     /// Begins to unpack into an empty file.
     pub fn new(stream: Stream, to: File) -> Unpacker {
-        Unpacker { stream, to, buffer: vec![0; BUFFER], size: 0, stored: 0 }
+        Unpacker { stream, to, buffers: vec![vec![0; BUFFER]; BUFFERS], size: 0, stored: 0 }
     }
 
     /// Unpacks about `bytes` more. None: there is more to unpack.
@@ -174,19 +178,33 @@ impl Unpacker {
     /// The file cannot be written.
     pub fn step(&mut self, bytes: u64) -> io::Result<Option<Ended>> {
         let goal = self.size.saturating_add(bytes);
-        while self.size < goal {
-            let (count, error) = self.stream.fill(&mut self.buffer);
-            let at = self.size;
-            self.stored += write_sparse(&self.to, at, self.buffer.get(..count).unwrap_or_default())?;
-            self.size += count as u64;
-            if let Some(error) = error {
-                return self.end(Ended::Damaged(error));
-            }
-            if count < self.buffer.len() {
-                return self.end(Ended::Whole);
-            }
+        let (filled, to_write) = mpsc::sync_channel::<Filled>(BUFFERS);
+        let (written, empty) = mpsc::channel();
+        for buffer in self.buffers.drain(..) {
+            let _ = written.send(buffer);
         }
-        Ok(None)
+        let (to, stream, size) = (&self.to, &mut self.stream, &mut self.size);
+        let (ended, stored) = std::thread::scope(|scope| {
+            let writer = scope.spawn(move || write_all(to, &to_write, &written));
+            let mut ended = None;
+            while *size < goal && ended.is_none() {
+                let Ok(mut buffer) = empty.recv() else { break }; // the writer has failed
+                let (count, error) = stream.fill(&mut buffer);
+                ended = match error {
+                    Some(error) => Some(Ended::Damaged(error)),
+                    None => (count < buffer.len()).then_some(Ended::Whole),
+                };
+                if filled.send((buffer, count, *size)).is_err() {
+                    break;
+                }
+                *size += count as u64;
+            }
+            drop(filled);
+            (ended, writer.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread ended"))))
+        });
+        self.stored += stored?;
+        self.buffers = empty.try_iter().collect();
+        ended.map_or(Ok(None), |how| self.end(how))
     }
 
     fn end(&mut self, how: Ended) -> io::Result<Option<Ended>> {
@@ -208,6 +226,16 @@ impl Unpacker {
     pub fn packed(&self) -> u64 {
         self.stream.packed()
     }
+}
+
+/// Writes buffers until there are no more, and hands each back. Returns how many bytes were stored.
+fn write_all(to: &File, filled: &mpsc::Receiver<Filled>, written: &mpsc::Sender<Vec<u8>>) -> io::Result<u64> {
+    let mut stored = 0;
+    for (buffer, count, at) in filled {
+        stored += write_sparse(to, at, buffer.get(..count).unwrap_or_default())?;
+        let _ = written.send(buffer);
+    }
+    Ok(stored)
 }
 
 /// Writes the runs of blocks that are not all zeros. Returns how many bytes those have.

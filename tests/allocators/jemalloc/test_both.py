@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
-from dmods.allocators.jemalloc.heap import split
+from dmods.allocators.jemalloc.numbers import split
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from dmods.heap.process_heap import find_heap
 from fixtures import jemallocs
+from fixtures.heaps import glibc, jemalloc_heaps
 from fixtures.jemallocs import CRATES
 from tests.allocators.jemalloc.test_truth import problems_of
 
@@ -35,8 +36,10 @@ def test_both_allocators_are_shown(case: Case) -> None:
     assert problems_of(made, heap) == []
     assert heap.notes == []
     bits = jemallocs.address_bits(case.crate)
-    assert [one.layout.name for one in heap.jemallocs] == ["5.3" if bits == 48 else f"5.3, {bits} address bits"]
-    assert heap.arenas
+    assert [each.one.layout.name for each in jemalloc_heaps(heap)] == [
+        "5.3" if bits == 48 else f"5.3, {bits} address bits"
+    ]
+    assert glibc(heap).all
     for block in made.truth.blocks.values():
         found = heap.block_at(block.address)
         assert found is not None
@@ -54,9 +57,9 @@ def test_c_code_may_have_another_jemalloc() -> None:
     heap = find_heap(CoreFile(str(made.core)))
     assert problems_of(made, heap) == []
     assert heap.notes == []
-    assert len(heap.jemallocs) == 2
+    assert len(jemalloc_heaps(heap)) == 2
     of_c = [block for block in made.truth.blocks.values() if block.name in ("c-block", "held-across")]
     arenas = {split(found.arena or 0)[0] for b in of_c if (found := heap.block_at(b.address))}
     assert len(arenas) == 1
     (order,) = arenas
-    assert heap.jemallocs[order].name == "jemalloc of libjemalloc.so.2"
+    assert jemalloc_heaps(heap)[order].name == "jemalloc of libjemalloc.so.2"

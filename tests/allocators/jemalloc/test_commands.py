@@ -15,6 +15,7 @@ from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import NO_VERDICT
 from fixtures import _cache, answers, jemallocs
 from fixtures.cores import CoreSet
+from fixtures.heaps import jemalloc_heaps
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +54,10 @@ def test_whatis_tells_blocks_from_what_is_around_them(freed: CoreSet) -> None:
     said = report("whatis", freed.core, hex(live.address + 1))
     block = next(table for table in said["tables"] if table["name"] == "block")["rows"][0]
     assert (block["block"], block["size"], block["allocator"]) == (hex(live.address), live.usable, "jemalloc")
-    tcache = next(tcache for tcache in heap.jemalloc_caches[0].all if tcache.tid and tcache.cached)
+    tcache = next(tcache for tcache in jemalloc_heaps(heap)[0].caches.all if tcache.tid and tcache.cached)
     cached = next(iter(tcache.cached.values()))[0]
     own = next(heap.blocks(OWN)).address
-    (one,) = heap.jemallocs
+    (one,) = (each.one for each in jemalloc_heaps(heap))
     dirty = next(extent for extent in one.extents.following(0, 1 << 20) if extent[4])
     for address, words in (
         (cached, f"in the tcache of thread {tcache.tid}"),
@@ -95,7 +96,7 @@ def damaged(made: CoreSet, path: Path, edits: dict[int, int]) -> Path:
 
 def test_a_damaged_extent_costs_its_blocks_and_a_note(freed: CoreSet, tmp_path: Path) -> None:
     heap = find_heap(CoreFile(str(freed.core)))
-    slab = next(e for e in heap.jemallocs[0].extents.following(0, 1 << 20) if e[6] and e[5] is not None)
+    slab = next(e for e in jemalloc_heaps(heap)[0].one.extents.following(0, 1 << 20) if e[6] and e[5] is not None)
     core = damaged(freed, tmp_path, {slab[0] + 8: slab[1] + (1 << 20)})  # e_addr
     broken = find_heap(CoreFile(str(core)))
     assert any("contradict themselves" in note for note in broken.notes)
@@ -108,7 +109,7 @@ def test_a_damaged_extent_costs_its_blocks_and_a_note(freed: CoreSet, tmp_path: 
 
 def test_a_count_that_is_not_the_bitmaps_is_told(freed: CoreSet, tmp_path: Path) -> None:
     heap = find_heap(CoreFile(str(freed.core)))
-    slab = next(e for e in heap.jemallocs[0].extents.following(0, 1 << 20) if e[6] and e[5] is not None)
+    slab = next(e for e in jemalloc_heaps(heap)[0].one.extents.following(0, 1 << 20) if e[6] and e[5] is not None)
     bits = heap.words.at(slab[0]) or 0
     said = report("heapcheck", damaged(freed, tmp_path, {slab[0]: bits ^ 1 << 28}))
     texts = [row["what"] for table in said["tables"] if table["name"] == "lists" for row in table["rows"]]
@@ -117,9 +118,9 @@ def test_a_count_that_is_not_the_bitmaps_is_told(freed: CoreSet, tmp_path: Path)
 
 def test_a_tree_that_no_layout_reads_is_refused_by_name(freed: CoreSet, tmp_path: Path) -> None:
     heap = find_heap(CoreFile(str(freed.core)))
-    edits = {extent[0]: (1 << 64) - 1 for extent in heap.jemallocs[0].extents.following(0, 1 << 20)}
+    edits = {extent[0]: (1 << 64) - 1 for extent in jemalloc_heaps(heap)[0].one.extents.following(0, 1 << 20)}
     broken = find_heap(CoreFile(str(damaged(freed, tmp_path, edits))))
-    assert broken.jemallocs == []
+    assert jemalloc_heaps(broken) == []
     (note,) = [note for note in broken.notes if "read by no layout" in note]
     assert "bits" in note or "leaf" in note
     assert broken.leaks().direct_count >= 0  # the rest of the answer is still given
@@ -127,7 +128,8 @@ def test_a_tree_that_no_layout_reads_is_refused_by_name(freed: CoreSet, tmp_path
 
 def test_whatever_is_overwritten_there_is_an_answer(freed: CoreSet, tmp_path: Path) -> None:
     heap = find_heap(CoreFile(str(freed.core)))
-    (one,), (caches,) = heap.jemallocs, heap.jemalloc_caches
+    (found,) = jemalloc_heaps(heap)
+    one, caches = found.one, found.caches
     extents = one.extents.following(0, 1 << 20)
     places = [edata + 8 * word for edata, *_ in extents for word in range(16)]
     for tcache in caches.all:

@@ -13,6 +13,7 @@ from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
 from dmods.modules.data import module_data
 from dmods.target import AddressRange, Module
+from fixtures.heaps import glibc
 from tests.corekit import HERE, compile_c, kernel_core
 
 START, SIZE = 0x7F0000000000, 0x1000
@@ -64,7 +65,7 @@ def test_a_heap_right_behind_a_modules_data_is_not_looked_through(tmp_path: Path
     setarch = shutil.which("setarch")
     assert setarch is not None
     target = CoreFile(str(kernel_core(Path(setarch), tmp_path, "-R", str(program))))
-    start = find_heap(target).layout.runs[0][0]
+    start = glibc(find_heap(target)).layout.runs[0][0]
     heap = next(mapping for mapping in target.mappings() if start in mapping)
     assert any(mapping.end == heap.start for mapping in target.mappings())
     data = Ranges(module_data(target))

@@ -9,6 +9,7 @@ from dmods.allocators.jemalloc import stats
 from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
 from fixtures import cores, software
+from fixtures.heaps import jemalloc_heaps
 
 
 def said_by(directory: Path) -> dict[str, int]:
@@ -33,7 +34,8 @@ def test_a_loaded_server(tmp_path: Path) -> None:
         cores.gcore(process.pid, tmp_path / "core.1603")
     heap = find_heap(CoreFile(str(tmp_path / "core.1603")))
     assert heap.notes == []
-    (one,), (caches,) = heap.jemallocs, heap.jemalloc_caches
+    (found,) = jemalloc_heaps(heap)
+    one, caches = found.one, found.caches
     assert one.extents.fault_count == 0
     assert heap.leaks().direct_count == 0
     assert heap.leaks().indirect_count == 0

@@ -12,6 +12,7 @@ from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
 from fixtures import answers, jemallocs
 from fixtures.cores import CoreSet
+from fixtures.heaps import jemalloc_heaps
 from fixtures.jemallocs import Crate
 from tests.allocators.jemalloc.test_both import NEW
 
@@ -32,7 +33,8 @@ def made(request: pytest.FixtureRequest) -> CoreSet:
 
 def figures(made: CoreSet) -> list[Usage]:
     heap = find_heap(CoreFile(str(made.core), sysroot=str(made.sysroot) if made.sysroot else None))
-    (one,), (caches,) = heap.jemallocs, heap.jemalloc_caches
+    (found,) = jemalloc_heaps(heap)
+    one, caches = found.one, found.caches
     return stats.usages(heap.words, one, caches)
 
 
@@ -55,7 +57,7 @@ def test_every_arena_and_bin_is_what_mallctl_said(made: CoreSet) -> None:
 
 def test_every_size_class_is_what_mallctl_said(made: CoreSet) -> None:
     heap = find_heap(CoreFile(str(made.core), sysroot=str(made.sysroot) if made.sysroot else None))
-    sizes, bins = heap.jemallocs[0].layout.sizes, heap.jemallocs[0].layout.bins
+    sizes, bins = jemalloc_heaps(heap)[0].one.layout.sizes, jemalloc_heaps(heap)[0].one.layout.bins
     found = {(usage.arena, each.size): each for usage in figures(made) for each in usage.classes}
     looked_at = 0
     for name, value in made.truth.facts.items():

@@ -12,6 +12,7 @@ from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from fixtures import jemallocs
 from fixtures.cores import CoreSet
+from fixtures.heaps import jemalloc_heaps
 
 PROGRAMS = (
     "sizes",
@@ -122,7 +123,7 @@ def parameters() -> Iterator[object]:
 def test_every_leak_and_nothing_else(case: Case) -> None:
     made = case.take()
     heap = find_heap(open_core(made))
-    assert [one.extents.fault_count for one in heap.jemallocs] == [0]
+    assert [each.one.extents.fault_count for each in jemalloc_heaps(heap)] == [0]
     problems = problems_of(made, heap)
     assert not problems, f"{len(problems)} problems, among them:\n" + "\n".join(problems[:20])
     assert heap.notes == []

@@ -6,10 +6,11 @@ from typing import Optional
 
 import pytest
 
-from dmods.allocators.jemalloc.heap import split
+from dmods.allocators.jemalloc.numbers import split
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from fixtures import jemallocs
 from fixtures.cores import CoreSet
+from fixtures.heaps import jemalloc_heaps
 from tests import quick
 from tests.allocators.jemalloc.test_truth import open_core, problems_of
 
@@ -18,13 +19,13 @@ def right(made: CoreSet) -> ProcessHeap:
     heap = find_heap(open_core(made))
     assert problems_of(made, heap) == []
     assert heap.notes == []
-    assert [one.extents.fault_count for one in heap.jemallocs] == [0] * len(heap.jemallocs)
+    assert [each.one.extents.fault_count for each in jemalloc_heaps(heap)] == [0] * len(jemalloc_heaps(heap))
     return heap
 
 
 @pytest.mark.parametrize("program", ["graph", "anchors"])
 def test_preloaded(program: str) -> None:
-    assert len(right(jemallocs.take(program, variant="stripped")).jemallocs) == 1
+    assert len(jemalloc_heaps(right(jemallocs.take(program, variant="stripped")))) == 1
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_preloaded(program: str) -> None:
 )
 def test_preloaded_with_unusual_threads(program: str, mode: str) -> None:
     """Stacks of the program's own, and tcaches of threads that are not there."""
-    assert len(right(jemallocs.take(program, mode=mode)).jemallocs) == 1
+    assert len(jemalloc_heaps(right(jemallocs.take(program, mode=mode)))) == 1
 
 
 @pytest.mark.parametrize("userland", ["bullseye", "trixie", "sid"])
@@ -52,7 +53,7 @@ def test_tcaches_whose_threads_are_gone(userland: str) -> None:
 @pytest.mark.parametrize("how", quick.only(["kernel"], ["kernel", "gcore"]))
 @pytest.mark.parametrize("variant", ["static-pie", "no-pie"])
 def test_linked_in(variant: str, how: str) -> None:
-    assert len(right(jemallocs.linked("graph", variant, how)).jemallocs) == 1
+    assert len(jemalloc_heaps(right(jemallocs.linked("graph", variant, how)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_linked_in(variant: str, how: str) -> None:
 def test_loaded_late(how: str, library: str, malloc: Optional[str], layouts: set[str]) -> None:
     made = jemallocs.loaded(library, malloc, how)
     heap = right(made)
-    assert {one.layout.name for one in heap.jemallocs} == layouts
+    assert {each.one.layout.name for each in jemalloc_heaps(heap)} == layouts
     homes = {
         name: {
             found.allocator if malloc is None else str(split(found.arena or 0)[0])

@@ -12,7 +12,7 @@ from fixtures.cores import CoreSet
 pytestmark = pytest.mark.thorough("the heap of mimalloc: a core of each release")
 
 
-@pytest.fixture(scope="module", params=["2.0.9", "3.0.1", "3.6"])
+@pytest.fixture(scope="module", params=kit.PACKAGES)
 def made(request: pytest.FixtureRequest) -> CoreSet:
     return kit.take("freed", request.param)
 
@@ -48,7 +48,7 @@ def test_whatis_names_the_list_of_a_free_block(made: CoreSet) -> None:
     assert "free" in str(report)
 
 
-@pytest.mark.parametrize("release", ["2.0.9", "3.0.1"])
+@pytest.mark.parametrize("release", kit.PACKAGES)
 def test_records_attach_to_the_blocks(release: str) -> None:
     variables = audited.environment("audit")
     preload = f"{variables['LD_PRELOAD']} {kit.library(release)}"

@@ -17,6 +17,7 @@ from dmods.heap.process_heap import find_heap
 from dmods.modules.data import module_data
 from dmods.modules.elf import parse
 from fixtures import answers, judge, musls
+from fixtures.heaps import others
 
 pytestmark = pytest.mark.thorough("it needs musl")
 TEXTS = {
@@ -68,7 +69,7 @@ def _words(target: CoreFile) -> list[int]:
     """Return the addresses of the words of the allocator: its context, metas, and headers of groups and slots."""
     heap = find_heap(target)
     found = [at for start, end in module_data(target) for at in range(start, end, 8)][:4000]
-    for start, end in heap.walked[0].owned:
+    for start, end in others(heap)[0].owned:
         found.extend(range(start, min(end, start + 4096), 8))
     return found
 

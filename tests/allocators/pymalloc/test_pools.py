@@ -20,7 +20,7 @@ VERSIONS = pytest.mark.parametrize("version", pythons.VERSIONS)
 
 
 def _pymalloc(target: CoreFile) -> PymallocHeap:
-    (found,) = [heap for heap in survey(target).walked if isinstance(heap, PymallocHeap)]
+    (found,) = [heap for heap in survey(target).heaps if isinstance(heap, PymallocHeap)]
     return found
 
 

@@ -12,6 +12,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.heap.process_heap import find_heap
 from fixtures import judge, tcmallocs
+from fixtures.heaps import others
 from tests.allocators.tcmalloc.test_truth import walked
 from tests.auditkit import answer, text
 
@@ -80,7 +81,7 @@ def answers(core: Path) -> None:
     heap.leaks()
     for name in ("heapcheck", "malloc_stats"):
         answer(target, name)
-    for one in heap.walked:
+    for one in others(heap):
         for start, end in one.owned[:2]:
             one.where((start + end) // 2)
             one.holder(start)

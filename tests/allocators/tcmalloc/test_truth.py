@@ -11,6 +11,7 @@ from dmods.allocators.tcmalloc.find import Tcmalloc
 from dmods.heap.process_heap import ProcessHeap, find_heap, find_heap_as
 from fixtures import judge, tcmallocs
 from fixtures.cores import CoreSet
+from fixtures.heaps import others
 from fixtures.tcmallocs import FULL, MINIMAL
 from tests.auditkit import answer
 from tests.heap.test_recorded import TCMALLOC, take
@@ -60,7 +61,7 @@ def matrix() -> Iterator[Case]:
 
 
 def walked(heap: ProcessHeap) -> Tcmalloc:
-    (one,) = heap.walked
+    (one,) = others(heap)
     assert isinstance(one, Tcmalloc)
     return one
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.thorough("it builds Go programs with several releases o
 
 SOURCE = Path(__file__).with_name("gostacks.go")
 #: The oldest and the newest release, and those in which the layout of the runtime's data changed.
-RELEASES = ("1.19.13", "1.20.14", "1.22.12", "1.24.13", "1.25.5", "1.27.0")
+RELEASES = ("1.19.13", "1.20.14", "1.22.12", "1.24.13", "1.25.5", "1.27.4")
 STRIP = ("", "-s -w")
 LIMIT = 100_000
 PRINTED = 97  # frames that releases before 1.21 print: 100, less those of the runtime that are not shown

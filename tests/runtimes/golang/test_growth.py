@@ -38,8 +38,8 @@ class Grown(NamedTuple):
 
 
 _SELDOM = pytest.mark.seldom("other builds grow alike")
-_BUILDS = (("1.20.14", ""), ("1.26.0", "-s -w"), ("1.27.0", ""))
-_OTHERS = (("1.20.14", "-s -w"), ("1.26.0", ""), ("1.27.0", "-s -w"))
+_BUILDS = (("1.20.14", ""), ("1.26.0", "-s -w"), ("1.27.4", ""))
+_OTHERS = (("1.20.14", "-s -w"), ("1.26.0", ""), ("1.27.4", "-s -w"))
 
 
 @pytest.fixture(

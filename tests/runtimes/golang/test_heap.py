@@ -20,6 +20,7 @@ from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.runtimes.golang.mheap import find_mheap
 from dmods.runtimes.golang.objects import go_types
 from fixtures import answers, gos
+from fixtures.heaps import others
 from fixtures.limits import HANG
 from tests import corekit
 from tests.runtimes.golang.test_goroutines import offset
@@ -29,7 +30,17 @@ pytestmark = pytest.mark.thorough("it builds Go programs with several releases o
 HERE = Path(__file__).parent
 #: The oldest and the newest release, and those in which the layout of spans or of objects changed. Green Tea is the
 #: collector that keeps mark bits inside spans: an experiment in 1.25, the usual one since 1.26.
-RELEASES = ("1.19.13", "1.20.14", "1.22.12", "1.24.13", "1.25.5", "1.25.5 greenteagc", "1.26.0", "1.27.0")
+RELEASES = (
+    "1.19.13",
+    "1.20.14",
+    "1.22.12",
+    "1.24.13",
+    "1.24.13 pie",
+    "1.25.5",
+    "1.25.5 greenteagc",
+    "1.26.0",
+    "1.27.4",
+)
 BY_SIZE = 61  # entries of MemStats.BySize
 
 
@@ -46,8 +57,9 @@ class Program(NamedTuple):
 
 
 def build(release: str, flags: str, source: str, where: Path, cache: Path, *, cgo: bool = False) -> Path:
-    """Build a program and return it. The release may have an experiment behind a space (GOEXPERIMENT)."""
-    release, _space, experiment = release.partition(" ")
+    """Build a program and return it. Behind the release may stand an experiment (GOEXPERIMENT), or "pie"."""
+    release, _space, word = release.partition(" ")
+    experiment, mode = ("", word) if word == "pie" else (word, "default")
     other = release != "host"
     environment = {
         **{key: value for key, value in os.environ.items() if key != "GOROOT"},
@@ -57,7 +69,8 @@ def build(release: str, flags: str, source: str, where: Path, cache: Path, *, cg
         **({"GOTOOLCHAIN": "local", "GOCACHE": str(cache)} if other else {}),
     }
     program = where / Path(source).stem
-    command = [gos.go(release) if other else "go", "build", f"-ldflags={flags}", "-o", program, HERE / source]
+    words = [f"-ldflags={flags}", f"-buildmode={mode}", "-o", program]
+    command = [gos.go(release) if other else "go", "build", *words, HERE / source]
     subprocess.run(command, check=True, cwd=where, env=environment, timeout=HANG)
     return program
 
@@ -220,7 +233,7 @@ def test_a_damaged_span_is_named_and_the_rest_is_right(program: Program, tmp_pat
             file.seek(offset(whole, span.record + at))
             file.write(value.to_bytes(8, "little"))
     found = find_heap(CoreFile(str(damaged)))
-    (go,) = (one for one in found.walked if isinstance(one, GoBlocks))
+    (go,) = (one for one in others(found) if isinstance(one, GoBlocks))
     records = {problem.address for problem in go.problems}
     assert records & {span.record for span in victims}
     assert records <= {span.record for span in victims}

@@ -107,7 +107,7 @@ _SELDOM = pytest.mark.seldom("other releases of Go serve, too")
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param("1.20.14", marks=_SELDOM), "1.24.13", pytest.param("1.26.0", marks=_SELDOM), "1.27.0"],
+    params=[pytest.param("1.20.14", marks=_SELDOM), "1.24.13", pytest.param("1.26.0", marks=_SELDOM), "1.27.4"],
 )
 def dumped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cores:
     where = tmp_path_factory.mktemp("goserver")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.thorough("it builds Go programs with several releases o
 
 #: Those with mark bits beside the span's record, and those with mark bits inside spans (Green Tea).
 RELEASES = ("1.19.13", "1.24.13", "1.26.0")
-_OTHERS = ("1.20.14", "1.25.5", "1.25.5 greenteagc", "1.27.0")
+_OTHERS = ("1.20.14", "1.25.5", "1.25.5 greenteagc", "1.27.4")
 _SELDOM = pytest.mark.seldom("the other releases sweep alike")
 LARGER = 70 << 20
 

@@ -10,6 +10,7 @@ use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::kernel::kdump::Kdump;
 use dmods_engine::kernel::physical::Physical;
 use dmods_engine::symbols::{self, Symbols};
+use dmods_engine::unpack::{Form, Stream};
 use dmods_engine::unwind::{Module, Unwinder, UNKNOWN};
 use dmods_engine::{disassemble, unwind};
 
@@ -54,6 +55,23 @@ pub fn section(data: &[u8]) {
     let name = names[usize::from(input.byte()) % names.len()];
     let path = scratch(&[(0, input.0)]);
     assert!(symbols::section(path, name).map_or(0, |bytes| bytes.len()) <= 64 << 20);
+}
+
+/// A file that was compressed as a whole: in each form, unpacked in pieces of different sizes.
+pub fn unpack(data: &[u8]) {
+    let mut input = Input(data);
+    let names = ["gzip", "xz", "zstd", "bzip2", "lz4"];
+    let form = Form::named(names[usize::from(input.byte()) % names.len()]).expect("known");
+    let mut piece = vec![0; 1 + usize::from(input.byte()) * 300];
+    let (packed, size) = (input.0.to_vec(), input.0.len() as u64);
+    let Ok(mut stream) = Stream::new(form, std::io::Cursor::new(packed)) else { return };
+    for _ in 0..200 {
+        let (count, error) = stream.fill(&mut piece);
+        assert!(count <= piece.len() && stream.packed() <= size);
+        if count < piece.len() || error.is_some() {
+            break;
+        }
+    }
 }
 
 /// Unwinds with tables, signal frames and code from the input.

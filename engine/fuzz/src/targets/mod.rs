@@ -28,6 +28,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("tcmalloc", heaps::tcmalloc),
     ("pymalloc", pymalloc::pymalloc),
     ("golang", golang::golang),
+    ("unpack", files::unpack),
     ("symbols", files::symbols),
     ("section", files::section),
     ("lines", lines::lines),

@@ -5,43 +5,30 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Callable, Optional
 
+from dmods.allocators.block import Block
 from dmods.allocators.glibc.arenas import BIN_LINKS, Arena
 from dmods.allocators.glibc.caches import FreeList, list_holding
-from dmods.heap.block import Block
-from dmods.heap.blocks import arena_name
-from dmods.heap.process_heap import ProcessHeap
+from dmods.allocators.glibc.state import State
+from dmods.allocators.numbers import arena_name
 
 _MOST_STEPS = 100_000  # along a bin, from a chunk to the bin's head
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its variable ``tcache`` is looked for
 
 
 class FreeLists:
-    """Finds the list of a free block. ``thread_named`` names a thread in words."""
+    """Finds the list of a free chunk. ``thread_named`` names a thread in words."""
 
-    def __init__(self, heap: ProcessHeap, thread_named: Callable[[Optional[int]], str]) -> None:
+    def __init__(self, heap: State, thread_named: Callable[[Optional[int]], str]) -> None:
         self.heap = heap
         self.thread_named = thread_named
 
     def holding(self, block: Block) -> str:
         """Return where a free block is, in words: "in the tcache of thread 123", "in a fastbin of arena main"."""
-        if block.allocator == "jemalloc":
-            return self._jemalloc(block)
-        other = next((one for one in self.heap.walked if one.arena == block.arena), None)
-        if other is not None:
-            return other.holder(block.address) or "in its slot"
-        free = list_holding(self.heap.index, self.heap.caches, block.address)
+        free = list_holding(self.heap.process.index, self.heap.caches, block.address)
         if free is not None:
             return f"in {self._named(free)}"
         found = self._bin(block)
         return f"in {found}" if found is not None else "on no list that could be followed"
-
-    def _jemalloc(self, block: Block) -> str:
-        for caches in self.heap.jemalloc_caches:
-            tcache = caches.holder(block.address)
-            if tcache is not None:
-                whose = self.thread_named(tcache.tid) if tcache.tid is not None else "a thread that has exited"
-                return f"in the tcache of {whose}"
-        return f"in its slab, of arena {arena_name(block.arena)}"
 
     def tcache(self, address: int) -> str:
         """Return what a ``tcache_perthread_struct`` is, in words."""
@@ -60,7 +47,7 @@ class FreeLists:
         The thread's variable ``tcache`` (malloc.c, thread-local) points to it. The nearest pointer to a thread pointer
         decides.
         """
-        words, target = self.heap.words, self.heap.target
+        words, target = self.heap.process.words, self.heap.process.target
         nearest: dict[int, tuple[int, int]] = {}
         for thread in target.threads():
             base = thread.registers.get(target.arch.thread_pointer, 0)
@@ -80,9 +67,9 @@ class FreeLists:
 
     def _bin(self, block: Block) -> Optional[str]:
         """Return the bin whose ring of chunks (``fd``) the block is on. A damaged ring may lead anywhere."""
-        if block.arena is None or block.arena >= len(self.heap.arenas):
+        if block.arena is None or block.arena >= len(self.heap.all):
             return None
-        arena, words = self.heap.arenas[block.arena], self.heap.words
+        arena, words = self.heap.all[block.arena], self.heap.process.words
         chunk = block.address - 2 * words.size
         for _step in range(_MOST_STEPS):
             index = _bin_index(arena, chunk)

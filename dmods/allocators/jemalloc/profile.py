@@ -16,9 +16,9 @@ from dmods import _engine
 from dmods.allocators.jemalloc.caches import Tcache, find_tcaches
 from dmods.allocators.jemalloc.find import Jemalloc, find_jemallocs
 from dmods.allocators.jemalloc.layouts import Profile
+from dmods.allocators.recording import NOBODY, RecordedThread, Recording
 from dmods.base.dataclass import dataclass, field
 from dmods.base.words import Words
-from dmods.records.model import NOBODY, RecordedThread, Recording
 from dmods.target import Target
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ from dmods.allocators.glibc.arenas import Arena
 from dmods.allocators.glibc.bins import binmap_problems
 from dmods.allocators.glibc.caches import FreeList
 from dmods.allocators.glibc.runs import top_size
+from dmods.allocators.glibc.state import State
+from dmods.allocators.vocabulary import Contradiction
 from dmods.base.ranges import Ranges
-from dmods.heap.integrity.contradiction import Contradiction
-from dmods.heap.process_heap import ProcessHeap
 
 
-def structures(heap: ProcessHeap) -> Iterator[Contradiction]:
+def structures(heap: State) -> Iterator[Contradiction]:
     """Yield contradictions in the ring of arenas, their heaps, and ``mp_``. (`damages` has damaged tops.)"""
     for malloc in heap.layout.mallocs:
         for text in malloc.problems:
             yield Contradiction(None, "ring of arenas", malloc.arenas[0].address, text)
-    for number, arena in enumerate(heap.arenas):
+    for number, arena in enumerate(heap.all):
         for text in arena.problems:
             yield Contradiction(number, "arena", arena.address, text)
     for owner, where, text in heap.layout.contradictions:
@@ -27,30 +27,30 @@ def structures(heap: ProcessHeap) -> Iterator[Contradiction]:
             continue
         if where == "arena" and owner is not None and owner in heap.arenas_unseen():
             continue
-        if where != "top" or owner is None or top_problem(heap, heap.arenas[owner]) is None:
-            yield Contradiction(owner, where, None if owner is None else heap.arenas[owner].address, text)
+        if where != "top" or owner is None or top_problem(heap, heap.all[owner]) is None:
+            yield Contradiction(owner, where, None if owner is None else heap.all[owner].address, text)
 
 
-def _lacks_mapped(heap: ProcessHeap) -> bool:
+def _lacks_mapped(heap: State) -> bool:
     """Return whether the dump lacks memory that may be blocks with mappings of their own."""
-    anonymous = Ranges((m.start, m.end) for m in heap.target.mappings() if "w" in m.flags and m.path is None)
-    missing = [part for gap in heap.target.missing for part in anonymous.within(*gap)]
+    anonymous = Ranges((m.start, m.end) for m in heap.process.target.mappings() if "w" in m.flags and m.path is None)
+    missing = [part for gap in heap.process.target.missing for part in anonymous.within(*gap)]
     return bool(heap.layout.owned.without(missing))
 
 
-def top_problem(heap: ProcessHeap, arena: Arena) -> Optional[str]:
+def top_problem(heap: State, arena: Arena) -> Optional[str]:
     """Return what is wrong with the top chunk, or None.
 
     A sound top has at least MINSIZE, its PREV_INUSE is set, and it ends where its memory ends.
     """
     if arena.top == arena.initial_top:
         return None
-    field = heap.words.at(arena.top + heap.words.size)
-    size = top_size(heap.words, arena)
+    field = heap.process.words.at(arena.top + heap.process.words.size)
+    size = top_size(heap.process.words, arena)
     end = arena.top + size
     if field is None:
         return None  # not in the dump: another note says so
-    if size < 4 * heap.words.size or size > arena.system_mem:
+    if size < 4 * heap.process.words.size or size > arena.system_mem:
         return "its size is impossible"
     if not field & 1:
         return "its PREV_INUSE is clear, but malloc merges a free chunk before top into top"
@@ -60,13 +60,13 @@ def top_problem(heap: ProcessHeap, arena: Arena) -> Optional[str]:
     return None
 
 
-def links(heap: ProcessHeap) -> Iterator[Contradiction]:
+def links(heap: State) -> Iterator[Contradiction]:
     """Yield contradictions in bins, fastbins and tcaches."""
-    bins, caches = heap.bins(), heap.caches
+    bins, caches = heap.bins, heap.caches
     for problem in bins.problems:
         yield Contradiction(problem.arena, problem.bin, problem.address, problem.text)
-    for number, arena in enumerate(heap.arenas):
-        for problem in binmap_problems(heap.words, number, arena, bins):
+    for number, arena in enumerate(heap.all):
+        for problem in binmap_problems(heap.process.words, number, arena, bins):
             yield Contradiction(number, problem.bin, problem.address, problem.text)
     by_name = {free.name: free for free in caches.lists}
     damaged = {name for name, _, _ in caches.problems}
@@ -82,9 +82,11 @@ def links(heap: ProcessHeap) -> Iterator[Contradiction]:
             yield Contradiction(None, free.name, free.head, text)
 
 
-def _holder(heap: ProcessHeap, free: FreeList) -> Optional[int]:
+def _holder(heap: State, free: FreeList) -> Optional[int]:
     """Return the block on a damaged list that has the bad link. None: the head of the list has it."""
-    followed = heap.index.follow(free.head, free.to_user, heap.caches.protected, free.least, free.most, False, True)
+    followed = heap.process.index.follow(
+        free.head, free.to_user, heap.caches.protected, free.least, free.most, False, True
+    )
     seen: set[int] = set()
     before: Optional[int] = None
     for block in followed[3]:

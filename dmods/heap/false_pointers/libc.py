@@ -6,15 +6,14 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 
+from dmods.allocators.search import LOW_END, Search
 from dmods.base.ranges import Ranges
 from dmods.base.rows import at_or_before
-from dmods.heap.false_pointers.search import LOW_END, Search
 from dmods.modules.auxv import AT_RANDOM
 from dmods.target import Target
 
 _RANDOM_BYTES = 16
 _PAGES = (4096, 16384, 65536)
-_DATA_NEAR_ARENA = 64 << 10  # bytes around main_arena in which libc's other variables lie, if its module is not known
 _RANDOM_TYPES = re.compile(  # rand_type, rand_deg, rand_sep of TYPE_1 to TYPE_4; TYPE_0 is a single number
     b"|".join(re.escape(struct.pack("<3I", *row)) for row in ((1, 7, 3), (2, 15, 1), (3, 31, 3), (4, 63, 1)))
 )
@@ -46,30 +45,7 @@ def guard_words(search: Search) -> Iterator[tuple[int, int]]:
     """Yield the words that are one of libc's guards, anywhere. Only a guard that leads to a block is searched for."""
     for guard in (*pointer_guards(search.target), *_musl_guard(search.target)):
         if search.block_of(guard) is not None:
-            yield from _words_equal(search, guard, search.roots)
-
-
-def tcache_keys(search: Search) -> Iterator[tuple[int, int]]:
-    """Yield the words of libc's data that are a `tcache_key`, a random number that marks freed blocks.
-
-    The walk of the tcaches meets many such numbers. Only one that leads to a block is searched for.
-    """
-    keys = [key for key in search.tcache_keys if search.block_of(key) is not None]
-    if not keys:
-        return
-    main = [arena for malloc in search.mallocs for arena in malloc.arenas if arena.main]
-    places = [(max(0, a.address - _DATA_NEAR_ARENA), a.end + _DATA_NEAR_ARENA) for a in main]
-    for module in search.target.modules():  # in a static program all its variables may lie between the two
-        if any(module.start <= arena.address < module.end for arena in main):
-            places += [(piece.start, piece.end) for piece in module.ranges if "w" in piece.flags]
-    searched = search.roots_in(Ranges(places))
-    for key in keys:
-        yield from _words_equal(search, key, searched)
-
-
-def _words_equal(search: Search, number: int, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    for at, _value in search.lookalikes(ranges, [(number, number + 1)]):
-        yield search.word_range(at)
+            yield from search.words_equal(guard, search.roots)
 
 
 def encrypted_pointers(search: Search) -> Iterator[tuple[int, int]]:

@@ -8,9 +8,7 @@ from functools import cached_property
 from typing import Callable, Optional
 
 from dmods._engine import find_pointers
-from dmods.allocators.glibc.arenas import Malloc
-from dmods.allocators.jemalloc.find import Jemalloc
-from dmods.base.dataclass import dataclass, field
+from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import known_stack
@@ -29,17 +27,13 @@ def _any_block(_value: int) -> Optional[int]:
 class Search:
     """The searched memory: `roots` are the root ranges, `owned` is the memory of the allocators.
 
-    `block_of` returns the address of the block that an address leads into, or None. `tcache_keys` are glibc's random
-    keys that the walk of the tcaches met.
+    `block_of` returns the address of the block that an address leads into, or None.
     """
 
     target: Target
     owned: Ranges
     roots: Sequence[tuple[int, int]]
     block_of: Callable[[int], Optional[int]] = _any_block
-    mallocs: Sequence[Malloc] = ()
-    jemallocs: Sequence[Jemalloc] = ()
-    tcache_keys: Sequence[int] = field(default=())
 
     @cached_property
     def within_roots(self) -> Ranges:
@@ -68,6 +62,11 @@ class Search:
         for addresses in find_pointers(image, list(ranges), word, list(values), _MOST_LOOKALIKES):
             for address in addresses:
                 yield address, self.word(address)
+
+    def words_equal(self, number: int, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of the words in `ranges` that are the number."""
+        for at, _value in self.lookalikes(ranges, [(number, number + 1)]):
+            yield self.word_range(at)
 
     def word(self, address: int) -> int:
         """Return the word at the address, 0 where the dump has none."""

@@ -1,0 +1,59 @@
+"""Figures over the blocks of an allocator with one arena, for those that keep no figures of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dmods.allocators.vocabulary import ADVICE_BYTES, ADVICE_SHARE, Statistics, Waste
+from dmods.base.sizes import human_size
+from dmods.report import Column, Table
+
+#: A row of the engine's ``Heap.sizes``: the size, and the blocks that are live, free, leaked, the allocator's own.
+Sizes = Sequence[tuple[int, int, int, int, int]]
+
+
+def _used(sizes: Sizes) -> int:
+    return sum(size * (live + leaked + own) for size, live, _free, leaked, own in sizes)
+
+
+def _free(sizes: Sizes) -> int:
+    return sum(row[0] * row[2] for row in sizes)
+
+
+def statistics(name: str, sizes: Sizes, memory: int, more: Sequence[tuple[str, int]]) -> Statistics:
+    """Return the sums over the blocks, the bytes of ``memory``, and what the heap's reader adds."""
+    rows = [
+        ("blocks in use", sum(live + leaked + own for _size, live, _free, leaked, own in sizes)),
+        ("bytes in use", _used(sizes)),
+        ("free blocks", sum(row[2] for row in sizes)),
+        ("free bytes", _free(sizes)),
+        ("bytes of memory", memory),
+        *more,
+    ]
+    columns = (Column("what"), Column("value", "count"))
+    totals = {f"{name.rsplit(maxsplit=1)[-1]}_allocated_bytes": _used(sizes)}
+    return Statistics([Table("allocator", columns, rows, title=name)], dict(totals))
+
+
+def usage(name: str, sizes: Sizes) -> str:
+    """Return in words how much is in use, and how much is free in lists of threads and between blocks."""
+    return f"{name}: {human_size(_used(sizes))} in use, {human_size(_free(sizes))} free"
+
+
+def waste(name: str, sizes: Sizes) -> Iterator[Waste]:
+    """Yield the free blocks if they are much."""
+    used, free = _used(sizes), _free(sizes)
+    if free < ADVICE_BYTES or free < ADVICE_SHARE * (used + free):
+        return
+    size, _live, count, *_ = max(sizes, key=lambda row: row[0] * row[2])
+    yield Waste(
+        "untrimmed",
+        True,
+        f"{name} keeps {human_size(free)} free beside {human_size(used)} in use; {count:,} of the free "
+        f"blocks have {size:,} bytes",
+        "",
+        free,
+        ("heapsizes",),
+        helps=False,
+        alternative="the program just freed it, and soon needs it again; or the system has these pages back",
+    )

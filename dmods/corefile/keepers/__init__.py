@@ -1,0 +1,1 @@
+"""Who keeps cores on Linux machines: systemd-coredump, apport and abrt. What each knows of the process that died."""

@@ -1,1 +1,0 @@
-"""Find contradictions in the records of an allocator."""
