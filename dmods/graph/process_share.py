@@ -1,4 +1,4 @@
-"""How much memory a process has, and which part of it is the heap."""
+"""The memory of a process, and the part of it that is the heap."""
 
 from __future__ import annotations
 

@@ -85,6 +85,21 @@ def test_a_local_belongs_to_the_thread_that_made_it(tmp_path: Path) -> None:
             assert root["tid"] != main
 
 
+def test_a_rare_structure_keeps_its_arrays(tmp_path: Path) -> None:
+    """A map has 64 tables, which have arrays. 5,000 jobs have the size of its tables, and texts that of its index.
+
+    A stale word of a stack leads to one of the arrays, too, and another one to a table.
+    """
+    source = tmp_path / "tables.c"
+    source.write_text(_TABLES)
+    core = kernel_core(compile_c(source, tmp_path / "tables"), tmp_path)
+    rows = {row["owner"]: row for row in answers.typed("owners", core)["tables"][0]["rows"]}
+    held = rows["tables`map"]
+    # The map, and for each of its tables the table, its array, and the sessions in it.
+    assert (held["how"], held["count"]) == ("alone", 1 + 64 * (1 + 1 + 400))
+    assert rows["tables`jobs"]["count"] == 2 * 5000
+
+
 _NODES = 10000
 _BUFFER = f"""
 #include <stdio.h>
@@ -158,6 +173,36 @@ int main(void)
 	abort();
 	return stale[0] == stale[1];
 }}
+"""
+_TABLES = """
+#include <stdlib.h>
+#include <string.h>
+enum { tables = 64, sessions = 400, entries = 1000 };
+struct session { char name[16]; long data[22]; };
+struct table { long used, capacity; struct session **slots; long mask; };
+struct job { struct job *next; char *text; long length, result; };
+static struct table **volatile map;
+static struct job *volatile jobs;
+int main(void)
+{
+	map = malloc(tables * sizeof *map);
+	for (int i = 0; i < 5000; i++) {
+		struct job *made = calloc(1, sizeof *made);
+		made->next = jobs;
+		jobs = made;
+		made->text = memset(malloc(tables * sizeof *map), 1, 500);
+		if (i >= tables)
+			continue;
+		struct table *table = map[i] = calloc(1, sizeof *table);
+		table->slots = calloc(entries, sizeof *table->slots);
+		for (int k = 0; k < sessions; k++)
+			table->slots[2 * k] = calloc(1, sizeof(struct session));
+	}
+	struct session **volatile stale = map[5]->slots;
+	struct table *volatile other = map[9];
+	abort();
+	return stale != NULL && other != NULL;
+}
 """
 
 

@@ -39,7 +39,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
                 LIKELY if failed else POSSIBLE,
                 suspect.sentence,
                 _REMEDY,
-                (Evidence(suspect.address, "the block that keeps it"),) if suspect.address is not None else (),
+                (),  # the sentence names the block
                 tuple(suspect.next),
                 weight=suspect.bytes,
                 remedy_confidence=POSSIBLE,

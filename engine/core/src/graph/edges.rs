@@ -19,6 +19,14 @@ impl Edges {
         *word |= bit;
     }
 
+    /// Takes an edge out of the set, if it is in it.
+    pub fn remove(&mut self, edge: usize) {
+        if self.contains(edge) {
+            self.bits[edge / 64] &= !(1 << (edge % 64));
+            self.count -= 1;
+        }
+    }
+
     /// Returns whether an edge is in the set.
     #[inline(always)]
     pub fn contains(&self, edge: usize) -> bool {

@@ -11,6 +11,8 @@ const ONE_IN: u32 = 50;
 const LEAST: u32 = 3;
 /// A field that leads to blocks of any kind is regular from one in so many blocks on.
 const ANY_ONE_IN: u32 = 5;
+/// A field is regular, too, if it leads to three in four blocks of a kind, to so many at least, and to each once.
+const COVERED: u32 = 8;
 /// The largest element of an array, in words.
 const LARGEST_ELEMENT: usize = 64;
 /// Bytes by which a chunk of glibc may be larger than what was asked for needs, where words have 8 bytes: a rest of 16 bytes is no
@@ -79,8 +81,39 @@ impl Counts {
     }
 }
 
-/// Returns the size of an array's elements, in words: the least distance at which most pointers have another. 1 where there
-/// is none. The offsets are sorted.
+/// Pointers that are not regular among the blocks of their kind: counts by (kind, offset, where they lead). A pointer to an
+/// object of Go leads behind its header, so the first bytes are not asked for.
+#[derive(Default)]
+pub(super) struct Rare {
+    of: HashMap<(u16, u16, Target), u32>,
+}
+
+impl Rare {
+    pub(super) fn add(&mut self, kind: u16, offset: u16, target: Target) {
+        *self.of.entry((kind, offset, target)).or_default() += 1;
+    }
+
+    /// Keeps the fields that lead to most blocks of a kind, of which there are `counts`. A structure that shares its size with
+    /// many others may hold all arrays of one size (the 64 tables of a map among 5,000 blocks of 32 bytes). Words that
+    /// are left over do not lead to each block of a kind.
+    pub(super) fn keep_covering(&mut self, counts: &[u32]) {
+        self.of.retain(|&(_, _, target), &mut count| {
+            let all = counts[usize::from(target >> 1)];
+            count >= COVERED && count <= all && u64::from(count) * 4 >= u64::from(all) * 3
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    pub(super) fn has(&self, kind: u16, offset: u16, target: Target) -> bool {
+        self.of.contains_key(&(kind, offset, target))
+    }
+}
+
+/// Returns the size of an array's elements, in words: the least distance at which most pointers have another, or else 1.
+/// The offsets are sorted.
 pub(super) fn element_of(offsets: &[usize]) -> usize {
     let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return 1 };
     let mut there = vec![0u64; (last - first) / 64 + 1];

@@ -10,6 +10,8 @@
 //!
 //! * In a kind of many small blocks (or in those that are as large, as a chunk may be 16 bytes larger than it has to be), an edge is regular if enough blocks of the kind have, at that offset, a pointer to a
 //!   block of that kind (to its first byte, or into it); or if many have a pointer to the first byte of any block there.
+//!   A structure may be rare among the blocks of its size: its pointers are regular if they lead to most blocks of a kind. So
+//!   may an array: its pointers are regular if many of its words lead to blocks of one kind.
 //! * A large block, and a block of a rare kind, is judged alone if it has many pointers: as an array, whose elements have
 //!   fields. With few pointers all of them are regular: there is nothing to compare.
 //! * What begins with text is bytes. Its pointers are not regular. So are those of the memory that the caller names, such
@@ -18,7 +20,7 @@
 //! This decides whose memory a block is, never whether it leaks: marking follows all edges.
 
 use super::edges::Edges;
-use super::fields::{element_of, smaller, target_of, Counts, Field, Target, MANY, SLACK, SMALL};
+use super::fields::{element_of, smaller, target_of, Counts, Field, Rare, Target, MANY, SLACK, SMALL};
 use super::numbering::{is_start, HeapGraph};
 use super::roots::Named;
 use crate::control::{Control, Stopped};
@@ -36,6 +38,10 @@ const COMMON: u32 = 64;
 /// Blocks of a kind, and pointers of a block, that are looked at to learn its fields.
 const SAMPLE: usize = 4096;
 const SAMPLE_OF_ARRAY: usize = 1 << 16;
+/// Pointers to blocks of one kind, at least, that make a block an array although its kind has no such fields. They take one
+/// in `ARRAY_ONE_IN` of its words.
+const ARRAY: usize = 16;
+const ARRAY_ONE_IN: usize = 5;
 /// Bytes of text at the start of a block that is text.
 const TEXT: u64 = 16;
 /// Bytes that are read at once, and of one block at most.
@@ -68,6 +74,17 @@ fn each_edge<I: Index, const P: usize>(
         }
         word = base + 64;
     }
+}
+
+/// An edge of a common kind, before it is judged.
+#[derive(Clone, Copy)]
+struct Waiting<'f> {
+    field: &'f Field,
+    /// The field of the kind that the block has if its chunk is larger than it has to be.
+    other: Option<&'f Field>,
+    kind: u16,
+    offset: u16,
+    edge: usize,
 }
 
 struct Judge<'a, I: Index, const P: usize> {
@@ -200,10 +217,10 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
         let has_slack = P == 2 && self.tables.word_map.runs.iter().any(|placed| placed.run.kind.has_chunks());
         let smaller = |target: Target| smaller(target).filter(|_| has_slack);
         let none = Field::default();
-        // The last edges: the field, the number of the edge, and where it leads, so that this is loaded when it is asked for.
-        let mut waiting: [(&Field, Option<&Field>, usize); WAITING] = [(&none, None, usize::MAX); WAITING];
-        let mut nth = 0usize;
-        let mut settle = |judge: &Self, (field, other, edge): (&Field, Option<&Field>, usize)| {
+        // The last edges, so that where they lead is loaded when it is asked for.
+        let mut waiting = [Waiting { field: &none, other: None, kind: 0, offset: 0, edge: usize::MAX }; WAITING];
+        let (mut nth, mut rare) = (0usize, Rare::default());
+        let mut settle = |judge: &Self, Waiting { field, other, kind, offset, edge }: Waiting| {
             if edge == usize::MAX {
                 return;
             }
@@ -212,6 +229,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
                 if !field.is_regular_or(target, slack) && !other.is_some_and(|other| other.is_regular_or(target, slack))
                 {
                     found.add(edge, room);
+                    rare.add(kind, offset, target);
                 }
             }
         };
@@ -221,16 +239,34 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
                 return;
             }
             let others = judge.smaller_kind(&block, fields);
-            let fields = &fields[usize::from(Self::kind(block.size))];
+            let kind = Self::kind(block.size);
+            let fields = &fields[usize::from(kind)];
             each_edge(&judge.tables.regions, block.granule, edges, |offset, edge| {
                 hw::prefetch(&judge.tables.regions, judge.tables.edges.as_slice()[edge].get() / (REGION * P));
                 let field = fields.get(offset).unwrap_or(&none);
                 let other = others.and_then(|others| others.get(offset));
-                settle(judge, std::mem::replace(&mut waiting[nth % WAITING], (field, other, edge)));
+                let next = Waiting { field, other, kind, offset: offset as u16, edge };
+                settle(judge, std::mem::replace(&mut waiting[nth % WAITING], next));
                 nth = nth.wrapping_add(1);
             });
         })?;
         waiting.iter().for_each(|&each| settle(judge, each));
+        rare.keep_covering(&self.counts);
+        if !rare.is_empty() {
+            self.each_block(control, |block, edges| {
+                if !self.is_common(&block) {
+                    return;
+                }
+                each_edge(&self.tables.regions, block.granule, edges, |offset, edge| {
+                    if !found.contains(edge) {
+                        return;
+                    }
+                    if self.target(edge).is_some_and(|to| rare.has(Self::kind(block.size), offset as u16, to)) {
+                        found.remove(edge);
+                    }
+                });
+            })?;
+        }
         self.found = found;
         Ok(())
     }
@@ -251,6 +287,10 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
         judge.each_block(control, |block, edges| {
             let is_leaf = leaves.binary_search(&block.address).is_ok();
             if !is_leaf && judge.is_common(&block) {
+                let others = (edges.0..edges.1).filter(|&edge| found.contains(edge)).count();
+                if others >= ARRAY && !begins_with_text(&mut reader, &block) {
+                    judge.array_of_one_kind(&block, edges, &mut found);
+                }
                 return;
             }
             if is_leaf || begins_with_text(&mut reader, &block) {
@@ -263,6 +303,19 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
         })?;
         self.found = found;
         Ok(())
+    }
+
+    /// Takes the pointers of a block out of `found` that lead to blocks of one kind, if they are enough for an array.
+    fn array_of_one_kind(&self, block: &Block, edges: (usize, usize), found: &mut Edges) {
+        let to = |edge: usize| self.target(edge).filter(|_| found.contains(edge));
+        let mut targets: Vec<(Target, usize)> = (edges.0..edges.1).filter_map(|edge| Some((to(edge)?, edge))).collect();
+        targets.sort_unstable();
+        let words = block.size as usize / (16 / P);
+        for of_kind in targets.chunk_by(|one, other| one.0 == other.0) {
+            if of_kind.len() >= ARRAY && of_kind.len() * ARRAY_ONE_IN >= words {
+                of_kind.iter().for_each(|&(_, edge)| found.remove(edge));
+            }
+        }
     }
 
     /// Returns the fields of the kind that a block has if its chunk is larger than it has to be.
