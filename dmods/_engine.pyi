@@ -194,12 +194,12 @@ class TypeGraph:
     ) -> list[tuple[tuple[int, int, bool, int, int, int, int], int | None, str | None]]:
         """Return the direct leaks by size and type: the group as ``Heap.groups``, the kind or the type."""
 
-    def alike(
-        self, heap: Heap, scope: tuple[str, int], tables: list[tuple[int, int]]
-    ) -> list[tuple[str | None, int, int, int, int]]:
-        """Return the blocks of a scope by type and size: (type, first word, size, count, example).
+    def in_scope(
+        self, kinds: Kinds, index: int, heap: Heap, scope: tuple[str, int]
+    ) -> list[tuple[int | None, str | None, int, int, int]]:
+        """Return the blocks of a scope by what they are counted as, and by size: (kind, type, size, count, example).
 
-        Blocks without a type are told apart by their first word, if it lies in ``tables``; else it is 0.
+        Blocks with a type from debug information have no kind.
         """
 
 class Lines:
@@ -575,6 +575,9 @@ class Heap:
         ranges: list[tuple[int, int]],
         named: list[tuple[int, int, int, int]],
         single: list[tuple[int, int, int]],
+        homes: list[tuple[int, Optional[int], bool]],
+        leaves: list[int],
+        all_edges: bool = False,
         progress: Progress = None,
     ) -> None:
         """Find the owners of all blocks: the dominator tree, and the roots that lead to each block.
@@ -582,10 +585,16 @@ class Heap:
         To be called after ``find_leaks``, with the ranges of ``mark``. ``named`` are (start, end, root, rank), sorted
         and disjoint: whose memory it is. Root 0 has what is left out. ``single`` are (value, root, rank). ``rank``: 0
         for the allocator's own words, 1 for data, more for stacks: the lower, the more it counts. The words of stacks
-        attribute only what data does not reach. See engine/core/src/graph/owners.rs.
+        attribute only what data does not reach. See engine/core/src/graph/owners.rs. ``homes`` are (root, the arena of
+        its thread, whether it is a variable), for roots on stacks. ``leaves`` are addresses of blocks that hold bytes.
+        Pointers that are left over from an earlier use of the memory are not followed
+        (engine/core/src/graph/regular.rs), except with ``all_edges``.
 
         Raises ValueError if ``named`` overlap, MemoryError if there are more than 2**31 blocks.
         """
+
+    def edges_set_aside(self) -> int:
+        """Return how many pointers were not followed as the owners were found."""
 
     def owner_lines(self) -> list[tuple[int, Optional[list[int]], int, int]]:
         """Return (set, its roots, blocks, usable bytes) for each set of roots that holds something.

@@ -29,6 +29,10 @@ BARE_KERNEL = "kernel without debug information"
 _PACKAGES = {USERLAND: "dmods.commands", KERNEL: "drgnext.commands"}
 
 
+_UNITS = "KMGT"
+_LONGEST = 15  # digits of a size
+
+
 class Argument:
     """An argument, with argparse's parameters: ``Argument("-d", "--details", action="store_true", help="...")``."""
 
@@ -79,6 +83,14 @@ class Command:
             parser.add_argument(*argument.names, **argument.options)
         parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
         return parser
+
+
+def size(text: str) -> int:
+    """Return the bytes that `text` means: "4096", "16M"."""
+    number, unit = (text[:-1], text[-1].upper()) if text and text[-1].upper() in _UNITS else (text, "")
+    if not number.isdecimal() or len(number) > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not a size: give bytes, or a number with K, M, G or T, as in 16M")
+    return int(number) << 10 * (_UNITS.index(unit) + 1 if unit else 0)
 
 
 def positive(text: str) -> int:

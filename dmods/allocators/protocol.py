@@ -195,6 +195,13 @@ class Heap:
         """Return the addresses of the blocks that the allocator itself keeps alive."""
         return self.own
 
+    def thread_caches(self) -> Sequence[int]:
+        """Return the blocks that are caches of threads, to which thread-local memory points.
+
+        Each comes from the arena that its thread allocates from.
+        """
+        return ()
+
     def damage_notes(self) -> list[str]:
         """Return the notes about damage that makes the answers uncertain, once its blocks are released."""
         return []

@@ -27,6 +27,7 @@ from dmods.target import Target
 
 _USUAL = 20  # rows that are shown without --top
 _MOST_CORES = 16
+_MUCH_CHANGED = 20  # one in so many surviving blocks with other content is worth a word
 
 COLUMNS = (
     Column("growth_bytes", "bytes", width=10, title="GROWTH"),
@@ -183,7 +184,8 @@ def _add_memory(report: Report, found: Growth) -> None:
         ("leaked blocks", [each.leaked for each in found.memory]),
         ("the allocator's own blocks", [each.own for each in found.memory]),
         ("free blocks, caches", [each.free for each in found.memory]),
-        ("headers, tops, unused", [each.rest for each in found.memory]),
+        ("free at the top of arenas", [each.top for each in found.memory]),
+        ("headers, unused", [each.rest for each in found.memory]),
         ("mapped for the heap", [each.mapped for each in found.memory]),
     )
     rows = [(use, each[0], each[-1], each[-1] - each[0], each) for use, each in uses]
@@ -303,12 +305,21 @@ def _add_noise(report: Report, found: Growth, names: list[str]) -> None:
         kept = sum(each.survived.count + each.kept.count for each in found.changes)
         proven = sum(each.proven for each in found.changes)
         if kept > proven:
-            report.notes.append(
-                f"{kept - proven} of {kept} surviving blocks are probably the same: address, size and class agree, "
-                "and no record proves it"
-            )
+            report.notes.append(_unproven(kept, kept - proven, found.changed))
     if len(names) == 2 and found.growth > 0:
         report.notes.append("two cores cannot tell a leak from a cache that fills: give a third, later one")
+
+
+def _unproven(kept: int, count: int, changed: tuple[int, int]) -> str:
+    """Return what is uncertain about surviving blocks without records. Their content tells more than their address."""
+    compared, other = changed
+    if other * _MUCH_CHANGED < compared:
+        same = f"{count} of {kept} surviving blocks are probably the same"
+        return f"{same}: address, size and class agree, and no record proves it"
+    return (
+        f"{count} of {kept} surviving blocks agree in address, size and class only: of {compared} that were compared, "
+        f"{other} hold other content. They were filled anew in place, or allocated again"
+    )
 
 
 def _totals(found: Growth) -> dict[str, Value]:
@@ -324,6 +335,8 @@ def _totals(found: Growth) -> dict[str, Value]:
         "new_bytes": sum(each.new.bytes for each in found.changes) if aligned else None,
         "gone_bytes": sum(each.gone.bytes for each in found.changes) if aligned else None,
         "survived_bytes": sum(each.survived.bytes for each in found.changes) if aligned else None,
+        "compared_count": found.changed[0] if aligned else None,
+        "changed_count": found.changed[1] if aligned else None,
         "mapped_growth_bytes": found.memory[-1].mapped - found.memory[0].mapped,
     }
 
@@ -351,7 +364,8 @@ COMMAND = Command(
         "what grew from each core to the next and was kept comes first: a cache with a bound and requests in flight\n"
         "do not. Live, leaked and free memory are kept apart: where only free memory grew, nothing leaks.\n\n"
         "A block is the same in two cores if its allocation record says so. Without records it is probably the same\n"
-        "if address, size and class agree. Cores of different runs are compared by keys without addresses.\n\n"
+        "if address, size and class agree. A note says if many of them hold other content: a cache that is filled\n"
+        "anew in place. Cores of different runs are compared by keys without addresses.\n\n"
         "--by owner names the roots that hold the blocks, without addresses: module`variable, a frame's function and\n"
         "its thread's name, or a set of them. --by holder names what holds each block next: the type of the block\n"
         "that alone keeps it alive, or a root. So it says which container grew. Rates per hour come from the times\n"

@@ -88,6 +88,10 @@ class State(Heap):
         """Return the tcaches. A fork leaves those of the other threads behind; they are no leaks of the program."""
         return self.caches.tcaches
 
+    def thread_caches(self) -> list[int]:
+        """Return the tcaches. A thread makes its own when it allocates for the first time (malloc.c, tcache_init)."""
+        return self.caches.tcaches
+
     def _thread_words(self) -> Iterator[int]:
         """Yield the words near each thread pointer that may point into the heap.
 
