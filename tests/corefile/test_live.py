@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,12 +22,15 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from dmods.corefile.live import picture
 from dmods.corefile.live.picture import open_process
 from dmods.corefile.live.process import Status, refusal
+from dmods.corefile.live.room import free_memory
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
-from fixtures import answers, software
+from fixtures import answers, cores, software, userlands
 from fixtures.limits import HANG
+from fixtures.programs import PROGRAMS
 from tests.corekit import compile_c
 
 NOBODY = 65534
@@ -262,6 +266,63 @@ def data_in(file: io.BufferedReader, start: int, size: int) -> list[tuple[int, i
         if data < end:
             found.append((data, at - data))
     return found
+
+
+def test_a_file_where_memory_is_short(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with running(program, 8) as server:
+        stop(server.pid)
+        in_memory = open_process(server.pid)
+        monkeypatch.setattr(picture, "free_memory", lambda: 0)
+        on_disk = open_process(server.pid)
+        assert list((tmp_path / "dmods" / "cores").iterdir()) == []
+        assert os.stat(f"/proc/self/fd/{_descriptor(on_disk)}").st_mode & 0o777 == 0o600
+        for words in (("findleaks", "-d"), ("maps",), ("stacks",)):
+            assert answers.answer(on_disk, *words) == {
+                **answers.answer(in_memory, *words), "notes": answers.answer(on_disk, *words)["notes"]
+            }  # fmt: skip
+
+
+def test_the_memory_that_may_be_taken(tmp_path: Path) -> None:
+    """The least of what the machine and each control group have left. The rest of 256 MB stays free."""
+    for name, text in {
+        "proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable: 8388608 kB\n",
+        "proc/self/cgroup": "0::/a/b\n",
+        "sys/fs/cgroup/a/b/memory.max": "max\n",
+        "sys/fs/cgroup/a/b/memory.current": "1000000\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert free_memory(str(tmp_path)) == (8 << 30) - (256 << 20)
+    group = tmp_path / "sys/fs/cgroup/a"
+    (group / "memory.max").write_text(f"{2 << 30}\n")
+    (group / "memory.current").write_text(f"{1 << 30}\n")
+    (group / "memory.stat").write_text(f"anon 5\ninactive_file {128 << 20}\n")
+    assert free_memory(str(tmp_path)) == (1 << 30) + (128 << 20) - (256 << 20)
+    (group / "memory.current").write_text(f"{2 << 30}\n")
+    assert free_memory(str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("userland", ["i386-bookworm", "bullseye"])
+def test_a_process_in_a_root_of_its_own(userland: str) -> None:
+    """Programs of 32 bits and of an older C library, in their roots."""
+    recipe, land = PROGRAMS["anchors"], userlands.get(userland)
+    executable = cores.build("anchors", "dynamic", userland)
+    with tempfile.TemporaryDirectory(dir=land.directory("cores")) as folder:
+        work = Path(folder)
+        settings = {**recipe.env, "DMODS_MODE": "", "DMODS_END": "pause"}
+        with cores.started(cores.Launch(land, executable, settings, work)) as process:
+            cores.wait_until_told(process, work)
+            pid = cores._pid(process, work)
+            core = work / "core.1603"
+            cores.gcore(pid, core, land.root)
+            for words in (("findleaks",), ("walk", "buf"), ("stacks",)):
+                root = ("--sysroot", land.sysroot or "/")
+                of_core = answers.typed(words[0], core, *words[1:], *root)
+                of_process = answers.typed(words[0], "-p", pid, *words[1:], *root)
+                assert of_core["tables"] or words == ("findleaks",)
+                assert of_process["tables"] == of_core["tables"]
+                assert of_process["totals"] == of_core["totals"]
 
 
 def test_growth_of_a_live_process(program: Path) -> None:
