@@ -1634,3 +1634,27 @@ def unpacked_head(path: str, form: str, count: int) -> bytes:
 
     Raises OSError where the file cannot be opened.
     """
+
+def take_picture(
+    pid: int, path: str, filter: int, page: int, in_memory: bool, least: int
+) -> tuple[
+    float,
+    int,
+    int,
+    list[tuple[int, int, Optional[bytes], list[tuple[int, bytes]]]],
+    list[tuple[int, int, str, Optional[int], bytes, int, int]],
+]:
+    """Stop a live process, copy its memory into the empty file at ``path``, and let it run on.
+
+    ``filter`` has the bits of coredump_filter (core(5)), ``page`` is the size of a page. In a file that is in memory,
+    the offset of a byte is its address, and memory below ``least`` is left out. Other files get one mapping behind the
+    other, from ``least`` on.
+
+    Return (seconds for which it stood still, bytes that were read, bytes that could not be read, threads, mappings). A
+    thread is (tid, the signal that it was about to receive or 0, its siginfo_t or None, its registers by the kind of
+    their note); the first thread of the process comes first. A mapping is (start, end, flags, offset in its file or
+    None, path, bytes from its start in the picture, their offset there). See engine/core/src/live/mod.rs.
+
+    Raises PermissionError, ProcessLookupError where it has ended, TimeoutError with the number of a thread that does
+    not stop, and OSError.
+    """
