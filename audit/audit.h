@@ -1,7 +1,7 @@
 /* The base of the auditor: compiler macros, settings, and the root structure that readers look for.
  *
- * The rooms are base (this folder) <- records <- unwind <- hooks. A room includes headers of itself and of the rooms
- * before it (tests/audit/test_rooms.py checks this). The code of the hot path is inline in the headers.
+ * The layers are base (this folder) <- dump <- records <- unwind <- hooks. A layer includes headers of itself and of
+ * the layers before it (tests/audit/test_includes.py checks this). The code of the hot path is inline in the headers.
  */
 #ifndef DMODS_AUDIT_H
 #define DMODS_AUDIT_H

@@ -194,12 +194,12 @@ class TypeGraph:
     ) -> list[tuple[tuple[int, int, bool, int, int, int, int], int | None, str | None]]:
         """Return the direct leaks by size and type: the group as ``Heap.groups``, the kind or the type."""
 
-    def alike(
-        self, heap: Heap, scope: tuple[str, int], tables: list[tuple[int, int]]
-    ) -> list[tuple[str | None, int, int, int, int]]:
-        """Return the blocks of a scope by type and size: (type, first word, size, count, example).
+    def in_scope(
+        self, kinds: Kinds, index: int, heap: Heap, scope: tuple[str, int]
+    ) -> list[tuple[int | None, str | None, int, int, int]]:
+        """Return the blocks of a scope by what they are counted as, and by size: (kind, type, size, count, example).
 
-        Blocks without a type are told apart by their first word, if it lies in ``tables``; else it is 0.
+        Blocks with a type from debug information have no kind.
         """
 
 class Lines:
@@ -575,6 +575,9 @@ class Heap:
         ranges: list[tuple[int, int]],
         named: list[tuple[int, int, int, int]],
         single: list[tuple[int, int, int]],
+        homes: list[tuple[int, Optional[int], bool]],
+        leaves: list[int],
+        all_edges: bool = False,
         progress: Progress = None,
     ) -> None:
         """Find the owners of all blocks: the dominator tree, and the roots that lead to each block.
@@ -582,10 +585,16 @@ class Heap:
         To be called after ``find_leaks``, with the ranges of ``mark``. ``named`` are (start, end, root, rank), sorted
         and disjoint: whose memory it is. Root 0 has what is left out. ``single`` are (value, root, rank). ``rank``: 0
         for the allocator's own words, 1 for data, more for stacks: the lower, the more it counts. The words of stacks
-        attribute only what data does not reach. See engine/core/src/graph/owners.rs.
+        attribute only what data does not reach. See engine/core/src/graph/owners.rs. ``homes`` are (root, the arena of
+        its thread, whether it is a variable), for roots on stacks. ``leaves`` are addresses of blocks that hold bytes.
+        Pointers that are left over from an earlier use of the memory are not followed
+        (engine/core/src/graph/regular.rs), except with ``all_edges``.
 
         Raises ValueError if ``named`` overlap, MemoryError if there are more than 2**31 blocks.
         """
+
+    def edges_set_aside(self) -> int:
+        """Return how many pointers were not followed as the owners were found."""
 
     def owner_lines(self) -> list[tuple[int, Optional[list[int]], int, int]]:
         """Return (set, its roots, blocks, usable bytes) for each set of roots that holds something.
@@ -1546,7 +1555,7 @@ class Slabs:
         """
 
     def evidence(self) -> dict[int, tuple[int, int]]:
-        """Return (objects, bytes) of each state."""
+        """Return (objects, bytes) of each state, without large blocks that are not kmalloc's after ``find_leaks``."""
 
     def matching(
         self, patterns: list[tuple[int, list[tuple[int, int, int]]]]
@@ -1562,7 +1571,10 @@ class Slabs:
         """Return the direct leaks by cache and stack."""
 
     def groups(self, wanted: list[int], untracked: bool) -> list[SlabGroup]:
-        """Return the objects in these states by cache and stack. Without ``untracked``, only those with a track."""
+        """Return the objects in these states by cache and stack. Without ``untracked``, only those with a track.
+
+        After ``find_leaks``, large blocks that are not kmalloc's are left out.
+        """
 
     def leaked(
         self, start: int, most: int
@@ -1665,4 +1677,28 @@ def unpacked_head(path: str, form: str, count: int) -> bytes:
     """Return the first ``count`` bytes of what is in a compressed file; fewer where it ends or is damaged.
 
     Raises OSError where the file cannot be opened.
+    """
+
+def take_picture(
+    pid: int, path: str, filter: int, page: int, in_memory: bool, least: int
+) -> tuple[
+    float,
+    int,
+    int,
+    list[tuple[int, int, Optional[bytes], list[tuple[int, bytes]]]],
+    list[tuple[int, int, str, Optional[int], bytes, int, int]],
+]:
+    """Stop a live process, copy its memory into the empty file at ``path``, and let it run on.
+
+    ``filter`` has the bits of coredump_filter (core(5)), ``page`` is the size of a page. In a file that is in memory,
+    the offset of a byte is its address, and memory below ``least`` is left out. Other files get one mapping behind the
+    other, from ``least`` on.
+
+    Return (seconds for which it stood still, bytes that were read, bytes that could not be read, threads, mappings). A
+    thread is (tid, the signal that it was about to receive or 0, its siginfo_t or None, its registers by the kind of
+    their note); the first thread of the process comes first. A mapping is (start, end, flags, offset in its file or
+    None, path, bytes from its start in the picture, their offset there). See engine/core/src/live/mod.rs.
+
+    Raises PermissionError, ProcessLookupError where it has ended, TimeoutError with the number of a thread that does
+    not stop, and OSError.
     """

@@ -26,7 +26,11 @@ USERLAND, KERNEL = "userland", "kernel"
 #: A kernel's command that also works, with less to say, where the debug information of the kernel is missing.
 BARE_KERNEL = "kernel without debug information"
 # Searched by name, because nothing in dmods imports a front end. No command imports a debugger before it runs.
-_ROOMS = {USERLAND: "dmods.commands", KERNEL: "drgnext.commands"}
+_PACKAGES = {USERLAND: "dmods.commands", KERNEL: "drgnext.commands"}
+
+
+_UNITS = "KMGT"
+_LONGEST = 15  # digits of a size
 
 
 class Argument:
@@ -81,6 +85,14 @@ class Command:
         return parser
 
 
+def size(text: str) -> int:
+    """Return the bytes that `text` means: "4096", "16M"."""
+    number, unit = (text[:-1], text[-1].upper()) if text and text[-1].upper() in _UNITS else (text, "")
+    if not number.isdecimal() or len(number) > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not a size: give bytes, or a number with K, M, G or T, as in 16M")
+    return int(number) << 10 * (_UNITS.index(unit) + 1 if unit else 0)
+
+
 def positive(text: str) -> int:
     """Return the number in `text`, which must be positive. Arguments that count something have this ``type``."""
     number = int(text) if text.isdecimal() else 0
@@ -131,9 +143,9 @@ class Parser(argparse.ArgumentParser):
 def command_modules() -> list[tuple[str, str, str]]:
     """Return (name, side, module) of every command, without importing any. Both sides may have a command of a name."""
     found = []
-    for side, room in _ROOMS.items():
-        folder = importlib.import_module(room).__path__
-        found += [(name, side, f"{room}.{name}") for name in modules_in(folder)]
+    for side, package in _PACKAGES.items():
+        folder = importlib.import_module(package).__path__
+        found += [(name, side, f"{package}.{name}") for name in modules_in(folder)]
     return sorted(found)
 
 

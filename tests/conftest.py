@@ -27,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(ignored) is signal.SIG_IGN:
             signal.signal(ignored, signal.SIG_DFL)
+    # No test asks a server for debug information, and gdb does not ask on a terminal whether it may.
+    os.environ.pop("DEBUGINFOD_URLS", None)
     config.addinivalue_line("markers", "thorough(why): not in the quick run of scripts/test; --all runs it")
     config.addinivalue_line("markers", "moving: it needs a suite that changes from day to day (tests/moving.py)")
     config.addinivalue_line("markers", "seldom(why): only with DMODS_KERNELS=all")

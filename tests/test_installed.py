@@ -140,8 +140,8 @@ def test_the_wheel_runs_where_it_says(tmp_path: Path) -> None:
         assert sorted(native) == ["dmods/_engine.abi3.so", "dmods/libdmods_audit.so"]
         for name in native:
             assert needed_glibc(Path(archive.extract(name, tmp_path))) <= int(tag[1])
-    rooms = {name.partition("/")[0] for name in names}
-    assert {room for room in rooms if not room.endswith((".dist-info", ".data"))} == {
+    folders = {name.partition("/")[0] for name in names}
+    assert {folder for folder in folders if not folder.endswith((".dist-info", ".data"))} == {
         "dmods",
         "gdbext",
         "drgnext",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 
-import dmods.allocators as room
+import dmods.allocators as package
 from dmods.allocators.numbers import arena_number
 from dmods.allocators.protocol import Allocator, Found, Heap
 from dmods.base.dataclass import dataclass, field
@@ -32,15 +32,15 @@ def allocators() -> Sequence[Allocator]:
     for folder in filter(None, os.environ.get(PATH, "").split(os.pathsep)):
         if not os.path.isdir(folder):
             raise UserError(f"{PATH} names {folder}, which is no folder", "it lists folders that hold allocators")
-        if folder not in room.__path__:
-            room.__path__.append(folder)
+        if folder not in package.__path__:
+            package.__path__.append(folder)
     names = {
         name
-        for folder in room.__path__
+        for folder in package.__path__
         for name in os.listdir(folder)
         if os.path.exists(os.path.join(folder, name, f"{_MODULE}.py"))
     }
-    found = [import_module(f"{room.__name__}.{name}.{_MODULE}").ALLOCATOR for name in sorted(names)]
+    found = [import_module(f"{package.__name__}.{name}.{_MODULE}").ALLOCATOR for name in sorted(names)]
     found.sort(key=lambda one: one.turn)
     for one in found:
         arena_number(one.name)  # numbers, and so the order of rows, do not depend on what was opened before

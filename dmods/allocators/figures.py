@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dmods.allocators.vocabulary import ADVICE_BYTES, ADVICE_SHARE, Statistics, Waste
+from dmods.allocators.vocabulary import ADVICE_BYTES, ADVICE_SHARE, Statistics, unused
 from dmods.base.sizes import human_size
+from dmods.finding import Finding
 from dmods.report import Column, Table
 
 #: A row of the engine's ``Heap.sizes``: the size, and the blocks that are live, free, leaked, the allocator's own.
@@ -40,15 +41,14 @@ def usage(name: str, sizes: Sizes) -> str:
     return f"{name}: {human_size(_used(sizes))} in use, {human_size(_free(sizes))} free"
 
 
-def waste(name: str, sizes: Sizes) -> Iterator[Waste]:
+def waste(name: str, sizes: Sizes) -> Iterator[Finding]:
     """Yield the free blocks if they are much."""
     used, free = _used(sizes), _free(sizes)
     if free < ADVICE_BYTES or free < ADVICE_SHARE * (used + free):
         return
     size, _live, count, *_ = max(sizes, key=lambda row: row[0] * row[2])
-    yield Waste(
+    yield unused(
         "untrimmed",
-        True,
         f"{name} keeps {human_size(free)} free beside {human_size(used)} in use; {count:,} of the free "
         f"blocks have {size:,} bytes",
         "",

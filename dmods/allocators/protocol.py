@@ -17,7 +17,6 @@ from dmods.allocators.vocabulary import (
     ArenaKey,
     ArenaRow,
     Checked,
-    Contradiction,
     Damage,
     Leaked,
     Lost,
@@ -27,10 +26,11 @@ from dmods.allocators.vocabulary import (
     Slabs,
     Statistics,
     Walk,
-    Waste,
+    contradiction,
 )
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
+from dmods.finding import Finding
 from dmods.target import Target
 
 if TYPE_CHECKING:
@@ -195,6 +195,13 @@ class Heap:
         """Return the addresses of the blocks that the allocator itself keeps alive."""
         return self.own
 
+    def thread_caches(self) -> Sequence[int]:
+        """Return the blocks that are caches of threads, to which thread-local memory points.
+
+        Each comes from the arena that its thread allocates from.
+        """
+        return ()
+
     def damage_notes(self) -> list[str]:
         """Return the notes about damage that makes the answers uncertain, once its blocks are released."""
         return []
@@ -340,7 +347,7 @@ class Heap:
         """Return in words how much of its memory is in use. None: this is not told."""
         return figures.usage(self.name, self._sizes()) if self._keeps_free else None
 
-    def waste(self) -> Iterator[Waste]:
+    def waste(self) -> Iterator[Finding]:
         """Yield what the allocator holds and the program does not use, if it is much."""
         if self._keeps_free:
             yield from figures.waste(self.name, self._sizes())
@@ -366,7 +373,7 @@ class Heap:
             return Checked()
         # What the dump lacks is not damaged.
         seen = [problem for problem in self.problems if not self.process.is_missing(problem.address)]
-        found = [Contradiction(self.arena, self.name, problem.address, problem.text) for problem in seen]
+        found = [contradiction(self.arena, self.name, problem.address, problem.text) for problem in seen]
         return Checked([Part(self.name, chunks=len(self.slots), contradictions=len(found))], structures=found)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from dmods._engine import Extents, Slots
 from dmods.base.dataclass import dataclass, field
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, Finding
 from dmods.report import Table, Value
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 ADVICE_BYTES = 64 << 20  # below this much unused memory no advice is given
 ADVICE_SHARE = 0.5  # of what is held, so much is unused
+#: What to do about memory that was overwritten.
+OVERWRITTEN = "check what is written into that memory; `dmods run --audit audit,log,guards -- PROG` stops at the write"
 
 
 # -- what the engine walks ---------------------------------------------------------------------------------------------
@@ -81,34 +84,47 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contradiction:
+class Contradiction(Finding):
     """A contradiction in the records of an allocator. ``arena`` is a number; None for a structure that belongs to no
-    arena. ``where`` names the structure or list."""
+    arena. ``where`` names the structure or list. ``address`` is its place, where it has one."""
 
-    arena: Optional[int]
-    where: str
-    address: Optional[int]
-    text: str
+    arena: Optional[int] = None
+    where: str = ""
+
+    @property
+    def address(self) -> Optional[int]:
+        """Return where the structure is, or None."""
+        return self.evidence[0].address if self.evidence else None
+
+
+def contradiction(arena: Optional[int], where: str, address: Optional[int], what: str) -> Contradiction:
+    """Return the finding of a contradiction."""
+    evidence = (Evidence(address, f"{where}: {what}"),) if address is not None else ()
+    return Contradiction(
+        "list-damage", SERIOUS, CERTAIN, what, OVERWRITTEN, evidence, ("heapcheck",), arena=arena, where=where
+    )
 
 
 @dataclass(frozen=True)
-class Damage:
-    """A damaged chunk.
+class Damage(Finding):
+    """A damaged chunk of an arena.
 
-    ``text`` says what is wrong, in one line. ``private`` says the same without the value, which is what the program
-    wrote there. ``suspect`` is the block that was most likely written beyond its end, or before its start. ``why`` is
-    the evidence. Chunks are valid again from ``resumed`` on. ``fault`` is a name for the kind of damage.
+    ``what`` says what is wrong. ``private`` says the same without ``value``, which is what the program wrote there.
+    ``kind`` is a name for the kind of damage. ``suspect`` is the block that was most likely written beyond its end, or
+    before its start. ``why`` says what speaks for that. Chunks are valid again from ``resumed`` on.
     """
 
-    arena: int
-    fault: str
-    chunk: int
-    value: int
-    suspect: Optional[Block]
-    why: str
-    resumed: int
-    text: str
-    private: str
+    arena: int = 0
+    value: int = 0
+    suspect: Optional[Block] = None
+    why: str = ""
+    resumed: int = 0
+    private: str = ""
+
+    @property
+    def chunk(self) -> int:
+        """Return where the chunk is."""
+        return self.evidence[0].address
 
     @property
     def extent(self) -> int:
@@ -185,23 +201,35 @@ class Statistics:
     sums: dict[str, int] = field(default_factory=dict)
 
 
-class Waste(NamedTuple):
-    """Memory that the allocator holds and the program does not use: ``bytes`` of it, and what to do about it.
+def unused(
+    kind: str,
+    what: str,
+    remedy: str,
+    bytes: int,
+    next: Sequence[str],
+    *,
+    confidence: str = CERTAIN,
+    place: Optional[tuple[int, str]] = None,
+    helps: bool = True,
+    alternative: str = "",
+) -> Finding:
+    """Return the finding of memory that an allocator holds and the program does not use: ``bytes`` of it.
 
-    ``certain`` is of ``what``, ``helps`` of ``remedy``: whether it is likely to help. An empty remedy stands for the
-    allocator's ``release``. ``place`` is an address that shows the waste, and what is there. ``alternative`` is another
-    explanation.
+    ``helps`` says whether the remedy is likely to help. An empty remedy stands for the allocator's ``release``.
+    ``place`` is an address that shows the waste, and what is there.
     """
-
-    kind: str
-    certain: bool
-    what: str
-    remedy: str
-    bytes: int
-    next: Sequence[str]
-    place: Optional[tuple[int, str]] = None
-    helps: bool = True
-    alternative: str = ""
+    return Finding(
+        kind,
+        WASTE,
+        confidence,
+        what,
+        remedy,
+        (Evidence(*place),) if place is not None else (),
+        tuple(next),
+        weight=bytes,
+        remedy_confidence=LIKELY if helps else POSSIBLE,
+        alternative=alternative,
+    )
 
 
 class ArenaKey(NamedTuple):

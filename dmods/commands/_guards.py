@@ -7,7 +7,7 @@ from typing import Optional
 
 from dmods.base.hexdump import ascii_of
 from dmods.commands._records import stack_table, stack_values
-from dmods.heap.guards import AFTER, Change, Finding, Verification
+from dmods.heap.guards import AFTER, Change, Overwritten, Verification
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.model import Stack, Transaction
@@ -42,7 +42,7 @@ GUARDS = (
 SIDES = {AFTER: "after its end"}
 
 
-def guards_table(callers: Callers, findings: Sequence[Finding], title: str = "Overwritten guards") -> Table:
+def guards_table(callers: Callers, findings: Sequence[Overwritten], title: str = "Overwritten guards") -> Table:
     """Return a row for each run of bytes that was written. ``freed_by`` is hidden if no block was freed."""
     rows = [
         row
@@ -59,7 +59,7 @@ def guards_table(callers: Callers, findings: Sequence[Finding], title: str = "Ov
 _FREED_BY = next(index for index, column in enumerate(GUARDS) if column.name == "freed_by")
 
 
-def _row(callers: Callers, finding: Finding, change: Change) -> tuple[Value, ...]:
+def _row(callers: Callers, finding: Overwritten, change: Change) -> tuple[Value, ...]:
     owner, freed = _stacks(finding)
     entry = finding.entry
     free_thread = entry.thread.tid if isinstance(entry, Transaction) else None
@@ -85,7 +85,7 @@ def _row(callers: Callers, finding: Finding, change: Change) -> tuple[Value, ...
     )
 
 
-def _stacks(finding: Finding) -> tuple[Optional[Stack], Optional[Stack]]:
+def _stacks(finding: Overwritten) -> tuple[Optional[Stack], Optional[Stack]]:
     """Return the stack of the owner and that of the free, where they are known."""
     entry = finding.entry
     if not isinstance(entry, Transaction):
@@ -98,7 +98,7 @@ def _short(data: bytes, most: int) -> str:
     return data[:most].hex(" ", -4) + ("..." if len(data) > most else "")
 
 
-def guards_stacks(callers: Callers, findings: Sequence[Finding]) -> Iterator[Table]:
+def guards_stacks(callers: Callers, findings: Sequence[Overwritten]) -> Iterator[Table]:
     """Yield the stacks of the blocks as text, for -v."""
     for finding in findings:
         owner, freed = _stacks(finding)
@@ -113,12 +113,12 @@ def guards_notes(found: Verification) -> Iterator[str]:
         yield f"{found.unreadable} guards are not in the dump: whether they were overwritten is not known"
     if found.skipped:
         yield f"{found.skipped} freed blocks were not compared: there are too many"
-    hidden = found.damaged - min(len(found.findings), SHOWN)
+    hidden = found.damaged - min(len(found.blocks), SHOWN)
     if hidden > 0:
         yield f"{hidden} more blocks with overwritten guards are not shown"
 
 
-def guards_sentence(finding: Finding) -> str:
+def guards_sentence(finding: Overwritten) -> str:
     """Return in words what was written where, for whatis."""
     change = finding.changes[0]
     if finding.above is not None:

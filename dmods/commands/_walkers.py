@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
-from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.commands._records import address_of, event
+from dmods.commands._walker import Rows, Walker
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.owners import find_owners
 from dmods.graph.paths import path_to
@@ -22,8 +22,6 @@ from dmods.records.model import Entry, Record, Transaction
 from dmods.records.sources import require_records
 from dmods.report import Column, Value
 from dmods.target import Target
-
-Rows = Iterable[Sequence[Value]]
 
 _MOST_REFERRERS = 1 << 16  # words
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -72,26 +70,6 @@ class Query(NamedTuple):
     def is_plain(self) -> bool:
         """Return whether every block of the walk is wanted, and only its address."""
         return self.brief and self.sizes is None and self.type is None and self.shape is None
-
-
-@dataclass(frozen=True)
-class Walker:
-    """A walk over addresses of one kind.
-
-    ``columns`` begin with the address; ``rows(target, query)`` gives their cells. ``narrows`` says in words how an
-    address narrows the walk ("": the walker takes no address). ``of_blocks``: it walks blocks of the heap and takes
-    sizes. ``typed``: it takes a type or a shape. ``of_heap``: its answer depends on the heap. ``of_leaks``: an empty
-    answer says that nothing leaked.
-    """
-
-    summary: str
-    columns: Sequence[Column]
-    rows: Callable[[Target, Query], Rows]
-    narrows: str = ""
-    of_blocks: bool = False
-    of_heap: bool = False
-    typed: bool = False
-    of_leaks: bool = False
 
 
 _BLOCK = (
@@ -326,7 +304,7 @@ _SAME_ARENA = "only those in the arena that ADDR is, or points into"
 _SAME_SIZE = "only those of the size of the leaked block that ADDR points into"
 _SAME_ORIGIN = "only those of the size and stack of ADDR, a bufctl or a leaked block"
 
-WALKERS: Mapping[str, Walker] = {
+WALKERS: Mapping[str, Walker[Target, Query]] = {
     "leak": Walker(
         "direct leaks: their bufctls, where there are any",
         _LEAK,

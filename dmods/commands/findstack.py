@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from dmods.command import Argument, Command, positive
+from dmods.command import Argument, Command
+from dmods.commands._stack_arguments import VERBOSE, limit_argument
 from dmods.commands._stacks import merged_stack, thread_frames, thread_stack_table
 from dmods.process import signals
 from dmods.process.deep_stacks import walk_whole
@@ -107,8 +108,8 @@ COMMAND = Command(
     run=run,
     arguments=(
         Argument("thread", metavar="THREAD", nargs="?", help="tid, pthread_t or name (default: the thread that died)"),
-        Argument("-v", "--verbose", action="store_true", help="show the registers that are known in each frame"),
-        Argument("-n", "--limit", type=positive, metavar="N", help="at most N frames"),
+        VERBOSE,
+        limit_argument(),
     ),
     examples=(
         ("findstack", "the stack of the thread that died"),

@@ -27,6 +27,7 @@ from dmods.target import Target
 
 _USUAL = 20  # rows that are shown without --top
 _MOST_CORES = 16
+_MUCH_CHANGED = 20  # one in so many surviving blocks with other content is worth a word
 
 COLUMNS = (
     Column("growth_bytes", "bytes", width=10, title="GROWTH"),
@@ -94,6 +95,13 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 def _open(target: Target, args: argparse.Namespace) -> tuple[list[str], list[Target]]:
     """Return the names and the cores, the oldest first."""
+    earlier: list[Target] = getattr(args, "earlier", [])  # of a live process, where the shell took several pictures
+    if not args.base and not earlier:
+        raise UsageError("growth: CORE is missing", "usage: dmods growth CORE CORE [CORE ...]; or: dmods growth -p PID")
+    if not earlier and (args.every or args.times) is not None:
+        raise UsageError(
+            "--every and --times are for pictures of a live process", "dmods growth -p PID --every 60 --times 3"
+        )
     if len(args.base) >= _MOST_CORES:
         raise UsageError(f"growth compares at most {_MOST_CORES} cores", "leave some of the middle ones out")
     if target.path is not None and any(os.path.realpath(path) == os.path.realpath(target.path) for path in args.base):
@@ -105,7 +113,9 @@ def _open(target: Target, args: argparse.Namespace) -> tuple[list[str], list[Tar
     names = [os.path.basename(path) for path in args.base] + [last]
     if len(set(names)) < len(names):  # cores of one name in several folders
         names = [*args.base, target.path or last]
-    return names, [*bases, target]
+    if earlier:
+        names[-1:] = [f"picture {number}" for number in range(1, len(earlier) + 2)]
+    return names, [*bases, *earlier, target]
 
 
 def _usable(names: list[str], targets: list[Target], report: Report) -> tuple[list[str], list[ProcessHeap]]:
@@ -183,7 +193,8 @@ def _add_memory(report: Report, found: Growth) -> None:
         ("leaked blocks", [each.leaked for each in found.memory]),
         ("the allocator's own blocks", [each.own for each in found.memory]),
         ("free blocks, caches", [each.free for each in found.memory]),
-        ("headers, tops, unused", [each.rest for each in found.memory]),
+        ("free at the top of arenas", [each.top for each in found.memory]),
+        ("headers, unused", [each.rest for each in found.memory]),
         ("mapped for the heap", [each.mapped for each in found.memory]),
     )
     rows = [(use, each[0], each[-1], each[-1] - each[0], each) for use, each in uses]
@@ -303,12 +314,21 @@ def _add_noise(report: Report, found: Growth, names: list[str]) -> None:
         kept = sum(each.survived.count + each.kept.count for each in found.changes)
         proven = sum(each.proven for each in found.changes)
         if kept > proven:
-            report.notes.append(
-                f"{kept - proven} of {kept} surviving blocks are probably the same: address, size and class agree, "
-                "and no record proves it"
-            )
+            report.notes.append(_unproven(kept, kept - proven, found.changed))
     if len(names) == 2 and found.growth > 0:
         report.notes.append("two cores cannot tell a leak from a cache that fills: give a third, later one")
+
+
+def _unproven(kept: int, count: int, changed: tuple[int, int]) -> str:
+    """Return what is uncertain about surviving blocks without records. Their content tells more than their address."""
+    compared, other = changed
+    if other * _MUCH_CHANGED < compared:
+        same = f"{count} of {kept} surviving blocks are probably the same"
+        return f"{same}: address, size and class agree, and no record proves it"
+    return (
+        f"{count} of {kept} surviving blocks agree in address, size and class only: of {compared} that were compared, "
+        f"{other} hold other content. They were filled anew in place, or allocated again"
+    )
 
 
 def _totals(found: Growth) -> dict[str, Value]:
@@ -324,6 +344,8 @@ def _totals(found: Growth) -> dict[str, Value]:
         "new_bytes": sum(each.new.bytes for each in found.changes) if aligned else None,
         "gone_bytes": sum(each.gone.bytes for each in found.changes) if aligned else None,
         "survived_bytes": sum(each.survived.bytes for each in found.changes) if aligned else None,
+        "compared_count": found.changed[0] if aligned else None,
+        "changed_count": found.changed[1] if aligned else None,
         "mapped_growth_bytes": found.memory[-1].mapped - found.memory[0].mapped,
     }
 
@@ -339,19 +361,40 @@ def _hours(text: str) -> float:
     return hours
 
 
+def _seconds(text: str) -> float:
+    """Return the seconds in `text`."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e7:
+        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds, as in 60")
+    return seconds
+
+
+def _times(text: str) -> int:
+    """Return the number of pictures in `text`."""
+    number = int(text) if text.isdecimal() else 0
+    if not 2 <= number <= _MOST_CORES:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of pictures: give 2 to {_MOST_CORES}")
+    return number
+
+
 COMMAND = Command(
     name="growth",
     summary="compare with older cores of the process: what grew, what is new, what has gone",
     description=(
         "In the shell give the cores in order, the oldest first: `dmods growth base.core later.core newest.core`. In\n"
         "gdb the loaded core is the newest, and the older ones are the arguments. A note says where\n"
-        "the allocation records or the times of the files show another order.\n\n"
+        "the allocation records or the times of the files show another order. With -p it takes pictures of a live\n"
+        "process: `dmods growth -p PID --every 60 --times 3`. Cores that are named, too, come before them.\n\n"
         "Under every key, OLD + GROWTH = NOW to the byte. NEW blocks are in the newest core and not in the oldest,\n"
         "GONE the other way round. With three or more cores, KEPT are new blocks that a middle core has already, and\n"
         "what grew from each core to the next and was kept comes first: a cache with a bound and requests in flight\n"
         "do not. Live, leaked and free memory are kept apart: where only free memory grew, nothing leaks.\n\n"
         "A block is the same in two cores if its allocation record says so. Without records it is probably the same\n"
-        "if address, size and class agree. Cores of different runs are compared by keys without addresses.\n\n"
+        "if address, size and class agree. A note says if many of them hold other content: a cache that is filled\n"
+        "anew in place. Cores of different runs are compared by keys without addresses.\n\n"
         "--by owner names the roots that hold the blocks, without addresses: module`variable, a frame's function and\n"
         "its thread's name, or a set of them. --by holder names what holds each block next: the type of the block\n"
         "that alone keeps it alive, or a root. So it says which container grew. Rates per hour come from the times\n"
@@ -360,18 +403,25 @@ COMMAND = Command(
     run=run,
     compares=True,
     arguments=(
-        Argument("base", nargs="+", metavar="CORE", help="older cores of the process (in the shell: newer ones)"),
+        Argument("base", nargs="*", metavar="CORE", help="older cores of the process (in the shell: newer ones)"),
         Argument(
             "--by",
             choices=KEYS,
             help="the key to add up by (default: stack where all cores have allocation records, else type)",
         ),
         *CALLER_ARGUMENTS,
+        Argument(
+            "--every", type=_seconds, metavar="SECONDS", help="with -p: the time between two pictures (default: 60)"
+        ),
+        Argument(
+            "--times", type=_times, metavar="N", help=f"with -p: how many pictures (default: 3; 2 to {_MOST_CORES})"
+        ),
         Argument("--hours", type=_hours, metavar="N", help="the time from the first core to the last, for rates"),
         Argument("--top", type=positive, metavar="N", help=f"only the first N (default: {_USUAL})"),
     ),
     examples=(
         ("growth base.core", "what grew since base.core was taken"),
         ("growth base.core middle.core --by size", "three cores, by the sizes of the blocks"),
+        ("growth --every 60 --times 3", "with -p PID, in the shell: a live process, three times in two minutes"),
     ),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import Optional
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
 
-from dmods.allocators.vocabulary import Contradiction, Part
+from dmods.allocators.vocabulary import Checked, Contradiction, Part
 from dmods.command import Argument, Command
 from dmods.commands._auditor import stopped_table
 from dmods.commands._guards import SHOWN, guards_notes, guards_stacks, guards_table
@@ -52,6 +52,43 @@ BYTES = (Column("address", "address", width=16), Column("bytes"), Column("text")
 LISTS = (Column("list"), Column("arena"), Column("at", "address"), Column("what"))
 
 
+class _Found(NamedTuple):
+    """All that was found: what each heap says, a misuse that stopped the program, and the guards."""
+
+    checked: Sequence[Checked]
+    stopped: Optional[Table]
+    guards: Optional[Verification]
+
+    @property
+    def chunks(self) -> list[Damage]:
+        """Return the damaged chunks of all heaps."""
+        return [damage for one in self.checked for damage in one.damages]
+
+    @property
+    def contradictions(self) -> list[Contradiction]:
+        """Return the contradictions in structures and lists of all heaps."""
+        return [each for one in self.checked for each in (*one.structures, *one.links)]
+
+    @property
+    def undescribed(self) -> int:
+        """Return how many further links are wrong."""
+        return sum(one.undescribed for one in self.checked)
+
+    @property
+    def parts(self) -> list[Part]:
+        """Return the parts of the heap: the auditor, those of each heap, the guards."""
+        parts = [Part("auditor", misuses=1)] if self.stopped is not None else []
+        parts += [part for one in self.checked for part in one.parts]
+        if self.guards is not None:
+            parts.append(Part("guards", chunks=self.guards.live + self.guards.freed, bad_guards=self.guards.damaged))
+        return parts
+
+    @property
+    def certain(self) -> bool:
+        """Return whether there is damage that is certain, whatever else the dump lacks."""
+        return self.stopped is not None or bool(self.guards is not None and self.guards.damaged)
+
+
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the damage of the heap, part by part."""
     heap = find_heap(target)
@@ -63,59 +100,62 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if not heap.found and not heap.heaps and guards is None:
         report.notes.insert(0, no_heap(target))
         return report
-    checked = [one.check() for one in heap.heaps]
-    chunks = [damage for one in checked for damage in one.damages]
-    links = sum(len(one.links) for one in checked)
-    unseen = sum(one.undescribed for one in checked)
-    parts = [part for one in checked for part in one.parts]
     stopped = stopped_table(Callers(target), heap.records)
-    if stopped is not None:
-        parts.insert(0, Part("auditor", misuses=1))
-        report.tables.append(stopped)
-    if guards is not None:
-        parts.append(Part("guards", chunks=guards.live + guards.freed, bad_guards=guards.damaged))
-    report.tables.append(Table("arenas", ARENAS, [_part_row(part) for part in parts]))
+    found = _Found([one.check() for one in heap.heaps], stopped, guards)
+    report.tables.extend(_tables(target, heap, found, args.verbose))
+    report.notes.extend(guards_notes(guards) if guards is not None else ())
+    report.totals = _totals(heap, found)
+    _note_hidden(report, found)
+    if args.fail_on_damage and report.totals["problems"] and (verdict.possible or found.certain):
+        report.status = 3
+    return report
+
+
+def _tables(target: Target, heap: ProcessHeap, found: _Found, verbose: bool) -> Iterator[Table]:
+    """Yield the parts, then what is damaged in them."""
+    if found.stopped is not None:
+        yield found.stopped
+    yield Table("arenas", ARENAS, [_part_row(part) for part in found.parts])
+    chunks, listed = found.chunks, found.contradictions
     if chunks:
         rows = [_chunk_row(heap, damage) for damage in chunks[:_SHOWN]]
-        report.tables.append(Table("chunks", CHUNKS, rows, title="Damaged chunks"))
-        report.tables.extend(_bytes(heap, damage) for damage in chunks[:_DUMPED])
-    listed = [each for one in checked for each in (*one.structures, *one.links)]
+        yield Table("chunks", CHUNKS, rows, title="Damaged chunks")
+        yield from (_bytes(heap, damage) for damage in chunks[:_DUMPED])
     if listed:
         rows = [_link_row(link) for link in listed[:_SHOWN]]
-        report.tables.append(Table("lists", LISTS, rows, title="Contradictions in malloc's own records"))
-    report.tables.extend(_guards(target, guards, args.verbose))
-    report.notes.extend(guards_notes(guards) if guards is not None else ())
-    bad = sum(part.bad_chunks for part in parts)
-    _note_hidden(report, bad - min(len(chunks), _SHOWN), len(listed) - min(len(listed), _SHOWN) + unseen)
-    report.totals = {
-        "problems": sum(part.problems for part in parts) + unseen,
-        "damaged_chunks": bad,
-        "damaged_links": links + unseen,
-        "contradictions": sum(len(one.structures) for one in checked),
-        "misuses": int(stopped is not None),
+        yield Table("lists", LISTS, rows, title="Contradictions in malloc's own records")
+    yield from _guards(target, found.guards, verbose)
+
+
+def _totals(heap: ProcessHeap, found: _Found) -> dict[str, Value]:
+    """Return the sums over all parts."""
+    parts, guards = found.parts, found.guards
+    return {
+        "problems": sum(part.problems for part in parts) + found.undescribed,
+        "damaged_chunks": sum(part.bad_chunks for part in parts),
+        "damaged_links": sum(len(one.links) for one in found.checked) + found.undescribed,
+        "contradictions": sum(len(one.structures) for one in found.checked),
+        "misuses": int(found.stopped is not None),
         "guards_checked": guards.live + guards.freed if guards is not None else None,
         "overwritten_guards": guards.damaged if guards is not None else None,
         "chunks": sum(part.chunks or 0 for part in parts if part.name != "guards"),
         "arenas": sum(one.counts()[0] for one in heap.heaps),
     }
-    # An overwritten guard is certain, whatever else the dump lacks. So is what the auditor found.
-    certain = verdict.possible or stopped is not None or (guards is not None and guards.damaged)
-    if args.fail_on_damage and report.totals["problems"] and certain:
-        report.status = 3
-    return report
 
 
 def _guards(target: Target, found: Optional[Verification], verbose: bool) -> Iterator[Table]:
     """Yield the blocks whose guards were overwritten, and with -v their stacks."""
-    if found is None or not found.findings:
+    if found is None or not found.blocks:
         return
-    callers, shown = Callers(target), found.findings[:SHOWN]
+    callers, shown = Callers(target), found.blocks[:SHOWN]
     yield guards_table(callers, shown)
     if verbose:
         yield from guards_stacks(callers, shown)
 
 
-def _note_hidden(report: Report, chunks: int, links: int) -> None:
+def _note_hidden(report: Report, found: _Found) -> None:
+    chunks = sum(part.bad_chunks for part in found.parts) - min(len(found.chunks), _SHOWN)
+    links = max(0, len(found.contradictions) - _SHOWN) + found.undescribed
     if chunks:
         report.notes.append(f"{chunks} more damaged chunks are not shown")
     if links:
@@ -140,14 +180,14 @@ def _chunk_row(heap: ProcessHeap, damage: Damage) -> tuple[Value, ...]:
     return (
         damage.chunk,
         arena_name(damage.arena),
-        damage.text,
+        damage.what,
         suspect.address if suspect else None,
         suspect.size if suspect else None,
         damage.why or None,
         _shortened(describe_content(heap, suspect).summary()) if suspect else None,
         damage.resumed,
         damage.extent,
-        damage.fault,
+        damage.kind,
         damage.value,
     )
 
@@ -163,7 +203,7 @@ def _shortened(text: str) -> Optional[str]:
 
 
 def _link_row(link: Contradiction) -> tuple[Value, ...]:
-    return link.where, None if link.arena is None else arena_name(link.arena), link.address, link.text
+    return link.where, None if link.arena is None else arena_name(link.arena), link.address, link.what
 
 
 COMMAND = Command(

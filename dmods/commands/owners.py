@@ -8,7 +8,19 @@ from typing import Optional
 
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, positive
-from dmods.graph.owners import ALONE, FREE_, LEAKS, OWN_, SHARED, Kind, Line, Owners, find_owners
+from dmods.graph.owners import (
+    ALONE,
+    FREE_,
+    LEAKS,
+    OWN_,
+    SHARED,
+    TOP_,
+    Kind,
+    Line,
+    Owners,
+    find_owners,
+    owners_by_all_edges,
+)
 from dmods.graph.roots import Root
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Address, Column, Report, Table, Value
@@ -16,7 +28,7 @@ from dmods.target import Target
 
 _TOP = 20
 _RULE = "-" * 72
-_HOW = {ALONE: "alone", SHARED: "shared", LEAKS: "leaked", FREE_: "free", OWN_: "malloc's own"}
+_HOW = {ALONE: "alone", SHARED: "shared", LEAKS: "leaked", FREE_: "free", TOP_: "free", OWN_: "malloc's own"}
 _SUMS = (
     Column("bytes", "bytes", width=12),
     Column("percent", "percent", title="%HEAP"),
@@ -36,8 +48,19 @@ TYPES = (*_SUMS, Column("type"), Column("size", "bytes", title="BLOCK SIZE"), Co
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return who holds the heap."""
-    owners = find_owners(target)
+    if args.all_edges:
+        with owners_by_all_edges(target) as owners:
+            return _report(owners, args)
+    return _report(find_owners(target), args)
+
+
+def _report(owners: Owners, args: argparse.Namespace) -> Report:
     report = Report(notes=list(owners.notes))
+    if args.verbose:
+        report.notes.append(
+            f"{owners.set_aside} pointers are left over from an earlier use of the memory, and own nothing "
+            "(--all-edges follows them)"
+        )
     verdict = leak_verdict(owners.heap)
     judge(report, verdict)
     if owners.missing:
@@ -46,13 +69,14 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     total = owners.total
     table.footer = [_RULE, f"{total:12} bytes ({human_size(total)}): the lines sum to the whole heap"]
     report.tables.append(table)
-    by_how = {how: sum(line.bytes for line in owners.lines if line.how == how) for how in _HOW}
+    by_how = {how: owners.sum_of(how) for how in _HOW}
     report.totals = {
         "heap_bytes": total,
         "alone_bytes": by_how[ALONE],
         "shared_bytes": by_how[SHARED],
         "leaked_bytes": by_how[LEAKS] if verdict.possible else None,
         "free_bytes": by_how[FREE_],
+        "top_bytes": by_how[TOP_],
         "own_bytes": by_how[OWN_],
     }
     return report
@@ -124,7 +148,11 @@ COMMAND = Command(
         "too. So all lines together are the heap. A root is a variable (its symbol, or module`offset), a frame of\n"
         "a thread, thread-local memory, a register or a mapping.\n\n"
         "If a variable and a stack both lead to a block, the variable owns it. Of several frames of a stack, the\n"
-        "outermost owns it. So a stale pointer on a stack takes no block away from the structure that owns it.\n\n"
+        "outermost owns it. So a stale pointer on a stack takes no block away from the structure that owns it.\n"
+        "What only stacks hold belongs to the thread whose arena it comes from.\n\n"
+        "In the heap, a pointer counts if it is in a field that other blocks of its kind have, too. A word that an\n"
+        "earlier use of the memory left behind owns only what nothing better leads to. -v says how many there are,\n"
+        "--all-edges follows them.\n\n"
         "LARGEST BLOCK is the block of the line that keeps the most memory alive. `retained` shows that memory."
     ),
     run=run,
@@ -136,6 +164,8 @@ COMMAND = Command(
             default="root",
             help="by owner; by type, or by shape where no type is known (see `types`); or by size",
         ),
+        Argument("-v", "--verbose", action="store_true", help="say how many pointers own nothing"),
+        Argument("--all-edges", action="store_true", help="follow every pointer, as findleaks does"),
     ),
     examples=(
         ("owners", "the largest owners"),

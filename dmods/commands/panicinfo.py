@@ -11,6 +11,7 @@ from dmods.command import Argument, Command, positive
 from dmods.commands import findstack
 from dmods.commands._registers import registers_table
 from dmods.corefile.context import context_lines, crash_context
+from dmods.finding import CERTAIN, CannotCheck, Finding
 from dmods.heap.process_heap import find_heap
 from dmods.process import signals
 from dmods.process.cause import explain_address, find_cause
@@ -21,7 +22,6 @@ from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 from dmods.triage.checks import death
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, CannotCheck, Finding
 
 _LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from dmods.base.dataclass import replace
 from dmods.base.progress import Progress
-from dmods.command import Argument, Command, positive
+from dmods.command import Command
 from dmods.commands._goroutine_groups import STACKS, Group, Wanted, group_row, grouped
 from dmods.commands._goroutines import stack_table
+from dmods.commands._stack_arguments import chosen_frames, limit_argument
 from dmods.commands._stacks import merged_stack, thread_frames, thread_stack_table
 from dmods.commands.findstack import stack_notes
 from dmods.modules.by_address import modules_by_address
@@ -189,11 +190,8 @@ COMMAND = Command(
     ),
     run=run,
     arguments=(
-        Argument(
-            "-m", "--module", default="", metavar="MODULE", help="only stacks with a frame in this module (libc, ...)"
-        ),
-        Argument("-c", "--caller", default="", metavar="FUNCTION", help="only stacks with a frame in this function"),
-        Argument("-n", "--limit", type=positive, default=FRAME_LIMIT, metavar="N", help="at most N frames"),
+        *chosen_frames("libc"),
+        limit_argument(FRAME_LIMIT),
     ),
     examples=(
         ("stacks", "what the threads are doing, grouped"),

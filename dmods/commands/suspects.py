@@ -1,4 +1,4 @@
-"""Name what keeps most of the heap alive."""
+"""Name what has most of the memory."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import argparse
 
 from dmods.allocators.unwalked import is_go
 from dmods.base.sizes import human_size
-from dmods.command import Command
+from dmods.command import Argument, Command, size
 from dmods.graph.owners import find_owners
-from dmods.graph.suspects import LEAST, MOST, SHARE, find_suspects
+from dmods.graph.process_share import ProcessMemory, process_memory
+from dmods.graph.suspects import LEAST, MOST, SHARE, SHARE_OF_PROCESS, WORTH, Suspect, find_candidates
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.golang.crowds import find_crowds
 from dmods.target import Target
 
+_MOST_OF_IT = 0.5  # of the process's memory: a heap that has less is not where to look first
 SUSPECTS = (
     Column("sentence"),
+    Column("kind", hidden=True),
     Column("bytes", "bytes", hidden=True),
     Column("count", "count", hidden=True),
     Column("percent", "percent", hidden=True),
+    Column("process_percent", "percent", hidden=True),
     Column("address", "address", hidden=True),
+    Column("point", "address", hidden=True),
     Column("root", hidden=True),
     Column("next", hidden=True),
 )
@@ -34,42 +39,92 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     judge(report, verdict)
     if not verdict.possible:
         return report
-    found = find_suspects(owners)
-    rows: list[tuple[Value, ...]] = [
-        (f"{each.sentence}.", each.bytes, each.count, 100 * each.share, each.address, each.root, each.next)
-        for each in found
-    ]
-    steps = [command for each in found for command in each.next]
+    memory = process_memory(owners)
+    found = find_candidates(owners, memory)
+    rows = [_row(each) for each in found if each.is_worth(args.least)]
+    steps = [command for each in found if each.is_worth(args.least) or not rows for command in each.next]
     for crowd in find_crowds(target) if is_go(target) else ():
         first = min(crowd.goroutines, key=lambda one: one.number)
         commands = [f"goroutines -s '{crowd.reason}'", f"goroutines {first.number}"]
         steps += commands
-        rows.append((f"{crowd.sentence}.", crowd.stacks, len(crowd.goroutines), None, first.address, None, commands))
+        count = len(crowd.goroutines)
+        rows.append(
+            (f"{crowd.sentence}.", "goroutines", crowd.stacks, count, None, None, first.address, None, None, commands)
+        )
     report.tables.append(Table("suspects", SUSPECTS, rows, style="plain"))
-    if rows:
+    if not rows:
+        report.notes.append(_none(memory, found, args.least))
+        largest = [_row(each) for each in found]
+        report.tables.append(Table("largest", SUSPECTS, largest, style="plain", title="The most memory is here:"))
+    if steps:
         lines = [(command,) for command in steps]
         report.tables.append(
             Table("next", NEXT, lines, style="plain", title="What to type next:", indent=4, only="text")
         )
-    else:
-        report.notes.append(
-            f"no suspects: nothing keeps {SHARE:.0%} of the live heap ({human_size(owners.live)}) "
-            f"and at least {human_size(LEAST)} alive"
-        )
-    report.totals = {"live_bytes": owners.live, "suspects": len(rows)}
+    report.notes.extend(_elsewhere(memory))
+    report.totals = {
+        "live_bytes": owners.live,
+        "leaked_bytes": memory.leaked,
+        "heap_bytes": memory.heap,
+        "process_bytes": memory.own,
+        "suspects": len(rows),
+    }
     return report
+
+
+def _row(found: Suspect) -> tuple[Value, ...]:
+    share, part = 100 * found.share, 100 * found.share_of_process
+    said = f"{found.sentence[0].upper()}{found.sentence[1:]}."
+    return said, found.kind, found.bytes, found.count, share, part, found.address, found.point, found.root, found.next
+
+
+def _none(memory: ProcessMemory, found: list[Suspect], least: int) -> str:
+    """Return why there are no suspects."""
+    if not found:
+        return (
+            f"no suspects: nothing has {SHARE:.0%} of the heap in use ({human_size(memory.in_use)}) "
+            f"and at least {human_size(LEAST)}"
+        )
+    if found[0].bytes < least:
+        return f"no suspects: nothing has {human_size(least)} (--least). The heap has {human_size(memory.heap)}"
+    return f"no suspects: nothing in the heap is {SHARE_OF_PROCESS:.0%} of the process's memory"
+
+
+def _elsewhere(memory: ProcessMemory) -> list[str]:
+    """Return a note where most of the process's memory is not in the heap."""
+    if memory.heap >= _MOST_OF_IT * memory.own or memory.own - memory.heap < LEAST:
+        return []
+    largest = memory.largest
+    where = f"; the largest mapping is {largest.start:#x}, {human_size(largest.size)}" if largest is not None else ""
+    return [
+        f"the heap has {human_size(memory.heap)} of the process's {human_size(memory.own)} of anonymous memory, "
+        f"{memory.heap / memory.own:.0%}: most of it is elsewhere (maps lists it{where})"
+    ]
 
 
 COMMAND = Command(
     name="suspects",
-    summary=f"what keeps most of the heap alive: at most {MOST} sentences for a ticket",
+    summary=f"what has most of the memory: at most {MOST} sentences for a ticket",
     description=(
-        f"A suspect is a root, a block or a kind of block that keeps {SHARE:.0%} of the live heap and at least\n"
-        f"{human_size(LEAST)} alive. A small or well distributed heap has none. Each sentence names the owner,\n"
-        "its share, and the block where the memory comes together. In a Go program many goroutines that wait in one\n"
-        "place are a suspect, too: they look like a leak of goroutines.\n\n"
+        "A suspect is one of these: the leaked blocks, the memory that the allocator holds free, or a root, a block\n"
+        f"or a type that has {SHARE:.0%} of the heap in use. It has {human_size(WORTH)} or more (--least), and\n"
+        f"{SHARE_OF_PROCESS:.0%} of the memory of the process. A small or well distributed heap has no suspects. Then\n"
+        "the largest owners are shown.\n\n"
+        "Each sentence names the owner (the variable, if there is debug information), its share of the heap and of\n"
+        "the process, and the block where the memory comes together, with a sample of what is there. A note says if\n"
+        "most of the process's memory is not in the heap. In a Go program many goroutines that wait in one place\n"
+        "are a suspect, too: they look like a leak of goroutines.\n\n"
         "Exit status 4 means that no verdict is possible, as for `findleaks`."
     ),
     run=run,
-    examples=(("suspects", "the sentences, and what to type next"),),
+    arguments=(
+        Argument(
+            "--least",
+            metavar="SIZE",
+            type=size,
+            default=WORTH,
+            help=f"nothing smaller is a suspect (default: {human_size(WORTH)})",
+        ),
+    ),
+    examples=(("suspects", "the sentences, and what to type next"), ("suspects --least 1M", "for a small program")),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dmods.command import Argument, Command
+from dmods.commands._walker import help_of, list_of, name_argument
 from dmods.commands._walkers import WALKERS, Query, parse_sizes
 from dmods.errors import UsageError
 from dmods.heap.no_heap import no_heap
@@ -13,14 +14,11 @@ from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table
 from dmods.target import Target
 
-NAMES = (Column("name"), Column("summary"), Column("with_address", title="WITH ADDR"))
-
 
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the addresses that the walker finds."""
     if args.walker is None:
-        rows = [(name, walker.summary, walker.narrows or None) for name, walker in WALKERS.items()]
-        return Report([Table("walkers", NAMES, rows)])
+        return list_of(WALKERS, Column("with_address", title="WITH ADDR"))
     walker = WALKERS[args.walker]
     if args.within is not None and not walker.narrows:
         raise UsageError(f"walk {args.walker} takes no address", f"walk {args.walker}")
@@ -57,16 +55,12 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 COMMAND = Command(
     name="walk",
     summary="the addresses of leaks, buffers, arenas, threads or mappings, one a line",
-    description="Walkers (`walk` alone lists them):\n"
-    + "\n".join(
-        f"  {name:<8} {walker.summary}" + (f";\n{'':11}with ADDR {walker.narrows}" if walker.narrows else "")
-        for name, walker in WALKERS.items()
-    )
+    description=help_of(WALKERS, "ADDR", 8)
     + "\nWith --json each address comes with what is known of it: size, state, arena; tid; end and path.\n"
     "--size is for walkers of buffers. Sizes are usable bytes, as in `findleaks` and `heapsizes`.",
     run=run,
     arguments=(
-        Argument("walker", nargs="?", metavar="NAME", choices=list(WALKERS), help="what to walk"),
+        name_argument(WALKERS),
         Argument(
             "--size", type=parse_sizes, metavar="N[..M]", help="only buffers of N bytes, or of N to M: 64, 1K..4K, 1M.."
         ),

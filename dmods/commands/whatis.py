@@ -207,7 +207,7 @@ def _overwritten(target: Target, block: Optional[Block], address: int) -> Iterat
     """Yield what was written over the guards of the block."""
     found = verify(target)
     start = block.address if block is not None else address
-    findings = [each for each in found.findings if each.address == start] if found is not None else []
+    findings = [each for each in found.blocks if each.address == start] if found is not None else []
     if findings:
         title = "its guards were overwritten: " + "; ".join(map(guards_sentence, findings))
         yield guards_table(Callers(target), findings, title)

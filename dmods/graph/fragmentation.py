@@ -24,7 +24,8 @@ def fragmentation(memory: Sequence[Memory], heaps: Sequence[ProcessHeap]) -> lis
     grown = mapped or used + free
     if grown < _MUCH or used * 2 > grown:
         return []
-    rest = f", headers, tops and unused memory by {human_size(after.rest - before.rest)}" if mapped else ""
+    unused = after.rest + after.top - before.rest - before.top
+    rest = f", headers, tops and unused memory by {human_size(unused)}" if mapped else ""
     text = (
         f"The {'memory of the heap' if mapped else 'blocks of the heap, free ones included,'} grew by "
         f"{human_size(grown)}, the blocks in use by {human_size(used)}: "

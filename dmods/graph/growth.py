@@ -16,6 +16,7 @@ from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.growth_arenas import arena_keys
 from dmods.graph.growth_keys import OWN_KEY, OWN_NAME, Labels, holder_label, set_keys
 from dmods.graph.identity import difference
+from dmods.graph.in_place import changed_in_place
 from dmods.graph.interval import hours_between
 from dmods.graph.owners import find_owners
 from dmods.graph.places import Modules, shifts
@@ -71,13 +72,14 @@ class Change:
 class Memory(NamedTuple):
     """The memory of a process's allocators by use, in bytes.
 
-    `rest` are headers, the tops of arenas, and memory that the allocator holds unused or uses itself.
+    `top` is free at the top of arenas. `rest` are headers, and memory that the allocator holds unused or uses itself.
     """
 
     live: int
     leaked: int
     own: int
     free: int
+    top: int
     mapped: int
 
     @property
@@ -88,7 +90,7 @@ class Memory(NamedTuple):
     @property
     def rest(self) -> int:
         """Return the bytes that are in no block."""
-        return self.mapped - self.in_use - self.free
+        return self.mapped - self.in_use - self.free - self.top
 
 
 @dataclass
@@ -104,6 +106,7 @@ class Growth:
     differs: Optional[str] = None
     notes: list[str] = field(default_factory=list)
     hours: Optional[float] = None
+    changed: tuple[int, int] = (0, 0)  # surviving blocks that were compared, and how many of them hold other content
     partial: frozenset[int] = frozenset()  # cores whose heap is not whole: blocks may be in use that they do not show
 
     @property
@@ -187,7 +190,8 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     notes = types.notes(len(heaps) - 1) if types is not None else []
     merged = sorted(_merged(changes), key=lambda change: (-change.growth, change.label))
     hours = hours_between(heaps[0], heaps[-1]) if differs is None else None
-    return Growth(by, merged, [_memory(heap) for heap in heaps], differs, notes, hours, partial)
+    changed = changed_in_place(heaps[0], heaps[-1]) if differs is None and not recorded else (0, 0)
+    return Growth(by, merged, [_memory(heap) for heap in heaps], differs, notes, hours, changed, partial)
 
 
 def lacking(heap: ProcessHeap) -> Optional[str]:
@@ -316,4 +320,6 @@ def _memory(heap: ProcessHeap) -> Memory:
     for mapping in heap.target.mappings():
         if "r" in mapping.flags:  # a thread's arena reserves address space without access
             mapped += sum(end - start for start, end in heap.owned.within(mapping.start, mapping.end))
-    return Memory(live, leaked, own, free, mapped)
+    # A damaged arena may claim a top that is larger than its memory.
+    top = min(sum(one.free_at_top for one in heap.heaps), max(0, mapped - live - leaked - own - free))
+    return Memory(live, leaked, own, free, top, mapped)

@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dmods import _engine
 from dmods.base.cached import cached
 from dmods.base.class_names import split_template
+from dmods.graph.code_branches import INSTRUCTION, behind_stub, branch_target
 from dmods.graph.mark import Mark
 from dmods.graph.type_name import TypeName
 from dmods.modules.data import module_data
@@ -41,14 +41,8 @@ _ON_HEAP, _IN_PLACE = "17integral_constantIbLb0EE", "17integral_constantIbLb1EE"
 _MOST_CODE = 4096  # bytes of a function that are read
 _MOST_FUNCTIONS = 24  # functions that are read to find out what one manager does
 _MOST_MANAGERS = 4096
-_INSTRUCTION = 16  # bytes, at most
 _MOST_DATA = 1 << 20  # bytes of libstdc++'s data that are read
 _POOL = range(1 << 12, 1 << 20)  # bytes of its pool: GLIBCXX_TUNABLES may change them, and 32-bit programs have fewer
-_STUB = 4  # instructions of an entry of the procedure linkage table before its jump
-_BRANCH = re.compile(r"(?:bnd |notrack )?(?:call|jmp|b|bl)[lqw]? +(\$[+-])?(0x[0-9a-f]+)$")
-_PAGE = re.compile(r"adrp x16, \$([+-])(0x[0-9a-f]+)$")  # AArch64
-_LOAD = re.compile(r"ldr x17, \[x16(?:, #(0x[0-9a-f]+))?\]$")
-_THROUGH = re.compile(r"(?:bnd |notrack )?jmp[lq]? +\*(0x[0-9a-f]+)(?:\(%[re]ip\))?$")
 
 
 def cxx_marks(target: Target) -> Iterator[Mark]:
@@ -158,42 +152,18 @@ class _Calls:
             size = min(function.size, _MOST_CODE)
             code = self.target.image().read(function.address, size)
             end = function.address + size
-            found = [self._behind(to) for to in self._branches(code, function.address)]
+            found = [behind_stub(self.target, to) for to in self._branches(code, function.address)]
             self._known[function.address] = [to for to in found if not function.address <= to < end]
         return self._known[function.address]
 
     def _branches(self, code: bytes, address: int) -> Iterator[int]:
         at = 0
         while at < len(code):
-            found = _engine.disassemble(self.target.arch.name, code[at : at + _INSTRUCTION], address + at)
+            found = _engine.disassemble(self.target.arch.name, code[at : at + INSTRUCTION], address + at)
             if found is None:
                 return
             text, length = found
-            branch = _BRANCH.match(text)
-            if branch is not None:
-                distance = int(branch.group(2), 16)
-                sign = {"$+": 1, "$-": -1}.get(branch.group(1) or "", 0)
-                yield address + at + sign * distance if sign else distance
+            to = branch_target(text, address + at)
+            if to is not None:
+                yield to
             at += max(1, length)
-
-    def _behind(self, address: int) -> int:
-        """Return where a stub of the procedure linkage table leads; the address itself if no stub is there."""
-        image, word = self.target.image(), self.target.arch.word
-        at, page = address, 0
-        for _step in range(_STUB):
-            found = _engine.disassemble(self.target.arch.name, image.read(at, _INSTRUCTION), at)
-            if found is None:
-                break
-            text, length = found
-            through, adrp, load = _THROUGH.match(text), _PAGE.match(text), _LOAD.match(text)
-            if adrp is not None:
-                page = (at & ~0xFFF) + int(adrp.group(1) + adrp.group(2), 16)
-            elif through is not None or (load is not None and page):
-                offset = through.group(1) if through is not None else load.group(1) if load is not None else None
-                place = (0 if through is not None else page) + int(offset or "0", 16)
-                slot = image.read(place & (1 << 64) - 1, word)
-                return int.from_bytes(slot, "little") if len(slot) == word else address
-            elif not text.startswith(("endbr", "bti", "hint")):
-                break
-            at += length
-        return address

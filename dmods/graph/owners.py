@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Optional
 
-from dmods.base.cached import cached
-from dmods.base.class_names import plain_class
+from dmods.base.cached import cached, forget
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
 from dmods.graph.roots import LEAKED, NamedRoots, Root, named_roots
+from dmods.graph.type_name import type_name
 from dmods.graph.typegraph import find_typegraph
 from dmods.graph.types import Types, find_types
-from dmods.heap.content import class_of
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.target import Target
 
-ALONE, SHARED, LEAKS, FREE_, OWN_ = "alone", "shared", "leaked", "free", "own"
+ALONE, SHARED, LEAKS, FREE_, TOP_, OWN_ = "alone", "shared", "leaked", "free", "top", "own"
 MANY = "many roots"
 _NAMED = 3  # roots of a set that are named in text
 _BATCH = 65536
@@ -37,9 +37,9 @@ class Kept:
 class Line:
     """Memory with one owner.
 
-    ``how`` is "alone" (one root), "shared" (several), "leaked", "free" or "own" (the allocator's). ``roots`` are the
-    owners, the best known first; empty where it has no owner or too many. ``set`` is the engine's number of the
-    set of roots.
+    ``how`` is "alone" (one root), "shared" (several), "leaked", "free", "top" (free at the top of arenas) or "own" (the
+    allocator's). ``roots`` are the owners, the best known first; empty where it has no owner or too many. ``set`` is
+    the engine's number of the set of roots.
     """
 
     name: str
@@ -65,14 +65,22 @@ class Kind:
 class Owners:
     """The owners of the blocks of one heap."""
 
-    def __init__(self, heap: ProcessHeap) -> None:
+    def __init__(self, heap: ProcessHeap, all_edges: bool = False) -> None:
         self.heap = heap
         self.target = heap.target
         self.roots: NamedRoots = named_roots(heap.target)
+        roots = self.roots
         with Progress("finding owners") as bar:
             heap.index.find_owners(
-                self.roots.ranges, self.roots.areas, self.roots.values, lambda done: bar.update(done, 0)
+                roots.ranges,
+                roots.areas,
+                roots.values,
+                roots.homes,
+                roots.leaves,
+                all_edges,
+                lambda done: bar.update(done, 0),
             )
+        self.set_aside = heap.index.edges_set_aside()
         self._rows = {row[0]: row for row in heap.index.owner_lines()}
 
     @property
@@ -105,9 +113,18 @@ class Owners:
                 sum(row[0] * row[2] for row in self._sizes),
             ),
         ]
-        used = sum(line.bytes for line in (*held, *rest))
-        own = Line("the allocator's own: headers, caches, padding", OWN_, None, max(0, self.heap.bytes - used))
+        left = max(0, self.heap.bytes - sum(line.bytes for line in (*held, *rest)))
+        own = Line("the allocator's own: headers, caches, padding", OWN_, None, left)
+        # The top of an arena is beyond the chunks that `heap.bytes` counts.
+        tops = sum(one.free_at_top for one in self.heap.heaps)
+        if tops:
+            where = "the heap" if sum(one.counts()[0] for one in self.heap.heaps) == 1 else "arenas"
+            rest.append(Line(f"free at the top of {where}", TOP_, None, tops))
         return [*held, *rest, own]
+
+    def sum_of(self, *how: str) -> int:
+        """Return the bytes of all lines that are held in one of these ways."""
+        return sum(line.bytes for line in self.lines if line.how in how)
 
     @property
     def total(self) -> int:
@@ -117,7 +134,7 @@ class Owners:
     @property
     def live(self) -> int:
         """Return the usable bytes that roots hold."""
-        return sum(line.bytes for line in self.lines if line.how in (ALONE, SHARED))
+        return self.sum_of(ALONE, SHARED)
 
     @cached_property
     def missing(self) -> int:
@@ -184,11 +201,10 @@ class Owners:
         found: dict[tuple[str, str], Kind] = {}
         graph = find_typegraph(self.target) if by != "size" and not self._is_mostly_go else None
         if graph is not None:
-            for typed, first, size, count, at in graph.engine.alike(self.heap.index, scope, self._tables):
-                text = typed or (class_of(self.target, first) if first else None)
-                name = plain_class(text) if text is not None else self._cache(size, at)
-                key = (name, "type" if text is not None else "")
-                _add(found, key, Kind(name, text is not None, size, count, size * count, at))
+            for number, written, size, count, at in graph.engine.in_scope(self.types.kinds, 0, self.heap.index, scope):
+                known = self.types.name(number) if number is not None else type_name(written or "", "", "likely")
+                text = known.text if known.is_type or by == "type" else self._cache(size, at)
+                _add(found, (text, str(known.is_type)), Kind(text, known.is_type, size, count, size * count, at))
         elif by == "size":
             for _first, size, count, at in self.heap.index.alike(scope, []):
                 name = self._cache(size, at)
@@ -205,12 +221,6 @@ class Owners:
         """Return whether most blocks are objects of Go. Go's runtime tells more of them than debug information."""
         collected = sum(heap.slots.usable_bytes for heap in self.heap.heaps if heap.name == "Go")
         return 2 * collected > self.heap.bytes
-
-    @cached_property
-    def _tables(self) -> list[tuple[int, int]]:
-        """Return the memory that may hold vtables: mapped files."""
-        pieces = (piece for module in self.target.modules() for piece in module.ranges if piece.path is not None)
-        return sorted((piece.start, piece.end) for piece in pieces)
 
     def _cache(self, size: int, example: int) -> str:
         block = self.heap.block_at(example)
@@ -242,6 +252,19 @@ def _joined(roots: Sequence[Root]) -> str:
     names = [root.name for root in roots[:_NAMED]]
     more = len(roots) - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+@contextmanager
+def owners_by_all_edges(target: Target) -> Iterator[Owners]:
+    """Yield the owners as every pointer makes them, also those that are left over from an earlier use of the memory.
+
+    The engine has one answer at a time. So the usual owners are found again afterwards, if a command asks for them.
+    """
+    forget(target, find_owners)
+    try:
+        yield Owners(find_heap(target), all_edges=True)
+    finally:
+        forget(target, find_owners)
 
 
 @cached

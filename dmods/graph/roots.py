@@ -16,12 +16,15 @@ from dmods._engine import demangle, find_pointers
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
+from dmods.errors import FaultError
 from dmods.graph.go_roots import goroutine_frames
 from dmods.graph.typegraph import opened
+from dmods.graph.unnamed import Joiner
 from dmods.heap.block import OWN
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
+from dmods.process.stdio import buffers
 from dmods.process.threads import LiveStackFinder, ThreadStack, pthread_reach, stacks_of
 from dmods.process.tls import dtv_blocks
 from dmods.process.unwind import Frame
@@ -34,12 +37,12 @@ UNALIGNED = LEAKED - 1  # ... and for words that are not aligned, where findleak
 _OWN, _DATA, _FRAMES = 0, 1, 2
 _NO_FRAME = 1 << 20  # a stack whose frames are not known
 _REGISTER = 1 << 21
+_LONG = 8
 _MOST_TLS = 1 << 20  # bytes of static TLS beside a thread pointer, at most
 _MOST_WORDS = 1 << 20  # words of data that are named
 _MOST_LOOKUPS = 1 << 18  # symbols that are looked up
 _MOST_WANTED = 1 << 12  # ranges of the heap that are told apart while words are searched
 _MOST_LOCAL = 8 << 20  # bytes of a local variable: a stack's usual limit
-_APART = 2  # words: unnamed words that lie no further apart are one variable
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ _GARBAGE = Root("garbage that is not yet collected", "mapping")
 class NamedRoots:
     """The roots of a heap whose leaks have been found.
 
-    ``ranges``, ``areas`` and ``values`` are what the engine takes: see ``_engine.Heap.find_owners``.
+    ``ranges``, ``areas``, ``values``, ``homes`` and ``leaves`` are what the engine takes: see
+    ``_engine.Heap.find_owners``.
     """
 
     def __init__(self, heap: ProcessHeap) -> None:
@@ -88,6 +92,7 @@ class NamedRoots:
         self._roots: list[Root] = [_OTHER]
         self._numbers: dict[Hashable, int] = {_OTHER: 0}
         self._taken = Ranges()
+        self._arenas: dict[int, int] = {}  # of threads, by tid
         areas: list[tuple[int, int, int, int]] = []
         for start, end, root, rank in self._all_areas():
             areas.extend((s, e, self._number(root), rank) for s, e in self._taken.without([(start, end)]))
@@ -95,6 +100,12 @@ class NamedRoots:
         self.areas = sorted(areas)
         self._starts = [area[0] for area in self.areas]
         self.values = list(self._values(values))
+        self.homes = [
+            (number, self._arenas.get(root.tid), root.variable is not None)
+            for number, root in enumerate(self._roots)
+            if root.tid is not None and root.kind in ("frame", "stack", "register")
+        ]
+        self.leaves = buffers(self.target)
 
     def root(self, number: int) -> Root:
         """Return the root with the engine's number."""
@@ -199,7 +210,24 @@ class NamedRoots:
             name = self._thread_name(stack.tid) if stack.tid is not None else "a thread that has exited"
             alike = f"thread-local memory of {self._any_thread(stack.tid)}"
             root = Root(f"thread-local memory of {name}", "thread-local", stack.tcb, tid=stack.tid, alike=alike)
-            yield max(low, mapping.start), min(high, mapping.end), root, _DATA
+            low, high = max(low, mapping.start), min(high, mapping.end)
+            self._find_arena(stack, low, high)
+            yield low, high, root, _DATA
+
+    def _find_arena(self, stack: ThreadStack, low: int, high: int) -> None:
+        """Note which arena the thread allocates from: that of its cache, to which its thread-local memory points."""
+        known = {value for one in self.heap.heaps for value in one.thread_caches()}
+        if stack.tid is None or not known:
+            return
+        word = self.heap.words.size
+        try:
+            data = self.target.read(low, min(high - low, _MOST_TLS) // word * word)
+        except FaultError:
+            return
+        for value in known.intersection(memoryview(data).cast("Q" if word == _LONG else "I")):
+            block = self.heap.block_at(value)
+            if block is not None and block.arena is not None:
+                self._arenas[stack.tid] = block.arena
 
     def _frames(self) -> Iterator[tuple[int, int, Root, int]]:
         """Yield the frames of each thread, and the parts of its stacks where no frame is known."""
@@ -257,7 +285,7 @@ class NamedRoots:
     def _data(self) -> Iterator[tuple[int, int, Root, int]]:
         """Yield the variables of modules that hold a pointer into the heap."""
         word = self.heap.words.size
-        symbols = 0
+        symbols, joiner = 0, Joiner(self.heap)
         for module in self.target.modules():
             pieces = [part for piece in module.ranges for part in self._range_set.within(piece.start, piece.end)]
             end = 0  # of the last variable
@@ -268,16 +296,14 @@ class NamedRoots:
                 symbol = self.target.symbol_at(address) if symbols < _MOST_LOOKUPS else None
                 symbols += 1
                 if symbol is None or not symbol.address <= address:
-                    if run and address - run[-1] > _APART * word:
-                        yield self._unnamed(module, run)
-                        run = []
                     run.append(address)
                     continue
+                yield from (self._unnamed(module, part) for part in joiner.groups(run))
+                run = []
                 end = symbol.address + max(symbol.size, address + word - symbol.address)
                 name = demangle(symbol.name)
                 yield symbol.address, end, Root(f"{module.name}`{name}", "variable", symbol.address, module.name), _DATA
-            if run:
-                yield self._unnamed(module, run)
+            yield from (self._unnamed(module, part) for part in joiner.groups(run))
         if symbols > _MOST_LOOKUPS:
             self.notes.append(f"{symbols - _MOST_LOOKUPS} words of data are not named: there are too many")
         for module in self.target.modules():

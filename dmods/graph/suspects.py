@@ -1,12 +1,15 @@
-"""Which few things keep most of the heap alive, as sentences for a ticket.
+"""Which few things have most of the memory, as sentences for a ticket.
 
 The rules, in this one place:
 
-* A *single* suspect is a root that alone holds at least SHARE of the live bytes and LEAST bytes; or, where several
+* What has leaked is one candidate, and what the allocator holds free another.
+* A *single* candidate is a root that alone holds at least SHARE of the blocks in use and LEAST bytes; or, where several
   roots lead to it, a block that keeps as much alive.
-* A *group* suspect is a kind of block (a type, or one size) with as large a share, less what the single suspects
-  hold of it.
-* At most MOST are named. A small program has none, whatever the shares are.
+* A *group* is a type with as large a share, less what the single candidates hold of it. Blocks that have only a size
+  in common are no group.
+* At most MOST are named, the largest first.
+* A candidate is a *suspect* if it is worth somebody's time: at least WORTH bytes, and SHARE_OF_PROCESS of the memory of
+  the process. So a healthy small program has none, although one of its variables holds nearly all of its heap.
 * The sentence names the block where the memory comes together: from the outermost block down, while one block keeps at
   least DOWN of what the block above it keeps (the accumulation point of Eclipse's Memory Analyzer).
 """
@@ -18,11 +21,18 @@ from typing import Optional
 
 from dmods.base.dataclass import dataclass
 from dmods.base.sizes import counted, human_size
-from dmods.graph.owners import ALONE, SHARED, Kept, Kind, Line, Owners
-from dmods.graph.paths import path_to
+from dmods.graph.leaks_by_type import leaks_by_type
+from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners
+from dmods.graph.process_share import ProcessMemory
+from dmods.graph.suspect_names import holder, named_kinds, sample
+from dmods.heap.leak_groups import group_leaks
+from dmods.records.callers import Callers
 
 SHARE = 0.2
 LEAST = 1 << 20
+WORTH = 16 << 20
+SHARE_OF_PROCESS = 0.1
+HELD_BACK = 0.5  # of the heap: so much free memory is named
 MOST = 3
 DOWN = 0.7
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
@@ -33,40 +43,92 @@ _DEEPEST = 16  # blocks on the way down to the accumulation point
 
 @dataclass(frozen=True)
 class Suspect:
-    """Something that keeps much of the heap alive. ``next`` are commands to type."""
+    """Something that has much of the memory. ``next`` are commands to type.
 
+    ``kind`` is "held", "type", "leaked" or "free". ``share`` is a part of the blocks in use; of free memory, a part of
+    the heap. ``share_of_process`` is a part of the process's own memory.
+    """
+
+    kind: str
     sentence: str
     bytes: int
-    count: int
+    count: Optional[int]
     share: float
-    address: Optional[int]  # the outermost block that keeps most of it; of a group, one of the blocks
+    share_of_process: float
+    address: Optional[int]  # the outermost block that keeps so much alive, or one of the blocks
+    point: Optional[int]  # the accumulation point
     root: Optional[str]
     next: list[str]
 
+    def is_worth(self, least: int) -> bool:
+        """Return whether so much memory is worth somebody's time."""
+        return self.bytes >= least and self.share_of_process >= SHARE_OF_PROCESS
 
-def find_suspects(owners: Owners) -> list[Suspect]:
-    """Return the suspects, the largest first; [] for a healthy or small heap."""
-    limit = max(LEAST, int(SHARE * owners.live))
-    singles = sorted(_singles(owners, limit), key=lambda found: -found.bytes)[:MOST]
-    explained = sum(found.bytes for found in singles)
-    groups: list[Suspect] = []
+
+def find_candidates(owners: Owners, memory: ProcessMemory) -> list[Suspect]:
+    """Return what has most of the memory, the largest first; [] for a well distributed or tiny heap."""
+    limit = max(LEAST, int(SHARE * memory.in_use))
+    singles = sorted(_singles(owners, memory, limit), key=lambda found: -found.bytes)[:MOST]
+    found = [*singles, *_leaked(owners, memory, limit), *_free(memory)]
+    explained = sum(each.bytes for each in singles)
     if len(singles) < MOST and owners.live - explained >= limit:
-        groups = list(_groups(owners, limit, singles))[: MOST - len(singles)]
-    return [*singles, *groups]
+        found += _groups(owners, memory, limit, singles)
+    return sorted(found, key=lambda each: -each.bytes)[:MOST]
 
 
-def _singles(owners: Owners, limit: int) -> Iterator[Suspect]:
+def _leaked(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspect]:
+    """Yield what has leaked, with the largest group of it."""
+    if memory.leaked < limit:
+        return
+    heap = owners.heap
+    leaks, callers = heap.leaks(), Callers(owners.target)
+    count = leaks.direct_count + leaks.indirect_count
+    groups = group_leaks(heap, callers) if heap.records else leaks_by_type(heap, callers)
+    first = groups[0]
+    caller = f", allocated by {first.caller.text}" if first.record is not None else ""
+    kind = f" ({first.kind})" if first.kind else ""
+    most = f"{counted(first.count, 'block')} of {first.size:,} bytes{kind}{caller}"
+    keep = " with what they keep alive" if first.kept_bytes else ""
+    share, part = memory.leaked / memory.in_use, first.lost / memory.leaked
+    sentence = (
+        f"{share:.0%} of the heap in use has leaked ({_sizes(memory, memory.leaked)}): nothing points to "
+        f"{count:,} blocks any more. {part:.0%} of it is {most}{keep}; one is at {first.first:#x}"
+    )
+    next_ = ["findleaks -d --top 3", f"whatis {first.first:#x}"]
+    part = memory.share(memory.leaked)
+    yield Suspect("leaked", sentence, memory.leaked, count, share, part, first.first, None, None, next_)
+
+
+def _free(memory: ProcessMemory) -> Iterator[Suspect]:
+    """Yield what the allocator holds free, if that is most of the heap."""
+    if memory.free < max(LEAST, HELD_BACK * memory.heap):
+        return
+    share = memory.free / memory.heap
+    sentence = (
+        f"{share:.0%} of the heap's {human_size(memory.heap)} is free memory that the allocator holds back "
+        f"({_sizes(memory, memory.free)}); the program uses {human_size(memory.in_use)}"
+    )
+    next_ = ["malloc_stats", "heapsizes --sort free --top 5"]
+    yield Suspect("free", sentence, memory.free, None, share, memory.share(memory.free), None, None, None, next_)
+
+
+def _sizes(memory: ProcessMemory, size: int) -> str:
+    """Return the size, with its share of the process's memory."""
+    return f"{human_size(size)}, {memory.share(size):.0%} of the process's memory"
+
+
+def _singles(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspect]:
     for line in owners.lines:
         if line.how not in (ALONE, SHARED) or line.bytes < limit or line.set is None:
             continue
         top = owners.largest(("set", line.set), _CONSIDERED)
         if line.how == ALONE:
             heavy = top[0] if top and top[0].bytes >= DOWN * line.bytes else None
-            yield _suspect(owners, line, line.bytes, line.count or 0, heavy)
+            yield _single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), heavy)
             continue
         for kept in top:
             if kept.bytes >= limit:
-                yield _suspect(owners, line, kept.bytes, kept.count, kept)
+                yield _single(owners, memory, line, kept, kept)
 
 
 def _accumulation(owners: Owners, kept: Kept) -> Kept:
@@ -79,62 +141,43 @@ def _accumulation(owners: Owners, kept: Kept) -> Kept:
     return kept
 
 
-def _suspect(owners: Owners, line: Line, size: int, count: int, outer: Optional[Kept]) -> Suspect:
-    """Return the suspect. `outer` is the outermost block that keeps most of it alive, if there is one."""
-    share = size / owners.live
-    holder = _holder(owners, line, outer)
-    through = ""
-    scope = ("set", line.set or 0)
+def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer: Optional[Kept]) -> Suspect:
+    """Return the suspect: so much as `kept` says. `outer` is the outermost block that keeps most of it alive."""
+    size, count, share = kept.bytes, kept.count, kept.bytes / memory.in_use
+    through, scope = "", ("set", line.set or 0)
+    name = holder(owners, line, [outer] if outer is not None else owners.largest(scope, _CONSIDERED))
     point = _accumulation(owners, outer) if outer is not None else None
     if point is not None and outer is not None:
-        through = f" through one block of {outer.size:,} bytes"
+        through = f" through one block of {outer.size:,} bytes at {outer.address:#x}"
         if point.size != outer.size:  # not the nodes of one list
-            through += f", and in it one of {point.size:,} bytes"
+            through += f", and in it one of {point.size:,} bytes at {point.address:#x}"
+        else:
+            point = outer
         scope = ("below", point.address)
     kinds = [
         kind for kind in owners.kinds(scope, _BY) if point is None or kind.example != point.address or kind.count > 1
     ]
     mostly = f": {count:,} blocks of many sizes" if count > 1 else ""
     if kinds and kinds[0].bytes >= MAINLY * size:
-        mostly = f": {_counted(kinds[0])}{_few(kinds[1:], kinds[0].bytes)}"
+        mostly = f": {named_kinds(kinds)}"
+    if mostly:
+        mostly += sample(owners, kinds)
     if outer is not None and outer.size >= MAINLY * size:
-        through, mostly = f", mostly one block of {outer.size:,} bytes", ""  # nothing below it is worth a word
+        # Nothing below it is worth a word.
+        through, mostly, point = f", mostly one block of {outer.size:,} bytes at {outer.address:#x}", "", outer
     others = len(line.roots) - 1
     more = f" (and {counted(others, 'other root')})" if line.how == SHARED and others > 0 else ""
-    sentence = f"{holder}{more} keeps {share:.0%} of the live heap ({human_size(size)}) alive{through}{mostly}"
+    sentence = f"{name}{more} keeps {share:.0%} of the heap in use ({_sizes(memory, size)}) alive{through}{mostly}"
     root = line.roots[0].address if line.roots else None
     next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
-    if outer is not None:
-        next_ = [f"retained {outer.address:#x}", f"pathto {outer.address:#x}"]
-    return Suspect(sentence, size, count, share, outer.address if outer is not None else None, holder, next_)
+    if outer is not None and point is not None:
+        next_ = [f"retained {outer.address:#x}", f"pathto {point.address:#x}"]
+    top, place = (each.address if each is not None else None for each in (outer, point))
+    return Suspect("held", sentence, size, count, share, memory.share(size), top, place, name, next_)
 
 
-def _holder(owners: Owners, line: Line, point: Optional[Kept]) -> str:
-    """Return the root as a person knows it: "`server+0x30` (redis-server)"."""
-    if point is not None:
-        path = path_to(owners.roots, point.address)
-        if path is not None and path.root is not None:
-            place, module = path.steps[0].holder, path.root.module
-            return f"`{place.split('`', 1)[1]}` ({module})" if module is not None and "`" in place else f"`{place}`"
-    root = line.roots[0] if line.roots else None
-    if root is None:
-        return "a set of many roots"
-    return f"`{root.name.split('`', 1)[1]}` ({root.module})" if root.module and "`" in root.name else f"`{root.name}`"
-
-
-def _counted(kind: Kind) -> str:
-    if kind.is_type:
-        return f"{kind.count:,} {kind.name}"
-    return f"{counted(kind.count, 'block')} of {kind.size:,} bytes"
-
-
-def _few(kinds: list[Kind], size: int) -> str:
-    """Return the second kind, if it takes at least half as much memory as the first."""
-    return f", {_counted(kinds[0])}" if kinds and 2 * kinds[0].bytes >= size else ""
-
-
-def _groups(owners: Owners, limit: int, singles: list[Suspect]) -> Iterator[Suspect]:
-    """Yield the kinds of blocks that take as much, less what the single suspects hold of them."""
+def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Suspect]) -> Iterator[Suspect]:
+    """Yield the types that take as much, less what the single suspects hold of them."""
     explained: dict[str, int] = {}
     for found in singles:
         if found.address is None:
@@ -143,17 +186,12 @@ def _groups(owners: Owners, limit: int, singles: list[Suspect]) -> Iterator[Susp
             explained[kind.name] = explained.get(kind.name, 0) + kind.bytes
     for kind in owners.kinds(("live", 0), _BY):
         left = kind.bytes - explained.get(kind.name, 0)
-        if left >= limit and kind.count > 1:
-            share = left / owners.live
-            count = f"{kind.count:,} "
-            what = kind.name if kind.is_type else f"blocks of {kind.size:,} bytes"
-            sentence = f"{count}{what} take {share:.0%} of the live heap ({human_size(left)}), held by no single block"
-            yield Suspect(
-                sentence,
-                left,
-                kind.count,
-                share,
-                kind.example,
-                None,
-                [f"pathto {kind.example:#x} --all", "owners --by type"],
-            )
+        if left < limit or kind.count < 2 or not kind.is_type:
+            continue
+        share = left / memory.in_use
+        sentence = (
+            f"{kind.count:,} {kind.name} take {share:.0%} of the heap in use ({_sizes(memory, left)}), held by no "
+            f"single block; one is at {kind.example:#x}"
+        )
+        next_ = [f"pathto {kind.example:#x} --all", "owners --by type"]
+        yield Suspect("type", sentence, left, kind.count, share, memory.share(left), kind.example, None, None, next_)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
@@ -13,6 +12,7 @@ from dmods.base.sizes import counted
 from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.leaks_by_type import joined_groups, leak_name
 from dmods.graph.leaks_by_type import leaks_by_type as shapes_of_leaks
+from dmods.graph.type_ids import named_so, short_length, type_id
 from dmods.graph.type_name import TypeName, type_name
 from dmods.graph.typegraph import CONFIDENCE, TypeGraph, find_typegraph
 from dmods.graph.types import TypeRow, Types, find_types
@@ -99,6 +99,9 @@ class TypedBlocks:
             row = _add(found, (name.text, written), name, type_id(name.text), sums)
             row.pooled = True
             self._count(name, replace(_total(sums), count=0))
+        length = short_length(row.id for row in found.values() if not row.kinds)
+        for row in found.values():
+            row.id = row.id if row.kinds else row.id[:length]
         return sorted(found.values(), key=lambda row: (-row.total.bytes, row.name.text))
 
     def retained(self) -> list[tuple[TypeRow, int, int]]:
@@ -124,7 +127,9 @@ class TypedBlocks:
         kinds = self.types.matching(text, shape)
         rows = self.rows()
         names = list(self._numbers)
-        chosen = [name for name in names if type_id(name) == text] if shape else named_alike(text, names)
+        ids = {name: type_id(name) for name in names}
+        meant = named_so(text, ids.values()) if shape else set()
+        chosen = [name for name in names if ids[name] in meant] if shape else named_alike(text, names)
         types = [number for name in dict.fromkeys(chosen) for number in self._numbers[name]]
         in_use = {kind for row in rows for kind in row.kinds}
         return Wanted([kind for kind in kinds if kind in in_use], types)
@@ -167,11 +172,6 @@ def _total(sums: _Sum) -> Amount:
 
 def _lower(a: Optional[int], b: Optional[int]) -> Optional[int]:
     return min((each for each in (a, b) if each is not None), default=None)
-
-
-def type_id(text: str) -> str:
-    """Return the short name of a type from debug information."""
-    return f"t{zlib.crc32(text.encode()):08x}"[:6]
 
 
 def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:

@@ -6,8 +6,9 @@ The engine takes the *signature* of every block in one pass and merges signature
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Optional
 
 from dmods import _engine
@@ -16,10 +17,13 @@ from dmods.base.class_names import named_alike, plain_class, split_template
 from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.progress import Progress
 from dmods.graph.amount import NOTHING, Amount
+from dmods.graph.class_size import object_name
 from dmods.graph.marks import Names, labelled
 from dmods.graph.marks_go import go_names
 from dmods.graph.places import Modules, places
+from dmods.graph.type_ids import kind_id, named_so, short_length
 from dmods.graph.type_name import TypeName, type_name
+from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from dmods.heap.content import class_of, type_info_name
 from dmods.heap.process_heap import ProcessHeap, engine_threads, find_heap
 from dmods.heap.texts import printable
@@ -55,6 +59,8 @@ _LEAST_PREFIX = 3  # characters that a text must have in common
 _SAY_SO = ("coroutine",)  # evidence that stands in the block itself
 _MANY = 3  # equal words in a row that are written once
 _BATCH = 1 << 16
+_IN_USE = (LIVE, DIRECT, INDIRECT)
+_EXAMPLES = 3  # blocks of a kind that are compared
 
 
 @dataclass
@@ -96,6 +102,8 @@ class Types:
         self._names: dict[int, TypeName] = {}
         self._tables: dict[tuple[int, int], Optional[str]] = {}
         self._given: dict[TypeName, int] = {}
+        self._by_vtable: Optional[Counter[tuple[int, int]]] = None
+        self._id_length = 0  # characters that tell the kinds apart; 0: not yet known
         self._notes: list[list[str]] = [[] for _heap in heaps]
         self._censuses = [_census(heap, self.modules, direct) for heap in heaps]
         self.kinds = _engine.Kinds(self._censuses)
@@ -141,6 +149,8 @@ class Types:
         self.kinds = _engine.Kinds(self._censuses)
         self._all = self.kinds.all()
         self._names.clear()
+        self._by_vtable = None
+        self._id_length = 0
 
     def _known(self, kind: int) -> int:
         """Return the number of the name that a kind was given, -1 for a shape, -2 for a type that blocks show."""
@@ -166,7 +176,9 @@ class Types:
 
     def id(self, kind: int) -> str:
         """Return the short name of a kind."""
-        return f"s{self._all[kind][0]:08x}"[:6]
+        if not self._id_length:
+            self._id_length = short_length(kind_id(row[0]) for row in self._all)
+        return kind_id(self._all[kind][0])[: self._id_length]
 
     def name(self, kind: int) -> TypeName:
         """Return the name of a kind. It is made once."""
@@ -202,7 +214,9 @@ class Types:
         names = [(kind, self.name(kind)) for kind in range(len(self))]
         if shape:
             wanted = _words_of(text)
-            return [kind for kind, name in names if self.id(kind) == text or _words_of(name.text) == wanted]
+            ids = [kind_id(row[0]) for row in self._all]
+            chosen = named_so(text, ids)
+            return [kind for kind, name in names if ids[kind] in chosen or _words_of(name.text) == wanted]
         chosen = set(named_alike(text, {name.text for _kind, name in names if name.is_type}))
         return [kind for kind, name in names if name.is_type and name.text in chosen]
 
@@ -223,7 +237,7 @@ class Types:
         if form == NAMED:
             return list(self._given)[words[0][1]]
         if form in (OBJECT, EXCEPTION):
-            return self._object(form, module, offset)
+            return self._object(kind, module, offset)
         cache = self._cache(low, high)
         if form in (VARIOUS, MISSING):
             return TypeName(f"{cache}: {'other shapes' if form == VARIOUS else 'not in the dump'}", "none", "none")
@@ -234,8 +248,9 @@ class Types:
         shape = self._shape(words[: low // size], sample, same, low > len(words) * size)
         return TypeName(f"{cache}: {shape}", "shape", "none")
 
-    def _object(self, form: int, module: int, offset: int) -> TypeName:
+    def _object(self, kind: int, module: int, offset: int) -> TypeName:
         """Return the name of an object with a vtable, or of an exception, at whose type_info the words point."""
+        _id, form, low, high, *_rest = self._all[kind]
         found = self.modules.address(module, offset)
         if form == EXCEPTION:
             name = type_info_name(*found) if found is not None else None
@@ -243,9 +258,24 @@ class Types:
                 return TypeName(f"exception type_info {self._place(module, offset)}", "exception header", "none")
             return type_name(name, "exception header", "proven", "exception ")
         name = class_of(*found) if found is not None else None
-        if name is not None:
-            return type_name(name, "vtable", "proven")
-        return TypeName(f"object with vtable {self._place(module, offset)}", "vtable", "none")
+        if found is None or name is None:
+            return TypeName(f"object with vtable {self._place(module, offset)}", "vtable", "none")
+        known = object_name(*found, (low, high), self._examples(kind), self._is_alone(kind))
+        return known or TypeName(f"{self._cache(low, high)}: begins with {plain_class(name)}", "vtable", "none")
+
+    def _examples(self, kind: int) -> list[int]:
+        """Return the addresses of a few blocks of a kind, in the first heap that has some."""
+        for index in range(len(self.heaps)):
+            found = list(islice(self.addresses([kind], _IN_USE, index), _EXAMPLES))
+            if found:
+                return found
+        return []
+
+    def _is_alone(self, kind: int) -> bool:
+        """Return whether no other kind of object has the same vtable."""
+        if self._by_vtable is None:
+            self._by_vtable = Counter(row[5][0] for row in self._all if row[1] == OBJECT)
+        return self._by_vtable[self._all[kind][5][0]] == 1
 
     def _cache(self, low: int, high: int) -> str:
         names = {one.allocator for heap in self.heaps for one in heap.heaps if one.is_used}

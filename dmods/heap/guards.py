@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Overwritten:
     """A block that was written where it should not have been.
 
     ``side`` AFTER is a write behind a live block. ``entry`` is its Record, with the owner's stack, thread and time.
@@ -76,8 +76,8 @@ class Verification:
 
     ``live`` and ``freed`` count the blocks that were compared, and ``damaged`` those of them that were written.
     ``unreadable`` counts the blocks that are not in the dump, and ``skipped`` those beyond the limits of this module.
-    If one of these two is not 0, a verification without findings does not mean that the heap is clean.
-    ``findings`` has the first 1000 damaged live blocks by address, then the first 1000 freed ones, the newest first.
+    If one of these two is not 0, a verification without ``blocks`` does not mean that the heap is clean.
+    ``blocks`` has the first 1000 damaged live blocks by address, then the first 1000 freed ones, the newest first.
     """
 
     live: int = 0
@@ -85,7 +85,7 @@ class Verification:
     unreadable: int = 0
     skipped: int = 0
     damaged: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    blocks: list[Overwritten] = field(default_factory=list)
 
 
 @cached
@@ -165,7 +165,7 @@ def _verify_live(target: Target, recording: Recording, guards: Guards, found: Ve
         different = changes(expected, _read(image, address + requested, guards.redzone), requested)
         usable = _usable(target, address)
         above = _written_from_above(target, address, requested, usable, different)
-        found.findings.append(Finding(record(recording, row), AFTER, usable, different, above))
+        found.blocks.append(Overwritten(record(recording, row), AFTER, usable, different, above))
 
 
 def _written_from_above(
@@ -227,7 +227,7 @@ def _verify_freed(target: Target, recording: Recording, guards: Guards, found: V
             continue
         found.damaged += 1
         findings += 1
-        found.findings.append(Finding(transaction(recording, row), INSIDE, _usable(target, address), different))
+        found.blocks.append(Overwritten(transaction(recording, row), INSIDE, _usable(target, address), different))
 
 
 def _freed(recording: Recording, guards: Guards, found: Verification) -> Iterator[LogRow]:

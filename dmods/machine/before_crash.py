@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from dmods.base.sizes import counted, human_size
-from dmods.machine.doctor import Finding
+from dmods.machine.doctor import Remark
 
 _HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
 _SIZES = re.compile(r"(\d{1,15})(?:\.\d+)?\s*([KMGTP]?)", re.IGNORECASE)
@@ -39,11 +39,11 @@ class Memory(NamedTuple):
         return Memory(self.mappings + 1, self.size + size, self.used + used)
 
 
-def process_findings(pid: int, proc: str = "/proc", root: str = "/") -> Iterator[Finding]:
+def process_findings(pid: int, proc: str = "/proc", root: str = "/") -> Iterator[Remark]:
     """Yield what is between a live process and a whole core: its memory, its limits, where the core would go."""
     folder = os.path.join(proc, str(pid))
     name = _link(f"{folder}/exe") or _text(f"{folder}/comm").strip()
-    yield Finding("process", f"{pid}: {name}")
+    yield Remark("process", f"{pid}: {name}")
     kinds = memory_kinds(_text(f"{folder}/smaps"))
     unread = kinds.get(_UNREADABLE, Memory())
     if unread.mappings and not _has_keys(proc):  # the kernel can read it, as other private memory
@@ -55,10 +55,10 @@ def process_findings(pid: int, proc: str = "/proc", root: str = "/") -> Iterator
     whole = sum(each.size for each in dumped)
     used = sum(each.used for each in dumped)
     if kinds:
-        yield Finding("its core", f"{human_size(whole)} long, with about {human_size(used)} of memory in it")
+        yield Remark("its core", f"{human_size(whole)} long, with about {human_size(used)} of memory in it")
         yield from _left_out(pid, kinds, chosen)
     else:
-        yield Finding("its core", "its memory cannot be seen", f"as root: dmods doctor {pid}")
+        yield Remark("its core", "its memory cannot be seen", f"as root: dmods doctor {pid}")
     yield from _dumpable(folder, proc)
     yield from _limit(pid, folder, pattern, whole if pattern.startswith("|") else used)
     yield from _place(folder, pattern, whole, used, root)
@@ -110,26 +110,26 @@ def _kind(path: str, fields: dict[str, str]) -> object:
     return 5 if "ht" in flags else 0 if written else None
 
 
-def _left_out(pid: int, kinds: dict[object, Memory], chosen: int) -> Iterator[Finding]:
+def _left_out(pid: int, kinds: dict[object, Memory], chosen: int) -> Iterator[Remark]:
     """Yield the memory that the core would lack, a line each."""
     lost = {bit: kinds[bit] for bit in BITS if bit in kinds and not chosen >> bit & 1 and kinds[bit].used}
     wanted = chosen | sum(1 << bit for bit in lost)
     for bit, memory in lost.items():
-        yield Finding(
+        yield Remark(
             "coredump_filter", f"0x{chosen:x} has no bit {bit}: {_amount(memory)} of {BITS[bit]} would be missing",
             f"echo 0x{wanted:x} > /proc/{pid}/coredump_filter",
         )  # fmt: skip
     if not lost:
-        yield Finding("coredump_filter", f"0x{chosen:x}: nothing that the process has would be missing because of it")
+        yield Remark("coredump_filter", f"0x{chosen:x}: nothing that the process has would be missing because of it")
     if _EXCLUDED in kinds:
-        yield Finding(
+        yield Remark(
             "MADV_DONTDUMP", f"the program excluded {_amount(kinds[_EXCLUDED])} from its core",
             f"gdb -p {pid} -batch -ex 'set dump-excluded-mappings on' -ex gcore",
         )  # fmt: skip
     if _DEVICE in kinds:
-        yield Finding("devices", f"{_amount(kinds[_DEVICE])} of devices: the kernel writes them into no core")
+        yield Remark("devices", f"{_amount(kinds[_DEVICE])} of devices: the kernel writes them into no core")
     if _UNREADABLE in kinds:
-        yield Finding(
+        yield Remark(
             "execute-only memory", f"{_amount(kinds[_UNREADABLE])}: the core would have zeros there", f"gcore {pid}"
         )
 
@@ -138,7 +138,7 @@ def _amount(memory: Memory) -> str:
     return f"{human_size(memory.used)} in {counted(memory.mappings, 'mapping')}"
 
 
-def _dumpable(folder: str, proc: str) -> Iterator[Finding]:
+def _dumpable(folder: str, proc: str) -> Iterator[Remark]:
     """Yield that the process is not dumpable: then root owns its files in /proc (proc(5))."""
     uids = re.search(r"^Uid:\s+\d+\s+(\d+)", _text(f"{folder}/status"), re.MULTILINE)
     try:
@@ -147,68 +147,68 @@ def _dumpable(folder: str, proc: str) -> Iterator[Finding]:
         return
     setting = _text(f"{proc}/sys/fs/suid_dumpable").strip()
     if uids and owner != int(uids[1]) and setting == "0":
-        yield Finding(
+        yield Remark(
             "dumpable", "it changed its user, or said PR_SET_DUMPABLE: the kernel writes no core of it",
             "sysctl fs.suid_dumpable=2, with an absolute core_pattern or one that begins with |",
         )  # fmt: skip
 
 
-def _limit(pid: int, folder: str, pattern: str, needed: int) -> Iterator[Finding]:
+def _limit(pid: int, folder: str, pattern: str, needed: int) -> Iterator[Remark]:
     """Yield what RLIMIT_CORE allows. A program that receives cores gets them whole; systemd-coredump cuts by it."""
     found = re.search(r"^Max core file size\s+(\S+)", _text(f"{folder}/limits"), re.MULTILINE)
     help_ = f"prlimit --pid {pid} --core=unlimited; LimitCORE=infinity in its unit"
     counts = not pattern.startswith("|") or "systemd-coredump" in pattern
     if found is None or found[1] == "unlimited" or not counts:
-        yield Finding("core size limit", "none" if found is None or found[1] == "unlimited" else "not asked for here")
+        yield Remark("core size limit", "none" if found is None or found[1] == "unlimited" else "not asked for here")
     elif int(found[1]) < _PAGE:
-        yield Finding("core size limit", f"{found[1]}: it would leave no core", help_)
+        yield Remark("core size limit", f"{found[1]}: it would leave no core", help_)
     elif int(found[1]) < needed:
-        yield Finding(
+        yield Remark(
             "core size limit", f"{human_size(int(found[1]))}: its core of {human_size(needed)} would be cut", help_
         )
     else:
-        yield Finding("core size limit", f"{human_size(int(found[1]))}: enough")
+        yield Remark("core size limit", f"{human_size(int(found[1]))}: enough")
 
 
-def _place(folder: str, pattern: str, whole: int, used: int, root: str) -> Iterator[Finding]:
+def _place(folder: str, pattern: str, whole: int, used: int, root: str) -> Iterator[Remark]:
     """Yield where the core would go, and whether it fits there."""
     if pattern.startswith("|"):
-        yield Finding("its core goes to", pattern)
+        yield Remark("its core goes to", pattern)
         if "systemd-coredump" in pattern:
             yield from _systemd(whole, used, root)
         return
     where = os.path.dirname(pattern.partition("%")[0])
     place = f"{folder}/root{where}" if pattern.startswith("/") else f"{folder}/cwd"
     shown = where if pattern.startswith("/") else _link(f"{folder}/cwd") or "its own folder"
-    yield Finding("its core goes to", f"{pattern}, in {shown}" if pattern else "nowhere: core_pattern is empty")
+    yield Remark("its core goes to", f"{pattern}, in {shown}" if pattern else "nowhere: core_pattern is empty")
     if pattern and not os.path.isdir(place):
-        yield Finding("its folder", f"{shown} is not there, or cannot be seen", f"mkdir -p {shown}")
+        yield Remark("its folder", f"{shown} is not there, or cannot be seen", f"mkdir -p {shown}")
     elif pattern:
         yield from _room(place, shown, used)
 
 
-def _room(place: str, shown: str, used: int) -> Iterator[Finding]:
+def _room(place: str, shown: str, used: int) -> Iterator[Remark]:
     try:
         disk = os.statvfs(place)
     except OSError:
         return
     free = disk.f_bavail * disk.f_frsize
-    yield Finding(
+    yield Remark(
         "free disk", f"{human_size(free)} in {shown}", "make room: the core would be cut" if free < used else ""
     )
 
 
-def _systemd(whole: int, used: int, root: str) -> Iterator[Finding]:
+def _systemd(whole: int, used: int, root: str) -> Iterator[Remark]:
     """Yield what coredump.conf allows."""
     told = _settings(root)
     if told.get("Storage") == "none":
-        yield Finding("systemd", "keeps no cores: Storage=none in coredump.conf", "Storage=external")
+        yield Remark("systemd", "keeps no cores: Storage=none in coredump.conf", "Storage=external")
         return
     for name in ("ProcessSizeMax", "ExternalSizeMax"):
         text = told.get(name, "")
         most = _size(text) if text else 32 << 30
         if most is not None and most < whole:
-            yield Finding(
+            yield Remark(
                 "systemd", f"{name}={text or '32G (the default)'}: its core of {human_size(whole)} would be "
                 f"{'cut' if name == 'ProcessSizeMax' else 'cut or left out'}",
                 f"{name}={human_size(2 * whole)} in /etc/systemd/coredump.conf",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dmods.corefile.context import context_lines, crash_context
 from dmods.machine.absent import absences
-from dmods.machine.doctor import Finding
+from dmods.machine.doctor import Remark
 
 if TYPE_CHECKING:
     from dmods.target import Module, Target
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 _MOST = 8  # missing files that are named one by one
 
 
-def core_findings(target: Target) -> Iterator[Finding]:
+def core_findings(target: Target) -> Iterator[Remark]:
     """Yield findings about the process, its program and libraries, its memory in the core, and its allocators."""
     yield _process(target)
     kept = crash_context(target)
     for name, text in context_lines(kept) if kept is not None else ():
-        yield Finding(name.replace("_", " "), text)
+        yield Remark(name.replace("_", " "), text)
     yield from _files(target)
     target.image()  # this adds the rest of the notes
     missing = absences(target)
     for each in missing:
-        yield Finding("not in the core", str(each), each.help)
+        yield Remark("not in the core", str(each), each.help)
     if target.path and not missing:
-        yield Finding("memory", "all memory that the process could write is in the core")
+        yield Remark("memory", "all memory that the process could write is in the core")
     yield from _heap(target)
 
 
-def _process(target: Target) -> Finding:
+def _process(target: Target) -> Remark:
     from dmods.process import signals
 
     threads = target.threads()
@@ -40,34 +40,34 @@ def _process(target: Target) -> Finding:
     end = f"died of {signals.describe(signal)}" if signal and signals.is_deadly(signal) else "was alive"
     end = end if threads else "the core does not say how it ended"
     what = f"{target.path or target.pid}: {target.arch.name}, {_counted(len(threads), 'thread')}, {end}"
-    return Finding("core" if target.path else "process", what)
+    return Remark("core" if target.path else "process", what)
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _files(target: Target) -> Iterator[Finding]:
+def _files(target: Target) -> Iterator[Remark]:
     """Yield whether the program and its libraries are on this machine, are the same files, and have symbols."""
     modules = [module for module in target.modules() if module.path != "[vdso]"]
     program = next((module for module in modules if module.path == target.executable), None)
     if program is not None and program.file is None:
-        yield Finding("program", _absent(program), f"--exe FILE{_by_build_id(program)}")
+        yield Remark("program", _absent(program), f"--exe FILE{_by_build_id(program)}")
     elif program is not None:
-        yield Finding("program", program.file or "", _problem(program, program.file or ""))
+        yield Remark("program", program.file or "", _problem(program, program.file or ""))
         if target.lookup("main") is None:
-            yield Finding(
+            yield Remark(
                 "symbols", "the program is stripped: most of its functions have no name",
                 f"its debug symbols below /usr/lib/debug{_debug_by_build_id(program)}",
             )  # fmt: skip
     libraries = [module for module in modules if module is not program]
     lost = [module for module in libraries if module.file is None]
     if libraries and not lost:
-        yield Finding("libraries", f"all {len(libraries)} are here")
+        yield Remark("libraries", f"all {len(libraries)} are here")
     for module in lost[:_MOST]:
-        yield Finding("library", _absent(module), f"--sysroot DIR{_by_build_id(module)}")
+        yield Remark("library", _absent(module), f"--sysroot DIR{_by_build_id(module)}")
     if len(lost) > _MOST:
-        yield Finding("library", f"{len(lost) - _MOST} more are not here", "--sysroot DIR: a copy of that machine's /")
+        yield Remark("library", f"{len(lost) - _MOST} more are not here", "--sysroot DIR: a copy of that machine's /")
 
 
 def _absent(module: Module) -> str:
@@ -91,7 +91,7 @@ def _debug_by_build_id(module: Module) -> str:
     return f", as {place} (a package -dbgsym or -debuginfo; or debuginfod-find debuginfo {module.build_id})"
 
 
-def _heap(target: Target) -> Iterator[Finding]:
+def _heap(target: Target) -> Iterator[Remark]:
     """Yield which allocators have heaps in the core, and whether it has records of who allocated what."""
     from dmods.allocators.unwalked import unwalked_heap_notes
     from dmods.heap.mapping_kinds import other_anonymous_bytes
@@ -100,14 +100,14 @@ def _heap(target: Target) -> Iterator[Finding]:
     from dmods.records.sources import allocation_records
 
     found = survey(target)
-    yield Finding("heap", ", ".join(heap.summary for heap in found.heaps) or NO_HEAP)
+    yield Remark("heap", ", ".join(heap.summary for heap in found.heaps) or NO_HEAP)
     walked = [heap.allocator for heap in found.heaps]
     for note in (*found.notes, *unwalked_heap_notes(target, walked, partial(other_anonymous_bytes, target))):
-        yield Finding("note", note)
+        yield Remark("note", note)
     recordings = allocation_records(target).recordings
     for recording in recordings:
-        yield Finding("records", f"who allocated what, written by {recording.name}")
+        yield Remark("records", f"who allocated what, written by {recording.name}")
     if not recordings:
-        yield Finding(
+        yield Remark(
             "records", "the core has no records of who allocated what", "for callers in findleaks: dmods run -- PROG"
         )

@@ -38,18 +38,18 @@ print("dmods:" + json.dumps(said))
 """
 
 
-class Finding(NamedTuple):
-    """One finding. `found` is a line. `help` says what to do; it is "" where nothing is wrong."""
+class Remark(NamedTuple):
+    """One remark about this machine. `found` is a line. `help` says what to do; it is "" where nothing is wrong."""
 
     what: str
     found: str
     help: str = ""
 
 
-def installation() -> Iterator[Finding]:
+def installation() -> Iterator[Remark]:
     """Yield findings about this Python, the engine, the auditor, gdb, drgn, and where cores go."""
-    yield Finding("dmods", str(ROOT / "dmods"))
-    yield Finding("python", f"{sys.version.split()[0]} ({sys.executable})")
+    yield Remark("dmods", str(ROOT / "dmods"))
+    yield Remark("python", f"{sys.version.split()[0]} ({sys.executable})")
     for name in ("dmods._engine", "elftools"):
         yield _importable(name)
     yield _auditor()
@@ -58,52 +58,52 @@ def installation() -> Iterator[Finding]:
     yield from _dumping()
 
 
-def _importable(name: str) -> Finding:
+def _importable(name: str) -> Remark:
     shown = "engine" if name == "dmods._engine" else name
     try:
         module = __import__(name, fromlist=["__version__"])
     except ImportError as error:
-        return Finding(shown, f"cannot be loaded: {error}", setup_advice())
-    return Finding(shown, f"{module.__version__} ({module.__file__})")
+        return Remark(shown, f"cannot be loaded: {error}", setup_advice())
+    return Remark(shown, f"{module.__version__} ({module.__file__})")
 
 
-def _auditor() -> Finding:
+def _auditor() -> Remark:
     """Return whether a program starts with the auditor. ld.so reports a library that it cannot preload, and goes on."""
     if not os.path.exists(AUDITOR):
-        return Finding("auditor", f"not there: {AUDITOR}", f"for `dmods run`: {setup_advice()}")
+        return Remark("auditor", f"not there: {AUDITOR}", f"for `dmods run`: {setup_advice()}")
     try:
         path = preloadable(AUDITOR)
     except UserError as error:
-        return Finding("auditor", error.what, error.how)
+        return Remark("auditor", error.what, error.how)
     said = _output(["true"], {**os.environ, "LD_PRELOAD": path, "DMODS_AUDIT": "audit"}).strip()
     if said:
-        return Finding("auditor", f"does not load: {said}", f"for `dmods run`: {setup_advice()}")
-    return Finding("auditor", f"loads into programs that `dmods run` starts ({AUDITOR})")
+        return Remark("auditor", f"does not load: {said}", f"for `dmods run`: {setup_advice()}")
+    return Remark("auditor", f"loads into programs that `dmods run` starts ({AUDITOR})")
 
 
-def _gdb() -> Iterator[Finding]:
+def _gdb() -> Iterator[Remark]:
     gdb = shutil.which("gdb")
     if gdb is None:
-        yield Finding("gdb", "not installed", "apt-get install gdb; or without a debugger: dmods NAME CORE")
+        yield Remark("gdb", "not installed", "apt-get install gdb; or without a debugger: dmods NAME CORE")
         return
-    yield Finding("gdb", f"{_first_line([gdb, '--version'])} ({gdb})")
+    yield Remark("gdb", f"{_first_line([gdb, '--version'])} ({gdb})")
     code = _PROBE.format(root=str(ROOT), names=("dmods._engine", "elftools"))
     found = _probed("gdb's own Python", [gdb, "-nx", "-nh", "-batch", "-ex", f"python exec({code!r})"])
     yield found
     if not found.help:
-        yield Finding("in gdb", f"dmods gdb CORE; or: gdb -x {FOR_GDB} CORE")
+        yield Remark("in gdb", f"dmods gdb CORE; or: gdb -x {FOR_GDB} CORE")
 
 
 _BY_SHELL = re.compile(r"\'\'\'exec\' (.*) \"\$0\" \"\$@\"$")
 
 
-def _drgn() -> Iterator[Finding]:
+def _drgn() -> Iterator[Remark]:
     drgn = find_drgn()
     if drgn is None:
-        yield Finding("drgn", "not installed", f"for kernel dumps: {drgn_install_command()}")
+        yield Remark("drgn", "not installed", f"for kernel dumps: {drgn_install_command()}")
         return
     version = _first_line([drgn, "--version"]).partition(" (using")[0]
-    yield Finding("drgn", f"{version} ({drgn})")
+    yield Remark("drgn", f"{version} ({drgn})")
     python = _interpreter(drgn)
     if python is None:
         return
@@ -111,7 +111,7 @@ def _drgn() -> Iterator[Finding]:
     found = _probed("drgn's own Python", [python, "-c", code])
     yield found
     if not found.help:
-        yield Finding("in drgn", "dmods NAME VMCORE; or: dmods drgn -c VMCORE NAME; at its prompt: %NAME")
+        yield Remark("in drgn", "dmods NAME VMCORE; or: dmods drgn -c VMCORE NAME; at its prompt: %NAME")
 
 
 def _interpreter(script: str) -> Optional[str]:
@@ -131,19 +131,19 @@ def _interpreter(script: str) -> Optional[str]:
     return shutil.which(words[-1]) if words else None
 
 
-def _probed(what: str, command: list[str]) -> Finding:
+def _probed(what: str, command: list[str]) -> Remark:
     said = _output(command)
     line = next((each for each in said.splitlines() if each.startswith("dmods:{")), None)
     if line is None:
-        return Finding(
+        return Remark(
             what, f"does not answer: {said.strip()[-200:] or 'nothing'}", "dmods needs one with Python 3.9 or newer"
         )
     answer = json.loads(line.partition(":")[2])
     version = answer.pop("python")
     failed = [f"{name} ({why})" for name, why in answer.items() if why is not True]
     if failed:
-        return Finding(what, f"{version}, and cannot load {', '.join(failed)}", setup_advice())
-    return Finding(what, f"{version}, loads the engine")
+        return Remark(what, f"{version}, and cannot load {', '.join(failed)}", setup_advice())
+    return Remark(what, f"{version}, loads the engine")
 
 
 def _first_line(command: list[str]) -> str:
@@ -161,32 +161,32 @@ def _output(command: list[str], environment: Optional[dict[str, str]] = None) ->
     return done.stdout.decode("utf-8", "backslashreplace")
 
 
-def _dumping() -> Iterator[Finding]:
+def _dumping() -> Iterator[Remark]:
     """Yield whether a program leaves a core on this machine, where, and with which memory: core(5)."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_CORE)
     pattern = _proc("sys/kernel/core_pattern")
     unlimited = "ulimit -c unlimited, in the shell that starts the program"
     if soft == resource.RLIM_INFINITY:
-        yield Finding("core size limit", "none")
+        yield Remark("core size limit", "none")
     elif leaves_no_core(pattern):
-        yield Finding("core size limit", "0: programs started from here leave no core", unlimited)
+        yield Remark("core size limit", "0: programs started from here leave no core", unlimited)
     else:
-        yield Finding("core size limit", f"{soft} bytes", "" if pattern.startswith("|") else unlimited)
+        yield Remark("core size limit", f"{soft} bytes", "" if pattern.startswith("|") else unlimited)
     if pattern.startswith("|"):
         known = next((how for name, how in _TAKERS.items() if name in pattern), "the way that program documents")
-        yield Finding("cores go to", pattern, f"to get one: {known}; or gcore PID")
+        yield Remark("cores go to", pattern, f"to get one: {known}; or gcore PID")
     elif pattern:
-        yield Finding("cores go to", pattern if pattern.startswith("/") else f"{pattern}, in the program's own folder")
+        yield Remark("cores go to", pattern if pattern.startswith("/") else f"{pattern}, in the program's own folder")
     chosen = _proc("self/coredump_filter")
     if chosen and ~int(chosen, 16) & _FILTER:
-        yield Finding(
+        yield Remark(
             "coredump_filter", f"0x{int(chosen, 16):x}: cores lack memory",
             f"echo 0x{_FILTER:x} > /proc/self/coredump_filter, in the shell that starts the program",
         )  # fmt: skip
     scope = _proc("sys/kernel/yama/ptrace_scope")
     if scope not in ("", "0") and os.geteuid() != 0:
         how = "as root; or: sysctl kernel.yama.ptrace_scope=0" if scope != "3" else "not before the next boot"
-        yield Finding("running processes", f"gdb -p and gcore are forbidden (kernel.yama.ptrace_scope={scope})", how)
+        yield Remark("running processes", f"gdb -p and gcore are forbidden (kernel.yama.ptrace_scope={scope})", how)
 
 
 # Programs that receive cores (core(5)), and how to get a core from them.

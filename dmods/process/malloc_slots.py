@@ -7,7 +7,7 @@ and its family are, and the dump says where they lead. That is what the process 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from dmods._engine import elf_section
@@ -56,15 +56,15 @@ def slots(target: Target) -> list[Slot]:
     return found
 
 
-def _symbols(path: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield (index, name, whether it is defined) of the dynamic symbols of malloc's family.
+def _symbols(path: str, names_of: Iterable[str] = _FAMILY) -> Iterator[tuple[int, str, bool]]:
+    """Yield (index, name, whether it is defined) of the dynamic symbols with these names.
 
     Libraries have 100,000 symbols and more, so only the words with the offset of such a name are looked at. A name may
     be the end of a longer one.
     """
     names, symbols = elf_section(path, ".dynstr") or b"", elf_section(path, ".dynsym") or b""
     wanted: dict[int, str] = {}
-    for name in _FAMILY:
+    for name in names_of:
         at = names.find(text := name.encode() + b"\0")
         while at >= 0:
             wanted[at] = name
@@ -110,6 +110,23 @@ def _slots(target: Target, module: Module, path: str) -> Iterator[Slot]:
             if server is None or not _is_bound(target, module, server, value, name):
                 continue
             yield Slot(module, name, at, value, server)
+
+
+def slots_named(target: Target, module: Module, names: Iterable[str]) -> dict[int, str]:
+    """Return the slots of a module for functions of these names, also those that nobody has called: address to name."""
+    found: dict[int, str] = {}
+    try:
+        wanted = {index: name for index, name, _defined in _symbols(module.file, names)} if module.file else {}
+        wide = bool(wanted) and _is_64(module.file or "")
+    except OSError:
+        return found
+    types = _TYPES.get(target.arch.name, ())
+    for section in (".rela.plt", ".rela.dyn", ".rel.plt", ".rel.dyn") if wanted else ():
+        data = elf_section(module.file or "", section) or b""
+        for offset, index, kind in _relocations(data, wide, section.startswith(".rela")):
+            if index in wanted and kind in types:
+                found[offset + module.bias] = wanted[index]
+    return found
 
 
 def _is_bound(target: Target, module: Module, server: Module, value: int, name: str) -> bool:

@@ -68,6 +68,14 @@ def false_pointers(target: Target) -> Iterator[tuple[int, int]]:
                     yield word, word + _WORD
 
 
+def buffers(target: Target) -> list[int]:
+    """Return where the buffers of files begin. They hold bytes, whatever these look like."""
+    if target.arch.word != _WORD:
+        return []
+    found = (_FILE.unpack_from(raw)[1:] for _at, raw in _structures(target))
+    return [pointers[_BUF_BASE] for pointers in found if pointers[_BUF_BASE] < pointers[_BUF_END]]
+
+
 @cached
 def _structures(target: Target) -> list[tuple[int, bytes]]:
     """Return the address and the bytes of each ``FILE``."""

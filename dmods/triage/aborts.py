@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
 from dmods.heap.block import FREE, Block
 from dmods.heap.damage import Damage, damages
 from dmods.process import signals
@@ -14,7 +15,6 @@ from dmods.records.last_words import last_words_sentence
 from dmods.target import Signal
 from dmods.triage.bindings import REMEDY, mix_evidence, mix_sentence, mixes
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, FATAL, LIKELY, NOBODY, POSSIBLE, CannotCheck, Evidence, Finding, Hands
 from dmods.triage.hands import Held, block_evidence, history, in_allocator
 from dmods.triage.languages import cxx, go, rust
 from dmods.triage.names import first_own, has, is_runtime
@@ -58,7 +58,7 @@ def explain_abort(facts: ProcessFacts, signal: Signal) -> Finding:
     if signal.number == signals.SIGSYS:
         what = f"{facts.own_place()} made a system call that seccomp forbids"
         or_ = "the program was made to call it (an attack): for that speaks a stack that does not lead to its code"
-        return _fatal("forbidden-call", CERTAIN, what, "allow the call, or do not make it", or_=or_)
+        return fatal("forbidden-call", CERTAIN, what, "allow the call, or do not make it", or_=or_)
     for explain in (_by_auditor, go.explain, rust.explain, cxx.explain, _by_libc, _by_memory):
         found = explain(facts)
         if found is not None:
@@ -67,7 +67,7 @@ def explain_abort(facts: ProcessFacts, signal: Signal) -> Finding:
     said = f": {facts.content(message, 'message')}" if message else ""
     remedy = "read the code before the call: it found something wrong"
     or_ = "the memory that the code looked at was overwritten: heapcheck tells of damage"
-    return _fatal("abort", CERTAIN, f"{facts.own_place()} called abort(){said}", remedy, sure=POSSIBLE, or_=or_)
+    return fatal("abort", CERTAIN, f"{facts.own_place()} called abort(){said}", remedy, sure=POSSIBLE, or_=or_)
 
 
 def _by_auditor(facts: ProcessFacts) -> Optional[Finding]:
@@ -81,7 +81,7 @@ def _by_auditor(facts: ProcessFacts) -> Optional[Finding]:
     evidence = Evidence(at, last_words_sentence(facts.callers, records, words))
     what = f"{facts.own_place()} freed a block, and the auditor stopped it: {evidence.what}"
     hands = Hands("the auditor, at the call of free()", f"the block at {at:#x}", evidence.what)
-    return _fatal(
+    return fatal(
         kind, CERTAIN, what, remedy, (evidence,), next_=(f"whatis {at:#x}", "heapcheck"), sure=CERTAIN, hands=hands
     )
 
@@ -97,7 +97,7 @@ def _by_libc(facts: ProcessFacts) -> Optional[Finding]:
         what = f"an assertion failed in {facts.own_place()}{_assertion(facts, message)}"
         remedy = "the condition says what the program expects: find who broke it"
         or_ = "the memory that the condition reads was overwritten: heapcheck tells of damage"
-        return _fatal("assertion", CERTAIN, what, remedy, or_=or_, hands=Hands(noticed="the assertion"))
+        return fatal("assertion", CERTAIN, what, remedy, or_=or_, hands=Hands(noticed="the assertion"))
     for pattern, kind, words in _MALLOC:
         if re.search(pattern, message):
             return _complaint(facts, kind, words, message)
@@ -112,7 +112,7 @@ def _by_memory(facts: ProcessFacts) -> Optional[Finding]:
     what = f"{facts.own_place()} ended the process because malloc failed: {grown}"
     remedy = "find what grows: `owners` names what holds the memory"
     or_ = "errno is left from an earlier call, and the program ended itself for another reason"
-    return _fatal("out-of-memory", LIKELY, what, remedy, next_=("owners", "suspects"), or_=or_)
+    return fatal("out-of-memory", LIKELY, what, remedy, next_=("owners", "suspects"), or_=or_)
 
 
 def _assertion(facts: ProcessFacts, message: str) -> str:
@@ -122,7 +122,7 @@ def _assertion(facts: ProcessFacts, message: str) -> str:
 
 
 def _smashed(facts: ProcessFacts) -> Finding:
-    return _fatal(
+    return fatal(
         "stack-smash",
         CERTAIN,
         f"an array on the stack of {facts.own_place()} was written beyond its end",
@@ -135,7 +135,7 @@ def _smashed(facts: ProcessFacts) -> Finding:
 def _fortified(facts: ProcessFacts) -> Finding:
     by = has(facts.names, r"__\w+_chk$")
     function = f"{by.strip('_').replace('_chk', '')}()" if by else "a checked function of the C library"
-    return _fatal(
+    return fatal(
         "buffer-overflow",
         CERTAIN,
         f"{function} would have written beyond the end of an object in {facts.own_place()}",
@@ -155,7 +155,7 @@ def _complaint(facts: ProcessFacts, kind: str, words: str, message: str) -> Find
     try:
         facts.provide("heap")
     except CannotCheck:
-        return _fatal(kind, LIKELY, f"{words} by {caller} ({message})", _RECORD)
+        return fatal(kind, LIKELY, f"{words} by {caller} ({message})", _RECORD)
     hands = list(in_allocator(facts))
     found = list(damages(facts.heap))
     # "double free or corruption": malloc cannot tell. A damaged header can.
@@ -164,7 +164,7 @@ def _complaint(facts: ProcessFacts, kind: str, words: str, message: str) -> Find
     if kind == "invalid-free":
         wrong = _mismatch(facts, caller) or _invalid_free(facts, caller, hands, found)
         if wrong is not None or not found:
-            return wrong or _fatal(kind, CERTAIN, f"{caller}: {words} ({message})", _RECORD)
+            return wrong or fatal(kind, CERTAIN, f"{caller}: {words} ({message})", _RECORD)
     return _overrun(facts, caller, message, found, hands)
 
 
@@ -173,7 +173,7 @@ def _double_free(facts: ProcessFacts, caller: str, message: str, hands: Sequence
     block = next((each.block for each in hands if each.block is not None and each.block.state == FREE), None)
     what = f"{caller} freed a block that was free already"
     if block is not None:
-        return _fatal(
+        return fatal(
             "double-free",
             CERTAIN,
             f"{what}: {block.address:#x}, {block.size} bytes{history(facts, block)}",
@@ -189,9 +189,9 @@ def _double_free(facts: ProcessFacts, caller: str, message: str, hands: Sequence
     merged = next((each.value for each in hands if each.value in tops), None)
     if merged is not None:
         at = Evidence(merged + 2 * word, "it was freed, and is a part of the top chunk")
-        return _fatal("double-free", CERTAIN, f"{what} ({message})", _ONE_OWNER, (at,), or_=_SECOND_OWNER)
+        return fatal("double-free", CERTAIN, f"{what} ({message})", _ONE_OWNER, (at,), or_=_SECOND_OWNER)
     next_ = ("findstack", "heapcheck")
-    return _fatal("double-free", CERTAIN, f"{what} ({message})", _RECORD, next_=next_, or_=_SECOND_OWNER)
+    return fatal("double-free", CERTAIN, f"{what} ({message})", _RECORD, next_=next_, or_=_SECOND_OWNER)
 
 
 def _mismatch(facts: ProcessFacts, caller: str) -> Optional[Finding]:
@@ -200,7 +200,7 @@ def _mismatch(facts: ProcessFacts, caller: str) -> Optional[Finding]:
     if not found:
         return None
     what = f"{caller} freed a pointer that this allocator did not return; two allocators are in use: "
-    return _fatal(
+    return fatal(
         "allocator-mismatch",
         LIKELY,
         what + mix_sentence(found[0]),
@@ -238,7 +238,7 @@ def _invalid_free(
     if best is None:
         return None
     rank, value, what = best
-    return _fatal(
+    return fatal(
         "invalid-free",
         LIKELY if rank < 3 else POSSIBLE,
         f"{caller} freed a pointer that malloc did not return: {what}",
@@ -282,7 +282,7 @@ def _overrun(facts: ProcessFacts, caller: str, message: str, found: Sequence[Dam
     touched = {each.value for each in hands}
     nearest = sorted(found, key=lambda damage: (damage.chunk not in touched, damage.chunk))
     if not nearest:
-        return _fatal(
+        return fatal(
             "heap-damage",
             CERTAIN,
             f"malloc found its heap damaged when {caller} called it ({message})",
@@ -302,7 +302,7 @@ def _overrun(facts: ProcessFacts, caller: str, message: str, found: Sequence[Dam
             f"bounds; malloc found it when {caller} called it"
         )
     kind = "heap-overrun" if suspect is not None else "heap-damage"
-    return _fatal(
+    return fatal(
         kind,
         LIKELY if suspect is not None else CERTAIN,
         what,
@@ -315,30 +315,4 @@ def _overrun(facts: ProcessFacts, caller: str, message: str, found: Sequence[Dam
             f"the chunk at {damage.chunk:#x}",
             f"whoever writes to the block at {suspect.address:#x}{history(facts, suspect)}" if suspect else "",
         ),
-    )
-
-
-def _fatal(
-    kind: str,
-    confidence: str,
-    what: str,
-    remedy: str,
-    evidence: Sequence[Evidence] = (),
-    *,
-    next_: Sequence[str] = ("findstack",),
-    sure: str = LIKELY,
-    or_: str = "",
-    hands: Hands = NOBODY,
-) -> Finding:
-    return Finding(
-        kind,
-        FATAL,
-        confidence,
-        what,
-        remedy,
-        tuple(evidence),
-        tuple(next_),
-        remedy_confidence=sure,
-        alternative=or_,
-        hands=hands,
     )

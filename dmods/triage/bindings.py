@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dmods.finding import Evidence
 from dmods.process.malloc_slots import ALLOCATE, RELEASE, Slot, providers, slots
 from dmods.target import Module, Target
-from dmods.triage.finding import Evidence
 
 REMEDY = "let one allocator serve the whole process: link or preload it first, and do not use RTLD_DEEPBIND"
 

@@ -11,8 +11,8 @@ from dmods.process.cause import explain_address
 from dmods.process.source import source_text, text_lines
 from dmods.process.stdio import open_files
 from dmods.process.unwind import Frame
+from dmods.triage.answer import Crash, Line
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import Crash, Line
 from dmods.triage.names import first_own
 from dmods.triage.places import places
 

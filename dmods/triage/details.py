@@ -8,9 +8,9 @@ from typing import NamedTuple, Optional
 
 from dmods.base.dataclass import dataclass, field
 from dmods.errors import DmodsError, UserError
+from dmods.finding import CannotCheck
 from dmods.output.text import cell_text, table_text
 from dmods.report import Column, Report, Table, Value
-from dmods.triage.finding import CannotCheck
 from dmods.triage.runner import OutOfTime, time_box
 
 ROWS = 200  # of a table; the command itself has all of them

@@ -9,6 +9,7 @@ from typing import Optional
 from dmods._engine import disassemble, elf_section
 from dmods.allocators.unwalked import is_go
 from dmods.base.sizes import human_size
+from dmods.finding import CannotCheck
 from dmods.graph.owners import Owners, find_owners
 from dmods.heap.damage import Damage, damages
 from dmods.heap.locate import AddressFinder, address_finder
@@ -24,7 +25,7 @@ from dmods.process.tls import dtv_blocks
 from dmods.process.unwind import Frame, ManyThreads, Stack, describe, walk
 from dmods.records.callers import Callers
 from dmods.target import Target, Thread
-from dmods.triage.finding import CannotCheck, left_out
+from dmods.triage.answer import left_out
 from dmods.triage.names import HANDLER, first_own, is_runtime
 
 _LONGEST_INSTRUCTION = 15  # of x86 (Intel SDM volume 2, 2.3.11)
@@ -224,4 +225,4 @@ class ProcessFacts:
 
     def damage(self, damage: Damage) -> str:
         """Return what is wrong with a chunk. What was written into its header may be left out."""
-        return damage.private if self.private else damage.text
+        return damage.private if self.private else damage.what

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Optional
 
 from dmods import _engine
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
 from dmods.heap.block import FREE, OWN, Block
 from dmods.process import signals
 from dmods.process.cause import NULL_PAGE, explain_address
@@ -14,10 +16,10 @@ from dmods.process.mappings import mapping_at
 from dmods.process.threads import stack_of
 from dmods.target import Signal
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, FATAL, LIKELY, NOBODY, POSSIBLE, CannotCheck, Evidence, Finding, Hands
 from dmods.triage.hands import block_evidence, history, operands
 from dmods.triage.names import first_own, function_of
 
+_fault = partial(fatal, next_=("panicinfo",))
 _CANONICAL = 1 << 47
 _WIDE, _BITS = 8, 64  # bytes and bits of a pointer in which a flipped bit can be told
 _MOST_FREED = 64  # words equal to the bad pointer that are looked at
@@ -317,29 +319,3 @@ def _is_trap(facts: ProcessFacts) -> bool:
 
 def _at(address: Optional[int], text: str) -> tuple[Evidence, ...]:
     return (Evidence(address, text),) if address is not None else ()
-
-
-def _fault(
-    kind: str,
-    confidence: str,
-    what: str,
-    remedy: str,
-    evidence: Sequence[Evidence] = (),
-    *,
-    next_: Sequence[str] = ("panicinfo",),
-    sure: str = LIKELY,
-    or_: str = "",
-    hands: Hands = NOBODY,
-) -> Finding:
-    return Finding(
-        kind,
-        FATAL,
-        confidence,
-        what,
-        remedy,
-        tuple(evidence),
-        tuple(next_),
-        remedy_confidence=sure,
-        alternative=or_,
-        hands=hands,
-    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
+from dmods.finding import Evidence
 from dmods.heap.block import FREE, Block
 from dmods.heap.pointees import operands_of
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import Evidence
 from dmods.triage.names import first_own
 
 _MOST_FRAME = 1 << 14  # bytes of a frame that are read

@@ -22,7 +22,7 @@ from dmods.output.streaming import Subject
 from dmods.output.text import printable
 from dmods.profile import flame
 from dmods.report import Report
-from dmods.triage.finding import Memory, Triage
+from dmods.triage.answer import Memory, Triage
 from dmods.triage.report import crash_signature, verdict_sentence
 
 _LONGEST = 2000  # characters of one text of the dump

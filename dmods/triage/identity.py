@@ -16,8 +16,8 @@ from dmods.modules.lines import source_lines
 from dmods.output.text import printable
 from dmods.process.arguments import arguments
 from dmods.target import Module, Target
+from dmods.triage.answer import Line
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import Line
 from dmods.triage.names import is_runtime
 
 _LONGEST = 300  # characters of the arguments

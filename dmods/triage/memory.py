@@ -6,8 +6,8 @@ from collections import Counter
 
 from dmods.base.sizes import human_size
 from dmods.heap.mapping_kinds import classify_mappings
+from dmods.triage.answer import Memory, Part
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import Memory, Part
 
 _TOTAL = "mapped memory that can be accessed"
 # Kinds of mappings that are not the heap's, in the order of the bar.

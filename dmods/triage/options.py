@@ -15,8 +15,8 @@ from dmods.errors import UsageError, UserError
 from dmods.output import json as json_form
 from dmods.output.streaming import Subject
 from dmods.report import Report
+from dmods.triage.answer import Line, Triage, Unknown, left_out
 from dmods.triage.details import Detail
-from dmods.triage.finding import Line, Triage, Unknown, left_out
 from dmods.triage.report import triage_report
 
 DESCRIPTION = (

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from dmods.corefile.context import crash_context
+from dmods.finding import FATAL, Finding
 from dmods.heap.verdict import leak_verdict
 from dmods.process.stdio import open_files
 from dmods.target import Target
+from dmods.triage.answer import Triage, Unknown
 from dmods.triage.crash import process_crash
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import FATAL, Finding, Triage, Unknown
 from dmods.triage.identity import process_identity, process_trust
 from dmods.triage.memory import process_memory
 from dmods.triage.private import redacted

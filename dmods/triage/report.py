@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, Optional
 
 from dmods.base.sizes import human_size
+from dmods.finding import FATAL, Finding
 from dmods.output.text import table_text
 from dmods.report import Address, Column, Report, Table, Value
-from dmods.triage.finding import FATAL, PASSED, Crash, Finding, Line, Memory, Triage
+from dmods.triage.answer import PASSED, Crash, Line, Memory, Triage
 from dmods.triage.names import function_of
 from dmods.triage.signature import OUTERMOST, Signature, signature
 

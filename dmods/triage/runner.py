@@ -14,18 +14,8 @@ from typing import Any, Optional, Protocol
 from dmods.base.dataclass import replace
 from dmods.command import modules_in
 from dmods.errors import DmodsError, UsageError, UserError
-from dmods.triage.finding import (
-    FOUND,
-    NOT_RUN,
-    PASSED,
-    CannotCheck,
-    Check,
-    Finding,
-    Measured,
-    Result,
-    Triage,
-    Unknown,
-)
+from dmods.finding import CannotCheck, Check, Finding, Measured
+from dmods.triage.answer import FOUND, NOT_RUN, PASSED, Result, Triage, Unknown
 
 _LEAST = 0.05  # seconds that a check has even where --seconds are over
 
@@ -46,10 +36,10 @@ class Facts(Protocol):
     def provide(self, name: str) -> None: ...
 
 
-def discover(room: str) -> list[Check]:
+def discover(package: str) -> list[Check]:
     """Return the checks in a package, by name."""
-    folder = importlib.import_module(room).__path__
-    return [importlib.import_module(f"{room}.{name}").CHECK for name in modules_in(folder)]
+    folder = importlib.import_module(package).__path__
+    return [importlib.import_module(f"{package}.{name}").CHECK for name in modules_in(folder)]
 
 
 def chosen(checks: Sequence[Check], names: Optional[str]) -> list[Check]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeVar
 
+from dmods.command import Argument
 from dmods.process.shapes import frame_value, gap_value, source_value
 from dmods.report import Address, Value
 from drgnext.kernel.crash.remarks import ending, recursions, repeated
@@ -13,6 +14,8 @@ from drgnext.kernel.stacks.frames import Frame, Gap, Stack
 from drgnext.kernel.stacks.threads import Threads
 
 Row = TypeVar("Row")
+
+TASK = Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)")
 
 
 def with_gaps(stack: Stack, rows: Sequence[Row], gap_rows: Callable[[Gap], Row]) -> list[Row]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods._engine import PAGE_KINDS, hex_lines
-from dmods.base.dataclass import dataclass
+from dmods.commands._walker import Rows, Walker
 from dmods.errors import UsageError, UserError
 from dmods.report import Column, Value
 from drgnext.kernel.dump.target import Kernel
@@ -22,25 +22,6 @@ from drgnext.kernel.slabs.tracks import Tracks
 
 if TYPE_CHECKING:
     from drgn import Object
-
-
-Rows = Iterable[Sequence[Value]]
-
-
-@dataclass(frozen=True)
-class Walker:
-    """A walker: what it walks, its columns, and the functions that give its rows.
-
-    ``columns`` begin with the address. ``rows(kernel, narrowed)`` returns rows in the same order. ``narrows`` says what
-    the optional word does; it is "" if the walker takes no word. ``lines`` returns the addresses as text, for a walker
-    that can make text faster than row by row.
-    """
-
-    summary: str
-    columns: Sequence[Column]
-    rows: Callable[[Kernel, Optional[str]], Rows]
-    narrows: str = ""
-    lines: Optional[Callable[[Kernel, Optional[str]], Iterable[str]]] = None
 
 
 _PAGE = (Column("address", "address"), Column("pfn", "count"), Column("kind"))
@@ -206,13 +187,13 @@ def _text(string: Object) -> str:
     return bytes(string.string_()).decode(errors="backslashreplace")
 
 
-WALKERS: Mapping[str, Walker] = {
+WALKERS: Mapping[str, Walker[Kernel, Optional[str]]] = {
     "allpages": Walker(
         "every page: its struct page",
         _PAGE,
         _page_rows,
         "only pages of that kind, by the names of `memstat -v --json`: anon, slab, free, ...",
-        _page_lines,
+        lines=_page_lines,
     ),
     "task": Walker("every thread: its task_struct", _TASK, _tasks),
     "kmem_cache": Walker("slab caches", _NAMED, _caches),

@@ -203,7 +203,7 @@ def _figures(leaks: SlabLeaks) -> Table:
     allocated = sum(count for state, (count, _bytes) in leaks.evidence.items() if state <= SET_ASIDE)
     row: tuple[Value, ...] = (
         odd["objects"],
-        allocated - odd["large"],
+        allocated - leaks.large,
         leaks.large,
         leaks.evidence.get(OWN, (0, 0))[0],
         leaks.figures["read"],

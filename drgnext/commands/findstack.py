@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Optional
 
-from dmods.command import Argument, Command, positive
+from dmods.command import Command
+from dmods.commands._stack_arguments import VERBOSE, limit_argument
 from dmods.errors import UsageError
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.report import Column, Report, Table, Value
-from drgnext.commands._stacks import fold, gap_text, stack_end, task_frames
+from drgnext.commands._stacks import TASK, fold, gap_text, stack_end, task_frames
 from drgnext.kernel.crash.panic import crashed_task
 from drgnext.kernel.crash.remarks import frame_remarks
 from drgnext.kernel.stacks.frames import ENDS, FRAME_LIMIT, Stack
@@ -136,9 +137,9 @@ COMMAND = Command(
     ),
     run=run,
     arguments=(
-        Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)"),
-        Argument("-v", "--verbose", action="store_true", help="show the registers that are known in each frame"),
-        Argument("-n", "--limit", type=positive, default=FRAME_LIMIT, metavar="N", help="at most N frames"),
+        TASK,
+        VERBOSE,
+        limit_argument(FRAME_LIMIT),
     ),
     requires=("kernel",),
     examples=(

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dmods.base.progress import Progress
-from dmods.command import Argument, Command, positive
+from dmods.command import Command
+from dmods.commands._stack_arguments import chosen_frames, limit_argument
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.report import Column, Report, Table, Value
 from drgnext.commands._stacks import fold, gap_text, stack_end, task_frames
@@ -137,11 +138,8 @@ COMMAND = Command(
     description="Tasks with the same pcs share a stack.",
     run=run,
     arguments=(
-        Argument(
-            "-m", "--module", default="", metavar="MODULE", help="only stacks with a frame in this module (nfs, ...)"
-        ),
-        Argument("-c", "--caller", default="", metavar="FUNCTION", help="only stacks with a frame in this function"),
-        Argument("-n", "--limit", type=positive, default=FRAME_LIMIT, metavar="N", help="at most N frames"),
+        *chosen_frames("nfs"),
+        limit_argument(FRAME_LIMIT),
     ),
     requires=("kernel",),
     examples=(

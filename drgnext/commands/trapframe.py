@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dmods.command import Argument, Command
 from dmods.report import Column, Report, Table, Value
-from drgnext.commands._stacks import gap_notes
+from drgnext.commands._stacks import TASK, gap_notes
 from drgnext.commands.findstack import MOST_TASKS, chosen
 from drgnext.kernel.crash.panic import trap_kind
 from drgnext.kernel.stacks.frames import Stack
@@ -132,7 +132,7 @@ COMMAND = Command(
     ),
     run=run,
     arguments=(
-        Argument("task", metavar="TASK", nargs="?", help="address, pid or name (default: the task that panicked)"),
+        TASK,
         Argument("-a", "--all", action="store_true", help="also show trap frames left over from before"),
         Argument("-v", "--verbose", action="store_true", help="show all registers"),
     ),

@@ -10,11 +10,14 @@ from dmods.command import KERNEL, Argument, Command
 from dmods.commands._records import CALLER_ARGUMENTS, LINES
 from dmods.commands._users import ARGUMENTS, User, caller_key, groups_of, stack_key, users_report
 from dmods.report import Column, Report, Value
+from drgnext.commands._alloctags import tags_asked, tags_report
 from drgnext.commands._slabs import address_asked, cache_name, callers_asked, objects_of
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.callers import KernelCallers
 from drgnext.kernel.slabs.objects import ALLOCATED_STATES
 from drgnext.kernel.slabs.tracks import SlabUser, Tracks
+from drgnext.kernel.system.alloctags import alloc_tags
+from drgnext.kernel.system.reading import Reader
 
 _KEYS = {
     "stack": Column("caller"),
@@ -24,10 +27,21 @@ _KEYS = {
 }
 
 
+TRACKS, TAGS = "tracks", "tags"
+
+
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
-    """Return the users of slab memory, the biggest first."""
+    """Return the users of memory, the biggest first."""
+    if args.source == TAGS:
+        reader = Reader(kernel)
+        return tags_report(reader, tags_asked(reader), args)
     slabs = objects_of(kernel)
     tracks = Tracks(slabs)
+    if args.source is None and not tracks.any:
+        reader = Reader(kernel)
+        tags = alloc_tags(reader)
+        if tags is not None:
+            return tags_report(reader, tags, args)
     tracks.require()
     callers = callers_asked(kernel, args, lines=args.lines)
     users = [tracks.user(group) for group in slabs.engine.groups(list(ALLOCATED_STATES), False)]
@@ -56,10 +70,19 @@ COMMAND = Command(
     summary="who holds slab memory: live bytes by the stack that allocated them, the biggest first",
     description=(
         "Needs slub_debug=U on the kernel's command line. Counts the objects of all caches that keep records, leaked\n"
-        "or not, by the size of an object. `kmausers` is the same."
+        "or not, by the size of an object. `kmausers` is the same.\n\n"
+        "A kernel built with CONFIG_MEM_ALLOC_PROFILING (6.10 and later) counts bytes and calls of all memory by call\n"
+        "site: slab, pages, per-CPU memory and vmalloc. Without records the command shows these numbers, as\n"
+        "/proc/allocinfo would have shown them. --source tags asks for them where there are both."
     ),
     run=run,
     arguments=(
+        Argument(
+            "--source",
+            choices=(TRACKS, TAGS),
+            help="tracks: slab objects by stack; tags: the kernel's own counts by call site (the default: tracks, if "
+            "there are any)",
+        ),
         Argument("--by", choices=tuple(_KEYS), default="stack", help="what makes a group (stack)"),
         *ARGUMENTS,
         *CALLER_ARGUMENTS,
@@ -67,5 +90,9 @@ COMMAND = Command(
         Argument("what", nargs="?", metavar="ADDR|FUNCTION", help="only those with this in their stack"),
     ),
     requires=(KERNEL,),
-    examples=(("umausers --top 3", "the three biggest"), ("umausers --by cache --all", "every cache")),
+    examples=(
+        ("umausers --top 3", "the three biggest"),
+        ("umausers --by cache --all", "every cache"),
+        ("umausers --source tags --by library", "what each module holds, by the kernel's own counts"),
+    ),
 )

@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 
 from dmods.command import KERNEL, Argument, Command
+from dmods.commands._walker import help_of, list_of, name_argument
 from dmods.errors import UsageError
 from dmods.report import Column, Report, Table
 from drgnext.commands._walkers import WALKERS
 from drgnext.kernel.dump.target import Kernel
 
-NAMES = (Column("name"), Column("summary"), Column("with_word", title="WITH WORD"))
-
 
 def run(kernel: Kernel, args: argparse.Namespace) -> Report:
     """Return the addresses that the walker finds, or the list of walkers."""
     if args.walker is None:
-        rows = [(name, walker.summary, walker.narrows or None) for name, walker in WALKERS.items()]
-        return Report([Table("walkers", NAMES, rows)])
+        return list_of(WALKERS, Column("with_word", title="WITH WORD"))
     walker = WALKERS[args.walker]
     if args.word is not None and not walker.narrows:
         raise UsageError(f"walk {args.walker} takes no further word", f"walk {args.walker}")
@@ -33,15 +31,11 @@ def run(kernel: Kernel, args: argparse.Namespace) -> Report:
 COMMAND = Command(
     name="walk",
     summary="the addresses of pages, tasks, slab objects, leaks, zones or vmap areas, one on each line",
-    description="Walkers (`walk` alone lists them):\n"
-    + "\n".join(
-        f"  {name:<10} {walker.summary}" + (f";\n{'':13}with a word {walker.narrows}" if walker.narrows else "")
-        for name, walker in WALKERS.items()
-    )
+    description=help_of(WALKERS, "a word", 10)
     + "\nWith --json each address has its other columns: page frame and kind, or pid and name.",
     run=run,
     arguments=(
-        Argument("walker", nargs="?", metavar="NAME", choices=list(WALKERS), help="what to walk"),
+        name_argument(WALKERS),
         Argument("word", nargs="?", metavar="WORD", help="narrow the walk, as the walker says"),
     ),
     requires=(KERNEL,),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dmods.errors import UserError
-from dmods.triage.finding import FATAL, LIKELY, Crash, Finding, Line, Triage, Unknown
+from dmods.finding import FATAL, LIKELY, Finding
+from dmods.triage.answer import Crash, Line, Triage, Unknown
 from drgnext.kernel.crash.bare_log import read_bare_log, read_vmcoreinfo
 from drgnext.kernel.crash.klog import read_panic_log
 from drgnext.kernel.crash.oom import oom_lines

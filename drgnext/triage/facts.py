@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
-from dmods.triage.finding import CannotCheck
+from dmods.finding import CannotCheck
 from drgnext.kernel.crash.panic import Cause, find_panic
 from drgnext.kernel.pages.memmap import REMEMBERED, Counted, PageArray, page_array
 from drgnext.kernel.slabs.leaks import SlabLeaks, kernel_leaks

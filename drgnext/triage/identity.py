@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 from dmods.base.sizes import human_size
 from dmods.base.times import utc_minute
 from dmods.output.text import printable
-from dmods.triage.finding import Line, left_out
+from dmods.triage.answer import Line, left_out
 from drgnext.kernel.crash import modules
 from drgnext.kernel.crash.bare_log import crash_time, read_vmcoreinfo
 from drgnext.kernel.dump.debuginfo import module_note

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
-from dmods.triage.finding import CannotCheck, Crash, Line, Memory, Part, Triage, Unknown
+from dmods.finding import CannotCheck
+from dmods.triage.answer import Crash, Line, Memory, Part, Triage, Unknown
 from dmods.triage.runner import Runner, chosen, discover, together
 from drgnext.kernel.crash import modules
 from drgnext.kernel.crash.bare_log import read_vmcoreinfo

@@ -15,9 +15,9 @@ def run(*words: str) -> str:
 def files() -> list[tuple[str, str]]:
     """Return (name, module) of each file, by name."""
     found = []
-    for room in (dmods.commands, drgnext.commands):
-        names = [path.stem for path in Path(room.__path__[0]).glob("*.py") if not path.stem.startswith("_")]
-        found += [(name, f"{room.__name__}.{name}") for name in names]
+    for package in (dmods.commands, drgnext.commands):
+        names = [path.stem for path in Path(package.__path__[0]).glob("*.py") if not path.stem.startswith("_")]
+        found += [(name, f"{package.__name__}.{name}") for name in names]
     return sorted(found)
 
 

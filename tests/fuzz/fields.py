@@ -14,7 +14,7 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
-from dmods.allocators.glibc.arenas import Arena
+from dmods.allocators.glibc.structures import Arena
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import FREE, LIVE
 from dmods.heap.process_heap import ProcessHeap, find_heap

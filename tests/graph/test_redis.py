@@ -48,7 +48,7 @@ def test_the_array_of_databases_is_the_first_suspect(tmp_path: Path) -> None:
         said = _fill(tmp_path / "redis.sock")
         cores.gcore(process.pid, tmp_path / "core.1603")
     target = CoreFile(str(tmp_path / "core.1603"))
-    (first, *others) = answers.answer(target, "suspects")["tables"][0]["rows"]
+    (first, *others) = answers.answer(target, "suspects", "--least", "1M")["tables"][0]["rows"]
     assert not others
     assert re.match(r"`server\+0x[0-9a-f]+` \(redis-[a-z-]+\)", first["sentence"]), first
     # 16 databases of 80 bytes.
@@ -78,7 +78,7 @@ def test_a_server_at_work_with_values_of_all_types(tmp_path: Path, env: Mapping[
             said = _memory_stats(client)
         cores.gcore(process.pid, tmp_path / "core.1603")
     target = CoreFile(str(tmp_path / "core.1603"))
-    (first,) = answers.answer(target, "suspects")["tables"][0]["rows"]
+    (first,) = answers.answer(target, "suspects", "--least", "1M")["tables"][0]["rows"]
     assert re.match(r"`server\+0x[0-9a-f]+` \(redis-[a-z-]+\)", first["sentence"]), first
     # What the server counts as data, and its tables of keys. It counts a little more: what clients and scripts need.
     counted = said["total.allocated"] - said["overhead.total"] + said["overhead.hashtable.main"]

@@ -15,7 +15,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from dmods._engine import Image
-from dmods.allocators.glibc.arenas import noted_sizes
+from dmods.allocators.glibc.parameters import noted_sizes
 from dmods.allocators.jemalloc import layouts
 from dmods.allocators.jemalloc.false_words import leaf_keys
 from dmods.allocators.search import Search

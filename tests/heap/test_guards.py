@@ -78,7 +78,7 @@ def test_every_write_is_found_and_nothing_else(tmp_path: Path, allocator: str, w
     target, (start, end), told = taken(tmp_path, words, allocator)
     found = verified(target)
     expected = {one.address: one for one in told if one.state == "live" and one.written}
-    live = [finding for finding in found.findings if finding.side == AFTER]
+    live = [finding for finding in found.blocks if finding.side == AFTER]
     assert len(expected) == 36
     assert {finding.address for finding in live} == set(expected)
     for finding in live:
@@ -91,7 +91,7 @@ def test_every_write_is_found_and_nothing_else(tmp_path: Path, allocator: str, w
         assert finding.usable >= one.requested + 16
     assert found.live >= 1000 + sum(one.state == "live" for one in told)
     assert (found.unreadable, found.skipped) == (0, 0)
-    assert found.damaged == len(found.findings)
+    assert found.damaged == len(found.blocks)
 
 
 @pytest.mark.parametrize("words", ["audit,guards", "audit=20,log=100000,guards"])
@@ -99,7 +99,7 @@ def test_every_write_is_found_and_nothing_else(tmp_path: Path, allocator: str, w
 def test_writes_into_freed_blocks_are_found(tmp_path: Path, allocator: str, words: str) -> None:
     target, _site, told = taken(tmp_path, words, allocator)
     found = verified(target)
-    gone = [finding for finding in found.findings if finding.side == INSIDE]
+    gone = [finding for finding in found.blocks if finding.side == INSIDE]
     expected = {one.address: one for one in told if one.state == "freed" and one.written}
     assert len(expected) == 3
     assert {finding.address for finding in gone} == set(expected)
@@ -118,7 +118,7 @@ def test_without_guards_there_is_nothing_to_verify(tmp_path: Path) -> None:
 
 def test_clean_blocks_stay_clean(tmp_path: Path) -> None:
     found = verified(taken(tmp_path, "audit,guards", "", 1000, "clean").target)
-    assert (found.damaged, found.findings, found.unreadable, found.skipped) == (0, [], 0, 0)
+    assert (found.damaged, found.blocks, found.unreadable, found.skipped) == (0, [], 0, 0)
     assert found.live > 1000
     assert found.freed >= 5
 

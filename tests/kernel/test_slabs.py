@@ -60,6 +60,20 @@ def check_healthy(subject: Any, release: str) -> None:
     assert answer["totals"]["leaked_count"] <= most
 
 
+def test_evidence_counts_each_object_once(subject: Any) -> None:
+    """Compound pages that only look like blocks of kmalloc are not among them."""
+    check_evidence(subject)
+
+
+def check_evidence(subject: Any) -> None:
+    tables = answers.by_name(crashed.ask(subject, "findleaks", "-v"))
+    (figures,) = tables["figures"]
+    held = sum(row["objects"] for row in tables["evidence"])
+    assert held == figures["allocated"] - figures["own"] + figures["large"]
+    in_use = sum(row["in_use"] for row in answers.by_name(crashed.ask(subject, "kmastat"))["caches"])
+    assert figures["allocated"] == in_use
+
+
 def test_blocks_of_kmalloc_are_those_that_the_kernel_counts(subject: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """6.1 does not mark them, but counts them as slab."""
     found = kernel_leaks(subject)
@@ -77,6 +91,7 @@ def test_other_kernels(release: str) -> None:
     subject = open_kernel(kernel.guest(release))
     test_kmastat_adds_up_to_the_slab_line_of_memstat(subject)
     check_healthy(subject, release)
+    check_evidence(subject)
     check_slabinfo(subject, release)
     assert crashed.ask(subject, "slabcheck")["totals"]["faults"] == 0
 

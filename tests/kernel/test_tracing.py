@@ -15,7 +15,7 @@ from drgnext.commands import findstack
 from drgnext.kernel.dump.cached_memory import Pages
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.stacks import orc
-from drgnext.kernel.stacks.frames import Frame, Walker
+from drgnext.kernel.stacks.frames import Frame, StackWalker
 from drgnext.kernel.stacks.made_code import MadeCode, MadeCodes
 from drgnext.kernel.stacks.traps import StackRange
 from drgnext.kernel.stacks.traps.x86_64 import X86_64
@@ -317,7 +317,7 @@ def test_a_kernel_with_frame_pointers_has_its_return_addresses_replaced_too(know
     code: Any = _Code()
     returns: Any = _Returns({low + 0x48: 0x11115} if known else {})
     first = Frame(0x10005, low, True, "cpu", {"rbp": low})
-    stack = Walker(memory, X86_64(), code, OrcUnwinder(memory, code, returns), []).walk(first, STACK)
+    stack = StackWalker(memory, X86_64(), code, OrcUnwinder(memory, code, returns), []).walk(first, STACK)
     pcs = [0x10005, 0x10105, 0x11115, 0x12345]
     assert [frame.pc for frame in stack.frames] == (pcs if known else pcs[:2])
     assert stack.end == ("no tables" if known else "replaced")

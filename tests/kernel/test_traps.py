@@ -13,7 +13,7 @@ from typing import Optional
 import pytest
 
 from drgnext.kernel.dump.cached_memory import Pages
-from drgnext.kernel.stacks.frames import Frame, Stack, Step, Walker
+from drgnext.kernel.stacks.frames import Frame, Stack, StackWalker, Step
 from drgnext.kernel.stacks.traps import StackRange, TrapFrame, sparc
 from drgnext.kernel.stacks.traps.aarch64 import Aarch64
 from drgnext.kernel.stacks.traps.sparc import Sparc
@@ -153,7 +153,7 @@ def arm_oops(machine: Aarch64, framed: bool) -> tuple[Memory, Frame]:
 
 def arm_walk(machine: Aarch64, memory: Memory, first: Frame) -> Stack:
     unwinder = RecordUnwinder(memory.pages, ARM_CODE, machine, ARM_CODE.function)
-    return Walker(memory.pages, machine, ARM_CODE, unwinder, []).walk(first, ARM_STACK)
+    return StackWalker(memory.pages, machine, ARM_CODE, unwinder, []).walk(first, ARM_STACK)
 
 
 ARM_KERNELS = [Aarch64(336, 304, False), Aarch64(344 + 8, 304, True)]  # up to 6.12, and since 6.13
@@ -312,7 +312,7 @@ def test_x86_a_trap_counts_wherever_its_stack_pointer_leads(sp: int) -> None:
     registers = dict(zip(X86_64().registers, x86_regs(0xFFFFFFFF81234567, sp)))
     trap = TrapFrame(0xFFFFFE0000045F58, 0xFFFFFFFF81234567, sp, False, registers)
     double_fault = StackRange("DF 0", 0xFFFFFE0000045000, 0xFFFFFE0000046000)
-    walker = Walker(memory.pages, X86_64(), X86_CODE, OneTrap(trap), [double_fault])
+    walker = StackWalker(memory.pages, X86_64(), X86_CODE, OneTrap(trap), [double_fault])
     found = walker.walk(Frame(0xFFFFFFFF81000010, 0xFFFFFE0000045E00, True, "cpu", {}), X86_STACK)
     assert [frame.pc for frame in found.frames] == [0xFFFFFFFF81000010, trap.pc]
     assert found.frames[1].trap is trap

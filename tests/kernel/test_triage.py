@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dmods.triage.finding import PASSED, Triage
+from dmods.triage.answer import PASSED, Triage
 from dmods.triage.runner import discover
 from drgnext.kernel.dump.target import Kernel
 from drgnext.triage.kernel import CHECKS, triage_kernel

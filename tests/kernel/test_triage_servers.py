@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from dmods.triage.finding import Finding
+from dmods.finding import Finding
 from drgnext.kernel.system.ages import Clocks
 from drgnext.kernel.system.nfs import Server, servers
 from drgnext.kernel.system.reading import Reader

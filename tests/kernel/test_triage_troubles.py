@@ -11,7 +11,7 @@ import pytest
 
 from dmods.base.sizes import human_size
 from dmods.command import KERNEL
-from dmods.triage.finding import Finding
+from dmods.finding import Finding
 from drgnext.kernel.dump.target import Kernel
 from drgnext.triage.checks import memory
 from drgnext.triage.kernel import triage_kernel

@@ -14,7 +14,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.machine.absent import Absence, absences
 from dmods.machine.before_crash import process_findings
-from dmods.machine.doctor import Finding
+from dmods.machine.doctor import Remark
 from fixtures import answers, keeping
 from tests.corekit import compile_c, kernel_core
 
@@ -96,7 +96,7 @@ def test_which_limit_cut_it(program: Path, tmp_path: Path, monkeypatch: pytest.M
     assert "systemd-coredump says so" in lacking(kept, "is cut").why
 
 
-def found(process: subprocess.Popen[str], **options: str) -> dict[str, Finding]:
+def found(process: subprocess.Popen[str], **options: str) -> dict[str, Remark]:
     return {each.what: each for each in process_findings(process.pid, **options)}
 
 

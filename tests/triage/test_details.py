@@ -14,8 +14,8 @@ from dmods.commands.triage import COMMAND, run
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
 from dmods.report import Column, Report, Table
+from dmods.triage.answer import Triage
 from dmods.triage.details import ROWS, Part, details
-from dmods.triage.finding import Triage
 from dmods.triage.html import html
 from dmods.triage.report import triage_report
 from fixtures import audited

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
+from dmods.finding import Finding
 from dmods.triage.checks import exhausted
-from dmods.triage.finding import Finding
 from dmods.triage.process import triage_process
 from fixtures import audited
 from tests.corekit import compile_c, kernel_core

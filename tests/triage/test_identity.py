@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.triage.finding import FOUND, NOT_RUN, PASSED, Triage
+from dmods.triage.answer import FOUND, NOT_RUN, PASSED, Triage
 from dmods.triage.fleet.store import rows_of
 from dmods.triage.process import triage_process
 from dmods.triage.report import crash_signature, triage_report

@@ -8,7 +8,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.output.text import table_text
-from dmods.triage.finding import Triage
+from dmods.triage.answer import Triage
 from dmods.triage.process import triage_process
 from dmods.triage.report import triage_report
 from fixtures import mallocs, planted

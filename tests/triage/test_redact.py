@@ -8,7 +8,7 @@ import pytest
 
 from dmods.commands.triage import COMMAND, run
 from dmods.corefile.target import CoreFile
-from dmods.triage.finding import Crash, Line, Triage, left_out
+from dmods.triage.answer import Crash, Line, Triage, left_out
 from dmods.triage.options import redact_kernel
 from tests.corekit import compile_c, kernel_core
 

@@ -16,25 +16,9 @@ from typing import Optional
 import pytest
 
 from dmods.corefile.target import CoreFile
+from dmods.finding import CERTAIN, FATAL, CannotCheck, Check, Evidence, Finding, Hands
 from dmods.output.text import table_text
-from dmods.triage.finding import (
-    CERTAIN,
-    FATAL,
-    FOUND,
-    NOT_RUN,
-    PASSED,
-    CannotCheck,
-    Check,
-    Crash,
-    Evidence,
-    Finding,
-    Hands,
-    Line,
-    Memory,
-    Part,
-    Result,
-    Triage,
-)
+from dmods.triage.answer import FOUND, NOT_RUN, PASSED, Crash, Line, Memory, Part, Result, Triage
 from dmods.triage.html import embedded, html
 from dmods.triage.process import triage_process
 from dmods.triage.report import triage_report

@@ -1,98 +1,29 @@
-"""The arenas of glibc: `malloc_state` of the main arena and of every thread arena, and `mp_`."""
+"""Find the arenas of glibc: `malloc_state` of the main arena and of every thread arena."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from dmods import _engine
-from dmods.base.dataclass import dataclass, field
+from dmods.allocators.glibc.parameters import find_parameters
+from dmods.allocators.glibc.structures import (
+    BIN_LINKS,
+    BINMAP_BYTES,
+    Arena,
+    HeapInfo,
+    Malloc,
+)
 from dmods.base.ranges import Ranges
 from dmods.base.words import GRANULE, Words
-from dmods.modules.elf import PAGE
 from dmods.target import AddressRange
 
-BIN_LINKS = 254  # NBINS * 2 - 2, malloc.c
-BINMAP_BYTES = 16  # BINMAPSIZE unsigned ints
 MOST_ARENAS = 65536
-NONCONTIGUOUS = 2  # NONCONTIGUOUS_BIT of malloc_state.flags
 
-_NEIGHBOURHOOD = 64 << 10
-_SETTINGS = 16  # words; mp_ has at most so many before sbrk_base
 
 # A heap is aligned to HEAP_MAX_SIZE: 2 * DEFAULT_MMAP_THRESHOLD_MAX (64 MiB, or 1 MiB where words have 4 bytes); with
 # the tunable glibc.malloc.hugetlb of 2.35 to 2.42 it is four huge pages.
 HEAP_SIZES = {8: (64 << 20, 8 << 20, 4 << 30, 2 << 30, 128 << 20, 1 << 20), 4: (1 << 20, 8 << 20, 16 << 20)}
-
-
-@dataclass(frozen=True)
-class HeapInfo:
-    """`heap_info`: a heap of a thread arena. Its chunks lie in [start + header, start + size)."""
-
-    start: int
-    size: int
-    header: int
-
-
-@dataclass
-class Arena:
-    """One `malloc_state`. `bins` is the address of the field of that name."""
-
-    address: int
-    bins: int
-    main: bool
-    word: int
-    flags: int
-    top: int
-    next: int
-    attached: int
-    system_mem: int
-    max_system_mem: int
-    locked: bool
-    fastbins: tuple[int, ...]
-    blank: bool = False  # malloc never set it up: all is zero but `next` (see _ring)
-    room: Optional[int] = None  # bytes from top to the end of the mapping that holds it; None: not known yet
-    rest: int = 0  # bytes of top where its size field is damaged and the arena's other fields say where it ends
-    heaps: list[HeapInfo] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    gaps: list[str] = field(default_factory=list)  # what the dump lacks: no damage
-
-    @property
-    def end(self) -> int:
-        """Return the end of the structure: the address after `max_system_mem`."""
-        return self.bins + BIN_LINKS * self.word + BINMAP_BYTES + 5 * self.word
-
-    @property
-    def initial_top(self) -> int:
-        """Return `top` of an arena that has no memory yet: its own first bin, seen as a chunk."""
-        return self.bins - 2 * self.word
-
-    @property
-    def contiguous(self) -> bool:
-        """Return whether the flag NONCONTIGUOUS is not set."""
-        return not self.flags & NONCONTIGUOUS
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """The fields of `mp_` that count mapped chunks. `address` is the address of `sbrk_base`."""
-
-    address: int
-    n_mmaps: int
-    mmapped_mem: int
-    max_n_mmaps: int
-    max_mmapped_mem: int
-    sbrk_base: int
-
-
-@dataclass
-class Malloc:
-    """One copy of glibc's malloc. A process has one for each libc that it loaded (dlmopen, a static plugin)."""
-
-    arenas: list[Arena]
-    parameters: Optional[Parameters] = None
-    problems: list[str] = field(default_factory=list)
-    gaps: list[str] = field(default_factory=list)  # what the dump lacks: no damage
 
 
 def find_mallocs(words: Words, mappings: Sequence[AddressRange], hint: Optional[int] = None) -> list[Malloc]:
@@ -397,68 +328,3 @@ def first_chunk(arena: Arena, heap: HeapInfo) -> int:
         start = arena.end
     header = 2 * arena.word
     return -(-(start + header) // GRANULE) * GRANULE - header
-
-
-def find_parameters(words: Words, where: AddressRange, main: Arena) -> Optional[Parameters]:
-    """Return `mp_` in the data of the libc that holds `main`.
-
-    Its fields around `sbrk_base` have kept their order since 2.4: n_mmaps, n_mmaps_max, max_n_mmaps, no_dyn_threshold
-    (ints; hp_flags before them since 2.35), mmapped_mem, max_mmapped_mem, sbrk_base, then the parameters of the tcache
-    (2.26).
-    """
-    # Both are static variables of malloc.c, so they are neighbours.
-    start = max(where.start, main.address - _NEIGHBOURHOOD) // words.size * words.size
-    count = (min(where.end, main.end + _NEIGHBOURHOOD) - start) // words.size
-    data = words.many(start, count)
-    if data is None:
-        return None
-    raw = words.image.read(start, count * words.size)
-    base = None
-    if main.top != main.initial_top and main.contiguous:
-        top_size = words.at(main.top + words.size) or 0
-        base = main.top + (top_size & ~7) - main.system_mem
-    best: Optional[tuple[int, Parameters]] = None
-    for i in range(8, count - 4):
-        for score, fields in _parameters_at(words, data, raw, i, base):
-            if best is None or score > best[0]:
-                best = (score, Parameters(start + i * words.size, *fields))
-    return best[1] if best else None
-
-
-def noted_sizes(words: Words, parameters: Parameters) -> Iterator[tuple[int, int]]:
-    """Yield (address, value) of the words of `mp_` that may be sizes in whole pages.
-
-    mmap_threshold and trim_threshold follow the largest mapped chunk that was freed. Two more words count the bytes
-    that are mapped and were mapped at most.
-    """
-    for at in range(parameters.address - _SETTINGS * words.size, parameters.address, words.size):
-        value = words.at(at)
-        if value and value % PAGE == 0:
-            yield at, value
-
-
-def _parameters_at(
-    words: Words, data: Sequence[int], raw: bytes, i: int, base: Optional[int]
-) -> Iterable[tuple[int, tuple[int, ...]]]:
-    """Yield how much speaks for a candidate, and the fields of Parameters behind `address`."""
-    mapped, most_mapped, sbrk_base = data[i - 2], data[i - 1], data[i]
-    bins, limit, fill = data[i + 1], data[i + 2], data[i + 3]
-    tcache = 1 <= bins <= 128 and 8 <= limit <= 1 << 23 and fill <= 0xFFFF
-    known = base is not None and sbrk_base == base
-    if not (tcache or known) or mapped > most_mapped or mapped % GRANULE or most_mapped % GRANULE:
-        return
-    offset = i * words.size
-    for before in (16, 20, 24):  # bytes from n_mmaps to mmapped_mem: with hp_flags the ints are padded
-        at = offset - 2 * words.size - before
-        if at < 0:
-            continue
-        ints = [int.from_bytes(raw[at + 4 * k : at + 4 * k + 4], "little", signed=True) for k in range(4)]
-        n_mmaps, n_mmaps_max, max_n_mmaps, no_dyn = ints
-        if not (0 <= n_mmaps <= max_n_mmaps and n_mmaps_max >= 0 and no_dyn in (0, 1)):
-            continue
-        if (n_mmaps == 0) != (mapped == 0) or (max_n_mmaps == 0) != (most_mapped == 0):
-            continue
-        default_limit = n_mmaps_max == 65536
-        score = 4 * known + 2 * default_limit + tcache + (bins == 64)
-        if score >= 3:
-            yield score, (n_mmaps, mapped, max_n_mmaps, most_mapped, sbrk_base)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Optional
 
-from dmods.allocators.glibc.arenas import BIN_LINKS, BINMAP_BYTES, Arena
+from dmods.allocators.glibc.structures import BIN_LINKS, BINMAP_BYTES, Arena
 from dmods.base.dataclass import dataclass, field
 from dmods.base.words import GRANULE, Words
 

@@ -14,7 +14,7 @@ from dmods.base.words import GRANULE, Words
 
 if TYPE_CHECKING:
     from dmods._engine import Heap
-    from dmods.allocators.glibc.arenas import Arena
+    from dmods.allocators.glibc.structures import Arena
 
 SMALL_BINS = 64  # TCACHE_MAX_BINS until 2.41, TCACHE_SMALL_BINS since 2.42
 _SLACK = 256  # bytes by which a chunk may be too large, where a thread points to it

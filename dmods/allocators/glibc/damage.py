@@ -10,7 +10,8 @@ from dmods.allocators.glibc.integrity import top_problem
 from dmods.allocators.glibc.state import State
 from dmods.allocators.glibc.unseen import seen_anomalies
 from dmods.allocators.protocol import Process
-from dmods.allocators.vocabulary import Damage
+from dmods.allocators.vocabulary import OVERWRITTEN, Damage
+from dmods.finding import CERTAIN, SERIOUS, Evidence
 
 _SEARCHED = 5  # chunks in each run for which all memory is searched for pointers
 
@@ -57,7 +58,21 @@ def _damage(
 ) -> Damage:
     """Return the damage, in words, too. ``about`` is more of what is wrong with a top chunk."""
     text, private = _described(fault, value, about)
-    return Damage(arena, fault, chunk, value, suspect, why, resumed, text, private)
+    return Damage(
+        fault,
+        SERIOUS,
+        CERTAIN,
+        text,
+        OVERWRITTEN,
+        (Evidence(chunk, text),),
+        ("heapcheck",),
+        arena=arena,
+        value=value,
+        suspect=suspect,
+        why=why,
+        resumed=resumed,
+        private=private,
+    )
 
 
 def _shortened(heap: Process, arena: int, chunk: int, before: int, resumed: int) -> Optional[Damage]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.allocators.glibc.arenas import noted_sizes
+from dmods.allocators.glibc.parameters import noted_sizes
 from dmods.allocators.glibc.state import State
 from dmods.allocators.search import Search
 from dmods.base.ranges import Ranges

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Optional
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional, TypeVar
 
 from dmods.allocators.block import Block
 from dmods.allocators.glibc import integrity, places, report
@@ -28,11 +28,11 @@ from dmods.allocators.vocabulary import (
     Part,
     Place,
     Statistics,
-    Waste,
 )
-from dmods.base.dataclass import dataclass
+from dmods.base.dataclass import dataclass, replace
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
+from dmods.finding import LIKELY, Finding
 from dmods.modules.elf import PAGE
 from dmods.process.mappings import subtract
 from dmods.target import Target
@@ -41,6 +41,8 @@ _LINKS = 16  # bytes of a free chunk that hold fd and bk, or a tcache's next and
 _LARGE_LINKS = 32  # a free chunk of a large bin also holds fd_nextsize and bk_nextsize
 _LARGE = 1000  # malloc_usable_size of the smallest chunk of a large bin on 64-bit ports (MIN_LARGE_SIZE 1024)
 _MANY_ARENAS = 4
+
+Judged = TypeVar("Judged", bound=Finding)
 
 
 @dataclass
@@ -178,7 +180,7 @@ class GlibcHeap(State):
         """Return how much of the arenas is free."""
         return used(self.usages)
 
-    def waste(self) -> Iterator[Waste]:
+    def waste(self) -> Iterator[Finding]:
         """Yield what fewer arenas would save, or what malloc_trim() would give back."""
         yield from waste(self.usages)
 
@@ -195,12 +197,16 @@ class GlibcHeap(State):
     def damages(self) -> list[Damage]:
         """Return the damaged chunks. They are looked at once."""
         if self.found_damages is None:
-            self.found_damages = list(damages(self))
+            self.found_damages = self._as_sure(damages(self))
         return self.found_damages
+
+    def _as_sure(self, found: Iterable[Judged]) -> list[Judged]:
+        """Return the findings. They are only likely if a thread was changing an arena."""
+        return [replace(each, confidence=LIKELY) if self.is_locked else each for each in found]
 
     def check(self) -> Checked:
         """Return the damage, and a part for each arena, for all tcaches, mapped blocks and malloc as a whole."""
-        structures, links = list(integrity.structures(self)), list(integrity.links(self))
+        structures, links = self._as_sure(integrity.structures(self)), self._as_sure(integrity.links(self))
         undescribed = self.bins.problem_count - len(self.bins.problems)
         return Checked(self._parts(structures, links), self.damages(), structures, links, undescribed)
 
@@ -231,7 +237,7 @@ class GlibcHeap(State):
                 part.free += report_["free_chunks"]
         walked = {each[1] for report_ in reports for each in seen_anomalies(report_, words.size)}
         for damage in self.damages():
-            arenas[damage.arena].bad_chunks += damage.fault == "top" and damage.chunk not in walked
+            arenas[damage.arena].bad_chunks += damage.kind == "top" and damage.chunk not in walked
         for link in links:
             (tcaches if link.arena is None else arenas[link.arena]).bad_links += 1
         for structure in structures:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from dmods.allocators.glibc.arenas import Arena
 from dmods.allocators.glibc.bins import binmap_problems
 from dmods.allocators.glibc.caches import FreeList
 from dmods.allocators.glibc.runs import top_size
 from dmods.allocators.glibc.state import State
-from dmods.allocators.vocabulary import Contradiction
+from dmods.allocators.glibc.structures import Arena
+from dmods.allocators.vocabulary import Contradiction, contradiction
 from dmods.base.ranges import Ranges
 
 
@@ -18,17 +18,17 @@ def structures(heap: State) -> Iterator[Contradiction]:
     """Yield contradictions in the ring of arenas, their heaps, and ``mp_``. (`damages` has damaged tops.)"""
     for malloc in heap.layout.mallocs:
         for text in malloc.problems:
-            yield Contradiction(None, "ring of arenas", malloc.arenas[0].address, text)
+            yield contradiction(None, "ring of arenas", malloc.arenas[0].address, text)
     for number, arena in enumerate(heap.all):
         for text in arena.problems:
-            yield Contradiction(number, "arena", arena.address, text)
+            yield contradiction(number, "arena", arena.address, text)
     for owner, where, text in heap.layout.contradictions:
         if where == "mp_" and _lacks_mapped(heap):
             continue
         if where == "arena" and owner is not None and owner in heap.arenas_unseen():
             continue
         if where != "top" or owner is None or top_problem(heap, heap.all[owner]) is None:
-            yield Contradiction(owner, where, None if owner is None else heap.all[owner].address, text)
+            yield contradiction(owner, where, None if owner is None else heap.all[owner].address, text)
 
 
 def _lacks_mapped(heap: State) -> bool:
@@ -64,22 +64,22 @@ def links(heap: State) -> Iterator[Contradiction]:
     """Yield contradictions in bins, fastbins and tcaches."""
     bins, caches = heap.bins, heap.caches
     for problem in bins.problems:
-        yield Contradiction(problem.arena, problem.bin, problem.address, problem.text)
+        yield contradiction(problem.arena, problem.bin, problem.address, problem.text)
     for number, arena in enumerate(heap.all):
         for problem in binmap_problems(heap.process.words, number, arena, bins):
-            yield Contradiction(number, problem.bin, problem.address, problem.text)
+            yield contradiction(number, problem.bin, problem.address, problem.text)
     by_name = {free.name: free for free in caches.lists}
     damaged = {name for name, _, _ in caches.problems}
     for name, what, where in caches.problems:
         if heap.is_unseen(where):
             continue  # the dump lacks what it leads to
         text = f"leads to {where:#x}: {what}"
-        yield Contradiction(caches.owners.get(name), name, _holder(heap, by_name[name]), text)
+        yield contradiction(caches.owners.get(name), name, _holder(heap, by_name[name]), text)
     for free in caches.lists:
         # A difference of one is no damage: a thread may have been in the middle of malloc.
         if free.said is not None and free.name not in damaged and abs(caches.found[free.name] - free.said) > 1:
             text = f"its counter says {free.said}, {caches.found[free.name]} are there"
-            yield Contradiction(None, free.name, free.head, text)
+            yield contradiction(None, free.name, free.head, text)
 
 
 def _holder(heap: State, free: FreeList) -> Optional[int]:

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Callable, Optional
 
 from dmods.allocators.block import Block
-from dmods.allocators.glibc.arenas import BIN_LINKS, Arena
 from dmods.allocators.glibc.caches import FreeList, list_holding
 from dmods.allocators.glibc.state import State
+from dmods.allocators.glibc.structures import BIN_LINKS, Arena
 from dmods.allocators.numbers import arena_name
 
 _MOST_STEPS = 100_000  # along a bin, from a chunk to the bin's head

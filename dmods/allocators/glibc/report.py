@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
-from dmods.allocators.glibc.arenas import Malloc
 from dmods.allocators.glibc.state import State
+from dmods.allocators.glibc.structures import Malloc
 from dmods.allocators.glibc.usage import Usage, advice
 from dmods.allocators.vocabulary import Statistics
 from dmods.report import Column, Table, Value

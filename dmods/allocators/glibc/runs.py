@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from dmods import _engine
-from dmods.allocators.glibc.arenas import Arena, Malloc, first_chunk
+from dmods.allocators.glibc.arenas import first_chunk
+from dmods.allocators.glibc.structures import Arena, Malloc
 from dmods.allocators.numbers import NO_ARENA
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges

@@ -7,10 +7,10 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.glibc import runs
-from dmods.allocators.glibc.arenas import Arena
 from dmods.allocators.glibc.bins import Bins, follow
 from dmods.allocators.glibc.caches import Caches, Candidates, watched
 from dmods.allocators.glibc.caches import release as release_lists
+from dmods.allocators.glibc.structures import Arena
 from dmods.allocators.glibc.unseen import damaged_chunks, seen_problems, unseen_parts
 from dmods.allocators.numbers import NO_ARENA, reserve
 from dmods.allocators.protocol import Heap, Process
@@ -86,6 +86,10 @@ class State(Heap):
 
     def kept(self) -> list[int]:
         """Return the tcaches. A fork leaves those of the other threads behind; they are no leaks of the program."""
+        return self.caches.tcaches
+
+    def thread_caches(self) -> list[int]:
+        """Return the tcaches. A thread makes its own when it allocates for the first time (malloc.c, tcache_init)."""
         return self.caches.tcaches
 
     def _thread_words(self) -> Iterator[int]:

@@ -9,9 +9,11 @@ from dmods.allocators.glibc.caches import cached_by_arena
 from dmods.allocators.glibc.runs import top_bytes
 from dmods.allocators.glibc.state import State
 from dmods.allocators.numbers import arena_name
-from dmods.allocators.vocabulary import ADVICE_BYTES, ADVICE_SHARE, Waste
+from dmods.allocators.vocabulary import ADVICE_BYTES, ADVICE_SHARE
+from dmods.allocators.vocabulary import unused as unused_memory
 from dmods.base.dataclass import dataclass
 from dmods.base.sizes import human_size
+from dmods.finding import LIKELY, Finding
 
 _SOON = "the program just freed it, and soon needs it again"
 
@@ -100,12 +102,12 @@ def used(rows: Sequence[Usage]) -> str:
     return f"{human_size(unused)} of {human_size(system)} are free, in {arenas}"
 
 
-def waste(rows: Sequence[Usage]) -> list[Waste]:
+def waste(rows: Sequence[Usage]) -> list[Finding]:
     """Return what fewer arenas would save; otherwise what malloc_trim() would give back."""
     return list(_arenas(rows)) or list(_untrimmed(rows))
 
 
-def _arenas(rows: Sequence[Usage]) -> Iterator[Waste]:
+def _arenas(rows: Sequence[Usage]) -> Iterator[Finding]:
     threads = [row for row in rows if not row.main]
     system = sum(row.system for row in threads)
     unused = sum(row.free + row.top + row.cached for row in threads)
@@ -115,42 +117,40 @@ def _arenas(rows: Sequence[Usage]) -> Iterator[Waste]:
     largest = max(threads, key=lambda row: row.system)
     # One arena could have held what is in use, at the density of the fullest one; two let threads wait less.
     cap = max(2, -(-(system - unused) // max(1, largest.system)))
-    yield Waste(
+    yield unused_memory(
         "arenas",
-        True,
         f"{len(threads)} thread arenas hold {human_size(system)} and use {human_size(system - unused)} of it, for "
         f"{attached} threads",
         f"set MALLOC_ARENA_MAX={cap} (or the tunable glibc.malloc.arena_max): arenas then share what is free",
         unused,
         ("malloc_stats",),
-        (largest.address, f"the largest arena: {human_size(largest.system)}"),
+        place=(largest.address, f"the largest arena: {human_size(largest.system)}"),
         alternative="the threads' load comes in bursts, and the next one needs it: then the memory is well spent",
     )
 
 
-def _untrimmed(rows: Sequence[Usage]) -> Iterator[Waste]:
+def _untrimmed(rows: Sequence[Usage]) -> Iterator[Finding]:
     system, free = sum(row.system for row in rows), sum(row.free + row.cached for row in rows)
     tops = sum(row.top for row in rows)
     if free >= ADVICE_BYTES and free >= ADVICE_SHARE * system:
         largest = max(rows, key=lambda row: row.free)
-        yield Waste(
+        yield unused_memory(
             "untrimmed",
-            True,
             f"{human_size(free)} of the heap's {human_size(system)} are free between blocks in use",
             "malloc_trim(0) gives whole pages of it back; blocks that live long keep the rest apart",
             free,
             ("malloc_stats", "heapsizes"),
-            (largest.address, f"the arena with most: {human_size(largest.free)} free"),
+            place=(largest.address, f"the arena with most: {human_size(largest.free)} free"),
             helps=False,
             alternative=_SOON,
         )
     elif tops >= ADVICE_BYTES and tops >= ADVICE_SHARE * system:
-        yield Waste(
+        yield unused_memory(
             "untrimmed",
-            False,
             f"{human_size(tops)} of the heap's {human_size(system)} are free at the top of arenas",
             "a lower M_TRIM_THRESHOLD (glibc.malloc.trim_threshold), or malloc_trim(0), gives it back",
             tops,
             ("malloc_stats",),
+            confidence=LIKELY,
             alternative=_SOON,
         )

@@ -30,11 +30,13 @@ from dmods.allocators.vocabulary import (
     SomeExtents,
     Statistics,
     Walk,
-    Waste,
+    contradiction,
+    unused,
 )
 from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
+from dmods.finding import Finding
 from dmods.target import Target
 
 
@@ -234,13 +236,12 @@ class JemallocHeap(Heap):
         active, used = self._density()
         return f"{self.name}: {human_size(used)} of blocks in {human_size(active)} of pages"
 
-    def waste(self) -> Iterator[Waste]:
+    def waste(self) -> Iterator[Finding]:
         """Yield pages in use that have few blocks."""
         active, used = self._density()
         if active - used >= ADVICE_BYTES and active - used >= ADVICE_SHARE * active:
-            yield Waste(
+            yield unused(
                 "fragmentation",
-                True,
                 f"{self.name} has {human_size(active)} of pages in use for {human_size(used)} of blocks",
                 "blocks of one size that live long and short share pages: free the long-lived ones together",
                 active - used,
@@ -270,14 +271,14 @@ class JemallocHeap(Heap):
                 continue  # what is not there is not damaged
             extent = self.one.extents.at(page)
             arena = first_arena(self.order) + extent[3] if extent is not None else None
-            yield Contradiction(arena, f"extent of {page:#x}", record, FAULTS[fault])
+            yield contradiction(arena, f"extent of {page:#x}", record, FAULTS[fault])
         for tcache in self.caches.all:
             for problem in tcache.problems:
-                yield Contradiction(None, "tcache", tcache.address, problem)
+                yield contradiction(None, "tcache", tcache.address, problem)
         for tcache, size_class, address in self.caches.wrong:
             size = self.one.layout.sizes[size_class]
             text = f"its bin of {size} bytes holds {address:#x}, where no block in use begins: freed twice, or damaged"
-            yield Contradiction(None, "tcache", tcache.address, text)
+            yield contradiction(None, "tcache", tcache.address, text)
 
 
 def find(target: Target, taken: Ranges) -> Found:

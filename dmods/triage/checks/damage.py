@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dmods.allocators.vocabulary import OVERWRITTEN
+from dmods.finding import CERTAIN, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said, least_sure
 from dmods.heap.damage import damages
 from dmods.heap.guards import AFTER, verify
 from dmods.records.model import Transaction
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.triage.hands import block_evidence, history
 
 _MOST = 3  # places of evidence
@@ -20,7 +21,6 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     blocks = sum(row[1] + row[2] + row[3] for row in heap.index.sizes())
     yield Measured(f"the headers and lists of {_count(blocks)} were compared")
     yield from _guards(facts)
-    locked = any(one.is_locked for one in heap.heaps)
     found = list(damages(heap))
     if found:
         first = found[0]
@@ -33,16 +33,16 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
                 f"{history(facts, first.suspect)}) was probably written beyond its bounds"
             )
         count = f"{len(found)} chunks of the heap are damaged" if len(found) > 1 else "a chunk of the heap is damaged"
-        yield _finding("heap-damage", LIKELY if locked else CERTAIN, count + who, evidence)
+        yield _finding("heap-damage", least_sure(found), count + who, evidence)
         return
     checked = [one.check() for one in heap.heaps]
     wrong = [each for one in checked for each in (*one.structures, *one.links)]
     if wrong:
         evidence = [
-            Evidence(one.address, f"{one.where}: {one.text}") for one in wrong[:_MOST] if one.address is not None
+            Evidence(one.address, f"{one.where}: {one.what}") for one in wrong[:_MOST] if one.address is not None
         ]
-        what = f"the allocator's own lists are damaged in {len(wrong)} places: {wrong[0].where}: {wrong[0].text}"
-        yield _finding("list-damage", LIKELY if locked else CERTAIN, what, evidence)
+        what = f"the allocator's own lists are damaged in {len(wrong)} places: {wrong[0].where}: {wrong[0].what}"
+        yield _finding("list-damage", least_sure(wrong), what, evidence)
 
 
 def _count(blocks: int) -> str:
@@ -55,7 +55,7 @@ def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence]) ->
         SERIOUS,
         confidence,
         what,
-        "check what is written into that memory; `dmods run --audit audit,log,guards -- PROG` stops at the write",
+        OVERWRITTEN,
         tuple(evidence),
         ("heapcheck",),
         remedy_confidence=POSSIBLE,
@@ -67,9 +67,9 @@ def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence]) ->
 def _guards(facts: ProcessFacts) -> Iterator[Finding]:
     """Yield the blocks whose guards were overwritten, where the program ran with guards."""
     found = verify(facts.target)
-    if found is None or not found.findings:
+    if found is None or not found.blocks:
         return
-    first = found.findings[0]
+    first = found.blocks[0]
     entry = first.entry
     if first.side == AFTER:
         by = facts.callers.caller(entry.stack).text

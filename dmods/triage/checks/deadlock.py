@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.process.unwind import walk
 from dmods.target import Thread
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.triage.names import first_own
 
 # The system call's number, its register, and the registers of its first two arguments.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dmods.finding import Check, Measured, Said
 from dmods.process import signals
 from dmods.triage.aborts import explain_abort
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.faults import explain_fault
-from dmods.triage.finding import Check, Measured, Said
 
 
 def run(facts: ProcessFacts) -> Iterator[Said]:

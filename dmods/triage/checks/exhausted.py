@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
-from dmods.graph.suspects import find_suspects
+from dmods.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Hands, Measured, Said
+from dmods.graph.process_share import process_memory
+from dmods.graph.suspects import find_candidates
 from dmods.heap.mapping_content import Content
 from dmods.records.mapped import makers
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Hands, Measured, Said
 
 LARGE = 1 << 30  # bytes of a heap: if one thing holds half of it, that is worth a word
 _HALF = 0.5
@@ -29,7 +30,8 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     if not failed and facts.heap.bytes < LARGE:
         return
     facts.provide("owners")
-    for suspect in find_suspects(facts.owners)[:2]:
+    held = (one for one in find_candidates(facts.owners, process_memory(facts.owners)) if one.kind in ("held", "type"))
+    for suspect in list(held)[:2]:
         if failed or suspect.bytes >= _HALF * facts.heap.bytes:
             yield Finding(
                 "memory-holder",
@@ -37,9 +39,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
                 LIKELY if failed else POSSIBLE,
                 suspect.sentence,
                 _REMEDY,
-                (Evidence(suspect.address, "the outermost block that keeps it"),)
-                if suspect.address is not None
-                else (),
+                (),  # the sentence names the block
                 tuple(suspect.next),
                 weight=suspect.bytes,
                 remedy_confidence=POSSIBLE,

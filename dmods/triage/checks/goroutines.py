@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from dmods.runtimes.golang.crowds import MANY, SHARE, Crowd, find_crowds
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 
 
 def run(facts: ProcessFacts) -> Iterator[Said]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.heap.leak_groups import LeakGroup, group_leaks
 from dmods.heap.signal_stacks import signal_stack_groups
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 
 _LARGE = 64 << 20  # bytes: so much is a finding, whatever the size of the heap
 _MEDIUM = 1 << 20  # with a hundredth of the heap

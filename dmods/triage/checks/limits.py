@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dmods.corefile.context import crash_context
+from dmods.finding import LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Measured, Said
 from dmods.output.text import printable
 from dmods.process.stdio import open_files
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Measured, Said
 
 #: vm.max_map_count, unless it was raised (DEFAULT_MAX_MAP_COUNT, include/linux/mm.h).
 MOST_MAPPINGS = 65530

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dmods.finding import CERTAIN, SERIOUS, Check, Finding, Measured, Said
 from dmods.process.malloc_slots import providers
 from dmods.triage.bindings import REMEDY, mix_evidence, mix_sentence, mixes
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, SERIOUS, Check, Finding, Measured, Said
 
 
 def run(facts: ProcessFacts) -> Iterator[Said]:

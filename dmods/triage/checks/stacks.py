@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
+from dmods.finding import LIKELY, SERIOUS, WASTE, Check, Evidence, Finding, Measured, Said
 from dmods.heap.mapping_kinds import stack_claims
 from dmods.process.threads import stacks_of
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import LIKELY, SERIOUS, WASTE, Check, Evidence, Finding, Measured, Said
 
 _NEAR = 8192  # bytes above the guard
 _SHARE = 20  # ... and a twentieth of the stack

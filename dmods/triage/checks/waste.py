@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.allocators.directory import release
+from dmods.base.dataclass import replace
+from dmods.finding import Check, Measured, Said
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, WASTE, Check, Evidence, Finding, Measured, Said
 
 
 def run(facts: ProcessFacts) -> Iterator[Said]:
@@ -16,18 +17,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         if text is not None:
             yield Measured(text)
         for each in one.waste():
-            yield Finding(
-                each.kind,
-                WASTE,
-                CERTAIN if each.certain else LIKELY,
-                each.what,
-                each.remedy or release(one),
-                (Evidence(*each.place),) if each.place is not None else (),
-                tuple(each.next),
-                weight=each.bytes,
-                remedy_confidence=LIKELY if each.helps else POSSIBLE,
-                alternative=each.alternative,
-            )
+            yield each if each.remedy else replace(each, remedy=release(one))
 
 
 CHECK = Check(

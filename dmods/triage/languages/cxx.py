@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from dmods import _engine
+from dmods.finding import CERTAIN, FATAL, LIKELY, Evidence, Finding
 from dmods.heap.block import FREE
 from dmods.heap.content import type_info_name
 from dmods.heap.texts import printable
 from dmods.process.mappings import mapping_at
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, FATAL, LIKELY, Evidence, Finding
 from dmods.triage.names import has
 
 # The exception classes as little-endian words, the last byte of the word first. With "\x01": a dependent exception.

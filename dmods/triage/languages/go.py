@@ -11,12 +11,12 @@ import struct
 from collections.abc import Iterator
 from typing import Optional
 
+from dmods.finding import CERTAIN, FATAL, Finding
 from dmods.heap.texts import printable
 from dmods.modules.golang.moduledata import go_modules
 from dmods.process.mappings import mapping_at
 from dmods.process.unwind import Frame
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, FATAL, Finding
 from dmods.triage.names import function_of
 
 _POINTER, _STRING, _STRUCT = 22, 24, 25  # internal/abi, Kind

@@ -10,8 +10,8 @@ import re
 import struct
 from typing import Optional
 
+from dmods.finding import CERTAIN, FATAL, Finding
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.finding import CERTAIN, FATAL, Finding
 from dmods.triage.names import has
 
 _PANIC = r"(_*rustc::)?(rust_panic|rust_begin_unwind)|core::panicking::|std::panicking::|std::rt::panic"

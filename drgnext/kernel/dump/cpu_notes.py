@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 from dmods.errors import CorruptError, TruncatedError
 from dmods.modules import elf
 from dmods.process import arch
+from drgnext.kernel.dump.dumpfile import SIGNATURE, reader_of
 
 _NT_PRSTATUS = 1
 _PID_AT, _REGISTERS_AT = 32, 112  # in struct elf_prstatus of a 64-bit machine (linux/elfcore.h)
@@ -25,7 +26,6 @@ _NAMES = {
 _PC_SP = {_EM_X86_64: ("rip", "rsp"), _EM_AARCH64: ("pc", "sp")}
 _MOST_NOTES = 64 << 20  # bytes: 8,192 CPUs (NR_CPUS_RANGE_END) have 4 MB
 _MOST_CPUS = 8192
-_KDUMP = b"KDUMP   "
 _BLOCK_SIZE_AT = 428  # in struct disk_dump_header of a 64-bit machine
 _NOTES_AT = 48  # offset_note and size_note in struct kdump_sub_header (header version 4 and later)
 _MACHINE_AT = 12 + 4 * 65  # utsname.machine in struct disk_dump_header
@@ -70,15 +70,8 @@ def read_cpu_notes(path: Optional[str]) -> CpuNotes:
         return NOTHING
     try:
         with open(path, "rb") as file:
-            size = file.seek(0, 2)
-
-            def read(offset: int, count: int) -> bytes:
-                if not 0 <= offset < size or count <= 0:
-                    return b""
-                file.seek(offset)
-                return file.read(min(count, size - offset))
-
-            machine, notes = _kdump(read) if read(0, 8) == _KDUMP else _elf(read)
+            read, _size = reader_of(file)
+            machine, notes = _kdump(read) if read(0, 8) == SIGNATURE else _elf(read)
     except (OSError, struct.error, CorruptError, TruncatedError):
         return NOTHING
     return _cpus(machine, notes)

@@ -7,7 +7,7 @@ say why.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from dmods.errors import CorruptError, TruncatedError
@@ -16,7 +16,7 @@ from dmods.modules import elf
 # struct disk_dump_header of a 64-bit machine (makedumpfile's diskdump_mod.h; IMPLEMENTATION, "KDUMP file format"):
 # signature, version, struct new_utsname (6 x 65 bytes, from 12), a timeval at 408, then status, block_size,
 # sub_hdr_size, bitmap_blocks.
-_SIGNATURE = b"KDUMP   "
+SIGNATURE = b"KDUMP   "
 _STATUS = struct.Struct("<IiiI")
 _STATUS_AT = 424
 _INCOMPLETE = 8  # DUMP_DH_COMPRESSED_INCOMPLETE: makedumpfile ran out of room
@@ -46,24 +46,29 @@ def is_cut_kdump(path: str) -> bool:
     """Return whether the dump has makedumpfile's compressed format and ends before its last page."""
     try:
         with open(path, "rb") as file:
-            return file.read(8) == _SIGNATURE and TRUNCATED in _notes(file)
+            return file.read(8) == SIGNATURE and TRUNCATED in _notes(file)
     except (OSError, struct.error):
         return False
 
 
-def _notes(file: BinaryIO) -> Iterator[str]:
-    """Yield the lines for a dump of either format."""
+def reader_of(file: BinaryIO) -> tuple[Callable[[int, int], bytes], int]:
+    """Return a function that returns up to ``count`` bytes at an offset of the file, and the file's size."""
     size = file.seek(0, 2)
 
     def read(offset: int, count: int) -> bytes:
-        """Return up to ``count`` bytes of the file at ``offset``."""
         if not 0 <= offset < size or count <= 0:
             return b""
         file.seek(offset)
         return file.read(min(count, size - offset))
 
+    return read, size
+
+
+def _notes(file: BinaryIO) -> Iterator[str]:
+    """Yield the lines for a dump of either format."""
+    read, size = reader_of(file)
     magic = read(0, 8)
-    if magic == _SIGNATURE:
+    if magic == SIGNATURE:
         yield from _kdump(read, size)
     elif magic[:4] == b"\x7fELF":
         yield from _elf(read, size)

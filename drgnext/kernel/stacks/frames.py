@@ -125,7 +125,7 @@ class Unwinder(Protocol):
         """Return the step from a frame to its caller. ``task`` is the address of the task that runs there."""
 
 
-class Walker:
+class StackWalker:
     """Walks stacks with an unwinder. Where the unwinder stops early, it looks for saved registers."""
 
     def __init__(

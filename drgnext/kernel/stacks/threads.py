@@ -13,7 +13,7 @@ from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.code_names import CodeNames, Function
 from drgnext.kernel.stacks.crash_cpu import CrashCpu
 from drgnext.kernel.stacks.debug_frame import DebugFrames
-from drgnext.kernel.stacks.frames import FRAME_LIMIT, UNSURE, WHOLE, Frame, Stack, Unwinder, Walker
+from drgnext.kernel.stacks.frames import FRAME_LIMIT, UNSURE, WHOLE, Frame, Stack, StackWalker, Unwinder
 from drgnext.kernel.stacks.returns import ReturnAddresses
 from drgnext.kernel.stacks.stack_ranges import cpu_stacks, thread_size
 from drgnext.kernel.stacks.tasks import Task, Tasks
@@ -61,7 +61,7 @@ class Threads:
         self.tasks = Tasks(prog, self.memory)
         self.stack_size = thread_size(prog)
         self._kept: Optional[tuple[dict[str, int], int]] = None
-        self.walker = Walker(self.memory, self.machine, self.code, unwinder, cpu_stacks(prog))
+        self.walker = StackWalker(self.memory, self.machine, self.code, unwinder, cpu_stacks(prog))
         self._of_cpu: Optional[dict[str, list[StackRange]]] = None  # by the CPU's number
         self._crash_cpu = CrashCpu(self.memory, self.machine, self.code, unwinder, self.places)
 

@@ -224,12 +224,18 @@ class Reader:
 
         return per_cpu(self.prog[name], cpu)
 
+    def parts(self, pointer: int, size: int) -> Iterator[bytes]:
+        """Yield each possible CPU's instance of what a per-CPU pointer points to: fewer bytes if the dump lacks some.
+
+        A machine may have hundreds of CPUs and thousands of counters. So they are read without drgn's objects.
+        """
+        for offset in self._cpu_offsets().values():
+            yield self.memory.read((pointer + offset) & 0xFFFFFFFFFFFFFFFF, size)
+
     def counter(self, value: Object) -> int:
         """Return the exact value of a ``struct percpu_counter``, with the parts of all possible CPUs."""
         total, counters = int(value.count), value.counters.value_()
-        # A machine may have hundreds of CPUs and thousands of counters. So they are read without drgn's objects.
-        for offset in self._cpu_offsets().values() if counters else ():
-            part = self.memory.read((counters + offset) & 0xFFFFFFFFFFFFFFFF, 4)
+        for part in self.parts(counters, 4) if counters else ():
             if len(part) < 4:
                 self.note("the dump lacks parts of counters that each CPU has: numbers of pages may be wrong")
             total += int.from_bytes(part, "little", signed=True)

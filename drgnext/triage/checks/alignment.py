@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from dmods.triage.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.layouts import SECTOR, Layout, layouts
 from drgnext.triage.facts import KernelFacts
 

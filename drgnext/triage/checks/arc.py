@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import LIKELY, SERIOUS, CannotCheck, Check, Finding, Measured, Said
+from dmods.finding import LIKELY, SERIOUS, CannotCheck, Check, Finding, Measured, Said
 from drgnext.kernel.system.openzfs import cache, missing
 from drgnext.triage.facts import KernelFacts
 

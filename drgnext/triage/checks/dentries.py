@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, WASTE, Check, Finding, Measured, Said
+from dmods.finding import CERTAIN, WASTE, Check, Finding, Measured, Said
 from drgnext.kernel.system.dentries import Dentries
 from drgnext.triage.facts import KernelFacts
 

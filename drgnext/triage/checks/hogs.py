@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
 from dmods.errors import UserError
-from dmods.triage.finding import LIKELY, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
+from dmods.finding import LIKELY, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.mappings import Mapping, largest
 from drgnext.triage.facts import KernelFacts
 

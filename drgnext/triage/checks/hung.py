@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.locks import Wait

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.memcgs import memory_groups
 from drgnext.triage.facts import KernelFacts
 

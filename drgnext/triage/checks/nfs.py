@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, WASTE, CannotCheck, Check, Evidence, Finding, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, WASTE, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.ages import Clocks, age_text
 from drgnext.kernel.system.nfs import Connection, Server, Session, missing, servers
 from drgnext.triage.facts import KernelFacts

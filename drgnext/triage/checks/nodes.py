@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.nodes import Node, nodes
 from drgnext.triage.facts import KernelFacts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Finding, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Finding, Measured, Said
 from drgnext.kernel.system.interrupts import interrupts
 from drgnext.kernel.system.softnet import received
 from drgnext.triage.facts import KernelFacts

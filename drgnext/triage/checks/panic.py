@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import CERTAIN, FATAL, LIKELY, POSSIBLE, CannotCheck, Check, Evidence, Finding, Measured, Said
+from dmods.finding import CERTAIN, FATAL, LIKELY, POSSIBLE, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.crash.oom import oom_lines
 from drgnext.kernel.crash.outcome import SENTENCES
 from drgnext.triage.deaths import kind_of, was_asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dmods.triage.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.requests import Request, disks
 from drgnext.triage.facts import KernelFacts

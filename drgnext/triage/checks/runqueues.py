@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.triage.finding import LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
+from dmods.finding import LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.runqueues import run_queues
 from drgnext.triage.facts import KernelFacts

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.sizes import human_size
-from dmods.triage.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, WASTE, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.flows import Flow, flows
 from drgnext.triage.facts import KernelFacts
 

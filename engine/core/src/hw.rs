@@ -1,4 +1,8 @@
-//! What the CPU can do faster. All `unsafe` code of the engine is here.
+//! What the CPU can do faster. All `unsafe` code of the engine is here, and in `trace`.
+
+pub mod trace;
+
+use crate::words::is_printed;
 
 /// Work for [`fast_work`].
 pub trait Work {
@@ -248,7 +252,7 @@ fn eight_plain<const N: usize>(words: &[u64; 8], stretches: &Stretches<N>) -> Ei
 fn text_length(value: u64) -> usize {
     let bytes = value.to_le_bytes();
     let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(8);
-    let ascii = bytes[..length].iter().filter(|&&byte| matches!(byte, 0x20..=0x7e | b'\t' | b'\n' | b'\r')).count();
+    let ascii = bytes[..length].iter().filter(|byte| is_printed(byte)).count();
     let other = bytes[..length].iter().filter(|&&byte| byte >= 0x80).count();
     let ends = length >= 5 || bytes[length..].iter().all(|&byte| byte == 0);
     if ascii + other == length && ascii >= 3 && other <= ascii && ends {

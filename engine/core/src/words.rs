@@ -1,4 +1,4 @@
-//! Words in memory, for all rooms.
+//! Words in memory, for all modules.
 
 /// The end of the addresses that a process can use. Only the kernel's addresses lie above.
 pub(crate) const USER_END: u64 = 1 << 63;
@@ -23,4 +23,10 @@ pub(crate) fn word_at<const P: usize>(bytes: &[u8], offset: usize) -> u64 {
     } else {
         bytes[offset..offset + 4].try_into().map_or(0, |b| u64::from(u32::from_le_bytes(b)))
     }
+}
+
+/// Returns whether a byte is a character of a text in ASCII, as it is printed.
+#[inline(always)]
+pub(crate) fn is_printed(byte: &u8) -> bool {
+    matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r')
 }

@@ -22,7 +22,7 @@ use crate::records::Records;
 use crate::watch::watched;
 
 type Places = Vec<(Address, Address, u8, u16, Address)>;
-type KindRow = (u32, u8, u64, u64, u64, Vec<(u8, u64)>, Vec<u64>, Vec<u8>);
+type KindRow = (u64, u8, u64, u64, u64, Vec<(u8, u64)>, Vec<u64>, Vec<u8>);
 pub(crate) type SumRow = ((u64, u64), (u64, u64), (u64, u64), (u64, u64), Option<u64>, Option<u64>);
 type GroupRow = (u64, u32, bool, u64, u64, u64, u64, u32);
 type Amount = (u64, u64);

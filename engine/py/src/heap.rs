@@ -18,7 +18,7 @@ use crate::address::{plain, Address, Ranges};
 use crate::heap_rows::{bin_fault, report_dict};
 use crate::image::Image;
 use crate::jemalloc::Extents;
-use crate::owners::{areas, scope, values, AreaRow, KeptRow, Path, Scope, Value};
+use crate::owners::{areas, homes_of, scope, values, AreaRow, HomeRow, KeptRow, Path, Scope, Value};
 use crate::python::{CollectorLinks, UnusedWords};
 use crate::slots::Slots;
 use crate::watch::watched;
@@ -310,20 +310,30 @@ impl Heap {
         py.detach(|| self.heap().sizes(arena).iter().map(|c| (c.size, c.live, c.free, c.leaked, c.own)).collect())
     }
 
-    #[pyo3(signature = (ranges, named, single, progress=None))]
+    #[pyo3(signature = (ranges, named, single, homes, leaves, all_edges=false, progress=None))]
+    #[allow(clippy::too_many_arguments)]
     fn find_owners(
         &self,
         py: Python<'_>,
         ranges: Ranges,
         named: Vec<AreaRow>,
         single: Vec<Value>,
+        homes: Vec<HomeRow>,
+        mut leaves: Vec<u64>,
+        all_edges: bool,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (ranges, named, single) = (plain(ranges), areas(named)?, values(single));
+        let (ranges, named, single, homes) = (plain(ranges), areas(named)?, values(single), homes_of(homes));
+        leaves.sort_unstable();
         watched(py, progress.as_ref(), |control| {
-            let roots = Named { ranges: &ranges, areas: &named, values: &single };
+            let (homes, leaves) = (&homes[..], &leaves[..]);
+            let roots = Named { ranges: &ranges, areas: &named, values: &single, homes, leaves, all_edges };
             self.heap().find_owners(&self.image, roots, control)
         })
+    }
+
+    fn edges_set_aside(&self) -> u64 {
+        self.heap().owners().map_or(0, |owners| owners.set_aside.count)
     }
 
     fn owner_lines(&self, py: Python<'_>) -> Vec<(u32, Option<Vec<u32>>, u64, u64)> {
@@ -375,7 +385,7 @@ impl Heap {
     ) -> PyResult<Option<Path>> {
         let (ranges, named, single) = (plain(ranges), areas(named)?, values(single));
         watched(py, progress.as_ref(), |control| {
-            let roots = Named { ranges: &ranges, areas: &named, values: &single };
+            let roots = Named { ranges: &ranges, areas: &named, values: &single, ..Named::default() };
             let found = self.heap().path(&self.image, roots, root, address.0, control)?;
             Ok(found.map(|(origin, blocks)| match origin {
                 Origin::Memory(at, root) => ("memory", at, root, blocks),

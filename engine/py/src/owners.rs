@@ -1,7 +1,7 @@
 //! What the questions about owners take and give, as Python has it.
 
 use dmods_engine::graph::owners;
-use dmods_engine::graph::roots::{Area, Word};
+use dmods_engine::graph::roots::{Area, Home, Word};
 use pyo3::exceptions::PyValueError;
 use pyo3::PyResult;
 
@@ -11,6 +11,8 @@ use crate::address::Address;
 pub type AreaRow = (Address, Address, u32, u32);
 /// (value, root, rank).
 pub type Value = (u64, u32, u32);
+/// (root, arena, whether it is a variable).
+pub type HomeRow = (u32, Option<u32>, bool);
 /// ("live", 0), ("set", its number) or ("below", an address).
 pub type Scope = (String, u64);
 /// (address, usable bytes, blocks, bytes) that a block keeps alive, itself included.
@@ -31,6 +33,14 @@ pub fn areas(rows: Vec<AreaRow>) -> PyResult<Vec<Area>> {
 /// Returns the single roots.
 pub fn values(rows: Vec<Value>) -> Vec<Word> {
     rows.into_iter().map(|(value, root, rank)| Word { value, root, rank }).collect()
+}
+
+/// Returns what is known of roots on stacks.
+pub fn homes_of(rows: Vec<HomeRow>) -> Vec<Home> {
+    let mut homes: Vec<Home> =
+        rows.into_iter().map(|(root, arena, is_variable)| Home { root, arena, is_variable }).collect();
+    homes.sort_unstable_by_key(|home| home.root);
+    homes
 }
 
 /// Returns the scope. Raises ValueError for an unknown one.

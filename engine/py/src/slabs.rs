@@ -303,9 +303,10 @@ impl Slabs {
     }
 
     fn evidence(&self, py: Python<'_>) -> PyResult<HashMap<u8, (u64, u64)>> {
-        let states = self.states(py)?;
+        let (states, leaks) = (self.states(py)?, lock(&self.found).clone());
+        let others = leaks.as_ref().map_or(&[][..], |leaks| &leaks.only_paged);
         let mut found: HashMap<u8, (u64, u64)> = HashMap::new();
-        for slab in &self.table.slabs {
+        for slab in self.table.slabs.iter().filter(|slab| others.binary_search(&slab.first).is_err()) {
             for node in slab.first..slab.first + u32::from(slab.objects) {
                 let entry = found.entry(states.of[node as usize]).or_default();
                 entry.0 += 1;
@@ -331,9 +332,10 @@ impl Slabs {
     }
 
     fn groups<'py>(&self, py: Python<'py>, wanted: Vec<u8>, untracked: bool) -> PyResult<Vec<GroupRow<'py>>> {
-        let states = self.states(py)?;
+        let (states, found) = (self.states(py)?, lock(&self.found).clone());
+        let others = found.as_ref().map_or(&[][..], |found| &found.only_paged);
         let groups = self.work(py, None, |space, control| {
-            self.tracks(space.physical).of_states(&states, &wanted, untracked, control)
+            self.tracks(space.physical).of_states(&states, &wanted, untracked, others, control)
         })?;
         Ok(groups.iter().map(|group| group_row(py, group)).collect())
     }

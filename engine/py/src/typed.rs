@@ -7,11 +7,10 @@ use std::sync::{Mutex, MutexGuard};
 use dmods_engine::dwarf::model::Id;
 use dmods_engine::dwarf::{DebugTypes, FrameAt, Place};
 use dmods_engine::graph::sums::Next;
-use dmods_engine::heap::cached_reader::CachedReader;
 use dmods_engine::heap::contents::Sum;
 use dmods_engine::typed::blocks::{Claim, Shape};
 use dmods_engine::typed::build::{build, Request, Root, TypeGraph as Built};
-use dmods_engine::typed::count::Counted;
+use dmods_engine::typed::count::{Alike, Counted};
 use dmods_engine::typed::names::part;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -27,7 +26,7 @@ type ClaimRow = (String, u8, u64, &'static str, u8, bool, u64, u64);
 type GroupRow = (u64, u32, bool, u64, u64, u64, u64);
 /// A group of direct leaks, with its kind or its type.
 type NamedGroup = (GroupRow, Option<u32>, Option<String>);
-type AlikeRow = (Option<String>, u64, u64, u64, u64);
+type AlikeRow = (Option<u32>, Option<String>, u64, u64, u64);
 /// Objects in pools: their type, whether their contents alone prove it, their sum.
 type PooledRow = (String, bool, SumRow);
 /// Type, count, bytes, distance or 0.
@@ -346,23 +345,34 @@ impl TypeGraph {
     }
 
     /// Returns the blocks of a scope by type and size: (type, first word, size, count, example).
-    fn alike(&self, py: Python<'_>, heap: &Heap, scope: Scope, tables: Ranges) -> PyResult<Vec<AlikeRow>> {
-        let (scope, mut tables) = (self::scope(scope)?, plain(tables));
-        tables.sort_unstable();
+    fn in_scope(
+        &self,
+        py: Python<'_>,
+        kinds: PyRef<'_, Kinds>,
+        index: usize,
+        heap: &Heap,
+        scope: Scope,
+    ) -> PyResult<Vec<AlikeRow>> {
+        let (kinds, scope) = (&*kinds, self::scope(scope)?);
+        kinds.check(index)?;
         let rows = watched(py, None, |control| {
             let locked = heap.heap();
+            let view = kinds.view(index, &**locked);
             let state = self.lock();
-            let mut reader = CachedReader::with_slots(&heap.image, 1 << 12);
-            let word = state.debug.types.word;
             let Some(built) = &state.built else { return Ok(Vec::new()) };
-            built.alike(&**locked, &mut reader, (word, &tables), scope, control)
+            built.in_scope(&view, scope, control)
         })?;
         let state = self.lock();
-        let name = |(kind, many): (Id, bool)| {
-            let shape = if many { Shape::Many } else { Shape::One };
-            text_of(&state.debug, &Claim { kind, shape, ..Claim::default() })
+        let row = |one: &Alike| {
+            let (kind, text) = match one.counted {
+                Counted::Kind(kind) => (Some(kind), None),
+                Counted::Type((kind, shape, _)) => {
+                    (None, Some(text_of(&state.debug, &Claim { kind, shape, ..Claim::default() })))
+                }
+            };
+            (kind, text, one.size, one.count, one.example)
         };
-        Ok(rows.into_iter().map(|one| (one.kind.map(name), one.first, one.size, one.count, one.example)).collect())
+        Ok(rows.iter().map(row).collect())
     }
 
     fn addresses(

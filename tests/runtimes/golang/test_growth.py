@@ -79,7 +79,7 @@ def test_triage_and_suspects_name_leaked_goroutines(grown: Grown) -> None:
     assert found["what"].endswith(crowd(grown))
     (said,) = (
         row
-        for row in answers.by_name(answers.typed("suspects", grown.cores[1]))["suspects"]
+        for row in answers.by_name(answers.typed("suspects", grown.cores[1], "--least", "1M"))["suspects"]
         if "goroutines" in row["sentence"]
     )
     assert said["sentence"] == f"{found['what']}."
@@ -96,7 +96,7 @@ def test_how_long_they_wait(grown: Grown) -> None:
 
 
 def test_suspects_name_the_map(grown: Grown) -> None:
-    rows = answers.by_name(answers.typed("suspects", grown.cores[1]))["suspects"]
+    rows = answers.by_name(answers.typed("suspects", grown.cores[1], "--least", "1M"))["suspects"]
     assert rows[0]["percent"] > 40
     # Old words of the runtime's may lead into the map, too.
     named = re.match(r"`main\.sessions` \(gogrowth\)( \(and \d+ other roots?\))? keeps ", rows[0]["sentence"])

@@ -42,7 +42,7 @@ pub struct Kind {
     /// The merged signature, with how many blocks there are in all cores, and what they have in common.
     pub entry: Entry,
     /// A number that depends on the merged signature alone.
-    pub id: u32,
+    pub id: u64,
 }
 
 /// The kinds of one or more censuses, which are merged together. So a block of one core and a block of another have the
@@ -96,13 +96,17 @@ impl Kinds {
     }
 }
 
-/// FNV-1a over the merged signature.
-fn id_of(entry: &Entry) -> u32 {
+/// FNV-1a over the merged signature, and then a mixing: the first digits alone are shown where they tell kinds apart, so
+/// each bit of the signature has to reach them (the finalizer of MurmurHash3).
+fn id_of(entry: &Entry) -> u64 {
     let s = &entry.signature;
     let words = [s.class, s.form as u64].into_iter().chain(s.words);
     let bytes = words.flat_map(u64::to_le_bytes);
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    (hash ^ hash >> 32) as u32
+    let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
+        hash = (hash ^ hash >> 33).wrapping_mul(factor);
+    }
+    hash ^ hash >> 33
 }
 
 /// Gives pointers to size classes whose blocks mostly begin with text one common detail: names have any length.
@@ -437,6 +441,19 @@ mod tests {
     fn pointers_to_buffers_of_any_size_are_one_kind() {
         let sizes = (0..10).map(|i| entry(50, &[of(k::HEAP, 104 + 16 * i), NUMBER, SMALL])).collect();
         assert_eq!(number(&kinds(sizes)), 1);
+    }
+
+    #[test]
+    fn ids_do_not_collide() {
+        let all: Vec<u64> = (0..50_000).map(|i| id_of(&entry(1, &[of(k::HEAP, 16 * i), NUMBER]))).collect();
+        let short: std::collections::HashSet<u64> = all.iter().map(|id| id >> 24).collect();
+        // 40 bits: one pair in 880 runs of this size is expected.
+        assert_eq!(short.len(), all.len());
+        // Each bit of the first digit is set in about half of them.
+        for bit in 60..64 {
+            let set = all.iter().filter(|&&id| id >> bit & 1 == 1).count();
+            assert!((24_000..26_000).contains(&set), "{bit}: {set}");
+        }
     }
 
     #[test]

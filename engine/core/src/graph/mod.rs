@@ -4,10 +4,12 @@
 //!
 //! * [`numbering`]: dense numbers for the blocks of the heap's tables.
 //! * [`dense`]: the graph as one list of numbers, for the search.
+//! * [`edges`]: sets of edges.
 //! * [`search`]: depth-first search, which numbers what it reaches in preorder.
 //! * [`dominators`]: the dominator tree (semi-NCA) and retained sizes.
 //! * [`sets`]: which roots lead to what no single root dominates.
 //! * [`weak`]: the roots on stacks that nothing else makes needless.
+//! * [`regular`]: which pointers belong to the structures, and which are left over (`fields`); `set_aside`: those that are not followed.
 //! * [`roots`]: the roots, with names and ranks; [`tiers`]: the search from them, the strongest first.
 //! * [`owners`]: the owners of a heap, made from all these; and the questions about them.
 //! * [`reference`]: the stacks of holders, added up by kind.
@@ -26,6 +28,8 @@
 pub mod by_stack;
 pub mod dense;
 pub mod dominators;
+pub mod edges;
+mod fields;
 pub mod growth;
 mod growth_rows;
 pub mod kinds;
@@ -35,9 +39,11 @@ pub mod numbering;
 pub mod owners;
 pub mod paths;
 pub mod reference;
+pub mod regular;
 pub mod retained;
 pub mod roots;
 pub mod search;
+mod set_aside;
 pub mod sets;
 pub mod stream;
 pub mod sums;

@@ -3,6 +3,7 @@
 //! The tables name a block by its granule. An array by granule would have one entry for each 16 bytes of the heap. An array by
 //! number has one for each block.
 
+use super::edges::Edges;
 use super::search::Graph;
 use crate::heap::index::{chunk_of_word, edges_of, Region, Tables};
 use crate::heap::number::Index;
@@ -56,6 +57,8 @@ pub struct HeapGraph<'a, I: Index, const P: usize> {
     pub tables: &'a Tables<I, P>,
     /// The numbers of the blocks.
     pub numbering: &'a Numbering,
+    /// The edges that are left out.
+    pub cut: Option<&'a Edges>,
 }
 
 impl<I: Index, const P: usize> Graph for HeapGraph<'_, I, P> {
@@ -77,6 +80,9 @@ impl<I: Index, const P: usize> Graph for HeapGraph<'_, I, P> {
 
     #[inline(always)]
     fn target(&self, edge: usize) -> Option<usize> {
+        if self.cut.is_some_and(|cut| cut.contains(edge)) {
+            return None;
+        }
         let word = self.tables.edges.as_slice()[edge].get();
         chunk_of_word(&self.tables.regions, word)
     }

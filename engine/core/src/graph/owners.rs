@@ -2,9 +2,11 @@
 
 use super::dense::Placed;
 use super::dominators::{add_up, immediate, Others};
+use super::edges::Edges;
 use super::numbering::{HeapGraph, Numbering};
 use super::roots::{Named, LEAKED};
 use super::search::{Found, Search, CLOSED, ROOT};
+use super::set_aside::set_aside;
 use super::sets::{self, Sets};
 use super::tiers::Tiers;
 use super::too_many;
@@ -96,15 +98,17 @@ pub struct Owners {
     pub(super) sets: Vec<u32>,
     members: Vec<Vec<u32>>,
     leaked: Option<u32>,
+    /// The pointers that were not followed.
+    pub set_aside: Edges,
 }
 
 /// Follows all roots. Returns what was found, and the roots as (vertex, root). `W` is the width of a place in the list of
 /// the graph.
-fn searched<I: Index, W: Index, const P: usize>(
-    graph: &HeapGraph<I, P>,
+fn searched<'g, I: Index, W: Index, const P: usize>(
+    graph: &'g HeapGraph<'g, I, P>,
     placed: Placed<W>,
     image: &Image,
-    named: Named,
+    named: Named<'g>,
     closed: &[usize],
     leaks: Option<&Leaks<I>>,
     control: &Control,
@@ -119,7 +123,7 @@ fn searched<I: Index, W: Index, const P: usize>(
         }
     }
     closed.iter().for_each(|&granule| search.close(granule));
-    let mut tiers = Tiers::new(graph, search);
+    let mut tiers = Tiers::new(graph, search, named.homes);
     hw::fast(|| tiers.all(image, named, leaks, control))?;
     let Tiers { search, roots, .. } = tiers;
     Ok((search.finish(), roots))
@@ -136,7 +140,12 @@ impl Owners {
         control: &Control,
     ) -> Result<Owners, Stopped> {
         let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
-        let graph = HeapGraph { tables, numbering: &numbering };
+        let mut graph = HeapGraph { tables, numbering: &numbering, cut: None };
+        let cut = match named.all_edges {
+            true => Edges::default(),
+            false => set_aside(&graph, image, named, closed, control)?,
+        };
+        graph.cut = (cut.count > 0).then_some(&cut);
         let (found, roots) = match hw::fast(|| Placed::<u32>::new(&graph)) {
             Some(placed) => searched(&graph, placed, image, named, closed, leaks, control)?,
             None => {
@@ -153,7 +162,9 @@ impl Owners {
         let (counts, bytes) = (vec![0; numbers.len()], vec![0; numbers.len()]);
         hw::huge_pages(&counts);
         hw::huge_pages(&bytes);
-        let mut owners = Owners { numbering, vertices, numbers, dominators, counts, bytes, sets, members, leaked };
+        let set_aside = cut;
+        let mut owners =
+            Owners { numbering, vertices, numbers, dominators, counts, bytes, sets, members, leaked, set_aside };
         owners.add_up(tables);
         Ok(owners)
     }

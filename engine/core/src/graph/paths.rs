@@ -3,6 +3,7 @@
 //! Better roots come first: data before stacks, a word to the first byte of a block before one into its middle. Among the
 //! roots of one tier, a path through the fewest blocks is found, breadth-first.
 
+use super::edges::Edges;
 use super::numbering::{is_start, HeapGraph, Numbering};
 use super::roots::{each_word, Named, DATA, OWN};
 use super::search::Graph;
@@ -25,11 +26,13 @@ pub enum Origin {
 
 /// Paths that are asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted {
+pub struct Wanted<'a> {
     /// Only from this root.
     pub root: Option<u32>,
     /// Paths from the direct leaks instead.
     pub leaked: bool,
+    /// Edges that no path takes.
+    pub cut: Option<&'a Edges>,
 }
 
 /// Returns the origin and the granules of the blocks on the path, the last one `goal`. None: no path leads there.
@@ -43,7 +46,7 @@ pub fn shortest<I: Index, const P: usize>(
     control: &Control,
 ) -> Result<Option<(Origin, Vec<usize>)>, Stopped> {
     let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
-    let graph = HeapGraph { tables, numbering: &numbering };
+    let graph = HeapGraph { tables, numbering: &numbering, cut: wanted.cut };
     let mut spread = Spread { graph: &graph, closed, from: vec![0; numbering.count()], queue: Vec::new(), goal };
     if wanted.leaked {
         for granule in leaks {

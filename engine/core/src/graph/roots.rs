@@ -48,6 +48,23 @@ pub struct Named<'a> {
     pub areas: &'a [Area],
     /// Single roots.
     pub values: &'a [Word],
+    /// What else is known of roots on stacks, sorted by root.
+    pub homes: &'a [Home],
+    /// Addresses of blocks that hold bytes, sorted: their pointers are left over.
+    pub leaves: &'a [u64],
+    /// Whether pointers count that are not regular: see [`super::regular`].
+    pub all_edges: bool,
+}
+
+/// What is known of a root on a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The caller's number for the root.
+    pub root: u32,
+    /// The arena that its thread allocates from.
+    pub arena: Option<u32>,
+    /// Whether it is a variable. Other words of a stack may be left over.
+    pub is_variable: bool,
 }
 
 /// Calls `each` with (address, target word, root, rank) for every candidate pointer in the roots' memory.

@@ -4,7 +4,7 @@
 //! words of stacks and registers; the direct leaks. See [`super::search`].
 
 use super::numbering::{is_start, HeapGraph};
-use super::roots::{each_word, Named, Word, DATA, LEAKED, OWN, UNALIGNED};
+use super::roots::{each_word, Home, Named, Word, DATA, LEAKED, OWN, UNALIGNED};
 use super::search::Search;
 use super::weak;
 use crate::control::{Control, Stopped};
@@ -15,6 +15,9 @@ use crate::image::Image;
 
 /// A weak root, before it is known whether it is needed.
 struct Weak {
+    /// How far its thread's arena is from that of the block: 0: it is the same; 1: one of them is not known; 2: it is another.
+    away: u8,
+    is_variable: bool,
     interior: bool,
     rank: u32,
     root: u32,
@@ -31,12 +34,23 @@ pub(super) struct Tiers<'g, I: Index, W: Index, const P: usize> {
     /// Words of data that point into the middle of a block: (root, node).
     interior: Vec<(u32, I)>,
     weak: Vec<Weak>,
+    homes: &'g [Home],
 }
 
 impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
     /// No root has been followed yet. The blocks that are not to be followed are closed in `search`.
-    pub fn new(graph: &'g HeapGraph<'g, I, P>, search: Search<'g, HeapGraph<'g, I, P>, W>) -> Self {
-        Tiers { graph, search, roots: Vec::new(), interior: Vec::new(), weak: Vec::new() }
+    pub fn new(graph: &'g HeapGraph<'g, I, P>, search: Search<'g, HeapGraph<'g, I, P>, W>, homes: &'g [Home]) -> Self {
+        Tiers { graph, search, roots: Vec::new(), interior: Vec::new(), weak: Vec::new(), homes }
+    }
+
+    /// Returns how far a root's thread is from a block (see [`Weak`]), and whether the root is a variable.
+    fn home(&self, root: u32, node: usize) -> (u8, bool) {
+        let found = self.homes.binary_search_by_key(&root, |home| home.root);
+        let Ok(home) = found.map(|index| self.homes[index]) else { return (1, false) };
+        let word_map = &self.graph.tables.word_map;
+        let arena = word_map.runs[word_map.run_of_granule(node)].run.arena;
+        let away = home.arena.map_or(1, |own| if own == arena { 0 } else { 2 });
+        (away, home.is_variable)
     }
 
     fn reach(&mut self, root: u32, node: usize, control: &Control) -> Result<(), Stopped> {
@@ -63,7 +77,8 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
             return Ok(());
         }
         if rank > DATA {
-            self.weak.push(Weak { interior, rank, root, node });
+            let (away, is_variable) = self.home(root, node);
+            self.weak.push(Weak { away, is_variable, interior, rank, root, node });
         } else if !self.interior.last().is_some_and(|last| last.0 == root && last.1.get() == node) {
             self.interior.push((root, I::new(node)));
         }
@@ -101,7 +116,7 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
         }
         self.search.next_tier();
         let mut waiting = std::mem::take(&mut self.weak);
-        waiting.sort_by_key(|weak| (weak.interior, weak.rank, weak.root));
+        waiting.sort_by_key(|weak| (weak.away, !weak.is_variable, weak.interior, weak.rank, weak.root));
         self.needed(&waiting, control)?;
         self.search.next_tier();
         let waiting = self.not_reached(leaks);
@@ -134,7 +149,7 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
                 let node = block.granule;
                 let known = self.search.vertex(node);
                 if known == 0 && !leaks.is_some_and(|leaks| leaks.is_leaked(node)) {
-                    found.push(Weak { interior: false, rank: 0, root: UNALIGNED, node });
+                    found.push(Weak { away: 0, is_variable: false, interior: false, rank: 0, root: UNALIGNED, node });
                 }
                 true
             });

@@ -35,7 +35,8 @@ pub fn needed<G: Graph>(
     Ok(kept)
 }
 
-struct Marks<'a, G: Graph, T> {
+/// Marks, and what a node leads to.
+pub(super) struct Marks<'a, G: Graph, T> {
     graph: &'a G,
     taken: &'a T,
     bits: Vec<u64>,
@@ -43,12 +44,13 @@ struct Marks<'a, G: Graph, T> {
 }
 
 impl<'a, G: Graph, T: Fn(usize) -> bool> Marks<'a, G, T> {
-    fn new(graph: &'a G, taken: &'a T) -> Self {
+    /// Nothing is marked yet. `taken` says of a node's number that no mark enters it.
+    pub fn new(graph: &'a G, taken: &'a T) -> Self {
         Marks { graph, taken, bits: vec![0; graph.count().div_ceil(64)], stack: Vec::new() }
     }
 
     /// Marks a node and all that it leads to. Returns whether the node was not marked before.
-    fn reach(&mut self, node: usize, control: &Control) -> Result<bool, Stopped> {
+    pub fn reach(&mut self, node: usize, control: &Control) -> Result<bool, Stopped> {
         if !self.mark(node) {
             return Ok(false);
         }
@@ -65,6 +67,11 @@ impl<'a, G: Graph, T: Fn(usize) -> bool> Marks<'a, G, T> {
             }
         }
         Ok(true)
+    }
+
+    /// Returns whether the node with this number is marked.
+    pub fn has(&self, number: usize) -> bool {
+        self.bits[number / 64] >> (number % 64) & 1 != 0
     }
 
     fn mark(&mut self, node: usize) -> bool {

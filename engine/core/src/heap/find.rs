@@ -4,15 +4,13 @@ use super::cached_reader::CachedReader;
 use super::runs::GRANULE;
 use crate::control::{Control, Stopped};
 use crate::image::Image;
-use crate::words::grow_to;
+use crate::words::{grow_to, USER_END};
 
 const PREV_INUSE: u64 = 1;
 const IS_MMAPPED: u64 = 2;
 const FLAGS: u64 = 7;
 /// `NBINS - 1` pairs of links in `malloc_state.bins` (malloc.c, unchanged since ptmalloc2).
 const BIN_PAIRS: u64 = 127;
-/// Above are kernels only.
-pub(super) const USER_END: u64 = 1 << 63;
 /// The most that a crafted dump can make this module collect.
 const MOST: usize = 1 << 20;
 

@@ -366,8 +366,17 @@ impl<I: Index, const P: usize> Heap for Model<I, P> {
         };
         let leaks = self.leaks.as_ref();
         let direct = leaks.map_or(&[][..], |leaks| &leaks.direct);
-        let wanted = Wanted { root, leaked: leaks.is_some_and(|leaks| leaks.is_leaked(goal)) };
-        let found = paths::shortest(&self.tables, image, named, (&self.own, direct), wanted, goal, control)?;
+        let leaked = leaks.is_some_and(|leaks| leaks.is_leaked(goal));
+        // A path through the structures says more than one through a word that is left over.
+        let cut = self.owners.as_ref().map(|owners| &owners.set_aside).filter(|cut| cut.count > 0);
+        let search = |cut| {
+            let wanted = Wanted { root, leaked, cut };
+            paths::shortest(&self.tables, image, named, (&self.own, direct), wanted, goal, control)
+        };
+        let found = match (search(cut)?, cut) {
+            (None, Some(_)) => search(None)?,
+            (found, _) => found,
+        };
         let word_map = &self.tables.word_map;
         let address = |granule: usize| word_map.user(word_map.run_of_granule(granule), granule);
         Ok(found.map(|(origin, path)| (origin, path.into_iter().map(address).collect())))

@@ -6,7 +6,7 @@
 //! be.
 
 use super::word_map::WordMap;
-use crate::words::word;
+use crate::words::{is_printed, word};
 
 /// Bytes of text that must stand before such a word and after it. A structure may have one text beside a pointer. It
 /// hardly has texts on both sides that fill their arrays without a NUL.
@@ -37,8 +37,4 @@ fn is_low_text<const P: usize>(word_map: &WordMap<P>, bytes: &[u8], index: usize
         return lonely(index + 1);
     }
     behind.get(more) == Some(&0) && value % 8 != 0
-}
-
-fn is_printed(byte: &u8) -> bool {
-    matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r')
 }

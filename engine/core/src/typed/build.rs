@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::blocks::{Blocks, Claim, Conflict, Rank, Shape, Table};
 use super::pools::Pools;
-use super::propagate::Spread;
+use super::propagate::{fits, Spread};
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
 use crate::dwarf::{DebugTypes, Place, Variable};
@@ -90,6 +90,7 @@ pub fn build(request: &Request<'_>, debug: &mut DebugTypes, control: &Control) -
         let (conflicts, conflict_count) = (std::mem::take(&mut spread.conflicts.list), spread.conflicts.count);
         let exhausted = spread.exhausted;
         let pools = spread.finish_pools();
+        spread.forget_members(control)?;
         return Ok(TypeGraph { table: spread.blocks.into_table(), pools, conflicts, conflict_count, exhausted });
     }
     unreachable!("the last round returns")
@@ -162,6 +163,24 @@ impl Spread<'_, '_> {
                 if let Some(found) = self.blocks.at(address) {
                     self.propose(found, self.claim(kind, address, Rank::Vtable, Shape::One));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the classes that a vtable told of blocks of another size: it is that of a first member, or of the first
+    /// element of an array.
+    fn forget_members(&mut self, control: &Control) -> Result<(), Stopped> {
+        let heap = self.blocks.heap();
+        for (count, each) in Stream::new(heap).enumerate() {
+            if count % CHECK == 0 && control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+            let Some(found) = self.blocks.at(each.block.address) else { continue };
+            let claim = self.blocks.claim(found.number);
+            let told = claim.rank == Rank::Vtable && claim.shape == Shape::One;
+            if told && !fits(self.types().size(claim.kind), each.block.size) {
+                self.blocks.set(found.number, Claim::default());
             }
         }
         Ok(())

@@ -10,11 +10,10 @@ use crate::graph::owners::Scope;
 use crate::graph::retained::{self, Retained};
 use crate::graph::stream::{InUse, Stream};
 use crate::graph::sums::{Next, View};
-use crate::heap::cached_reader::CachedReader;
 use crate::heap::contents::{Form, Sum};
 use crate::heap::index::Block;
 use crate::heap::leaks::Group;
-use crate::heap::model::{Heap, State};
+use crate::heap::model::State;
 
 /// The sums of all kinds, of all types, and of the objects in blocks that hold many, by type.
 pub type Sums = (Vec<Sum>, Vec<(Typed, Sum)>, Vec<(Pooled, Sum)>);
@@ -28,13 +27,11 @@ pub type Typed = (Id, Shape, Rank);
 /// A type of objects in pools, and whether their contents alone prove it.
 pub type Pooled = (Id, bool);
 
-/// Blocks of one type and size, or of one first word and size.
+/// Blocks that are counted as one, of one size.
 #[derive(Clone, Copy, Debug)]
 pub struct Alike {
-    /// The type, and whether they are arrays of it.
-    pub kind: Option<(Id, bool)>,
-    /// For blocks without a type: the first word, or 0.
-    pub first: u64,
+    /// What they are counted as.
+    pub counted: Counted,
     /// Usable bytes of each.
     pub size: u64,
     /// How many there are.
@@ -58,8 +55,9 @@ impl TypeGraph {
         let kind = view.kind(block.number)?;
         let claim = self.table.of(view.heap, block.block.granule);
         let form = view.kinds.all.get(kind as usize).map(|kind| kind.entry.signature.form);
-        let proven =
-            matches!(form, Some(Form::Object | Form::Exception)) && claim.rank != Rank::Taught && !claim.over_vtable;
+        // The vtable at the start of an array is that of its first element.
+        let over = claim.rank == Rank::Taught || claim.over_vtable || claim.shape == Shape::Many;
+        let proven = matches!(form, Some(Form::Object | Form::Exception)) && !over;
         Some(match claim {
             Claim { disputed: true, .. } => Counted::Kind(kind),
             claim if claim.is_some() && !proven => Counted::Type((claim.kind, claim.shape, claim.rank)),
@@ -171,40 +169,23 @@ impl TypeGraph {
         Ok(groups.into_iter().map(|(_, group)| group).collect())
     }
 
-    /// Counts the blocks of a scope by type and size; those without a type by the first word, if it lies in `tables`, and by
-    /// size. See [`crate::graph::owners::Owners::alike`].
-    pub fn alike(
-        &self,
-        heap: &dyn Heap,
-        reader: &mut CachedReader<'_>,
-        (word, tables): (u64, &[(u64, u64)]),
-        scope: Scope,
-        control: &Control,
-    ) -> Result<Vec<Alike>, Stopped> {
-        let mut found: HashMap<(u64, u64, u64), Alike> = HashMap::new();
-        let mut from = 0;
-        loop {
-            let batch = heap.addresses_in(scope, from, CHECK);
-            let Some(&last) = batch.last() else { break };
-            if control.cancelled() {
-                return Err(Stopped::Cancelled);
+    /// Counts the blocks of a scope by kind or type, and by size.
+    pub fn in_scope(&self, view: &View<'_>, scope: Scope, control: &Control) -> Result<Vec<Alike>, Stopped> {
+        let (within, vertices) = (view.heap.within(scope), view.heap.vertices());
+        let mut found: HashMap<(u64, u64), Alike> = HashMap::new();
+        self.each(view, (0, 0), control, |each, counted| {
+            let Some(&vertex) = vertices.get(each.number) else { return false };
+            if vertex == 0 || !within.get(vertex as usize).is_some_and(|&within| within) {
+                return true;
             }
-            for address in batch {
-                let Some((block, ..)) = heap.find(address) else { continue };
-                let claim = self.table.of(heap, block.granule);
-                let typed = claim.is_some() && !claim.disputed;
-                let first = match typed {
-                    true => 0,
-                    false => reader.word(address, word).filter(|&first| is_in(tables, first)).unwrap_or(0),
-                };
-                let kind = typed.then_some((claim.kind, claim.shape == Shape::Many));
-                let number = kind.map_or(0, |(id, many)| u64::from(id) << 1 | u64::from(many));
-                let empty = Alike { kind, first, size: block.size, count: 0, example: address };
-                found.entry((number, first, block.size)).or_insert(empty).count += 1;
-            }
-            let Some(next) = last.checked_add(1) else { break };
-            from = next;
-        }
+            let of = match counted {
+                Counted::Kind(kind) => u64::from(kind) << 2,
+                Counted::Type((id, shape, _)) => u64::from(id) << 2 | 2 | u64::from(shape == Shape::Many),
+            };
+            let (size, example) = (each.block.size, each.block.address);
+            found.entry((of, size)).or_insert(Alike { counted, size, count: 0, example }).count += 1;
+            true
+        })?;
         let mut out: Vec<Alike> = found.into_values().collect();
         out.sort_unstable_by_key(|one| one.example);
         Ok(out)
@@ -237,11 +218,6 @@ impl TypeGraph {
         })?;
         Ok((out, next))
     }
-}
-
-fn is_in(ranges: &[(u64, u64)], address: u64) -> bool {
-    let after = ranges.partition_point(|&(start, _)| start <= address);
-    after > 0 && address < ranges[after - 1].1
 }
 
 /// Returns the sum of a block without so many of its bytes.

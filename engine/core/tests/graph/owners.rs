@@ -44,7 +44,7 @@ fn check(seed: u64, word: u64) -> (usize, usize) {
     let mut heap = solve(&world, 1);
     let mut ranges = world.roots.clone();
     heap.reports().iter().for_each(|report| ranges.extend(report.gaps.iter().chain(&report.lost)));
-    let named = Named { ranges: &ranges, areas: &areas, values: &values };
+    let named = Named { ranges: &ranges, areas: &areas, values: &values, ..Named::default() };
     heap.find_owners(&image, named, &control).expect("found");
     let label = format!("seed {seed}, words of {word}");
 

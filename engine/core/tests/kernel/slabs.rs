@@ -132,7 +132,7 @@ impl Made {
         let leaks = find(&table, &states, &pointers, &control).unwrap();
         let tracks = Tracks { table: &table, layout: TrackLayout::default(), physical: &self.memory };
         tracks.of_leaks(&leaks, &control).unwrap();
-        tracks.of_states(&states, ALLOCATED, true, &control).unwrap();
+        tracks.of_states(&states, ALLOCATED, true, &[], &control).unwrap();
         check(&table, &states, &self.memory, &control).unwrap();
         let range = (DIRECT + 16 * 4096, DIRECT + 18 * 4096);
         holders(&table, &states, &mut space, &what, range, 5, &control).unwrap();

@@ -71,7 +71,7 @@ fn owners(heap: &mut dyn model::Heap, image: &Image, roots: &[(u64, u64)], heads
     let control = Control::default();
     let areas = [Area { start: roots[0].0, end: roots[0].1, root: 1, rank: DATA }];
     let values: Vec<Word> = heads.iter().zip(2..).map(|(&value, root)| Word { value, root, rank: root }).collect();
-    let named = Named { ranges: roots, areas: &areas, values: &values };
+    let named = Named { ranges: roots, areas: &areas, values: &values, ..Named::default() };
     heap.find_owners(image, named, &control).expect("not cancelled");
     let in_use: u64 = heap.sizes(None).iter().map(|size| size.live + size.leaked).sum();
     assert_eq!(heap.owner_lines().iter().map(|line| line.count).sum::<u64>(), in_use);

@@ -182,7 +182,7 @@ pub fn slabs(data: &[u8]) {
     );
     let tracks = Tracks { table: &table, layout: track, physical: &memory };
     tracks.of_leaks(&leaks, &control).expect("not cancelled");
-    tracks.of_states(&states, ALLOCATED, true, &control).expect("not cancelled");
+    tracks.of_states(&states, ALLOCATED, true, &[], &control).expect("not cancelled");
     check(&table, &states, &memory, &control).expect("not cancelled");
     let range = (target.0, target.0.saturating_add(target.1));
     let (found, count) = holders(&table, &states, &mut space, &what, range, 5, &control).expect("not cancelled");

@@ -29,5 +29,6 @@ mod text;
 pub use census::{census, Census};
 pub use keys::Keys;
 pub use places::{Place, Section};
+pub(crate) use signature::{class_index, CLASSES};
 pub use signature::{kind_of, of, size_class, word_kind, Form, Signature, WORDS};
 pub use sums::{Entry, Part, Sum};

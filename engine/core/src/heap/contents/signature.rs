@@ -89,11 +89,11 @@ pub fn size_class(size: u64) -> (u64, u64) {
 }
 
 /// How many size classes there are.
-pub(super) const CLASSES: usize = EXACT as usize + 1 + 4 * 54;
+pub(crate) const CLASSES: usize = EXACT as usize + 1 + 4 * 54;
 
 /// Returns the number of the size class whose least size is `class`.
 #[inline(always)]
-pub(super) fn class_index(class: u64) -> usize {
+pub(crate) fn class_index(class: u64) -> usize {
     if class <= EXACT {
         return class as usize;
     }

@@ -45,6 +45,7 @@ fn printed(value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::is_printed;
 
     fn word(text: &[u8]) -> u64 {
         let mut bytes = [0; 8];
@@ -67,8 +68,7 @@ mod tests {
     fn slow(value: u64, width: usize, goes_on: bool) -> Option<bool> {
         let bytes = &value.to_le_bytes()[..width];
         let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(width);
-        let is_printed = |&&byte: &&u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r');
-        let ascii = bytes[..length].iter().filter(is_printed).count();
+        let ascii = bytes[..length].iter().filter(|byte| is_printed(byte)).count();
         let other = bytes[..length].iter().filter(|&&byte| byte >= 0x80).count();
         if ascii + other != length || ascii < if goes_on { 1 } else { 3 } || other > ascii {
             return None;

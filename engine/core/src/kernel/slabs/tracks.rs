@@ -139,17 +139,22 @@ impl Tracks<'_> {
         Ok(groups.all())
     }
 
-    /// Adds up all objects whose state is one of `states`, by cache and stack. Objects without a track are left out
-    /// unless `untracked`.
+    /// Adds up all objects whose state is one of `wanted`, by cache and stack. Objects without a track are left out
+    /// unless `untracked`. So are those of `others`, which are sorted.
     pub fn of_states(
         &self,
         all: &States,
         wanted: &[u8],
         untracked: bool,
+        others: &[Node],
         control: &Control,
     ) -> Result<Vec<Group>, Stopped> {
         let mut groups = Groups::default();
-        self.each(all, wanted, untracked, false, control, |node, track| groups.add(self, node, track, (0, 0)))?;
+        self.each(all, wanted, untracked, false, control, |node, track| {
+            if others.binary_search(&node).is_err() {
+                groups.add(self, node, track, (0, 0));
+            }
+        })?;
         Ok(groups.all())
     }
 

@@ -1,4 +1,4 @@
-"""The rooms of audit/ and the direction of its includes."""
+"""The layers of audit/ and the direction of its includes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.audit.auditor import ROOT
 
 AUDIT = ROOT / "audit"
-ROOMS = ["", "dump", "records", "unwind", "hooks"]  # a room uses only itself and the rooms before it
+LAYERS = ["", "dump", "records", "unwind", "hooks"]  # a layer uses only itself and the layers before it
 
 
 def includes(path: Path) -> set[Path]:
@@ -27,14 +27,14 @@ def modules() -> dict[Path, set[Path]]:
     return found
 
 
-def room(module: Path) -> int:
-    return ROOMS.index("" if module.parent == Path() else str(module.parent))
+def layer(module: Path) -> int:
+    return LAYERS.index("" if module.parent == Path() else str(module.parent))
 
 
-def test_a_room_uses_only_rooms_before_it() -> None:
+def test_a_layer_uses_only_layers_before_it() -> None:
     used = modules()
-    assert {room(module) for module in used} == set(range(len(ROOMS)))
-    assert [(module, other) for module in used for other in used[module] if room(other) > room(module)] == []
+    assert {layer(module) for module in used} == set(range(len(LAYERS)))
+    assert [(module, other) for module in used for other in used[module] if layer(other) > layer(module)] == []
 
 
 def test_no_module_uses_itself_through_others() -> None:

@@ -1,11 +1,15 @@
-"""A finding, and the check that makes it. Both are the same for processes and for kernels."""
+"""A finding, and the check that makes it. Both are the same for processes and for kernels.
+
+A finding says what is wrong, how sure that is, where (addresses as evidence), what to do, and what to type next. All
+parts of dmods that judge a dump speak in findings: allocators of damage and waste, checks of everything else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional, Union
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Union
 
-from dmods.base.dataclass import dataclass, field
+from dmods.base.dataclass import dataclass
 
 #: How bad a finding is. The order is that of the report.
 FATAL, SERIOUS, WASTE = "fatal", "serious", "waste"
@@ -83,6 +87,38 @@ class Finding:
         return (*place, -self.weight, self.kind, self.what)
 
 
+def least_sure(found: Iterable[Finding]) -> str:
+    """Return the confidence of the least sure of the findings."""
+    return max((each.confidence for each in found), key=CONFIDENCES.index)
+
+
+def fatal(
+    kind: str,
+    confidence: str,
+    what: str,
+    remedy: str,
+    evidence: Sequence[Evidence] = (),
+    *,
+    next_: Sequence[str] = ("findstack",),
+    sure: str = LIKELY,
+    or_: str = "",
+    hands: Hands = NOBODY,
+) -> Finding:
+    """Return a finding about what ended a process. ``sure`` is how sure the remedy is, ``or_`` the alternative."""
+    return Finding(
+        kind,
+        FATAL,
+        confidence,
+        what,
+        remedy,
+        tuple(evidence),
+        tuple(next_),
+        remedy_confidence=sure,
+        alternative=or_,
+        hands=hands,
+    )
+
+
 class Measured(NamedTuple):
     """The measurement of a check, in words. It stands beside the check's name where nothing was wrong."""
 
@@ -92,9 +128,6 @@ class Measured(NamedTuple):
 #: What a check yields.
 Said = Union[Finding, Measured]
 
-#: How a check ended.
-PASSED, FOUND, NOT_RUN = "OK", "found", "not run"
-
 
 class CannotCheck(Exception):
     """A check cannot say anything about this dump. ``why`` is one line, ``help`` says what would help, or is ""."""
@@ -103,11 +136,6 @@ class CannotCheck(Exception):
         super().__init__(why)
         self.why = why
         self.help = help
-
-
-def left_out(kind: str, text: str) -> str:
-    """Return what stands for a text of the dump that a report must not show: its kind and length."""
-    return f"<{kind} of {len(text):,} character{'' if len(text) == 1 else 's'}, left out>"
 
 
 @dataclass(frozen=True)
@@ -124,101 +152,3 @@ class Check:
     run: Callable[[Any], Iterable[Said]]
     needs: Sequence[str] = ()
     seconds: float = 10.0
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of a check: PASSED, FOUND or NOT_RUN; what it measured (or why it did not run), and its rule."""
-
-    check: str
-    state: str
-    value: str
-    rule: str
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """Something that could not be known: a check that did not run, or a part that the dump lacks. Each is one line."""
-
-    what: str
-    why: str
-    help: str = ""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of the memory bar. The parts of a dump add up to all of its memory."""
-
-    name: str
-    bytes: int
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Where memory went. ``total_name`` says what the parts add up to."""
-
-    parts: Sequence[Part]
-    total_name: str
-
-    @property
-    def total(self) -> int:
-        """Return the bytes of all parts."""
-        return sum(part.bytes for part in self.parts)
-
-    def percents(self) -> list[int]:
-        """Return a whole number of percent for each part. They add up to 100 (largest remainder)."""
-        total = self.total
-        if not total:
-            return [0 for _part in self.parts]
-        shares = [100 * part.bytes // total for part in self.parts]
-        rest = sorted(range(len(shares)), key=lambda index: (-(100 * self.parts[index].bytes % total), index))
-        for index in rest[: 100 - sum(shares)]:
-            shares[index] += 1
-        return shares
-
-
-class Line(NamedTuple):
-    """A line of the crash: a heading and its text."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Crash:
-    """The end of the process or kernel, as facts. ``frames`` are lines of its stack, innermost first.
-
-    ``sentence`` says in one line how it ended. ``alive``: it was alive when it was dumped. ``places`` are the frames
-    without addresses, for other machines (dmods/triage/places.py). The first ``runtime_frames`` lines are those of a
-    runtime, above what the program called: the terminal leaves them out.
-    """
-
-    sentence: str
-    alive: bool
-    facts: Sequence[Line] = ()
-    frames: Sequence[str] = ()
-    more_frames: int = 0
-    places: Sequence[Any] = ()
-    runtime_frames: int = 0
-
-
-@dataclass
-class Triage:
-    """The whole answer about one dump. ``subject`` says of what: program, build_id, pid, missing_bytes.
-
-    ``identity`` says the same for people: program, package, host, system. ``trust`` says how far the dump and the files
-    beside it can be trusted.
-    """
-
-    crash: Optional[Crash] = None
-    memory: Optional[Memory] = None
-    findings: list[Finding] = field(default_factory=list)
-    unknown: list[Unknown] = field(default_factory=list)
-    checks: list[str] = field(default_factory=list)
-    missed: list[str] = field(default_factory=list)  # checks that could not run
-    results: list[Result] = field(default_factory=list)  # of every check that was asked for
-    details: Sequence[Any] = ()
-    subject: Mapping[str, Any] = field(default_factory=dict)
-    identity: Sequence[Line] = ()
-    trust: Sequence[Line] = ()

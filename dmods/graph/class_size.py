@@ -1,0 +1,137 @@
+"""The size of the objects of a C++ class, as its deleting destructor passes it to operator delete.
+
+A class with a virtual destructor has a deleting destructor in its vtable (Itanium C++ ABI, 2.5.2: D0). Since C++14 it
+ends with `operator delete(this, sizeof(T))`. So a stripped program knows the size, too. Some compilers pass no size
+(clang before 19), and a class may have no virtual destructor: then the size is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Optional
+
+from dmods import _engine
+from dmods.base.words import Words
+from dmods.graph.code_branches import INSTRUCTION, behind_stub, branch_target, slot_of_stub
+from dmods.graph.type_name import TypeName, type_name
+from dmods.heap.content import class_of
+from dmods.process.addresses import module_at
+from dmods.process.malloc_slots import slots_named
+from dmods.process.mappings import mapping_at
+from dmods.target import Target
+
+_SLOTS = 64  # virtual functions that are looked at
+_MOST_CODE = 1024  # bytes of a function
+_MOST_SIZE = 1 << 24
+_MOST_ELEMENTS, _LEAST_ELEMENTS = 8, 2  # of an array, that are compared
+_DELETING = "D0Ev"  # the end of a deleting destructor's symbol (Itanium C++ ABI, 5.1.4.3)
+_SIZED = ("_ZdlPvm", "_ZdlPvmSt11align_val_t")
+# The second argument: %esi; w1 or x1.
+_ARGUMENT = re.compile(r"mov[lq]? (?:\$(0x[0-9a-f]+), ?%[er]si|[wx]1, #(0x[0-9a-f]+))$")
+_CALL = re.compile(r"(?:bnd )?(?:call|jmp|bl?)[lq]? ")
+_END = re.compile(r"(?:bnd |rep )?ret")
+
+
+def class_size(target: Target, vptr: int) -> Optional[int]:
+    """Return the size of the objects whose vtable pointer is `vptr`, or None where no deleting destructor tells it."""
+    known: dict[int, Optional[int]] = vars(target).setdefault("_class_sizes", {})
+    if vptr not in known:
+        known[vptr] = _find(target, vptr)
+    return known[vptr]
+
+
+def _find(target: Target, vptr: int) -> Optional[int]:
+    words = Words(target.image(), target.arch.word)
+    found = set()
+    for slot in range(_SLOTS):
+        function = words.at(vptr + slot * target.arch.word)
+        mapping = mapping_at(target, function) if function else None
+        if function is None or mapping is None or "x" not in mapping.flags:
+            break
+        symbol = target.symbol_at(function)
+        named = symbol is not None and symbol.address == function
+        if named and symbol is not None and not symbol.name.endswith(_DELETING):
+            continue
+        size = _deleted(target, function, symbol.size if named and symbol is not None and symbol.size else None)
+        if size is not None and named:
+            return size
+        if size is not None:
+            found.add(size)
+    # Without symbols another virtual function may delete something else: then nothing is believed.
+    return found.pop() if len(found) == 1 else None
+
+
+def _deleted(target: Target, function: int, length: Optional[int]) -> Optional[int]:
+    """Return the size that a function gives to its last call of operator delete, or None."""
+    code = target.image().read(function, min(length or _MOST_CODE, _MOST_CODE))
+    at, argument, last = 0, None, None
+    while at < len(code):
+        found = _engine.disassemble(target.arch.name, code[at : at + INSTRUCTION], function + at)
+        if found is None:
+            break
+        text, size = found
+        given = _ARGUMENT.match(text)
+        if given is not None:
+            argument = int(given.group(1) or given.group(2), 16)
+        elif _CALL.match(text):
+            to = branch_target(text, function + at)
+            if to is not None and _is_sized_delete(target, to):
+                last = argument
+                if length is None and text.startswith(("jmp", "b ")):
+                    break
+            argument = None
+        elif length is None and _END.match(text):
+            break
+        at += max(1, size)
+    return last if last is not None and target.arch.word <= last <= _MOST_SIZE else None
+
+
+def _is_sized_delete(target: Target, address: int) -> bool:
+    for place in (address, behind_stub(target, address)):
+        symbol = target.symbol_at(place)
+        if symbol is not None and symbol.address == place and symbol.name in _SIZED:
+            return True
+    # A slot that nobody has called leads back into the table. The file says whose it is.
+    module = module_at(target, address)
+    slot = slot_of_stub(target, address) if module is not None else None
+    if module is None or slot is None:
+        return False
+    known: dict[int, dict[int, str]] = vars(target).setdefault("_delete_slots", {})
+    if module.start not in known:
+        known[module.start] = slots_named(target, module, _SIZED)
+    return slot in known[module.start]
+
+
+def fits(size: int, usable: int) -> bool:
+    """Return whether an allocator gives a block of so many usable bytes for an object of this size.
+
+    glibc rounds up to 16 bytes, gives 24 at least, and may leave a remainder of 16 in the block. jemalloc has four
+    sizes between two powers of two (engine/core/src/typed/propagate.rs has the same rule).
+    """
+    return size <= usable <= max(size + 31, 24, size + size // 4)
+
+
+def object_name(
+    target: Target, vptr: int, usable: tuple[int, int], examples: Sequence[int], alone: bool
+) -> Optional[TypeName]:
+    """Return the type of blocks that begin with a vtable pointer; None if they only begin with such an object.
+
+    `usable` are their least and largest size. `alone`: no blocks of other sizes begin with the same pointer. They are
+    arrays if further elements follow in all of the `examples`.
+    """
+    name, size = class_of(target, vptr), class_size(target, vptr)
+    if name is None:
+        return None
+    if size is None:
+        return type_name(name, "vtable", "likely") if alone else None
+    if any(fits(size, each) for each in usable):
+        return type_name(name, "vtable", "proven")
+    words = Words(target.image(), target.arch.word)
+    count = min(usable[0] // size, _MOST_ELEMENTS)
+    if count < _LEAST_ELEMENTS or not examples:
+        return None
+    if all(words.at(start + place * size) == vptr for start in examples for place in range(1, count)):
+        element = type_name(name, "vtable", "likely")
+        return TypeName(f"{element.text}[]", "vtable", "likely", f"{name}[]")
+    return None

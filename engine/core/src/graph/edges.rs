@@ -1,0 +1,46 @@
+//! Sets of edges of the heap's tables.
+
+/// A set of edges.
+#[derive(Debug, Default)]
+pub struct Edges {
+    bits: Vec<u64>,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl Edges {
+    /// Adds an edge. `room` is one more than the largest number of an edge.
+    pub fn add(&mut self, edge: usize, room: usize) {
+        if self.bits.is_empty() {
+            self.bits = vec![0; room.div_ceil(64)];
+        }
+        let (word, bit) = (&mut self.bits[edge / 64], 1 << (edge % 64));
+        self.count += u64::from(*word & bit == 0);
+        *word |= bit;
+    }
+
+    /// Takes an edge out of the set, if it is in it.
+    pub fn remove(&mut self, edge: usize) {
+        if self.contains(edge) {
+            self.bits[edge / 64] &= !(1 << (edge % 64));
+            self.count -= 1;
+        }
+    }
+
+    /// Returns whether an edge is in the set.
+    #[inline(always)]
+    pub fn contains(&self, edge: usize) -> bool {
+        self.bits.get(edge / 64).is_some_and(|word| word >> (edge % 64) & 1 != 0)
+    }
+
+    /// Calls `each` for the edges of the set.
+    pub fn each(&self, mut each: impl FnMut(usize)) {
+        for (index, &word) in self.bits.iter().enumerate() {
+            let mut left = word;
+            while left != 0 {
+                each(index * 64 + left.trailing_zeros() as usize);
+                left &= left - 1;
+            }
+        }
+    }
+}

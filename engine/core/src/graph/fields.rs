@@ -1,0 +1,158 @@
+//! The fields of a kind of blocks, and of the elements of an array: where pointers stand, and to what.
+
+use std::collections::HashMap;
+
+/// The largest blocks that are judged with the others of their kind.
+pub(super) const SMALL: u64 = 1024;
+/// Pointers of a block, at least, that is judged alone.
+pub(super) const MANY: usize = 64;
+/// A field is regular from one in so many blocks on, and from so many blocks on.
+const ONE_IN: u32 = 50;
+const LEAST: u32 = 3;
+/// A field that leads to blocks of any kind is regular from one in so many blocks on.
+const ANY_ONE_IN: u32 = 5;
+/// A field is regular, too, if it leads to three in four blocks of a kind, to so many at least, and to each once.
+const COVERED: u32 = 8;
+/// The largest element of an array, in words.
+const LARGEST_ELEMENT: usize = 64;
+/// Bytes by which a chunk of glibc may be larger than what was asked for needs, where words have 8 bytes: a rest of 16 bytes is no
+/// chunk (MINSIZE is 32).
+pub(super) const SLACK: u64 = 16;
+
+/// Where an edge leads: the kind of the block, and whether it leads to the first byte.
+pub(super) type Target = u16;
+
+pub(super) fn target_of(kind: u16, start: bool) -> Target {
+    kind << 1 | u16::from(start)
+}
+
+/// Returns where an edge leads if the chunk of the target is larger than it has to be.
+pub(super) fn smaller(target: Target) -> Option<Target> {
+    let size = u64::from(target >> 1);
+    (SLACK < size && size <= SMALL).then(|| target_of((size - SLACK) as u16, target & 1 != 0))
+}
+
+/// What stands at one offset.
+#[derive(Clone, Default)]
+pub(super) struct Field {
+    /// Every pointer to the first byte of a block is regular.
+    any: bool,
+    targets: Vec<Target>,
+}
+
+impl Field {
+    #[inline(always)]
+    pub(super) fn is_regular(&self, target: Target) -> bool {
+        (self.any && target & 1 != 0) || self.targets.contains(&target)
+    }
+
+    /// Does the same where the target's chunk may be larger than it has to be. `smaller` is the target that it then is.
+    pub(super) fn is_regular_or(&self, target: Target, smaller: Option<Target>) -> bool {
+        self.is_regular(target) || smaller.is_some_and(|target| self.targets.contains(&target))
+    }
+}
+
+/// Counts of pointers, by (offset, where they lead).
+#[derive(Default)]
+pub(super) struct Counts {
+    of: HashMap<(u16, Target), u32>,
+    starts: HashMap<u16, u32>,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, offset: u16, target: Target) {
+        *self.of.entry((offset, target)).or_default() += 1;
+        *self.starts.entry(offset).or_default() += u32::from(target & 1);
+    }
+
+    /// Returns the fields, of which `of` blocks or elements might have each.
+    pub(super) fn fields(&self, of: u32) -> Vec<Field> {
+        let last = self.of.keys().map(|key| usize::from(key.0) + 1).max().unwrap_or(0);
+        let mut fields = vec![Field::default(); last];
+        for (&(offset, target), &count) in &self.of {
+            if count >= LEAST && u64::from(count) * u64::from(ONE_IN) >= u64::from(of) {
+                fields[usize::from(offset)].targets.push(target);
+            }
+        }
+        for (&offset, &count) in &self.starts {
+            fields[usize::from(offset)].any = u64::from(count) * u64::from(ANY_ONE_IN) >= u64::from(of);
+        }
+        fields
+    }
+}
+
+/// Pointers that are not regular among the blocks of their kind: counts by (kind, offset, where they lead). A pointer to an
+/// object of Go leads behind its header, so the first bytes are not asked for.
+#[derive(Default)]
+pub(super) struct Rare {
+    of: HashMap<(u16, u16, Target), u32>,
+}
+
+impl Rare {
+    pub(super) fn add(&mut self, kind: u16, offset: u16, target: Target) {
+        *self.of.entry((kind, offset, target)).or_default() += 1;
+    }
+
+    /// Keeps the fields that lead to most blocks of a kind, of which there are `counts`. A structure that shares its size with
+    /// many others may hold all arrays of one size (the 64 tables of a map among 5,000 blocks of 32 bytes). Words that
+    /// are left over do not lead to each block of a kind.
+    pub(super) fn keep_covering(&mut self, counts: &[u32]) {
+        self.of.retain(|&(_, _, target), &mut count| {
+            let all = counts[usize::from(target >> 1)];
+            count >= COVERED && count <= all && u64::from(count) * 4 >= u64::from(all) * 3
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    pub(super) fn has(&self, kind: u16, offset: u16, target: Target) -> bool {
+        self.of.contains_key(&(kind, offset, target))
+    }
+}
+
+/// Returns the size of an array's elements, in words: the least distance at which most pointers have another, or else 1.
+/// The offsets are sorted.
+pub(super) fn element_of(offsets: &[usize]) -> usize {
+    let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return 1 };
+    let mut there = vec![0u64; (last - first) / 64 + 1];
+    offsets.iter().for_each(|&offset| there[(offset - first) / 64] |= 1 << ((offset - first) % 64));
+    let has = |at: usize| there.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0);
+    let share = |distance: usize| {
+        let from = offsets.iter().filter(|&&offset| offset + distance <= last);
+        let (all, again) = from
+            .fold((0u32, 0u32), |(all, again), &offset| (all + 1, again + u32::from(has(offset - first + distance))));
+        if all < MANY as u32 / 4 {
+            0.0
+        } else {
+            f64::from(again) / f64::from(all)
+        }
+    };
+    let shares: Vec<f64> = (1..=LARGEST_ELEMENT).map(share).collect();
+    let best = shares.iter().copied().fold(0.0, f64::max);
+    if best < 0.5 {
+        return 1;
+    }
+    1 + shares.iter().position(|&share| share >= 0.9 * best).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_elements_of_an_array() {
+        // One pointer in each element of seven words, and a few words left over.
+        let mut offsets: Vec<usize> = (0..1000).map(|i| i * 7).collect();
+        offsets.extend((0..20).map(|i| i * 350 + 6));
+        offsets.sort_unstable();
+        assert_eq!(element_of(&offsets), 7);
+        // Two pointers in each.
+        let two: Vec<usize> = (0..500).flat_map(|i| [i * 7, i * 7 + 3]).collect();
+        assert_eq!(element_of(&two), 7);
+        // Pointers side by side, and none at all.
+        assert_eq!(element_of(&(0..500).collect::<Vec<_>>()), 1);
+        assert_eq!(element_of(&[]), 1);
+    }
+}

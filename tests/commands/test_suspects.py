@@ -1,0 +1,104 @@
+"""`suspects`: what a person reads first. Programs lose memory in known ways (suspects.cc)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import answers
+from tests.corekit import HERE, kernel_core
+
+_SESSIONS, _LEAKED = 20000, 12000
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("suspects") / "suspects"
+    source = HERE / "commands" / "suspects.cc"
+    subprocess.run(["g++", "-g", "-O1", str(source), "-o", str(made)], check=True)
+    return made
+
+
+def asked(program: Path, where: Path, how: str, *words: str) -> tuple[Path, dict[str, Any]]:
+    core = kernel_core(program, where, how)
+    return core, answers.typed("suspects", core, *words)
+
+
+def test_a_map_on_a_stack_has_its_variable_and_a_sample(program: Path, tmp_path: Path) -> None:
+    _core, answer = asked(program, tmp_path, "map", "--least", "1M")
+    (row,) = answer["tables"][0]["rows"]
+    assert row["sentence"].startswith("`main: server.by_token` keeps ")
+    assert "frame" not in row["sentence"]
+    assert "_M_" not in row["sentence"]
+    assert f"{_SESSIONS:,} Session (one holds 'user:" in row["sentence"]
+    # A node, a token that is too long for its string, and a session.
+    assert row["count"] == 3 * _SESSIONS
+    assert row["percent"] > 95
+
+
+def test_what_leaked_comes_first_where_it_is_most(program: Path, tmp_path: Path) -> None:
+    core, answer = asked(program, tmp_path, "leak", "--least", "1M")
+    first, second = answer["tables"][0]["rows"]
+    assert first["kind"] == "leaked"
+    # A stale word may hold a few.
+    assert _LEAKED - 10 <= first["count"] <= _LEAKED
+    assert 57 <= first["percent"] <= 60
+    totals = answers.typed("owners", core)["totals"]
+    assert first["bytes"] == totals["leaked_bytes"] == answer["totals"]["leaked_bytes"]
+    assert first["sentence"].startswith("59% of the heap in use has leaked (")
+    assert first["address"] in first["sentence"]
+    (leak,) = answers.typed("whatis", core, first["address"])["tables"][1]["rows"]
+    assert leak["size"] == 504
+    # The accumulation point is the vector's buffer, and its address is in the sentence.
+    assert second["sentence"].startswith("`main: keep` keeps ")
+    assert f"at {second['point']}" in second["sentence"]
+    assert first["next"][0].startswith("findleaks")
+
+
+def test_a_small_heap_of_a_large_process_is_told_so(program: Path, tmp_path: Path) -> None:
+    """54 MB are mapped, and malloc has 2.7 MB, of which one variable holds nearly all."""
+    _core, answer = asked(program, tmp_path, "elsewhere", "--least", "1M")
+    assert answer["totals"]["suspects"] == 0
+    assert 54 << 20 < answer["totals"]["process_bytes"] < 60 << 20
+    (note,) = (note for note in answer["notes"] if "most of it is elsewhere" in note)
+    assert re.search(r"the largest mapping is 0x[0-9a-f]+, 54M", note)
+    (held,) = answers.by_name(answer)["largest"]
+    assert held["percent"] > 90
+    assert held["process_percent"] < 10
+
+
+def test_free_memory_that_is_held_back(program: Path, tmp_path: Path) -> None:
+    core, answer = asked(program, tmp_path, "free")
+    (row,) = answer["tables"][0]["rows"]
+    assert row["kind"] == "free"
+    totals = answers.typed("owners", core)["totals"]
+    assert row["bytes"] == totals["free_bytes"] + totals["top_bytes"]
+    # 99 of 100 blocks of 104 usable bytes.
+    assert row["bytes"] > 396000 * 104
+    assert "free memory that the allocator holds back" in row["sentence"]
+    assert row["next"][0] == "malloc_stats"
+
+
+def test_a_size_alone_is_no_suspect(program: Path, tmp_path: Path) -> None:
+    """200 vectors hold blocks of one size. No type is known without debug information."""
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-o", str(stripped), str(program)], check=True)
+    _core, answer = asked(stripped, tmp_path, "sizes", "--least", "1M")
+    assert not [row for row in answer["tables"][0]["rows"] if row["root"] is None]
+
+
+def test_a_small_program_has_no_suspect(program: Path, tmp_path: Path) -> None:
+    _core, answer = asked(program, tmp_path, "map")
+    assert answer["totals"]["suspects"] == 0
+    assert answers.by_name(answer)["largest"][0]["root"] == "`main: server.by_token`"
+
+
+@pytest.mark.parametrize("size", ["", "M", "1X", "-1", "9" * 40])
+def test_a_size_that_is_none(program: Path, tmp_path: Path, size: str) -> None:
+    done = answers.dmods("suspects", program, "--least", size)
+    assert done.returncode == 2
+    assert "is not a size" in done.stderr
