@@ -38,20 +38,31 @@ def without_types(vmcore: Path, folder: Path) -> Path:
 def structures(vmcore: Path) -> list[str]:
     """Return the names of the structures of the kernel's types. A name that several have is left out."""
     with vmcore.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        place = places(data)[0]
-        types_size, strings_at, strings_size = struct.unpack_from("<III", data, place + 12)
-        types = data[place + 24 : place + 24 + types_size]
-        strings = data[place + 24 + strings_at : place + 24 + strings_at + strings_size]
-    #: Bytes behind the first twelve, by kind: (fixed, for each of the list).
-    more = {1: (4, 0), 3: (12, 0), 4: (0, 12), 5: (0, 12), 6: (0, 8), 13: (0, 8), 14: (4, 0), 15: (0, 12), 17: (4, 0)}
-    more[19] = (0, 12)
+        # Memory of the boot loader may have another copy, half of it overwritten.
+        names = next(found for found in (_structures(data, place) for place in places(data)) if found)
+    return sorted(name for name, count in names.items() if count == 1)
+
+
+# Bytes behind the first twelve of a type, by its kind: (fixed, for each of the list).
+_MORE = {1: (4, 0), 3: (12, 0), 4: (0, 12), 5: (0, 12), 6: (0, 8), 13: (0, 8), 14: (4, 0), 15: (0, 12), 17: (4, 0)}
+_MORE[19] = (0, 12)
+_KINDS = 20
+
+
+def _structures(data: mmap.mmap, place: int) -> Counter[str]:
+    """Return how often each name is that of a structure, nothing if the types do not end where they should."""
+    types_size, strings_at, strings_size = struct.unpack_from("<III", data, place + 12)
+    types = data[place + 24 : place + 24 + types_size]
+    strings = data[place + 24 + strings_at : place + 24 + strings_at + strings_size]
     names: Counter[str] = Counter()
     at = 0
-    while at < len(types):
+    while at + 12 <= len(types):
         name, info, _value = struct.unpack_from("<III", types, at)
         kind, count = info >> 24 & 0x1F, info & 0xFFFF
+        if not 0 < kind < _KINDS:
+            return Counter()
         if kind == 4 and name:
             names[strings[name : strings.index(b"\0", name)].decode()] += 1
-        fixed, each = more.get(kind, (0, 0))
+        fixed, each = _MORE.get(kind, (0, 0))
         at += 12 + fixed + each * count
-    return sorted(name for name, count in names.items() if count == 1)
+    return names if at == len(types) else Counter()

@@ -1,1 +1,1 @@
-"""What a kernel carries of its own debug information (kallsyms and BTF), for dumps without vmlinux."""
+"""The symbols and types that a kernel carries in its own memory (kallsyms and BTF), for dumps without vmlinux."""

@@ -72,8 +72,8 @@ fn the_three_encodings_of_addresses() {
     assert_eq!((found[1].kind, found[1].name.as_str()), (b'T', "start_start"));
     assert_eq!(found[3].name.len(), 300);
     // All offsets are unsigned.
-    let found = read(&texts, &[0, 0x100, 0x7fff_ffff, 0x200], Some(base)).unwrap();
-    assert_eq!(found.iter().map(|symbol| symbol.address - base).collect::<Vec<_>>(), [0, 0x100, 0x7fff_ffff, 0x200]);
+    let found = read(&texts, &[0, 0x100, 0x7eff_ffff, 0x200], Some(base)).unwrap();
+    assert_eq!(found.iter().map(|symbol| symbol.address - base).collect::<Vec<_>>(), [0, 0x100, 0x7eff_ffff, 0x200]);
     // They count from their own places.
     let found = read(&texts, &[-0x100, 0, 4, 8], None).unwrap();
     let places = found.iter().map(|symbol| symbol.address.wrapping_sub(0xffff_ffff_8200_0000) as i64);

@@ -67,7 +67,7 @@ pub enum Type {
     Restrict {
         to: u32,
     },
-    /// A tag says something about a type, and is none itself.
+    /// A remark on another type.
     Tag {
         to: u32,
     },
@@ -198,7 +198,7 @@ impl<'a> Btf<'a> {
         self.strings
     }
 
-    /// The text at a place of the strings, "" where there is none.
+    /// The text at a place of the strings. It is empty where no text is.
     pub fn string(&self, at: u32) -> &'a [u8] {
         let rest = self.strings.get(at as usize..).unwrap_or_default();
         rest.get(..memchr::memchr(0, rest).unwrap_or(0)).unwrap_or_default()

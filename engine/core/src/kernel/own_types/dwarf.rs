@@ -17,9 +17,9 @@ pub struct Variable {
     pub address: u64,
     /// The type's number in BTF.
     pub of: u32,
-    /// So many pointers to it.
+    /// The number of pointers that lead to it.
     pub pointers: u32,
-    /// An array of so many of these.
+    /// The number of elements, where it is an array.
     pub count: Option<u64>,
 }
 

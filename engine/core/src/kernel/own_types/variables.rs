@@ -31,7 +31,7 @@ pub struct Declared {
     pub name: String,
     /// The type that it is made of.
     pub of: String,
-    /// How many pointers lead to that.
+    /// The number of pointers that lead to it.
     pub pointers: u32,
     /// Whether it is an array.
     pub elements: Elements,
