@@ -121,9 +121,9 @@ def _begins_with_a_name(prog: Program, address: int, kind: str) -> bool:
     first, last = image_of(prog)
     try:
         entry = Object(prog, kind, address=address)
-        member = entry.type_.members[0].name
+        member = next(iter(entry.type_.members or ())).name
         place = int(entry.member_(member)) if member else 0
         text = prog.read_c_string(place, max_size=_LONGEST_NAME) if first <= place <= last else b""
-    except (FaultError, LookupError, TypeError, ValueError):
+    except (FaultError, LookupError, StopIteration, TypeError, ValueError):
         return False
     return text.isascii() and text.decode("ascii", "replace").isprintable() and len(text) > 0
