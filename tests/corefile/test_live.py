@@ -339,10 +339,10 @@ def test_growth_of_a_live_process(program: Path) -> None:
 
 def refused(pid: int, *, user: bool = False) -> str:
     """Return what a picture of the process is refused with. With ``user``, a user without rights asks for it."""
-    # That user may not read the checkout: what is needed is imported before, by a first refusal.
+    # That user may not read the checkout: a picture that is taken first has imported all that is needed.
     drop = f"os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)" if user else ""
     code = f"""if True:
-        import os
+        import os, subprocess
         from dmods.corefile.live.picture import open_process
         from dmods.errors import UserError
         def refusal(pid):
@@ -350,7 +350,10 @@ def refused(pid: int, *, user: bool = False) -> str:
                 open_process(pid)
             except UserError as error:
                 return error.what + "\\n" + error.how
-        refusal(os.getpid())
+        with subprocess.Popen(["sleep", "600"]) as other:
+            open_process(other.pid)
+            refusal(os.getpid())
+            other.kill()
         {drop}
         print(refusal({pid}))
     """
