@@ -6,12 +6,16 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dmods.errors import UserError
+from drgnext import session
+from drgnext.kernel.dump.own_types import carried
 from drgnext.kernel.dump.own_types.declared import declarations
 from fixtures import answers, kernel
 from fixtures.kernel import Guest
@@ -142,9 +146,8 @@ for name in {names!r}:
         variable = prog.variable(name)
     except LookupError:
         continue
-    found[name] = (str(variable.type_.unqualified() if hasattr(variable.type_, "unqualified") else variable.type_),
-                   variable.address_)
-print(json.dumps({{name: (prog.variable(name).type_.type_name(), prog.variable(name).address_) for name in found}}))
+    found[name] = variable.type_.type_name(), variable.address_
+print(json.dumps(found))
 """
     own, theirs = with_and_without(guest_of(release), tmp_path, script)
     plain = re.compile(r"\b(?:const|volatile) |\[\d*\]| (?=\[)")
@@ -192,6 +195,23 @@ def test_other_commands_say_what_is_missing(bare: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "its own is of no use: BTF: it does not begin as BTF does" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_type_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import drgn
+
+    prog = drgn.Program()
+    prog.set_core_dump(guest_of("6.1").vmcore)
+    with suppress(drgn.MissingDebugInfoError):  # of modules
+        prog.load_debug_info(default=True)
+    subject = session.kernel(prog)
+    assert carried.stands_for_vmlinux(prog)
+    named = "do not have: could not find 'struct no_such_type'"
+    with pytest.raises(UserError, match=named), session.faults(subject, "ps"):
+        prog.type("struct no_such_type")
+    monkeypatch.setattr(carried, "stands_for_vmlinux", lambda _prog: False)
+    with pytest.raises(LookupError), session.faults(subject, "ps"):
+        prog.type("struct no_such_type")
 
 
 def test_a_vmlinux_is_taken_before_what_the_kernel_carries() -> None:

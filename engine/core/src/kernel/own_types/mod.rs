@@ -10,4 +10,5 @@ pub mod btf;
 pub mod dwarf;
 pub mod file;
 pub mod kallsyms;
+mod shapes;
 pub mod variables;
