@@ -1280,6 +1280,50 @@ def hex_lines(start: int, step: int, count: int, numbers: Optional[bytes] = None
     With ``numbers``, a byte for each, only those whose byte is ``wanted``.
     """
 
+class KernelSymbols:
+    """A kernel's own symbol table (kallsyms), from its arrays in memory. Each may go on behind its end.
+
+    ``base`` is kallsyms_relative_base, None where the kernel has none (it counts from each offset's own place). Raises
+    ValueError with what is wrong with the table.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        names: bytes,
+        token_table: bytes,
+        token_index: bytes,
+        offsets: bytes,
+        offsets_at: int,
+        base: Optional[int],
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def addresses(self, name: str) -> list[int]:
+        """Return the addresses of all symbols of that name."""
+
+    def rows(self) -> list[tuple[int, str, str]]:
+        """Return (address, type as nm prints it, name) of each symbol, in the table's order."""
+
+def own_debug_file(
+    symbols: KernelSymbols,
+    btf: bytes,
+    declared: list[tuple[str, str, int, bool, bool]],
+    *,
+    start: int,
+    end: int,
+    moved: int,
+    build_id: bytes,
+    aarch64: bool,
+    char_signed: bool,
+) -> bytes:
+    """Return an ELF file with a kernel's symbols and types, as debuggers read them from vmlinux.
+
+    ``declared`` has (name, type, pointers, whether it is an array, whether it may be a pointer instead) of variables.
+    ``start`` and ``end`` are the image's addresses in vmlinux, ``moved`` is how much higher it ran. Raises ValueError
+    with what is wrong with ``btf``.
+    """
+
 class Physical:
     """A machine's memory by physical address. Usable from any thread."""
 

@@ -9,7 +9,7 @@ from typing import Optional
 
 from dmods.base.dataclass import replace
 from dmods.base.sizes import human_size
-from dmods.command import Argument, Command, positive
+from dmods.command import Argument, Command, positive, seconds
 from dmods.commands._records import CALLER_ARGUMENTS, stack_values
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
@@ -361,17 +361,6 @@ def _hours(text: str) -> float:
     return hours
 
 
-def _seconds(text: str) -> float:
-    """Return the seconds in `text`."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e7:
-        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds, as in 60")
-    return seconds
-
-
 def _times(text: str) -> int:
     """Return the number of pictures in `text`."""
     number = int(text) if text.isdecimal() else 0
@@ -411,7 +400,7 @@ COMMAND = Command(
         ),
         *CALLER_ARGUMENTS,
         Argument(
-            "--every", type=_seconds, metavar="SECONDS", help="with -p: the time between two pictures (default: 60)"
+            "--every", type=seconds, metavar="SECONDS", help="with -p: the time between two pictures (default: 60)"
         ),
         Argument(
             "--times", type=_times, metavar="N", help=f"with -p: how many pictures (default: 3; 2 to {_MOST_CORES})"

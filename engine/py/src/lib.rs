@@ -20,6 +20,7 @@ mod lines;
 mod live;
 mod mimalloc;
 mod musl;
+mod own_types;
 mod owners;
 mod profile;
 mod pymalloc;
@@ -75,6 +76,8 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(profile::encode_pprof, m)?)?;
     m.add_function(wrap_pyfunction!(profile::decode_pprof, m)?)?;
     m.add_class::<kernel::Physical>()?;
+    m.add_class::<own_types::KernelSymbols>()?;
+    m.add_function(wrap_pyfunction!(own_types::own_debug_file, m)?)?;
     m.add_class::<kernel::Memmap>()?;
     m.add_class::<slabs::Slabs>()?;
     m.add_function(wrap_pyfunction!(kernel::hex_lines, m)?)?;
