@@ -68,7 +68,7 @@ class LocalFiles:
         return self._seen[path]
 
     def inside(self, path: str) -> Optional[LocalFile]:
-        """Return the file of that path below the sysroot, or None where there is none, or no sysroot."""
+        """Return the file of that path below the sysroot, or None where no file or no sysroot is there."""
         return self._open_inside(path) if self.sysroot is not None else None
 
     def unpack_debug_files(self, build_id: str, path: str) -> None:

@@ -39,26 +39,33 @@ def build_id(path: Path) -> str:
     return found[1]
 
 
-@pytest.fixture
-def upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgraded:
-    for name in ("DEBUGINFOD_URLS", "DEBUGINFOD_CACHE_PATH", debuginfod.ASKED):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    debuginfod._download.cache_clear()
-    debuginfod.problems.clear()
-    new, old = tmp_path / "shop", tmp_path / "old"
-    (tmp_path / "run").mkdir()
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Upgraded:
+    folder = tmp_path_factory.mktemp("upgraded")
+    new, old = folder / "shop", folder / "old"
+    (folder / "run").mkdir()
 
     def build(version: int) -> None:
         words = ["gcc", "-g", "-x", "c", "-", "-o", new, "-Wl,--build-id=sha1"]
         subprocess.run(words, input=SOURCE % version, text=True, check=True)
 
     build(1)
-    core = kernel_core(new, tmp_path / "run")
+    core = kernel_core(new, folder / "run")
     new.rename(old)
     build(2)
     return Upgraded(core, old, new, build_id(old), build_id(new))
+
+
+@pytest.fixture
+def upgraded(built: Upgraded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgraded:
+    """Return the core, for a user who has no copies yet, and has asked no server."""
+    for name in ("DEBUGINFOD_URLS", "DEBUGINFOD_CACHE_PATH", debuginfod.ASKED):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    debuginfod._download.cache_clear()
+    debuginfod.problems.clear()
+    return built
 
 
 def program(made: Upgraded, *sysroot: str) -> tuple[str, str]:

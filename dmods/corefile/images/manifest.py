@@ -54,7 +54,7 @@ def _of_docker(store: Store, path: str) -> Optional[list[str]]:
 
 
 def _of_layout(store: Store, path: str) -> Optional[list[str]]:
-    """Return the names of the layers' blobs in an OCI image layout, or None where it is none."""
+    """Return the names of the layers' blobs in an OCI image layout, or None where the store is not such a layout."""
     index = _json(store, "index.json", path)
     if index is None:
         return None
