@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from dmods.cli.frontend import check_sysroot
+from dmods.cli.frontend import check_files
 from dmods.command import BARE_KERNEL, KERNEL, USERLAND, Command
 from dmods.errors import UserError
 
@@ -40,7 +40,7 @@ def subject(prog: Program, command: Command, args: argparse.Namespace, variables
     if is_kernel(prog):
         return kernel(prog, BARE_KERNEL in command.requires)
     core = _core(prog)
-    check_sysroot(args.sysroot)
+    check_files(args)
     status = os.stat(core)
     key = (core, status.st_ino, status.st_size, status.st_mtime_ns, args.exe, args.sysroot)
     target: CoreTarget = _kept(prog, key, lambda: _process(prog, core, args))
