@@ -90,7 +90,7 @@ def _root(owners: Owners, address: int) -> tuple[tuple[str, int], tuple[Value, .
         raise UsageError(f"{root.name} alone keeps nothing alive", "`owners` lists who does")
     line = owners.line_of(held)
     kept = Kept(address, 0, line.count or 0, line.bytes)
-    return ("set", held), _row(owners, kept, root.name, line)
+    return ("set", held), _row(owners, kept, owners.name_of(line), line)
 
 
 def _block(owners: Owners, kept: Kept) -> tuple[Value, ...]:

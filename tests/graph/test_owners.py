@@ -79,8 +79,7 @@ def test_the_picture_of_holders_has_each_container(program: Path, least: float) 
 
 def test_local_containers_belong_to_the_function_that_has_them(program: Path) -> None:
     core, truth = dumped(program, "local")
-    rows = {row["owner"].split(",")[-1]: row for row in lines_of(core) if row["owner"].startswith("local in thread ")}
-    (row,) = rows.values()
+    (row,) = (row for row in lines_of(core) if row["owner"].startswith("local: "))
     # The global deque is empty, and has a map and a first piece.
     empty = next(row for row in lines_of(core) if row["owner"] == "containers`queue")
     assert row["bytes"] + empty["bytes"] == sum(size for size, _count in truth.values())
