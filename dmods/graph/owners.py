@@ -281,6 +281,23 @@ def owners_by_all_edges(target: Target) -> Iterator[Owners]:
         forget(target, find_owners)
 
 
+@contextmanager
+def owners_by(
+    owners: Owners, areas: list[tuple[int, int, int, int]], homes: list[tuple[int, Optional[int], bool]]
+) -> Iterator[list[tuple[int, Optional[list[int]], int, int]]]:
+    """Yield the engine's lines where the memory of roots is divided in another way: see `_engine.Heap.find_owners`."""
+    heap, roots = owners.heap, owners.roots
+    forget(owners.target, find_owners)
+    with Progress("finding owners") as bar:
+        heap.index.find_owners(
+            roots.ranges, areas, roots.values, homes, roots.leaves, False, lambda done: bar.update(done, 0)
+        )
+    try:
+        yield heap.index.owner_lines()
+    finally:
+        forget(owners.target, find_owners)
+
+
 @cached
 def find_owners(target: Target) -> Owners:
     """Return the owners, computed once for each state of the target."""
