@@ -14,8 +14,10 @@ from typing import NamedTuple, Optional
 from dmods.graph.roots import NamedRoots, Root
 
 _MOST_WORDS = 1 << 10  # of a root that are looked at. A larger root is named as a whole
-# [lex.name]: such names are the implementation's. The members of a container say nothing to its user.
+# [lex.name]: such names are the implementation's. The members of a container say nothing to its user, nor do those of
+# the C library's own variables.
 _INSIDE = re.compile(r"\.(_[A-Z]|__).*")
+_OWN = re.compile(r"((?:_[A-Z]|__)\w*).*")
 
 
 class Word(NamedTuple):
@@ -28,7 +30,8 @@ class Word(NamedTuple):
 
 def outer_part(place: str) -> str:
     """Return a part of a variable without the inner members of a container: "srv.by_token"."""
-    return _INSIDE.sub("", place)
+    own = _OWN.fullmatch(place)
+    return own[1] if own is not None else _INSIDE.sub("", place)
 
 
 class RootNames:
