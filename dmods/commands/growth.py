@@ -88,6 +88,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     _add_changes(report, found, named, args.top or _USUAL)
     sentences = [*_findings(found, names), *fragmentation(found.memory, heaps)]
     report.tables.append(Table("findings", FINDINGS, [(each,) for each in sentences], style="plain"))
+    report.notes.extend(_replaced(found))
     _add_noise(report, found, names)
     report.totals = _totals(found)
     return report
@@ -218,7 +219,8 @@ def _add_changes(report: Report, found: Growth, named: list[Callers], top: int) 
 
 
 def _title(column: Column, by: str) -> str:
-    return {"type": "TYPE OR SHAPE", "stack": "CALLER"}.get(by, by.upper()) if column.name == "key" else column.title
+    titles = {"type": "TYPE OR SHAPE", "stack": "CALLER"}
+    return titles.get(by, by.upper()) if column.name == "key" else column.title
 
 
 def _ordered(found: Growth) -> list[Change]:
@@ -290,6 +292,15 @@ def _sentence(change: Change, found: Growth, names: list[str]) -> str:
     return text + where
 
 
+def _replaced(found: Growth) -> list[str]:
+    """Return what was a suspect, but for other stacks that lost as much of its type."""
+    return [
+        f"what {change.label} allocated grew by {change.growth} bytes, and its type by {by_type.growth} in all "
+        f"({by_type.type}): it replaces blocks of other stacks"
+        for change, by_type in found.replaced
+    ]
+
+
 def _what(change: Change, by: str) -> str:
     says = {"type": "Blocks of type {}", "size": "Blocks of {} bytes", "stack": "What {} allocated"}
     says.update(thread="What thread {} allocated", arena="The arena {}", state="What is {}")
@@ -322,7 +333,7 @@ def _add_noise(report: Report, found: Growth, names: list[str]) -> None:
 def _unproven(kept: int, count: int, changed: tuple[int, int]) -> str:
     """Return what is uncertain about surviving blocks without records. Their content tells more than their address."""
     compared, other = changed
-    if other * _MUCH_CHANGED < compared:
+    if not other or other * _MUCH_CHANGED < compared:
         same = f"{count} of {kept} surviving blocks are probably the same"
         return f"{same}: address, size and class agree, and no record proves it"
     return (
@@ -384,6 +395,9 @@ COMMAND = Command(
         "A block is the same in two cores if its allocation record says so. Without records it is probably the same\n"
         "if address, size and class agree. A note says if many of them hold other content: a cache that is filled\n"
         "anew in place. Cores of different runs are compared by keys without addresses.\n\n"
+        "A stack that grew is no suspect where blocks of the same type went away that other stacks had made, as in a\n"
+        "cache that is filled in two places. A note says so. --by shape adds up by what the blocks hold, also those\n"
+        "of a known type.\n\n"
         "--by owner names the roots that hold the blocks, without addresses: module`variable, a frame's function and\n"
         "its thread's name, or a set of them. --by holder names what holds each block next: the type of the block\n"
         "that alone keeps it alive, or a root. So it says which container grew. Rates per hour come from the times\n"

@@ -9,6 +9,7 @@ from dmods.commands.owners import owners_values
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.looks import looks_like
 from dmods.graph.owners import Kept, Line, Owners, find_owners
+from dmods.graph.root_parts import split
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -31,6 +32,13 @@ KINDS = (
     Column("size", "bytes", title="BLOCK SIZE"),
     Column("example", "address", width=16),
 )
+PARTS = (
+    Column("bytes", "bytes", width=12),
+    Column("count", "count", title="BLOCKS"),
+    Column("how", title="KEPT"),
+    Column("part"),
+    Column("address", "address", title="FIRST WORD"),
+)
 BLOCKS = (
     Column("address", "address", width=16),
     Column("size", "bytes"),
@@ -52,9 +60,12 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         block = owners.heap.block_at(address)
         what = looks_like(owners.heap, block) if block is not None else ""
         row = _row(owners, first, what or f"block of {first.size} bytes", line)
+        root = None
     else:
-        scope, row = _root(owners, address)
-        chain = []
+        root, line = _find_root(owners, address)
+        scope, chain = ("set", line.set or 0), []
+        kept = Kept(address, 0, line.count or 0, line.bytes)
+        row = _row(owners, kept, owners.name_of(line), line)
     report.tables.append(Table("retained", RETAINED, [row], style="record"))
     kinds = owners.kinds(scope)
     rows: list[tuple[Value, ...]] = [
@@ -70,6 +81,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if len(chain) > 1:
         rows = [_block(owners, kept) for kept in chain[1 : args.top + 1]]
         report.tables.append(Table("above", BLOCKS, rows, title="kept alive by, from the inside out"))
+    # The engine's other answers are gone then.
+    report.tables[1:1] = _parts(owners, root, line, args.top, report) if root is not None else []
     report.totals = {"count": row[3], "bytes": row[4]}
     return report
 
@@ -80,17 +93,26 @@ def _row(owners: Owners, kept: Kept, what: str, line: Line) -> tuple[Value, ...]
     return kept.address, what, size, kept.count, kept.bytes, share, line.name, owners_values(line.roots)
 
 
-def _root(owners: Owners, address: int) -> tuple[tuple[str, int], tuple[Value, ...]]:
-    """Return the scope and the row of the root whose memory holds the address."""
+def _find_root(owners: Owners, address: int) -> tuple[int, Line]:
+    """Return the number of the root whose memory holds the address, and what it alone keeps alive."""
     number = owners.roots.at(address)
     if number is None:
         raise UsageError(f"{address:#x} is in no live block and in no root's memory", ASK_WHATIS)
     held, root = owners.set_of_root(number), owners.roots.root(number)
     if held is None:
         raise UsageError(f"{root.name} alone keeps nothing alive", "`owners` lists who does")
-    line = owners.line_of(held)
-    kept = Kept(address, 0, line.count or 0, line.bytes)
-    return ("set", held), _row(owners, kept, root.name, line)
+    return number, owners.line_of(held)
+
+
+def _parts(owners: Owners, root: int, line: Line, top: int, report: Report) -> list[Table]:
+    parts = split(owners, root, line)
+    if len(parts) > top:
+        report.notes.append(f"{len(parts) - top} more parts are not shown (--top)")
+    rows = [
+        (part.bytes, part.count, "together" if part.shared else "alone", part.name, part.address)
+        for part in parts[:top]
+    ]
+    return [Table("parts", PARTS, rows, title="by the parts of it that lead there")] if parts else []
 
 
 def _block(owners: Owners, kept: Kept) -> tuple[Value, ...]:
@@ -105,8 +127,10 @@ COMMAND = Command(
     description=(
         "A block keeps another one alive if every path from a root to the other one leads through it. retained\n"
         "counts these blocks and the block itself (its dominator tree; no approximation). For an address in a\n"
-        "variable or another root, it counts the blocks that this root alone keeps alive. Then it shows the largest\n"
-        "parts, and the blocks that keep this one alive."
+        "variable or another root, it counts the blocks that this root alone keeps alive. It divides them by the\n"
+        "words of the root, or by the members of the variable where debug information has them. What a member keeps\n"
+        "alone would be free without this member. What several members lead to has a line of its own. Then it shows\n"
+        "the largest parts, and the blocks that keep this one alive."
     ),
     run=run,
     arguments=(

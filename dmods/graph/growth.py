@@ -15,6 +15,7 @@ from dmods.base.progress import Progress
 from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.growth_arenas import arena_keys
 from dmods.graph.growth_keys import OWN_KEY, OWN_NAME, Labels, holder_label, set_keys
+from dmods.graph.growth_net import ByType, TypeGrowth
 from dmods.graph.identity import difference
 from dmods.graph.in_place import changed_in_place
 from dmods.graph.interval import hours_between
@@ -26,13 +27,31 @@ from dmods.heap.verdict import heap_verdict
 from dmods.records.callers import Callers
 from dmods.records.model import RecordedThread, Stack
 
-KEYS = ("size", "stack", "type", "owner", "holder", "thread", "arena", "state")
+KEYS = ("size", "stack", "type", "shape", "owner", "holder", "thread", "arena", "state")
 _STATES = ("live", "leaked", "the allocator's own")
 _UNKNOWN = (1 << 64) - 1
 _NO_RECORD = "(no record)"
 _LEAST_GROWTH = 20  # one in so many: a suspect has at least this part of what grew as it did
 _LAST_STEP = 10  # one in so many: of the growth of a suspect, this part is in the last interval
 _SUSPECTS = 3
+
+
+# A core as the engine takes it: `_engine.compare_heaps`.
+_Parts = tuple[
+    _engine.Heap,
+    list[tuple[_engine.Records, tuple[int, int, int, int], list[int]]],
+    list[tuple[int, int, int]],
+    dict[int, int],
+    list[int],
+]
+_Core = tuple[
+    _engine.Heap,
+    list[tuple[_engine.Records, tuple[int, int, int, int], list[int]]],
+    list[tuple[int, int, int]],
+    dict[int, int],
+    list[int],
+    bool,
+]
 
 
 @dataclass(frozen=True)
@@ -107,6 +126,7 @@ class Growth:
     notes: list[str] = field(default_factory=list)
     hours: Optional[float] = None
     changed: tuple[int, int] = (0, 0)  # surviving blocks that were compared, and how many of them hold other content
+    replaced: list[tuple[Change, ByType]] = field(default_factory=list)  # stacks whose type did not grow as they did
     partial: frozenset[int] = frozenset()  # cores whose heap is not whole: blocks may be in use that they do not show
 
     @property
@@ -122,7 +142,8 @@ class Growth:
         Requests in flight are not kept. A core between whose heap is not whole shows too little: it clears what has
         not grown since, and does not clear what it lacks. With two cores they are only what grew most.
         """
-        aligned, found = self.differs is None, [change for change in self.changes if change.growth > 0]
+        aligned, replaced = self.differs is None, [change for change, _type in self.replaced]
+        found = [each for each in self.changes if each.growth > 0 and all(each is not other for other in replaced)]
         if len(self.memory) > 2:
             # A cache that was filled at once may be far larger than what has leaked so far.
             found = [change for change in found if _grows(change, aligned, self.partial)]
@@ -167,7 +188,9 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     reasons = [difference(heap.target, heaps[-1].target) for heap in heaps[:-1]]
     differs = next((reason for reason in reasons if reason is not None), None)
     recorded = all(map(has_records, heaps))
-    types = Types(heaps) if by in ("type", "holder") or (differs is None and not recorded) else None
+    types = None
+    if by in ("type", "shape", "holder") or (differs is None and not recorded):
+        types = Types(heaps, shapes=by == "shape")
     labels = Labels()
     modules = types.modules if types is not None else Modules()
     arenas = arena_keys(heaps, labels, differs is None)
@@ -181,7 +204,7 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     ]
     with Progress("comparing") as bar:
         kinds = types.kinds if types is not None else None
-        key = {"type": "kind"}.get(by, by)
+        key = {"type": "kind", "shape": "kind"}.get(by, by)
         rows, stacks = _engine.compare_heaps(cores, kinds, key, differs is None, lambda done: bar.update(done, 0))
     if by == "stack":
         changes = [_by_stack(row, stacks, heaps, callers) for row in rows]
@@ -191,7 +214,31 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     merged = sorted(_merged(changes), key=lambda change: (-change.growth, change.label))
     hours = hours_between(heaps[0], heaps[-1]) if differs is None else None
     changed = changed_in_place(heaps[0], heaps[-1]) if differs is None and not recorded else (0, 0)
-    return Growth(by, merged, [_memory(heap) for heap in heaps], differs, notes, hours, changed, partial)
+    memory = [_memory(heap) for heap in heaps]
+    found = Growth(by, merged, memory, differs, notes, hours, changed, partial=partial)
+    if by == "stack":
+        _net_by_type(found, heaps, cores)
+    return found
+
+
+def _net_by_type(found: Growth, heaps: Sequence[ProcessHeap], cores: list[_Core]) -> None:
+    """Set apart the suspects whose type did not grow: other stacks shrank as they grew."""
+    shrunk = -sum(change.growth for change in found.changes if change.growth < 0)
+    types, seen = None, set[int]()
+    while True:
+        left = [change for change in found.suspects() if id(change) not in seen and shrunk * 2 > change.growth]
+        if not left:
+            return
+        if types is None:
+            all_types = Types(heaps)
+            aligned = found.differs is None
+            rows, _stacks = _engine.compare_heaps(cores, all_types.kinds, "kind", aligned, None)
+            types = TypeGrowth(all_types, {row[0]: [total[1] for total in row[1]] for row in rows})
+        for change in left:
+            seen.add(id(change))
+            by_type = types.replaced(change.example, change.steps)
+            if by_type is not None:
+                found.replaced.append((change, by_type))
 
 
 def lacking(heap: ProcessHeap) -> Optional[str]:
@@ -217,13 +264,7 @@ def _core(
     aligned: bool,
     recorded: bool,
     by: str,
-) -> tuple[
-    _engine.Heap,
-    list[tuple[_engine.Records, tuple[int, int, int, int], list[int]]],
-    list[tuple[int, int, int]],
-    dict[int, int],
-    list[int],
-]:
+) -> _Parts:
     recorders = [
         (recording.rows, recording.clock, [_thread_key(labels, thread, aligned) for thread in recording.threads])
         for recording in heap.records.recordings
@@ -244,11 +285,11 @@ def _thread_key(labels: Labels, thread: RecordedThread, aligned: bool) -> int:
 
 def _label(by: str, key: int, types: Optional[Types], labels: Labels) -> tuple[str, bool]:
     """Return the text for a key, and whether it is a shape."""
-    if by == "type" and types is not None:
+    if by in ("type", "shape") and types is not None:
         if key >= len(types):
             return "(not known)", False
         name = types.name(key)
-        return name.text, not name.is_type
+        return name.text, by == "shape" or not name.is_type
     return _text(by, key, types, labels), False
 
 

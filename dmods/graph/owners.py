@@ -10,6 +10,7 @@ from typing import Optional
 from dmods.base.cached import cached, forget
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
+from dmods.graph.root_names import RootNames, one_part
 from dmods.graph.roots import LEAKED, NamedRoots, Root, named_roots
 from dmods.graph.type_name import type_name
 from dmods.graph.typegraph import find_typegraph
@@ -69,6 +70,7 @@ class Owners:
         self.heap = heap
         self.target = heap.target
         self.roots: NamedRoots = named_roots(heap.target)
+        self.names = RootNames(self.roots)
         roots = self.roots
         with Progress("finding owners") as bar:
             heap.index.find_owners(
@@ -157,7 +159,19 @@ class Owners:
             return Line("leaked", LEAKS, count, size, set=number)
         if self._is_own(roots):
             return Line("the allocator's own", OWN_, count, size, known, number)
-        return Line(_joined(known), ALONE if len(known) == 1 else SHARED, count, size, known, number)
+        return Line(self._joined(known), ALONE if len(known) == 1 else SHARED, count, size, known, number)
+
+    def _joined(self, roots: Sequence[Root]) -> str:
+        return joined([self.names.name(root) for root in roots])
+
+    def name_of(self, line: Line) -> str:
+        """Return the line's name. It has the member of the variable that all of the memory hangs on."""
+        number = self.roots.number_of(line.roots[0]) if line.how == ALONE and line.roots else None
+        words = self.names.words(number) if number is not None else None
+        if not words:
+            return line.name
+        own = [word for word in words if (held := self.heap.index.owners_above(word.value, 1)) and held[1] == line.set]
+        return self.names.name(line.roots[0], one_part(own))
 
     def line_of(self, number: int) -> Line:
         """Return who a set of roots is. Its count and bytes are those of all that it holds."""
@@ -248,10 +262,10 @@ def _by_evidence(root: Root) -> tuple[int, str]:
     return _EVIDENCE.index(root.kind), root.name
 
 
-def _joined(roots: Sequence[Root]) -> str:
-    names = [root.name for root in roots[:_NAMED]]
-    more = len(roots) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+def joined(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 @contextmanager
@@ -265,6 +279,23 @@ def owners_by_all_edges(target: Target) -> Iterator[Owners]:
         yield Owners(find_heap(target), all_edges=True)
     finally:
         forget(target, find_owners)
+
+
+@contextmanager
+def owners_by(
+    owners: Owners, areas: list[tuple[int, int, int, int]], homes: list[tuple[int, Optional[int], bool]]
+) -> Iterator[list[tuple[int, Optional[list[int]], int, int]]]:
+    """Yield the engine's lines where the memory of roots is divided in another way: see `_engine.Heap.find_owners`."""
+    heap, roots = owners.heap, owners.roots
+    forget(owners.target, find_owners)
+    with Progress("finding owners") as bar:
+        heap.index.find_owners(
+            roots.ranges, areas, roots.values, homes, roots.leaves, False, lambda done: bar.update(done, 0)
+        )
+    try:
+        yield heap.index.owner_lines()
+    finally:
+        forget(owners.target, find_owners)
 
 
 @cached

@@ -7,7 +7,7 @@ stack has words that no function reads again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Optional
@@ -62,6 +62,7 @@ class Root:
     tid: Optional[int] = None
     alike: str = ""
     variable: Optional[str] = None  # the local variable of a frame, where debug information knows it
+    frame: Optional[int] = None  # its number in the thread's stack; 0 is the innermost
 
     @property
     def key(self) -> str:
@@ -124,16 +125,24 @@ class NamedRoots:
             return self.areas[index][2]
         return 0 if address in self._range_set else None
 
+    def all_roots(self) -> Sequence[Root]:
+        """Return all roots, in the order of their numbers."""
+        return self._roots
+
+    def part(self, number: int, address: int) -> Optional[str]:
+        """Return the part of the root's variable at an address, where debug information knows it: "server.db"."""
+        if self.root(number).kind not in ("variable", "data", "thread-local", "frame"):
+            return None
+        information = opened(self.target)
+        return information.place(address) if information is not None else None
+
     def place(self, number: int, address: int) -> str:
         """Return the place of a word of a root: "server+0x30"."""
-        root = self.root(number)
-        if root.kind in ("variable", "data", "thread-local", "frame"):
-            information = opened(self.target)
-            part = information.place(address) if information is not None else None
-            if part is not None and root.kind in ("variable", "data"):
-                return f"{root.module}`{part}"
-            if part is not None:
-                return root.name if part == root.variable else f"{root.name} {part}"
+        root, part = self.root(number), self.part(number, address)
+        if part is not None and root.kind in ("variable", "data"):
+            return f"{root.module}`{part}"
+        if part is not None:
+            return root.name if part == root.variable else f"{root.name} {part}"
         if root.address is None or root.kind not in ("variable", "data", "mapping") or address == root.address:
             return root.name if root is not _OTHER else f"{root.name} {address:#x}"
         return f"{root.name}+{address - root.address:#x}"
@@ -243,7 +252,7 @@ class NamedRoots:
                     function, anywhere = self._function(frames[place])
                     text = f"{function} in {name}, frame {place}, local '{variable}'"
                     alike = f"{anywhere} in {self._any_thread(thread.tid)}, local '{variable}'"
-                    root = Root(text, "frame", start, tid=thread.tid, alike=alike, variable=variable)
+                    root = Root(text, "frame", start, None, thread.tid, alike, variable, place)
                     yield start, start + size, root, _FRAMES + len(frames) - 1 - place
             for live in stacks:
                 inside = sorted(
@@ -258,7 +267,8 @@ class NamedRoots:
                 for (start, end), (_sp, place) in zip(zip(starts, starts[1:]), inside):
                     function, anywhere = self._function(frames[place])
                     alike = f"{anywhere} in {self._any_thread(thread.tid)}"
-                    root = Root(f"{function} in {name}, frame {place}", "frame", start, tid=thread.tid, alike=alike)
+                    text = f"{function} in {name}, frame {place}"
+                    root = Root(text, "frame", start, tid=thread.tid, alike=alike, frame=place)
                     yield start, end, root, _FRAMES + len(frames) - 1 - place
 
     def _locals(self) -> dict[int, list[tuple[int, str, int, int]]]:
@@ -290,7 +300,7 @@ class NamedRoots:
             pieces = [part for piece in module.ranges for part in self._range_set.within(piece.start, piece.end)]
             end = 0  # of the last variable
             run: list[int] = []
-            for address in self._heap_words(pieces):
+            for address in self.heap_words(pieces):
                 if address < end:
                     continue
                 symbol = self.target.symbol_at(address) if symbols < _MOST_LOOKUPS else None
@@ -320,7 +330,7 @@ class NamedRoots:
         pieces = list(self.heap.owned)
         return pieces if len(pieces) <= _MOST_WANTED else [(pieces[0][0], pieces[-1][1])]
 
-    def _heap_words(self, ranges: list[tuple[int, int]]) -> list[int]:
+    def heap_words(self, ranges: list[tuple[int, int]]) -> list[int]:
         """Return the addresses of the words in the ranges that point into the heap, sorted."""
         if not ranges or not self._wanted:
             return []

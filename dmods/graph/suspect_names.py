@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from dmods.base.sizes import counted
 from dmods.graph.owners import Kept, Kind, Line, Owners
 from dmods.graph.paths import path_to
+from dmods.graph.root_names import outer_part
 from dmods.graph.roots import Root
 from dmods.heap.content import describe_content
 from dmods.heap.texts import printable
@@ -15,8 +15,6 @@ from dmods.heap.texts import printable
 _LOOKED_AT = 4  # blocks whose holder is looked up
 _SAMPLED = 6  # kinds whose example is read for a text
 _LEAST_TEXT, _MOST_TEXT = 4, 24
-# [lex.name]: such names are the implementation's. The members of a container say nothing to its user.
-_INSIDE = re.compile(r"\.(_[A-Z]|__).*")
 
 
 def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
@@ -40,15 +38,11 @@ def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
 def _named(owners: Owners, root: Root, place: str) -> str:
     """Return the name of a word's place in a root."""
     if root.kind == "frame":
-        thread = "" if root.tid in (None, owners.target.pid) else f" of thread {root.tid}"
-        function = root.alike.partition(" in ")[0]
-        if root.variable is None:
-            return f"a word in the frame of `{function}`{thread}"
         # The place is the root's name, with the part of the variable where it is known.
         part = place[len(root.name) :].strip() if place.startswith(root.name) else ""
-        return f"`{function}: {_INSIDE.sub('', part or root.variable)}`{thread}"
+        return f"`{owners.names.name(root, outer_part(part))}`"
     if root.module is not None and "`" in place:
-        return f"`{_INSIDE.sub('', place.split('`', 1)[1])}` ({root.module})"
+        return f"`{outer_part(place.split('`', 1)[1])}` ({root.module})"
     return f"`{place}`"
 
 

@@ -93,11 +93,13 @@ class TypeRow:
 class Types:
     """The kinds of the blocks of one or more heaps. A kind has the same number in all of them.
 
-    With `direct`, only direct leaks are looked at: that takes no time where little leaks.
+    With `direct`, only direct leaks are looked at: that takes no time where little leaks. With `shapes`, all blocks
+    have shapes, also those whose type is known.
     """
 
-    def __init__(self, heaps: Sequence[ProcessHeap], direct: bool = False) -> None:
+    def __init__(self, heaps: Sequence[ProcessHeap], direct: bool = False, shapes: bool = False) -> None:
         self.heaps = list(heaps)
+        self._shapes_only = shapes
         self.modules = Modules()
         self._names: dict[int, TypeName] = {}
         self._tables: dict[tuple[int, int], Optional[str]] = {}
@@ -108,7 +110,8 @@ class Types:
         self._censuses = [_census(heap, self.modules, direct) for heap in heaps]
         self.kinds = _engine.Kinds(self._censuses)
         self._all = self.kinds.all()
-        self._take_labels(direct)
+        if not shapes:
+            self._take_labels(direct)
 
     def _take_labels(self, direct: bool) -> None:
         """Give names to the blocks whose holders, or whose callers, say what they are."""
@@ -242,7 +245,7 @@ class Types:
         if form in (VARIOUS, MISSING):
             return TypeName(f"{cache}: {'other shapes' if form == VARIOUS else 'not in the dump'}", "none", "none")
         symbol = self._table(module, offset) if words[0][0] == _TABLE else None
-        if symbol is not None and symbol.startswith(_PRIMARY):
+        if symbol is not None and symbol.startswith(_PRIMARY) and not self._shapes_only:
             return type_name(symbol[len(_PRIMARY) :], "vtable symbol", "likely")
         size = self.heaps[0].words.size
         shape = self._shape(words[: low // size], sample, same, low > len(words) * size)
@@ -260,7 +263,9 @@ class Types:
         name = class_of(*found) if found is not None else None
         if found is None or name is None:
             return TypeName(f"object with vtable {self._place(module, offset)}", "vtable", "none")
-        known = object_name(*found, (low, high), self._examples(kind), self._is_alone(kind))
+        known = None
+        if not self._shapes_only:
+            known = object_name(*found, (low, high), self._examples(kind), self._is_alone(kind))
         return known or TypeName(f"{self._cache(low, high)}: begins with {plain_class(name)}", "vtable", "none")
 
     def _examples(self, kind: int) -> list[int]:

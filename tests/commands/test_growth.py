@@ -19,7 +19,7 @@ from fixtures.growths import Run
 
 #: The usable size of each kind of block.
 SIZES = {"held": 56, "lost": 104, "cache": 200, "filling": 296, "request": 392, "frag": 504}
-KEYS = ("size", "type", "arena", "state", "owner", "holder")
+KEYS = ("size", "type", "shape", "arena", "state", "owner", "holder")
 #: Who holds each kind of block, as the source has it.
 OWNERS = {
     "held": "grows`list",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures import answers
-from tests.corekit import HERE, kernel_core
+from tests.corekit import HERE, compile_c, kernel_core
 
 _SESSIONS, _LEAKED = 20000, 12000
 
@@ -29,7 +29,7 @@ def asked(program: Path, where: Path, how: str, *words: str) -> tuple[Path, dict
 
 
 def test_a_map_on_a_stack_has_its_variable_and_a_sample(program: Path, tmp_path: Path) -> None:
-    _core, answer = asked(program, tmp_path, "map", "--least", "1M")
+    core, answer = asked(program, tmp_path, "map", "--least", "1M")
     (row,) = answer["tables"][0]["rows"]
     assert row["sentence"].startswith("`main: server.by_token` keeps ")
     assert "frame" not in row["sentence"]
@@ -38,6 +38,28 @@ def test_a_map_on_a_stack_has_its_variable_and_a_sample(program: Path, tmp_path:
     # A node, a token that is too long for its string, and a session.
     assert row["count"] == 3 * _SESSIONS
     assert row["percent"] > 95
+    # owners has the same name. The thread and the frame are in JSON, and in the text with -v.
+    held = answers.typed("owners", core)["tables"][0]["rows"][0]
+    assert (held["owner"], held["bytes"]) == ("main: server.by_token", row["bytes"])
+    full = answers.typed("owners", core, "-v")["tables"][0]["rows"][0]["owner"]
+    assert full == held["roots"][0]["name"]
+    assert re.fullmatch(r"main in thread \d+ \(suspects\), frame \d+, local 'server'", full)
+
+
+def test_locals_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """A function calls itself. Each of its frames has a list in a local of one name."""
+    source = tmp_path / "twice.c"
+    source.write_text(_TWICE)
+    core = kernel_core(compile_c(source, tmp_path / "twice"), tmp_path)
+    rows = [row for row in answers.typed("owners", core)["tables"][0]["rows"] if row["owner"].startswith("nested: ")]
+    held = {row["count"]: row["owner"] for row in rows}
+    assert set(held) == {100, 200}
+    frames = {}
+    for count, name in held.items():
+        found = re.fullmatch(r"nested: mine\.head \(frame (\d+)\)", name)
+        assert found, name
+        frames[count] = int(found[1])
+    assert frames[100] == frames[200] + 1  # the outer one
 
 
 def test_what_leaked_comes_first_where_it_is_most(program: Path, tmp_path: Path) -> None:
@@ -102,3 +124,26 @@ def test_a_size_that_is_none(program: Path, tmp_path: Path, size: str) -> None:
     done = answers.dmods("suspects", program, "--least", size)
     assert done.returncode == 2
     assert "is not a size" in done.stderr
+
+
+_TWICE = """
+#include <stdlib.h>
+struct node { struct node *next; long number; };
+struct list { struct node *head; long count; };
+__attribute__((noinline)) static void nested(long count)
+{
+	struct list mine = {0};
+	for (long i = 0; i < count; i++) {
+		struct node *made = malloc(sizeof *made);
+		*made = (struct node){mine.head, i};
+		mine.head = made;
+		mine.count++;
+	}
+	asm volatile("" : : "r"(&mine) : "memory");
+	if (count == 200)
+		abort();
+	nested(2 * count);
+	asm volatile("" : : "r"(&mine) : "memory");
+}
+int main(void) { nested(100); }
+"""

@@ -79,8 +79,7 @@ def test_the_picture_of_holders_has_each_container(program: Path, least: float) 
 
 def test_local_containers_belong_to_the_function_that_has_them(program: Path) -> None:
     core, truth = dumped(program, "local")
-    rows = {row["owner"].split(",")[-1]: row for row in lines_of(core) if row["owner"].startswith("local in thread ")}
-    (row,) = rows.values()
+    (row,) = (row for row in lines_of(core) if row["owner"].startswith("local: "))
     # The global deque is empty, and has a map and a first piece.
     empty = next(row for row in lines_of(core) if row["owner"] == "containers`queue")
     assert row["bytes"] + empty["bytes"] == sum(size for size, _count in truth.values())
@@ -95,10 +94,9 @@ def test_a_container_is_retained_by_its_variable(program: Path) -> None:
     for name, (size, count) in truth.items():
         answer = answers.answer(target, "retained", f"containers`{name}")
         assert answer["totals"] == {"bytes": size, "count": count}
-        assert sum(row["bytes"] for row in answer["tables"][1]["rows"]) == size
+        assert sum(row["bytes"] for row in answers.by_name(answer)["kinds"]) == size
     # What the buffer of the vector keeps alive is all that the vector holds.
-    texts = answers.answer(target, "retained", "containers`texts")["tables"]
-    largest = texts[2]["rows"][0]
+    largest = answers.by_name(answers.answer(target, "retained", "containers`texts"))["below"][0]
     assert (largest["bytes"], largest["count"]) == truth["texts"]
     walked = answers.typed("walk", core, "dominated", largest["address"])["tables"][0]["rows"]
     assert sum(row["size"] for row in walked) == truth["texts"][0]
@@ -217,7 +215,9 @@ def test_a_truncated_core_gives_the_rest(program: Path, tmp_path: Path) -> None:
         for line in find_owners(target).lines:
             if line.how == ALONE and line.roots[0].address is not None:
                 kept = answers.answer(target, "retained", hex(line.roots[0].address), "--top", "1000")
-                assert kept["totals"]["bytes"] == line.bytes == sum(row["bytes"] for row in kept["tables"][1]["rows"])
+                by_name = answers.by_name(kept)
+                assert kept["totals"]["bytes"] == line.bytes == sum(row["bytes"] for row in by_name["kinds"])
+                assert sum(row["bytes"] for row in by_name.get("parts", [])) in (0, line.bytes)
 
 
 def test_areas_that_overlap_are_refused() -> None:

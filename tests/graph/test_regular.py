@@ -83,6 +83,7 @@ def test_a_local_belongs_to_the_thread_that_made_it(tmp_path: Path) -> None:
             (root,) = row["roots"]
             assert root["kind"] == "frame"
             assert root["tid"] != main
+            assert row["owner"].endswith(f" of thread {root['tid']}")
 
 
 def test_a_rare_structure_keeps_its_arrays(tmp_path: Path) -> None:

@@ -60,8 +60,9 @@ def test_fields_and_variables_have_names(c_program: Dumped) -> None:
     owners = answers.answer(target, "owners", "--by", "type")["tables"][0]["rows"]
     by_type = {row["type"]: row["count"] for row in owners}
     assert by_type["struct leaf"] == len(c_program.of("struct leaf"))
-    roots = [row["owner"] for row in answers.answer(target, "owners")["tables"][0]["rows"]]
-    assert any(root.startswith("with_locals in thread ") and root.endswith("local 'local_lines'") for root in roots)
+    rows = answers.answer(target, "owners")["tables"][0]["rows"]
+    (held,) = (row for row in rows if row["owner"] == "with_locals: local_lines")
+    assert re.fullmatch(r"with_locals in thread \d+ \(\w+\), frame \d+, local 'local_lines'", held["roots"][0]["name"])
 
 
 def test_taught_types_spread_and_are_taken_back(c_program: Dumped) -> None:
