@@ -494,7 +494,7 @@ class Heap:
         is a large bin).
 
         Return (chunks, chunk bytes) for each, how many problems there are, and the first of them as (index of the bin,
-        fault, chunk or bin at fault, its link or size): see ``Fault`` in engine/core/src/heap/bins.rs.
+        fault, chunk or bin at fault, its link or size): see ``Fault`` in engine/core/src/allocators/glibc/bins.rs.
         """
 
     def release(self, addresses: list[int]) -> list[int]:
@@ -643,7 +643,7 @@ Place = tuple[int, int, int, int, int]
 # (short number, form, least and largest size of the class, blocks, (kind, detail) of each word, words of the first
 # block, how many bytes of each word are the same in all blocks)
 # form: 0 shape, 1 object, 2 exception, 3 various, 4 not in the dump, 5 named (the detail of the first word is the
-# caller's number of the name). Kinds of words: ``word_kind`` in engine/core/src/heap/contents/signature.rs
+# caller's number of the name). Kinds of words: ``word_kind`` in engine/core/src/contents/signature.rs
 KindRow = tuple[int, int, int, int, int, list[tuple[int, int]], list[int], list[int]]
 Amount = tuple[int, int]  # blocks, usable bytes
 # (live, leaked, the allocator's own, (least, largest size), lowest block, lowest leaked block)
@@ -1033,7 +1033,7 @@ def decode_pprof(file: bytes, most: int) -> PprofProfile:
     """
 
 class JemallocLayout(Protocol):
-    """See ``Layout`` in engine/core/src/heap/jemalloc/layout.rs, and dmods/allocators/jemalloc/layouts.py."""
+    """See ``Layout`` in engine/core/src/allocators/jemalloc/layout.rs, and dmods/allocators/jemalloc/layouts.py."""
 
     @property
     def levels(self) -> tuple[int, ...]: ...

@@ -1,7 +1,7 @@
 """The numbers that the engine's rows have for arenas, and their names.
 
 An allocator with one arena takes a number by its name. glibc and jemalloc have ranges of numbers, because the engine
-tells them apart by these (engine/core/src/heap/runs.rs).
+tells them apart by these (engine/core/src/blocks/runs.rs).
 """
 
 from __future__ import annotations

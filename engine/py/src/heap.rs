@@ -1,14 +1,15 @@
 use std::sync::Mutex;
 
+use dmods_engine::allocators::glibc::bins::{self, Bin};
+use dmods_engine::allocators::glibc::lists::{self, Followed, List, Problem};
+use dmods_engine::blocks;
+use dmods_engine::blocks::model::State;
+use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::runs::{Kind, Run};
+use dmods_engine::blocks::tcache::TcacheShape;
+use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::paths::Origin;
 use dmods_engine::graph::roots::Named;
-use dmods_engine::heap;
-use dmods_engine::heap::bins::Bin;
-use dmods_engine::heap::lists::{Followed, List, Problem};
-use dmods_engine::heap::model::{self, State};
-use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::runs::{Kind, Run};
-use dmods_engine::heap::tcache::TcacheShape;
 use dmods_engine::python::unused::merged;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -26,7 +27,7 @@ use crate::watch::watched;
 /// An indexed heap. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Heap {
-    inner: Mutex<Box<dyn model::Heap>>,
+    inner: Mutex<OwnedHeap>,
     pub(crate) image: std::sync::Arc<dmods_engine::image::Image>,
 }
 
@@ -65,13 +66,13 @@ pub(crate) fn state(number: u8) -> PyResult<State> {
 }
 
 impl Heap {
-    pub(crate) fn heap(&self) -> std::sync::MutexGuard<'_, Box<dyn model::Heap>> {
+    pub(crate) fn heap(&self) -> std::sync::MutexGuard<'_, OwnedHeap> {
         // A panic while the lock was held would be our defect. The tables can still be read.
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-fn row(run: &Run, (block, state, count, bytes): (dmods_engine::heap::index::Block, State, u64, u64)) -> Block {
+fn row(run: &Run, (block, state, count, bytes): (dmods_engine::blocks::index::Block, State, u64, u64)) -> Block {
     (block.address, block.size, state_number(state), run.arena, run.is_oversized(), count, bytes)
 }
 
@@ -116,15 +117,15 @@ impl Heap {
         let inner = watched(py, progress.as_ref(), |control| {
             let threads = threads.max(1);
             let request = Request { image: &memory, runs, dead: &dead, watch: &watch, maps: &maps, threads };
-            heap::build(word, request, control)
+            blocks::build(word, request, control)
         })?;
-        Ok(Heap { inner: Mutex::new(inner), image: memory })
+        Ok(Heap { inner: Mutex::new(OwnedHeap::new(inner)), image: memory })
     }
 
     /// Returns how many runs were left out because they overlap another.
     #[getter]
     fn dropped(&self) -> usize {
-        self.heap().dropped().len()
+        self.heap().found().dropped.len()
     }
 
     fn runs(&self) -> Vec<(u64, u64, u8, u32, u64)> {
@@ -133,11 +134,11 @@ impl Heap {
             Kind::Thread => 1,
             _ => 2,
         };
-        self.heap().chunk_runs().iter().map(|r| (r.start, r.end, number(r.kind), r.arena, r.usable)).collect()
+        self.heap().found().chunk_runs.iter().map(|r| (r.start, r.end, number(r.kind), r.arena, r.usable)).collect()
     }
 
     fn reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        self.heap().reports().iter().map(|report| report_dict(py, report)).collect()
+        self.heap().found().reports.iter().map(|report| report_dict(py, report)).collect()
     }
 
     #[pyo3(signature = (head, to_user, protected, least, most, set, collect))]
@@ -154,7 +155,7 @@ impl Heap {
     ) -> (u64, u64, Option<(&'static str, u64)>, Vec<u64>) {
         let list = List { head: head.0, to_user, protected, least, most };
         let Followed { count, bytes, problem, blocks } =
-            py.detach(|| self.heap().follow(&self.image, list, set, collect));
+            py.detach(|| lists::follow(&mut **self.heap(), &self.image, list, set, collect));
         let problem = problem.map(|(problem, at)| {
             let name = match problem {
                 Problem::NotAChunk => "not a chunk",
@@ -178,7 +179,7 @@ impl Heap {
         key: Option<u64>,
     ) -> u64 {
         let list = List { head: 0, to_user, protected, least, most };
-        py.detach(|| self.heap().release_orphans(&self.image, list, key))
+        py.detach(|| lists::release_orphans(&mut **self.heap(), &self.image, list, key))
     }
 
     #[pyo3(signature = (bins, progress=None))]
@@ -193,7 +194,7 @@ impl Heap {
             .map(|(head, arena, least, most, sorted)| Bin { head, arena, least, most, sorted })
             .collect();
         watched(py, progress.as_ref(), |control| {
-            let followed = self.heap().bins(&self.image, &bins, control)?;
+            let followed = bins::follow(&**self.heap(), &self.image, &bins, control)?;
             Ok((
                 followed.held.iter().map(|h| (h.count, h.bytes)).collect(),
                 followed.problem_count,
@@ -204,7 +205,7 @@ impl Heap {
 
     #[getter]
     fn missing(&self) -> Vec<(u64, u64)> {
-        self.heap().missing().to_vec()
+        self.heap().found().missing.clone()
     }
 
     fn release(&self, py: Python<'_>, addresses: Vec<u64>) -> Vec<u64> {

@@ -1,7 +1,7 @@
 //! What a heap says of its runs and bins, as Python has it.
 
-use dmods_engine::heap::bins::Fault as BinFault;
-use dmods_engine::heap::pass::{Fault, RunReport};
+use dmods_engine::allocators::glibc::bins::Fault as BinFault;
+use dmods_engine::blocks::pass::{Fault, RunReport};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

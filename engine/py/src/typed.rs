@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
+use dmods_engine::contents::Sum;
 use dmods_engine::dwarf::model::Id;
 use dmods_engine::dwarf::{DebugTypes, FrameAt, Place};
 use dmods_engine::graph::sums::Next;
-use dmods_engine::heap::contents::Sum;
 use dmods_engine::typed::blocks::{Claim, Shape};
 use dmods_engine::typed::build::{build, Request, Root, TypeGraph as Built};
 use dmods_engine::typed::count::{Alike, Counted};
@@ -281,7 +281,7 @@ impl TypeGraph {
         let (by_kind, by_type, pooled) = watched(py, None, |control| {
             let locked = heap.heap();
             let state = self.lock();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             state.built.as_ref().map_or(Ok(Default::default()), |built| built.sums(&view, control))
         })?;
         let state = self.lock();
@@ -314,7 +314,7 @@ impl TypeGraph {
         let types: HashMap<(Id, bool), u32> = types.into_iter().map(|(id, many, group)| ((id, many), group)).collect();
         watched(py, None, |control| {
             let locked = heap.heap();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             let state = self.lock();
             let Some(built) = &state.built else { return Ok(vec![(0, 0); count]) };
             built.retained(&view, (&groups, &types), count, control)
@@ -327,7 +327,7 @@ impl TypeGraph {
         kinds.check(index)?;
         let groups = watched(py, None, |control| {
             let locked = heap.heap();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             let state = self.lock();
             state.built.as_ref().map_or(Ok(Vec::new()), |built| built.groups(&view, control))
         })?;
@@ -357,7 +357,7 @@ impl TypeGraph {
         kinds.check(index)?;
         let rows = watched(py, None, |control| {
             let locked = heap.heap();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             let state = self.lock();
             let Some(built) = &state.built else { return Ok(Vec::new()) };
             built.in_scope(&view, scope, control)
@@ -392,7 +392,7 @@ impl TypeGraph {
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         watched(py, None, |control| {
             let locked = heap.heap();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             let state = self.lock();
             let Some(built) = &state.built else { return Ok((Vec::new(), None)) };
             built.addresses(&view, (&wanted_kinds, &wanted_types), &states, start, most, control)

@@ -7,10 +7,10 @@ use super::numbering::{is_start, HeapGraph};
 use super::roots::{each_word, Home, Named, Word, DATA, LEAKED, OWN, UNALIGNED};
 use super::search::Search;
 use super::weak;
+use crate::blocks::index::EVERY;
+use crate::blocks::leaks::Leaks;
+use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
-use crate::heap::index::EVERY;
-use crate::heap::leaks::Leaks;
-use crate::heap::number::Index;
 use crate::image::Image;
 
 /// A weak root, before it is known whether it is needed.

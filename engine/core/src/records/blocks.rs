@@ -4,7 +4,7 @@
 //! allocator's own, or hold a block that was not recorded. The caller decides what counts as a root there.
 
 use super::Records;
-use crate::heap::slots::{Single, Slots};
+use crate::blocks::slots::{Single, Slots};
 use crate::image::Image;
 use std::sync::Arc;
 

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 
 use super::blocks::{Claim, Rank, Shape};
 use super::build::TypeGraph;
+use crate::blocks::index::Block;
+use crate::blocks::leaks::Group;
+use crate::blocks::model::State;
+use crate::contents::{Form, Sum};
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
 use crate::graph::owners::Scope;
 use crate::graph::retained::{self, Retained};
 use crate::graph::stream::{InUse, Stream};
 use crate::graph::sums::{Next, View};
-use crate::heap::contents::{Form, Sum};
-use crate::heap::index::Block;
-use crate::heap::leaks::Group;
-use crate::heap::model::State;
 
 /// The sums of all kinds, of all types, and of the objects in blocks that hold many, by type.
 pub type Sums = (Vec<Sum>, Vec<(Typed, Sum)>, Vec<(Pooled, Sum)>);
@@ -53,7 +53,7 @@ impl TypeGraph {
     /// Returns what a block is counted as. What the program itself says comes first.
     pub fn counted(&self, view: &View<'_>, block: &InUse) -> Option<Counted> {
         let kind = view.kind(block.number)?;
-        let claim = self.table.of(view.heap, block.block.granule);
+        let claim = self.table.of(&**view.heap, block.block.granule);
         let form = view.kinds.all.get(kind as usize).map(|kind| kind.entry.signature.form);
         // The vtable at the start of an array is that of its first element.
         let over = claim.rank == Rank::Taught || claim.over_vtable || claim.shape == Shape::Many;
@@ -72,7 +72,8 @@ impl TypeGraph {
         control: &Control,
         mut each: impl FnMut(InUse, Counted) -> bool,
     ) -> Result<(), Stopped> {
-        let stream = if view.census.direct { Stream::direct_leaks(view.heap) } else { Stream::from(view.heap, from) };
+        let stream =
+            if view.census.direct { Stream::direct_leaks(&**view.heap) } else { Stream::from(&**view.heap, from) };
         for found in stream {
             if found.number % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use dmods_engine::heap::mimalloc;
+use dmods_engine::allocators::mimalloc;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::Control;
 
