@@ -277,9 +277,9 @@ class RunReport(TypedDict):
         tuple[str, int, int, int, int]
     ]  # (fault, chunk, value, chunk before, where chunks make sense again)
 
-# (address, usable size, state, arena, own mapping, blocks kept alive, bytes kept alive)
+# (address, usable size, state, arena, own mapping, blocks kept alive, bytes kept alive, allocator)
 # state: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly, 4 the allocator's own
-Block = tuple[int, int, int, int, bool, int, int]
+Block = tuple[int, int, int, int, bool, int, int, int]
 
 Scope = tuple[str, int]  # ("live", 0), ("set", its number), or ("below", the address of a block)
 Kept = tuple[int, int, int, int]  # a block: address, usable size; blocks and bytes that it keeps alive, itself included
@@ -441,22 +441,22 @@ class Heap:
         self,
         image: Image,
         word: int,
-        runs: list[tuple[int, int, int, int, int]],
+        runs: list[tuple[int, int, int, int, int, int]],
         dead: list[tuple[int, int]],
         watch: list[tuple[int, int, int]],
         threads: int,
         progress: Progress = None,
-        extents: list[tuple[Extents, int]] = ...,
-        slots: list[tuple[Slots, int]] = ...,
+        extents: list[tuple[Extents, int, int]] = ...,
+        slots: list[tuple[Slots, int, int]] = ...,
         links: list[CollectorLinks] = ...,
         unused: list[UnusedWords] = ...,
     ) -> None:
         """Read every run once, and the blocks of ``extents``, each with the number that is added to its arenas'
-        numbers, and the blocks of ``recorded``, each with the number of its arena.
+        numbers, and the blocks of ``slots``, each with the number of its arena. The number of the allocator comes last.
 
-        ``runs`` are (start, end, kind, arena number, usable). Kind 0 is the main arena, 1 a thread arena
-        (NON_MAIN_ARENA set), 2 one mmapped chunk of ``usable`` bytes. ``start`` is a chunk's address, ``end`` that of
-        the top chunk, or where the memory ends.
+        ``runs`` are (start, end, kind, arena number, usable, number of the allocator). Kind 0 is the main arena, 1 a
+        thread arena (NON_MAIN_ARENA set), 2 one mmapped chunk of ``usable`` bytes. ``start`` is a chunk's
+        address, ``end`` that of the top chunk, or where the memory ends.
 
         ``dead`` is memory whose words are not pointers. ``watch`` are structures to report, as (chunk size, number of
         counters, bytes of each); as many pointers follow the counters.
@@ -467,7 +467,7 @@ class Heap:
     missing: list[tuple[int, int]]  # parts of jemalloc's blocks that are not in the dump, in pieces
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
-        """Return the runs as given, sorted by address. ``reports`` has the same order."""
+        """Return the runs as given, without allocators, sorted by address. ``reports`` has the same order."""
 
     def reports(self) -> list[RunReport]: ...
     def follow(
@@ -550,7 +550,7 @@ class Heap:
         """
 
     def groups(self) -> list[tuple[int, int, bool, int, int, int, int]]:
-        """Return the direct leaks by size: (usable size, number of an arena of the allocator, own mapping or extent,
+        """Return the direct leaks by size: (usable size, number of the allocator, own mapping or extent,
         count, lowest address, blocks kept alive, bytes kept alive).
         """
 

@@ -7,7 +7,7 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.base.dataclass import dataclass, replace
-from dmods.heap.block import DIRECT, Block, allocator_of
+from dmods.heap.block import DIRECT, Block, allocator_name
 from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Caller, Callers
 from dmods.records.model import Record, Stack, record
@@ -89,9 +89,9 @@ def groups_through(heap: ProcessHeap, callers: Callers, found: Iterable[LeakGrou
 
 def _by_allocator(batch: list[_engine.Block]) -> Iterator[tuple[str, list[_engine.Block]]]:
     """Yield the blocks of each allocator that has some."""
-    names = {arena: allocator_of(arena) for arena in {row[3] for row in batch}}
+    names = {number: allocator_name(number) for number in {row[7] for row in batch}}
     for name in sorted(set(names.values())):
-        yield name, [row for row in batch if names[row[3]] == name] if len(set(names.values())) > 1 else batch
+        yield name, [row for row in batch if names[row[7]] == name] if len(set(names.values())) > 1 else batch
 
 
 def _group(heap: ProcessHeap, callers: Callers, allocator: str, row: _engine.LeakGroup) -> LeakGroup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dmods.base.dataclass import dataclass
-from dmods.heap.block import allocator_of
+from dmods.heap.block import allocator_name
 
 
 @dataclass(frozen=True)
@@ -44,5 +44,5 @@ class Leaks:
 
 def group_of_row(row: tuple[int, int, bool, int, int, int, int]) -> Group:
     """Return the group that a row of the engine stands for."""
-    size, arena, single, count, first, kept_count, kept_bytes = row
-    return Group(size, allocator_of(arena), single, count, first, kept_count, kept_bytes)
+    size, allocator, single, count, first, kept_count, kept_bytes = row
+    return Group(size, allocator_name(allocator), single, count, first, kept_count, kept_bytes)

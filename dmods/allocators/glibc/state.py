@@ -25,8 +25,8 @@ NAME = "glibc malloc"
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
 _TLS_STEP = 1 << 20  # bytes that are searched at once
 
-reserve(0, NAME, lambda number: "main" if number == 0 else str(number))
-reserve(NO_ARENA, NAME, lambda _number: "mmapped")
+reserve(0, lambda number: "main" if number == 0 else str(number))
+reserve(NO_ARENA, lambda _number: "mmapped")
 
 
 @dataclass

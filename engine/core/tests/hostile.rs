@@ -4,7 +4,7 @@ use dmods_engine::allocators::glibc::find;
 use dmods_engine::blocks;
 use dmods_engine::blocks::model::State;
 use dmods_engine::blocks::pass::Request;
-use dmods_engine::blocks::runs::{Kind, Run};
+use dmods_engine::blocks::runs::{Kind, Owner, Run};
 use dmods_engine::blocks::tcache::TcacheShape;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::symbols::Symbols;
@@ -138,7 +138,7 @@ fn heap(dice: &mut Dice, image: &Image, ranges: &[(u64, u64)]) {
         .enumerate()
         .map(|(i, &(start, end))| {
             let (start, kind) = (start & !15, kinds[dice.below(3) as usize]);
-            Run::of_chunks(start, end, kind, i as u32, end.saturating_sub(start).saturating_sub(16))
+            Run::of_chunks(start, end, kind, Owner::new(0, i as u32), end.saturating_sub(start).saturating_sub(16))
         })
         .collect();
     let control = Control::default();

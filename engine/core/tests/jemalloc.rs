@@ -5,6 +5,7 @@ use dmods_engine::allocators::jemalloc::{self, Layout};
 use dmods_engine::blocks;
 use dmods_engine::blocks::model::State;
 use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::runs::Owner;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::Control;
 use std::collections::BTreeMap;
@@ -156,7 +157,7 @@ fn blocks_sizes_and_marking_are_those_of_the_made_up_heap() {
         assert_eq!((found.fault_count, &found.faults[..]), (0, &[][..]), "seed {seed}");
         let request = Request {
             image: &image,
-            runs: found.runs(100, 0),
+            runs: found.runs(Owner::new(1, 100), 0),
             dead: &[],
             watch: &[],
             maps: &found.maps,
@@ -238,7 +239,7 @@ fn overwritten_words_cost_faults_but_no_time_and_no_panic() {
         jemalloc::find(&image, &[(ROOT, ROOT + 128), (0, u64::MAX)], &layout(), &control);
         let found = jemalloc::collect(&image, &layout(), ROOT, usize::MAX, &control).expect("not cancelled");
         assert!(found.all.windows(2).all(|pair| pair[0].end() <= pair[1].start), "seed {seed}: they overlap");
-        let runs = found.runs(0, 0);
+        let runs = found.runs(Owner::default(), 0);
         let request = Request { image: &image, runs, dead: &[], watch: &[], maps: &found.maps, threads: 1 };
         let mut heap = blocks::build(8, request, &control).expect("not cancelled");
         heap.release(&[HEAP, HEAP + 8, 1, u64::MAX]);

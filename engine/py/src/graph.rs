@@ -237,7 +237,7 @@ impl Kinds {
             View::new(&heap, census, &self.inner, index).groups(control)
         })?;
         let row = |(g, kind): (dmods_engine::blocks::leaks::Group, u32)| {
-            (g.size, g.family, g.single, g.count, g.first, g.kept_count, g.kept_bytes, kind)
+            (g.size, g.allocator, g.single, g.count, g.first, g.kept_count, g.kept_bytes, kind)
         };
         Ok(groups.into_iter().map(row).collect())
     }

@@ -5,7 +5,7 @@ use dmods_engine::allocators::glibc::lists::{self, Followed, List, Problem};
 use dmods_engine::blocks;
 use dmods_engine::blocks::model::State;
 use dmods_engine::blocks::pass::Request;
-use dmods_engine::blocks::runs::{Kind, Run};
+use dmods_engine::blocks::runs::{Kind, Owner, Run};
 use dmods_engine::blocks::tcache::TcacheShape;
 use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::paths::Origin;
@@ -31,7 +31,7 @@ pub struct Heap {
     pub(crate) image: std::sync::Arc<dmods_engine::image::Image>,
 }
 
-type Block = (u64, u64, u8, u32, bool, u64, u64);
+type Block = (u64, u64, u8, u32, bool, u64, u64, u32);
 type Bins = (Vec<(u64, u64)>, u64, Vec<(usize, &'static str, u64, u64)>);
 type Group = (u64, u32, bool, u64, u64, u64, u64);
 
@@ -73,7 +73,16 @@ impl Heap {
 }
 
 fn row(run: &Run, (block, state, count, bytes): (dmods_engine::blocks::index::Block, State, u64, u64)) -> Block {
-    (block.address, block.size, state_number(state), run.arena, run.is_oversized(), count, bytes)
+    (
+        block.address,
+        block.size,
+        state_number(state),
+        run.owner.arena,
+        run.is_oversized(),
+        count,
+        bytes,
+        run.owner.allocator,
+    )
 }
 
 #[pymethods]
@@ -84,27 +93,29 @@ impl Heap {
         py: Python<'_>,
         image: &Image,
         word: u64,
-        runs: Vec<(Address, Address, u8, u32, u64)>,
+        runs: Vec<(Address, Address, u8, u32, u64, u32)>,
         dead: Ranges,
         watch: Vec<(u64, usize, usize)>,
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
-        extents: Vec<(PyRef<'_, Extents>, u32)>,
-        slots: Vec<(PyRef<'_, Slots>, u32)>,
+        extents: Vec<(PyRef<'_, Extents>, u32, u32)>,
+        slots: Vec<(PyRef<'_, Slots>, u32, u32)>,
         links: Vec<PyRef<'_, CollectorLinks>>,
         unused: Vec<PyRef<'_, UnusedWords>>,
     ) -> PyResult<Self> {
         let mut runs = runs
             .into_iter()
-            .map(|(start, end, number, arena, usable)| Ok(Run::of_chunks(start.0, end.0, kind(number)?, arena, usable)))
+            .map(|(start, end, number, arena, usable, allocator)| {
+                Ok(Run::of_chunks(start.0, end.0, kind(number)?, Owner::new(allocator, arena), usable))
+            })
             .collect::<PyResult<Vec<_>>>()?;
         let mut maps = Vec::new();
-        for (extents, first_arena) in &extents {
-            runs.extend(extents.inner.runs(*first_arena, maps.len() as u32));
+        for (extents, first_arena, allocator) in &extents {
+            runs.extend(extents.inner.runs(Owner::new(*allocator, *first_arena), maps.len() as u32));
             maps.extend_from_slice(&extents.inner.maps);
         }
-        for (slots, arena) in &slots {
-            runs.extend(slots.inner.runs(*arena, maps.len() as u32));
+        for (slots, arena, allocator) in &slots {
+            runs.extend(slots.inner.runs(Owner::new(*allocator, *arena), maps.len() as u32));
             maps.extend_from_slice(&slots.inner.maps);
         }
         let mut dead = plain(dead);
@@ -134,7 +145,12 @@ impl Heap {
             Kind::Thread => 1,
             _ => 2,
         };
-        self.heap().found().chunk_runs.iter().map(|r| (r.start, r.end, number(r.kind), r.arena, r.usable)).collect()
+        self.heap()
+            .found()
+            .chunk_runs
+            .iter()
+            .map(|r| (r.start, r.end, number(r.kind), r.owner.arena, r.usable))
+            .collect()
     }
 
     fn reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
@@ -274,7 +290,7 @@ impl Heap {
             self.heap()
                 .groups()
                 .iter()
-                .map(|g| (g.size, g.family, g.single, g.count, g.first, g.kept_count, g.kept_bytes))
+                .map(|g| (g.size, g.allocator, g.single, g.count, g.first, g.kept_count, g.kept_bytes))
                 .collect()
         })
     }

@@ -27,7 +27,7 @@ type Row = (u64, u64, u64, u64, u32, u32);
 type LogRow = (u64, u64, bool, u64, u64, u64, u32, u32, (u64, u32, u32), (u64, u64));
 type GivenRow = (Address, Address, u64, u64, u32, u32);
 type GivenLogRow = (Address, u64, bool, Address, u64, u64, u32, u32, (u64, u32, u32), (Address, u64));
-type Block = (Address, u64, u8, u32, bool, u64, u64);
+type Block = (Address, u64, u8, u32, bool, u64, u64, u32);
 type Triple = (u8, u8, u8);
 type User = (u32, u64, u64, u64, f64, f64, u64, u64, Row);
 type Newest = (u64, u64, Vec<(u64, u64, u64, u64, u32, u32)>);
@@ -248,7 +248,7 @@ pub fn group_leaks(py: Python<'_>, recorders: Vec<PyRef<'_, Records>>, blocks: V
     py.detach(|| {
         let leaks: Vec<Leak> = blocks
             .into_iter()
-            .map(|(address, size, _state, _arena, mmapped, kept_count, kept_bytes)| Leak {
+            .map(|(address, size, _state, _arena, mmapped, kept_count, kept_bytes, _allocator)| Leak {
                 address: address.0,
                 size,
                 mmapped,

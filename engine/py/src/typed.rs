@@ -333,7 +333,7 @@ impl TypeGraph {
         })?;
         let state = self.lock();
         let rows = groups.into_iter().map(|(g, counted)| {
-            let row = (g.size, g.family, g.single, g.count, g.first, g.kept_count, g.kept_bytes);
+            let row = (g.size, g.allocator, g.single, g.count, g.first, g.kept_count, g.kept_bytes);
             match counted {
                 Counted::Kind(kind) => (row, Some(kind), None),
                 Counted::Type((kind, shape, rank)) => {

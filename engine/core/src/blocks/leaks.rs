@@ -51,8 +51,8 @@ pub struct Leaks<I: Index> {
 pub struct Group {
     /// Usable bytes of each.
     pub size: u64,
-    /// Their allocator: see [`super::runs::Run::family`].
-    pub family: u32,
+    /// Their allocator: see [`super::runs::Owner`].
+    pub allocator: u32,
     /// Whether each has its own mapping or extent.
     pub single: bool,
     /// How many direct leaks.
@@ -149,7 +149,7 @@ impl<I: Index> Leaks<I> {
         }
     }
 
-    /// Returns the direct leaks by size: glibc's first, smallest first, those with their own mappings last.
+    /// Returns the direct leaks by size: those with mappings of their own last, then by the numbers of their allocators, the smallest first.
     pub fn groups<const P: usize>(&self, tables: &Tables<I, P>) -> Vec<Group> {
         let mut groups: BTreeMap<(bool, u32, u64), Group> = BTreeMap::new();
         let mut run = 0;
@@ -159,11 +159,11 @@ impl<I: Index> Leaks<I> {
             }
             let block = tables.block(run, granule);
             let found = &tables.word_map.runs[run].run;
-            let (family, single) = (found.family(), found.is_oversized());
+            let (allocator, single) = (found.owner.allocator, found.is_oversized());
             let kept = self.kept_by(granule);
-            let group = groups.entry((single, family, block.size)).or_insert(Group {
+            let group = groups.entry((single, allocator, block.size)).or_insert(Group {
                 size: block.size,
-                family,
+                allocator,
                 single,
                 count: 0,
                 first: block.address,

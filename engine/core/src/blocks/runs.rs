@@ -16,11 +16,6 @@ const LARGE: u64 = 32 << 20;
 /// Bytes in a region.
 pub const REGION_BYTES: u64 = GRANULE * REGION as u64;
 
-/// The least number of an arena of jemalloc. The callers give numbers so: arenas of glibc come first.
-pub const JEMALLOC: u32 = 1 << 16;
-/// The least number that stands for an allocator with one arena.
-const OTHERS: u32 = 1 << 31;
-
 /// What a run consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -49,6 +44,22 @@ impl Kind {
     }
 }
 
+/// Who gives out blocks, by the caller's numbers. The engine only tells them apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// The allocator.
+    pub allocator: u32,
+    /// The arena. No two allocators have arenas of the same number.
+    pub arena: u32,
+}
+
+impl Owner {
+    /// Makes one.
+    pub fn new(allocator: u32, arena: u32) -> Owner {
+        Owner { allocator, arena }
+    }
+}
+
 /// A run as it was found. It begins with the first chunk and ends with `top`, or with the heap or the mapping. Where
 /// blocks have no headers, it is the blocks alone.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +70,8 @@ pub struct Run {
     pub end: u64,
     /// What the run consists of.
     pub kind: Kind,
-    /// The caller's number for the arena.
-    pub arena: u32,
+    /// Who gives out its blocks.
+    pub owner: Owner,
     /// The usable bytes of the one block of a `Mmapped` run or an `Extent`, and of each block of a `Slab`. 0 for others.
     pub usable: u64,
     /// Where the map of a `Slab`'s free blocks begins in [`super::pass::report::Request::maps`].
@@ -69,18 +80,8 @@ pub struct Run {
 
 impl Run {
     /// Makes a run of chunks.
-    pub fn of_chunks(start: u64, end: u64, kind: Kind, arena: u32, usable: u64) -> Run {
-        Run { start, end, kind, arena, usable, map: 0 }
-    }
-
-    /// Returns the number of the run's allocator: 0 for all of glibc's, [`JEMALLOC`] for all of jemalloc's, the number of
-    /// the arena for others, which have one arena each.
-    pub fn family(&self) -> u32 {
-        match self.kind.has_chunks() {
-            true => 0,
-            false if self.arena < OTHERS => JEMALLOC,
-            false => self.arena,
-        }
+    pub fn of_chunks(start: u64, end: u64, kind: Kind, owner: Owner, usable: u64) -> Run {
+        Run { start, end, kind, owner, usable, map: 0 }
     }
 
     /// Returns whether the block is a large one: it has its own mapping, or it is an extent of a large size. (jemalloc

@@ -36,7 +36,7 @@ pub(super) fn count<I: Index, const P: usize>(
     let mut large: HashMap<u64, SizeCount, Keys> = HashMap::default();
     hw::fast(|| {
         for (index, placed) in tables.word_map.runs.iter().enumerate() {
-            if arena.is_some_and(|arena| placed.run.arena != arena) {
+            if arena.is_some_and(|arena| placed.run.owner.arena != arena) {
                 continue;
             }
             tables.each_block(index, EVERY, |block| {

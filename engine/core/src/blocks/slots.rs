@@ -3,7 +3,7 @@
 //!
 //! The reader of each allocator makes one. [`Slots::runs`] gives it to the heap.
 
-use super::runs::{Kind, Run, SLOTS};
+use super::runs::{Kind, Owner, Run, SLOTS};
 use super::word_map::MOST_SLAB;
 
 /// Slots of one size side by side.
@@ -79,11 +79,11 @@ impl Slots {
         (0..span.count).filter(|&index| self.is_free(span, index)).count() as u32
     }
 
-    /// Returns the runs, with this number as their arena. `first_map` is added to the numbers of maps.
+    /// Returns the runs of this owner. `first_map` is added to the numbers of maps.
     ///
     /// A span that is too long for a run becomes several. Where its slots are too large as well, each block in use
     /// becomes a run of its own.
-    pub fn runs(&self, arena: u32, first_map: u32) -> Vec<Run> {
+    pub fn runs(&self, owner: Owner, first_map: u32) -> Vec<Run> {
         let mut runs = Vec::with_capacity(self.spans.len() + self.singles.len());
         for span in &self.spans {
             let at = |index: u32| span.start.saturating_add(span.slot.saturating_mul(u64::from(index)));
@@ -91,22 +91,22 @@ impl Slots {
             let most = (MOST_SLAB / span.slot.max(1)).min(SLOTS as u64) as u32 / 64 * 64;
             if most == 0 {
                 let used = (0..span.count).filter(|&index| !self.is_free(span, index));
-                runs.extend(used.map(|index| extent(at(index), span.slot, at(index + 1), arena)));
+                runs.extend(used.map(|index| extent(at(index), span.slot, at(index + 1), owner)));
                 continue;
             }
             for first in (0..span.count).step_by(most as usize) {
                 let (start, end) = (at(first), at((first + most).min(span.count)));
                 let map = first_map + span.map + first / 64;
-                runs.push(Run { start, end, kind: Kind::Slab, arena, usable: span.slot, map });
+                runs.push(Run { start, end, kind: Kind::Slab, owner, usable: span.slot, map });
             }
         }
-        runs.extend(self.singles.iter().map(|single| extent(single.start, single.size, single.end, arena)));
+        runs.extend(self.singles.iter().map(|single| extent(single.start, single.size, single.end, owner)));
         runs
     }
 }
 
-fn extent(start: u64, usable: u64, end: u64, arena: u32) -> Run {
-    Run { start, end, kind: Kind::Extent, arena, usable, map: 0 }
+fn extent(start: u64, usable: u64, end: u64, owner: Owner) -> Run {
+    Run { start, end, kind: Kind::Extent, owner, usable, map: 0 }
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
         slots.singles.push(Single { start: 0x9000, size: 13, end: 0x9010 });
         assert_eq!((slots.len(), slots.maps.len()), (2 + 10_000 + 2 + 1, 1 + 157 + 1));
         assert_eq!(slots.bytes(), 3 * 16 + 160_000 + (3 << 24) + 13);
-        let runs = slots.runs(7, 5);
+        let runs = slots.runs(Owner::new(2, 7), 5);
         let said = |run: &Run| (run.start, run.end, run.kind, run.usable, run.map);
         let expected = [
             (0x1000, 0x1030, Kind::Slab, 16, 5),
@@ -133,7 +133,7 @@ mod tests {
             (0x9000, 0x9010, Kind::Extent, 13, 0),
         ];
         assert_eq!(runs.iter().map(said).collect::<Vec<_>>(), expected);
-        assert!(runs.iter().all(|run| run.arena == 7));
+        assert!(runs.iter().all(|run| run.owner == Owner::new(2, 7)));
     }
 
     #[test]
@@ -144,6 +144,6 @@ mod tests {
         slots.spans[0].count = 3;
         slots.add(8, 0, 2, []);
         assert_eq!((slots.bytes(), slots.len()), (u64::MAX, 5));
-        assert!(slots.runs(0, 0).iter().all(|run| run.start <= run.end));
+        assert!(slots.runs(Owner::default(), 0).iter().all(|run| run.start <= run.end));
     }
 }

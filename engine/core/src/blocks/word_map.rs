@@ -235,10 +235,11 @@ impl<const P: usize> WordMap<P> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::runs::Owner;
     use super::*;
 
     fn run(start: u64, size: u64, kind: Kind) -> Run {
-        Run::of_chunks(start, start + size, kind, 0, if kind == Kind::Mmapped { size - 16 } else { 0 })
+        Run::of_chunks(start, start + size, kind, Owner::default(), if kind == Kind::Mmapped { size - 16 } else { 0 })
     }
 
     #[test]
@@ -286,8 +287,8 @@ mod tests {
         let (word_map, dropped) = WordMap::<2>::new(vec![
             run(0x1000, 0x1000, Kind::Main),
             run(0x1800, 0x1000, Kind::Main),
-            Run::of_chunks(0x9000, 0x1000, Kind::Main, 0, 0),
-            Run::of_chunks(16, u64::MAX, Kind::Main, 0, 0),
+            Run::of_chunks(0x9000, 0x1000, Kind::Main, Owner::default(), 0),
+            Run::of_chunks(16, u64::MAX, Kind::Main, Owner::default(), 0),
         ]);
         assert_eq!(word_map.runs.len(), 1);
         assert_eq!(dropped.len(), 1);

@@ -242,7 +242,7 @@ impl Comparison<'_, '_> {
                 _ => 0,
             },
             By::Arena => {
-                let arena = cores[core].heap.run(found.block.run).arena;
+                let arena = cores[core].heap.run(found.block.run).owner.arena;
                 cores[core].arenas.get(&arena).copied().unwrap_or(u64::from(arena))
             }
             By::Kind => kind.map_or(UNKNOWN, u64::from),

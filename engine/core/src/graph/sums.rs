@@ -92,11 +92,11 @@ impl<'a> View<'a> {
                 return true;
             }
             let run = self.heap.run(found.block.run);
-            let (family, single, size) = (run.family(), run.is_oversized(), found.block.size);
+            let (allocator, single, size) = (run.owner.allocator, run.is_oversized(), found.block.size);
             let first = found.block.address;
-            let group = groups.entry((single, family, size, kind)).or_insert(Group {
+            let group = groups.entry((single, allocator, size, kind)).or_insert(Group {
                 size,
-                family,
+                allocator,
                 single,
                 count: 0,
                 first,

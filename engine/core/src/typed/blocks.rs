@@ -144,7 +144,7 @@ impl<'h> Blocks<'h> {
     /// Returns the block in use that an address points into. The allocator's own blocks are not among them.
     pub(super) fn at(&self, address: u64) -> Option<Found> {
         let (block, state, ..) = self.heap.find(address)?;
-        let strange = !self.strange.is_empty() && self.strange.contains(&self.heap.run(block.run).arena);
+        let strange = !self.strange.is_empty() && self.strange.contains(&self.heap.run(block.run).owner.arena);
         if strange || matches!(state, State::Free | State::Own) {
             return None;
         }

@@ -151,14 +151,14 @@ impl TypeGraph {
                 return true;
             }
             let run = view.heap.run(found.block.run);
-            let (family, single, size) = (run.family(), run.is_oversized(), found.block.size);
+            let (allocator, single, size) = (run.owner.allocator, run.is_oversized(), found.block.size);
             let number = match counted {
                 Counted::Kind(kind) => u64::from(kind),
                 Counted::Type((id, shape, _)) => 1 << 63 | u64::from(id) << 2 | shape as u64,
             };
             let first = found.block.address;
-            let empty = Group { size, family, single, count: 0, first, kept_count: 0, kept_bytes: 0 };
-            let (group, _) = groups.entry((single, family, size, number)).or_insert((empty, counted));
+            let empty = Group { size, allocator, single, count: 0, first, kept_count: 0, kept_bytes: 0 };
+            let (group, _) = groups.entry((single, allocator, size, number)).or_insert((empty, counted));
             group.count += 1;
             group.first = group.first.min(first);
             group.kept_count += found.kept.0;

@@ -1,6 +1,6 @@
 //! Random heaps, written as glibc writes them.
 
-use dmods_engine::blocks::runs::{Kind, Run};
+use dmods_engine::blocks::runs::{Kind, Owner, Run};
 use dmods_engine::image::{Image, Segment, Source};
 
 /// splitmix64: a few lines that give the same numbers on every machine.
@@ -216,7 +216,7 @@ impl World {
             self.put(at + header + word, 1);
         }
         self.put(end + word, 0x1000 | if fenced { 1 } else { in_use });
-        self.runs.push(Run::of_chunks(start, end, kind, arena, 0));
+        self.runs.push(Run::of_chunks(start, end, kind, Owner::new(0, arena), 0));
         end
     }
 
@@ -229,7 +229,7 @@ impl World {
         self.put(chunk + word, (end - chunk) | 2);
         let usable = end - chunk - header;
         let run = self.runs.len();
-        self.runs.push(Run::of_chunks(chunk, end, Kind::Mmapped, u32::MAX, usable));
+        self.runs.push(Run::of_chunks(chunk, end, Kind::Mmapped, Owner::new(0, u32::MAX), usable));
         self.blocks.push(Made { chunk, address: chunk + header, usable, free: false, mmapped: true, run });
         end
     }

@@ -3,7 +3,7 @@
 use super::made::{Memory, World};
 use super::reference::solve;
 use dmods_engine::blocks::model::State;
-use dmods_engine::blocks::runs::{Kind, Run};
+use dmods_engine::blocks::runs::{Kind, Owner, Run};
 
 /// Two blocks of one run, and an extent. Addresses within the first that look like text end with "/>\n", or "/>\n" and
 /// zeros.
@@ -30,8 +30,8 @@ fn holds(word: u64, place: Place, content: &[u8]) -> bool {
         word,
         memory: vec![memory(base, (END + 16 - base) as usize), memory(EXTENT, PAGE), memory(ROOTS, PAGE)],
         runs: vec![
-            Run::of_chunks(base, END - 2 * word, Kind::Main, 0, 0),
-            Run::of_chunks(EXTENT, EXTENT + PAGE as u64, Kind::Extent, 0, PAGE as u64),
+            Run::of_chunks(base, END - 2 * word, Kind::Main, Owner::default(), 0),
+            Run::of_chunks(EXTENT, EXTENT + PAGE as u64, Kind::Extent, Owner::default(), PAGE as u64),
         ],
         blocks: Vec::new(),
         dead: Vec::new(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use dmods_engine::blocks::pass::Request;
-use dmods_engine::blocks::runs::{Kind, Run, SLOTS};
+use dmods_engine::blocks::runs::{Kind, Owner, Run, SLOTS};
 use dmods_engine::contents::{Census, Place, Section};
 use dmods_engine::graph::dense::Placed;
 use dmods_engine::graph::dominators::{immediate, Others};
@@ -185,7 +185,7 @@ fn runs(input: &mut Input) -> Vec<Run> {
     let run = |arena| {
         let start = input.address();
         let (end, kind) = (start.saturating_add(input.short()), kinds[usize::from(input.byte()) % kinds.len()]);
-        Run { start, end, kind, arena, usable: input.short(), map: 0 }
+        Run { start, end, kind, owner: Owner::new(arena % 2, arena), usable: input.short(), map: 0 }
     };
     (0..count).map(run).collect()
 }

@@ -7,7 +7,7 @@ use dmods_engine::allocators::jemalloc::{self, Layout};
 use dmods_engine::allocators::tcmalloc::{self, Central, PageMap, Shape, SizeMap};
 use dmods_engine::blocks::model::{self, State};
 use dmods_engine::blocks::pass::Request;
-use dmods_engine::blocks::runs::{Kind, Run, SLOTS};
+use dmods_engine::blocks::runs::{Kind, Owner, Run, SLOTS};
 use dmods_engine::blocks::tcache::TcacheShape;
 use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::owners::Scope;
@@ -31,7 +31,14 @@ pub fn heap(data: &[u8]) {
             let start = input.address();
             let end = if input.byte() == 0xff { far(start, input.word()) } else { start.saturating_add(input.short()) };
             let kind = kinds[usize::from(input.byte()) % kinds.len()];
-            Run { start, end, kind, arena: arena % 3, usable: input.short(), map: arena % 2 * MAP }
+            Run {
+                start,
+                end,
+                kind,
+                owner: Owner::new(arena % 2, arena % 3),
+                usable: input.short(),
+                map: arena % 2 * MAP,
+            }
         })
         .collect();
     let heads: Vec<u64> = (0..4).map(|_| input.word()).collect();
@@ -162,8 +169,14 @@ pub fn jemalloc(data: &[u8]) {
     assert!(live <= slots && found.ranges().len() <= found.all.len());
     found.states();
     found.metadata();
-    let request =
-        Request { image: &image, runs: found.runs(3, 0), dead: &[], watch: &[], maps: &found.maps, threads: 1 };
+    let request = Request {
+        image: &image,
+        runs: found.runs(Owner::new(1, 3), 0),
+        dead: &[],
+        watch: &[],
+        maps: &found.maps,
+        threads: 1,
+    };
     let mut heap = dmods_engine::blocks::build(8, request, &control).expect("tables in proportion to what is there");
     heap.release(&seeds);
     heap.own(&seeds[..1], how & 1 != 0, &control).expect("not cancelled");
@@ -221,8 +234,14 @@ pub fn tcmalloc(data: &[u8]) {
         assert!(found.span(seed).is_none_or(|span| span.start <= seed && seed < span.end()));
         found.holder(&image, seed, &control);
     }
-    let request =
-        Request { image: &image, runs: slots.runs(3, 0), dead: &[], watch: &[], maps: &slots.maps, threads: 1 };
+    let request = Request {
+        image: &image,
+        runs: slots.runs(Owner::new(1, 3), 0),
+        dead: &[],
+        watch: &[],
+        maps: &slots.maps,
+        threads: 1,
+    };
     let mut heap = dmods_engine::blocks::build(8, request, &control).expect("tables in proportion to what is there");
     heap.mark(&image, &ranges[1..], &seeds[1..], &control).expect("not cancelled");
     let totals = heap.find_leaks(&image, &control).expect("not cancelled");

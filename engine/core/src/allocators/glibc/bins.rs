@@ -106,7 +106,7 @@ pub fn follow(heap: &dyn Heap, image: &Image, bins: &[Bin], control: &Control) -
     let found = heap.found();
     let mut free: HashMap<u32, u64> = HashMap::new();
     for (run, report) in found.chunk_runs.iter().zip(&found.reports) {
-        *free.entry(run.arena).or_default() += report.free_chunks;
+        *free.entry(run.owner.arena).or_default() += report.free_chunks;
     }
     by_width!(Widths, heap.widths(), heap => follow_in(heap.tables(), image, bins, &free, control))
 }
@@ -341,7 +341,7 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
     fn member(&mut self, index: usize, bin: &Bin, at: u64) -> Result<Member, Fault> {
         let block = self.tables.chunk_at(at).ok_or(Fault::NotAChunk)?;
         let size = block.size + Self::WORD;
-        if self.tables.word_map.runs[block.run].run.arena != bin.arena {
+        if self.tables.word_map.runs[block.run].run.owner.arena != bin.arena {
             return Err(Fault::OtherArena);
         }
         if !block.free {
@@ -369,7 +369,7 @@ impl<I: Index, const P: usize> Follower<'_, I, P> {
         let tables = self.tables;
         for index in 0..tables.word_map.runs.len() {
             let run = tables.word_map.runs[index].run;
-            if run.arena != arena {
+            if run.owner.arena != arena {
                 continue;
             }
             let mut visited = 0u64;

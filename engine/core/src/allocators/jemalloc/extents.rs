@@ -1,7 +1,7 @@
 //! The extents of one jemalloc, as blocks of a heap and as sums.
 
 use super::layout::Fault;
-use crate::blocks::runs::{Kind, Run};
+use crate::blocks::runs::{Kind, Owner, Run};
 use std::collections::BTreeMap;
 
 /// How many faults are described. All are counted.
@@ -125,14 +125,14 @@ impl Extents {
     }
 
     /// Returns the runs of all blocks. `first_arena` is added to the arenas' numbers, `first_map` to those of bitmaps.
-    pub fn runs(&self, first_arena: u32, first_map: u32) -> Vec<Run> {
+    pub fn runs(&self, first: Owner, first_map: u32) -> Vec<Run> {
         let used = self.all.iter().filter(|extent| extent.in_use());
         used.map(|extent| {
             let usable = self.usable(extent);
             let (kind, end) =
                 if extent.slab { (Kind::Slab, extent.end()) } else { (Kind::Extent, extent.address + usable) };
-            let arena = first_arena + u32::from(extent.arena);
-            Run { start: extent.address, end, kind, arena, usable, map: first_map + extent.map }
+            let owner = Owner { arena: first.arena + u32::from(extent.arena), ..first };
+            Run { start: extent.address, end, kind, owner, usable, map: first_map + extent.map }
         })
         .collect()
     }
