@@ -16,8 +16,9 @@ class Image:
         files: list[str],
         segments: Collection[tuple[int, ...]],
         blobs: list[tuple[int, bytes]],
+        addresses: tuple[int, int] = ...,
     ) -> None:
-        """Open the files.
+        """Open the files. Blocks and roots may lie at the ``addresses``: by default, those that a process can use.
 
         ``segments`` are (address, size, index into files, offset in that file); ``blobs`` are (address, bytes). Where
         ranges overlap, the first one given wins, and segments win over blobs. Where a file is shorter than a segment

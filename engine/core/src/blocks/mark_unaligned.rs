@@ -4,7 +4,7 @@ use super::mark::Marker;
 use super::number::Index;
 use super::root_reader::BLOCK;
 use crate::control::{Control, Stopped};
-use crate::words::{grow_to, word_at, USER_END};
+use crate::words::{grow_to, word_at};
 
 /// Blocks from so many on are read in long pieces, in the order of their addresses.
 const MANY: usize = 64;
@@ -68,7 +68,7 @@ impl<I: Index, const P: usize> Marker<'_, I, P> {
         let width = 16 / P;
         let mut candidates = 0;
         let mut buffer = Vec::new();
-        for (from, to) in image.covered(start, end.min(USER_END)) {
+        for (from, to) in image.usable(start, end) {
             let mut at = from;
             while at < to {
                 if control.cancelled() {

@@ -5,7 +5,7 @@ use super::text::is_text;
 use super::word_map::WordMap;
 use crate::control::{Control, Stopped};
 use crate::image::Image;
-use crate::words::{word, USER_END};
+use crate::words::word;
 
 /// Bytes of roots read at once.
 pub(super) const BLOCK: usize = 1 << 20;
@@ -23,7 +23,7 @@ pub struct RootReader {
 impl RootReader {
     /// Begins to read `[start, end)`, where the image has it.
     pub fn new(image: &Image, start: u64, end: u64) -> RootReader {
-        let left = image.covered(start, end.min(USER_END)).into_iter();
+        let left = image.usable(start, end).into_iter();
         RootReader { left, at: 0, to: 0, buffer: Vec::new(), found: Vec::new() }
     }
 

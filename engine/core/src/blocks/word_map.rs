@@ -9,7 +9,6 @@
 
 use super::runs::{Kind, Run, GRANULE, REGION, SLOTS};
 use crate::hw::{self, Spans};
-use crate::words::USER_END;
 
 /// The most bytes in a slab: more than 512 blocks of the largest small size. With pages of 64 KiB a slab has a few pages
 /// too.
@@ -70,12 +69,13 @@ impl<const P: usize> WordMap<P> {
     /// The least chunk (MINSIZE): the header and the two links of a free chunk, rounded up to the alignment.
     pub const MIN_CHUNK: u64 = (4 * Self::WORD).next_multiple_of(GRANULE);
 
-    /// Sorts the runs. Drops impossible ones, and those that overlap an earlier one; the overlapping ones are returned.
-    pub fn new(mut runs: Vec<Run>) -> (WordMap<P>, Vec<Run>) {
+    /// Sorts the runs. Drops impossible ones, those outside the `addresses`, and those that overlap an earlier one; the
+    /// overlapping ones are returned.
+    pub fn new(mut runs: Vec<Run>, addresses: (u64, u64)) -> (WordMap<P>, Vec<Run>) {
         runs.retain(|r| {
             let least = if r.kind.has_chunks() { Self::MIN_CHUNK } else { r.usable.max(1) };
-            let fits =
-                r.start.checked_add(least).is_some_and(|least| least <= r.end) && r.start > 0 && r.end <= USER_END;
+            let inside = r.start > 0 && r.start >= addresses.0 && r.end <= addresses.1;
+            let fits = inside && r.start.checked_add(least).is_some_and(|least| least <= r.end);
             fits && (r.kind != Kind::Slab || (r.usable > 0 && r.end - r.start <= MOST_SLAB && r.slots() <= SLOTS))
         });
         runs.sort_by_key(|r| (r.start, std::cmp::Reverse(r.end)));
@@ -237,6 +237,7 @@ impl<const P: usize> WordMap<P> {
 mod tests {
     use super::super::runs::Owner;
     use super::*;
+    use crate::image::PROCESS;
 
     fn run(start: u64, size: u64, kind: Kind) -> Run {
         Run::of_chunks(start, start + size, kind, Owner::default(), if kind == Kind::Mmapped { size - 16 } else { 0 })
@@ -249,7 +250,7 @@ mod tests {
             runs.push(run(0x7f00_0000_0000 + i * 0x3000, 0x1000 + (i % 3) * 0x1000, Kind::Mmapped));
         }
         runs.push(run(0x7f80_0000_0000, 0x4000, Kind::Thread));
-        let (word_map, dropped) = WordMap::<2>::new(runs.clone());
+        let (word_map, dropped) = WordMap::<2>::new(runs.clone(), PROCESS);
         assert!(dropped.is_empty());
         for (i, r) in runs.iter().enumerate() {
             assert_eq!(word_map.run_of(r.start + 8), None);
@@ -272,7 +273,7 @@ mod tests {
     fn the_edges_of_large_runs_begin_where_huge_pages_do() {
         let large = 40 << 20;
         let runs = (0..6).map(|i| run(0x7f00_0000_0000 + i * 2 * large, large >> (i % 2), Kind::Main)).collect();
-        let (word_map, _) = WordMap::<2>::new(runs);
+        let (word_map, _) = WordMap::<2>::new(runs, PROCESS);
         let mut used = 0;
         for placed in &word_map.runs {
             assert!(placed.edge >= used);
@@ -284,12 +285,15 @@ mod tests {
 
     #[test]
     fn overlapping_and_absurd_runs_are_dropped() {
-        let (word_map, dropped) = WordMap::<2>::new(vec![
-            run(0x1000, 0x1000, Kind::Main),
-            run(0x1800, 0x1000, Kind::Main),
-            Run::of_chunks(0x9000, 0x1000, Kind::Main, Owner::default(), 0),
-            Run::of_chunks(16, u64::MAX, Kind::Main, Owner::default(), 0),
-        ]);
+        let (word_map, dropped) = WordMap::<2>::new(
+            vec![
+                run(0x1000, 0x1000, Kind::Main),
+                run(0x1800, 0x1000, Kind::Main),
+                Run::of_chunks(0x9000, 0x1000, Kind::Main, Owner::default(), 0),
+                Run::of_chunks(16, u64::MAX, Kind::Main, Owner::default(), 0),
+            ],
+            PROCESS,
+        );
         assert_eq!(word_map.runs.len(), 1);
         assert_eq!(dropped.len(), 1);
     }

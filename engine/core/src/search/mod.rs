@@ -51,8 +51,8 @@ pub(crate) fn each_block(
 ) -> Result<(), Stopped> {
     const BLOCK: u64 = 1 << 20;
     let mut buffer = Vec::new();
-    for (start, end) in userland(ranges) {
-        for (from, to) in image.covered(start, end) {
+    for &(start, end) in ranges {
+        for (from, to) in image.usable(start, end) {
             let mut at = from.next_multiple_of(8);
             while at < to {
                 if control.cancelled() {

@@ -1,7 +1,7 @@
 //! Random heaps, written as glibc writes them.
 
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
-use dmods_engine::image::{Image, Segment, Source};
+use dmods_engine::image::{Image, Segment, Source, KERNEL, PROCESS};
 
 /// splitmix64: a few lines that give the same numbers on every machine.
 pub struct Dice(pub u64);
@@ -66,6 +66,8 @@ pub struct World {
     pub holes: Vec<(u64, u64)>,
     /// Whether a pointer may begin at any byte.
     pub unaligned: bool,
+    /// Where blocks and roots may lie.
+    pub addresses: (u64, u64),
 }
 
 /// How large the chunks are.
@@ -78,15 +80,20 @@ pub enum Sizes {
 
 impl World {
     pub fn new(dice: &mut Dice, word: u64, sizes: Sizes) -> World {
-        World::made(dice, word, sizes, false)
+        World::made(dice, word, sizes, false, PROCESS)
+    }
+
+    /// A heap where a kernel has its memory.
+    pub fn kernel(dice: &mut Dice, sizes: Sizes) -> World {
+        World::made(dice, 8, sizes, false, KERNEL)
     }
 
     /// A heap whose program stores pointers at any byte.
     pub fn unaligned(dice: &mut Dice, word: u64, sizes: Sizes) -> World {
-        World::made(dice, word, sizes, true)
+        World::made(dice, word, sizes, true, PROCESS)
     }
 
-    fn made(dice: &mut Dice, word: u64, sizes: Sizes, unaligned: bool) -> World {
+    fn made(dice: &mut Dice, word: u64, sizes: Sizes, unaligned: bool, addresses: (u64, u64)) -> World {
         let mut world = World {
             word,
             memory: Vec::new(),
@@ -98,8 +105,13 @@ impl World {
             gaps: Vec::new(),
             holes: Vec::new(),
             unaligned,
+            addresses,
         };
-        let bases: &[u64] = if word == 8 { &[0x5555_5555_0000, 0x7f00_0000_0000] } else { &[0x0804_0000, 0xb700_0000] };
+        let bases = match word {
+            8 if addresses == KERNEL => [0xffff_8880_0000_0000, 0xffff_ffff_ff00_0000],
+            8 => [0x5555_5555_0000, 0x7f00_0000_0000],
+            _ => [0x0804_0000, 0xb700_0000],
+        };
         world.main_run(dice, bases[0], sizes);
         let mut at = bases[1];
         for index in 0..dice.below(4) {
@@ -326,6 +338,6 @@ impl World {
                 at = at.max(end);
             }
         }
-        Image::new(&[], segments).expect("no files")
+        Image::new(&[], segments).expect("no files").with_addresses(self.addresses)
     }
 }

@@ -128,6 +128,15 @@ fn small_heaps() {
 }
 
 #[test]
+fn heaps_of_a_kernel() {
+    for seed in 0..600u64 {
+        let mut dice = Dice(3_000_000 + seed);
+        let world = World::kernel(&mut dice, Sizes::Small);
+        check(&world, &mut dice, &format!("seed {seed}, of a kernel"));
+    }
+}
+
+#[test]
 fn pointers_at_any_byte() {
     for (sizes, seeds) in [(Sizes::Small, 600), (Sizes::Large, 20)] {
         for seed in 0..seeds {

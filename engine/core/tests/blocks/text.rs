@@ -4,6 +4,7 @@ use super::made::{Memory, World};
 use super::reference::solve;
 use dmods_engine::blocks::model::State;
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
+use dmods_engine::image::PROCESS;
 
 /// Two blocks of one run, and an extent. Addresses within the first that look like text end with "/>\n", or "/>\n" and
 /// zeros.
@@ -40,6 +41,7 @@ fn holds(word: u64, place: Place, content: &[u8]) -> bool {
         gaps: Vec::new(),
         holes: Vec::new(),
         unaligned: false,
+        addresses: PROCESS,
     };
     world.put(FIRST - word, 0x110 | 1);
     world.put(SECOND - word, 0x200 | 1);

@@ -34,7 +34,7 @@ pub fn build<I: Index, const P: usize>(
     control: &Control,
 ) -> Result<Built<Tables<I, P>>, Stopped> {
     let (runs, mut absurd) = believable(request.image, std::mem::take(&mut request.runs));
-    let (word_map, mut dropped) = WordMap::<P>::new(runs);
+    let (word_map, mut dropped) = WordMap::<P>::new(runs, request.image.addresses());
     dropped.append(&mut absurd);
     let mut regions = hw::table(Region::<I, P>::default(), word_map.regions);
     let mut free = vec![0u64; word_map.regions];
