@@ -190,10 +190,8 @@ class TypeGraph:
         ``types`` has (number of the type, whether arrays of it, group).
         """
 
-    def groups(
-        self, kinds: Kinds, index: int, heap: Heap
-    ) -> list[tuple[tuple[int, int, bool, int, int, int, int], int | None, str | None]]:
-        """Return the direct leaks by size and type: the group as ``Heap.groups``, the kind or the type."""
+    def groups(self, kinds: Kinds, index: int, heap: Heap) -> list[tuple[Group, str | None]]:
+        """Return the direct leaks by size and by kind or type. The type is None for a group with a kind."""
 
     def in_scope(
         self, kinds: Kinds, index: int, heap: Heap, scope: tuple[str, int]
@@ -278,9 +276,31 @@ class RunReport(TypedDict):
         tuple[str, int, int, int, int]
     ]  # (fault, chunk, value, chunk before, where chunks make sense again)
 
-# (address, usable size, state, arena, own mapping, blocks kept alive, bytes kept alive, allocator)
-# state: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly, 4 the allocator's own
-Block = tuple[int, int, int, int, bool, int, int, int]
+class Block:
+    """A block. ``state``: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly, 4 the allocator's
+    own. ``single``: it has its own mapping or extent. A direct leak keeps other blocks alive, ``kept_count`` of them.
+    """
+
+    address: int
+    size: int  # usable
+    state: int
+    allocator: int
+    arena: int
+    single: bool
+    kept_count: int
+    kept_bytes: int
+
+class Group:
+    """Direct leaks of one size, allocator and, where kinds are told apart, kind. ``first`` is the lowest address."""
+
+    size: int  # usable
+    allocator: int
+    single: bool
+    count: int
+    first: int
+    kept_count: int
+    kept_bytes: int
+    kind: Optional[int]
 
 Scope = tuple[str, int]  # ("live", 0), ("set", its number), or ("below", the address of a block)
 Kept = tuple[int, int, int, int]  # a block: address, usable size; blocks and bytes that it keeps alive, itself included
@@ -550,10 +570,8 @@ class Heap:
         again: about as much work as ``mark``.
         """
 
-    def groups(self) -> list[tuple[int, int, bool, int, int, int, int]]:
-        """Return the direct leaks by size: (usable size, number of the allocator, own mapping or extent,
-        count, lowest address, blocks kept alive, bytes kept alive).
-        """
+    def groups(self) -> list[Group]:
+        """Return the direct leaks by size."""
 
     def blocks(self, states: list[int], start: int, most: int) -> list[Block]:
         """Return up to ``most`` blocks in one of the states, in address order, from address ``start`` on."""
@@ -718,8 +736,8 @@ class Kinds:
     def sums(self, index: int, heap: Heap) -> list[SumRow]:
         """Return the sums of each kind in one heap."""
 
-    def groups(self, index: int, heap: Heap) -> list[tuple[int, int, bool, int, int, int, int, int]]:
-        """Return the direct leaks by size and kind, as ``Heap.groups`` has them by size, and the kind."""
+    def groups(self, index: int, heap: Heap) -> list[Group]:
+        """Return the direct leaks by size and kind."""
 
     def addresses(
         self, index: int, heap: Heap, wanted: list[int], states: list[int], start: tuple[int, int], most: int
@@ -796,9 +814,22 @@ RecordRow = tuple[int, int, int, int, int, int]
 # (where it lies, sequence, whether freed, block, bytes asked for, ns, stack, thread; of a freed block, or zeros: (ns,
 # stack, thread) of its allocation, and (where a copy of its first bytes lies, how many there are))
 LogRow = tuple[int, int, bool, int, int, int, int, int, tuple[int, int, int], tuple[int, int]]
-# (usable size, own mapping, index of the recorder, stack, count, oldest block, its record, blocks kept alive, bytes
-# kept alive); recorder and record are None where nobody recorded them: then the block is the lowest
-LeakGroup = tuple[int, bool, Optional[int], int, int, int, Optional[RecordRow], int, int]
+
+class LeakGroup:
+    """Direct leaks of one size and stack. ``recorder`` (an index) and ``record`` are None where nobody recorded them.
+
+    ``first`` is the oldest block, or the lowest where nobody recorded them.
+    """
+
+    size: int  # usable
+    single: bool
+    recorder: Optional[int]
+    stack: int
+    count: int
+    first: int
+    record: Optional[RecordRow]
+    kept_count: int
+    kept_bytes: int
 
 class Records:
     """The records of live blocks of one recorder, and its log. Immutable, sorted by block."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods.allocators.numbers import NO_ARENA, allocator_name
 from dmods.base.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from dmods import _engine
 
 #: States of a block, as the engine numbers them: in use; free; leaked directly and indirectly; the allocator's own.
 LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
@@ -45,8 +48,8 @@ class Block:
         return self.state in (DIRECT, INDIRECT)
 
 
-def block_of_row(row: tuple[int, int, int, int, bool, int, int, int]) -> Block:
+def block_of_row(row: _engine.Block) -> Block:
     """Return the block that a row of the engine stands for."""
-    address, size, state, arena, single, count, kept, allocator = row
-    number = None if arena == NO_ARENA else arena
-    return Block(address, size, state, number, single, count, kept, allocator_name(allocator))
+    arena = None if row.arena == NO_ARENA else row.arena
+    kept = (row.kept_count, row.kept_bytes)
+    return Block(row.address, row.size, row.state, arena, row.single, *kept, allocator_name(row.allocator))

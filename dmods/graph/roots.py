@@ -340,7 +340,7 @@ class NamedRoots:
     def _values(self, marked: Iterable[int]) -> Iterator[tuple[int, int, int]]:
         """Yield (value, root, rank) for the values that marking took: registers, and tcaches of the allocator."""
         kept = {value for one in self.heap.heaps for value in one.kept()}
-        own = {value for value in kept if (row := self.heap.index.find(value)) is not None and row[2] == OWN}
+        own = {value for value in kept if (row := self.heap.index.find(value)) is not None and row.state == OWN}
         yield from ((value, self._number(_ALLOCATOR), _OWN) for value in sorted(own))
         left = set(marked) - own
         named: set[int] = set()

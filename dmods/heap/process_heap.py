@@ -313,7 +313,7 @@ class ProcessHeap:
 
     def _block_of(self, address: int) -> Optional[int]:
         row = self.index.find(address)
-        return row[0] if row is not None else None
+        return row.address if row is not None else None
 
     def _is_live(self, address: int) -> bool:
         return self._live_block_of(address) is not None
@@ -341,7 +341,7 @@ class ProcessHeap:
             yield from (block_of_row(row) for row in batch)
             if len(batch) < _BATCH:
                 return
-            start = batch[-1][0] + 1
+            start = batch[-1].address + 1
 
     def block_at(self, address: int) -> Optional[Block]:
         """Return the block that ``address`` points into, free or not, or None."""

@@ -134,7 +134,7 @@ class State(Heap):
 
     def _chunk_end(self, chunk: int) -> Optional[int]:
         row = self.process.index.find(chunk + 2 * self.process.words.size)
-        return row[0] + row[1] if row is not None else None
+        return row.address + row.size if row is not None else None
 
     def arenas_unseen(self) -> set[int]:
         """Return the numbers of the arenas of which the dump lacks a part."""

@@ -18,6 +18,7 @@ use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};
 use crate::heap::{state, Heap};
+use crate::heap_rows::Group;
 use crate::owners::{scope, Scope};
 use crate::records::Records;
 use crate::watch::watched;
@@ -25,7 +26,6 @@ use crate::watch::watched;
 type Places = Vec<(Address, Address, u8, u16, Address)>;
 type KindRow = (u64, u8, u64, u64, u64, Vec<(u8, u64)>, Vec<u64>, Vec<u8>);
 pub(crate) type SumRow = ((u64, u64), (u64, u64), (u64, u64), (u64, u64), Option<u64>, Option<u64>);
-type GroupRow = (u64, u32, bool, u64, u64, u64, u64, u32);
 type Amount = (u64, u64);
 type GrowthRow = (u64, Vec<Amount>, Amount, Amount, Amount, Amount, u64, Option<u64>, Option<(u64, u64)>);
 type Growth = (Vec<GrowthRow>, Vec<(usize, usize, u32)>);
@@ -230,16 +230,13 @@ impl Kinds {
         Ok(sums.iter().map(sum_row).collect())
     }
 
-    fn groups(&self, py: Python<'_>, index: usize, heap: &Heap) -> PyResult<Vec<GroupRow>> {
+    fn groups(&self, py: Python<'_>, index: usize, heap: &Heap) -> PyResult<Vec<Group>> {
         let census = self.census(index)?;
         let groups = watched(py, None, |control| {
             let heap = heap.heap();
             View::new(&heap, census, &self.inner, index).groups(control)
         })?;
-        let row = |(g, kind): (dmods_engine::blocks::leaks::Group, u32)| {
-            (g.size, g.allocator, g.single, g.count, g.first, g.kept_count, g.kept_bytes, kind)
-        };
-        Ok(groups.into_iter().map(row).collect())
+        Ok(groups.iter().map(|(group, kind)| Group::new(group, Some(*kind))).collect())
     }
 
     fn addresses(

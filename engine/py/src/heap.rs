@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::address::{plain, Address, Ranges};
-use crate::heap_rows::{bin_fault, report_dict};
+use crate::heap_rows::{bin_fault, report_dict, Block, Group};
 use crate::image::Image;
 use crate::jemalloc::Extents;
 use crate::owners::{areas, homes_of, scope, values, AreaRow, HomeRow, KeptRow, Path, Scope, Value};
@@ -31,9 +31,7 @@ pub struct Heap {
     pub(crate) image: std::sync::Arc<dmods_engine::image::Image>,
 }
 
-type Block = (u64, u64, u8, u32, bool, u64, u64, u32);
 type Bins = (Vec<(u64, u64)>, u64, Vec<(usize, &'static str, u64, u64)>);
-type Group = (u64, u32, bool, u64, u64, u64, u64);
 
 fn kind(number: u8) -> PyResult<Kind> {
     match number {
@@ -70,19 +68,6 @@ impl Heap {
         // A panic while the lock was held would be our defect. The tables can still be read.
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
     }
-}
-
-fn row(run: &Run, (block, state, count, bytes): (dmods_engine::blocks::index::Block, State, u64, u64)) -> Block {
-    (
-        block.address,
-        block.size,
-        state_number(state),
-        run.owner.arena,
-        run.is_oversized(),
-        count,
-        bytes,
-        run.owner.allocator,
-    )
 }
 
 #[pymethods]
@@ -286,20 +271,17 @@ impl Heap {
     }
 
     fn groups(&self, py: Python<'_>) -> Vec<Group> {
-        py.detach(|| {
-            self.heap()
-                .groups()
-                .iter()
-                .map(|g| (g.size, g.allocator, g.single, g.count, g.first, g.kept_count, g.kept_bytes))
-                .collect()
-        })
+        py.detach(|| self.heap().groups().iter().map(|group| Group::new(group, None)).collect())
     }
 
     fn blocks(&self, py: Python<'_>, states: Vec<u8>, start: Address, most: usize) -> PyResult<Vec<Block>> {
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         Ok(py.detach(|| {
             let heap = self.heap();
-            heap.blocks(&states, start.0, most).into_iter().map(|found| row(&heap.run(found.0.run), found)).collect()
+            heap.blocks(&states, start.0, most)
+                .into_iter()
+                .map(|found| Block::new(&heap.run(found.0.run), found))
+                .collect()
         }))
     }
 
@@ -318,8 +300,7 @@ impl Heap {
     fn find(&self, address: Address) -> Option<Block> {
         let heap = self.heap();
         let found = heap.find(address.0)?;
-        let run = heap.run(found.0.run);
-        Some(row(&run, found))
+        Some(Block::new(&heap.run(found.0.run), found))
     }
 
     #[pyo3(signature = (arena=None))]

@@ -18,14 +18,14 @@ use pyo3::prelude::*;
 use crate::address::{plain, Address, Ranges};
 use crate::graph::{sum_row, Kinds, SumRow};
 use crate::heap::{state, Heap};
+use crate::heap_rows::Group;
 use crate::owners::{scope, Scope};
 use crate::watch::watched;
 
 type Local = (String, String, Option<u64>, u64);
 type ClaimRow = (String, u8, u64, &'static str, u8, bool, u64, u64);
-type GroupRow = (u64, u32, bool, u64, u64, u64, u64);
-/// A group of direct leaks, with its kind or its type.
-type NamedGroup = (GroupRow, Option<u32>, Option<String>);
+/// A group of direct leaks, with its type where it has no kind.
+type NamedGroup = (Group, Option<String>);
 type AlikeRow = (Option<u32>, Option<String>, u64, u64, u64);
 /// Objects in pools: their type, whether their contents alone prove it, their sum.
 type PooledRow = (String, bool, SumRow);
@@ -321,7 +321,7 @@ impl TypeGraph {
         })
     }
 
-    /// Returns the direct leaks by type and size: the group, the kind, and the type.
+    /// Returns the direct leaks by kind or type, and size: the group, and the type.
     fn groups(&self, py: Python<'_>, kinds: PyRef<'_, Kinds>, index: usize, heap: &Heap) -> PyResult<Vec<NamedGroup>> {
         let kinds = &*kinds;
         kinds.check(index)?;
@@ -332,13 +332,11 @@ impl TypeGraph {
             state.built.as_ref().map_or(Ok(Vec::new()), |built| built.groups(&view, control))
         })?;
         let state = self.lock();
-        let rows = groups.into_iter().map(|(g, counted)| {
-            let row = (g.size, g.allocator, g.single, g.count, g.first, g.kept_count, g.kept_bytes);
-            match counted {
-                Counted::Kind(kind) => (row, Some(kind), None),
-                Counted::Type((kind, shape, rank)) => {
-                    (row, None, Some(text_of(&state.debug, &Claim { kind, shape, rank, ..Claim::default() })))
-                }
+        let rows = groups.into_iter().map(|(g, counted)| match counted {
+            Counted::Kind(kind) => (Group::new(&g, Some(kind)), None),
+            Counted::Type((kind, shape, rank)) => {
+                let text = text_of(&state.debug, &Claim { kind, shape, rank, ..Claim::default() });
+                (Group::new(&g, None), Some(text))
             }
         });
         Ok(rows.collect())
