@@ -19,6 +19,7 @@ pub mod image;
 pub mod kernel;
 pub mod keys;
 pub mod lines;
+pub mod live;
 pub mod names;
 pub(crate) mod nonzero_words;
 pub mod profile;
