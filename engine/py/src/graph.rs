@@ -17,8 +17,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};
-use crate::heap::{state, Heap};
-use crate::heap_rows::Group;
+use crate::heap::Heap;
+use crate::heap_rows::{state, Group};
 use crate::owners::{scope, Scope};
 use crate::records::Records;
 use crate::watch::watched;

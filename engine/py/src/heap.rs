@@ -3,7 +3,6 @@ use std::sync::Mutex;
 use dmods_engine::allocators::glibc::bins::{self, Bin};
 use dmods_engine::allocators::glibc::lists::{self, Followed, List, Problem};
 use dmods_engine::blocks;
-use dmods_engine::blocks::model::State;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
 use dmods_engine::blocks::tcache::TcacheShape;
@@ -16,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::address::{plain, Address, Ranges};
-use crate::heap_rows::{bin_fault, report_dict, Block, Group};
+use crate::heap_rows::{bin_fault, report_dict, state, Block, Group};
 use crate::image::Image;
 use crate::jemalloc::Extents;
 use crate::owners::{areas, homes_of, scope, values, AreaRow, HomeRow, KeptRow, Path, Scope, Value};
@@ -39,27 +38,6 @@ fn kind(number: u8) -> PyResult<Kind> {
         1 => Ok(Kind::Thread),
         2 => Ok(Kind::Mmapped),
         _ => Err(PyValueError::new_err("a run's kind is 0, 1 or 2")),
-    }
-}
-
-pub(crate) fn state_number(state: State) -> u8 {
-    match state {
-        State::Live => 0,
-        State::Free => 1,
-        State::LeakedDirectly => 2,
-        State::LeakedIndirectly => 3,
-        State::Own => 4,
-    }
-}
-
-pub(crate) fn state(number: u8) -> PyResult<State> {
-    match number {
-        0 => Ok(State::Live),
-        1 => Ok(State::Free),
-        2 => Ok(State::LeakedDirectly),
-        3 => Ok(State::LeakedIndirectly),
-        4 => Ok(State::Own),
-        _ => Err(PyValueError::new_err("a block's state is 0 to 4")),
     }
 }
 

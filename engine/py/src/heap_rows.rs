@@ -1,14 +1,13 @@
-//! What a heap says of its blocks, runs and bins, as Python has it.
+//! Rows of blocks, runs and bins as Python has them, and the numbers of their states.
 
 use dmods_engine::allocators::glibc::bins::Fault as BinFault;
 use dmods_engine::blocks::leaks;
-use dmods_engine::blocks::model::Stated;
+use dmods_engine::blocks::model::{State, Stated};
 use dmods_engine::blocks::pass::{Fault, RunReport};
 use dmods_engine::blocks::runs::Run;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-
-use crate::heap::state_number;
 
 /// A block. See `_engine.pyi`.
 #[pyclass(frozen, get_all, module = "dmods._engine")]
@@ -65,6 +64,27 @@ impl Group {
             kept_bytes: group.kept_bytes,
             kind,
         }
+    }
+}
+
+pub(crate) fn state_number(state: State) -> u8 {
+    match state {
+        State::Live => 0,
+        State::Free => 1,
+        State::LeakedDirectly => 2,
+        State::LeakedIndirectly => 3,
+        State::Own => 4,
+    }
+}
+
+pub(crate) fn state(number: u8) -> PyResult<State> {
+    match number {
+        0 => Ok(State::Live),
+        1 => Ok(State::Free),
+        2 => Ok(State::LeakedDirectly),
+        3 => Ok(State::LeakedIndirectly),
+        4 => Ok(State::Own),
+        _ => Err(PyValueError::new_err("a block's state is 0 to 4")),
     }
 }
 

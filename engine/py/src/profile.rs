@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::graph::Kinds;
-use crate::heap::{state_number, Heap};
+use crate::heap::Heap;
+use crate::heap_rows::state_number;
 use crate::records::Records;
 use crate::watch::watched;
 
