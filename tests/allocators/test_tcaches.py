@@ -15,7 +15,7 @@ SIZES = {TCACHE: 4072, **{SMALL + 0x1000 * n: 24 + 16 * n for n in range(8)}}  #
 
 
 class Row(NamedTuple):
-    """What is asked of a block."""
+    """A row of a block with the fields that these tests read."""
 
     address: int
     size: int

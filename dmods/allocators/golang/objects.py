@@ -1,4 +1,4 @@
-"""What `whatis` says of an object of Go."""
+"""Describe an object of Go, as `whatis` says it."""
 
 from __future__ import annotations
 
