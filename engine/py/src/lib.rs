@@ -43,6 +43,9 @@ mod watch;
 fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<image::Image>()?;
     m.add_class::<heap::Heap>()?;
+    m.add_class::<heap_rows::Block>()?;
+    m.add_class::<heap_rows::Group>()?;
+    m.add_class::<records::LeakGroup>()?;
     m.add_class::<recorded::Recorded>()?;
     m.add_class::<pymalloc::Pymalloc>()?;
     m.add_function(wrap_pyfunction!(python::python_objects, m)?)?;
