@@ -1330,6 +1330,22 @@ class KernelSymbols:
         offsets_at: int,
         base: Optional[int],
     ) -> None: ...
+    @staticmethod
+    def listed(text: bytes) -> KernelSymbols:
+        """Return the symbols of a System.map, or of what /proc/kallsyms gave (without those of modules), by address.
+
+        Raises ValueError with what is wrong with it.
+        """
+
+    @staticmethod
+    def of_module(table: bytes, strings: bytes, letters: bool) -> KernelSymbols:
+        """Return the symbols of a module from its Elf64_Sym in memory, by address. Entries that are broken are left
+        out. ``letters``: st_info has the type as nm prints it.
+        """
+
+    def moved(self, start: int, end: int, by: int) -> KernelSymbols:
+        """Return the symbols, those from ``start`` up to ``end`` with addresses that are ``by`` higher (in 64 bits)."""
+
     def __len__(self) -> int: ...
     def addresses(self, name: str) -> list[int]:
         """Return the addresses of all symbols of that name."""
@@ -1339,6 +1355,7 @@ class KernelSymbols:
 
 def own_debug_file(
     symbols: KernelSymbols,
+    of_modules: list[KernelSymbols],
     btf: bytes,
     declared: list[tuple[str, str, int, bool, bool]],
     *,
@@ -1354,6 +1371,31 @@ def own_debug_file(
     ``declared`` has (name, type, pointers, whether it is an array, whether it may be a pointer instead) of variables.
     ``start`` and ``end`` are the image's addresses in vmlinux, ``moved`` is how much higher it ran. Raises ValueError
     with what is wrong with ``btf``.
+    """
+
+def own_module_file(symbols: KernelSymbols, build_id: bytes, aarch64: bool) -> bytes:
+    """Return an ELF file with a module's symbols and no types. Raises ValueError where there are no symbols."""
+
+def btf_answers(btf: bytes, asked: list[str]) -> list[Optional[int]]:
+    """Return what the types answer to questions in VMCOREINFO's words, None where they do not have it.
+
+    A question is "SIZE(page)", "OFFSET(page.flags)", "LENGTH(zone.free_area)" or "NUMBER(PG_lru)" of an enumeration.
+    Raises ValueError with what is wrong with ``btf``.
+    """
+
+def btf_counts(btf: bytes) -> tuple[int, int]:
+    """Return (types, with void; bytes of strings). Raises ValueError with what is wrong with ``btf``."""
+
+def misplaced_variable(symbols: KernelSymbols, btf: bytes) -> Optional[tuple[str, int, int]]:
+    """Return a per-CPU variable that is not where the types have it: (name, address there, that of the symbol).
+
+    Then the types and the symbols are not of one build. Raises ValueError with what is wrong with ``btf``.
+    """
+
+def joined_types(kernel: bytes, modules: list[bytes]) -> tuple[bytes, list[Optional[str]]]:
+    """Return the types of a kernel and of its modules as one table, and what is wrong with the types of each module.
+
+    Broken ones are left out. Raises ValueError with what is wrong with the kernel's.
     """
 
 class Physical:
