@@ -46,7 +46,7 @@ _64_BITS = 1 << 64
 
 @dataclass
 class Outcome:
-    """What became of the search. ``reason`` says why nothing was found, "" if something was.
+    """The outcome of the search. ``reason`` says why nothing was found, "" if something was.
 
     ``symbols`` and ``types`` are the user's files that are used, None for the dump's own. ``refused`` has the reason
     for each file that is not used. ``modules`` are those of the kernel's list.
@@ -170,7 +170,7 @@ def find(prog: Program, files: Files = Files(), found: Optional[Outcome] = None)
 
 
 def _from_file(path: Optional[str], read: Callable[[str], Any], found: Outcome) -> Any:
-    """Return what a file of the user's has, or None where there is none. One that fails a proof is noted."""
+    """Return what a file of the user's has, or None without a file. One that fails a proof is noted."""
     if path is None:
         return None
     try:

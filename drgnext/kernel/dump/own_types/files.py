@@ -81,7 +81,7 @@ def _content(path: str) -> bytes:
 
 
 def _elf_btf(path: str, with_dwarf: bool = False) -> Optional[tuple[bytes, Optional[str]]]:
-    """Return the section .BTF of a vmlinux, and its build-id. None if there is none, or DWARF beside it."""
+    """Return the section .BTF of a vmlinux, and its build-id. None without one, or with DWARF beside it."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 

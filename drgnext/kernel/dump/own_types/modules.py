@@ -75,7 +75,7 @@ class _Reader:
         return data
 
     def _word(self, structure: int, member: str, size: int = 8) -> int:
-        """Return a member that is a pointer or a number; 0 where there is none, or the dump lacks it."""
+        """Return a member that is a pointer or a number; 0 where the structure or the dump lacks it."""
         offset = self._at(member)
         data = self._read(structure + offset, size) if offset is not None else b""
         return int.from_bytes(data, "little") if len(data) == size else 0

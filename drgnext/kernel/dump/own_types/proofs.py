@@ -1,4 +1,4 @@
-"""What VMCOREINFO says of a kernel's symbols and types, and the proofs that others agree with it.
+"""The symbols and types that VMCOREINFO tells of, and the proofs that others agree with it.
 
 VMCOREINFO has the addresses of variables, sizes of structures, offsets of members and values of enumerations
 (kernel/crash_core.c, "admin-guide/kdump/vmcoreinfo.rst"). Symbols or types of another build do not agree with all.
@@ -28,7 +28,7 @@ class NotCarried(Exception):
 
 @dataclass(frozen=True)
 class Told:
-    """What VMCOREINFO says: ``symbols`` by name, and ``answers`` to questions as ``SIZE(page)``.
+    """The words of VMCOREINFO: ``symbols`` by name, and ``answers`` to questions as ``SIZE(page)``.
 
     ``build_id`` is in hexadecimal digits; "" where the kernel does not say it (before 5.9).
     """

@@ -5,7 +5,7 @@
 
 use super::kallsyms::{text_of, Symbol, MOST_SYMBOLS};
 
-/// A listing with fewer symbols is none of a kernel. (Debian's System.map is one line that says where the real one is.)
+/// A listing with fewer symbols is not that of a kernel. (Debian's System.map is one line that says where the real one is.)
 const LEAST: usize = 1000;
 
 /// Returns the symbols, sorted by address. The error says what is wrong with the listing.
@@ -31,7 +31,7 @@ pub fn symbols(text: &[u8]) -> Result<Vec<Symbol>, String> {
     Ok(out)
 }
 
-/// Returns the symbol of a line; Some(None) for that of a module, None for a line that is none.
+/// Returns the symbol of a line; Some(None) for that of a module, None for a line of another form.
 fn symbol(line: &[u8]) -> Option<Option<Symbol>> {
     let mut words = line.splitn(3, |&byte| byte == b' ');
     let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
