@@ -21,7 +21,14 @@ WHOLE_FILES |= {"test_cgo.py", "test_crate.py", "test_differences.py"}
 WHOLE_FILES |= {"test_growth_between.py", "test_gone.py", "test_server.py", "test_named.py", "test_sweep.py"}
 WHOLE_FILES |= {"test_goroutines.py", "test_hooks.py", "test_oracle.py", "test_pools.py"}
 WHOLE_FILES |= {"test_heap.py", "test_python.py", "test_stdio.py", "test_triage_servers.py"}
-WHOLE_FILES |= {"test_inside.py", "test_rust_names.py", "test_several.py", "test_crash8.py", "test_own_oracles.py"}
+WHOLE_FILES |= {
+    "test_inside.py",
+    "test_rust_names.py",
+    "test_several.py",
+    "test_crash8.py",
+    "test_own_oracles.py",
+    "test_carried_dumps.py",
+}
 
 
 @pytest.mark.thorough("it collects every test twice")
