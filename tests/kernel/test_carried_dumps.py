@@ -36,7 +36,8 @@ def both(release: str, form: str, words: str) -> tuple[str, str]:
     theirs = answers.dmods(name, dump, *rest, "-s", guest.vmlinux)
     note = "there is no vmlinux: symbols and types are those that the kernel carries"
     assert "--json" in rest or note in own.stderr
-    assert theirs.stdout and own.returncode == theirs.returncode, own.stderr
+    assert theirs.stdout, theirs.stderr
+    assert own.returncode == theirs.returncode, own.stderr
     return own.stdout, theirs.stdout
 
 
