@@ -37,13 +37,6 @@ _SUSPECTS = 3
 
 
 # A core as the engine takes it: `_engine.compare_heaps`.
-_Parts = tuple[
-    _engine.Heap,
-    list[tuple[_engine.Records, tuple[int, int, int, int], list[int]]],
-    list[tuple[int, int, int]],
-    dict[int, int],
-    list[int],
-]
 _Core = tuple[
     _engine.Heap,
     list[tuple[_engine.Records, tuple[int, int, int, int], list[int]]],
@@ -195,10 +188,17 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     modules = types.modules if types is not None else Modules()
     arenas = arena_keys(heaps, labels, differs is None)
     partial = frozenset(index for index, heap in enumerate(heaps) if lacking(heap) is not None)
+    aligned = differs is None
     cores = [
-        (
-            *_core(heap, labels, shifts(heap.target, modules), keys, aligned=differs is None, recorded=recorded, by=by),
-            index not in partial,
+        _core(
+            heap,
+            labels,
+            shifts(heap.target, modules),
+            keys,
+            whole=index not in partial,
+            aligned=aligned,
+            recorded=recorded,
+            by=by,
         )
         for index, (heap, keys) in enumerate(zip(heaps, arenas))
     ]
@@ -261,17 +261,18 @@ def _core(
     modules: list[tuple[int, int, int]],
     arenas: dict[int, int],
     *,
+    whole: bool,
     aligned: bool,
     recorded: bool,
     by: str,
-) -> _Parts:
+) -> _Core:
     recorders = [
         (recording.rows, recording.clock, [_thread_key(labels, thread, aligned) for thread in recording.threads])
         for recording in heap.records.recordings
         if recorded  # where one core has none, records prove nothing
     ]
     sets = set_keys(find_owners(heap.target), labels) if by in ("owner", "holder") else []
-    return heap.index, recorders, modules, arenas, sets
+    return heap.index, recorders, modules, arenas, sets, whole
 
 
 def _thread_key(labels: Labels, thread: RecordedThread, aligned: bool) -> int:

@@ -166,7 +166,7 @@ def test_symbols_are_those_that_nm_lists(release: str, tmp_path: Path) -> None:
     known = {tuple(line.split()[::2]) for line in listed.splitlines()}
     script = """
 from drgnext.kernel.dump.own_types import carried
-found = carried.find(prog)
+found = carried.find(prog, carried.Files(), carried.Outcome())
 print(json.dumps([found.start, found.moved, found.symbols.rows()]))
 """
     file = tmp_path / "script.py"

@@ -123,6 +123,9 @@ def members(file: Section, problems: list[str]) -> Iterator[tarfile.TarInfo]:
             for _count in range(MOST_ENTRIES):
                 member = tar.next()
                 if member is None:
+                    # tarfile takes a damaged header behind the first for the end of the tar. There, zeros stand.
+                    if file.at(tar.offset, tarfile.BLOCKSIZE).strip(b"\0"):
+                        problems.append(f"the tar is damaged at byte {tar.offset}: what is behind it is missing")
                     return
                 setattr(tar, "members", [])  # noqa: B010 (it would keep all; the name is not in its stubs)
                 if member.size < 0 or (member.isreg() and member.offset_data + member.size > file.size):

@@ -138,12 +138,11 @@ def is_ours(module: Module) -> bool:
     return _OF_MODULE in (module.debug_file_path or "")
 
 
-def find(prog: Program, files: Files = Files(), found: Optional[Outcome] = None) -> Carried:  # noqa: B008 (frozen)
+def find(prog: Program, files: Files, found: Outcome) -> Carried:
     """Return what the dump carries, with the user's files in the place of what they have. Raises NotCarried.
 
     ``found`` gets what became of the files. A file that fails a proof is left out.
     """
-    found = found or Outcome()
     said = told(prog)
     symbols = _from_file(files.symbols, lambda path: _listed(prog, path, said), found)
     found.symbols = files.symbols if symbols is not None else None
