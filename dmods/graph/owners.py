@@ -39,8 +39,8 @@ class Line:
     """Memory with one owner.
 
     ``how`` is "alone" (one root), "shared" (several), "leaked", "free", "top" (free at the top of arenas) or "own" (the
-    allocator's). ``roots`` are the owners, the best known first; empty where it has no owner or too many. ``set`` is
-    the engine's number of the set of roots.
+    allocator's). ``roots`` are the owners, the best known first; empty where it has no owner. ``set`` is the engine's
+    number of the set of roots; the blocks of the set that is ``too_many`` have different owners, each many.
     """
 
     name: str
@@ -49,6 +49,19 @@ class Line:
     bytes: int
     roots: tuple[Root, ...] = ()
     set: Optional[int] = None
+    too_many: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """Return the name with the threads and the frames of its owners."""
+        return (f"{MANY}: " if self.too_many else "") + joined(
+            [root.name for root in self.roots[:_NAMED]], len(self.roots)
+        )
+
+    @property
+    def each(self) -> Optional[int]:
+        """Return the bytes of each owner where several share the memory evenly."""
+        return self.bytes // len(self.roots) if len(self.roots) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -83,6 +96,7 @@ class Owners:
                 lambda done: bar.update(done, 0),
             )
         self.set_aside = heap.index.edges_set_aside()
+        self._many_numbers = heap.index.many_roots()
         self._rows = {row[0]: row for row in heap.index.owner_lines()}
 
     @property
@@ -153,16 +167,23 @@ class Owners:
 
     def _line(self, number: int, roots: Optional[list[int]], count: int, size: int) -> Line:
         if roots is None:
-            return Line(MANY, SHARED, count, size, set=number)
-        known = tuple(sorted((self.roots.root(each) for each in roots), key=_by_evidence))
+            return Line(f"{MANY}: {self._joined(self._many)}", SHARED, count, size, self._many, number, True)
+        known = self._known(roots)
         if roots == [LEAKED]:
             return Line("leaked", LEAKS, count, size, set=number)
         if self._is_own(roots):
             return Line("the allocator's own", OWN_, count, size, known, number)
         return Line(self._joined(known), ALONE if len(known) == 1 else SHARED, count, size, known, number)
 
+    def _known(self, roots: Sequence[int]) -> tuple[Root, ...]:
+        return tuple(sorted((self.roots.root(each) for each in roots), key=_by_evidence))
+
+    @cached_property
+    def _many(self) -> tuple[Root, ...]:
+        return self._known(self._many_numbers)
+
     def _joined(self, roots: Sequence[Root]) -> str:
-        return joined([self.names.name(root) for root in roots])
+        return joined([self.names.name(root) for root in roots[:_NAMED]], len(roots))
 
     def name_of(self, line: Line) -> str:
         """Return the line's name. It has the member of the variable that all of the memory hangs on."""
@@ -262,9 +283,9 @@ def _by_evidence(root: Root) -> tuple[int, str]:
     return _EVIDENCE.index(root.kind), root.name
 
 
-def joined(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = len(names) - _NAMED
+def joined(names: Sequence[str], count: int) -> str:
+    """Return the first names of `count`, and how many more there are."""
+    more = count - len(names[:_NAMED])
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
