@@ -14,12 +14,14 @@ from dmods.cli import pipeline
 from dmods.cli.frontend import (
     EXE,
     MAX_SIZE,
+    PROCESS,
     SYSROOT,
     Asked,
     check_sysroot,
     guard_program,
     limit_size,
     live_process,
+    names_process,
     safe_output,
     with_named_cores,
 )
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from dmods.corefile.target import CoreFile
 
 _COLLECT_AFTER = 50_000  # new objects that others can refer to; Python's own number is 700
-USAGE = "usage: dmods NAME core [args]   (`dmods` lists the commands, `dmods help NAME` explains one)"
+USAGE = "usage: dmods NAME core [args]   (or -p PID; `dmods` lists the commands, `dmods help NAME` explains one)"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -88,7 +90,7 @@ def _run(words: list[str], asked: Asked) -> int:
 def _options_first(words: list[str]) -> tuple[list[str], list[str]]:
     """Return the words behind our own options, and those options. They may stand before the command's name."""
     count = 0
-    while count < len(words) and words[count].split("=")[0] in ("--exe", "--sysroot"):
+    while count < len(words) and words[count].split("=")[0] in ("--exe", "--sysroot", "-p", "--pid"):
         count += 1 if "=" in words[count] else 2
     return words[count:], words[:count]
 
@@ -107,9 +109,11 @@ def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
         )
     try:
         args = _arguments(command, words)
-        asked.target, asked.json = args.core, args.json
-        args.pid = live_process(args.core) if command.live else None
-        target = _target(args) if args.core is not None and args.pid is None else None
+        process: Optional[int] = getattr(args, "process", None)
+        asked.target, asked.json = args.core if process is None else f"process {process}", args.json
+        args.pid = (live_process(args.core) if process is None else process) if command.live else None
+        named = args.core is not None or process is not None
+        target = _target(args) if named and args.pid is None else None
         addresses = pipeline.from_stdin(command, args, sys.stdin)
         if addresses is not None:
             safe_output()
@@ -131,14 +135,19 @@ def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
     which += ", or the pid of a live process" if command.live else ""
     core = Argument("core", help=which, **({} if command.requires else {"nargs": "?"}))
     extra: Sequence[Argument] = (EXE, SYSROOT, MAX_SIZE)
+    of_process = False
+    if KERNEL not in command.requires and (command.requires or command.live):
+        extra, of_process = (*extra, PROCESS), names_process(words)
     if KERNEL in command.requires:
         from dmods.cli.drgn_starter import FOR_KERNELS  # the core of a process needs nothing of drgn
 
         extra = FOR_KERNELS
-    parser = command.parser(before=[core], after=extra, prog=f"dmods {command.name}")
+    parser = command.parser(before=[] if of_process else [core], after=extra, prog=f"dmods {command.name}")
     # Intermixed: in `findleaks core -d main` plain argparse gives the optional address up once it has seen the core.
     args = parser.parse_intermixed_args(words)
-    if command.compares:
+    if of_process:
+        args.core = None
+    elif command.compares:
         cores: list[str] = [args.core, *args.base]
         args.base, args.core = cores[:-1], cores[-1]
     return args
@@ -176,6 +185,10 @@ def _target(args: argparse.Namespace) -> CoreFile:
     if not hasattr(args, "exe"):  # a kernel's command
         return CoreFile(args.core)
     check_sysroot(args.sysroot)
+    if getattr(args, "process", None) is not None:
+        from dmods.cli.live import pictures
+
+        return pictures(args)
     return CoreFile(args.core, args.exe, args.sysroot)
 
 

@@ -1283,6 +1283,50 @@ def hex_lines(start: int, step: int, count: int, numbers: Optional[bytes] = None
     With ``numbers``, a byte for each, only those whose byte is ``wanted``.
     """
 
+class KernelSymbols:
+    """A kernel's own symbol table (kallsyms), from its arrays in memory. Each may go on behind its end.
+
+    ``base`` is kallsyms_relative_base, None where the kernel has none (it counts from each offset's own place). Raises
+    ValueError with what is wrong with the table.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        names: bytes,
+        token_table: bytes,
+        token_index: bytes,
+        offsets: bytes,
+        offsets_at: int,
+        base: Optional[int],
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def addresses(self, name: str) -> list[int]:
+        """Return the addresses of all symbols of that name."""
+
+    def rows(self) -> list[tuple[int, str, str]]:
+        """Return (address, type as nm prints it, name) of each symbol, in the table's order."""
+
+def own_debug_file(
+    symbols: KernelSymbols,
+    btf: bytes,
+    declared: list[tuple[str, str, int, bool, bool]],
+    *,
+    start: int,
+    end: int,
+    moved: int,
+    build_id: bytes,
+    aarch64: bool,
+    char_signed: bool,
+) -> bytes:
+    """Return an ELF file with a kernel's symbols and types, as debuggers read them from vmlinux.
+
+    ``declared`` has (name, type, pointers, whether it is an array, whether it may be a pointer instead) of variables.
+    ``start`` and ``end`` are the image's addresses in vmlinux, ``moved`` is how much higher it ran. Raises ValueError
+    with what is wrong with ``btf``.
+    """
+
 class Physical:
     """A machine's memory by physical address. Usable from any thread."""
 
@@ -1636,4 +1680,28 @@ def unpacked_head(path: str, form: str, count: int) -> bytes:
     """Return the first ``count`` bytes of what is in a compressed file; fewer where it ends or is damaged.
 
     Raises OSError where the file cannot be opened.
+    """
+
+def take_picture(
+    pid: int, path: str, filter: int, page: int, in_memory: bool, least: int
+) -> tuple[
+    float,
+    int,
+    int,
+    list[tuple[int, int, Optional[bytes], list[tuple[int, bytes]]]],
+    list[tuple[int, int, str, Optional[int], bytes, int, int]],
+]:
+    """Stop a live process, copy its memory into the empty file at ``path``, and let it run on.
+
+    ``filter`` has the bits of coredump_filter (core(5)), ``page`` is the size of a page. In a file that is in memory,
+    the offset of a byte is its address, and memory below ``least`` is left out. Other files get one mapping behind the
+    other, from ``least`` on.
+
+    Return (seconds for which it stood still, bytes that were read, bytes that could not be read, threads, mappings). A
+    thread is (tid, the signal that it was about to receive or 0, its siginfo_t or None, its registers by the kind of
+    their note); the first thread of the process comes first. A mapping is (start, end, flags, offset in its file or
+    None, path, bytes from its start in the picture, their offset there). See engine/core/src/live/mod.rs.
+
+    Raises PermissionError, ProcessLookupError where it has ended, TimeoutError with the number of a thread that does
+    not stop, and OSError.
     """

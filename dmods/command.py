@@ -101,6 +101,17 @@ def positive(text: str) -> int:
     return number
 
 
+def seconds(text: str) -> float:
+    """Return the time in `text`. Arguments that wait or end after a time have this ``type``."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e7:
+        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds, as in 60")
+    return number
+
+
 def _hang(line: str) -> int:
     """Return where the next line of an indented one begins: below the second column of a list, or further in."""
     column = re.match(r" *\S+(?: \S+)* {2,}", line)

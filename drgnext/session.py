@@ -60,11 +60,22 @@ def kernel(prog: Program, bare: bool = False) -> Kernel:
 
 @contextmanager
 def faults(what: object, name: str) -> Iterator[None]:
-    """Report a page that a kernel's dump lacks as a UserError, where no command made a note of it."""
+    """Report what a kernel's dump lacks as a UserError, where no command made a note of it: a page, or a type."""
     from drgn import FaultError
 
     try:
         yield
+    except LookupError as error:
+        from drgnext.kernel.dump.debuginfo import package, release
+        from drgnext.kernel.dump.own_types.carried import stands_for_vmlinux
+        from drgnext.kernel.dump.target import Kernel
+
+        if not (isinstance(what, Kernel) and stands_for_vmlinux(what.prog) and str(error).startswith("could not find")):
+            raise
+        raise UserError(
+            f"{name} needs what the symbols and types that the kernel carries do not have: {error}",
+            f"{package(release(what.prog))}; or name the file: -s VMLINUX",
+        ) from None
     except FaultError as error:
         from drgnext.kernel.dump.target import Kernel, unreadable
 

@@ -6,6 +6,7 @@ gdb has streams and errors of its own: see gdbext/bridge.py.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -22,6 +23,15 @@ from dmods.output.text import printable
 EXE = Argument("--exe", metavar="FILE", help="the program that dumped the core, if it is not where the core says")
 MAX_SIZE = Argument("--max-size", metavar="SIZE", help="the most that a compressed dump may have unpacked (200G)")
 SYSROOT = Argument("--sysroot", metavar="DIR", help="a folder with the files of the other machine, instead of /")
+
+PROCESS = Argument(
+    "-p",
+    "--pid",
+    dest="process",
+    metavar="PID",
+    type=int,
+    help="a live process instead of a core: it stops for a moment",
+)
 
 #: How a word begins that names a core in somebody's keeping (dmods.corefile.stored).
 NAMED = "coredump:"
@@ -150,6 +160,11 @@ def live_process(word: Optional[str]) -> Optional[int]:
     """Return the pid that a word is, or None where it is a file or no process has that number."""
     is_pid = word is not None and word.isascii() and word.isdigit() and not os.path.lexists(word)
     return int(word) if is_pid and word is not None and os.path.isdir(f"/proc/{word}") else None
+
+
+def names_process(words: Sequence[str]) -> bool:
+    """Return whether a command line has -p, so that no core is named. No command has an option of that name."""
+    return any(re.fullmatch(r"-p\d*|--pid(=.*)?", word) for word in words)
 
 
 def limit_size(size: Optional[str]) -> None:

@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 from dmods._engine import __version__
-from dmods.cli.frontend import EXE, SYSROOT
+from dmods.cli.frontend import EXE, PROCESS, SYSROOT
 from dmods.cli.reference import everything, takes_value, usage, value_name
 from dmods.cli.verbs import SHELL_VERBS
 from dmods.command import KERNEL, Argument, Command
@@ -64,7 +64,7 @@ def man_page(commands: Sequence[Command], verbs: Mapping[str, ModuleType], versi
         *_arguments((_JSON, _HELP)),
         ".PP",
         "In the shell, commands for processes also take:",
-        *_arguments((EXE, SYSROOT)),
+        *_arguments((EXE, SYSROOT, PROCESS)),
         ".SH COMMANDS FOR PROCESSES",
         *(line for each in processes for line in _command(each)),
         ".SH COMMANDS FOR KERNELS",

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Optional, TextIO
 
 from dmods.cli import drgn_starter, pipeline
-from dmods.cli.frontend import EXE, SYSROOT, check_sysroot, guard, safe_output
+from dmods.cli.frontend import EXE, PROCESS, SYSROOT, check_sysroot, guard, names_process, safe_output
 from dmods.command import KERNEL, Command, Parser, command_names, find_command
 from dmods.errors import KernelDumpError, UsageError, UserError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dmods.corefile.target import CoreFile
 
 SUMMARY = "run a line of mdb's language on a core or a kernel dump: ADDR::whatis, ::walk leak | ::bufctl_audit"
-USAGE = "usage: dmods mdb [--exe FILE] [--sysroot DIR] CORE ['LINE']   (without LINE: lines from standard input)"
+USAGE = "usage: dmods mdb [--exe FILE] [--sysroot DIR] CORE|-p PID ['LINE']   (without LINE: lines from standard input)"
 _PROMPT = "> "
 
 
@@ -26,10 +26,10 @@ def run(words: Sequence[str]) -> int:
     """Run one line, or each line of standard input. Return the first exit status that is not 0."""
     if not words:
         raise UsageError("mdb: CORE is missing", USAGE)
-    args = _parser().parse_args(words)
+    args = _parser(names_process(words)).parse_args(words)
     check_sysroot(args.sysroot)
     safe_output()
-    front = Shell(args.core, args.exe, args.sysroot)
+    front = Shell(args)
     try:
         front.core  # noqa: B018 (a file that is not a core is an error before any line is read)
     except KernelDumpError:
@@ -57,17 +57,22 @@ def run_lines(lines: TextIO, front: pipeline.FrontEnd, who: str) -> int:
 class Shell:
     """Implements pipeline.FrontEnd."""
 
-    def __init__(self, path: str, executable: Optional[str], sysroot: Optional[str]) -> None:
-        self._path, self._executable, self._sysroot = path, executable, sysroot
+    def __init__(self, args: argparse.Namespace) -> None:
+        """``args`` has the core, or the process, and the files of it."""
+        self._args = args
         self.out, self.err = sys.stdout, sys.stderr
         self.width: Optional[int] = None
 
     @cached_property
     def core(self) -> CoreFile:
         """Return the core file, read once for all lines."""
+        if self._args.process is not None:
+            from dmods.cli.live import pictures
+
+            return pictures(self._args)
         from dmods.corefile.target import CoreFile
 
-        return CoreFile(self._path, self._executable, self._sysroot)
+        return CoreFile(self._args.core, self._args.exe, self._args.sysroot)
 
     def find(self, name: str) -> Command:
         """Return the command of that name."""
@@ -81,7 +86,7 @@ class Shell:
         """Return the core that the command works on. Raises UserError for a command for kernels."""
         if KERNEL in command.requires:
             raise UserError(
-                f"{self._path} is the core of a process, and {command.name} is for kernels",
+                f"{self._args.core or self._args.process} is the core of a process, and {command.name} is for kernels",
                 "for processes: ::findleaks, ::whatis, ::maps, ... (`::dcmds` lists all)",
             )
         return self.core if command.requires or command.optional else None
@@ -95,10 +100,13 @@ def split(text: str) -> list[str]:
         return text.split()
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(of_process: bool) -> argparse.ArgumentParser:
     parser = Parser(prog="dmods mdb", description=SUMMARY)
-    for argument in (EXE, SYSROOT):
+    for argument in (EXE, SYSROOT, PROCESS):
         parser.add_argument(*argument.names, **argument.options)
-    parser.add_argument("core", metavar="CORE", help="the core file, or a kernel's dump")
+    if of_process:
+        parser.set_defaults(core=None)
+    else:
+        parser.add_argument("core", metavar="CORE", help="the core file, or a kernel's dump")
     parser.add_argument("line", metavar="LINE", nargs=argparse.REMAINDER, help="a line of mdb's language, in quotes")
     return parser

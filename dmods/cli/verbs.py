@@ -30,6 +30,8 @@ _WITH_VALUE = (
     "--exe",
     "--sysroot",
     "--max-size",
+    "-p",
+    "--pid",
     "-s",
     "--symbols",
     "--architecture",

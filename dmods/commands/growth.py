@@ -9,7 +9,7 @@ from typing import Optional
 
 from dmods.base.dataclass import replace
 from dmods.base.sizes import human_size
-from dmods.command import Argument, Command, positive
+from dmods.command import Argument, Command, positive, seconds
 from dmods.commands._records import CALLER_ARGUMENTS, stack_values
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
@@ -96,6 +96,13 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 
 def _open(target: Target, args: argparse.Namespace) -> tuple[list[str], list[Target]]:
     """Return the names and the cores, the oldest first."""
+    earlier: list[Target] = getattr(args, "earlier", [])  # of a live process, where the shell took several pictures
+    if not args.base and not earlier:
+        raise UsageError("growth: CORE is missing", "usage: dmods growth CORE CORE [CORE ...]; or: dmods growth -p PID")
+    if not earlier and (args.every or args.times) is not None:
+        raise UsageError(
+            "--every and --times are for pictures of a live process", "dmods growth -p PID --every 60 --times 3"
+        )
     if len(args.base) >= _MOST_CORES:
         raise UsageError(f"growth compares at most {_MOST_CORES} cores", "leave some of the middle ones out")
     if target.path is not None and any(os.path.realpath(path) == os.path.realpath(target.path) for path in args.base):
@@ -107,7 +114,9 @@ def _open(target: Target, args: argparse.Namespace) -> tuple[list[str], list[Tar
     names = [os.path.basename(path) for path in args.base] + [last]
     if len(set(names)) < len(names):  # cores of one name in several folders
         names = [*args.base, target.path or last]
-    return names, [*bases, target]
+    if earlier:
+        names[-1:] = [f"picture {number}" for number in range(1, len(earlier) + 2)]
+    return names, [*bases, *earlier, target]
 
 
 def _usable(names: list[str], targets: list[Target], report: Report) -> tuple[list[str], list[ProcessHeap]]:
@@ -363,13 +372,22 @@ def _hours(text: str) -> float:
     return hours
 
 
+def _times(text: str) -> int:
+    """Return the number of pictures in `text`."""
+    number = int(text) if text.isdecimal() else 0
+    if not 2 <= number <= _MOST_CORES:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of pictures: give 2 to {_MOST_CORES}")
+    return number
+
+
 COMMAND = Command(
     name="growth",
     summary="compare with older cores of the process: what grew, what is new, what has gone",
     description=(
         "In the shell give the cores in order, the oldest first: `dmods growth base.core later.core newest.core`. In\n"
         "gdb the loaded core is the newest, and the older ones are the arguments. A note says where\n"
-        "the allocation records or the times of the files show another order.\n\n"
+        "the allocation records or the times of the files show another order. With -p it takes pictures of a live\n"
+        "process: `dmods growth -p PID --every 60 --times 3`. Cores that are named, too, come before them.\n\n"
         "Under every key, OLD + GROWTH = NOW to the byte. NEW blocks are in the newest core and not in the oldest,\n"
         "GONE the other way round. With three or more cores, KEPT are new blocks that a middle core has already, and\n"
         "what grew from each core to the next and was kept comes first: a cache with a bound and requests in flight\n"
@@ -388,18 +406,25 @@ COMMAND = Command(
     run=run,
     compares=True,
     arguments=(
-        Argument("base", nargs="+", metavar="CORE", help="older cores of the process (in the shell: newer ones)"),
+        Argument("base", nargs="*", metavar="CORE", help="older cores of the process (in the shell: newer ones)"),
         Argument(
             "--by",
             choices=KEYS,
             help="the key to add up by (default: stack where all cores have allocation records, else type)",
         ),
         *CALLER_ARGUMENTS,
+        Argument(
+            "--every", type=seconds, metavar="SECONDS", help="with -p: the time between two pictures (default: 60)"
+        ),
+        Argument(
+            "--times", type=_times, metavar="N", help=f"with -p: how many pictures (default: 3; 2 to {_MOST_CORES})"
+        ),
         Argument("--hours", type=_hours, metavar="N", help="the time from the first core to the last, for rates"),
         Argument("--top", type=positive, metavar="N", help=f"only the first N (default: {_USUAL})"),
     ),
     examples=(
         ("growth base.core", "what grew since base.core was taken"),
         ("growth base.core middle.core --by size", "three cores, by the sizes of the blocks"),
+        ("growth --every 60 --times 3", "with -p PID, in the shell: a live process, three times in two minutes"),
     ),
 )

@@ -85,6 +85,24 @@ def _is_what(form: str) -> str:
     return "is a report of apport" if form == apport.KEEPER else f"is compressed ({form})"
 
 
+def unnamed_file(size: int, what: str) -> int:
+    """Return the descriptor of a new file in the folder, for the user alone, that is gone once it is closed.
+
+    Raises UserError where there is no room for ``size`` bytes, which ``what`` has.
+    """
+    copy = os.path.join(_own_folder(), "live.core")
+    free = os.statvfs(os.path.dirname(copy))
+    room = max(0, free.f_bavail * free.f_frsize - _LEFT_FREE)
+    if size > room:
+        raise UserError(
+            f"there is no room for the {human_size(size)} of {what}: memory is short, and {human_size(room)} are free "
+            f"in {os.path.dirname(copy)}",
+            _elsewhere(copy),
+        )
+    with _new_file(copy) as part:
+        return os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
 def source_of(path: str) -> str:
     """Return the dump that the plain file was made of, or the path itself where it is no copy."""
     if not path.endswith(".core") or not os.path.lexists(_about(path)):

@@ -16,7 +16,7 @@ _MOST_LOOKED_AT = 32  # stacks
 
 
 class ByType(NamedTuple):
-    """What the blocks of one type did: the growth from each core to the next, in bytes."""
+    """The growth of the blocks of one type from each core to the next, in bytes."""
 
     type: str
     steps: list[int]

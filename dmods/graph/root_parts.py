@@ -1,4 +1,4 @@
-"""What each part of a root keeps alive alone.
+"""The memory that each part of a root alone keeps alive.
 
 Each word of the root that points into a block becomes a root of its own. So the engine answers the same question for
 words as for roots. The words of one member of a variable stay together, and so do words without a name that the same
@@ -21,7 +21,7 @@ _MOST_WORDS = 1 << 16  # of a root that is split
 
 @dataclass(frozen=True)
 class Part:
-    """What words of a root keep alive. Several parts share the memory where ``shared`` says so.
+    """The memory that words of a root keep alive. Several parts share it where ``shared`` says so.
 
     ``address`` is the first word, None where there are several parts.
     """

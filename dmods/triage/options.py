@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Callable, Optional
 
 from dmods.base.dataclass import replace
-from dmods.command import Argument
+from dmods.command import Argument, seconds
 from dmods.errors import UsageError, UserError
 from dmods.output import json as json_form
 from dmods.output.streaming import Subject
@@ -32,17 +32,6 @@ EXAMPLES = (
     ("triage -o report.html", "the same and more, in one file that needs no network"),
     ("triage --checks death,leaks", "only these checks"),
 )
-
-
-def seconds(text: str) -> float:
-    """Return a number of seconds, which must be positive."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds")
-    return number
 
 
 #: What --redact leaves out. The help of `dmods triage DIR` has it, too.

@@ -10,6 +10,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from fixtures import answers, planted
+from tests import quick
 from tests.corekit import HERE, compile_c, kernel_core
 
 # What each program says or does before it dies (fixtures/planted).
@@ -41,8 +42,14 @@ def overflow(where: Path, how: str) -> tuple[CoreFile, int]:
     return target, int.from_bytes(target.read(symbol.address, 8), "little")
 
 
-@pytest.mark.parametrize(("how", "names"), [("alone", ("down",)), ("pair", ("even", "odd"))])
-@pytest.mark.parametrize("command", ["panicinfo", "findstack"])
+RECURSIONS = [
+    (command, how, names)
+    for command in ("panicinfo", "findstack")
+    for how, names in (("alone", ("down",)), ("pair", ("even", "odd")))
+]
+
+
+@pytest.mark.parametrize(("command", "how", "names"), quick.only([RECURSIONS[1], RECURSIONS[2]], RECURSIONS))
 def test_a_recursion_is_one_line_and_main_is_there(
     tmp_path: Path, how: str, names: tuple[str, ...], command: str
 ) -> None:

@@ -36,6 +36,8 @@ TARGETS = {
     "pprof": (2, 1024),
     "memmap": (2, 2048),
     "slabs": (2, 2048),
+    "kallsyms": (1, 2048),
+    "btf": (2, 1024),
     "jemalloc": (2, 2048),
     "tcmalloc": (2, 4096),
     "musl": (2, 2048),

@@ -5,7 +5,9 @@ engine/fuzz/src/targets reads them.
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import struct
 import subprocess
 import tempfile
@@ -39,6 +41,12 @@ def of(target: str) -> Iterator[bytes]:
         "pagetables": _tables,
         "memmap": _memmap,
         "slabs": _memmap,  # the same page array
+        "unpack": lambda: (
+            bytes([form, 1]) + compress(b"core" * 100)
+            for form, compress in ((0, gzip.compress), (1, lzma.compress), (3, bz2.compress))
+        ),
+        "kallsyms": _kallsyms,
+        "btf": _btf,
         "audit": _audit,
         "lines": lambda: (b"\0" + elf for elf in _objects()),
         "pprof": _pprof,
@@ -53,6 +61,31 @@ _NAMES = (
     b"_RINvNtC3std3mem8align_ofjdE",
     b"_ZN4core3fmt5write17h0123456789abcdefE",
 )
+
+
+# -- a kernel's own symbols and types ---------------------------------------------------------------------------------
+
+
+def _kallsyms() -> Iterator[bytes]:
+    """Yield three symbols, with a base and without one. Each byte of a name stands for itself."""
+    index = struct.pack("<256H", *(2 * byte for byte in range(256)))
+    table = b"".join(bytes([byte or 1, 0]) for byte in range(256))
+    names = b"".join(bytes([len(name)]) + name for name in (b"Tstart", b"dtable", b"Bend"))
+    for how, offsets in ((0, (-1, -257, -513)), (1, (0, 256, 512))):
+        sizes = struct.pack("<HH", len(table), 12)
+        yield bytes([3, how]) + index + sizes + table + struct.pack("<3i", *offsets) + names
+
+
+def _btf() -> Iterator[bytes]:
+    """Yield an int, a structure of two of them and a pointer to it, and one per-CPU variable."""
+    strings = b"\0int\0pair\0a\0b\0counter\0.data..percpu\0"
+    int_type = struct.pack("<IIII", 1, 1 << 24, 4, 1 << 24 | 32)
+    pair = struct.pack("<III", 5, 4 << 24 | 2, 8) + struct.pack("<6I", 10, 1, 0, 12, 1, 32)
+    pointer = struct.pack("<III", 0, 2 << 24, 2)
+    variable = struct.pack("<IIII", 14, 14 << 24, 1, 1)
+    section = struct.pack("<III", 22, 15 << 24 | 1, 4) + struct.pack("<III", 4, 0, 4)
+    types = int_type + pair + pointer + variable + section
+    yield struct.pack("<H", len(types)) + types + strings
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

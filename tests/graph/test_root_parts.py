@@ -11,6 +11,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from fixtures import answers
 from tests.corekit import HERE, compile_c, kernel_core
+from tests.quick import only
 
 
 def parts(core: Path, where: str) -> list[dict[str, Any]]:
@@ -18,7 +19,7 @@ def parts(core: Path, where: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("stripped", [False, True])
+@pytest.mark.parametrize("stripped", only([False], [False, True], "the program with debug information is"))
 def test_each_container_of_a_structure_has_what_it_counted(tmp_path: Path, stripped: bool) -> None:
     """Seven containers are members of one local. To the byte; without debug information the members are offsets."""
     program = tmp_path / "containers"

@@ -10,6 +10,7 @@ import pytest
 from fixtures import answers, cores, jemallocs
 from fixtures.cores import CoreSet
 from fixtures.judge import open_core
+from tests import quick
 
 #: The commands that count blocks, or say what state a block has. {} is the address of a block that the program freed.
 COMMANDS = (
@@ -51,9 +52,10 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize(
-    "name", ["jemalloc forkers new-threads", "jemalloc forkers -", "jemalloc graph -", "glibc freed -"]
-)
+NAMES = ["jemalloc forkers new-threads", "jemalloc forkers -", "jemalloc graph -", "glibc freed -"]
+
+
+@pytest.mark.parametrize("name", quick.only([NAMES[0], NAMES[3]], NAMES))
 def test_every_order_gives_the_same_answers(name: str) -> None:
     made = take(name)
     freed = min(made.truth.addresses("freed") or made.truth.addresses("live"))

@@ -6,7 +6,7 @@ import struct
 from array import array
 from functools import cache
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
 import drgn
 import pytest
@@ -25,7 +25,20 @@ _SELDOM = pytest.mark.seldom("each kernel's guest takes a minute or two")
 FEWER = [pytest.param(name, marks=_SELDOM) if name in ("6.1-arm64", "6.12") else name for name in RELEASES]
 
 
-def open_kernel(guest: kernel.Guest, vmcore: Optional[Path] = None) -> Kernel:
+class Dead(Protocol):
+    """A guest that died, of whichever kind."""
+
+    @property
+    def vmcore(self) -> Path: ...
+
+    @property
+    def vmlinux(self) -> Path: ...
+
+    @property
+    def modules(self) -> list[Path]: ...
+
+
+def open_kernel(guest: Dead, vmcore: Optional[Path] = None) -> Kernel:
     prog = drgn.Program()
     prog.set_core_dump(vmcore or guest.vmcore)
     prog.load_debug_info([guest.vmlinux, *guest.modules])

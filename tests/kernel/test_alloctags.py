@@ -30,7 +30,7 @@ def builds(test: Callable[..., None]) -> Any:
 
 @cache
 def opened() -> Any:
-    return open_kernel(tagged.guest())  # type: ignore[arg-type]  # it has what is asked of a Guest
+    return open_kernel(tagged.guest())
 
 
 def readings() -> list[list[Line]]:

@@ -53,7 +53,7 @@ def test_the_vmlinux_of_another_kernel(name: str, of_another_kernel: Path) -> No
     guest = kernel.guest("6.1", "null", dump="kexec")
     dumps = subprocess.run(["readelf", "-n", guest.vmlinux], capture_output=True, text=True, check=True).stdout
     done = said(name, "-s", of_another_kernel)
-    assert done.returncode == 1
+    assert done.returncode == 0  # the kernel's own symbols and types stand for it
     line = next(line for line in done.stderr.splitlines() if f"-s {of_another_kernel}" in line)
     assert OTHER in line
     assert dumps.partition("Build ID: ")[2].split()[0] in line

@@ -6,7 +6,6 @@ The witnesses are the guest itself, its console or log, drgn's own trace, and ma
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from drgnext.kernel.dump.target import Kernel
 from fixtures import answers, kernel, whole
+from tests.kernel.carried import without_types
 from tests.kernel.crashed import (
     Death,
     addr2line,
@@ -321,14 +321,15 @@ def test_makedumpfiles_form_says_the_same() -> None:
         assert ask(small, name)["tables"] == ask(plain, name)["tables"]
 
 
-def bare(guest: kernel.Guest, *words: object) -> subprocess.CompletedProcess[str]:
-    """Return the end of `dmods panicinfo DUMP WORDS` where nothing else of the guest is there."""
-    return answers.dmods("panicinfo", guest.vmcore, *words)
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a dump whose kernel carries no types, with nothing beside it."""
+    return without_types(kernel.guest("6.1", "null", dump="kexec").vmcore, tmp_path_factory.mktemp("bare"))
 
 
-def test_without_vmlinux_the_log_is_shown() -> None:
+def test_without_types_the_log_is_shown(bare: Path) -> None:
     guest = kernel.guest("6.1", "null", dump="kexec")
-    done = bare(guest)
+    done = answers.dmods("panicinfo", bare)
     assert done.returncode == 1
     assert f"linux-image-{guest.release}-dbg" in done.stderr
     assert re.search(r"^message: +BUG: kernel NULL pointer dereference, address: 0000000000000028$", done.stdout, re.M)
@@ -338,9 +339,9 @@ def test_without_vmlinux_the_log_is_shown() -> None:
     assert [line.rpartition("`")[2] for line in after[: len(frames)]] == frames
 
 
-def test_without_vmlinux_the_whole_log_is_the_consoles() -> None:
+def test_without_types_the_whole_log_is_the_consoles(bare: Path) -> None:
     guest = kernel.guest("6.1", "null", dump="kexec")
-    done = bare(guest, "-v", "--json")
+    done = answers.dmods("panicinfo", bare, "-v", "--json")
     (table,) = (one for one in answers._object(done.stdout)["tables"] if one["name"] == "log")
     # The crash kernel prints its own log behind that of the guest.
     end = guest.console.index("dmods guest: vmcore of")
@@ -353,7 +354,8 @@ def test_without_vmlinux_the_whole_log_is_the_consoles() -> None:
 
 def test_symbols_and_architecture_go_to_drgn() -> None:
     guest = kernel.guest("6.1", "null", dump="kexec")
-    done = bare(guest, "-s", guest.vmlinux, "--symbols", guest.module, "--architecture=x86_64")
+    files = ("-s", guest.vmlinux, "--symbols", guest.module, "--architecture=x86_64")
+    done = answers.dmods("panicinfo", guest.vmcore, *files)
     assert done.returncode == 0, done.stderr
     assert "dmods_guest`guest_crash_null+" in done.stdout
 

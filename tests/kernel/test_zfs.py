@@ -37,7 +37,7 @@ def builds(test: Callable[..., None]) -> Any:
 @cache
 def opened(release: str, pressed: bool = False) -> tuple[zfs.ZfsGuest, Any]:
     guest = zfs.guest(release, pressed)
-    return guest, open_kernel(guest)  # type: ignore[arg-type]  # it has what is asked of a Guest
+    return guest, open_kernel(guest)
 
 
 def metaslabs(text: str) -> list[list[tuple[int, int, int]]]:

@@ -20,6 +20,7 @@ FOLDER = "/var/crash"
 MAGIC = b"ProblemType:"
 _KEY = re.compile(rb"[A-Za-z0-9_.-]{1,100}:")
 _CORE = "CoreDump"
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 # A key, and its name in a Context.
 _KEYS = {
     "ExecutablePath": "exe", "ProcCmdline": "cmdline", "ProcMaps": "maps", "ProcStatus": "status", "ProcCwd": "cwd",
@@ -96,8 +97,8 @@ def write_core(path: str, to: BinaryIO, most: int) -> Optional[bool]:
 
 def _whole_groups(text: bytes) -> bytes:
     """Return the bytes of a line that was cut, up to the first character that is not of base64."""
-    text = text[: len(re.match(rb"[A-Za-z0-9+/]*", text)[0]) // 4 * 4]  # type: ignore[index]
-    return base64.b64decode(text)
+    good = len(text) - len(text.lstrip(_BASE64))
+    return base64.b64decode(text[: good // 4 * 4])
 
 
 def context(path: str) -> Optional[Context]:

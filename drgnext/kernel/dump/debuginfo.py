@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from dmods.corefile.kept import source_of
 from dmods.errors import UserError
+from drgnext.kernel.dump.own_types import carried
 
 if TYPE_CHECKING:
     from drgn import Module, Program
 
 
 _FINDER = "dmods"
+_CARRIED = "dmods-carried"
 # (pattern of a distribution's releases, how to get vmlinux with debug information there). The commands are from the
 # distributions' own pages.
 _DEBIAN = r"-(amd64|arm64|686|686-pae|armmp|armmp-lpae|ppc64el|riscv64|s390x)$"
@@ -53,7 +55,21 @@ def prepare(prog: Program) -> bool:
     enabled = prog.enabled_debug_info_finders()
     place = enabled.index("standard") + 1 if "standard" in enabled else 0
     prog.register_debug_info_finder(_FINDER, find, enable_index=place)
+    # What the kernel carries is less than what any file has.
+    prog.register_debug_info_finder(
+        _CARRIED, lambda modules: carried.give(prog, modules, release(prog)), enable_index=-1
+    )
     return True
+
+
+def carried_note(prog: Program) -> list[str]:
+    """Return one line if the kernel's own symbols and types stand for vmlinux, else []."""
+    if not carried.stands_for_vmlinux(prog):
+        return []
+    return [
+        "there is no vmlinux: symbols and types are those that the kernel carries (kallsyms, BTF), without source "
+        f"lines and inlined functions; for these: {package(release(prog))}"
+    ]
 
 
 def _folders(prog: Program) -> list[str]:
@@ -83,7 +99,9 @@ def require(prog: Program, wrong: Sequence[str] = ()) -> None:
     name = release(prog)
     what = f"no debugging information for this kernel, {name or 'of unknown release'}"
     build_id = _build_id(prog)
+    reason = carried.why_not(prog)
     what = f"{what}{f' (build-id {build_id})' if build_id else ''}"
+    what = f"{what}{f', and its own is of no use: {reason}' if reason else ''}"
     raise UserError(
         "; ".join((*wrong, what)),
         f"{package(name)}; or name the file: drgn -c {prog.core_dump_path or 'DUMP'} -s VMLINUX NAME",

@@ -52,7 +52,7 @@ class Kernel:
                 raise
             self.lacking = error
             return
-        self.notes += debuginfo.module_note(prog)
+        self.notes += debuginfo.carried_note(prog) or debuginfo.module_note(prog)
 
     @property
     def live(self) -> bool:

@@ -8,11 +8,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from drgnext.kernel.dump.own_types.carried import stands_for_vmlinux
+
 if TYPE_CHECKING:
     from drgn import Program
 
 _WORD = (1 << 64) - 1
 _MOST_IMAGE = 1 << 30
+_LONGEST_NAME = 256
 
 
 class Pattern(NamedTuple):
@@ -97,9 +100,30 @@ def image_of(prog: Program) -> tuple[int, int]:
 def is_variable_of(prog: Program, address: int, kind: str) -> bool:
     """Return whether a variable of that type, or an array of it, begins at the address."""
     try:
-        name = prog.symbol(address).name
-        variable = prog.variable(name)
-    except (LookupError, ValueError):
+        symbol = prog.symbol(address)
+    except LookupError:
         return False
+    try:
+        variable = prog.variable(symbol.name)
+    except (LookupError, ValueError):
+        # BTF does not say of what types variables are.
+        return (
+            stands_for_vmlinux(prog) and symbol.address == address & _WORD and _begins_with_a_name(prog, address, kind)
+        )
     type_name = variable.type_.type_name()
     return variable.address_ == address & _WORD and type_name.removeprefix("const ").startswith(kind + " [")
+
+
+def _begins_with_a_name(prog: Program, address: int, kind: str) -> bool:
+    """Return whether the first member of the structure at the address is a name that lies in the kernel's image."""
+    from drgn import FaultError, Object
+
+    first, last = image_of(prog)
+    try:
+        entry = Object(prog, kind, address=address)
+        member = next(iter(entry.type_.members or ())).name
+        place = int(entry.member_(member)) if member else 0
+        text = prog.read_c_string(place, max_size=_LONGEST_NAME) if first <= place <= last else b""
+    except (FaultError, LookupError, StopIteration, TypeError, ValueError):
+        return False
+    return text.isascii() and text.decode("ascii", "replace").isprintable() and len(text) > 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from drgnext.kernel.system.reading import number
+from drgnext.kernel.system.reading import flat, number
 
 if TYPE_CHECKING:
     from drgn import Object
@@ -113,15 +113,18 @@ def _files(reader: Reader, group: Object) -> int:
     from drgn.helpers.linux.mmzone import for_each_online_pgdat
 
     lists = [reader.constant(name) for name in ("LRU_INACTIVE_FILE", "LRU_ACTIVE_FILE")]
+    count, zones = reader.constant("NR_LRU_LISTS"), reader.constant("__MAX_NR_ZONES")
     total = 0
     with reader.reading("lists of memory cgroups"):
         for node in islice(for_each_online_pgdat(reader.prog), _MOST_NODES):
             own = group.nodeinfo[int(node.node_id)]
-            for zone in own.lru_zone_size if own.value_() else ():
-                total += sum(int(zone[each]) for each in lists if each is not None)
-            if own.value_() and reader.has_member(own.lruvec, "lrugen"):
-                for generation in own.lruvec.lrugen.nr_pages:
-                    total += sum(max(0, int(pages)) for pages in generation[_FILE])
+            if not own.value_() or not count or not zones:
+                continue
+            sizes = flat(own.lru_zone_size)  # by zone, by list
+            total += sum(sum(sizes[each::count]) for each in lists if each is not None)
+            if reader.has_member(own.lruvec, "lrugen"):
+                pages = flat(own.lruvec.lrugen.nr_pages)  # by generation, anonymous or of files, by zone
+                total += sum(max(0, each) for at, each in enumerate(pages) if at // zones % 2 == _FILE)
     return total
 
 

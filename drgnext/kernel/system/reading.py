@@ -266,6 +266,18 @@ def number(value: Object) -> int:
     return int(value.counter) if type_.kind == TypeKind.STRUCT else int(value)
 
 
+def flat(array: Object) -> list[int]:
+    """Return the integers of an array, or of an array of arrays, in the order of memory.
+
+    BTF writes an array of arrays as one array.
+    """
+    from drgn import TypeKind
+
+    if array.type_.kind != TypeKind.ARRAY:
+        return [int(array)]
+    return [value for each in array for value in flat(each)]
+
+
 def _kernel_only(read: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
     """Return ``read``, restricted to kernel addresses: a dump by QEMU has physical memory at low addresses."""
 

@@ -1,4 +1,6 @@
-//! What the CPU can do faster. All `unsafe` code of the engine is here.
+//! What the CPU can do faster. All `unsafe` code of the engine is here, and in `trace`.
+
+pub mod trace;
 
 use crate::words::is_printed;
 

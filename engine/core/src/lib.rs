@@ -15,6 +15,7 @@ pub mod hw;
 pub mod image;
 pub mod kernel;
 pub mod lines;
+pub mod live;
 pub mod names;
 pub mod profile;
 pub mod python;

@@ -17,8 +17,10 @@ mod image;
 mod jemalloc;
 mod kernel;
 mod lines;
+mod live;
 mod mimalloc;
 mod musl;
+mod own_types;
 mod owners;
 mod profile;
 mod pymalloc;
@@ -74,6 +76,8 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(profile::encode_pprof, m)?)?;
     m.add_function(wrap_pyfunction!(profile::decode_pprof, m)?)?;
     m.add_class::<kernel::Physical>()?;
+    m.add_class::<own_types::KernelSymbols>()?;
+    m.add_function(wrap_pyfunction!(own_types::own_debug_file, m)?)?;
     m.add_class::<kernel::Memmap>()?;
     m.add_class::<slabs::Slabs>()?;
     m.add_function(wrap_pyfunction!(kernel::hex_lines, m)?)?;
@@ -91,6 +95,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_function(wrap_pyfunction!(disassemble::disassemble, m)?)?;
     m.add_function(wrap_pyfunction!(disassemble::red_zone_in_use, m)?)?;
+    m.add_function(wrap_pyfunction!(live::take_picture, m)?)?;
     m.add_class::<unpack::Unpacker>()?;
     m.add_function(wrap_pyfunction!(unpack::unpacked_head, m)?)?;
     m.add_class::<unwind::Unwinder>()?;

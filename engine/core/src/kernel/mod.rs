@@ -19,6 +19,7 @@ pub mod kdump;
 pub mod kind;
 pub mod layout;
 pub mod listed_pages;
+pub mod own_types;
 pub mod page_tables;
 pub mod physical;
 pub mod scan;

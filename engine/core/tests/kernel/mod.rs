@@ -4,6 +4,7 @@ mod bounds;
 mod file_caches;
 mod kdump;
 mod machine;
+mod own_types;
 mod plain;
 mod properties;
 mod slabs;

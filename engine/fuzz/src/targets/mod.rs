@@ -9,6 +9,7 @@ pub mod lines;
 pub mod machine;
 pub mod mimalloc;
 pub mod musl;
+pub mod own_types;
 pub mod pymalloc;
 pub mod recorded;
 pub mod slabs;
@@ -39,6 +40,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pagetables", machine::pagetables),
     ("memmap", machine::memmap),
     ("slabs", slabs::slabs),
+    ("kallsyms", own_types::kallsyms),
+    ("btf", own_types::btf),
     ("audit", recorded::audit),
     ("pprof", recorded::pprof),
 ];

@@ -1,0 +1,107 @@
+//! The variables and functions of a kernel. BTF has the types of per-CPU variables alone. Those of others are told by
+//! the caller.
+
+use std::collections::HashMap;
+
+use super::btf::{Btf, Type};
+use super::dwarf::{Function, Variable};
+use super::file::Kernel;
+use super::kallsyms::{self, Symbol};
+
+const PER_CPU: &[u8] = b".data..percpu";
+/// An array of variables has no more elements.
+const MOST_ELEMENTS: u64 = 1 << 24;
+
+/// How many elements a variable has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elements {
+    /// It is no array.
+    One,
+    /// It is an array that fills the room up to the next symbol.
+    Fill,
+    /// It is that where there is room for more than one, else a pointer to the first.
+    FillOrPointer,
+}
+
+/// A variable and its type in C's words: `pointers` pointers to `of` ("struct page", "long unsigned int"). A structure
+/// without a name is told by its members: "struct {seq, timekeeper}".
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// Its name.
+    pub name: String,
+    /// The type that it is made of.
+    pub of: String,
+    /// The number of pointers that lead to it.
+    pub pointers: u32,
+    /// Whether it is an array.
+    pub elements: Elements,
+}
+
+/// Returns the variables that this kernel has. A name that it does not have, or that is several symbols, is left out.
+pub fn variables(kernel: &Kernel, symbols: &[Symbol], btf: &Btf, declared: &[Declared]) -> Vec<Variable> {
+    let (types, names) = (btf.by_name(), kallsyms::by_name(symbols));
+    let mut found: Vec<Variable> = per_cpu(btf, &names).collect();
+    for one in &mut found {
+        one.address = kernel.linked(one.address);
+    }
+    let taken: std::collections::HashSet<String> = found.iter().map(|one| one.name.clone()).collect();
+    for one in declared.iter().filter(|one| !taken.contains(&one.name)) {
+        let Some([symbol]) = names.get(one.name.as_str()).map(Vec::as_slice) else { continue };
+        let members = one.of.strip_prefix("struct {").and_then(|rest| rest.strip_suffix('}'));
+        let of = match (members, one.of.as_str()) {
+            (_, "void") => Some(0),
+            (Some(members), _) => btf.unnamed(&members.split(", ").map(str::as_bytes).collect::<Vec<_>>()),
+            (None, name) => types.get(name.as_bytes()).copied(),
+        };
+        let Some(of) = of else { continue };
+        let element = if one.pointers > 0 { Some(8) } else { btf.size(of) };
+        let room = symbols.partition_point(|other| other.address <= symbol.address);
+        let room = symbols.get(room).map_or(0, |next| next.address - symbol.address);
+        let fits = element.filter(|&size| size > 0).map_or(0, |size| room / size).min(MOST_ELEMENTS);
+        let (pointers, count) = match one.elements {
+            Elements::One => (one.pointers, None),
+            Elements::FillOrPointer if fits < 2 => (one.pointers + 1, None),
+            Elements::Fill | Elements::FillOrPointer => (one.pointers, Some(fits)),
+        };
+        found.push(Variable { name: one.name.clone(), address: kernel.linked(symbol.address), of, pointers, count });
+    }
+    found
+}
+
+/// Returns the functions whose name is one symbol.
+pub fn functions(kernel: &Kernel, symbols: &[Symbol], btf: &Btf) -> Vec<Function> {
+    let names = kallsyms::by_name(symbols);
+    let found = btf.types().iter().filter_map(|one| match *one {
+        Type::Function { name, prototype } => {
+            let text = std::str::from_utf8(btf.string(name)).ok()?;
+            match names.get(text).map(Vec::as_slice) {
+                Some([symbol]) => Some(Function { name, address: kernel.linked(symbol.address), prototype }),
+                _ => None,
+            }
+        }
+        _ => None,
+    });
+    found.collect()
+}
+
+/// The per-CPU variables, at the addresses that the symbols have: an offset from the first on x86-64 up to 6.14.
+fn per_cpu<'a>(btf: &'a Btf, names: &'a HashMap<&str, Vec<&Symbol>>) -> impl Iterator<Item = Variable> + 'a {
+    let start = names.get("__per_cpu_start").and_then(|found| found.first()).map_or(0, |symbol| symbol.address);
+    let sections = btf.types().iter().filter_map(move |one| match *one {
+        Type::Section { name, entries, count } if btf.string(name) == PER_CPU => Some((entries, count)),
+        _ => None,
+    });
+    sections.flat_map(move |(entries, count)| btf.placed(entries, count)).filter_map(move |placed| {
+        let Type::Variable { name, of } = *btf.types().get(placed.variable as usize)? else { return None };
+        let name = std::str::from_utf8(btf.string(name)).ok()?;
+        let known = names.get(name).map(Vec::as_slice).unwrap_or_default();
+        let address = start.wrapping_add(u64::from(placed.offset));
+        known.iter().any(|symbol| symbol.address == address).then(|| Variable {
+            name: name.to_string(),
+            address,
+            of,
+            pointers: 0,
+            count: None,
+        })
+    })
+}

@@ -1,0 +1,179 @@
+//! The mappings of a live process, and which part of each belongs into its picture.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::pages::Pages;
+use crate::hw::trace;
+
+/// The bits of coredump_filter (core(5)).
+const SHARED_ANONYMOUS: u32 = 1;
+const PRIVATE_FILES: u32 = 2;
+const SHARED_FILES: u32 = 3;
+const ELF_HEADERS: u32 = 4;
+const PRIVATE_HUGE: u32 = 5;
+const SHARED_HUGE: u32 = 6;
+const PRIVATE: u32 = 0;
+const MAGIC: [u8; 4] = *b"\x7fELF";
+const DELETED: &[u8] = b" (deleted)";
+
+/// A line of /proc/PID/maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first address.
+    pub start: u64,
+    /// The end.
+    pub end: u64,
+    /// "rw-p" and the like.
+    pub flags: String,
+    /// The offset in the file.
+    pub offset: u64,
+    /// The number of the file; 0 for memory without one.
+    pub inode: u64,
+    /// The file, or a name of memory such as `[heap]`.
+    pub path: Vec<u8>,
+}
+
+/// What the flags of a mapping in /proc/PID/smaps say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kind {
+    /// It is no memory, or the program excluded it from its core (io, pf, dd).
+    pub excluded: bool,
+    /// It has huge pages of hugetlbfs (ht).
+    pub huge: bool,
+}
+
+/// The part of a mapping that belongs into a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// None of it.
+    None,
+    /// The first page.
+    Head,
+    /// What was touched. The rest is zeros.
+    Touched,
+    /// What its file has, and what was touched. The rest is zeros.
+    Shared,
+    /// All of it: what was not touched is in the file.
+    All,
+}
+
+/// Returns the mappings of a text of /proc/PID/maps or smaps, and what the flags of the latter say.
+pub fn parse(text: &[u8]) -> Vec<(Mapping, Kind)> {
+    let mut found: Vec<(Mapping, Kind)> = Vec::new();
+    for line in text.split(|&byte| byte == b'\n') {
+        if let Some(mapping) = mapping(line) {
+            found.push((mapping, Kind::default()));
+        } else if let (Some(flags), Some((_, kind))) = (line.strip_prefix(b"VmFlags:"), found.last_mut()) {
+            for flag in flags.split(|&byte| byte == b' ') {
+                kind.excluded |= matches!(flag, b"io" | b"pf" | b"dd");
+                kind.huge |= flag == b"ht";
+            }
+        }
+    }
+    found
+}
+
+fn mapping(line: &[u8]) -> Option<Mapping> {
+    let mut fields = line.splitn(6, |&byte| byte == b' ');
+    let mut next = || std::str::from_utf8(fields.next()?).ok();
+    let (start, end) = next()?.split_once('-')?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    let flags = next()?.to_owned();
+    let offset = u64::from_str_radix(next()?, 16).ok()?;
+    let _device = next()?;
+    let inode = next()?.parse().ok()?;
+    let path = fields.next().unwrap_or_default();
+    let blanks = path.iter().take_while(|&&byte| byte == b' ').count();
+    (flags.len() == 4 && start < end).then(|| Mapping {
+        start,
+        end,
+        flags,
+        offset,
+        inode,
+        path: path[blanks..].to_vec(),
+    })
+}
+
+impl Mapping {
+    /// Returns whether the process can read it.
+    pub fn readable(&self) -> bool {
+        self.flags.starts_with('r')
+    }
+
+    /// Returns whether a file is behind it. The kernel gives memory of no file the number 0.
+    pub fn has_file(&self) -> bool {
+        self.inode != 0 && !(self.private() && self.path.starts_with(b"/dev/zero"))
+    }
+
+    fn private(&self) -> bool {
+        self.flags.ends_with('p')
+    }
+
+    /// Returns the part that a core would have (the kernel's fs/coredump.c, vma_dump_size), and files that were deleted.
+    pub fn part(&self, pid: i32, kind: Kind, filter: u32, pages: &Pages) -> Part {
+        let chosen = |bit: u32| filter >> bit & 1 == 1;
+        let when = |bit: u32, part: Part| if chosen(bit) { part } else { Part::None };
+        if self.path == b"[vdso]" {
+            return Part::All;
+        }
+        if kind.excluded || self.path.starts_with(b"[v") {
+            return Part::None; // [vvar] and [vsyscall] cannot be read
+        }
+        if kind.huge {
+            return when(if self.private() { PRIVATE_HUGE } else { SHARED_HUGE }, Part::Touched);
+        }
+        let deleted = self.path.ends_with(DELETED);
+        if !self.private() {
+            return when(if deleted { SHARED_ANONYMOUS } else { SHARED_FILES }, Part::Shared);
+        }
+        if !self.has_file() {
+            return when(PRIVATE, Part::Touched);
+        }
+        // The file of a deleted one cannot be read by its path, so its bytes are taken from memory.
+        if chosen(PRIVATE_FILES) || deleted || chosen(PRIVATE) && pages.any_anonymous(self.start, self.end) {
+            return Part::All;
+        }
+        if chosen(ELF_HEADERS) && self.offset == 0 && self.readable() && self.is_elf(pid, pages) {
+            return Part::Head;
+        }
+        Part::None
+    }
+
+    /// Returns whether the file begins as an ELF file does. The process is not asked for a page that it did not touch, if the
+    /// file itself can be read.
+    fn is_elf(&self, pid: i32, pages: &Pages) -> bool {
+        let mut magic = [0; MAGIC.len()];
+        let file = if pages.is_touched(self.start) { None } else { self.file(pid) };
+        let read = match file {
+            Some(file) => file.read_at(&mut magic, 0).map(|read| read as u64),
+            None => trace::read_memory(pid, self.start, &mut magic),
+        };
+        read.is_ok_and(|read| read == MAGIC.len() as u64) && magic == MAGIC
+    }
+
+    /// Opens the file behind the mapping. It takes a capability, CAP_CHECKPOINT_RESTORE.
+    pub fn file(&self, pid: i32) -> Option<File> {
+        let path = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end);
+        let file = if self.has_file() { File::open(path).ok()? } else { return None };
+        file.metadata().is_ok_and(|about| about.is_file()).then_some(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_maps_and_its_flags() {
+        let text = b"7f00-8000 rw-p 00001000 fe:00 77                         /tmp/a b (deleted)\nRss:   4 kB\n\
+            VmFlags: rd wr mr mw me dd ac \n8000-9000 ---s 00000000 00:00 0 \nVmFlags: mr ht\nnonsense\n";
+        let found = parse(text);
+        assert_eq!(found.len(), 2);
+        let (first, kind) = &found[0];
+        assert_eq!((first.start, first.end, first.offset, first.inode), (0x7f00, 0x8000, 0x1000, 77));
+        assert_eq!((first.flags.as_str(), first.path.as_slice()), ("rw-p", b"/tmp/a b (deleted)".as_slice()));
+        assert_eq!(*kind, Kind { excluded: true, huge: false });
+        assert_eq!((found[1].0.readable(), found[1].0.has_file(), found[1].1.huge), (false, false, true));
+    }
+}

@@ -1,0 +1,309 @@
+//! Symbols and types that a kernel carries: tables made by hand, and the file made of them as gimli and object read it.
+
+use std::collections::HashMap;
+
+use dmods_engine::kernel::own_types::btf::{Btf, Type};
+use dmods_engine::kernel::own_types::dwarf;
+use dmods_engine::kernel::own_types::file::{self, Kernel};
+use dmods_engine::kernel::own_types::kallsyms::{symbols, Arrays, Symbol};
+use dmods_engine::kernel::own_types::variables::{functions, variables, Declared, Elements};
+use object::{Object, ObjectSection, ObjectSymbol};
+
+const KERNEL: Kernel = Kernel {
+    aarch64: false,
+    build_id: &[0xab; 20],
+    start: 0xffff_ffff_8100_0000,
+    end: 0xffff_ffff_8300_0000,
+    moved: 0x100_0000,
+};
+
+/// Tokens: a byte stands for itself, but 1 for "_start" and 2 for "Tstart".
+fn tokens() -> (Vec<u8>, Vec<u8>) {
+    let (mut table, mut index) = (Vec::new(), Vec::new());
+    for byte in 0..=255u8 {
+        index.extend((table.len() as u16).to_le_bytes());
+        match byte {
+            1 => table.extend(b"_start"),
+            2 => table.extend(b"Tstart"),
+            _ => table.push(byte.max(b'!')),
+        }
+        table.push(0);
+    }
+    (table, index)
+}
+
+fn names(texts: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for text in texts {
+        if text.len() < 0x80 {
+            out.push(text.len() as u8);
+        } else {
+            out.extend([text.len() as u8 & 0x7f | 0x80, (text.len() >> 7) as u8]);
+        }
+        out.extend(*text);
+    }
+    out
+}
+
+fn read(texts: &[&[u8]], offsets: &[i32], base: Option<u64>) -> Result<Vec<Symbol>, String> {
+    let (token_table, token_index) = tokens();
+    let offsets: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
+    symbols(&Arrays {
+        count: texts.len(),
+        names: &names(texts),
+        token_table: &token_table,
+        token_index: &token_index,
+        offsets: &offsets,
+        offsets_at: 0xffff_ffff_8200_0000,
+        base,
+    })
+}
+
+#[test]
+fn the_three_encodings_of_addresses() {
+    let base = 0xffff_ffff_8100_0000;
+    let long = [b"t".as_slice(), &[b'x'; 300]].concat();
+    let texts: [&[u8]; 4] = [b"Aper_cpu\x01", b"\x02\x01", b"dvar", &long];
+    // Per-CPU symbols are absolute: an offset that is not negative is the address.
+    let found = read(&texts, &[0x1000, -1, -0x101, -0x201], Some(base)).unwrap();
+    let addresses: Vec<u64> = found.iter().map(|symbol| symbol.address).collect();
+    assert_eq!(addresses, [0x1000, base, base + 0x100, base + 0x200]);
+    assert_eq!(found[0], Symbol { address: 0x1000, kind: b'A', name: "per_cpu_start".into() });
+    assert_eq!((found[1].kind, found[1].name.as_str()), (b'T', "start_start"));
+    assert_eq!(found[3].name.len(), 300);
+    // All offsets are unsigned.
+    let found = read(&texts, &[0, 0x100, 0x7eff_ffff, 0x200], Some(base)).unwrap();
+    assert_eq!(found.iter().map(|symbol| symbol.address - base).collect::<Vec<_>>(), [0, 0x100, 0x7eff_ffff, 0x200]);
+    // They count from their own places.
+    let found = read(&texts, &[-0x100, 0, 4, 8], None).unwrap();
+    let places = found.iter().map(|symbol| symbol.address.wrapping_sub(0xffff_ffff_8200_0000) as i64);
+    assert_eq!(places.collect::<Vec<_>>(), [-0x100, 4, 12, 20]);
+}
+
+#[test]
+fn a_broken_table_says_what_is_wrong() {
+    assert!(read(&[], &[], None).unwrap_err().contains("0 symbols"));
+    assert!(read(&[b"Ta", b"Tb"], &[0], None).unwrap_err().contains("offsets are cut"));
+    assert!(read(&[b"Ta", b""], &[0, 0], None).unwrap_err().contains("name 1"));
+    assert!(read(&[b"T"], &[0], None).unwrap_err().contains("no text"));
+}
+
+/// Types in BTF's format, as they are added.
+#[derive(Default)]
+struct Made {
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    count: u32,
+}
+
+impl Made {
+    fn name(&mut self, text: &str) -> u32 {
+        if self.strings.is_empty() {
+            self.strings.push(0);
+        }
+        if text.is_empty() {
+            return 0;
+        }
+        self.strings.extend(text.as_bytes());
+        self.strings.push(0);
+        (self.strings.len() - text.len() - 1) as u32
+    }
+
+    /// Adds a type: its kind, flag, size or type, and the words of its list.
+    fn add(&mut self, name: &str, kind: u32, flag: bool, count: usize, value: u32, words: &[u32]) -> u32 {
+        let name = self.name(name);
+        for word in [name, u32::from(flag) << 31 | kind << 24 | count as u32, value].iter().chain(words) {
+            self.types.extend(word.to_le_bytes());
+        }
+        self.count += 1;
+        self.count
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
+        let mut out = vec![0x9f, 0xeb, 1, 0];
+        for word in [24, 0, types, types, strings] {
+            out.extend(u32::to_le_bytes(word));
+        }
+        out.extend(&self.types);
+        out.extend(&self.strings);
+        out
+    }
+}
+
+/// A structure with all that members can be, an enumeration of each kind, a function, and per-CPU variables.
+fn made() -> Vec<u8> {
+    let mut made = Made::default();
+    let int = made.add("int", 1, false, 0, 4, &[1 << 24 | 32]);
+    let byte = made.add("char", 1, false, 0, 1, &[8]);
+    let void_pointer = made.add("", 2, false, 0, 0, &[]);
+    let array = made.add("", 3, false, 0, 0, &[byte, int, 16]);
+    let next = made.count + 2;
+    let names = ["flag", "text", "next", "inner"].map(|name| made.name(name));
+    let outer = made.count + 1;
+    let members = [
+        (names[0], int, 3 << 24 | 5),
+        (names[1], array, 4 * 8),
+        (names[2], next, 24 * 8),
+        (names[3], void_pointer, 32 * 8),
+    ];
+    let words: Vec<u32> = members.iter().flat_map(|&(name, of, offset)| [name, of, offset]).collect();
+    assert_eq!(made.add("outer", 4, true, 4, 40, &words), outer);
+    assert_eq!(made.add("", 2, false, 0, outer, &[]), next);
+    let tagged = made.add("user", 18, false, 0, outer, &[]);
+    let to_tagged = made.add("", 2, false, 0, tagged, &[]);
+    made.add("outer_t", 8, false, 0, to_tagged, &[]);
+    let values = ["LOW", "HIGH", "WIDE"].map(|name| made.name(name));
+    made.add("small", 6, true, 2, 4, &[values[0], -7i32 as u32, values[1], 9]);
+    made.add("wide", 19, false, 1, 8, &[values[2], 1, 2]);
+    let prototype = made.add("", 13, false, 2, int, &[0, next, 0, 0]);
+    made.add("start_kernel", 12, false, 1, prototype, &[]);
+    let seq = made.name("seq");
+    made.add("", 4, false, 1, 4, &[seq, int, 0]);
+    let variable = made.add("counter", 14, false, 0, int, &[1]);
+    made.add(".data..percpu", 15, false, 1, 4, &[variable, 0x40, 4]);
+    made.bytes()
+}
+
+fn symbol(address: u64, kind: u8, name: &str) -> Symbol {
+    Symbol { address, kind, name: name.to_string() }
+}
+
+fn table() -> Vec<Symbol> {
+    let start = KERNEL.start + KERNEL.moved;
+    vec![
+        symbol(0, b'A', "__per_cpu_start"),
+        symbol(0x40, b'D', "counter"),
+        symbol(start, b'T', "_text"),
+        symbol(start + 0x100, b'T', "start_kernel"),
+        symbol(start + 0x180, b't', "twice"),
+        symbol(start + 0x190, b't', "twice"),
+        symbol(start + 0x1000, b'd', "list"),
+        symbol(start + 0x1020, b'D', "keeper"),
+        symbol(start + 0x1024, b'D', "last"),
+    ]
+}
+
+fn declared() -> Vec<Declared> {
+    let one = |name: &str, of: &str, pointers, elements| Declared {
+        name: name.to_string(),
+        of: of.to_string(),
+        pointers,
+        elements,
+    };
+    vec![
+        one("list", "struct outer", 1, Elements::Fill),
+        one("keeper", "struct {seq}", 0, Elements::One),
+        one("twice", "int", 0, Elements::One),
+        one("absent", "int", 0, Elements::One),
+        one("last", "struct unknown", 0, Elements::One),
+    ]
+}
+
+/// The file, made of the tables above.
+fn whole() -> Vec<u8> {
+    let bytes = made();
+    let btf = Btf::parse(&bytes).unwrap();
+    let symbols = table();
+    let variables = variables(&KERNEL, &symbols, &btf, &declared());
+    let functions = functions(&KERNEL, &symbols, &btf);
+    file::write(&KERNEL, &symbols, &dwarf::sections(&btf, &variables, &functions, true).unwrap()).unwrap()
+}
+
+#[test]
+fn the_sizes_of_types() {
+    let bytes = made();
+    let btf = Btf::parse(&bytes).unwrap();
+    let names = btf.by_name();
+    assert_eq!(btf.size(names[b"struct outer".as_slice()]), Some(40));
+    assert_eq!(btf.size(names[b"outer_t".as_slice()]), Some(8));
+    assert_eq!(btf.size(4), Some(16)); // char[16]
+    assert_eq!(btf.size(0), None);
+    assert!(matches!(btf.types()[2], Type::Int { size: 1, .. }));
+    assert_eq!(btf.unnamed(&[b"seq"]), Some(14));
+}
+
+#[test]
+fn the_symbols_are_where_vmlinux_has_them() {
+    let whole = whole();
+    let file = object::File::parse(&*whole).unwrap();
+    assert_eq!(file.build_id().unwrap(), Some([0xab; 20].as_slice()));
+    let found: HashMap<&str, (u64, u64)> =
+        file.symbols().map(|one| (one.name().unwrap(), (one.address(), one.size()))).collect();
+    assert_eq!(found["_text"], (KERNEL.start, 0x100));
+    assert_eq!(found["start_kernel"], (KERNEL.start + 0x100, 0x80));
+    assert_eq!(found["counter"].0, 0x40);
+    assert_eq!(file.symbols().count(), table().len());
+}
+
+#[test]
+fn debuggers_read_the_types() {
+    let whole = whole();
+    let file = object::File::parse(&*whole).unwrap();
+    let section = |name: &str| file.section_by_name(name).unwrap().data().unwrap();
+    let read = |bytes| gimli::EndianSlice::new(bytes, gimli::LittleEndian);
+    let (info, strings) = (gimli::DebugInfo::from(read(section(".debug_info"))), read(section(".debug_str")));
+    let strings = gimli::DebugStr::from(strings);
+    let unit = info.units().next().unwrap().unwrap();
+    let abbreviations = unit.abbreviations(&gimli::DebugAbbrev::from(read(section(".debug_abbrev")))).unwrap();
+    // Each entry as its tag and attributes, those that name other entries as the tag of the other.
+    let mut lines = Vec::new();
+    let mut entries = unit.entries(&abbreviations);
+    let mut depth = 0;
+    while let Some((delta, entry)) = entries.next_dfs().unwrap() {
+        depth += delta;
+        let mut line = format!("{}{}", " ".repeat(depth as usize), &entry.tag().static_string().unwrap()[7..]);
+        let mut attributes = entry.attrs();
+        while let Some(attribute) = attributes.next().unwrap() {
+            let value = match attribute.value() {
+                gimli::AttributeValue::DebugStrRef(at) => strings.get_str(at).unwrap().to_string_lossy().into_owned(),
+                gimli::AttributeValue::UnitRef(at) => {
+                    let other = unit.entry(&abbreviations, at).unwrap();
+                    other.tag().static_string().unwrap()[7..].to_string()
+                }
+                gimli::AttributeValue::Exprloc(code) => format!("{:x?}", code.0.slice()),
+                gimli::AttributeValue::Addr(address) => format!("{address:x}"),
+                other => attribute.udata_value().map_or_else(
+                    || attribute.sdata_value().map_or_else(|| format!("{other:?}"), |value| value.to_string()),
+                    |value| value.to_string(),
+                ),
+            };
+            line += &format!(" {}={value}", &attribute.name().static_string().unwrap()[6..]);
+        }
+        lines.push(line);
+    }
+    let has = |wanted: &str| assert!(lines.iter().any(|line| line.trim() == wanted), "{wanted}\n{}", lines.join("\n"));
+    has("structure_type name=outer byte_size=40");
+    has("member name=flag type=base_type data_bit_offset=5 bit_size=3");
+    has("member name=text type=array_type data_member_location=4");
+    has("member name=next type=pointer_type data_member_location=24");
+    has("base_type name=char byte_size=1 encoding=6");
+    has("subrange_type count=16");
+    has("typedef name=outer_t type=pointer_type");
+    has("enumerator name=LOW const_value=-7");
+    has("enumerator name=WIDE const_value=8589934593");
+    has("unspecified_parameters");
+    has("subprogram name=start_kernel type=base_type prototyped=Flag(true) low_pc=ffffffff81000100");
+    has("variable name=counter type=base_type location=[3, 40, 0, 0, 0, 0, 0, 0, 0]");
+    has("variable name=list type=array_type location=[3, 0, 10, 0, 81, ff, ff, ff, ff]");
+    has("subrange_type count=4"); // 32 bytes of pointers
+    has("variable name=keeper type=structure_type location=[3, 20, 10, 0, 81, ff, ff, ff, ff]");
+    assert_eq!(lines.iter().filter(|line| line.contains("variable name=")).count(), 3);
+}
+
+#[test]
+fn damaged_types_are_told() {
+    let whole = made();
+    for end in 0..whole.len() {
+        assert!(Btf::parse(&whole[..end]).is_err(), "{end}");
+    }
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0xff;
+        let Ok(btf) = Btf::parse(&damaged) else { continue };
+        let symbols = table();
+        let variables = variables(&KERNEL, &symbols, &btf, &declared());
+        let functions = functions(&KERNEL, &symbols, &btf);
+        dwarf::sections(&btf, &variables, &functions, false).unwrap();
+    }
+}

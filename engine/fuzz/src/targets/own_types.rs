@@ -1,0 +1,64 @@
+//! A kernel's own symbols and types.
+
+use dmods_engine::kernel::own_types::btf::Btf;
+use dmods_engine::kernel::own_types::dwarf;
+use dmods_engine::kernel::own_types::file::{self, Kernel};
+use dmods_engine::kernel::own_types::kallsyms::{self, Arrays, Symbol};
+use dmods_engine::kernel::own_types::variables::{functions, variables, Declared, Elements};
+
+use super::Input;
+
+const START: u64 = 0xffff_ffff_8100_0000;
+const KERNEL: Kernel = Kernel { aarch64: false, build_id: &[1; 20], start: START, end: START + (1 << 24), moved: 0 };
+
+/// The arrays of a symbol table. Their sizes come from the input.
+pub fn kallsyms(data: &[u8]) {
+    let mut input = Input(data);
+    let (count, how) = (usize::from(input.byte()), input.byte());
+    let token_index = input.take(512);
+    let sizes = [input.short() as usize % 1024, input.short() as usize % 1024];
+    let (token_table, offsets) = (input.take(sizes[0]), input.take(sizes[1]));
+    let base = (how % 2 == 0).then_some(START);
+    let arrays = Arrays { count, names: input.0, token_table, token_index, offsets, offsets_at: START, base };
+    let Ok(found) = kallsyms::symbols(&arrays) else { return };
+    assert_eq!(found.len(), count);
+    assert!(found.iter().all(|symbol| !symbol.name.is_empty()));
+    if let Ok(types) = Btf::parse(&EMPTY) {
+        let sections = dwarf::sections(&types, &[], &[], true).expect("there are no types");
+        file::write(&KERNEL, &found, &sections).expect("the file is small");
+    }
+}
+
+const EMPTY: [u8; 25] = [0x9f, 0xeb, 1, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+
+/// BTF whose types and strings come from the input, with symbols of some of its names.
+pub fn btf(data: &[u8]) {
+    let mut input = Input(data);
+    let size = input.short() as usize;
+    let (types, strings) = (input.take(size).to_vec(), input.0);
+    let sizes = [24, 0, types.len() as u32, types.len() as u32, strings.len() as u32];
+    let mut whole = vec![0x9f, 0xeb, 1, 0];
+    whole.extend(sizes.iter().flat_map(|word| word.to_le_bytes()));
+    whole.extend([types.as_slice(), strings].concat());
+    let Ok(btf) = Btf::parse(&whole) else { return };
+    let names = strings.split(|&byte| byte == 0).filter_map(|name| std::str::from_utf8(name).ok()).take(64);
+    let symbols: Vec<Symbol> = names
+        .enumerate()
+        .map(|(number, name)| Symbol { address: START + 64 * number as u64, kind: b'D', name: name.to_string() })
+        .collect();
+    let types = btf.by_name();
+    let declared: Vec<Declared> = symbols
+        .iter()
+        .zip(types.keys())
+        .map(|(symbol, of)| Declared {
+            name: symbol.name.clone(),
+            of: String::from_utf8_lossy(of).into_owned(),
+            pointers: 0,
+            elements: Elements::Fill,
+        })
+        .collect();
+    let (variables, functions) = (variables(&KERNEL, &symbols, &btf, &declared), functions(&KERNEL, &symbols, &btf));
+    let sections = dwarf::sections(&btf, &variables, &functions, false).expect("the types are few");
+    assert!(sections.info.len() < 64 * whole.len() + 65536);
+    file::write(&KERNEL, &symbols, &sections).expect("the file is small");
+}

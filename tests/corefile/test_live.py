@@ -1,0 +1,447 @@
+"""A live process as a core: what gcore says at the same stop is what a picture says, and the process runs on."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from dmods.corefile.live import picture
+from dmods.corefile.live.picture import open_process
+from dmods.corefile.live.process import Status, refusal
+from dmods.corefile.live.room import free_memory
+from dmods.corefile.target import CoreFile
+from dmods.errors import UserError
+from fixtures import answers, cores, software, userlands
+from fixtures.limits import HANG
+from fixtures.programs import PROGRAMS
+from tests.corekit import compile_c
+
+NOBODY = 65534
+SAME = (  # commands whose whole answer is the same
+    ("findleaks", "-d"), ("walk", "buf"), ("heapcheck",), ("stacks",), ("owners",), ("panicinfo",),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(Path(__file__).parent / "live.c", tmp_path_factory.mktemp("live") / "server", "-pthread")
+
+
+@dataclass
+class Server:
+    process: subprocess.Popen[str]
+    port: int
+    sparse: int
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def asked(self, number: int) -> int:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=HANG) as client:
+            client.sendall(b"%d\n" % number)
+            return int(client.makefile().readline())
+
+
+@contextmanager
+def running(program: Path, megabytes: int = 1, far: int = 32) -> Iterator[Server]:
+    """Yield the server. It has so much memory, and a mapping that is touched only ``far`` megabytes from its start."""
+    process = subprocess.Popen([str(program), str(megabytes), str(far)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.fullmatch(r"port (\d+) sparse (0x[0-9a-f]+)\n", process.stdout.readline())
+        assert found is not None
+        yield Server(process, int(found[1]), int(found[2], 16))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@dataclass
+class Load:
+    """Requests from two threads until it is stopped. Each has its own answer."""
+
+    server: Server
+    answered: int = 0
+    lost: list[object] = field(default_factory=list)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Load:
+        self._threads = [threading.Thread(target=self._ask, args=(number << 20,)) for number in (1, 2)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def _ask(self, number: int) -> None:
+        while not self._ended.is_set():
+            try:
+                answer = self.server.asked(number)
+            except (OSError, ValueError) as error:
+                self.lost.append(error)
+                return
+            if answer != number + 1:
+                self.lost.append((number, answer))
+            number += 1
+            self.answered += 1
+
+    def until(self, count: int) -> None:
+        """Wait until so many more requests were answered."""
+        wanted = self.answered + count
+        wait_for(lambda: self.answered >= wanted or bool(self.lost))
+        assert not self.lost
+
+    def __exit__(self, *_others: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(HANG)
+
+
+def wait_for(ready: Any) -> None:
+    deadline = time.monotonic() + HANG
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def status(pid: int) -> dict[str, str]:
+    return dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
+
+
+def touched(pid: int) -> list[tuple[str, str]]:
+    """Return the mappings and how much of each is in memory. The vdso is the kernel's own."""
+    text = Path(f"/proc/{pid}/smaps").read_text()
+    found = re.findall(r"^([0-9a-f]+-[0-9a-f]+ .*)\n(?:\w+:.*\n)*?Rss:(.*)$", text, re.MULTILINE)
+    return [each for each in found if "[vdso]" not in each[0]]
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: all(state == "T" for state in states(pid)))
+
+
+def states(pid: int) -> list[str]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found.append((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return found
+
+
+def test_a_picture_says_what_gcore_says_at_the_same_stop(program: Path, tmp_path: Path) -> None:
+    with running(program) as server, Load(server) as load:
+        load.until(50)
+        stop(server.pid)
+        before, touched_before = status(server.pid), touched(server.pid)
+        answered = {words: answers.typed(words[0], "-p", server.pid, *words[1:]) for words in SAME}
+        after, touched_after = status(server.pid), touched(server.pid)
+        core = tmp_path / "core.1603"
+        # gdb is last: it may let the process run on.
+        gdb = ["gdb", "-nx", "-batch", "-p", str(server.pid), "-ex", f"gcore {core}"]
+        subprocess.run(gdb, check=True, capture_output=True, timeout=HANG)
+        os.kill(server.pid, signal.SIGCONT)
+        load.until(50)
+    assert after["State"] == before["State"] == "T (stopped)"
+    assert after["TracerPid"] == "0"
+    assert after["VmPTE"] == before["VmPTE"]
+    assert touched_after == touched_before
+    for words, found in answered.items():
+        expected = answers.typed(words[0], core, *words[1:])
+        assert any(table["rows"] for table in expected["tables"]), words
+        assert found["tables"] == expected["tables"], words
+        assert found["totals"] == expected["totals"], words
+        assert found["target"] == f"process {server.pid}"
+
+
+def test_a_server_under_load_answers_every_request(program: Path) -> None:
+    with running(program, 8) as server, Load(server) as load:
+        for _ in range(3):
+            load.until(20)
+            done = answers.dmods("findleaks", "-p", server.pid)
+            assert done.returncode == 0, done.stderr
+            assert "stood still for" in done.stderr
+            assert re.search(r"^malloc-1240 +7 ", done.stdout, re.MULTILINE), done.stdout
+            assert status(server.pid)["TracerPid"] == "0"
+            assert not {"t", "T"} & set(states(server.pid))
+        load.until(20)
+
+
+def test_dmods_that_is_killed_lets_the_process_run_on(program: Path) -> None:
+    with running(program, 64) as server, Load(server) as load:
+        caught = 0
+        while caught < 3:
+            dmods = subprocess.Popen([sys.executable, "-m", "dmods", "maps", "-p", str(server.pid)],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+            while dmods.poll() is None:
+                if "t" in states(server.pid):
+                    caught += 1
+                    dmods.kill()
+                    dmods.wait()
+            load.until(10)
+            assert status(server.pid)["TracerPid"] == "0"
+            assert not {"t", "T"} & set(states(server.pid))
+
+
+def test_a_killed_dmods_leaves_a_stopped_process_stopped(program: Path) -> None:
+    with running(program, 64) as server:
+        stop(server.pid)
+        caught = False
+        while not caught:
+            dmods = subprocess.Popen([sys.executable, "-m", "dmods", "maps", "-p", str(server.pid)],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+            while dmods.poll() is None and not caught:
+                caught = "t" in states(server.pid)
+            dmods.kill()
+            dmods.wait()
+        wait_for(lambda: states(server.pid) == ["T"])
+        assert status(server.pid)["TracerPid"] == "0"
+        os.kill(server.pid, signal.SIGCONT)
+        assert server.asked(1) == 2
+
+
+def test_the_picture_is_a_core_that_other_tools_read(program: Path) -> None:
+    with running(program, far=4096) as server:
+        stop(server.pid)
+        target = open_process(server.pid)
+        maps = Path(f"/proc/{server.pid}/maps").read_text()
+        path = f"/proc/{os.getpid()}/fd/{_descriptor(target)}"
+        with open(path, "rb") as file, open(f"/proc/{server.pid}/mem", "rb") as memory:
+            core = ELFFile(file)
+            loads = [each for each in core.iter_segments() if each["p_type"] == "PT_LOAD"]
+            notes = [note for each in core.iter_segments() if each["p_type"] == "PT_NOTE" for note in each.iter_notes()]
+            lines = [line.split(maxsplit=5) for line in maps.splitlines()]
+            assert [f"{each['p_vaddr']:x}-{each['p_vaddr'] + each['p_memsz']:x}" for each in loads] == [
+                line[0].lstrip("0") for line in lines
+            ]
+            for each in loads:  # the memory itself, where it was touched
+                for start, size in data_in(file, each["p_offset"], each["p_filesz"]):
+                    file.seek(start)
+                    memory.seek(each["p_vaddr"] + start - each["p_offset"])
+                    assert file.read(size) == memory.read(size)
+            sparse = next(each for each in loads if each["p_vaddr"] == server.sparse)
+            assert sparse["p_filesz"] == 8 << 30
+            assert data_in(file, sparse["p_offset"], 8 << 30) == [(sparse["p_offset"] + (4 << 30), 4096)]
+            kinds = [note["n_type"] for note in notes]
+            assert {"NT_PRSTATUS", "NT_PRPSINFO", "NT_AUXV", "NT_FILE"} <= set(kinds)
+            named = next(note["n_desc"] for note in notes if note["n_type"] == "NT_FILE")
+            files = [line[5] for line in lines if line[4] != "0"]
+            assert [name.decode() for name in named["filename"]] == files
+        said = subprocess.run(
+            ["gdb", "-nx", "-batch", str(program), "-ex", f"core-file {path}", "-ex", "bt"],
+            capture_output=True, text=True, check=True, timeout=HANG,
+        ).stdout  # fmt: skip
+        assert re.search(r"#\d+ .* in main \(", said), said
+        assert os.stat(path).st_blocks * 512 < 8 << 20
+
+
+def _descriptor(target: CoreFile) -> int:
+    return int(target._core.rpartition("/")[2])
+
+
+def data_in(file: io.BufferedReader, start: int, size: int) -> list[tuple[int, int]]:
+    """Return the parts of a sparse file that are no holes."""
+    found, at, end = [], start, start + size
+    while at < end:
+        try:
+            data = os.lseek(file.fileno(), at, os.SEEK_DATA)
+        except OSError:
+            break
+        at = min(end, os.lseek(file.fileno(), data, os.SEEK_HOLE))
+        if data < end:
+            found.append((data, at - data))
+    return found
+
+
+def test_a_file_where_memory_is_short(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with running(program, 8) as server:
+        stop(server.pid)
+        in_memory = open_process(server.pid)
+        monkeypatch.setattr(picture, "free_memory", lambda: 0)
+        on_disk = open_process(server.pid)
+        assert list((tmp_path / "dmods" / "cores").iterdir()) == []
+        assert os.stat(f"/proc/self/fd/{_descriptor(on_disk)}").st_mode & 0o777 == 0o600
+        for words in (("findleaks", "-d"), ("maps",), ("stacks",)):
+            assert answers.answer(on_disk, *words) == {
+                **answers.answer(in_memory, *words), "notes": answers.answer(on_disk, *words)["notes"]
+            }  # fmt: skip
+
+
+def test_the_memory_that_may_be_taken(tmp_path: Path) -> None:
+    """The least of what the machine and each control group have left. The rest of 256 MB stays free."""
+    for name, text in {
+        "proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable: 8388608 kB\n",
+        "proc/self/cgroup": "0::/a/b\n",
+        "sys/fs/cgroup/a/b/memory.max": "max\n",
+        "sys/fs/cgroup/a/b/memory.current": "1000000\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert free_memory(str(tmp_path)) == (8 << 30) - (256 << 20)
+    group = tmp_path / "sys/fs/cgroup/a"
+    (group / "memory.max").write_text(f"{2 << 30}\n")
+    (group / "memory.current").write_text(f"{1 << 30}\n")
+    (group / "memory.stat").write_text(f"anon 5\ninactive_file {128 << 20}\n")
+    assert free_memory(str(tmp_path)) == (1 << 30) + (128 << 20) - (256 << 20)
+    (group / "memory.current").write_text(f"{2 << 30}\n")
+    assert free_memory(str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("userland", ["i386-bookworm", "bullseye"])
+def test_a_process_in_a_root_of_its_own(userland: str) -> None:
+    """Programs of 32 bits and of an older C library, in their roots."""
+    recipe, land = PROGRAMS["anchors"], userlands.get(userland)
+    executable = cores.build("anchors", "dynamic", userland)
+    with tempfile.TemporaryDirectory(dir=land.directory("cores")) as folder:
+        work = Path(folder)
+        settings = {**recipe.env, "DMODS_MODE": "", "DMODS_END": "pause"}
+        with cores.started(cores.Launch(land, executable, settings, work)) as process:
+            cores.wait_until_told(process, work)
+            pid = cores._pid(process, work)
+            core = work / "core.1603"
+            cores.gcore(pid, core, land.root)
+            for words in (("findleaks",), ("walk", "buf"), ("stacks",)):
+                root = ("--sysroot", land.sysroot or "/")
+                of_core = answers.typed(words[0], core, *words[1:], *root)
+                of_process = answers.typed(words[0], "-p", pid, *words[1:], *root)
+                assert of_core["tables"] or words == ("findleaks",)
+                assert of_process["tables"] == of_core["tables"]
+                assert of_process["totals"] == of_core["totals"]
+
+
+def test_growth_of_a_live_process(program: Path) -> None:
+    with running(program) as server:
+        done = answers.dmods("growth", "-p", server.pid, "--every", "0.01", "--times", "3", "--by", "size", "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["totals"]["cores"] == 3
+        assert found["totals"]["same_process"] is True
+        assert found["totals"]["growth_bytes"] == 0
+        assert done.stderr.count("; the next in 0.01 s") == 2
+        assert server.asked(3) == 4
+
+
+def refused(pid: int, *, user: bool = False) -> str:
+    """Return what a picture of the process is refused with. With ``user``, a user without rights asks for it."""
+    # That user may not read the checkout: a picture that is taken first has imported all that is needed.
+    drop = f"os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)" if user else ""
+    code = f"""if True:
+        import os, subprocess
+        from dmods.corefile.live.picture import open_process
+        from dmods.errors import UserError
+        def refusal(pid):
+            try:
+                open_process(pid)
+            except UserError as error:
+                return error.what + "\\n" + error.how
+        with subprocess.Popen(["sleep", "600"]) as other:
+            open_process(other.pid)
+            refusal(os.getpid())
+            other.kill()
+        {drop}
+        print(refusal({pid}))
+    """
+    done = answers.finished(sys.executable, "-c", code, cwd=answers.ROOT)
+    assert not done.stderr, done.stderr
+    assert done.stdout.count("\n") == 2, done.stdout
+    return done.stdout
+
+
+def test_another_users_process_is_refused(program: Path) -> None:
+    with running(program) as server:
+        root = os.getuid() == 0
+        pid, owner = (server.pid, 0) if root else (1, 0)
+        said = refused(pid, user=root)
+        assert f"it belongs to user {owner}, and CAP_SYS_PTRACE is missing" in said
+        assert f"sudo dmods NAME -p {pid}" in said
+
+
+def test_what_is_missing_is_named(program: Path) -> None:
+    with running(program) as server:
+        debugger = subprocess.Popen(
+            ["gdb", "-nx", "-q", "-p", str(server.pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        wait_for(lambda: status(server.pid)["TracerPid"] == str(debugger.pid))
+        assert f"has a tracer already: process {debugger.pid} (gdb)" in refused(server.pid)
+        debugger.kill()
+        debugger.wait()
+    with pytest.raises(UserError, match="is this dmods itself"):
+        open_process(os.getpid())
+    ended = subprocess.Popen(["true"])
+    wait_for(lambda: states(ended.pid) == ["Z"])
+    assert "is a zombie" in refused(ended.pid)
+    ended.wait()
+    assert f"there is no process {ended.pid}" in refused(ended.pid)
+
+
+def machine(proc: Path, scope: str, capabilities: int, seccomp: int = 0, label: str = "") -> Path:
+    """Make the files of a /proc of a machine with such rights."""
+    for name, text in {
+        "sys/kernel/yama/ptrace_scope": scope,
+        "self/status": f"CapEff:\t{capabilities:016x}\nSeccomp:\t{seccomp}\n",
+        "self/attr/current": label,
+        "77/status": "",
+    }.items():
+        path = proc / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return proc
+
+
+@pytest.mark.parametrize(
+    ("rights", "says"),
+    [
+        (("1", 0), "kernel.yama.ptrace_scope=1 allows it to parents only, and CAP_SYS_PTRACE is missing"),
+        (("3", 1 << 19), "kernel.yama.ptrace_scope=3 forbids it to everybody until the next boot"),
+        (("0", 1 << 19, 2), "in spite of CAP_SYS_PTRACE: the seccomp filter of this container forbids it"),
+        (("0", 0, 2), "the seccomp filter of this container forbids it, and CAP_SYS_PTRACE is missing"),
+        (("0", 0, 0, "docker-default (enforce)\n"), "AppArmor (docker-default (enforce)) forbids it"),
+    ],
+)
+def test_rights_that_are_missing(tmp_path: Path, rights: Any, says: str) -> None:
+    proc = machine(tmp_path, *rights)
+    error = refusal(77, Status("server", "S", 0, (os.getuid(),) * 4, 0), str(proc))
+    assert says in error.what
+    assert error.what.startswith("no permission to stop process 77 (server)")
+    assert "sudo" in error.how or "ptrace_scope" in error.how or "--cap-add=SYS_PTRACE" in error.how
+
+
+@pytest.mark.skipif(not Path("/proc/2/exe").exists() and not os.path.lexists("/proc/2/exe"), reason="a namespace")
+def test_a_thread_of_the_kernel_has_no_memory() -> None:
+    assert "is a thread of the kernel" in refused(2)
+
+
+def test_redis_under_its_benchmark_loses_no_request(tmp_path: Path) -> None:
+    with software.redis(tmp_path) as process:
+        benchmark = subprocess.Popen(
+            ["redis-benchmark", "-s", str(tmp_path / "redis.sock"), "-n", "20000", "-q", "-t", "set,get,lpush"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        pictures = 0
+        while benchmark.poll() is None:
+            done = answers.dmods("findleaks", "-p", process.pid, "--json")
+            assert done.returncode == 0, done.stderr
+            pictures += 1
+        said = benchmark.communicate()[0]
+        assert benchmark.returncode == 0, said
+        assert pictures
+        assert said.count("requests per second") == 3
+        assert "rror" not in said
+        assert status(process.pid)["TracerPid"] == "0"
