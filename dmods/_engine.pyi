@@ -597,7 +597,7 @@ class Heap:
         """Return how many pointers were not followed as the owners were found."""
 
     def many_roots(self) -> list[int]:
-        """Return the roots that lead to what the set that is too large to list holds."""
+        """Return the roots of the sets that are too large to list."""
 
     def owner_lines(self) -> list[tuple[int, Optional[list[int]], int, int]]:
         """Return (set, its roots, blocks, usable bytes) for each set of roots that holds something.

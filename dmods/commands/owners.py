@@ -28,7 +28,7 @@ from dmods.report import Address, Column, Report, Table, Value
 from dmods.target import Target
 
 _TOP = 20
-MOST_ROOTS = 64  # of a line, in JSON
+_MOST_ROOTS = 64  # of a line, in JSON
 _RULE = "-" * 72
 _HOW = {ALONE: "alone", SHARED: "shared", LEAKS: "leaked", FREE_: "free", TOP_: "free", OWN_: "malloc's own"}
 _SUMS = (
@@ -93,19 +93,20 @@ def _by_root(owners: Owners, top: int, verbose: bool) -> Table:
     for line in held[:top]:
         largest = owners.largest(("set", line.set), 1) if line.set is not None else []
         place = (largest[0].address, largest[0].bytes) if largest else (None, None)
-        name = line.full_name if verbose and line.roots else owners.name_of(line)
-        roots = owners_values(line.roots[:MOST_ROOTS])
-        rows.append((*_sums(owners, line), line.each, name, *place, len(line.roots), roots))
+        name = owners.full_name(line) if verbose else owners.name_of(line)
+        roots = owners.leading_to(line)
+        each = line.bytes // len(roots) if len(roots) > 1 else None
+        rows.append((*_sums(owners, line), each, name, *place, len(roots), owners_values(roots[:_MOST_ROOTS])))
     more = held[top:]
     if more:
         count, size = sum(line.count or 0 for line in more), sum(line.bytes for line in more)
         sums = _sums(owners, Line("", "", count, size))
         rows.append((*sums[:3], "", None, f"{len(more)} more owners (--top)", None, None, None, []))
     rows.extend((*_sums(owners, line), None, line.name, None, None, None, []) for line in rest)
-    shared = any(line.each is not None for line in held[:top])
-    return Table(
-        "owners", [replace(c, hidden=c.hidden or (c.name == "each_bytes" and not shared)) for c in ROOTS], rows
-    )
+    if any(line.how == SHARED for line in held[:top]):
+        return Table("owners", ROOTS, rows)
+    columns = [replace(column, hidden=True) if column.name == "each_bytes" else column for column in ROOTS]
+    return Table("owners", columns, rows)
 
 
 def _by_kind(owners: Owners, by: str, top: int) -> Table:

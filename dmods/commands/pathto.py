@@ -67,9 +67,8 @@ def _others(target: Target, address: int, best: Path, report: Report) -> list[Ta
     """Return the paths from the other roots that hold the block."""
     owners = find_owners(target)
     found = owners.above(address)
-    many = found is not None and found[1].too_many
-    others = [root for root in found[1].roots if root != best.root] if found is not None and not many else []
-    if many and best.root is not None:
+    others = [root for root in found[1].roots if root != best.root] if found is not None else []
+    if found is not None and not found[1].roots and best.root is not None:
         report.notes.append("more roots lead there than can be listed")
     if len(others) > _MOST_PATHS:
         report.notes.append(f"{len(others) - _MOST_PATHS} more roots lead there")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dmods.command import Argument, Command, positive
-from dmods.commands.owners import MOST_ROOTS, owners_values
+from dmods.commands.owners import owners_values
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.looks import looks_like
 from dmods.graph.owners import Kept, Line, Owners, find_owners
@@ -90,7 +90,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
 def _row(owners: Owners, kept: Kept, what: str, line: Line) -> tuple[Value, ...]:
     share = 100.0 * kept.bytes / owners.live if owners.live else 0.0
     size = kept.size or None  # a root is no block
-    return kept.address, what, size, kept.count, kept.bytes, share, line.name, owners_values(line.roots[:MOST_ROOTS])
+    return kept.address, what, size, kept.count, kept.bytes, share, line.name, owners_values(line.roots)
 
 
 def _find_root(owners: Owners, address: int) -> tuple[int, Line]:

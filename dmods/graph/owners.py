@@ -39,8 +39,8 @@ class Line:
     """Memory with one owner.
 
     ``how`` is "alone" (one root), "shared" (several), "leaked", "free", "top" (free at the top of arenas) or "own" (the
-    allocator's). ``roots`` are the owners, the best known first; empty where it has no owner. ``set`` is the engine's
-    number of the set of roots; the blocks of the set that is ``too_many`` have different owners, each many.
+    allocator's). ``roots`` are the owners, the best known first; empty where it has no owner or too many. ``set`` is
+    the engine's number of the set of roots.
     """
 
     name: str
@@ -49,19 +49,6 @@ class Line:
     bytes: int
     roots: tuple[Root, ...] = ()
     set: Optional[int] = None
-    too_many: bool = False
-
-    @property
-    def full_name(self) -> str:
-        """Return the name with the threads and the frames of its owners."""
-        return (f"{MANY}: " if self.too_many else "") + joined(
-            [root.name for root in self.roots[:_NAMED]], len(self.roots)
-        )
-
-    @property
-    def each(self) -> Optional[int]:
-        """Return the bytes of each owner where several share the memory evenly."""
-        return self.bytes // len(self.roots) if len(self.roots) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -167,7 +154,7 @@ class Owners:
 
     def _line(self, number: int, roots: Optional[list[int]], count: int, size: int) -> Line:
         if roots is None:
-            return Line(f"{MANY}: {self._joined(self._many)}", SHARED, count, size, self._many, number, True)
+            return Line(MANY, SHARED, count, size, set=number)
         known = self._known(roots)
         if roots == [LEAKED]:
             return Line("leaked", LEAKS, count, size, set=number)
@@ -178,6 +165,13 @@ class Owners:
     def _known(self, roots: Sequence[int]) -> tuple[Root, ...]:
         return tuple(sorted((self.roots.root(each) for each in roots), key=_by_evidence))
 
+    def leading_to(self, line: Line) -> tuple[Root, ...]:
+        """Return the roots that lead to the memory of a line, also where they are too many to be listed for a block.
+
+        The blocks of such a line may have different owners. These are the owners of any of them.
+        """
+        return self._many if line.how == SHARED and not line.roots else line.roots
+
     @cached_property
     def _many(self) -> tuple[Root, ...]:
         return self._known(self._many_numbers)
@@ -185,8 +179,18 @@ class Owners:
     def _joined(self, roots: Sequence[Root]) -> str:
         return joined([self.names.name(root) for root in roots[:_NAMED]], len(roots))
 
+    def full_name(self, line: Line) -> str:
+        """Return the line's name with the threads and the frames of its owners."""
+        roots = self.leading_to(line)
+        if not roots:
+            return line.name
+        names = joined([root.name for root in roots[:_NAMED]], len(roots))
+        return names if line.roots else f"{line.name}: {names}"
+
     def name_of(self, line: Line) -> str:
         """Return the line's name. It has the member of the variable that all of the memory hangs on."""
+        if not line.roots and (roots := self.leading_to(line)):
+            return f"{line.name}: {self._joined(roots)}"
         number = self.roots.number_of(line.roots[0]) if line.how == ALONE and line.roots else None
         words = self.names.words(number) if number is not None else None
         if not words:
