@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.cli import pipeline
 from dmods.cli.frontend import (
+    DEBUGINFOD,
     EXE,
     MAX_SIZE,
     PROCESS,
     SYSROOT,
     Asked,
-    check_sysroot,
+    check_files,
     guard_program,
     limit_size,
     live_process,
@@ -134,7 +135,7 @@ def _arguments(command: Command, words: Sequence[str]) -> argparse.Namespace:
     which = "the oldest core file" if command.compares else "the core file"
     which += ", or the pid of a live process" if command.live else ""
     core = Argument("core", help=which, **({} if command.requires else {"nargs": "?"}))
-    extra: Sequence[Argument] = (EXE, SYSROOT, MAX_SIZE)
+    extra: Sequence[Argument] = (EXE, SYSROOT, MAX_SIZE, DEBUGINFOD)
     of_process = False
     if KERNEL not in command.requires and (command.requires or command.live):
         extra, of_process = (*extra, PROCESS), names_process(words)
@@ -184,7 +185,7 @@ def _target(args: argparse.Namespace) -> CoreFile:
     limit_size(args.max_size)
     if not hasattr(args, "exe"):  # a kernel's command
         return CoreFile(args.core)
-    check_sysroot(args.sysroot)
+    check_files(args)
     if getattr(args, "process", None) is not None:
         from dmods.cli.live import pictures
 

@@ -16,8 +16,9 @@ class Image:
         files: list[str],
         segments: Collection[tuple[int, ...]],
         blobs: list[tuple[int, bytes]],
+        addresses: tuple[int, int] = ...,
     ) -> None:
-        """Open the files.
+        """Open the files. Blocks and roots may lie at the ``addresses``: by default, those that a process can use.
 
         ``segments`` are (address, size, index into files, offset in that file); ``blobs`` are (address, bytes). Where
         ranges overlap, the first one given wins, and segments win over blobs. Where a file is shorter than a segment
@@ -189,10 +190,8 @@ class TypeGraph:
         ``types`` has (number of the type, whether arrays of it, group).
         """
 
-    def groups(
-        self, kinds: Kinds, index: int, heap: Heap
-    ) -> list[tuple[tuple[int, int, bool, int, int, int, int], int | None, str | None]]:
-        """Return the direct leaks by size and type: the group as ``Heap.groups``, the kind or the type."""
+    def groups(self, kinds: Kinds, index: int, heap: Heap) -> list[tuple[Group, str | None]]:
+        """Return the direct leaks by size and by kind or type. The type is None for a group with a kind."""
 
     def in_scope(
         self, kinds: Kinds, index: int, heap: Heap, scope: tuple[str, int]
@@ -277,9 +276,31 @@ class RunReport(TypedDict):
         tuple[str, int, int, int, int]
     ]  # (fault, chunk, value, chunk before, where chunks make sense again)
 
-# (address, usable size, state, arena, own mapping, blocks kept alive, bytes kept alive)
-# state: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly, 4 the allocator's own
-Block = tuple[int, int, int, int, bool, int, int]
+class Block:
+    """A block. ``state``: 0 live (or not yet known), 1 free, 2 leaked directly, 3 leaked indirectly, 4 the allocator's
+    own. ``single``: it has its own mapping or extent. A direct leak keeps other blocks alive, ``kept_count`` of them.
+    """
+
+    address: int
+    size: int  # usable
+    state: int
+    allocator: int
+    arena: int
+    single: bool
+    kept_count: int
+    kept_bytes: int
+
+class Group:
+    """Direct leaks of one size, allocator and, where kinds are told apart, kind. ``first`` is the lowest address."""
+
+    size: int  # usable
+    allocator: int
+    single: bool
+    count: int
+    first: int
+    kept_count: int
+    kept_bytes: int
+    kind: Optional[int]
 
 Scope = tuple[str, int]  # ("live", 0), ("set", its number), or ("below", the address of a block)
 Kept = tuple[int, int, int, int]  # a block: address, usable size; blocks and bytes that it keeps alive, itself included
@@ -441,22 +462,22 @@ class Heap:
         self,
         image: Image,
         word: int,
-        runs: list[tuple[int, int, int, int, int]],
+        runs: list[tuple[int, int, int, int, int, int]],
         dead: list[tuple[int, int]],
         watch: list[tuple[int, int, int]],
         threads: int,
         progress: Progress = None,
-        extents: list[tuple[Extents, int]] = ...,
-        slots: list[tuple[Slots, int]] = ...,
+        extents: list[tuple[Extents, int, int]] = ...,
+        slots: list[tuple[Slots, int, int]] = ...,
         links: list[CollectorLinks] = ...,
         unused: list[UnusedWords] = ...,
     ) -> None:
         """Read every run once, and the blocks of ``extents``, each with the number that is added to its arenas'
-        numbers, and the blocks of ``recorded``, each with the number of its arena.
+        numbers, and the blocks of ``slots``, each with the number of its arena. The number of the allocator comes last.
 
-        ``runs`` are (start, end, kind, arena number, usable). Kind 0 is the main arena, 1 a thread arena
-        (NON_MAIN_ARENA set), 2 one mmapped chunk of ``usable`` bytes. ``start`` is a chunk's address, ``end`` that of
-        the top chunk, or where the memory ends.
+        ``runs`` are (start, end, kind, arena number, usable, number of the allocator). Kind 0 is the main arena, 1 a
+        thread arena (NON_MAIN_ARENA set), 2 one mmapped chunk of ``usable`` bytes. ``start`` is a chunk's
+        address, ``end`` that of the top chunk, or where the memory ends.
 
         ``dead`` is memory whose words are not pointers. ``watch`` are structures to report, as (chunk size, number of
         counters, bytes of each); as many pointers follow the counters.
@@ -467,7 +488,7 @@ class Heap:
     missing: list[tuple[int, int]]  # parts of jemalloc's blocks that are not in the dump, in pieces
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
-        """Return the runs as given, sorted by address. ``reports`` has the same order."""
+        """Return the runs as given, without allocators, sorted by address. ``reports`` has the same order."""
 
     def reports(self) -> list[RunReport]: ...
     def follow(
@@ -494,7 +515,7 @@ class Heap:
         is a large bin).
 
         Return (chunks, chunk bytes) for each, how many problems there are, and the first of them as (index of the bin,
-        fault, chunk or bin at fault, its link or size): see ``Fault`` in engine/core/src/heap/bins.rs.
+        fault, chunk or bin at fault, its link or size): see ``Fault`` in engine/core/src/allocators/glibc/bins.rs.
         """
 
     def release(self, addresses: list[int]) -> list[int]:
@@ -549,10 +570,8 @@ class Heap:
         again: about as much work as ``mark``.
         """
 
-    def groups(self) -> list[tuple[int, int, bool, int, int, int, int]]:
-        """Return the direct leaks by size: (usable size, number of an arena of the allocator, own mapping or extent,
-        count, lowest address, blocks kept alive, bytes kept alive).
-        """
+    def groups(self) -> list[Group]:
+        """Return the direct leaks by size."""
 
     def blocks(self, states: list[int], start: int, most: int) -> list[Block]:
         """Return up to ``most`` blocks in one of the states, in address order, from address ``start`` on."""
@@ -646,7 +665,7 @@ Place = tuple[int, int, int, int, int]
 # (short number, form, least and largest size of the class, blocks, (kind, detail) of each word, words of the first
 # block, how many bytes of each word are the same in all blocks)
 # form: 0 shape, 1 object, 2 exception, 3 various, 4 not in the dump, 5 named (the detail of the first word is the
-# caller's number of the name). Kinds of words: ``word_kind`` in engine/core/src/heap/contents/signature.rs
+# caller's number of the name). Kinds of words: ``word_kind`` in engine/core/src/contents/signature.rs
 KindRow = tuple[int, int, int, int, int, list[tuple[int, int]], list[int], list[int]]
 Amount = tuple[int, int]  # blocks, usable bytes
 # (live, leaked, the allocator's own, (least, largest size), lowest block, lowest leaked block)
@@ -720,8 +739,8 @@ class Kinds:
     def sums(self, index: int, heap: Heap) -> list[SumRow]:
         """Return the sums of each kind in one heap."""
 
-    def groups(self, index: int, heap: Heap) -> list[tuple[int, int, bool, int, int, int, int, int]]:
-        """Return the direct leaks by size and kind, as ``Heap.groups`` has them by size, and the kind."""
+    def groups(self, index: int, heap: Heap) -> list[Group]:
+        """Return the direct leaks by size and kind."""
 
     def addresses(
         self, index: int, heap: Heap, wanted: list[int], states: list[int], start: tuple[int, int], most: int
@@ -798,9 +817,22 @@ RecordRow = tuple[int, int, int, int, int, int]
 # (where it lies, sequence, whether freed, block, bytes asked for, ns, stack, thread; of a freed block, or zeros: (ns,
 # stack, thread) of its allocation, and (where a copy of its first bytes lies, how many there are))
 LogRow = tuple[int, int, bool, int, int, int, int, int, tuple[int, int, int], tuple[int, int]]
-# (usable size, own mapping, index of the recorder, stack, count, oldest block, its record, blocks kept alive, bytes
-# kept alive); recorder and record are None where nobody recorded them: then the block is the lowest
-LeakGroup = tuple[int, bool, Optional[int], int, int, int, Optional[RecordRow], int, int]
+
+class LeakGroup:
+    """Direct leaks of one size and stack. ``recorder`` (an index) and ``record`` are None where nobody recorded them.
+
+    ``first`` is the oldest block, or the lowest where nobody recorded them.
+    """
+
+    size: int  # usable
+    single: bool
+    recorder: Optional[int]
+    stack: int
+    count: int
+    first: int
+    record: Optional[RecordRow]
+    kept_count: int
+    kept_bytes: int
 
 class Records:
     """The records of live blocks of one recorder, and its log. Immutable, sorted by block."""
@@ -1036,7 +1068,7 @@ def decode_pprof(file: bytes, most: int) -> PprofProfile:
     """
 
 class JemallocLayout(Protocol):
-    """See ``Layout`` in engine/core/src/heap/jemalloc/layout.rs, and dmods/allocators/jemalloc/layouts.py."""
+    """See ``Layout`` in engine/core/src/allocators/jemalloc/layout.rs, and dmods/allocators/jemalloc/layouts.py."""
 
     @property
     def levels(self) -> tuple[int, ...]: ...
@@ -1301,6 +1333,22 @@ class KernelSymbols:
         offsets_at: int,
         base: Optional[int],
     ) -> None: ...
+    @staticmethod
+    def listed(text: bytes) -> KernelSymbols:
+        """Return the symbols of a System.map, or of what /proc/kallsyms gave (without those of modules), by address.
+
+        Raises ValueError with what is wrong with it.
+        """
+
+    @staticmethod
+    def of_module(table: bytes, strings: bytes, letters: bool) -> KernelSymbols:
+        """Return the symbols of a module from its Elf64_Sym in memory, by address. Entries that are broken are left
+        out. ``letters``: st_info has the type as nm prints it.
+        """
+
+    def moved(self, start: int, end: int, by: int) -> KernelSymbols:
+        """Return the symbols, those from ``start`` up to ``end`` with addresses that are ``by`` higher (in 64 bits)."""
+
     def __len__(self) -> int: ...
     def addresses(self, name: str) -> list[int]:
         """Return the addresses of all symbols of that name."""
@@ -1310,6 +1358,7 @@ class KernelSymbols:
 
 def own_debug_file(
     symbols: KernelSymbols,
+    of_modules: list[KernelSymbols],
     btf: bytes,
     declared: list[tuple[str, str, int, bool, bool]],
     *,
@@ -1325,6 +1374,31 @@ def own_debug_file(
     ``declared`` has (name, type, pointers, whether it is an array, whether it may be a pointer instead) of variables.
     ``start`` and ``end`` are the image's addresses in vmlinux, ``moved`` is how much higher it ran. Raises ValueError
     with what is wrong with ``btf``.
+    """
+
+def own_module_file(symbols: KernelSymbols, build_id: bytes, aarch64: bool) -> bytes:
+    """Return an ELF file with a module's symbols and no types. Raises ValueError where there are no symbols."""
+
+def btf_answers(btf: bytes, asked: list[str]) -> list[Optional[int]]:
+    """Return what the types answer to questions in VMCOREINFO's words, None where they do not have it.
+
+    A question is "SIZE(page)", "OFFSET(page.flags)", "LENGTH(zone.free_area)" or "NUMBER(PG_lru)" of an enumeration.
+    Raises ValueError with what is wrong with ``btf``.
+    """
+
+def btf_counts(btf: bytes) -> tuple[int, int]:
+    """Return (types, with void; bytes of strings). Raises ValueError with what is wrong with ``btf``."""
+
+def misplaced_variable(symbols: KernelSymbols, btf: bytes) -> Optional[tuple[str, int, int]]:
+    """Return a per-CPU variable that is not where the types have it: (name, address there, that of the symbol).
+
+    Then the types and the symbols are not of one build. Raises ValueError with what is wrong with ``btf``.
+    """
+
+def joined_types(kernel: bytes, modules: list[bytes]) -> tuple[bytes, list[Optional[str]]]:
+    """Return the types of a kernel and of its modules as one table, and what is wrong with the types of each module.
+
+    Broken ones are left out. Raises ValueError with what is wrong with the kernel's.
     """
 
 class Physical:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.cli import mdb_shell, pipeline
-from dmods.cli.drgn_starter import MDB
-from dmods.cli.frontend import EXE, SYSROOT, Asked, guard, guard_program, safe_output
+from dmods.cli.drgn_starter import BTF, MDB, SYMBOLS
+from dmods.cli.frontend import DEBUGINFOD, EXE, SYSROOT, Asked, guard, guard_program, safe_output
 from dmods.command import KERNEL, USERLAND, Command, command_names, find_command
 from dmods.errors import OutputError, UserError
 from dmods.output.render import render
@@ -59,8 +59,8 @@ def command_for(name: str, prog: Program) -> Command:
 
 
 def parser(command: Command, prog: Program) -> argparse.ArgumentParser:
-    """Return the command's parser. For a process it takes --exe and --sysroot; drgn itself finds a kernel's files."""
-    extra = () if session.is_kernel(prog) else (EXE, SYSROOT)
+    """Return the command's parser, with the options that name the files of a process or of a kernel."""
+    extra = (SYMBOLS, BTF) if session.is_kernel(prog) else (EXE, SYSROOT, DEBUGINFOD)
     return command.parser(after=extra)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from dmods.cli.frontend import check_sysroot
+from dmods.cli.frontend import check_files
 from dmods.command import BARE_KERNEL, KERNEL, USERLAND, Command
 from dmods.errors import UserError
 
@@ -38,9 +38,9 @@ def subject(prog: Program, command: Command, args: argparse.Namespace, variables
     """
     _check_side(prog, command)
     if is_kernel(prog):
-        return kernel(prog, BARE_KERNEL in command.requires)
+        return kernel(prog, BARE_KERNEL in command.requires, args)
     core = _core(prog)
-    check_sysroot(args.sysroot)
+    check_files(args)
     status = os.stat(core)
     key = (core, status.st_ino, status.st_size, status.st_mtime_ns, args.exe, args.sysroot)
     target: CoreTarget = _kept(prog, key, lambda: _process(prog, core, args))
@@ -48,9 +48,17 @@ def subject(prog: Program, command: Command, args: argparse.Namespace, variables
     return target
 
 
-def kernel(prog: Program, bare: bool = False) -> Kernel:
-    """Return the kernel that drgn has open. With ``bare``, its debug information may be missing."""
-    found: Kernel = _kept(prog, KERNEL, lambda: _kernel(prog))
+def kernel(prog: Program, bare: bool = False, args: Optional[argparse.Namespace] = None) -> Kernel:
+    """Return the kernel that drgn has open. With ``bare``, its debug information may be missing.
+
+    ``args`` may name files with its symbols and types.
+    """
+    from drgnext.kernel.dump import given_files
+
+    new = given_files.remember(getattr(args, "symbols", None) or (), getattr(args, "btf", None))
+    if new:
+        _known.clear()
+    found: Kernel = _kept(prog, KERNEL, lambda: _kernel(prog, new))
     if found.lacking is not None:
         _known.clear()  # at the prompt, it may be loaded before the next command
         if not bare:
@@ -90,10 +98,10 @@ def _kept(prog: Program, key: Hashable, make: Callable[[], Any]) -> Any:
     return _known[0][2]
 
 
-def _kernel(prog: Program) -> Kernel:
+def _kernel(prog: Program, new_files: bool) -> Kernel:
     from drgnext.kernel.dump.target import Kernel
 
-    return Kernel(prog, bare=True)
+    return Kernel(prog, bare=True, new_files=new_files)
 
 
 def _process(prog: Program, core: str, args: argparse.Namespace) -> CoreTarget:

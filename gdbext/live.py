@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 
+from dmods.corefile.live.process import root_of
 from dmods.errors import FaultError, UserError
 from dmods.modules.auxv import AT_ENTRY, AT_PHDR, AT_SYSINFO_EHDR
 from dmods.modules.find import find_modules
@@ -125,7 +126,7 @@ class _Stopped:
         self._arch = arch
         self._local = local
         self._notes = notes
-        self._files = LocalFiles(_root(inferior.pid) if local else names.sysroot())
+        self._files = LocalFiles((root_of(inferior.pid) if local else None) or names.sysroot())
 
     @cached_property
     def mappings(self) -> list[AddressRange]:
@@ -231,17 +232,6 @@ def _executable(inferior: Any, local: bool) -> Optional[str]:
         with contextlib.suppress(OSError):
             return os.readlink(f"/proc/{inferior.pid}/exe")
     return names.program()
-
-
-def _root(pid: int) -> Optional[str]:
-    """Return the folder that the process's paths are below. It is the process's root in another mount namespace."""
-    try:
-        if os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"):
-            return f"/proc/{pid}/root"
-        root = os.readlink(f"/proc/{pid}/root")
-    except OSError:
-        return names.sysroot()
-    return names.sysroot() if root == os.readlink("/proc/self/root") else root
 
 
 def _proc_maps(pid: int) -> Iterator[tuple[int, int, str, int, str]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from dmods.allocators.numbers import NO_ARENA, allocator_of
+from dmods.allocators.numbers import NO_ARENA, allocator_name
 from dmods.base.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from dmods import _engine
 
 #: States of a block, as the engine numbers them: in use; free; leaked directly and indirectly; the allocator's own.
 LIVE, FREE, DIRECT, INDIRECT, OWN = 0, 1, 2, 3, 4
@@ -16,7 +19,8 @@ class Block:
     """A block of the heap, live or free. ``size`` is malloc_usable_size, or what was asked for if that is all we know.
 
     ``arena`` is a number that ``numbers.arena_name`` names. It is None for a block of glibc with a mapping of its own.
-    ``single``: the block has such a mapping, or an extent of its own.
+    ``single``: the block has such a mapping, or an extent of its own. ``allocator`` is the name of one, "jemalloc" or
+    "glibc malloc", or of one that only the auditor knows.
     """
 
     address: int
@@ -26,11 +30,7 @@ class Block:
     single: bool
     kept_count: int  # for a direct leak: other blocks and bytes that it keeps alive
     kept_bytes: int
-
-    @property
-    def allocator(self) -> str:
-        """Return the name of the allocator: "jemalloc", "glibc malloc", or one that only the auditor knows."""
-        return allocator_of(self.arena)
+    allocator: str
 
     @property
     def cache(self) -> str:
@@ -48,7 +48,8 @@ class Block:
         return self.state in (DIRECT, INDIRECT)
 
 
-def block_of_row(row: tuple[int, int, int, int, bool, int, int]) -> Block:
+def block_of_row(row: _engine.Block) -> Block:
     """Return the block that a row of the engine stands for."""
-    address, size, state, arena, single, count, kept = row
-    return Block(address, size, state, None if arena == NO_ARENA else arena, single, count, kept)
+    arena = None if row.arena == NO_ARENA else row.arena
+    kept = (row.kept_count, row.kept_bytes)
+    return Block(row.address, row.size, row.state, arena, row.single, *kept, allocator_name(row.allocator))

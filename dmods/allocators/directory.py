@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 
 import dmods.allocators as package
-from dmods.allocators.numbers import arena_number
+from dmods.allocators.numbers import allocator_number, arena_number
 from dmods.allocators.protocol import Allocator, Found, Heap
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
@@ -42,8 +42,11 @@ def allocators() -> Sequence[Allocator]:
     }
     found = [import_module(f"{package.__name__}.{name}.{_MODULE}").ALLOCATOR for name in sorted(names)]
     found.sort(key=lambda one: one.turn)
+    # Numbers, and so the order of rows, do not depend on what was opened before.
     for one in found:
-        arena_number(one.name)  # numbers, and so the order of rows, do not depend on what was opened before
+        arena_number(one.name)
+    for one in sorted(found, key=lambda one: one.place):
+        allocator_number(one.name)
     return found
 
 

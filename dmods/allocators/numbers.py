@@ -1,7 +1,7 @@
-"""The numbers that the engine's rows have for arenas, and their names.
+"""The numbers that the engine's rows have for allocators and arenas, and their names.
 
-An allocator with one arena takes a number by its name. glibc and jemalloc have ranges of numbers, because the engine
-tells them apart by these (engine/core/src/heap/runs.rs).
+The engine only tells them apart. An allocator has a number by its name. An arena has one by the name of its allocator
+if that has no other arena; an allocator with several reserves a range for them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import NamedTuple, Optional
 from dmods.base.dataclass import dataclass, field
 
 NO_ARENA = 0xFFFFFFFF  # the number of blocks that have a mapping of their own and no arena; None in a Block
-_FIRST = 1 << 31  # the least number that stands for an allocator with one arena (engine: OTHERS)
+_FIRST = 1 << 31  # the least number that stands for an allocator with one arena
 
 
 class _Range(NamedTuple):
     first: int
-    allocator: str
     name: Callable[[int], str]
 
 
@@ -28,15 +27,16 @@ class _Numbers:
 
     ranges: list[_Range] = field(default_factory=list)  # by their first number
     single: list[str] = field(default_factory=list)  # allocators with one arena each, from _FIRST on
-    known: dict[Optional[int], tuple[str, str]] = field(default_factory=dict)
+    allocators: list[str] = field(default_factory=list)
+    known: dict[Optional[int], str] = field(default_factory=dict)  # names of arenas
 
 
 _numbers = _Numbers()
 
 
-def reserve(first: int, allocator: str, name: Callable[[int], str]) -> int:
-    """Give the numbers from ``first`` on to an allocator. ``name`` names the arena that has a number."""
-    _numbers.ranges = sorted([*_numbers.ranges, _Range(first, allocator, name)], key=lambda each: each.first)
+def reserve(first: int, name: Callable[[int], str]) -> int:
+    """Give the numbers from ``first`` on to the arenas of an allocator. ``name`` names the arena that has a number."""
+    _numbers.ranges = sorted([*_numbers.ranges, _Range(first, name)], key=lambda each: each.first)
     _numbers.known.clear()
     return first
 
@@ -48,9 +48,16 @@ def arena_number(allocator: str) -> int:
     return _FIRST + _numbers.single.index(allocator)
 
 
-def allocator_of(number: Optional[int]) -> str:
-    """Return the name of the allocator that has the arena. None: of a block with a mapping of its own."""
-    return _names(number)[0]
+def allocator_number(name: str) -> int:
+    """Return the number of the allocator of that name."""
+    if name not in _numbers.allocators:
+        _numbers.allocators.append(name)
+    return _numbers.allocators.index(name)
+
+
+def allocator_name(number: int) -> str:
+    """Return the name of the allocator with that number."""
+    return _numbers.allocators[number]
 
 
 def arena_name(number: Optional[int]) -> str:
@@ -59,21 +66,15 @@ def arena_name(number: Optional[int]) -> str:
     If a process has several mallocs, only the main arena of the first is "main". All blocks of an allocator with one
     arena are in an arena with its name.
     """
-    return _names(number)[1]
-
-
-def _names(number: Optional[int]) -> tuple[str, str]:
     found = _numbers.known.get(number)
     if found is None:
         found = _numbers.known[number] = _look(NO_ARENA if number is None else number)
     return found
 
 
-def _look(number: int) -> tuple[str, str]:
+def _look(number: int) -> str:
     place = number - _FIRST
     if 0 <= place < len(_numbers.single):
-        return _numbers.single[place], _numbers.single[place]
+        return _numbers.single[place]
     index = bisect_right([each.first for each in _numbers.ranges], number) - 1
-    if index < 0:
-        return "an unknown allocator", str(number)
-    return _numbers.ranges[index].allocator, _numbers.ranges[index].name(number)
+    return _numbers.ranges[index].name(number) if index >= 0 else str(number)

@@ -24,6 +24,7 @@ from dmods.allocators.vocabulary import (
     Place,
     Problem,
     Slabs,
+    StackFrame,
     Statistics,
     Walk,
     contradiction,
@@ -31,6 +32,7 @@ from dmods.allocators.vocabulary import (
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.finding import Finding
+from dmods.report import Table
 from dmods.target import Target
 
 if TYPE_CHECKING:
@@ -135,6 +137,11 @@ class Heap:
     def collected(self) -> bool:
         """Return whether a garbage collector frees the blocks. Then a block that nothing reaches is no leak."""
         return False
+
+    @property
+    def runtime(self) -> Optional[str]:
+        """Return the runtime of a language whose objects all its blocks are: see `vocabulary`. None: any code's."""
+        return None
 
     @property
     def summary(self) -> str:
@@ -276,6 +283,15 @@ class Heap:
         """Return the stack in use of the heap's runtime that holds the address, in words, or None."""
         del address
         return None
+
+    def stack_frames(self) -> Iterator[StackFrame]:
+        """Yield the frames of the stacks that the heap's runtime keeps in ``owned``: they are among its ``roots``."""
+        return iter(())
+
+    def tables(self, block: Block, garbage: bool) -> Iterator[Table]:
+        """Yield what the heap's runtime says of a block. ``garbage``: its collector will free it."""
+        del block, garbage
+        return iter(())
 
     def where(self, address: int) -> Optional[str]:
         """Return what an address in ``owned`` that is in no block is: "in a free span of 8 pages". None: unknown."""

@@ -13,6 +13,7 @@ from dmods.report import Table, Value
 if TYPE_CHECKING:
     from dmods.allocators.block import Block
 
+PYTHON = "CPython"  # a runtime that has an allocator of its own
 ADVICE_BYTES = 64 << 20  # below this much unused memory no advice is given
 ADVICE_SHARE = 0.5  # of what is held, so much is unused
 #: What to do about memory that was overwritten.
@@ -61,6 +62,19 @@ class Place:
     kind: str
     text: str
     brief: str
+
+
+class StackFrame(NamedTuple):
+    """A frame on a stack of a runtime, as a root. ``alike`` means the same in other runs of the program.
+
+    ``rank`` is 0 for the outermost frame. It is None for a stack whose frames are not known.
+    """
+
+    start: int
+    end: int
+    name: str
+    alike: str
+    rank: Optional[int]
 
 
 class ArenaRow(NamedTuple):

@@ -1,4 +1,4 @@
-"""``dmods cache``: the plain copies of compressed dumps."""
+"""``dmods cache``: the plain copies of compressed dumps, and the files that were unpacked from images."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dmods.base.sizes import counted, human_size
 from dmods.base.times import utc_minute
 from dmods.cli.frontend import say
 from dmods.corefile import kept
+from dmods.corefile.images.root import KIND, clear_images, kept_images
 from dmods.errors import UsageError
 from dmods.output.text import printable
 
-SUMMARY = "list or remove the plain copies of compressed dumps"
-USAGE = "usage: dmods cache [--list | --clear]   (they lie in ~/.cache/dmods/cores, or in $XDG_CACHE_HOME/dmods/cores)"
+SUMMARY = "list or remove the plain copies of compressed dumps, and files from images"
+USAGE = "usage: dmods cache [--list | --clear]   (they lie in ~/.cache/dmods, or in $XDG_CACHE_HOME/dmods)"
 
 
 def run(words: Sequence[str]) -> int:
@@ -23,13 +24,19 @@ def run(words: Sequence[str]) -> int:
         return 0
     if list(words) == ["--clear"]:
         count, size = kept.clear()
+        count_of_images, size_of_images = clear_images()
         say(f"removed {counted(count, 'copy', 'copies')} with {human_size(size)} from {kept.folder_of_copies()}")
+        if count_of_images:
+            what = f"the files of {counted(count_of_images, 'image')} with {human_size(size_of_images)}"
+            say(f"removed {what} from {kept.folder_of_copies(KIND)}")
         return 0
     if list(words) not in ([], ["--list"]):
         raise UsageError(f"cache does not know {' '.join(words)}", USAGE)
-    copies = kept.copies()
+    copies, images = kept.copies(), kept_images()
     say(f"{counted(len(copies), 'copy', 'copies')} in {kept.folder_of_copies()}", sys.stderr)
-    for copy in copies:
+    if images:
+        say(f"files of {counted(len(images), 'image')} in {kept.folder_of_copies(KIND)}", sys.stderr)
+    for copy in (*copies, *images):
         about = f"{human_size(copy.stored):>5}  {utc_minute(copy.used)}"
         print(f"{about}  {printable(copy.path)}  {printable(copy.source)}")
     return 0

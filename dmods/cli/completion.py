@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from dmods.cli.frontend import EXE, PROCESS, SYSROOT
+from dmods.cli.frontend import DEBUGINFOD, EXE, PROCESS, SYSROOT
 from dmods.cli.verbs import SHELL_VERBS
 from dmods.command import Argument, Command, command_modules, command_names, load_command
 
@@ -56,4 +56,4 @@ def of_line(line: str) -> list[str]:
     if before[0] not in command_names():
         return []
     sides = [load_command(module) for name, _side, module in command_modules() if name == before[0]]
-    return sorted({each for one in sides for each in candidates(one, word, (EXE, SYSROOT, PROCESS))})
+    return sorted({each for one in sides for each in candidates(one, word, (EXE, SYSROOT, DEBUGINFOD, PROCESS))})

@@ -31,9 +31,13 @@ _MOST_RECORDS = 1 << 24
 _RECORD = struct.Struct(">qq")  # struct makedumpfile_data_header
 _LEAST_KDUMP = 8192  # its header and the one behind it, a page each
 _NEWEST_KDUMP = 6  # header_version (makedumpfile 1.5.9, diskdump_mod.h)
-#: What `dmods NAME DUMP` hands to drgn.
+_SYMBOL_FILES = "vmlinux or a module, with debug information; or System.map, or a copy of root's /proc/kallsyms"
+SYMBOLS = Argument("--symbols", metavar="FILE", action="append", help=_SYMBOL_FILES)
+BTF = Argument("--btf", metavar="FILE", help="types without vmlinux: a copy of /sys/kernel/btf/vmlinux")
+#: What `dmods NAME DUMP` hands to drgn. The command itself takes --btf.
 FOR_KERNELS = (
-    Argument("-s", "--symbols", metavar="FILE", action="append", help="vmlinux or a module, with debug information"),
+    Argument("-s", *SYMBOLS.names, **SYMBOLS.options),
+    BTF,
     Argument("--architecture", metavar="ARCH", help="the machine, where the dump does not say it (x86_64, aarch64)"),
     MAX_SIZE,
 )

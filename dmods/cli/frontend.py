@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Callable, Optional, TextIO
@@ -22,7 +23,17 @@ from dmods.output.text import printable
 
 EXE = Argument("--exe", metavar="FILE", help="the program that dumped the core, if it is not where the core says")
 MAX_SIZE = Argument("--max-size", metavar="SIZE", help="the most that a compressed dump may have unpacked (200G)")
-SYSROOT = Argument("--sysroot", metavar="DIR", help="a folder with the files of the other machine, instead of /")
+SYSROOT = Argument(
+    "--sysroot",
+    metavar="DIR",
+    help="where the other machine's files are, instead of /: a folder, /proc/PID/root, or a container's image (docker "
+    "save, OCI)",
+)
+DEBUGINFOD = Argument(
+    "--debuginfod",
+    action="store_true",
+    help="ask the servers of DEBUGINFOD_URLS for programs and debug information that are not here",
+)
 
 PROCESS = Argument(
     "-p",
@@ -134,10 +145,26 @@ def not_set_up(error: ImportError, who: str) -> UserError:
     return UserError(f"dmods is not set up for {who}: {error}", setup_advice(f"the Python of {who}"))
 
 
-def check_sysroot(sysroot: Optional[str]) -> None:
-    """Raise UserError where the sysroot is not a folder."""
-    if sysroot is not None and not os.path.isdir(sysroot):
-        raise UserError(f"{sysroot} is not a folder", "--sysroot takes the folder that holds the other machine's /")
+def check_files(args: Namespace) -> None:
+    """Raise UserError where there is no sysroot, and let debuginfod be asked where the user said so.
+
+    It stays so in the programs that this process starts.
+    """
+    sysroot: Optional[str] = getattr(args, "sysroot", None)
+    if sysroot is not None and not os.path.isdir(sysroot) and not os.path.isfile(sysroot):
+        raise UserError(
+            f"{sysroot} is not a folder, and not the image of a container",
+            "--sysroot takes the folder that holds the other machine's /, or what `docker save` wrote",
+        )
+    if getattr(args, "debuginfod", False):
+        from dmods.modules.debuginfod import ASKED, URLS
+
+        if not os.environ.get(URLS, "").strip():
+            raise UserError(
+                f"--debuginfod asks the servers of {URLS}, and it is not set",
+                f"for example: {URLS}=https://debuginfod.elfutils.org dmods ... --debuginfod",
+            )
+        os.environ[ASKED] = "1"
 
 
 def with_named_cores(words: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Optional, TextIO
 
 from dmods.cli import drgn_starter, pipeline
-from dmods.cli.frontend import EXE, PROCESS, SYSROOT, check_sysroot, guard, names_process, safe_output
+from dmods.cli.frontend import DEBUGINFOD, EXE, PROCESS, SYSROOT, check_files, guard, names_process, safe_output
 from dmods.command import KERNEL, Command, Parser, command_names, find_command
 from dmods.errors import KernelDumpError, UsageError, UserError
 
@@ -27,7 +27,7 @@ def run(words: Sequence[str]) -> int:
     if not words:
         raise UsageError("mdb: CORE is missing", USAGE)
     args = _parser(names_process(words)).parse_args(words)
-    check_sysroot(args.sysroot)
+    check_files(args)
     safe_output()
     front = Shell(args)
     try:
@@ -102,7 +102,7 @@ def split(text: str) -> list[str]:
 
 def _parser(of_process: bool) -> argparse.ArgumentParser:
     parser = Parser(prog="dmods mdb", description=SUMMARY)
-    for argument in (EXE, SYSROOT, PROCESS):
+    for argument in (EXE, SYSROOT, DEBUGINFOD, PROCESS):
         parser.add_argument(*argument.names, **argument.options)
     if of_process:
         parser.set_defaults(core=None)

@@ -25,10 +25,13 @@ describes. Its keys are `command`, `target`, `tables`, `totals`, `notes`, `statu
 something. Addresses are `"0x..."` strings, sizes are integers of bytes. A record holds its stack as an array of frames.
 An error is one object too: `command`, `target`, `error` (`what`, `how`) and `status`.
 
-The standalone form takes `--exe FILE` and `--sysroot DIR`. `-p PID` in the place of the core takes a picture of a live
-process: it stands still for a moment and runs on. The exit status is 0 when done, 1 when something cannot be
-done, 2 for a wrong command line, 3 when something was found and an option asked for this status, and 4 when no verdict
-is possible. Notes and errors go to stderr. On a terminal, long lines are broken to fit. Output to a pipe is not.
+The standalone form takes `--exe FILE` and `--sysroot DIR`; DIR is a folder with the other machine's files,
+`/proc/PID/root`, or the image of a container (an OCI image layout, or what `docker save` wrote). `--debuginfod` asks
+the servers of DEBUGINFOD_URLS for programs and debug information that are not here. `-p PID` in the place of the core
+takes a picture of a live process: it stands still for a moment and runs on. The exit status is 0 when done, 1 when
+something cannot be done, 2 for a wrong command line, 3 when something was found and an option asked for this status,
+and 4 when no verdict is possible. Notes and errors go to stderr. On a terminal, long lines are broken to fit. Output
+to a pipe is not.
 """
 
 

@@ -34,6 +34,7 @@ _WITH_VALUE = (
     "--pid",
     "-s",
     "--symbols",
+    "--btf",
     "--architecture",
 )
 

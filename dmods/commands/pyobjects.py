@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from dmods._engine import CollectorLinks, Slots, python_objects
-from dmods.allocators.pymalloc.heap import NAME
+from dmods.allocators.vocabulary import PYTHON
 from dmods.base.progress import Progress
 from dmods.command import Argument, Command, positive
 from dmods.commands._python import python_of
@@ -48,7 +48,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     heap = find_heap(target)
     objects = python.objects
     report = Report(notes=[*python.notes, *heap.notes])
-    slots = [one.slots for one in heap.heaps if one.name == NAME]
+    slots = [one.slots for one in heap.heaps if one.runtime == PYTHON]
     memory = _Heap(target, slots, _blocks(heap), python.layout.version[1], heap.collector.links)
     rows, _found = memory.objects()
     named = sorted(((_name(objects, row[0]), *row) for row in rows), key=lambda row: (-row[3], row[0]))
@@ -105,7 +105,7 @@ class _Heap(NamedTuple):
 
 def _blocks(heap: ProcessHeap) -> list[tuple[int, int]]:
     """Return the blocks in use that are not pymalloc's: large objects, and all of them with PYTHONMALLOC=malloc."""
-    arenas = {one.arena for one in heap.heaps if one.name == NAME}
+    arenas = {one.arena for one in heap.heaps if one.runtime == PYTHON}
     used = heap.blocks(LIVE, DIRECT, INDIRECT)
     return [(block.address, block.size) for block in used if block.arena not in arenas and block.size >= 16]
 

@@ -11,7 +11,6 @@ from dmods.base.hexdump import ROW
 from dmods.command import Argument, Command, positive
 from dmods.commands._guards import guards_sentence, guards_table
 from dmods.commands._records import sentence, stack_values, thread_named
-from dmods.commands._whatis_go import go_tables
 from dmods.commands._whatis_python import python_tables
 from dmods.commands._whatis_tables import DUMPED, answer_table, bytes_table, holders_table
 from dmods.commands.pathto import path_table
@@ -100,7 +99,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         if content.points_to:
             report.tables.append(Table("points_to", CONTENT, content.points_to, title="points to"))
     report.tables.extend(python_tables(target, block, address))
-    report.tables.extend(go_tables(heap, block))
+    if block is not None:
+        garbage = heap.is_garbage(block)
+        report.tables.extend(table for one in heap.heaps for table in one.tables(block, garbage))
     if heap.records:
         report.tables.extend(_earlier(heap, block, address))
         report.tables.extend(_overwritten(target, block, address))

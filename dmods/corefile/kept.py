@@ -53,7 +53,7 @@ def plain_path(path: str) -> tuple[str, list[str]]:
     if form is None:
         return path, []
     status = os.stat(path)
-    folder = _own_folder()
+    folder = own_folder()
     known = f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {form}"
     copy = os.path.join(folder, hashlib.sha256(known.encode()).hexdigest()[:24] + ".core")
     told = _told(copy)
@@ -85,21 +85,26 @@ def _is_what(form: str) -> str:
     return "is a report of apport" if form == apport.KEEPER else f"is compressed ({form})"
 
 
+def room() -> int:
+    """Return how many bytes may be written into the folder."""
+    free = os.statvfs(own_folder())
+    return max(0, free.f_bavail * free.f_frsize - _LEFT_FREE)
+
+
 def unnamed_file(size: int, what: str) -> int:
     """Return the descriptor of a new file in the folder, for the user alone, that is gone once it is closed.
 
     Raises UserError where there is no room for ``size`` bytes, which ``what`` has.
     """
-    copy = os.path.join(_own_folder(), "live.core")
-    free = os.statvfs(os.path.dirname(copy))
-    room = max(0, free.f_bavail * free.f_frsize - _LEFT_FREE)
-    if size > room:
+    copy = os.path.join(own_folder(), "live.core")
+    free = room()
+    if size > free:
         raise UserError(
-            f"there is no room for the {human_size(size)} of {what}: memory is short, and {human_size(room)} are free "
+            f"there is no room for the {human_size(size)} of {what}: {human_size(free)} are free "
             f"in {os.path.dirname(copy)}",
             _elsewhere(copy),
         )
-    with _new_file(copy) as part:
+    with new_file(copy) as part:
         return os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
@@ -116,7 +121,7 @@ def copies() -> list[Copy]:
     if not os.path.lexists(_folder()):
         return []
     found = []
-    for entry in os.scandir(_own_folder()):
+    for entry in os.scandir(own_folder()):
         told = _told(entry.path) if entry.name.endswith(".core") else None
         if told is not None:
             used = os.stat(_about(entry.path)).st_mtime
@@ -129,7 +134,7 @@ def clear() -> tuple[int, int]:
     if not os.path.lexists(_folder()):
         return 0, 0
     count = size = 0
-    for entry in list(os.scandir(_own_folder())):
+    for entry in list(os.scandir(own_folder())):
         if entry.name.endswith(_PART) and _is_being_made(entry.name):
             continue
         stored = _stored(entry.path)
@@ -139,9 +144,9 @@ def clear() -> tuple[int, int]:
     return count, size
 
 
-def folder_of_copies() -> str:
+def folder_of_copies(kind: str = "cores") -> str:
     """Return the path of the folder, which may not exist yet."""
-    return _folder()
+    return _folder(kind)
 
 
 def size_of(text: str) -> int:
@@ -157,15 +162,15 @@ def size_of(text: str) -> int:
 # -- the folder -------------------------------------------------------------------------------------------------------
 
 
-def _folder() -> str:
+def _folder(kind: str = "cores") -> str:
     base = os.environ.get("XDG_CACHE_HOME", "")
     # A relative path is to be ignored (XDG Base Directory Specification).
-    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "dmods", "cores")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "dmods", kind)
 
 
-def _own_folder() -> str:
+def own_folder(kind: str = "cores") -> str:
     """Return the folder, which is made if it does not exist. Raises UserError where it belongs to somebody else."""
-    folder = _folder()
+    folder = _folder(kind)
     try:
         os.makedirs(os.path.dirname(os.path.dirname(folder)), exist_ok=True)
         for each in (os.path.dirname(folder), folder):
@@ -242,7 +247,7 @@ class _Packed(NamedTuple):
 def _make(path: str, form: str, status: os.stat_result, copy: str) -> dict[str, object]:
     if form != apport.KEEPER:
         return _make_of(_Packed(path, form, path), status, copy)
-    with _new_file(copy + ".packed") as inner:
+    with new_file(copy + ".packed") as inner:
         intact = _write_payload(path, inner)
         known = packed.form_of(inner)
         if known is None:
@@ -266,20 +271,20 @@ def _write_payload(path: str, to: str) -> bool:
 def _make_of(what: _Packed, status: os.stat_result, copy: str) -> dict[str, object]:
     size = os.stat(what.path).st_size
     limits = _limits(what, size, os.path.dirname(copy))
-    with _new_file(copy) as part, Progress(f"unpacking {os.path.basename(what.source)}") as bar:
+    with new_file(copy) as part, Progress(f"unpacking {os.path.basename(what.source)}") as bar:
         try:
             made = packed.unpack(what.path, what.form, part, limits, lambda done: bar.update(done, size))
         except OSError as error:
             raise UserError(f"cannot unpack {what.source}: {error.strerror}", _elsewhere(copy)) from None
         if made.full and made.stored >= limits.room:
             _refuse_room(what.source, limits.room, copy)
-        if made.full and made.size >= _most_size(size):
+        if made.full and made.size >= most_size(size):
             _refuse_size(what.source, made.size, "more than ")
         # Programs and libraries that are newer than a core are told by its time.
         os.utime(part, ns=(status.st_mtime_ns, status.st_mtime_ns))
         damage = what.damage or made.damage
         told: dict[str, object] = {"source": os.path.abspath(what.source), "size": made.size, "damage": damage}
-        with _new_file(_about(copy)) as about:
+        with new_file(_about(copy)) as about:
             with open(about, "w", encoding="utf-8", errors="surrogateescape") as file:
                 json.dump(told, file)
             os.rename(part, copy)
@@ -288,7 +293,7 @@ def _make_of(what: _Packed, status: os.stat_result, copy: str) -> dict[str, obje
 
 
 @contextmanager
-def _new_file(final: str) -> Iterator[str]:
+def new_file(final: str) -> Iterator[str]:
     """Make an empty file beside its final place, for the user alone, and yield its path. What is left is removed."""
     part = f"{final}.{os.getpid()}{_PART}"
     try:
@@ -311,7 +316,7 @@ def _limits(what: _Packed, size: int, folder: str) -> packed.Limits:
             f"{what.source} is compressed ({what.form}), and what is in it {found}",
             f"`{what.form} -dc` shows what is in it" if head else "copy or take it again, whole",
         )
-    most, promised = _most_size(size), packed.promised_size(head)
+    most, promised = most_size(size), packed.promised_size(head)
     if promised is not None and promised > most:
         _refuse_size(what.source, most, human_size(promised) + ", and the limit is ")
     free = os.statvfs(folder)
@@ -320,7 +325,8 @@ def _limits(what: _Packed, size: int, folder: str) -> packed.Limits:
     return packed.Limits(most if promised is None else min(most, promised + packed.BEHIND), room)
 
 
-def _most_size(packed_size: int) -> int:
+def most_size(packed_size: int) -> int:
+    """Return how many bytes may be unpacked of so many packed ones."""
     given = os.environ.get(MOST_SIZE)
     return size_of(given) if given else max(_LEAST_LIMIT, _RATIO * packed_size)
 
@@ -335,6 +341,11 @@ def _refuse_size(path: str, most: int, has: str) -> NoReturn:
         f"{path} is too large to be unpacked: it has {has}{human_size(most)}",
         f"if that can be right, give a higher limit: {MOST_SIZE}=200G",
     )
+
+
+def elsewhere() -> str:
+    """Return what helps where there is no room."""
+    return _elsewhere(os.path.join(_folder(), ""))
 
 
 def _elsewhere(copy: str) -> str:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
+from dmods.corefile.images.root import open_root
 from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
 from dmods.corefile.packed import KDUMP
 from dmods.errors import CorruptError, FaultError, KernelDumpError, TruncatedError, UserError
-from dmods.modules import elf
+from dmods.modules import debuginfod, elf
 from dmods.modules.auxv import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
 from dmods.modules.find import (
     MOST_MODULES,
@@ -55,7 +56,8 @@ class CoreFile:
     def __init__(self, path: str, executable: Optional[str] = None, sysroot: Optional[str] = None) -> None:
         self.path: Optional[str] = path
         self.notes: list[str] = []
-        self._files = LocalFiles(sysroot)
+        sysroot, self._packed = open_root(sysroot)
+        self._files = LocalFiles(sysroot, self._packed)
         self._core, unpacking = plain_path(path)
         self._descriptor, self._size, self._state = _open(self._core)
         weakref.finalize(self, os.close, self._descriptor)
@@ -161,6 +163,7 @@ class CoreFile:
     @cached_property
     def _modules(self) -> list[Module]:
         self.notes.extend(_module_notes(self._layout[1]))
+        self.notes.extend(debuginfod.told())
         return [found.module for found in self._layout[1]]
 
     @cached_property
@@ -226,6 +229,7 @@ class CoreFile:
         self.modules()  # its notes come first
         image, notes = build(self._core, *self._layout, self._files, self._state[1] / 1e9)
         self.notes.extend(notes)
+        self.notes.extend(self._packed.said() if self._packed is not None else ())
         return image
 
     def _peek(self, address: int, size: int) -> bytes:
@@ -373,6 +377,12 @@ def _module_notes(found: Sequence[FoundModule]) -> list[str]:
             f"{len(gone)} of {len(found)} mapped ELF files are not on this machine ({_some(gone)}): their symbols and "
             "read-only bytes are missing (--sysroot names another root)"
         )
+    moved = [f for f in found if f.instead is not None and f.local is not None]
+    for each in moved[:3]:
+        was = f"{each.module.path} is {NOT_HERE}" if each.instead == NOT_HERE else each.instead
+        notes.append(f"{was}: its copy by build-id is used, {each.local.path if each.local else ''}")
+    if len(moved) > 3:
+        notes.append(f"{len(moved) - 3} more mapped ELF files are copies by their build-id")
     other = [f.module for f in found if f.module.problem not in (None, NOT_HERE)]
     notes.extend(f"{module.name} is not used: {module.problem}" for module in other[:3] if module.file is None)
     notes.extend(f"{module.name}: {module.problem}; its symbols may be wrong" for module in other if module.file)

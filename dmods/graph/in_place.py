@@ -45,7 +45,7 @@ def _sampled(heap: ProcessHeap) -> Iterator[tuple[int, int]]:
     for start, end in owned:
         for place in range(start, end, step):
             for row in heap.index.blocks(_IN_USE, max(place, seen), _BATCH):
-                if row[0] >= end:
+                if row.address >= end:
                     break
-                seen = row[0] + 1
-                yield row[0], row[1]
+                seen = row.address + 1
+                yield row.address, row.size

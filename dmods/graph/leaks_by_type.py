@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from dmods.base.dataclass import replace
 from dmods.graph.types import TypeName, Types
-from dmods.heap.block import allocator_of
-from dmods.heap.leak_groups import NO_STACK, LeakGroup
+from dmods.heap.leak_groups import NO_STACK, LeakGroup, group_of_kind
 from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Callers
 
@@ -19,9 +18,9 @@ def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     types = Types([heap], direct=True)
     nobody = callers.caller(NO_STACK)
     found: list[LeakGroup] = []
-    for size, arena, single, count, first, kept_count, kept_bytes, kind in types.kinds.groups(0, heap.index):
-        row = (size, allocator_of(arena), single, count, first, kept_count, kept_bytes)
-        found.append(LeakGroup(*row, None, NO_STACK, nobody, kind=leak_name(types.name(kind))))
+    for group in types.kinds.groups(0, heap.index):
+        kind = leak_name(types.name(group.kind or 0))
+        found.append(group_of_kind(group, nobody, kind))
     return joined_groups(found)
 
 

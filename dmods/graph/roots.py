@@ -17,7 +17,6 @@ from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.errors import FaultError
-from dmods.graph.go_roots import goroutine_frames
 from dmods.graph.typegraph import opened
 from dmods.graph.unnamed import Joiner
 from dmods.heap.block import OWN
@@ -176,8 +175,8 @@ class NamedRoots:
         yield from self._thread_locals(stacks)
         yield from self._frames()
         for each in self.heap.heaps:
-            for start, end, name, alike, rank in goroutine_frames(self.target, each):
-                kind, place = ("frame", _FRAMES + rank) if rank >= 0 else ("stack", _NO_FRAME)
+            for start, end, name, alike, rank in each.stack_frames():
+                kind, place = ("frame", _FRAMES + rank) if rank is not None else ("stack", _NO_FRAME)
                 yield start, end, Root(name, kind, start, alike=alike), place
         for stack in stacks:
             name = self._thread_name(stack.tid) if stack.tid is not None else "a thread that has exited"
@@ -351,7 +350,7 @@ class NamedRoots:
     def _values(self, marked: Iterable[int]) -> Iterator[tuple[int, int, int]]:
         """Yield (value, root, rank) for the values that marking took: registers, and tcaches of the allocator."""
         kept = {value for one in self.heap.heaps for value in one.kept()}
-        own = {value for value in kept if (row := self.heap.index.find(value)) is not None and row[2] == OWN}
+        own = {value for value in kept if (row := self.heap.index.find(value)) is not None and row.state == OWN}
         yield from ((value, self._number(_ALLOCATOR), _OWN) for value in sorted(own))
         left = set(marked) - own
         named: set[int] = set()

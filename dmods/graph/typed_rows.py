@@ -16,8 +16,7 @@ from dmods.graph.type_ids import named_so, short_length, type_id
 from dmods.graph.type_name import TypeName, type_name
 from dmods.graph.typegraph import CONFIDENCE, TypeGraph, find_typegraph
 from dmods.graph.types import TypeRow, Types, find_types
-from dmods.heap.block import allocator_of
-from dmods.heap.leak_groups import NO_STACK, LeakGroup
+from dmods.heap.leak_groups import NO_STACK, LeakGroup, group_of_kind
 from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Callers
 from dmods.target import Target
@@ -185,11 +184,9 @@ def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     types = Types([heap], direct=True)
     nobody = callers.caller(NO_STACK)
     found: list[LeakGroup] = []
-    for group, kind, typed in graph.engine.groups(types.kinds, 0, heap.index):
-        size, arena, single, count, first, kept_count, kept_bytes = group
-        shown = plain_class(typed) if typed is not None else leak_name(types.name(kind or 0))
-        row = (size, allocator_of(arena), single, count, first, kept_count, kept_bytes)
-        found.append(LeakGroup(*row, None, NO_STACK, nobody, kind=shown))
+    for group, typed in graph.engine.groups(types.kinds, 0, heap.index):
+        shown = plain_class(typed) if typed is not None else leak_name(types.name(group.kind or 0))
+        found.append(group_of_kind(group, nobody, shown))
     return joined_groups(found)
 
 

@@ -20,8 +20,8 @@ from dmods.errors import UsageError
 from dmods.heap.block import Block
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.modules.by_address import modules_by_address
+from dmods.modules.debuginfod import debuginfod_file
 from dmods.modules.lines import source_lines
-from dmods.modules.localfiles import debuginfod_file
 from dmods.process.tls import dtv_blocks
 from dmods.process.unwind import Frame, ManyThreads
 from dmods.target import Module, Target

@@ -74,7 +74,7 @@ def _leaked(index: _engine.Heap) -> Iterator[tuple[int, int, int]]:
     start = 0
     while True:
         batch = index.blocks([DIRECT, INDIRECT], start, _BATCH)
-        yield from ((row[0], row[1], row[3]) for row in batch)
+        yield from ((row.address, row.size, row.arena) for row in batch)
         if len(batch) < _BATCH:
             return
-        start = batch[-1][0] + 1
+        start = batch[-1].address + 1

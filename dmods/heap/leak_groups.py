@@ -7,7 +7,7 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.base.dataclass import dataclass, replace
-from dmods.heap.block import DIRECT, Block, allocator_of
+from dmods.heap.block import DIRECT, Block, allocator_name
 from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Caller, Callers
 from dmods.records.model import Record, Stack, record
@@ -66,7 +66,7 @@ def group_leaks(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     found: dict[object, LeakGroup] = {}
     start = 0
     while batch := heap.index.blocks([DIRECT], start, _BATCH):
-        start = batch[-1][0] + 1
+        start = batch[-1].address + 1
         for allocator, blocks in _by_allocator(batch):
             for row in _engine.group_leaks(rows, blocks):
                 _add(found, _group(heap, callers, allocator, row))
@@ -82,6 +82,12 @@ def group_of_block(heap: ProcessHeap, callers: Callers, block: Block) -> LeakGro
     return LeakGroup(block.size, block.allocator, block.single, 1, block.address, *kept, own, stack, caller)
 
 
+def group_of_kind(row: _engine.Group, nobody: Caller, kind: str) -> LeakGroup:
+    """Return the group that a row of the engine stands for. ``nobody`` is the caller of a block without a record."""
+    allocator, kept = allocator_name(row.allocator), (row.kept_count, row.kept_bytes)
+    return LeakGroup(row.size, allocator, row.single, row.count, row.first, *kept, None, NO_STACK, nobody, kind=kind)
+
+
 def groups_through(heap: ProcessHeap, callers: Callers, found: Iterable[LeakGroup], address: int) -> list[LeakGroup]:
     """Return the groups whose stack passes through the address, or through the function that begins there."""
     return [group for group in found if callers.passes(group.stack, address)]
@@ -89,17 +95,18 @@ def groups_through(heap: ProcessHeap, callers: Callers, found: Iterable[LeakGrou
 
 def _by_allocator(batch: list[_engine.Block]) -> Iterator[tuple[str, list[_engine.Block]]]:
     """Yield the blocks of each allocator that has some."""
-    names = {arena: allocator_of(arena) for arena in {row[3] for row in batch}}
+    names = {number: allocator_name(number) for number in {row.allocator for row in batch}}
     for name in sorted(set(names.values())):
-        yield name, [row for row in batch if names[row[3]] == name] if len(set(names.values())) > 1 else batch
+        yield name, [row for row in batch if names[row.allocator] == name] if len(set(names.values())) > 1 else batch
 
 
 def _group(heap: ProcessHeap, callers: Callers, allocator: str, row: _engine.LeakGroup) -> LeakGroup:
-    size, single, recorder, _stack, count, first, own, kept_count, kept_bytes = row
-    known = record(heap.records.recordings[recorder], own) if recorder is not None and own is not None else None
+    own = row.record
+    known = record(heap.records.recordings[row.recorder], own) if row.recorder is not None and own is not None else None
     stack = known.stack if known is not None else NO_STACK
     caller = callers.caller(stack)
-    return LeakGroup(size, allocator, single, count, first, kept_count, kept_bytes, known, stack, caller)
+    kept = (row.kept_count, row.kept_bytes)
+    return LeakGroup(row.size, allocator, row.single, row.count, row.first, *kept, known, stack, caller)
 
 
 def _add(found: dict[object, LeakGroup], group: LeakGroup) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dmods.base.dataclass import dataclass
-from dmods.heap.block import allocator_of
+from dmods.heap.block import allocator_name
+
+if TYPE_CHECKING:
+    from dmods import _engine
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Leaks:
     by_vectors: list[tuple[int, int]]
 
 
-def group_of_row(row: tuple[int, int, bool, int, int, int, int]) -> Group:
+def group_of_row(row: _engine.Group) -> Group:
     """Return the group that a row of the engine stands for."""
-    size, arena, single, count, first, kept_count, kept_bytes = row
-    return Group(size, allocator_of(arena), single, count, first, kept_count, kept_bytes)
+    allocator = allocator_name(row.allocator)
+    return Group(row.size, allocator, row.single, row.count, row.first, row.kept_count, row.kept_bytes)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Callable, Optional
 
 from dmods import _engine
+from dmods.allocators.numbers import allocator_number
 from dmods.allocators.protocol import Heap
 from dmods.allocators.search import Search
 from dmods.allocators.unwalked import unwalked_heap_notes
@@ -67,7 +68,8 @@ class ProcessHeap:
         words = (*stdio.false_pointers(target), *(part for one in self.heaps for part in one.dead))
         self.roots.bury(sorted([*self.collector.dead, *words]))
         self.notes.extend(self.collector.notes)
-        chunks = [(start, end) for start, end, *_ in self._chunks()[0]]
+        walks = [each for one in self.heaps for each in one.walks() if isinstance(each, Chunks)]
+        chunks = [(start, end) for each in walks for start, end, *_ in each.runs]
         self.unused = find_unused(target, self.heaps, live_stacks(target, self.roots), self.roots.values, chunks)
         if stale_links:
             linked = (one.slots for one in self.heaps if one.leaves_links)
@@ -117,24 +119,21 @@ class ProcessHeap:
         """Return the allocator's heap that has the block, or None."""
         return next((one for one in self.heaps if one.has_arena(block.arena)), None)
 
-    def _chunks(self) -> Chunks:
-        """Return what the engine walks as chunks, of all heaps."""
-        found = [each for one in self.heaps for each in one.walks() if isinstance(each, Chunks)]
-        return Chunks([run for each in found for run in each.runs], [kind for each in found for kind in each.watched])
-
     def _index(self) -> _engine.Heap:
-        chunks, walks = self._chunks(), [each for one in self.heaps for each in one.walks()]
+        walks = [(allocator_number(one.allocator), each) for one in self.heaps for each in one.walks()]
+        runs = [(*run, who) for who, each in walks if isinstance(each, Chunks) for run in each.runs]
+        watched = [kind for _who, each in walks if isinstance(each, Chunks) for kind in each.watched]
         with _bar("reading the heap", self.bytes) as progress:
             return _engine.Heap(
                 self.target.image(),
                 self.words.size,
-                list(chunks.runs),
+                runs,
                 self.roots.dead,
-                list(chunks.watched),
+                watched,
                 engine_threads(),
                 progress,
-                [(each.extents, each.first) for each in walks if isinstance(each, SomeExtents)],
-                [(each.slots, each.arena) for each in walks if isinstance(each, Slabs)],
+                [(each.extents, each.first, who) for who, each in walks if isinstance(each, SomeExtents)],
+                [(each.slots, each.arena, who) for who, each in walks if isinstance(each, Slabs)],
                 [self.collector.links] if self.collector.links is not None else [],
                 self.unused,
             )
@@ -314,7 +313,7 @@ class ProcessHeap:
 
     def _block_of(self, address: int) -> Optional[int]:
         row = self.index.find(address)
-        return row[0] if row is not None else None
+        return row.address if row is not None else None
 
     def _is_live(self, address: int) -> bool:
         return self._live_block_of(address) is not None
@@ -342,7 +341,7 @@ class ProcessHeap:
             yield from (block_of_row(row) for row in batch)
             if len(batch) < _BATCH:
                 return
-            start = batch[-1][0] + 1
+            start = batch[-1].address + 1
 
     def block_at(self, address: int) -> Optional[Block]:
         """Return the block that ``address`` points into, free or not, or None."""

@@ -8,6 +8,7 @@ from typing import Optional
 from dmods.base.dataclass import dataclass, replace
 from dmods.errors import CorruptError, DmodsError, TruncatedError
 from dmods.modules.auxv import AT_ENTRY, AT_PHDR, AT_PHNUM
+from dmods.modules.copies import copy_of
 from dmods.modules.elf import MAGIC, PF_W, PF_X, PT_LOAD, Elf, Read, build_id, page_down, page_up, parse, read_segments
 from dmods.modules.linkmap import Linked, bias_of, walk
 from dmods.modules.localfiles import LocalFile, LocalFiles, was_deleted
@@ -32,7 +33,8 @@ class FoundModule:
 
     ``local`` is set where ``module.file`` is. ``same`` says that the file's bytes are those of the process. ``proof``
     says how that is known: "build-id"; "header" (there is no build-id, and the first page is equal); or "" (the core
-    has nothing to compare with).
+    has nothing to compare with). ``instead`` says what is wrong with the file at the module's own path,
+    where ``local`` is a copy of it that its build-id led to.
     """
 
     module: Module
@@ -40,6 +42,7 @@ class FoundModule:
     same: bool
     proof: str
     elf: Optional[Elf] = None
+    instead: Optional[str] = None
 
 
 def find_modules(
@@ -110,7 +113,15 @@ def _module(
     if named and override is not None:
         local = override[1]
     identity = build_id(seen, _shifted(read, bias), in_memory=True) if seen else None
-    problem, proof = _compare(local, path, identity, read(first.start, 4096) if seen else b"")
+    head = read(first.start, 4096) if seen else b""
+    problem, proof = _compare(local, path, identity, head)
+    instead = None
+    if problem is not None and identity is not None and not named:
+        copy = copy_of(files, identity, head)
+        if copy is not None:
+            local, instead, problem, proof = copy, problem, None, "build-id"
+    if identity is not None and local is not None:
+        files.unpack_debug_files(identity, path)
     same = local is not None and problem is None
     module = Module(
         path=path,
@@ -122,7 +133,7 @@ def _module(
         problem=problem,
         ranges=ranges,
     )
-    return FoundModule(module, local if module.file else None, same, proof, elf)
+    return FoundModule(module, local if module.file else None, same, proof, elf, instead)
 
 
 def _compare(local: Optional[LocalFile], path: str, identity: Optional[str], head: bytes) -> tuple[Optional[str], str]:

@@ -1,8 +1,8 @@
 """Source lines and inlined functions of code addresses, from debug information on this machine.
 
 The debug information is in the program or library itself, or in a separate file. A separate file is found as gdb finds
-it: by build-id, by ``.gnu_debuglink``, and in the cache of debuginfod clients. dmods never downloads anything. No file
-is opened before somebody asks for an address in its module.
+it: by build-id, by ``.gnu_debuglink``, and in the cache of debuginfod clients. dmods downloads nothing unless the user
+asked for it (dmods.modules.debuginfod). No file is opened before somebody asks for an address in its module.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Callable, NamedTuple, Optional
 from dmods._engine import Lines
 from dmods.base.cached import cached
 from dmods.modules.by_address import ModulesByAddress, modules_by_address
+from dmods.modules.debuginfod import debuginfod_file, told
 from dmods.modules.golang.moduledata import go_places_at
-from dmods.modules.localfiles import debuginfod_file
 from dmods.target import Module, Target
 
 # Addresses that are looked up. A program has fewer on its stacks; in a crafted core every frame may be another address,
@@ -81,7 +81,7 @@ class SourceLines:
         if lines is None:
             return []
         frames = [SourceFrame(*frame) for frame in lines.find([address - module.bias])[0]]
-        for problem in lines.problems:
+        for problem in (*lines.problems, *told()):
             self._note(problem)
         return frames
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Optional
+from typing import Optional, Protocol
 
 from dmods.base.dataclass import dataclass
 from dmods.errors import CorruptError, TruncatedError
 from dmods.modules.elf import MAGIC, Elf, build_id, parse
+from dmods.modules.rooted import below
 
 # A core may name a million files. Each takes some kilobytes, and more than these cannot be open at once.
 MOST_FILES = 1 << 14
 
-_DEBUG_ROOT = "/usr/lib/debug"  # where every distribution installs it
+DEBUG_ROOT = "/usr/lib/debug"  # where every distribution installs it
 _DELETED = " (deleted)"  # what the kernel's d_path() appends to the path of an unlinked file
 
 
@@ -29,15 +30,26 @@ class LocalFile:
     build_id: Optional[str]
 
 
+class Image(Protocol):
+    """Files that are still packed: the image of a container."""
+
+    def unpacked(self, path: str) -> Optional[str]:
+        """Return where the file of that path was unpacked, or None where the image has no such file."""
+
+
 class LocalFiles:
     """Finds files by the path that the process knew. With ``sysroot``, files are only searched for below it.
 
-    A path that begins with the sysroot is used as it is: gdb's gcore writes the outside path of a process that ran in
-    the sysroot.
+    A path that begins with the sysroot's own is the same file: gdb's gcore writes the outside path of a process that
+    ran in the sysroot, and so does /proc/PID/maps. Links of the files below the sysroot stay in it. Only in a folder of
+    the user's own may a link lead out, where nothing is at that place in the folder; nobody else's root
+    (/proc/PID/root) may lead to files of this machine. ``image`` fills the sysroot with what is asked for.
     """
 
-    def __init__(self, sysroot: Optional[str]) -> None:
+    def __init__(self, sysroot: Optional[str], image: Optional[Image] = None) -> None:
         self.sysroot = sysroot
+        self._image = image
+        self._outside = os.path.join(os.path.realpath(sysroot), "") if sysroot is not None else ""
         self._seen: dict[str, Optional[LocalFile]] = {}
         self.not_looked_for = 0  # how many calls came after MOST_FILES files
 
@@ -52,10 +64,39 @@ class LocalFiles:
                 self.not_looked_for += 1
                 return None
             here = path[: -len(_DELETED)] if was_deleted(path) else path
-            if self.sysroot is not None and not here.startswith(os.path.join(os.path.realpath(self.sysroot), "")):
-                here = os.path.join(self.sysroot, here.lstrip("/"))
-            self._seen[path] = open_local(here) if os.path.isabs(here) or self.sysroot else None
+            self._seen[path] = self._open(here)
         return self._seen[path]
+
+    def inside(self, path: str) -> Optional[LocalFile]:
+        """Return the file of that path below the sysroot, or None where no file or no sysroot is there."""
+        return self._open_inside(path) if self.sysroot is not None else None
+
+    def unpack_debug_files(self, build_id: str, path: str) -> None:
+        """Have the image unpack what it has of the debug information of a file."""
+        if self._image is None:
+            return
+        names = (os.path.basename(path), f"{os.path.basename(path)}.debug")
+        for name in (below_build_id("", f"{build_id}.debug"), *(os.path.dirname(path) + "/" + name for name in names)):
+            self._image.unpacked(DEBUG_ROOT + name)
+
+    def _open(self, path: str) -> Optional[LocalFile]:
+        if self.sysroot is None:
+            return open_local(path) if os.path.isabs(path) else None
+        inside = path[len(self._outside) - 1 :] if path.startswith(self._outside) else path
+        found = self._open_inside(inside)
+        if found is None and self._image is None and not self.sysroot.startswith("/proc/"):
+            found = open_local(os.path.join(self.sysroot, inside.lstrip("/")))
+        return found
+
+    def _open_inside(self, path: str) -> Optional[LocalFile]:
+        assert self.sysroot is not None
+        place = self._image.unpacked(path) if self._image is not None else below(self.sysroot, path)
+        return open_local(place) if place is not None else None
+
+
+def below_build_id(root: str, build_id: str) -> str:
+    """Return the path of a file with this build-id in a folder of debug information. ``build_id`` may have a suffix."""
+    return f"{root}/.build-id/{build_id[:2]}/{build_id[2:]}"
 
 
 def debug_roots(sysroot: Optional[str]) -> list[str]:
@@ -63,23 +104,7 @@ def debug_roots(sysroot: Optional[str]) -> list[str]:
 
     A file from either is used only where its build-id or its checksum proves that it is the right one.
     """
-    return [*([os.path.join(sysroot, _DEBUG_ROOT[1:])] if sysroot is not None else []), _DEBUG_ROOT]
-
-
-def debuginfod_file(build_id: str) -> Optional[str]:
-    """Return the debug information that a debuginfod client, such as gdb, has downloaded before; None without it.
-
-    The places are those of debuginfod_find_debuginfo(3), "CACHE".
-    """
-    home = os.path.expanduser("~")
-    folders = [
-        os.environ.get("DEBUGINFOD_CACHE_PATH"),
-        os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "debuginfod_client"),
-        os.path.join(home, ".debuginfod_client_cache"),
-    ]
-    paths = [os.path.join(folder, build_id, "debuginfo") for folder in folders if folder]
-    # An empty file says that the server had none (debuginfod_find_debuginfo(3)).
-    return next((path for path in paths if os.path.isfile(path) and os.path.getsize(path)), None)
+    return [*([os.path.join(sysroot, DEBUG_ROOT[1:])] if sysroot is not None else []), DEBUG_ROOT]
 
 
 def was_deleted(path: str) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from dmods._engine import Lines, Symbols, elf_section
+from dmods.modules.debuginfod import debuginfod_file
 from dmods.modules.elf import Read
-from dmods.modules.localfiles import debuginfod_file, open_local
+from dmods.modules.localfiles import open_local
 from dmods.target import Module, Symbol
 
 _MOST_NAMED = 1000  # symbols of a module that one text may mean

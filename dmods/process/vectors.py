@@ -332,7 +332,7 @@ def _words(data: bytes, word: int) -> Iterator[tuple[int, int]]:
 def _is_text(data: bytes, at: int, value: int) -> bool:
     """Return whether a word below 4 GiB is part of a text.
 
-    The rule is that of the engine for memory (engine/core/src/heap/text.rs). Nothing is known of the bytes before and
+    The rule is that of the engine for memory (engine/core/src/blocks/text.rs). Nothing is known of the bytes before and
     after a register, so 16 bytes of text are one, too.
     """
     around = data[at // 16 * 16 : at // 16 * 16 + 16]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import pytest
 
@@ -12,6 +12,15 @@ from dmods.allocators.numbers import NO_ARENA
 
 TCACHE, SMALL = 0x5000_0010, 0x6000_0000
 SIZES = {TCACHE: 4072, **{SMALL + 0x1000 * n: 24 + 16 * n for n in range(8)}}  # usable: of bins 0 to 7
+
+
+class Row(NamedTuple):
+    """A row of a block with the fields that these tests read."""
+
+    address: int
+    size: int
+    state: int
+    arena: int
 
 
 class Memory:
@@ -28,10 +37,10 @@ class Memory:
     def read(self, address: int, size: int) -> bytes:
         return self.bytes[address - TCACHE :][:size]
 
-    def find(self, address: int) -> Optional[tuple[int, int, int, int]]:
+    def find(self, address: int) -> Optional[Row]:
         for start, size in SIZES.items():
             if start <= address < start + size:
-                return start, size, 0, NO_ARENA
+                return Row(start, size, 0, NO_ARENA)
         return None
 
 

@@ -38,7 +38,7 @@ def test_what_tab_offers(line: str, offered: list[str]) -> None:
 def test_every_option_of_every_command(name: str) -> None:
     sides = [load_command(module) for known, _side, module in command_modules() if known == name]
     known = {option for one in sides for action in one.parser()._actions for option in action.option_strings}
-    assert {*of_line(f"dmods {name} core -")} == known - {"-h"} | {"--exe", "--sysroot", "-p", "--pid"}
+    assert {*of_line(f"dmods {name} core -")} == known - {"-h"} | {"--exe", "--sysroot", "--debuginfod", "-p", "--pid"}
 
 
 def test_in_bash(tmp_path: Path) -> None:

@@ -7,141 +7,26 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
 from dmods.corefile.live import picture
 from dmods.corefile.live.picture import open_process
-from dmods.corefile.live.process import Status, refusal
 from dmods.corefile.live.room import free_memory
 from dmods.corefile.target import CoreFile
-from dmods.errors import UserError
 from fixtures import answers, cores, software, userlands
 from fixtures.limits import HANG
 from fixtures.programs import PROGRAMS
-from tests.corekit import compile_c
+from tests.livekit import Load, running, states, status, stop, touched, wait_for
 
-NOBODY = 65534
 SAME = (  # commands whose whole answer is the same
     ("findleaks", "-d"), ("walk", "buf"), ("heapcheck",), ("stacks",), ("owners",), ("panicinfo",),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_c(Path(__file__).parent / "live.c", tmp_path_factory.mktemp("live") / "server", "-pthread")
-
-
-@dataclass
-class Server:
-    process: subprocess.Popen[str]
-    port: int
-    sparse: int
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def asked(self, number: int) -> int:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=HANG) as client:
-            client.sendall(b"%d\n" % number)
-            return int(client.makefile().readline())
-
-
-@contextmanager
-def running(program: Path, megabytes: int = 1, far: int = 32) -> Iterator[Server]:
-    """Yield the server. It has so much memory, and a mapping that is touched only ``far`` megabytes from its start."""
-    process = subprocess.Popen([str(program), str(megabytes), str(far)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        found = re.fullmatch(r"port (\d+) sparse (0x[0-9a-f]+)\n", process.stdout.readline())
-        assert found is not None
-        yield Server(process, int(found[1]), int(found[2], 16))
-    finally:
-        process.kill()
-        process.communicate()
-
-
-@dataclass
-class Load:
-    """Requests from two threads until it is stopped. Each has its own answer."""
-
-    server: Server
-    answered: int = 0
-    lost: list[object] = field(default_factory=list)
-    _ended: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> Load:
-        self._threads = [threading.Thread(target=self._ask, args=(number << 20,)) for number in (1, 2)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def _ask(self, number: int) -> None:
-        while not self._ended.is_set():
-            try:
-                answer = self.server.asked(number)
-            except (OSError, ValueError) as error:
-                self.lost.append(error)
-                return
-            if answer != number + 1:
-                self.lost.append((number, answer))
-            number += 1
-            self.answered += 1
-
-    def until(self, count: int) -> None:
-        """Wait until so many more requests were answered."""
-        wanted = self.answered + count
-        wait_for(lambda: self.answered >= wanted or bool(self.lost))
-        assert not self.lost
-
-    def __exit__(self, *_others: object) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join(HANG)
-
-
-def wait_for(ready: Any) -> None:
-    deadline = time.monotonic() + HANG
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def status(pid: int) -> dict[str, str]:
-    return dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
-
-
-def touched(pid: int) -> list[tuple[str, str]]:
-    """Return the mappings and how much of each is in memory. The vdso is the kernel's own."""
-    text = Path(f"/proc/{pid}/smaps").read_text()
-    found = re.findall(r"^([0-9a-f]+-[0-9a-f]+ .*)\n(?:\w+:.*\n)*?Rss:(.*)$", text, re.MULTILINE)
-    return [each for each in found if "[vdso]" not in each[0]]
-
-
-def stop(pid: int) -> None:
-    os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: all(state == "T" for state in states(pid)))
-
-
-def states(pid: int) -> list[str]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(OSError):
-            found.append((task / "stat").read_text().rpartition(")")[2].split()[0])
-    return found
 
 
 def test_a_picture_says_what_gcore_says_at_the_same_stop(program: Path, tmp_path: Path) -> None:
@@ -335,97 +220,6 @@ def test_growth_of_a_live_process(program: Path) -> None:
         assert found["totals"]["growth_bytes"] == 0
         assert done.stderr.count("; the next in 0.01 s") == 2
         assert server.asked(3) == 4
-
-
-def refused(pid: int, *, user: bool = False) -> str:
-    """Return what a picture of the process is refused with. With ``user``, a user without rights asks for it."""
-    # That user may not read the checkout: a picture that is taken first has imported all that is needed.
-    drop = f"os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)" if user else ""
-    code = f"""if True:
-        import os, subprocess
-        from dmods.corefile.live.picture import open_process
-        from dmods.errors import UserError
-        def refusal(pid):
-            try:
-                open_process(pid)
-            except UserError as error:
-                return error.what + "\\n" + error.how
-        with subprocess.Popen(["sleep", "600"]) as other:
-            open_process(other.pid)
-            refusal(os.getpid())
-            other.kill()
-        {drop}
-        print(refusal({pid}))
-    """
-    done = answers.finished(sys.executable, "-c", code, cwd=answers.ROOT)
-    assert not done.stderr, done.stderr
-    assert done.stdout.count("\n") == 2, done.stdout
-    return done.stdout
-
-
-def test_another_users_process_is_refused(program: Path) -> None:
-    with running(program) as server:
-        root = os.getuid() == 0
-        pid, owner = (server.pid, 0) if root else (1, 0)
-        said = refused(pid, user=root)
-        assert f"it belongs to user {owner}, and CAP_SYS_PTRACE is missing" in said
-        assert f"sudo dmods NAME -p {pid}" in said
-
-
-def test_what_is_missing_is_named(program: Path) -> None:
-    with running(program) as server:
-        debugger = subprocess.Popen(
-            ["gdb", "-nx", "-q", "-p", str(server.pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        wait_for(lambda: status(server.pid)["TracerPid"] == str(debugger.pid))
-        assert f"has a tracer already: process {debugger.pid} (gdb)" in refused(server.pid)
-        debugger.kill()
-        debugger.wait()
-    with pytest.raises(UserError, match="is this dmods itself"):
-        open_process(os.getpid())
-    ended = subprocess.Popen(["true"])
-    wait_for(lambda: states(ended.pid) == ["Z"])
-    assert "is a zombie" in refused(ended.pid)
-    ended.wait()
-    assert f"there is no process {ended.pid}" in refused(ended.pid)
-
-
-def machine(proc: Path, scope: str, capabilities: int, seccomp: int = 0, label: str = "") -> Path:
-    """Make the files of a /proc of a machine with such rights."""
-    for name, text in {
-        "sys/kernel/yama/ptrace_scope": scope,
-        "self/status": f"CapEff:\t{capabilities:016x}\nSeccomp:\t{seccomp}\n",
-        "self/attr/current": label,
-        "77/status": "",
-    }.items():
-        path = proc / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return proc
-
-
-@pytest.mark.parametrize(
-    ("rights", "says"),
-    [
-        (("1", 0), "kernel.yama.ptrace_scope=1 allows it to parents only, and CAP_SYS_PTRACE is missing"),
-        (("3", 1 << 19), "kernel.yama.ptrace_scope=3 forbids it to everybody until the next boot"),
-        (("0", 1 << 19, 2), "in spite of CAP_SYS_PTRACE: the seccomp filter of this container forbids it"),
-        (("0", 0, 2), "the seccomp filter of this container forbids it, and CAP_SYS_PTRACE is missing"),
-        (("0", 0, 0, "docker-default (enforce)\n"), "AppArmor (docker-default (enforce)) forbids it"),
-    ],
-)
-def test_rights_that_are_missing(tmp_path: Path, rights: Any, says: str) -> None:
-    proc = machine(tmp_path, *rights)
-    error = refusal(77, Status("server", "S", 0, (os.getuid(),) * 4, 0), str(proc))
-    assert says in error.what
-    assert error.what.startswith("no permission to stop process 77 (server)")
-    assert "sudo" in error.how or "ptrace_scope" in error.how or "--cap-add=SYS_PTRACE" in error.how
-
-
-@pytest.mark.skipif(not Path("/proc/2/exe").exists() and not os.path.lexists("/proc/2/exe"), reason="a namespace")
-def test_a_thread_of_the_kernel_has_no_memory() -> None:
-    assert "is a thread of the kernel" in refused(2)
 
 
 def test_redis_under_its_benchmark_loses_no_request(tmp_path: Path) -> None:

@@ -6,8 +6,13 @@ import mmap
 import re
 import shutil
 import struct
+import subprocess
 from collections import Counter
 from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+from fixtures.kernel import Guest
 
 _HEADER = re.compile(rb"\x9f\xeb\x01\x00\x18\x00\x00\x00\x00\x00\x00\x00", re.DOTALL)  # struct btf_header, hdr_len 24
 _LEAST_TYPES = 1 << 20  # bytes of the types of a kernel; those of modules are smaller
@@ -66,3 +71,30 @@ def _structures(data: mmap.mmap, place: int) -> Counter[str]:
         fixed, each = _MORE.get(kind, (0, 0))
         at += 12 + fixed + each * count
     return names if at == len(types) else Counter()
+
+
+def system_map(guest: Guest, folder: Path) -> Path:
+    """Write the System.map of the guest's kernel, as scripts/mksysmap makes it."""
+    listed = subprocess.run(["nm", "-n", guest.vmlinux], capture_output=True, text=True, check=True).stdout
+    lines = [line for line in listed.splitlines() if line.split()[1] not in "UN"]
+    file = folder / f"System.map-{guest.release}"
+    file.write_text("\n".join([*lines, ""]))
+    return file
+
+
+def proc_kallsyms(guest: Guest, folder: Path, moved: int) -> Path:
+    """Write what /proc/kallsyms says to root where the kernel runs ``moved`` bytes higher, with a module's symbol."""
+    rows = [line.split(" ", 1) for line in system_map(guest, folder).read_text().splitlines()]
+    start = next(int(address, 16) for address, name in rows if name.endswith(" _text"))
+    lines = [f"{int(at, 16) + (moved if int(at, 16) >= start else 0):016x} {name}" for at, name in rows]
+    file = folder / "kallsyms"
+    file.write_text("\n".join([*lines, "ffffffffc0000000 t loop_init\t[loop]", ""]))
+    return file
+
+
+def btf_copy(guest: Guest, folder: Path) -> Path:
+    """Write what /sys/kernel/btf/vmlinux has in the guest."""
+    file = folder / f"btf-{guest.release}"
+    with guest.vmlinux.open("rb") as stream:
+        file.write_bytes(ELFFile(stream).get_section_by_name(".BTF").data())
+    return file

@@ -31,5 +31,5 @@ def test_leaks_are_right_and_their_cost_is_told(capsys: pytest.CaptureFixture[st
     assert bench_kernel.main(["--quick", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["failures"] == []
-    assert len(answer["goals"]) == 3
+    assert len(answer["goals"]) == 4
     assert answer["figures"]["one pass"] > 0

@@ -99,6 +99,7 @@ KERNEL = (
     "stacks",
     "trapframe",
     "trapframe -a -v",
+    "doctor",
     "kmastat",
     "kmastat -v --top 5",
     "findleaks",

@@ -138,11 +138,11 @@ def find_tcaches(words: Words, heap: Heap, where: Candidates) -> list[tuple[int,
 def _shapes_at(words: Words, heap: Heap, address: int, *, trusted: bool) -> list[_Shape]:
     """Return the forms that the block at the address may hold."""
     block = heap.find(address)
-    if block is None or block[0] != address or block[2] == _FREE:
+    if block is None or block.address != address or block.state == _FREE:
         return []
     # With a small mmap_threshold the tcache has a mapping of its own, of whole pages.
-    slack = GRANULE if not trusted else block[1] if block[3] == NO_ARENA else _SLACK
-    return _shapes_of(block[1] + words.size, words.size, slack)
+    slack = GRANULE if not trusted else block.size if block.arena == NO_ARENA else _SLACK
+    return _shapes_of(block.size + words.size, words.size, slack)
 
 
 def _shapes_of(chunk: int, word: int, slack: int) -> list[_Shape]:
@@ -188,7 +188,7 @@ def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, *, trusted
 def _entry_fits(heap: Heap, entry: int, index: int, word: int) -> bool:
     block = heap.find(entry)
     least, most = classes(index, word)
-    return block is not None and block[0] == entry and least <= block[1] + word <= most
+    return block is not None and block.address == entry and least <= block.size + word <= most
 
 
 def tcache_lists(words: Words, address: int, shape: _Shape) -> list[FreeList]:
@@ -240,7 +240,7 @@ def _leads_on(words: Words, heap: Heap, free: FreeList, link: int) -> bool:
         return True
     user = link if free.to_user else link + 2 * words.size
     block = heap.find(user)
-    return block is not None and block[0] == user and free.least <= block[1] + words.size <= free.most
+    return block is not None and block.address == user and free.least <= block.size + words.size <= free.most
 
 
 def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates) -> Caches:
@@ -282,8 +282,8 @@ def tcache_keys(words: Words, heap: Heap, caches: Caches) -> set[int]:
     """
     keys: set[int] = set()
     for free in caches.lists:
-        if free.to_user and (block := heap.find(free.head)) is not None and block[2] == _FREE:
-            key = words.at(block[0] + words.size)
+        if free.to_user and (block := heap.find(free.head)) is not None and block.state == _FREE:
+            key = words.at(block.address + words.size)
             if key is not None and (key in caches.tcaches or key > 1 << (4 * words.size)):
                 keys.add(key)
     return keys
@@ -321,6 +321,6 @@ def cached_by_arena(words: Words, heap: Heap, caches: Caches) -> dict[int, tuple
         for address in heap.follow(free.head, True, caches.protected, free.least, free.most, False, True)[3]:
             block = heap.find(address)
             if block is not None:
-                size, count = out.get(block[3], (0, 0))
-                out[block[3]] = (size + block[1] + words.size, count + 1)
+                size, count = out.get(block.arena, (0, 0))
+                out[block.arena] = (size + block.size + words.size, count + 1)
     return out

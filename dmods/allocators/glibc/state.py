@@ -25,8 +25,8 @@ NAME = "glibc malloc"
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
 _TLS_STEP = 1 << 20  # bytes that are searched at once
 
-reserve(0, NAME, lambda number: "main" if number == 0 else str(number))
-reserve(NO_ARENA, NAME, lambda _number: "mmapped")
+reserve(0, lambda number: "main" if number == 0 else str(number))
+reserve(NO_ARENA, lambda _number: "mmapped")
 
 
 @dataclass
@@ -134,7 +134,7 @@ class State(Heap):
 
     def _chunk_end(self, chunk: int) -> Optional[int]:
         row = self.process.index.find(chunk + 2 * self.process.words.size)
-        return row[0] + row[1] if row is not None else None
+        return row.address + row.size if row is not None else None
 
     def arenas_unseen(self) -> set[int]:
         """Return the numbers of the arenas of which the dump lacks a part."""

@@ -6,20 +6,26 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods._engine import Slots, find_pointers
+from dmods.allocators.golang.objects import object_table
+from dmods.allocators.golang.stacks import stack_frames, stack_name
 from dmods.allocators.protocol import Found, Heap
-from dmods.allocators.vocabulary import Problem
+from dmods.allocators.vocabulary import Problem, StackFrame
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.modules.golang.moduledata import go_modules
-from dmods.runtimes.golang.goroutines import find_goroutines, function_name
+from dmods.report import Table
+from dmods.runtimes.golang.goroutines import find_goroutines
 from dmods.runtimes.golang.live_stacks import Live, LiveStacks, live_stacks
 from dmods.runtimes.golang.mheap import ARENA, GoHeap, Span, find_mheap
 from dmods.runtimes.golang.sweeping import objects_of, unmarked
 from dmods.target import Target
+
+if TYPE_CHECKING:
+    from dmods.allocators.block import Block
 
 NAME = "Go"
 _MOST_ENDS = 1 << 20  # words that point to the end of one stack
@@ -94,6 +100,18 @@ class GoBlocks(Heap):
         part = self._sorted_stacks[index] if index >= 0 else None
         return stack_name(self.target, part)[0] if part is not None and address < part.end else None
 
+    def stack_frames(self) -> Iterator[StackFrame]:
+        """Yield the frames of goroutines."""
+        if self.target is not None:
+            yield from stack_frames(self.target, self.stacks)
+
+    def tables(self, block: Block, garbage: bool) -> Iterator[Table]:
+        """Yield the object that the block is, or was."""
+        span = self.span_at(block.address)
+        if span is not None and self.heap is not None and self.target is not None:
+            waits = self.heap.needs_sweeping(span)
+            yield object_table(self.target, block, garbage, self.described(span), waits)
+
     @cached_property
     def _sorted_stacks(self) -> list[Live]:
         return sorted(self.stacks.parts, key=lambda part: part.start)
@@ -135,16 +153,6 @@ class GoBlocks(Heap):
             rows.append(("objects without a mark in these spans", sum(count for count, _size in dead)))
             rows.append(("bytes of objects without a mark in these spans", sum(count * size for count, size in dead)))
         return rows
-
-
-def stack_name(target: Optional[Target], part: Live) -> tuple[str, str]:
-    """Return what a live stack is, and a name that means the same in other runs."""
-    one = part.goroutine
-    if one is None or target is None:
-        return "a stack of Go's runtime", "a stack of Go's runtime"
-    made = function_name(target, one.start)
-    alike = f"a goroutine of {made}" if made else "a goroutine"
-    return f"the stack of goroutine {one.number}" + (f" ({made})" if made else ""), f"the stack of {alike}"
 
 
 def find_go(target: Target, owned: Ranges) -> Found:

@@ -60,7 +60,7 @@ class Profile:
 class Layout:
     """The layout of one release.
 
-    The engine reads the fields from `page` on: see `Layout` in engine/core/src/heap/jemalloc/layout.rs. Fields of
+    The engine reads the fields from `page` on: see `Layout` in engine/core/src/allocators/jemalloc/layout.rs. Fields of
     `e_bits` are (shift, width).
     """
 

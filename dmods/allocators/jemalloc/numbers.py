@@ -25,4 +25,4 @@ def arena_name(number: int) -> str:
     return f"je{order + 1}.{arena}" if order else f"je{arena}"
 
 
-reserve(first_arena(0), NAME, arena_name)
+reserve(first_arena(0), arena_name)

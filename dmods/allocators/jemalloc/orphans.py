@@ -69,7 +69,7 @@ def pattern_of(words: Words, layout: Layout, tcache: Tcache, index: Heap) -> Opt
     row = index.find(ranges[0][2] - words.size) if ranges else None
     if row is None:
         return None
-    address, size, _state, arena, *_ = row
+    address, size, arena = row.address, row.size, row.arena
     content = words.many(address, size // words.size)
     bins = []
     for number, begin, end in ranges:
@@ -92,7 +92,7 @@ def find_orphans(words: Words, index: Heap, patterns: Sequence[Pattern], leaked:
     """
     found = Orphans()
     sizes = {pattern.size for pattern in patterns}
-    if not sizes.intersection(row[0] for row in index.groups()):
+    if not sizes.intersection(row.size for row in index.groups()):
         return found
     for address, size, arena in leaked():
         for pattern in patterns if size in sizes else ():
@@ -138,9 +138,9 @@ def _read(index: Heap, pattern: Pattern, content: Sequence[int]) -> Optional[lis
         seen: set[int] = set()
         for value in _from_the_top(content, each):
             row = index.find(value)
-            is_block = row is not None and row[0] == value and row[1] == each.size
+            is_block = row is not None and row.address == value and row.size == each.size
             good, bad = good + is_block, bad + (not is_block)
-            slots.append((value, row[2] if row is not None and is_block and value not in seen else _IMPOSSIBLE))
+            slots.append((value, row.state if row is not None and is_block and value not in seen else _IMPOSSIBLE))
             seen.add(value)
         found.extend(_may_be_cached(slots))
     certain = bool(pattern.between) and bad <= good

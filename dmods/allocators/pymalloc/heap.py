@@ -12,7 +12,7 @@ from typing import Optional
 
 from dmods._engine import Pymalloc
 from dmods.allocators.protocol import Found, Heap
-from dmods.allocators.vocabulary import Problem
+from dmods.allocators.vocabulary import PYTHON, Problem
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.modules.find import writable_segments
@@ -37,6 +37,11 @@ class PymallocHeap(Heap):
     arenas: Sequence[tuple[int, int, int, int]] = ()
     unknown: list[tuple[int, int]] = field(default_factory=list)  # pools whose blocks are not known
     classes: Sequence[tuple[int, int, int]] = ()  # (pools, blocks in use, free blocks), by size class
+
+    @property
+    def runtime(self) -> str:
+        """Return CPython: nothing else asks pymalloc for blocks."""
+        return PYTHON
 
     def roots(self, target: Target, unaligned: bool) -> list[tuple[int, int]]:
         """Return the pools whose blocks are not known: any word there may be a pointer that the program uses."""

@@ -3,6 +3,6 @@
 * `find`: finds it, and makes a heap that the rest of dmods knows.
 * `own`: what tcmalloc took for itself.
 
-The engine reads the structures (engine/core/src/heap/tcmalloc). The layouts are those of gperftools 2.7 to 2.18, for
-64-bit machines.
+The engine reads the structures (engine/core/src/allocators/tcmalloc). The layouts are those of gperftools
+2.7 to 2.18, for 64-bit machines.
 """

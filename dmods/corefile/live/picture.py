@@ -9,7 +9,7 @@ from typing import Optional
 from dmods.base.sizes import human_size
 from dmods.corefile.kept import unnamed_file
 from dmods.corefile.live import elfcore
-from dmods.corefile.live.process import Status, check, read_bytes, read_text, refusal
+from dmods.corefile.live.process import Status, check, read_bytes, read_text, refusal, root_of
 from dmods.corefile.live.room import free_memory
 from dmods.corefile.notes import NT_PRSTATUS
 from dmods.corefile.target import CoreFile
@@ -29,17 +29,34 @@ def open_process(pid: int, executable: Optional[str] = None, sysroot: Optional[s
     room = free_memory()
     wide = _is_64_bit(pid)
     in_memory = wide and (room is None or found.memory + found.memory // 8 < room)
-    descriptor = os.memfd_create(f"dmods-{pid}") if in_memory else unnamed_file(found.memory, f"process {pid}")
+    descriptor = (
+        os.memfd_create(f"dmods-{pid}") if in_memory else unnamed_file(found.memory, f"process {pid} (memory is short)")
+    )
+    root = _open_root(pid) if sysroot is None else None
     try:
         notes = _take(pid, found, descriptor, wide, in_memory)
-        target = CoreFile(f"/proc/self/fd/{descriptor}", executable, sysroot)
+        below = sysroot if root is None else f"/proc/self/fd/{root}"
+        target = CoreFile(f"/proc/self/fd/{descriptor}", executable, below)
     except BaseException:
-        os.close(descriptor)
+        for each in (descriptor, *([root] if root is not None else [])):
+            os.close(each)
         raise
     weakref.finalize(target, os.close, descriptor)
+    if root is not None:
+        weakref.finalize(target, os.close, root)
     target.path, target.pid = None, pid
     target.notes[:0] = notes
     return target
+
+
+def _open_root(pid: int) -> Optional[int]:
+    """Return a descriptor of the process's root where that is not ours: its files outlive the process then."""
+    root = root_of(pid)
+    try:
+        # The link of /proc leads there, whatever its text says.
+        return os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if root is not None else None
+    except OSError:
+        return None
 
 
 def _take(pid: int, found: Status, descriptor: int, wide: bool, in_memory: bool) -> list[str]:

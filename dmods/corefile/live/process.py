@@ -87,6 +87,20 @@ def refusal(pid: int, found: Status, proc: str = "/proc") -> UserError:
     return UserError(f"{what}: {_forbidden_by(proc)} forbids it, and {lacks}", f"{as_root}; {_CONTAINER}")
 
 
+def root_of(pid: int) -> Optional[str]:
+    """Return the folder that the process's files are below, or None where its root is ours, or cannot be read.
+
+    It is /proc/PID/root in another mount namespace, whose files have no other path here.
+    """
+    try:
+        if os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"):
+            return f"/proc/{pid}/root"
+        root = os.readlink(f"/proc/{pid}/root")
+        return root if root != os.readlink("/proc/self/root") else None
+    except OSError:
+        return None
+
+
 def read_text(path: str) -> str:
     """Return a file of /proc, or "" where it cannot be read."""
     return read_bytes(path).decode("utf-8", "surrogateescape")

@@ -2,8 +2,8 @@
 
 Four other places decide about words that this one cannot see, because they lie in blocks as well:
 
-* ``engine/core/src/heap/text.rs``: words that are part of a text. The pass over the bytes leaves them out.
-* ``engine/core/src/heap/ends.rs``: words that are the end of one block and by chance the beginning of the next. They
+* ``engine/core/src/blocks/text.rs``: words that are part of a text. The pass over the bytes leaves them out.
+* ``engine/core/src/blocks/ends.rs``: words that are the end of one block and by chance the beginning of the next. They
   are hidden while marking. A block that only they hold is doubtful.
 * ``Heap.dead`` of an allocator, ``process/stdio.py`` and ``heap/collector.py``: words that an allocator, glibc's stdio
   or CPython's collector wrote into its own structures. ``ProcessHeap`` buries them before the pass.

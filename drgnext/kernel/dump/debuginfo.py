@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from dmods.corefile.kept import source_of
 from dmods.errors import UserError
+from drgnext.kernel.dump.given_files import given_files, own_files
 from drgnext.kernel.dump.own_types import carried
+from drgnext.kernel.dump.own_types.files import kind_of
 
 if TYPE_CHECKING:
     from drgn import Module, Program
@@ -57,19 +59,41 @@ def prepare(prog: Program) -> bool:
     prog.register_debug_info_finder(_FINDER, find, enable_index=place)
     # What the kernel carries is less than what any file has.
     prog.register_debug_info_finder(
-        _CARRIED, lambda modules: carried.give(prog, modules, release(prog)), enable_index=-1
+        _CARRIED, lambda modules: carried.give(prog, modules, release(prog), own_files()), enable_index=-1
     )
     return True
 
 
 def carried_note(prog: Program) -> list[str]:
-    """Return one line if the kernel's own symbols and types stand for vmlinux, else []."""
+    """Return lines if the kernel's own symbols and types, or the user's files, stand for vmlinux; else []."""
     if not carried.stands_for_vmlinux(prog):
         return []
-    return [
-        "there is no vmlinux: symbols and types are those that the kernel carries (kallsyms, BTF), without source "
-        f"lines and inlined functions; for these: {package(release(prog))}"
+    found = carried.outcome(prog)
+    lines = [
+        f"there is no vmlinux: {carried_from(found)}, without source lines and inlined functions; "
+        f"for these: {package(release(prog))}"
     ]
+    names = found.untyped
+    if names:
+        lines.append(
+            f"{len(names)} of {len(found.modules)} modules carry no types ({few(names)}): their own structures are "
+            "missing; for these: -s MODULE.ko, with debug information"
+        )
+    return lines
+
+
+def carried_from(found: carried.Outcome) -> str:
+    """Return where symbols and types come from, as a sentence."""
+    if found.symbols is None and found.types is None:
+        return "symbols and types are those that the kernel carries (kallsyms, BTF)"
+    symbols = f"of {found.symbols}" if found.symbols is not None else "that the kernel carries (kallsyms)"
+    types = f"of {found.types}" if found.types is not None else "that the kernel carries (BTF)"
+    return f"symbols are those {symbols}, types those {types}"
+
+
+def few(names: Sequence[str]) -> str:
+    """Return the first names of a list."""
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
 
 
 def _folders(prog: Program) -> list[str]:
@@ -84,22 +108,29 @@ def _folders(prog: Program) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def load(prog: Program, new_files: bool = False) -> None:
+    """Look for debug information where drgn has not looked yet: without the plugin, or with new files of the user's."""
+    import drgn
+
+    if not prepare(prog) and not (new_files and missing(prog)):
+        return
+    paths = [path for path in given_files() if kind_of(path) is None and os.path.isfile(path)] if new_files else []
+    with suppress(drgn.MissingDebugInfoError):  # module_note() reports it
+        prog.load_debug_info(paths, default=True)
+
+
 def require(prog: Program, wrong: Sequence[str] = ()) -> None:
     """Raise UserError if the debug information of vmlinux cannot be found.
 
     ``wrong`` says which of the user's files are not used. It is a part of the error.
     """
-    import drgn
-
-    if prepare(prog):  # without the plugin, drgn has not looked there yet
-        with suppress(drgn.MissingDebugInfoError):  # module_note() reports it
-            prog.load_debug_info(default=True)
-    if not _missing(prog):
+    load(prog)
+    if not missing(prog):
         return
     name = release(prog)
     what = f"no debugging information for this kernel, {name or 'of unknown release'}"
     build_id = _build_id(prog)
-    reason = carried.why_not(prog)
+    reason = carried.outcome(prog).reason
     what = f"{what}{f' (build-id {build_id})' if build_id else ''}"
     what = f"{what}{f', and its own is of no use: {reason}' if reason else ''}"
     raise UserError(
@@ -133,13 +164,13 @@ def module_note(prog: Program) -> list[str]:
     names = sorted(module.name for module in modules if module.wants_debug_file())
     if not names:
         return []
-    shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     return [
-        f"{len(names)} of {len(modules)} modules have no debugging information ({shown}): lines and types are missing"
+        f"{len(names)} of {len(modules)} modules have no debugging information ({few(names)}): "
+        "lines and types are missing"
     ]
 
 
-def _missing(prog: Program) -> bool:
+def missing(prog: Program) -> bool:
     """Return whether vmlinux has no debug information yet."""
     try:
         return bool(prog.main_module().wants_debug_file())

@@ -1,4 +1,4 @@
-"""The files with debug information that the user gave to drgn (-s), and why one of them is of no use.
+"""The files with symbols and types that the user gave (-s, --symbols, --btf), and why one of them is of no use.
 
 drgn leaves out a file that does not belong to the dump. It says so in a warning, which -q hides.
 """
@@ -12,30 +12,60 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.modules import elf as elves
 from dmods.modules.localfiles import why_no_elf
+from drgnext.kernel.dump.own_types import carried
+from drgnext.kernel.dump.own_types.files import Files, kind_of, sorted_out
 
 if TYPE_CHECKING:
     from drgn import Module, Program
 
-_SHORT, _LONG = "-s", "--symbols"
+_SHORT, _LONG, _TYPES = "-s", "--symbols", "--btf"
 _MOST_FILES = 1000
 _MOST_SHOWN = 3
 _LARGEST_NOTES = 1 << 20
 
 
+# The files of a command at the prompt: (option, path).
+_at_prompt: list[tuple[str, str]] = []
+
+
 def given_files() -> list[str]:
-    """Return the files of this drgn's own command line, or [] if this process is not drgn's command line."""
+    """Return the files of -s and --symbols, of drgn's own command line and of the command at the prompt."""
+    return [value for option, value in _options() if option == _LONG][:_MOST_FILES]
+
+
+def given_types() -> Optional[str]:
+    """Return the file of --btf, or None."""
+    return next((value for option, value in reversed(_options()) if option == _TYPES), None)
+
+
+def own_files() -> Files:
+    """Return the files that are no vmlinux: a listing of symbols, and BTF."""
+    return sorted_out(given_files(), given_types())
+
+
+def remember(symbols: Sequence[str], types: Optional[str]) -> bool:
+    """Take the files of a command. Return whether one is new: drgn has not seen it yet."""
+    asked = [*((_LONG, path) for path in symbols), *([(_TYPES, types)] if types is not None else [])]
+    known = _options()
+    _at_prompt.extend(one for one in asked if one not in known)
+    return any(one not in known for one in asked)
+
+
+def _options() -> list[tuple[str, str]]:
+    """Return (_LONG or _TYPES, the file) of each option. This process may not be drgn's command line."""
     words = list(getattr(sys, "orig_argv", ())) or _command_line()
     if not any(os.path.basename(word) == "drgn" for word in words[:2]) and words[1:3] != ["-m", "drgn"]:
-        return []
+        words = []
     found = []
     for word, value in zip(words, [*words[1:], ""]):
-        if word in (_SHORT, _LONG):
-            found.append(value)
-        elif word.startswith(f"{_LONG}="):
-            found.append(word.partition("=")[2])
-        elif word.startswith(_SHORT) and not word.startswith("--") and len(word) > len(_SHORT):
-            found.append(word[len(_SHORT) :])
-    return found[:_MOST_FILES]
+        name, equals, after = word.partition("=")
+        if name in (_LONG, _TYPES):
+            found.append((name, after if equals else value))
+        elif word == _SHORT:
+            found.append((_LONG, value))
+        elif word.startswith(_SHORT) and not word.startswith("--"):
+            found.append((_LONG, word[len(_SHORT) :]))
+    return [*found, *_at_prompt]
 
 
 def _command_line() -> list[str]:
@@ -47,13 +77,19 @@ def _command_line() -> list[str]:
         return []
 
 
-def unused(prog: Program, files: Sequence[str]) -> list[str]:
-    """Return a sentence for each of the files that drgn did not use."""
-    if not files:
+def unused(prog: Program) -> list[str]:
+    """Return a sentence for each of the user's files that is not used."""
+    files, types = given_files(), given_types()
+    if not files and types is None:
         return []
     modules = list(prog.modules())
     used = {os.path.realpath(path) for module in modules for path in _paths(module)}
-    wrong = [_why(path, modules) for path in files if os.path.realpath(path) not in used]
+    wrong = [
+        _why_not_own(prog, _SHORT, path) if kind_of(path) is not None else _why(path, modules)
+        for path in files
+        if os.path.realpath(path) not in used
+    ]
+    wrong += [_why_not_own(prog, _TYPES, types)] if types is not None else []
     sentences = list(dict.fromkeys(sentence for sentence in wrong if sentence is not None))
     left = len(sentences) - _MOST_SHOWN
     return sentences[:_MOST_SHOWN] + ([f"{left} more files of -s are not used"] if left > 0 else [])
@@ -66,8 +102,19 @@ def _paths(module: Module) -> Iterator[str]:
             yield path
 
 
+def _why_not_own(prog: Program, option: str, path: str) -> Optional[str]:
+    """Return why a listing of symbols or BTF is not used. None: it is, or nothing is, and the error says why."""
+    found = carried.outcome(prog)
+    if path in found.refused:
+        return f"{option} {path} is not used: {found.refused[path]}"
+    if path in (found.symbols, found.types) or found.reason:
+        return None
+    other = "another file is" if carried.stands_for_vmlinux(prog) else "vmlinux has all symbols and types"
+    return f"{option} {path} is not used: {other}"
+
+
 def _why(path: str, modules: Sequence[Module]) -> Optional[str]:
-    """Return why drgn did not use the file. None: it belongs to a module that has another file already."""
+    """Return why the file is not used. None: it belongs to a module that has another file already."""
     import drgn
 
     reason = why_no_elf(path)

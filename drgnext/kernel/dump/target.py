@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 from dmods.errors import UserError
 from drgnext.kernel.dump import debuginfo
 from drgnext.kernel.dump.dumpfile import dump_file_notes, is_cut_kdump
-from drgnext.kernel.dump.given_files import given_files, unused
+from drgnext.kernel.dump.given_files import unused
 from drgnext.kernel.dump.native_reader import read_natively
 
 if TYPE_CHECKING:
@@ -21,10 +21,11 @@ class Kernel:
 
     pid: Optional[int] = None  # a kernel has no pid; dmods.output.render reads this
 
-    def __init__(self, prog: Program, bare: bool = False) -> None:
+    def __init__(self, prog: Program, bare: bool = False, new_files: bool = False) -> None:
         """Prepare the program. Raises UserError if no command could work: no vmlinux, or no readable memory.
 
-        With ``bare`` these are no errors: ``lacking`` has what is missing then.
+        With ``bare`` these are no errors: ``lacking`` has what is missing then. ``new_files``: the command names files
+        that drgn has not seen.
         """
         self.prog = prog
         self.path: Optional[str] = None if self.live else prog.core_dump_path
@@ -33,7 +34,8 @@ class Kernel:
             self.notes += dump_file_notes(self.path)
         self.lacking: Optional[UserError] = None
         self.typed = False  # whether vmlinux is there
-        wrong = unused(prog, given_files())
+        debuginfo.load(prog, new_files)
+        wrong = unused(prog)
         try:
             debuginfo.require(prog, wrong)
         except UserError as error:

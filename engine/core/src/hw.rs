@@ -217,7 +217,7 @@ pub struct Eight {
     pub large: u8,
     /// Which words lie in one of the stretches, or are text below 2^32.
     pub special: u8,
-    /// Which others are text: the rules are those of `heap::contents::text`.
+    /// Which others are text: the rules are those of `contents::text`.
     pub text: u8,
     /// Which words have eight letters, and are text. It may go on in the next word.
     pub full: u8,

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use crate::words::USER_END;
+
 /// Where the bytes of a segment are.
 #[derive(Clone, Debug)]
 pub enum Source {
@@ -35,7 +37,14 @@ pub struct Segment {
 pub struct Image {
     files: Vec<File>,
     segments: Vec<Segment>,
+    addresses: (u64, u64),
 }
+
+/// The addresses that a process can use: the lower half.
+pub const PROCESS: (u64, u64) = (0, USER_END);
+/// The addresses that a kernel can use: the upper half, without its last pages, where no memory is. So the sums of an
+/// address and what is read at once do not overflow.
+pub const KERNEL: (u64, u64) = (USER_END, u64::MAX << 22);
 
 impl Image {
     /// Opens the files and sorts the segments. Where two segments overlap, the first one given wins and the other is cut.
@@ -55,7 +64,23 @@ impl Image {
                 }
             }
         }
-        Ok(Image { files, segments: without_overlaps(segments) })
+        Ok(Image { files, segments: without_overlaps(segments), addresses: PROCESS })
+    }
+
+    /// Says at which addresses blocks and roots may lie: [`PROCESS`] unless this is called.
+    pub fn with_addresses(mut self, addresses: (u64, u64)) -> Image {
+        self.addresses = (addresses.0, addresses.1.min(KERNEL.1));
+        self
+    }
+
+    /// Returns the addresses at which blocks and roots may lie.
+    pub fn addresses(&self) -> (u64, u64) {
+        self.addresses
+    }
+
+    /// Returns the parts of `[start, end)` that have a source and may hold blocks or roots, in order.
+    pub fn usable(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        self.covered(start.max(self.addresses.0), end.min(self.addresses.1))
     }
 
     /// Returns the segments, sorted and without overlaps.

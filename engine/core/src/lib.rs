@@ -5,22 +5,28 @@
 
 #![warn(missing_docs)]
 
+pub mod allocators;
+pub mod blocks;
+pub mod cached_reader;
+pub mod contents;
 pub mod control;
 pub mod disassemble;
 pub mod dwarf;
 pub mod golang;
 pub mod graph;
-pub mod heap;
 pub mod hw;
 pub mod image;
 pub mod kernel;
+pub mod keys;
 pub mod lines;
 pub mod live;
 pub mod names;
+pub(crate) mod nonzero_words;
 pub mod profile;
 pub mod python;
 pub mod records;
 pub mod red_zone;
+pub mod search;
 pub mod symbols;
 pub mod tcb;
 pub mod typed;

@@ -1,11 +1,11 @@
 //! Hostile images: segments overlap and reach the end of the address space. Every search of the engine runs on them.
 
-use dmods_engine::heap;
-use dmods_engine::heap::find;
-use dmods_engine::heap::model::State;
-use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::runs::{Kind, Run};
-use dmods_engine::heap::tcache::TcacheShape;
+use dmods_engine::allocators::glibc::find;
+use dmods_engine::blocks;
+use dmods_engine::blocks::model::State;
+use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::runs::{Kind, Owner, Run};
+use dmods_engine::blocks::tcache::TcacheShape;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::symbols::Symbols;
 use dmods_engine::tcb;
@@ -119,7 +119,8 @@ fn searches_survive_every_image_and_any_range() {
             let top = ranges[0].0;
             let stretches = find::stretches(&image, &ranges, word, 4096, top);
             assert!(stretches.iter().all(|s| s.0 < s.1));
-            let found = find::pointers(&image, &ranges, word, &[(0x5000, 0x9000)], 7, &Control::default());
+            let found =
+                dmods_engine::search::pointers(&image, &ranges, word, &[(0x5000, 0x9000)], 7, &Control::default());
             assert!(found.is_ok_and(|found| found[0].len() <= 7));
         }
         assert!(tcb::find_self_pointers(&image, &ranges, 4, 9, || false).len() <= 9);
@@ -137,14 +138,14 @@ fn heap(dice: &mut Dice, image: &Image, ranges: &[(u64, u64)]) {
         .enumerate()
         .map(|(i, &(start, end))| {
             let (start, kind) = (start & !15, kinds[dice.below(3) as usize]);
-            Run::of_chunks(start, end, kind, i as u32, end.saturating_sub(start).saturating_sub(16))
+            Run::of_chunks(start, end, kind, Owner::new(0, i as u32), end.saturating_sub(start).saturating_sub(16))
         })
         .collect();
     let control = Control::default();
     let watch = [TcacheShape { chunk: 0x290, bins: 64, width: 2 }];
     let word = [4, 8][dice.below(2) as usize];
     let request = Request { image, runs, dead: &[(0x5000, 0x5100)], watch: &watch, maps: &[], threads: 2 };
-    let mut heap = heap::build(word, request, &control).expect("tables in proportion to what is there");
+    let mut heap = blocks::build(word, request, &control).expect("tables in proportion to what is there");
     heap.mark(image, ranges, &[0x5010, u64::MAX], &control).expect("marked");
     heap.find_leaks(image, &control).expect("searched");
     let leaked = heap.blocks(&[State::LeakedDirectly], 0, usize::MAX).len() as u64;

@@ -1,10 +1,11 @@
 //! Compares jemalloc's extents with the made-up trees that they are read from, and reads the same trees with words
 //! overwritten.
 
-use dmods_engine::heap;
-use dmods_engine::heap::jemalloc::{self, Layout};
-use dmods_engine::heap::model::State;
-use dmods_engine::heap::pass::Request;
+use dmods_engine::allocators::jemalloc::{self, Layout};
+use dmods_engine::blocks;
+use dmods_engine::blocks::model::State;
+use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::runs::Owner;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::Control;
 use std::collections::BTreeMap;
@@ -156,13 +157,13 @@ fn blocks_sizes_and_marking_are_those_of_the_made_up_heap() {
         assert_eq!((found.fault_count, &found.faults[..]), (0, &[][..]), "seed {seed}");
         let request = Request {
             image: &image,
-            runs: found.runs(100, 0),
+            runs: found.runs(Owner::new(1, 100), 0),
             dead: &[],
             watch: &[],
             maps: &found.maps,
             threads: 1 + seed as usize % 3,
         };
-        let mut heap = heap::build(8, request, &control).expect("not cancelled");
+        let mut heap = blocks::build(8, request, &control).expect("not cancelled");
         let all = [State::Live, State::Free];
         let said: Vec<(u64, u64, bool)> =
             heap.blocks(&all, 0, usize::MAX).iter().map(|(b, _, _, _)| (b.address, b.size, b.free)).collect();
@@ -238,9 +239,9 @@ fn overwritten_words_cost_faults_but_no_time_and_no_panic() {
         jemalloc::find(&image, &[(ROOT, ROOT + 128), (0, u64::MAX)], &layout(), &control);
         let found = jemalloc::collect(&image, &layout(), ROOT, usize::MAX, &control).expect("not cancelled");
         assert!(found.all.windows(2).all(|pair| pair[0].end() <= pair[1].start), "seed {seed}: they overlap");
-        let runs = found.runs(0, 0);
+        let runs = found.runs(Owner::default(), 0);
         let request = Request { image: &image, runs, dead: &[], watch: &[], maps: &found.maps, threads: 1 };
-        let mut heap = heap::build(8, request, &control).expect("not cancelled");
+        let mut heap = blocks::build(8, request, &control).expect("not cancelled");
         heap.release(&[HEAP, HEAP + 8, 1, u64::MAX]);
         heap.own(&[HEAP + 4096, u64::MAX], seed % 2 == 0, &control).expect("not cancelled");
         heap.mark(&image, &[(HEAP, made.end)], &[HEAP], &control).expect("not cancelled");

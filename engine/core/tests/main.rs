@@ -1,7 +1,7 @@
 //! The engine's tests, all in one program: linking a release build takes longer than most of them.
 
+mod blocks;
 mod graph;
-mod heap;
 mod hostile;
 mod jemalloc;
 mod kernel;

@@ -3,20 +3,22 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use dmods_engine::contents::{self, Form, Place, Section};
 use dmods_engine::graph::by_stack::{self, Known};
 use dmods_engine::graph::growth::{self, By, Core};
 use dmods_engine::graph::kinds;
 use dmods_engine::graph::labels::{self, Label, Mark};
 use dmods_engine::graph::named::named;
+use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::retained;
 use dmods_engine::graph::sums::{Next, View};
-use dmods_engine::heap::contents::{self, Form, Place, Section};
 use dmods_engine::records::audit::Clock;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};
-use crate::heap::{state, Heap};
+use crate::heap::Heap;
+use crate::heap_rows::{state, Group};
 use crate::owners::{scope, Scope};
 use crate::records::Records;
 use crate::watch::watched;
@@ -24,7 +26,6 @@ use crate::watch::watched;
 type Places = Vec<(Address, Address, u8, u16, Address)>;
 type KindRow = (u64, u8, u64, u64, u64, Vec<(u8, u64)>, Vec<u64>, Vec<u8>);
 pub(crate) type SumRow = ((u64, u64), (u64, u64), (u64, u64), (u64, u64), Option<u64>, Option<u64>);
-type GroupRow = (u64, u32, bool, u64, u64, u64, u64, u32);
 type Amount = (u64, u64);
 type GrowthRow = (u64, Vec<Amount>, Amount, Amount, Amount, Amount, u64, Option<u64>, Option<(u64, u64)>);
 type Growth = (Vec<GrowthRow>, Vec<(usize, usize, u32)>);
@@ -72,7 +73,7 @@ impl Census {
             })
             .collect::<PyResult<_>>()?;
         let inner = watched(py, progress.as_ref(), |control| {
-            heap.heap().census(&heap.image, &places, direct, threads, control)
+            contents::Census::take(&**heap.heap(), &heap.image, &places, direct, threads, control)
         })?;
         Ok(Census { inner: Arc::new(inner) })
     }
@@ -189,7 +190,7 @@ impl Kinds {
     }
 
     /// Returns the view of a census that is there.
-    pub(crate) fn view<'a>(&'a self, index: usize, heap: &'a dyn dmods_engine::heap::model::Heap) -> View<'a> {
+    pub(crate) fn view<'a>(&'a self, index: usize, heap: &'a OwnedHeap) -> View<'a> {
         View::new(heap, &self.censuses[index], &self.inner, index)
     }
 
@@ -225,20 +226,17 @@ impl Kinds {
 
     fn sums(&self, index: usize, heap: &Heap) -> PyResult<Vec<SumRow>> {
         let census = self.census(index)?;
-        let sums = View::new(&**heap.heap(), census, &self.inner, index).sums();
+        let sums = View::new(&heap.heap(), census, &self.inner, index).sums();
         Ok(sums.iter().map(sum_row).collect())
     }
 
-    fn groups(&self, py: Python<'_>, index: usize, heap: &Heap) -> PyResult<Vec<GroupRow>> {
+    fn groups(&self, py: Python<'_>, index: usize, heap: &Heap) -> PyResult<Vec<Group>> {
         let census = self.census(index)?;
         let groups = watched(py, None, |control| {
             let heap = heap.heap();
-            View::new(&**heap, census, &self.inner, index).groups(control)
+            View::new(&heap, census, &self.inner, index).groups(control)
         })?;
-        let row = |(g, kind): (dmods_engine::heap::leaks::Group, u32)| {
-            (g.size, g.family, g.single, g.count, g.first, g.kept_count, g.kept_bytes, kind)
-        };
-        Ok(groups.into_iter().map(row).collect())
+        Ok(groups.iter().map(|(group, kind)| Group::new(group, Some(*kind))).collect())
     }
 
     fn addresses(
@@ -255,7 +253,7 @@ impl Kinds {
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         watched(py, None, |control| {
             let heap = heap.heap();
-            View::new(&**heap, census, &self.inner, index).addresses(&wanted, &states, start, most, control)
+            View::new(&heap, census, &self.inner, index).addresses(&wanted, &states, start, most, control)
         })
     }
 
@@ -275,7 +273,7 @@ impl Kinds {
         }
         watched(py, progress.as_ref(), |control| {
             let heap = heap.heap();
-            retained::by_group(&View::new(&**heap, census, &self.inner, index), &groups, count, control)
+            retained::by_group(&View::new(&heap, census, &self.inner, index), &groups, count, control)
         })
     }
 
@@ -283,7 +281,7 @@ impl Kinds {
         let (census, within) = (self.census(index)?, scope(within)?);
         let held = watched(py, None, |control| {
             let heap = heap.heap();
-            retained::in_scope(&View::new(&**heap, census, &self.inner, index), within, control)
+            retained::in_scope(&View::new(&heap, census, &self.inner, index), within, control)
         })?;
         Ok(held.iter().map(|h| (h.kind, h.size, h.count, h.bytes, h.example)).collect())
     }
@@ -294,7 +292,7 @@ impl Kinds {
         let mut inner = labels.inner.clone();
         watched(py, None, |control| {
             let heap = heap.heap();
-            inner.take_kinds(&View::new(&**heap, census, &self.inner, index), control)
+            inner.take_kinds(&View::new(&heap, census, &self.inner, index), control)
         })?;
         Ok(Labels { inner })
     }
@@ -320,8 +318,8 @@ impl Kinds {
         let callers: Vec<_> = callers.iter().map(|(one, of_stack)| (one.inner(), of_stack.clone())).collect();
         let inner = watched(py, None, |control| {
             let heap = heap.heap();
-            let view = View::new(&**heap, census, &self.inner, index);
-            let shapes = View::new(&**heap, shapes, &plain.inner, index);
+            let view = View::new(&heap, census, &self.inner, index);
+            let shapes = View::new(&heap, shapes, &plain.inner, index);
             by_stack::labels(&view, &shapes, &callers, &known, control)
         })?;
         Ok(Labels { inner })
@@ -331,7 +329,7 @@ impl Kinds {
         let census = self.census(index)?;
         watched(py, None, |control| {
             let heap = heap.heap();
-            View::new(&**heap, census, &self.inner, index).kinds_at(&asked, control)
+            View::new(&heap, census, &self.inner, index).kinds_at(&asked, control)
         })
     }
 }
@@ -385,11 +383,10 @@ pub fn compare_heaps(
         let locked: Vec<_> = heaps.iter().map(|heap| heap.heap()).collect();
         let mut made = Vec::with_capacity(locked.len());
         for (index, heap) in locked.iter().enumerate() {
-            let view =
-                kinds.and_then(|kinds| Some(View::new(&***heap, kinds.censuses.get(index)?, &kinds.inner, index)));
+            let view = kinds.and_then(|kinds| Some(View::new(heap, kinds.censuses.get(index)?, &kinds.inner, index)));
             let keys = match (by, by_holder, &view) {
                 (By::Given, true, Some(view)) => retained::holder_keys(view, sets[index], control)?,
-                (By::Given, ..) => retained::owner_keys(&***heap, sets[index]),
+                (By::Given, ..) => retained::owner_keys(heap, sets[index]),
                 _ => Vec::new(),
             };
             made.push(Core {

@@ -1,21 +1,21 @@
 use std::sync::Mutex;
 
+use dmods_engine::allocators::glibc::bins::{self, Bin};
+use dmods_engine::allocators::glibc::lists::{self, Followed, List, Problem};
+use dmods_engine::blocks;
+use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::runs::{Kind, Owner, Run};
+use dmods_engine::blocks::tcache::TcacheShape;
+use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::paths::Origin;
 use dmods_engine::graph::roots::Named;
-use dmods_engine::heap;
-use dmods_engine::heap::bins::Bin;
-use dmods_engine::heap::lists::{Followed, List, Problem};
-use dmods_engine::heap::model::{self, State};
-use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::runs::{Kind, Run};
-use dmods_engine::heap::tcache::TcacheShape;
 use dmods_engine::python::unused::merged;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::address::{plain, Address, Ranges};
-use crate::heap_rows::{bin_fault, report_dict};
+use crate::heap_rows::{bin_fault, report_dict, state, Block, Group};
 use crate::image::Image;
 use crate::jemalloc::Extents;
 use crate::owners::{areas, homes_of, scope, values, AreaRow, HomeRow, KeptRow, Path, Scope, Value};
@@ -26,13 +26,11 @@ use crate::watch::watched;
 /// An indexed heap. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Heap {
-    inner: Mutex<Box<dyn model::Heap>>,
+    inner: Mutex<OwnedHeap>,
     pub(crate) image: std::sync::Arc<dmods_engine::image::Image>,
 }
 
-type Block = (u64, u64, u8, u32, bool, u64, u64);
 type Bins = (Vec<(u64, u64)>, u64, Vec<(usize, &'static str, u64, u64)>);
-type Group = (u64, u32, bool, u64, u64, u64, u64);
 
 fn kind(number: u8) -> PyResult<Kind> {
     match number {
@@ -43,36 +41,11 @@ fn kind(number: u8) -> PyResult<Kind> {
     }
 }
 
-pub(crate) fn state_number(state: State) -> u8 {
-    match state {
-        State::Live => 0,
-        State::Free => 1,
-        State::LeakedDirectly => 2,
-        State::LeakedIndirectly => 3,
-        State::Own => 4,
-    }
-}
-
-pub(crate) fn state(number: u8) -> PyResult<State> {
-    match number {
-        0 => Ok(State::Live),
-        1 => Ok(State::Free),
-        2 => Ok(State::LeakedDirectly),
-        3 => Ok(State::LeakedIndirectly),
-        4 => Ok(State::Own),
-        _ => Err(PyValueError::new_err("a block's state is 0 to 4")),
-    }
-}
-
 impl Heap {
-    pub(crate) fn heap(&self) -> std::sync::MutexGuard<'_, Box<dyn model::Heap>> {
+    pub(crate) fn heap(&self) -> std::sync::MutexGuard<'_, OwnedHeap> {
         // A panic while the lock was held would be our defect. The tables can still be read.
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
     }
-}
-
-fn row(run: &Run, (block, state, count, bytes): (dmods_engine::heap::index::Block, State, u64, u64)) -> Block {
-    (block.address, block.size, state_number(state), run.arena, run.is_oversized(), count, bytes)
 }
 
 #[pymethods]
@@ -83,27 +56,29 @@ impl Heap {
         py: Python<'_>,
         image: &Image,
         word: u64,
-        runs: Vec<(Address, Address, u8, u32, u64)>,
+        runs: Vec<(Address, Address, u8, u32, u64, u32)>,
         dead: Ranges,
         watch: Vec<(u64, usize, usize)>,
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
-        extents: Vec<(PyRef<'_, Extents>, u32)>,
-        slots: Vec<(PyRef<'_, Slots>, u32)>,
+        extents: Vec<(PyRef<'_, Extents>, u32, u32)>,
+        slots: Vec<(PyRef<'_, Slots>, u32, u32)>,
         links: Vec<PyRef<'_, CollectorLinks>>,
         unused: Vec<PyRef<'_, UnusedWords>>,
     ) -> PyResult<Self> {
         let mut runs = runs
             .into_iter()
-            .map(|(start, end, number, arena, usable)| Ok(Run::of_chunks(start.0, end.0, kind(number)?, arena, usable)))
+            .map(|(start, end, number, arena, usable, allocator)| {
+                Ok(Run::of_chunks(start.0, end.0, kind(number)?, Owner::new(allocator, arena), usable))
+            })
             .collect::<PyResult<Vec<_>>>()?;
         let mut maps = Vec::new();
-        for (extents, first_arena) in &extents {
-            runs.extend(extents.inner.runs(*first_arena, maps.len() as u32));
+        for (extents, first_arena, allocator) in &extents {
+            runs.extend(extents.inner.runs(Owner::new(*allocator, *first_arena), maps.len() as u32));
             maps.extend_from_slice(&extents.inner.maps);
         }
-        for (slots, arena) in &slots {
-            runs.extend(slots.inner.runs(*arena, maps.len() as u32));
+        for (slots, arena, allocator) in &slots {
+            runs.extend(slots.inner.runs(Owner::new(*allocator, *arena), maps.len() as u32));
             maps.extend_from_slice(&slots.inner.maps);
         }
         let mut dead = plain(dead);
@@ -116,15 +91,15 @@ impl Heap {
         let inner = watched(py, progress.as_ref(), |control| {
             let threads = threads.max(1);
             let request = Request { image: &memory, runs, dead: &dead, watch: &watch, maps: &maps, threads };
-            heap::build(word, request, control)
+            blocks::build(word, request, control)
         })?;
-        Ok(Heap { inner: Mutex::new(inner), image: memory })
+        Ok(Heap { inner: Mutex::new(OwnedHeap::new(inner)), image: memory })
     }
 
     /// Returns how many runs were left out because they overlap another.
     #[getter]
     fn dropped(&self) -> usize {
-        self.heap().dropped().len()
+        self.heap().found().dropped.len()
     }
 
     fn runs(&self) -> Vec<(u64, u64, u8, u32, u64)> {
@@ -133,11 +108,16 @@ impl Heap {
             Kind::Thread => 1,
             _ => 2,
         };
-        self.heap().chunk_runs().iter().map(|r| (r.start, r.end, number(r.kind), r.arena, r.usable)).collect()
+        self.heap()
+            .found()
+            .chunk_runs
+            .iter()
+            .map(|r| (r.start, r.end, number(r.kind), r.owner.arena, r.usable))
+            .collect()
     }
 
     fn reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        self.heap().reports().iter().map(|report| report_dict(py, report)).collect()
+        self.heap().found().reports.iter().map(|report| report_dict(py, report)).collect()
     }
 
     #[pyo3(signature = (head, to_user, protected, least, most, set, collect))]
@@ -154,7 +134,7 @@ impl Heap {
     ) -> (u64, u64, Option<(&'static str, u64)>, Vec<u64>) {
         let list = List { head: head.0, to_user, protected, least, most };
         let Followed { count, bytes, problem, blocks } =
-            py.detach(|| self.heap().follow(&self.image, list, set, collect));
+            py.detach(|| lists::follow(&mut **self.heap(), &self.image, list, set, collect));
         let problem = problem.map(|(problem, at)| {
             let name = match problem {
                 Problem::NotAChunk => "not a chunk",
@@ -178,7 +158,7 @@ impl Heap {
         key: Option<u64>,
     ) -> u64 {
         let list = List { head: 0, to_user, protected, least, most };
-        py.detach(|| self.heap().release_orphans(&self.image, list, key))
+        py.detach(|| lists::release_orphans(&mut **self.heap(), &self.image, list, key))
     }
 
     #[pyo3(signature = (bins, progress=None))]
@@ -193,7 +173,7 @@ impl Heap {
             .map(|(head, arena, least, most, sorted)| Bin { head, arena, least, most, sorted })
             .collect();
         watched(py, progress.as_ref(), |control| {
-            let followed = self.heap().bins(&self.image, &bins, control)?;
+            let followed = bins::follow(&**self.heap(), &self.image, &bins, control)?;
             Ok((
                 followed.held.iter().map(|h| (h.count, h.bytes)).collect(),
                 followed.problem_count,
@@ -204,7 +184,7 @@ impl Heap {
 
     #[getter]
     fn missing(&self) -> Vec<(u64, u64)> {
-        self.heap().missing().to_vec()
+        self.heap().found().missing.clone()
     }
 
     fn release(&self, py: Python<'_>, addresses: Vec<u64>) -> Vec<u64> {
@@ -269,20 +249,17 @@ impl Heap {
     }
 
     fn groups(&self, py: Python<'_>) -> Vec<Group> {
-        py.detach(|| {
-            self.heap()
-                .groups()
-                .iter()
-                .map(|g| (g.size, g.family, g.single, g.count, g.first, g.kept_count, g.kept_bytes))
-                .collect()
-        })
+        py.detach(|| self.heap().groups().iter().map(|group| Group::new(group, None)).collect())
     }
 
     fn blocks(&self, py: Python<'_>, states: Vec<u8>, start: Address, most: usize) -> PyResult<Vec<Block>> {
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         Ok(py.detach(|| {
             let heap = self.heap();
-            heap.blocks(&states, start.0, most).into_iter().map(|found| row(&heap.run(found.0.run), found)).collect()
+            heap.blocks(&states, start.0, most)
+                .into_iter()
+                .map(|found| Block::new(&heap.run(found.0.run), found))
+                .collect()
         }))
     }
 
@@ -301,8 +278,7 @@ impl Heap {
     fn find(&self, address: Address) -> Option<Block> {
         let heap = self.heap();
         let found = heap.find(address.0)?;
-        let run = heap.run(found.0.run);
-        Some(row(&run, found))
+        Some(Block::new(&heap.run(found.0.run), found))
     }
 
     #[pyo3(signature = (arena=None))]

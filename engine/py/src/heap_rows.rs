@@ -1,9 +1,92 @@
-//! What a heap says of its runs and bins, as Python has it.
+//! Rows of blocks, runs and bins as Python has them, and the numbers of their states.
 
-use dmods_engine::heap::bins::Fault as BinFault;
-use dmods_engine::heap::pass::{Fault, RunReport};
+use dmods_engine::allocators::glibc::bins::Fault as BinFault;
+use dmods_engine::blocks::leaks;
+use dmods_engine::blocks::model::{State, Stated};
+use dmods_engine::blocks::pass::{Fault, RunReport};
+use dmods_engine::blocks::runs::Run;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+/// A block. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+pub struct Block {
+    pub address: u64,
+    pub size: u64,
+    pub state: u8,
+    pub allocator: u32,
+    pub arena: u32,
+    pub single: bool,
+    pub kept_count: u64,
+    pub kept_bytes: u64,
+}
+
+impl Block {
+    /// Makes the row of a block in a run.
+    pub fn new(run: &Run, (block, state, kept_count, kept_bytes): Stated) -> Block {
+        Block {
+            address: block.address,
+            size: block.size,
+            state: state_number(state),
+            allocator: run.owner.allocator,
+            arena: run.owner.arena,
+            single: run.is_oversized(),
+            kept_count,
+            kept_bytes,
+        }
+    }
+}
+
+/// Direct leaks of one size. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+pub struct Group {
+    pub size: u64,
+    pub allocator: u32,
+    pub single: bool,
+    pub count: u64,
+    pub first: u64,
+    pub kept_count: u64,
+    pub kept_bytes: u64,
+    pub kind: Option<u32>,
+}
+
+impl Group {
+    /// Makes the row of a group, and of one kind where kinds are told apart.
+    pub fn new(group: &leaks::Group, kind: Option<u32>) -> Group {
+        Group {
+            size: group.size,
+            allocator: group.allocator,
+            single: group.single,
+            count: group.count,
+            first: group.first,
+            kept_count: group.kept_count,
+            kept_bytes: group.kept_bytes,
+            kind,
+        }
+    }
+}
+
+pub(crate) fn state_number(state: State) -> u8 {
+    match state {
+        State::Live => 0,
+        State::Free => 1,
+        State::LeakedDirectly => 2,
+        State::LeakedIndirectly => 3,
+        State::Own => 4,
+    }
+}
+
+pub(crate) fn state(number: u8) -> PyResult<State> {
+    match number {
+        0 => Ok(State::Live),
+        1 => Ok(State::Free),
+        2 => Ok(State::LeakedDirectly),
+        3 => Ok(State::LeakedIndirectly),
+        4 => Ok(State::Own),
+        _ => Err(PyValueError::new_err("a block's state is 0 to 4")),
+    }
+}
 
 pub(crate) fn bin_fault(fault: BinFault) -> &'static str {
     match fault {

@@ -1,7 +1,7 @@
 //! Searches for structures of glibc's heap, and for pointers.
 
-use dmods_engine::heap::code_words::code_words;
-use dmods_engine::heap::find;
+use dmods_engine::allocators::glibc::find;
+use dmods_engine::search::{self, code_words};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -61,7 +61,7 @@ pub fn find_pointers(
     if wanted.windows(2).any(|pair| pair[1].0 < pair[0].1) {
         return Err(PyValueError::new_err("the wanted ranges must be sorted and must not overlap"));
     }
-    watched(py, progress.as_ref(), |control| find::pointers(&image.inner, &ranges, word, &wanted, most, control))
+    watched(py, progress.as_ref(), |control| search::pointers(&image.inner, &ranges, word, &wanted, most, control))
 }
 
 #[pyfunction]

@@ -15,7 +15,13 @@ pub struct Image {
 #[pymethods]
 impl Image {
     #[new]
-    fn new(files: Vec<String>, segments: &Bound<'_, PyAny>, blobs: Vec<(u64, Bound<'_, PyBytes>)>) -> PyResult<Image> {
+    #[pyo3(signature = (files, segments, blobs, addresses=core::PROCESS))]
+    fn new(
+        files: Vec<String>,
+        segments: &Bound<'_, PyAny>,
+        blobs: Vec<(u64, Bound<'_, PyBytes>)>,
+        addresses: (u64, u64),
+    ) -> PyResult<Image> {
         // There may be a million: none is kept as a Python object.
         let mut all = Vec::with_capacity(segments.len()?.saturating_add(blobs.len()));
         for segment in segments.try_iter()? {
@@ -34,7 +40,7 @@ impl Image {
                 source: core::Source::Bytes(data),
             });
         }
-        Ok(Image { inner: Arc::new(core::Image::new(&files, all)?) })
+        Ok(Image { inner: Arc::new(core::Image::new(&files, all)?.with_addresses(addresses)) })
     }
 
     fn read<'py>(&self, py: Python<'py>, address: Address, size: usize) -> PyResult<Bound<'py, PyBytes>> {

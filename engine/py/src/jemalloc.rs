@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dmods_engine::heap::jemalloc;
+use dmods_engine::allocators::jemalloc;
 use dmods_engine::Control;
 use pyo3::prelude::*;
 

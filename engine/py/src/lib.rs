@@ -43,6 +43,9 @@ mod watch;
 fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<image::Image>()?;
     m.add_class::<heap::Heap>()?;
+    m.add_class::<heap_rows::Block>()?;
+    m.add_class::<heap_rows::Group>()?;
+    m.add_class::<records::LeakGroup>()?;
     m.add_class::<recorded::Recorded>()?;
     m.add_class::<pymalloc::Pymalloc>()?;
     m.add_function(wrap_pyfunction!(python::python_objects, m)?)?;
@@ -78,6 +81,11 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<kernel::Physical>()?;
     m.add_class::<own_types::KernelSymbols>()?;
     m.add_function(wrap_pyfunction!(own_types::own_debug_file, m)?)?;
+    m.add_function(wrap_pyfunction!(own_types::own_module_file, m)?)?;
+    m.add_function(wrap_pyfunction!(own_types::btf_answers, m)?)?;
+    m.add_function(wrap_pyfunction!(own_types::btf_counts, m)?)?;
+    m.add_function(wrap_pyfunction!(own_types::misplaced_variable, m)?)?;
+    m.add_function(wrap_pyfunction!(own_types::joined_types, m)?)?;
     m.add_class::<kernel::Memmap>()?;
     m.add_class::<slabs::Slabs>()?;
     m.add_function(wrap_pyfunction!(kernel::hex_lines, m)?)?;

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dmods_engine::heap::mimalloc;
+use dmods_engine::allocators::mimalloc;
 use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};
@@ -12,7 +12,7 @@ use crate::watch::watched;
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Mimalloc {
     inner: mimalloc::Heap,
-    blocks: Arc<dmods_engine::heap::slots::Slots>,
+    blocks: Arc<dmods_engine::blocks::slots::Slots>,
 }
 
 #[pymethods]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dmods_engine::heap::musl::{self, Context, Group, Layout};
+use dmods_engine::allocators::musl::{self, Context, Group, Layout};
 use dmods_engine::Control;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ type GroupRow = (u64, u64, u64, u64, u32, u8, bool, bool, bool);
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Mallocng {
     inner: musl::Walked,
-    slots: Arc<dmods_engine::heap::slots::Slots>,
+    slots: Arc<dmods_engine::blocks::slots::Slots>,
 }
 
 fn layout(word: u64) -> PyResult<Layout> {

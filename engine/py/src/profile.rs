@@ -1,5 +1,6 @@
 //! Heap profiles: samples out of records and out of the dominator tree, and pprof's file.
 
+use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::sums::View;
 use dmods_engine::profile::pprof;
 use dmods_engine::profile::samples::{samples, Asked, MOST};
@@ -8,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::graph::Kinds;
-use crate::heap::{state_number, Heap};
+use crate::heap::Heap;
+use crate::heap_rows::state_number;
 use crate::records::Records;
 use crate::watch::watched;
 
@@ -31,7 +33,7 @@ pub fn group_records(
     let found = watched(py, progress.as_ref(), |control| {
         let guard = heap.map(|heap| heap.heap());
         let asked = guard.as_ref().map(|guard| {
-            let heap: &dyn dmods_engine::heap::model::Heap = &***guard;
+            let heap: &OwnedHeap = guard;
             let view = kinds.and_then(|kinds| Some(View::new(heap, kinds.censuses.first()?, &kinds.inner, 0)));
             Asked { heap, kinds: view, owners }
         });
@@ -57,7 +59,7 @@ pub fn reference_stacks(
     let census = kinds.censuses.first().ok_or_else(|| PyValueError::new_err("there is no census"))?;
     let found = watched(py, progress.as_ref(), |_control| {
         let guard = heap.heap();
-        let view = View::new(&**guard, census, &kinds.inner, 0);
+        let view = View::new(&guard, census, &kinds.inner, 0);
         Ok(guard.reference(&|number| view.kind(number).unwrap_or(u32::MAX)))
     })?;
     Ok((

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dmods_engine::heap::pymalloc::{self, search, Problem, Sizes};
+use dmods_engine::allocators::pymalloc::{self, search, Problem, Sizes};
 use pyo3::prelude::*;
 
 use crate::address::{plain, Ranges};
@@ -12,7 +12,7 @@ use crate::watch::watched;
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Pymalloc {
     heap: pymalloc::Heap,
-    slots: Arc<dmods_engine::heap::slots::Slots>,
+    slots: Arc<dmods_engine::blocks::slots::Slots>,
     strays: usize,
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dmods_engine::heap::stale_links;
+use dmods_engine::blocks::stale_links;
 use dmods_engine::python::{self, garbage, links, unused, Release};
 use pyo3::prelude::*;
 

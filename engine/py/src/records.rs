@@ -8,6 +8,7 @@ use dmods_engine::records::{self as core, Record};
 use pyo3::prelude::*;
 
 use crate::address::Address;
+use crate::heap_rows::Block;
 use crate::image::Image;
 use crate::watch::watched;
 
@@ -27,7 +28,6 @@ type Row = (u64, u64, u64, u64, u32, u32);
 type LogRow = (u64, u64, bool, u64, u64, u64, u32, u32, (u64, u32, u32), (u64, u64));
 type GivenRow = (Address, Address, u64, u64, u32, u32);
 type GivenLogRow = (Address, u64, bool, Address, u64, u64, u32, u32, (u64, u32, u32), (Address, u64));
-type Block = (Address, u64, u8, u32, bool, u64, u64);
 type Triple = (u8, u8, u8);
 type User = (u32, u64, u64, u64, f64, f64, u64, u64, Row);
 type Newest = (u64, u64, Vec<(u64, u64, u64, u64, u32, u32)>);
@@ -240,28 +240,47 @@ pub fn read_audit(
     Ok((Records { inner }, damage))
 }
 
-type Group = (u64, bool, Option<usize>, u32, u64, u64, Option<Row>, u64, u64);
+/// Direct leaks of one size and stack. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+pub struct LeakGroup {
+    size: u64,
+    single: bool,
+    recorder: Option<usize>,
+    stack: u32,
+    count: u64,
+    first: u64,
+    record: Option<Row>,
+    kept_count: u64,
+    kept_bytes: u64,
+}
 
 #[pyfunction]
-pub fn group_leaks(py: Python<'_>, recorders: Vec<PyRef<'_, Records>>, blocks: Vec<Block>) -> Vec<Group> {
+pub fn group_leaks(
+    py: Python<'_>,
+    recorders: Vec<PyRef<'_, Records>>,
+    blocks: Vec<PyRef<'_, Block>>,
+) -> Vec<LeakGroup> {
     let recorders: Vec<&core::Records> = recorders.iter().map(|records| &records.inner).collect();
+    let leak = |block: &PyRef<'_, Block>| Leak {
+        address: block.address,
+        size: block.size,
+        mmapped: block.single,
+        kept_count: block.kept_count,
+        kept_bytes: block.kept_bytes,
+    };
+    let leaks: Vec<Leak> = blocks.iter().map(leak).collect();
     py.detach(|| {
-        let leaks: Vec<Leak> = blocks
-            .into_iter()
-            .map(|(address, size, _state, _arena, mmapped, kept_count, kept_bytes)| Leak {
-                address: address.0,
-                size,
-                mmapped,
-                kept_count,
-                kept_bytes,
-            })
-            .collect();
-        groups::group(&recorders, &leaks)
-            .iter()
-            .map(|g| {
-                let record = g.record.as_ref().map(row);
-                (g.size, g.mmapped, g.recorder, g.stack, g.count, g.first, record, g.kept_count, g.kept_bytes)
-            })
-            .collect()
+        let group = |g: &groups::LeakGroup| LeakGroup {
+            size: g.size,
+            single: g.mmapped,
+            recorder: g.recorder,
+            stack: g.stack,
+            count: g.count,
+            first: g.first,
+            record: g.record.as_ref().map(row),
+            kept_count: g.kept_count,
+            kept_bytes: g.kept_bytes,
+        };
+        groups::group(&recorders, &leaks).iter().map(group).collect()
     })
 }

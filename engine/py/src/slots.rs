@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dmods_engine::heap::slots::{self, Single};
+use dmods_engine::blocks::slots::{self, Single};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dmods_engine::heap::tcmalloc::{self, Fault, Kind, List};
+use dmods_engine::allocators::tcmalloc::{self, Fault, Kind, List};
 use dmods_engine::Control;
 use pyo3::prelude::*;
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
+use dmods_engine::contents::Sum;
 use dmods_engine::dwarf::model::Id;
 use dmods_engine::dwarf::{DebugTypes, FrameAt, Place};
 use dmods_engine::graph::sums::Next;
-use dmods_engine::heap::contents::Sum;
 use dmods_engine::typed::blocks::{Claim, Shape};
 use dmods_engine::typed::build::{build, Request, Root, TypeGraph as Built};
 use dmods_engine::typed::count::{Alike, Counted};
@@ -17,15 +17,15 @@ use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};
 use crate::graph::{sum_row, Kinds, SumRow};
-use crate::heap::{state, Heap};
+use crate::heap::Heap;
+use crate::heap_rows::{state, Group};
 use crate::owners::{scope, Scope};
 use crate::watch::watched;
 
 type Local = (String, String, Option<u64>, u64);
 type ClaimRow = (String, u8, u64, &'static str, u8, bool, u64, u64);
-type GroupRow = (u64, u32, bool, u64, u64, u64, u64);
-/// A group of direct leaks, with its kind or its type.
-type NamedGroup = (GroupRow, Option<u32>, Option<String>);
+/// A group of direct leaks, with its type where it has no kind.
+type NamedGroup = (Group, Option<String>);
 type AlikeRow = (Option<u32>, Option<String>, u64, u64, u64);
 /// Objects in pools: their type, whether their contents alone prove it, their sum.
 type PooledRow = (String, bool, SumRow);
@@ -281,7 +281,7 @@ impl TypeGraph {
         let (by_kind, by_type, pooled) = watched(py, None, |control| {
             let locked = heap.heap();
             let state = self.lock();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             state.built.as_ref().map_or(Ok(Default::default()), |built| built.sums(&view, control))
         })?;
         let state = self.lock();
@@ -314,31 +314,29 @@ impl TypeGraph {
         let types: HashMap<(Id, bool), u32> = types.into_iter().map(|(id, many, group)| ((id, many), group)).collect();
         watched(py, None, |control| {
             let locked = heap.heap();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             let state = self.lock();
             let Some(built) = &state.built else { return Ok(vec![(0, 0); count]) };
             built.retained(&view, (&groups, &types), count, control)
         })
     }
 
-    /// Returns the direct leaks by type and size: the group, the kind, and the type.
+    /// Returns the direct leaks by kind or type, and size: the group, and the type.
     fn groups(&self, py: Python<'_>, kinds: PyRef<'_, Kinds>, index: usize, heap: &Heap) -> PyResult<Vec<NamedGroup>> {
         let kinds = &*kinds;
         kinds.check(index)?;
         let groups = watched(py, None, |control| {
             let locked = heap.heap();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             let state = self.lock();
             state.built.as_ref().map_or(Ok(Vec::new()), |built| built.groups(&view, control))
         })?;
         let state = self.lock();
-        let rows = groups.into_iter().map(|(g, counted)| {
-            let row = (g.size, g.family, g.single, g.count, g.first, g.kept_count, g.kept_bytes);
-            match counted {
-                Counted::Kind(kind) => (row, Some(kind), None),
-                Counted::Type((kind, shape, rank)) => {
-                    (row, None, Some(text_of(&state.debug, &Claim { kind, shape, rank, ..Claim::default() })))
-                }
+        let rows = groups.into_iter().map(|(g, counted)| match counted {
+            Counted::Kind(kind) => (Group::new(&g, Some(kind)), None),
+            Counted::Type((kind, shape, rank)) => {
+                let text = text_of(&state.debug, &Claim { kind, shape, rank, ..Claim::default() });
+                (Group::new(&g, None), Some(text))
             }
         });
         Ok(rows.collect())
@@ -357,7 +355,7 @@ impl TypeGraph {
         kinds.check(index)?;
         let rows = watched(py, None, |control| {
             let locked = heap.heap();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             let state = self.lock();
             let Some(built) = &state.built else { return Ok(Vec::new()) };
             built.in_scope(&view, scope, control)
@@ -392,7 +390,7 @@ impl TypeGraph {
         let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
         watched(py, None, |control| {
             let locked = heap.heap();
-            let view = kinds.view(index, &**locked);
+            let view = kinds.view(index, &locked);
             let state = self.lock();
             let Some(built) = &state.built else { return Ok((Vec::new(), None)) };
             built.addresses(&view, (&wanted_kinds, &wanted_types), &states, start, most, control)

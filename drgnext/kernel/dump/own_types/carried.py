@@ -1,27 +1,36 @@
-"""Find a kernel's symbols and types in its dump, and give them to drgn as if they were its vmlinux.
+"""Find a kernel's symbols and types without vmlinux, and give them to drgn as if they were its vmlinux.
 
-VMCOREINFO says where the symbol table is (kernel 6.0, "kallsyms: export 'kallsyms_*' to vmcoreinfo"). The symbols say
-where BTF is (CONFIG_DEBUG_INFO_BTF). Nothing is believed that is not proven: the table must have the address that
-VMCOREINFO has for _stext, BTF must lie where its symbols say, and the text that begins every kernel's log must stand at
-its symbol.
+They are in the dump: VMCOREINFO says where the symbol table is (kernel 6.0, "kallsyms: export 'kallsyms_*' to
+vmcoreinfo"), and the symbols say where BTF is (CONFIG_DEBUG_INFO_BTF). Or the user has files with them. Nothing is
+believed that is not proven (proofs.py).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
-from dmods._engine import KernelSymbols, own_debug_file
-from dmods.base.dataclass import dataclass
+from dmods._engine import KernelSymbols, joined_types, own_debug_file, own_module_file
+from dmods.base.dataclass import dataclass, field
 from drgnext.kernel.dump.own_types.declared import declarations
+from drgnext.kernel.dump.own_types.files import Files, btf_of, listing
+from drgnext.kernel.dump.own_types.modules import Loaded, loaded_modules
+from drgnext.kernel.dump.own_types.proofs import (
+    NotCarried,
+    Told,
+    one_address,
+    prove_symbols,
+    prove_types,
+    read_memory,
+    same_build,
+    told,
+)
 
 if TYPE_CHECKING:
     from drgn import Module, Program
 
-_FIELD = re.compile(rb"^(SYMBOL|NUMBER)?\(?(\w+)\)?=([0-9a-fA-Fx-]+)$", re.MULTILINE)
-_PAGE = 4096
 _LARGEST_TABLE = 64 << 20
 _LARGEST_BTF = 64 << 20
 _LARGEST_IMAGE = 1 << 30
@@ -29,14 +38,34 @@ _TOKENS = 16384  # 256 pieces of text
 _TOKEN_INDEX = 512
 # The name of the file that drgn gets.
 _NAME = "vmlinux-of-the-dump"
+_OF_MODULE = "module-of-the-dump"
 # Since 6.2 the kernel is compiled with -funsigned-char.
 _UNSIGNED_CHAR = (6, 2)
-# (drgn's program, why it has no types of its own). drgn has one program at its prompt.
-_reasons: list[tuple[Any, str]] = []
+_64_BITS = 1 << 64
 
 
-class NotCarried(Exception):
-    """The dump does not carry what is needed. The text says what is missing, or which proof failed."""
+@dataclass
+class Outcome:
+    """The outcome of the search. ``reason`` says why nothing was found, "" if something was.
+
+    ``symbols`` and ``types`` are the user's files that are used, None for the dump's own. ``refused`` has the reason
+    for each file that is not used. ``modules`` are those of the kernel's list.
+    """
+
+    reason: str = ""
+    symbols: Optional[str] = None
+    types: Optional[str] = None
+    refused: dict[str, str] = field(default_factory=dict)
+    modules: Sequence[Loaded] = ()
+
+    @property
+    def untyped(self) -> list[str]:
+        """Return the names of the modules without types."""
+        return sorted(module.name for module in self.modules if module.btf is None)
+
+
+# (drgn's program, its outcome). drgn has one program at its prompt.
+_outcomes: list[tuple[Any, Outcome]] = []
 
 
 @dataclass(frozen=True)
@@ -51,6 +80,7 @@ class Carried:
     start: int
     end: int
     moved: int
+    modules: Sequence[Loaded]
 
     def file(self, release: str, build_id: bytes, aarch64: bool) -> bytes:
         """Return an ELF file that drgn takes for this kernel's vmlinux. Raises NotCarried."""
@@ -58,6 +88,7 @@ class Carried:
         try:
             return own_debug_file(
                 self.symbols,
+                [module.symbols for module in self.modules if module.symbols is not None],
                 self.btf,
                 list(declarations()),
                 start=self.start,
@@ -71,21 +102,27 @@ class Carried:
             raise NotCarried(f"BTF: {error}") from None
 
 
-def give(prog: Program, modules: Sequence[Module], release: str) -> None:
-    """Give drgn what the kernel carries as its vmlinux, if that is among the modules and has no file yet."""
+def give(prog: Program, modules: Sequence[Module], release: str, files: Files) -> None:
+    """Give drgn what the kernel carries, for those of the modules that have no file yet: vmlinux, then others."""
     import drgn
 
     for module in modules:
-        if isinstance(module, drgn.MainModule) and module.wants_debug_file():
+        if not module.wants_debug_file():
+            continue
+        if isinstance(module, drgn.MainModule):
+            found = Outcome()
+            _outcomes[:] = [(prog, found)]
             try:
-                _attach(prog, module, release)
+                _attach(prog, module, release, files, found)
             except NotCarried as error:
-                _reasons[:] = [(prog, str(error))]
+                found.reason = str(error)
+        elif isinstance(module, drgn.RelocatableModule) and stands_for_vmlinux(prog):
+            _attach_module(prog, module)
 
 
-def why_not(prog: Program) -> str:
-    """Return why the kernel's own symbols and types are not used, or "" if that was not tried or did not fail."""
-    return next((reason for tried, reason in _reasons if tried is prog), "")
+def outcome(prog: Program) -> Outcome:
+    """Return what became of the search. It is empty if there was none."""
+    return next((found for tried, found in _outcomes if tried is prog), Outcome())
 
 
 def stands_for_vmlinux(prog: Program) -> bool:
@@ -96,76 +133,147 @@ def stands_for_vmlinux(prog: Program) -> bool:
         return False
 
 
-def find(prog: Program) -> Carried:
-    """Return what the dump carries. Raises NotCarried."""
-    fields = _vmcoreinfo(prog)
-    symbols = _symbols(prog, fields)
-    stext = symbols.addresses("_stext")
-    if stext != [fields.get("_stext")]:
-        raise NotCarried("the kernel's symbol table and VMCOREINFO do not agree on _stext")
-    start, end = (_one(symbols, name) for name in ("_text", "_end"))
-    first, last = (_one(symbols, name) for name in ("__start_BTF", "__stop_BTF"))
+def is_ours(module: Module) -> bool:
+    """Return whether drgn has the symbols that a module has in the dump, and no file of its own."""
+    return _OF_MODULE in (module.debug_file_path or "")
+
+
+def find(prog: Program, files: Files = Files(), found: Optional[Outcome] = None) -> Carried:  # noqa: B008 (frozen)
+    """Return what the dump carries, with the user's files in the place of what they have. Raises NotCarried.
+
+    ``found`` gets what became of the files. A file that fails a proof is left out.
+    """
+    found = found or Outcome()
+    said = told(prog)
+    symbols = _from_file(files.symbols, lambda path: _listed(prog, path, said), found)
+    found.symbols = files.symbols if symbols is not None else None
+    if symbols is None:
+        symbols = _symbols(prog, said)
+    start, end = prove_symbols(prog, symbols, said)
+    if not 0 <= said.moved <= start < end <= start + _LARGEST_IMAGE:
+        raise NotCarried("_text, _end and KERNELOFFSET do not fit together")
+    own = symbols
+    btf = _from_file(files.types, lambda path: _types_of(prog, path, said, own), found)
+    if btf is None:
+        btf = _own_types(prog, symbols)
+        prove_types(btf, said, symbols)
+    else:
+        found.types = files.types
+    found.modules = loaded_modules(prog, symbols, btf)
+    typed = [module for module in found.modules if module.btf is not None]
+    joined, wrong = joined_types(btf, [module.btf for module in typed if module.btf is not None])
+    broken = {id(module) for module, problem in zip(typed, wrong) if problem is not None}
+    found.modules = [
+        Loaded(module.name, module.symbols, None) if id(module) in broken else module for module in found.modules
+    ]
+    return Carried(symbols, joined, start - said.moved, end - said.moved, said.moved, found.modules)
+
+
+def _from_file(path: Optional[str], read: Callable[[str], Any], found: Outcome) -> Any:
+    """Return what a file of the user's has, or None without a file. One that fails a proof is noted."""
+    if path is None:
+        return None
+    try:
+        return read(path)
+    except NotCarried as error:
+        found.refused[path] = str(error)
+        return None
+
+
+def _listed(prog: Program, path: str, said: Told) -> KernelSymbols:
+    """Return the symbols of a listing at the addresses of the dump. Raises NotCarried."""
+    try:
+        symbols = KernelSymbols.listed(listing(path))
+    except ValueError as error:
+        raise NotCarried(str(error)) from None
+    first, last, stext = (one_address(symbols, name) for name in ("_text", "_end", "_stext"))
+    if "_stext" not in said.symbols:
+        raise NotCarried("VMCOREINFO has no _stext to compare with")
+    # System.map has the addresses of vmlinux, and /proc/kallsyms those of one boot.
+    symbols = symbols.moved(first, last + 1, (said.symbols["_stext"] - stext) % _64_BITS)
+    prove_symbols(prog, symbols, said)
+    return symbols
+
+
+def _types_of(prog: Program, path: str, said: Told, symbols: KernelSymbols) -> bytes:
+    """Return the types in a file. Raises NotCarried if they are not those of this kernel."""
+    btf, build_id = btf_of(path)
+    same_build(build_id, said)
+    try:
+        own = _own_types(prog, symbols)
+        prove_types(own, said, symbols)
+    except NotCarried:
+        own = btf  # the file is for this
+    if own != btf:
+        raise NotCarried("it differs from the BTF that the dump holds: it is of another build")
+    prove_types(btf, said, symbols)
+    return btf
+
+
+def _own_types(prog: Program, symbols: KernelSymbols) -> bytes:
+    first, last = (one_address(symbols, name) for name in ("__start_BTF", "__stop_BTF"))
     if not 0 < last - first <= _LARGEST_BTF:
         raise NotCarried(f"BTF has {last - first:,} bytes")
-    btf = _read(prog, first, last - first)
+    btf = read_memory(prog, first, last - first)
     if len(btf) < last - first:
         raise NotCarried("BTF is not whole in the dump")
-    if not _read(prog, _one(symbols, "linux_banner"), 14).startswith(b"Linux version "):
-        raise NotCarried("linux_banner is no kernel's banner")
-    moved = fields.get("KERNELOFFSET", 0)
-    if not 0 <= moved <= start < end <= start + _LARGEST_IMAGE:
-        raise NotCarried("_text, _end and KERNELOFFSET do not fit together")
-    return Carried(symbols, btf, start - moved, end - moved, moved)
+    return btf
 
 
-def _attach(prog: Program, module: Module, release: str) -> None:
-    """Give drgn the file as the module's. It lives in memory as long as this process. Raises NotCarried."""
+def _is_aarch64(prog: Program) -> bool:
     import drgn
 
-    platform = prog.platform
-    aarch64 = platform is not None and platform.arch == drgn.Architecture.AARCH64
-    data = find(prog).file(release, module.build_id or b"", aarch64)
-    file = os.memfd_create(_NAME)
+    return prog.platform is not None and prog.platform.arch == drgn.Architecture.AARCH64
+
+
+def _attach(prog: Program, module: Module, release: str, files: Files, found: Outcome) -> None:
+    """Give drgn the file as the module's. It lives in memory as long as this process. Raises NotCarried."""
+    data = find(prog, files, found).file(release, module.build_id or b"", _is_aarch64(prog))
+    module.try_file(f"/proc/self/fd/{_in_memory(_NAME, data)}", force=True)
+
+
+def _attach_module(prog: Program, module: Module) -> None:
+    """Give drgn the symbols of a module. Its types are in the kernel's file."""
+    symbols = next((one.symbols for one in outcome(prog).modules if one.name == module.name), None)
+    if symbols is None:
+        return
+    file = _in_memory(_OF_MODULE, own_module_file(symbols, module.build_id or b"", _is_aarch64(prog)))
+    try:
+        module.try_file(f"/proc/self/fd/{file}", force=True)
+    finally:
+        os.close(file)  # drgn has opened it for itself
+
+
+def _in_memory(name: str, data: bytes) -> int:
+    """Return the descriptor of a file that has no place on a disk."""
+    file = os.memfd_create(name)
     with open(file, "wb", closefd=False) as stream:
         stream.write(data)
-    module.try_file(f"/proc/self/fd/{file}", force=True)
+    return file
 
 
-def _vmcoreinfo(prog: Program) -> dict[str, int]:
-    """Return the addresses and numbers of VMCOREINFO that are needed, by name."""
-    try:
-        text = prog["VMCOREINFO"].string_()
-    except LookupError:
-        raise NotCarried("the dump has no VMCOREINFO") from None
-    found = {}
-    for kind, name, value in _FIELD.findall(text):
-        if kind == b"SYMBOL" or name == b"KERNELOFFSET":
-            try:
-                found[name.decode()] = int(value, 16)
-            except ValueError:
-                continue
-    return found
-
-
-def _symbols(prog: Program, fields: dict[str, int]) -> KernelSymbols:
+def _symbols(prog: Program, said: Told) -> KernelSymbols:
     names = ("num_syms", "names", "token_table", "token_index", "offsets")
-    places = [fields.get(f"kallsyms_{name}") for name in names]
+    places = [said.symbols.get(f"kallsyms_{name}") for name in names]
     missing = [name for name, place in zip(names, places) if not place]
     if missing:
-        raise NotCarried("VMCOREINFO does not say where the kernel's symbol table is (it does since kernel 6.0)")
+        raise NotCarried(
+            "VMCOREINFO does not say where the kernel's symbol table is (it does since kernel 6.0): "
+            "--symbols System.map helps"
+        )
     count_at, names_at, tokens_at, index_at, offsets_at = (place or 0 for place in places)
-    count = int.from_bytes(_read(prog, count_at, 4), "little")
-    base_at = fields.get("kallsyms_relative_base")
+    count = int.from_bytes(read_memory(prog, count_at, 4), "little")
+    base_at = said.symbols.get("kallsyms_relative_base")
     base: Optional[int] = None
     if base_at is not None:
-        base = int.from_bytes(_read(prog, base_at, 8), "little")
+        base = int.from_bytes(read_memory(prog, base_at, 8), "little")
     try:
         return KernelSymbols(
             count,
-            names=_read(prog, names_at, _room(names_at, tokens_at)),
-            token_table=_read(prog, tokens_at, _TOKENS),
-            token_index=_read(prog, index_at, _TOKEN_INDEX),
-            offsets=_read(prog, offsets_at, min(4 * count, _LARGEST_TABLE)),
+            names=read_memory(prog, names_at, _room(names_at, tokens_at)),
+            token_table=read_memory(prog, tokens_at, _TOKENS),
+            token_index=read_memory(prog, index_at, _TOKEN_INDEX),
+            offsets=read_memory(prog, offsets_at, min(4 * count, _LARGEST_TABLE)),
             offsets_at=offsets_at,
             base=base,
         )
@@ -176,29 +284,3 @@ def _symbols(prog: Program, fields: dict[str, int]) -> KernelSymbols:
 def _room(start: int, after: int) -> int:
     """Return the bytes of the names. The tokens come behind them."""
     return after - start if 0 < after - start <= _LARGEST_TABLE else _LARGEST_TABLE
-
-
-def _one(symbols: KernelSymbols, name: str) -> int:
-    found = symbols.addresses(name)
-    if len(found) != 1:
-        raise NotCarried(f"the kernel has no symbol {name}" if not found else f"{name} is {len(found)} symbols")
-    return found[0]
-
-
-def _read(prog: Program, address: int, size: int) -> bytes:
-    """Return up to ``size`` bytes of the kernel's memory. They end where the dump lacks a page."""
-    import drgn
-
-    try:
-        return prog.read(address, size)
-    except drgn.FaultError:
-        pass
-    out = bytearray()
-    while len(out) < size:
-        here = address + len(out)
-        step = min(_PAGE - here % _PAGE, size - len(out))
-        try:
-            out += prog.read(here, step)
-        except drgn.FaultError:
-            break
-    return bytes(out)

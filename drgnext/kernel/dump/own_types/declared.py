@@ -1,9 +1,11 @@
 """The types of the kernel's global variables that dmods and drgn's helpers use.
 
-BTF has the types of structures and of per-CPU variables, not those of other variables. A line declares them as C does.
+BTF has the types of structures and of per-CPU variables (those since pahole 1.20; 5.10 is older), not those of other
+variables. A line declares them as C does.
 ``[]`` fills the room up to the next symbol; ``[?]`` does so where there is room for more than one element, and is a
 pointer to the first otherwise. ``struct {a, b}`` is the structure without a name that has these members. A variable
-that a kernel does not have is left out, as one whose type it does not have.
+that a kernel does not have is left out, as one whose type it does not have. ``function`` is one that is asked for by
+name: the BTF of kernels before 5.13 lacks those that are used only at boot.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ char linux_banner[]
 char *saved_command_line, *log_buf
 int crashing_cpu, direct_gbpages, hugetlb_max_hstate, max_threads, pcpu_nr_slots, pcpu_nr_units
 int sysctl_max_map_count, sysctl_overcommit_ratio, nr_irqs, ipc_mni_shift, sections_per_block
+function vmemmap_populate
 gate_desc idt_table[]
 long int total_swap_pages, nr_dentry, nr_dentry_negative, nr_dentry_unused
 long unsigned int __highest_present_section_nr, __per_cpu_offset[], avenrun[], cpu_bit_bitmap[], direct_pages_count[]
 long unsigned int max_pfn, max_low_pfn, min_low_pfn, page_offset_base, vmemmap_base, tainted_mask
 long unsigned int pcpu_nr_populated, totalcma_pages, totalreserve_pages, sysctl_overcommit_kbytes
 long unsigned int *pcpu_unit_offsets
-long unsigned int jiffies
+long unsigned int jiffies, phys_base
+long unsigned int process_counts
+irq_cpustat_t irq_stat
 nodemask_t node_states[]
 slab_flags_t slub_debug
 struct address_space *swapper_spaces[]
@@ -94,9 +99,20 @@ struct uts_namespace init_uts_ns
 struct vfsmount *anon_inode_mnt, *secretmem_mnt
 struct vmap_node *vmap_nodes, single
 struct xarray irq_desc_tree, page_pools
-u64 jiffies_64
+u64 jiffies_64, kimage_voffset
 unsigned int __pgtable_l5_enabled, d_hash_shift, default_hstate_idx, nr_cpu_ids, nr_node_ids, nr_swapfiles
 unsigned int nr_swapper_spaces[], nr_vmap_nodes, total_nr_irqs, vmap_zone_size
+struct cea_exception_stacks *cea_exception_stacks
+struct hrtimer_cpu_base hrtimer_bases
+struct irq_stack *hardirq_stack_ptr
+struct kernel_cpustat kernel_cpustat
+struct kernel_stat kstat
+struct rq runqueues
+struct softnet_data softnet_data
+struct task_struct *current_task
+struct timer_base timer_bases[]
+struct tss_struct cpu_tss_rw
+struct vm_event_state vm_event_states
 void *high_memory, *stack_pools[?], *stack_slabs[]
 """
 # type, variables

@@ -3,8 +3,8 @@
 //! A search in the heap's tables waits for memory three times at each block: for the edges, for the target's region, and for
 //! whether the target was reached. Here a node stands beside its edges, and is named by its place.
 
+use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
-use crate::heap::number::Index;
 use crate::hw;
 
 /// A graph whose edges lie side by side.

@@ -14,9 +14,9 @@ use super::growth_rows::Rows;
 pub use super::growth_rows::{Amount, Row};
 use super::stream::{InUse, Stream};
 use super::sums::View;
+use crate::blocks::model::{Heap, State};
+use crate::contents::size_class;
 use crate::control::{Control, Stopped};
-use crate::heap::contents::size_class;
-use crate::heap::model::{Heap, State};
 use crate::hw;
 use crate::records::audit::Clock;
 use crate::records::Records;
@@ -242,7 +242,7 @@ impl Comparison<'_, '_> {
                 _ => 0,
             },
             By::Arena => {
-                let arena = cores[core].heap.run(found.block.run).arena;
+                let arena = cores[core].heap.run(found.block.run).owner.arena;
                 cores[core].arenas.get(&arena).copied().unwrap_or(u64::from(arena))
             }
             By::Kind => kind.map_or(UNKNOWN, u64::from),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::heap::contents::Keys;
+use crate::keys::Keys;
 
 /// Keys below this have a table.
 const SMALL: usize = 1 << 16;

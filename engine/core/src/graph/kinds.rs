@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::heap::contents::{kind_of, of, word_kind as k, Census, Entry, Form, WORDS};
+use crate::contents::{kind_of, of, word_kind as k, Census, Entry, Form, WORDS};
 
 /// The detail of a pointer to a block that is mostly text.
 pub const TO_TEXT: u64 = of(k::HEAP, 1);
@@ -165,7 +165,7 @@ fn cluster(class: u64, entries: &[Entry], members: &[usize]) -> (Vec<Entry>, Vec
 
 /// Puts an entry into the cluster of those that are not told apart.
 fn various(clusters: &mut Vec<Entry>, entry: &Entry) -> usize {
-    let signature = crate::heap::contents::Signature { form: Form::Various, words: [0; WORDS], ..entry.signature };
+    let signature = crate::contents::Signature { form: Form::Various, words: [0; WORDS], ..entry.signature };
     let index = clusters.iter().position(|c| c.signature.form == Form::Various).unwrap_or_else(|| {
         clusters.push(Entry { signature, count: 0, ..*entry });
         clusters.len() - 1
@@ -354,7 +354,7 @@ fn keep_largest(clusters: &mut Vec<Entry>) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heap::contents::Signature;
+    use crate::contents::Signature;
 
     const NEXT: u64 = of(k::HEAP, 72);
     const TEXT: u64 = of(k::TEXT, 0);

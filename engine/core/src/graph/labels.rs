@@ -7,14 +7,14 @@
 use std::collections::HashMap;
 
 use super::sums::View;
+use crate::blocks::index::Block;
+use crate::blocks::model::{Heap, State};
+use crate::cached_reader::CachedReader;
 use crate::control::{Control, Stopped};
-use crate::heap::cached_reader::CachedReader;
-use crate::heap::contents::Keys;
-use crate::heap::find::each_block;
-use crate::heap::index::Block;
-use crate::heap::model::{Heap, State};
 use crate::hw;
 use crate::image::Image;
+use crate::keys::Keys;
+use crate::search::each_block;
 
 /// Labels that a dump can make this module collect, at most.
 const MOST: usize = 1 << 23;

@@ -11,7 +11,7 @@
 //! * [`weak`]: the roots on stacks that nothing else makes needless.
 //! * [`regular`]: which pointers belong to the structures, and which are left over (`fields`); `set_aside`: those that are not followed.
 //! * [`roots`]: the roots, with names and ranks; [`tiers`]: the search from them, the strongest first.
-//! * [`owners`]: the owners of a heap, made from all these; and the questions about them.
+//! * [`owners`]: the owners of a heap, made from all these; [`owned_heap`]: a heap with them, for questions.
 //! * [`reference`]: the stacks of holders, added up by kind.
 //! * [`paths`]: shortest paths from the roots.
 //!
@@ -36,6 +36,7 @@ pub mod kinds;
 pub mod labels;
 pub mod named;
 pub mod numbering;
+pub mod owned_heap;
 pub mod owners;
 pub mod paths;
 pub mod reference;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::stream::Stream;
+use crate::blocks::model::{Heap, State};
+use crate::contents::{size_class, Census, Entry, Form, Part, Signature, Sum, WORDS};
 use crate::control::{Control, Stopped};
-use crate::heap::contents::{size_class, Census, Entry, Form, Part, Signature, Sum, WORDS};
-use crate::heap::model::{Heap, State};
 
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 16;

@@ -5,9 +5,11 @@
 
 use super::edges::Edges;
 use super::search::Graph;
-use crate::heap::index::{chunk_of_word, edges_of, Region, Tables};
-use crate::heap::number::Index;
-use crate::heap::runs::REGION;
+use crate::blocks::index::{chunk_of_word, edges_of, Region, Tables};
+use crate::blocks::model::Heap;
+use crate::blocks::number::Index;
+use crate::blocks::runs::REGION;
+use crate::blocks::widths::by_width;
 use crate::hw;
 
 /// How many blocks begin before each region.
@@ -26,6 +28,16 @@ impl Numbering {
             count += region.start.count_ones() as usize;
         }
         (count < u32::MAX as usize / 2).then_some(Numbering { before, count })
+    }
+
+    /// Numbers the blocks of a heap. None: there are too many.
+    pub fn of_heap(heap: &dyn Heap) -> Option<Numbering> {
+        by_width!(Widths, heap.widths(), heap => Numbering::new(&heap.tables().regions))
+    }
+
+    /// Returns the number of the block of a heap whose chunk begins at `granule`.
+    pub fn in_heap(&self, heap: &dyn Heap, granule: usize) -> usize {
+        by_width!(Widths, heap.widths(), heap => self.of(&heap.tables().regions, granule))
     }
 
     /// Returns how many numbers there are.
@@ -138,7 +150,7 @@ impl<'a, I: Index, const P: usize> Ranks<'a, I, P> {
         Ranks { region, words: if P == 2 { part(0) | part(1) } else { 0 } }
     }
 
-    /// Returns the first edge of the block whose chunk begins at a granule of the region: see `heap::index::edges_of`.
+    /// Returns the first edge of the block whose chunk begins at a granule of the region: see `blocks::index::edges_of`.
     #[inline(always)]
     fn edge_of(&self, granule: usize) -> usize {
         let before = match P {

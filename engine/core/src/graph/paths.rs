@@ -8,9 +8,9 @@ use super::numbering::{is_start, HeapGraph, Numbering};
 use super::roots::{each_word, Named, DATA, OWN};
 use super::search::Graph;
 use super::too_many;
+use crate::blocks::index::Tables;
+use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
-use crate::heap::index::Tables;
-use crate::heap::number::Index;
 use crate::image::Image;
 
 /// Where a path begins.

@@ -10,8 +10,8 @@ use foldhash::fast::RandomState;
 
 use super::owners::Owners;
 use super::search::{CLOSED, ROOT};
-use crate::heap::index::{Tables, EVERY};
-use crate::heap::number::Index;
+use crate::blocks::index::{Tables, EVERY};
+use crate::blocks::number::Index;
 
 /// Nodes, and pairs of node and size, that are told apart.
 const MOST: usize = 200_000;

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
+use super::owned_heap::OwnedHeap;
 use super::owners::Scope;
 use super::stream::Stream;
 use super::sums::View;
 use crate::control::{Control, Stopped};
-use crate::heap::model::Heap;
 
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 16;
@@ -28,7 +28,7 @@ pub fn by_group(view: &View, groups: &[u32], count: usize, control: &Control) ->
 
 /// Returns the same for the group that a function gives for the number of a block. None: it is in no group.
 pub fn by_block(
-    heap: &dyn Heap,
+    heap: &OwnedHeap,
     group: impl Fn(usize) -> Option<u32>,
     count: usize,
     control: &Control,
@@ -83,7 +83,7 @@ pub fn by_block(
 
 /// Returns the group of each vertex's block; `u32::MAX` for a root.
 fn vertex_groups(
-    heap: &dyn Heap,
+    heap: &OwnedHeap,
     group: impl Fn(usize) -> Option<u32>,
     control: &Control,
 ) -> Result<Vec<u32>, Stopped> {
@@ -123,7 +123,7 @@ pub fn in_scope(view: &View, scope: Scope, control: &Control) -> Result<Vec<Held
     // The place in `held` of each kind and size. Most kinds have one size: that of a kind's last block is looked at first.
     let mut known: HashMap<(u32, u64), usize, RandomState> = HashMap::default();
     let mut last = vec![usize::MAX; view.kinds.all.len()];
-    for found in Stream::new(view.heap) {
+    for found in Stream::new(&**view.heap) {
         if found.number % CHECK == 0 && control.cancelled() {
             return Err(Stopped::Cancelled);
         }
@@ -152,7 +152,7 @@ pub fn in_scope(view: &View, scope: Scope, control: &Control) -> Result<Vec<Held
 pub const OWN_KEY: u64 = u64::MAX - 1;
 
 /// Returns for each block in use the key of the set of roots that holds it. `keys` has the key of each set.
-pub fn owner_keys(heap: &dyn Heap, keys: &[u64]) -> Vec<u64> {
+pub fn owner_keys(heap: &OwnedHeap, keys: &[u64]) -> Vec<u64> {
     let Some(owners) = heap.owners() else { return Vec::new() };
     let key = |&vertex: &u32| match vertex {
         0 => OWN_KEY,

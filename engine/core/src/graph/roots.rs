@@ -1,14 +1,14 @@
 //! The roots, with names and ranks.
 
+use crate::blocks::index::Tables;
+use crate::blocks::number::Index;
+use crate::blocks::root_reader::RootReader;
 use crate::control::{Control, Stopped};
-use crate::heap::index::Tables;
-use crate::heap::number::Index;
-use crate::heap::root_reader::RootReader;
 use crate::image::Image;
 
 /// The root that holds the leaked blocks.
 pub const LEAKED: u32 = u32::MAX;
-/// The root of blocks in use that no aligned word leads to: see [`crate::heap::model::Heap::take_unaligned`].
+/// The root of blocks in use that no aligned word leads to: see [`crate::blocks::model::Heap::take_unaligned`].
 pub const UNALIGNED: u32 = u32::MAX - 1;
 /// The rank of the allocator's own words.
 pub const OWN: u32 = 0;

@@ -9,8 +9,8 @@
 pub use super::dense::Graph;
 use super::dense::{Building, Dense, Placed, NOWHERE};
 use super::too_many;
+use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
-use crate::heap::number::Index;
 use crate::hw;
 
 /// A block that the search does not enter.

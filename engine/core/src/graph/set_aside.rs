@@ -6,9 +6,9 @@ use super::regular::irregular;
 use super::roots::{each_word, Named, DATA};
 use super::search::Graph;
 use super::weak::Marks;
+use crate::blocks::number::Index;
+use crate::blocks::runs::REGION;
 use crate::control::{Control, Stopped};
-use crate::heap::number::Index;
-use crate::heap::runs::REGION;
 use crate::image::Image;
 
 /// Blocks that a field leads to, at most, if it is an optional field and no word that is left over.

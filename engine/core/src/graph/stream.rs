@@ -1,7 +1,7 @@
 //! All blocks in use of a heap, in address order, a batch at a time.
 
-use crate::heap::index::Block;
-use crate::heap::model::{Heap, State};
+use crate::blocks::index::Block;
+use crate::blocks::model::{Heap, State};
 
 /// Blocks that are read at once. Those of two heaps fit in the second-level cache.
 const BATCH: usize = 1 << 10;

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::kinds::Kinds;
+use super::owned_heap::OwnedHeap;
 use super::stream::{InUse, Stream};
+use crate::blocks::leaks::Group;
+use crate::blocks::model::State;
+use crate::contents::{Census, Form, Sum};
 use crate::control::{Control, Stopped};
-use crate::heap::contents::{Census, Form, Sum};
-use crate::heap::leaks::Group;
-use crate::heap::model::{Heap, State};
 
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 16;
@@ -19,7 +20,7 @@ pub type Next = (usize, u64);
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     /// The heap.
-    pub heap: &'a dyn Heap,
+    pub heap: &'a OwnedHeap,
     /// Its signatures.
     pub census: &'a Census,
     /// The kind of each of its entries.
@@ -30,7 +31,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Makes the view of census number `index` of the kinds.
-    pub fn new(heap: &'a dyn Heap, census: &'a Census, kinds: &'a Kinds, index: usize) -> Self {
+    pub fn new(heap: &'a OwnedHeap, census: &'a Census, kinds: &'a Kinds, index: usize) -> Self {
         View { heap, census, of_entry: kinds.of_entry.get(index).map_or(&[], Vec::as_slice), kinds }
     }
 
@@ -57,8 +58,8 @@ impl<'a> View<'a> {
         mut each: impl FnMut(InUse, u32) -> bool,
     ) -> Result<(), Stopped> {
         let stream = match self.census.direct {
-            true => Stream::direct_leaks(self.heap),
-            false => Stream::from(self.heap, from),
+            true => Stream::direct_leaks(&**self.heap),
+            false => Stream::from(&**self.heap, from),
         };
         for found in stream {
             if found.number % CHECK == 0 && control.cancelled() {
@@ -83,7 +84,7 @@ impl<'a> View<'a> {
         sums
     }
 
-    /// Returns the direct leaks by kind and size, as [`Heap::groups`] has them by size.
+    /// Returns the direct leaks by kind and size, as [`crate::blocks::model::Heap::groups`] has them by size.
     pub fn groups(&self, control: &Control) -> Result<Vec<(Group, u32)>, Stopped> {
         let mut groups: BTreeMap<(bool, u32, u64, u32), Group> = BTreeMap::new();
         self.each(control, |found, kind| {
@@ -91,11 +92,11 @@ impl<'a> View<'a> {
                 return true;
             }
             let run = self.heap.run(found.block.run);
-            let (family, single, size) = (run.family(), run.is_oversized(), found.block.size);
+            let (allocator, single, size) = (run.owner.allocator, run.is_oversized(), found.block.size);
             let first = found.block.address;
-            let group = groups.entry((single, family, size, kind)).or_insert(Group {
+            let group = groups.entry((single, allocator, size, kind)).or_insert(Group {
                 size,
-                family,
+                allocator,
                 single,
                 count: 0,
                 first,

@@ -7,10 +7,10 @@ use super::numbering::{is_start, HeapGraph};
 use super::roots::{each_word, Home, Named, Word, DATA, LEAKED, OWN, UNALIGNED};
 use super::search::Search;
 use super::weak;
+use crate::blocks::index::EVERY;
+use crate::blocks::leaks::Leaks;
+use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
-use crate::heap::index::EVERY;
-use crate::heap::leaks::Leaks;
-use crate::heap::number::Index;
 use crate::image::Image;
 
 /// A weak root, before it is known whether it is needed.
@@ -48,7 +48,7 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
         let found = self.homes.binary_search_by_key(&root, |home| home.root);
         let Ok(home) = found.map(|index| self.homes[index]) else { return (1, false) };
         let word_map = &self.graph.tables.word_map;
-        let arena = word_map.runs[word_map.run_of_granule(node)].run.arena;
+        let arena = word_map.runs[word_map.run_of_granule(node)].run.owner.arena;
         let away = home.arena.map_or(1, |own| if own == arena { 0 } else { 2 });
         (away, home.is_variable)
     }

@@ -2,11 +2,11 @@
 //!
 //! A stack has words that no function reads again. Such a word may point into the middle of a structure that a local variable of another
 //! frame holds. Then the word is needless: the structure leads there too. What remains is a least set of words that
-//! reaches the same blocks. [`crate::heap::leaks`] finds the direct leaks in the same way.
+//! reaches the same blocks. [`crate::blocks::leaks`] finds the direct leaks in the same way.
 
 use super::search::Graph;
+use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
-use crate::heap::number::Index;
 
 /// Returns which of the `nodes` are needed to reach all that they reach, in their order. Where each of two leads to the other, the
 /// earlier is needed. `taken` says of a node's number that it is held otherwise.

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
+use crate::blocks::model::State;
 use crate::control::{Control, Stopped};
+use crate::graph::owned_heap::OwnedHeap;
 use crate::graph::stream::Stream;
 use crate::graph::sums::View;
-use crate::heap::model::{Heap, State};
 use crate::records::groups::Canon;
 use crate::records::Records;
 
@@ -53,7 +54,7 @@ pub struct Sum {
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// The heap.
-    pub heap: &'a dyn Heap,
+    pub heap: &'a OwnedHeap,
     /// The kinds of its blocks.
     pub kinds: Option<View<'a>>,
     /// Whether its owners have been found and are wanted.
@@ -149,7 +150,7 @@ pub fn samples(
     let mut canon = Canon::new(records);
     let mut groups = Groups { sums: HashMap::default(), level: 0, most };
     let mut counts = Counts { records, counts: HashMap::default() };
-    let mut blocks = asked.map(|asked| Stream::new(asked.heap).peekable());
+    let mut blocks = asked.map(|asked| Stream::new(&**asked.heap).peekable());
     for (index, record) in records.all().iter().enumerate() {
         if index % CHECK == 0 && control.cancelled() {
             return Err(Stopped::Cancelled);

@@ -4,9 +4,9 @@ use super::links::Links;
 use super::sizes::Reader;
 use super::types::Types;
 use super::Release;
+use crate::blocks::slots::Slots;
+use crate::cached_reader::CachedReader;
 use crate::control::Control;
-use crate::heap::cached_reader::CachedReader;
-use crate::heap::slots::Slots;
 use crate::image::Image;
 use std::collections::HashMap;
 

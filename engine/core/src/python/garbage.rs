@@ -8,8 +8,8 @@ use super::census;
 use super::links::Links;
 use super::types::Types;
 use super::Release;
+use crate::cached_reader::CachedReader;
 use crate::control::Control;
-use crate::heap::cached_reader::CachedReader;
 use crate::image::Image;
 
 const CACHED: usize = 1024;

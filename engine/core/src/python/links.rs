@@ -5,8 +5,8 @@
 
 use super::types::Types;
 use super::Release;
+use crate::cached_reader::CachedReader;
 use crate::control::Control;
-use crate::heap::cached_reader::CachedReader;
 use crate::image::Image;
 
 /// Bytes of a `PyGC_Head`.

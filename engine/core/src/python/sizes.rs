@@ -3,7 +3,7 @@
 
 use super::types::{Kind, Type};
 use super::Release;
-use crate::heap::cached_reader::CachedReader;
+use crate::cached_reader::CachedReader;
 
 /// No buffer is larger.
 const MOST: u64 = 1 << 47;

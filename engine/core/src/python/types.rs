@@ -1,8 +1,8 @@
 //! What a type says of its objects.
 
 use super::Release;
-use crate::heap::cached_reader::CachedReader;
-use crate::heap::slots::Slots;
+use crate::blocks::slots::Slots;
+use crate::cached_reader::CachedReader;
 use crate::words::USER_END;
 use std::collections::HashMap;
 

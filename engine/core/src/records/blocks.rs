@@ -4,7 +4,7 @@
 //! allocator's own, or hold a block that was not recorded. The caller decides what counts as a root there.
 
 use super::Records;
-use crate::heap::slots::{Single, Slots};
+use crate::blocks::slots::{Single, Slots};
 use crate::image::Image;
 use std::sync::Arc;
 
@@ -153,6 +153,7 @@ mod tests {
     use super::super::stacks::Stacks;
     use super::super::Record;
     use super::*;
+    use crate::blocks::runs::Owner;
     use crate::image::{Segment, Source};
 
     fn records(blocks: &[(u64, u64)]) -> Records {
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(Recorded::new(&all, &inside, &[48, 320]).slots.singles, wider);
         assert_eq!((found.strays, found.cut, found.slots.bytes()), (3, 1, 0x122));
         assert_eq!(found.areas(0x1000), inside);
-        assert_eq!(found.slots.runs(7, 0)[1].usable, 1);
+        assert_eq!(found.slots.runs(Owner::new(1, 7), 0)[1].usable, 1);
         assert!(Recorded::new(&all, &[], &[]).slots.is_empty());
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use crate::blocks::index::Block;
+use crate::blocks::model::{Heap, State};
 use crate::dwarf::model::{Id, VOID};
 use crate::graph::numbering::Numbering;
-use crate::heap::index::Block;
-use crate::heap::model::{Heap, State};
 
 /// How good the evidence for a type is. A lower one is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,7 +128,7 @@ impl Found {
 impl<'h> Blocks<'h> {
     /// Makes the table. None: there are too many blocks. Blocks of the arenas `strange` get no type.
     pub(super) fn new(heap: &'h dyn Heap, strange: &'h [u32]) -> Option<Blocks<'h>> {
-        let numbering = heap.numbering()?;
+        let numbering = Numbering::of_heap(heap)?;
         let claims = vec![Claim::default(); numbering.count()];
         Some(Blocks { heap, strange, numbering, claims })
     }
@@ -144,11 +144,11 @@ impl<'h> Blocks<'h> {
     /// Returns the block in use that an address points into. The allocator's own blocks are not among them.
     pub(super) fn at(&self, address: u64) -> Option<Found> {
         let (block, state, ..) = self.heap.find(address)?;
-        let strange = !self.strange.is_empty() && self.strange.contains(&self.heap.run(block.run).arena);
+        let strange = !self.strange.is_empty() && self.strange.contains(&self.heap.run(block.run).owner.arena);
         if strange || matches!(state, State::Free | State::Own) {
             return None;
         }
-        Some(Found { block, number: self.heap.number_of(&self.numbering, block.granule) })
+        Some(Found { block, number: self.numbering.in_heap(self.heap, block.granule) })
     }
 
     pub(super) fn claim(&self, number: usize) -> Claim {
@@ -175,7 +175,7 @@ pub struct Table {
 impl Table {
     /// Returns what is said of the block whose chunk begins at a granule.
     pub fn of(&self, heap: &dyn Heap, granule: usize) -> Claim {
-        self.claims.get(heap.number_of(&self.numbering, granule)).copied().unwrap_or_default()
+        self.claims.get(self.numbering.in_heap(heap, granule)).copied().unwrap_or_default()
     }
 }
 

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use super::blocks::{Blocks, Claim, Conflict, Rank, Shape, Table};
 use super::pools::Pools;
 use super::propagate::{fits, Spread};
+use crate::blocks::model::Heap;
+use crate::cached_reader::CachedReader;
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
 use crate::dwarf::{DebugTypes, Place, Variable};
 use crate::graph::stream::Stream;
-use crate::heap::cached_reader::CachedReader;
-use crate::heap::model::Heap;
 use crate::image::Image;
 
 /// Blocks of 4 KiB that are kept while types spread: 64 MiB.

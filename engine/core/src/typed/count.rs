@@ -4,16 +4,16 @@ use std::collections::HashMap;
 
 use super::blocks::{Claim, Rank, Shape};
 use super::build::TypeGraph;
+use crate::blocks::index::Block;
+use crate::blocks::leaks::Group;
+use crate::blocks::model::State;
+use crate::contents::{Form, Sum};
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
 use crate::graph::owners::Scope;
 use crate::graph::retained::{self, Retained};
 use crate::graph::stream::{InUse, Stream};
 use crate::graph::sums::{Next, View};
-use crate::heap::contents::{Form, Sum};
-use crate::heap::index::Block;
-use crate::heap::leaks::Group;
-use crate::heap::model::State;
 
 /// The sums of all kinds, of all types, and of the objects in blocks that hold many, by type.
 pub type Sums = (Vec<Sum>, Vec<(Typed, Sum)>, Vec<(Pooled, Sum)>);
@@ -53,7 +53,7 @@ impl TypeGraph {
     /// Returns what a block is counted as. What the program itself says comes first.
     pub fn counted(&self, view: &View<'_>, block: &InUse) -> Option<Counted> {
         let kind = view.kind(block.number)?;
-        let claim = self.table.of(view.heap, block.block.granule);
+        let claim = self.table.of(&**view.heap, block.block.granule);
         let form = view.kinds.all.get(kind as usize).map(|kind| kind.entry.signature.form);
         // The vtable at the start of an array is that of its first element.
         let over = claim.rank == Rank::Taught || claim.over_vtable || claim.shape == Shape::Many;
@@ -72,7 +72,8 @@ impl TypeGraph {
         control: &Control,
         mut each: impl FnMut(InUse, Counted) -> bool,
     ) -> Result<(), Stopped> {
-        let stream = if view.census.direct { Stream::direct_leaks(view.heap) } else { Stream::from(view.heap, from) };
+        let stream =
+            if view.census.direct { Stream::direct_leaks(&**view.heap) } else { Stream::from(&**view.heap, from) };
         for found in stream {
             if found.number % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
@@ -150,14 +151,14 @@ impl TypeGraph {
                 return true;
             }
             let run = view.heap.run(found.block.run);
-            let (family, single, size) = (run.family(), run.is_oversized(), found.block.size);
+            let (allocator, single, size) = (run.owner.allocator, run.is_oversized(), found.block.size);
             let number = match counted {
                 Counted::Kind(kind) => u64::from(kind),
                 Counted::Type((id, shape, _)) => 1 << 63 | u64::from(id) << 2 | shape as u64,
             };
             let first = found.block.address;
-            let empty = Group { size, family, single, count: 0, first, kept_count: 0, kept_bytes: 0 };
-            let (group, _) = groups.entry((single, family, size, number)).or_insert((empty, counted));
+            let empty = Group { size, allocator, single, count: 0, first, kept_count: 0, kept_bytes: 0 };
+            let (group, _) = groups.entry((single, allocator, size, number)).or_insert((empty, counted));
             group.count += 1;
             group.first = group.first.min(first);
             group.kept_count += found.kept.0;

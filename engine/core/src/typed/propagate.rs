@@ -12,9 +12,9 @@ use super::content::Content;
 use super::family::Families;
 use super::plan::{Plan, Plans};
 use super::vtables::Vtables;
+use crate::cached_reader::CachedReader;
 use crate::dwarf::model::{Form, Id, Type, Types, VOID};
 use crate::dwarf::DebugTypes;
-use crate::heap::cached_reader::CachedReader;
 
 /// Pointers that wait for a later pass.
 pub(super) const MOST_WAITING: usize = 1 << 26;

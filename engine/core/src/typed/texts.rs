@@ -11,11 +11,11 @@ use std::collections::HashMap;
 
 use super::blocks::{Claim, Rank, Shape};
 use super::propagate::{fits, Spread, CHECK, SMALL};
+use crate::blocks::index::Block;
+use crate::blocks::model::State;
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::{Form, Id, Number};
 use crate::graph::stream::Stream;
-use crate::heap::index::Block;
-use crate::heap::model::State;
 
 /// Bytes before the text, at most.
 pub(super) const MOST_HEADER: u64 = 24;

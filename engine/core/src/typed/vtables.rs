@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use crate::cached_reader::CachedReader;
 use crate::dwarf::model::Id;
 use crate::dwarf::DebugTypes;
-use crate::heap::cached_reader::CachedReader;
 use crate::symbols::demangle;
 
 /// Vtables that are remembered. A crafted dump may have a new one in each object.

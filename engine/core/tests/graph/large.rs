@@ -1,7 +1,7 @@
 //! Dominators of large graphs, against petgraph's (Cooper, Harvey and Kennedy's algorithm).
 
 use super::made::random;
-use crate::heap::made::Dice;
+use crate::blocks::made::Dice;
 use dmods_engine::graph::dense::Placed;
 use dmods_engine::graph::dominators::{immediate, Others};
 use dmods_engine::graph::search::{Found, Search, ROOT};

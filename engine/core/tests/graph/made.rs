@@ -1,6 +1,6 @@
 //! Random graphs.
 
-use crate::heap::made::Dice;
+use crate::blocks::made::Dice;
 use dmods_engine::graph::search::Graph;
 use std::collections::BTreeSet;
 

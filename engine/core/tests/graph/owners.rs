@@ -1,14 +1,16 @@
 //! The owners of random heaps, against a model that looks at everything.
 
-use crate::heap::made::{Dice, Sizes, World};
-use crate::heap::plain::Plain;
-use crate::heap::reference::solve;
+use crate::blocks::made::{Dice, Sizes, World};
+use crate::blocks::plain::Plain;
+use crate::blocks::reference::solve;
+use dmods_engine::blocks::model::State;
+use dmods_engine::contents::Census;
 use dmods_engine::graph::kinds::Kinds;
+use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::owners::Scope;
 use dmods_engine::graph::retained::{by_group, in_scope};
 use dmods_engine::graph::roots::{Area, Named, Word, DATA, LEAKED};
 use dmods_engine::graph::sums::View;
-use dmods_engine::heap::model::{Heap, State};
 use dmods_engine::Control;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +45,7 @@ fn check(seed: u64, word: u64) -> (usize, usize) {
     let (image, control, plain) = (world.image(), Control::default(), Plain::new(&world));
     let mut heap = solve(&world, 1);
     let mut ranges = world.roots.clone();
-    heap.reports().iter().for_each(|report| ranges.extend(report.gaps.iter().chain(&report.lost)));
+    heap.found().reports.iter().for_each(|report| ranges.extend(report.gaps.iter().chain(&report.lost)));
     let named = Named { ranges: &ranges, areas: &areas, values: &values, ..Named::default() };
     heap.find_owners(&image, named, &control).expect("found");
     let label = format!("seed {seed}, words of {word}");
@@ -61,23 +63,23 @@ fn check(seed: u64, word: u64) -> (usize, usize) {
         let kinds = heap.alike(&image, Scope::Set(line.set), &[], &control).expect("listed");
         assert_eq!(kinds.iter().map(|kind| kind.count * kind.size).sum::<u64>(), line.bytes, "{label}");
         let leaked = line.roots == Some(vec![LEAKED]);
-        assert_eq!(leaked, found.iter().all(|&at| is_leaked(&*heap, at)), "{label}");
+        assert_eq!(leaked, found.iter().all(|&at| is_leaked(&heap, at)), "{label}");
         assert!(found.iter().all(|&at| seen.insert(at)), "{label}: a block twice");
     }
-    check_retained(&world, &plain, &*heap, &label);
-    check_kinds(&world, &*heap, &mut dice, &label);
-    check_data(&world, &plain, &*heap, (&areas, &ranges), &label);
-    check_paths(&world, &plain, &*heap, named, &image, &label);
+    check_retained(&world, &plain, &heap, &label);
+    check_kinds(&world, &heap, &mut dice, &label);
+    check_data(&world, &plain, &heap, (&areas, &ranges), &label);
+    check_paths(&world, &plain, &heap, named, &image, &label);
     let several = lines.iter().filter(|line| line.roots.as_ref().is_some_and(|roots| roots.len() > 1)).count();
     (lines.len(), several)
 }
 
-fn is_leaked(heap: &dyn Heap, address: u64) -> bool {
+fn is_leaked(heap: &OwnedHeap, address: u64) -> bool {
     heap.find(address).is_some_and(|found| matches!(found.1, State::LeakedDirectly | State::LeakedIndirectly))
 }
 
 /// What a block dominates is in its scope, and counted with it.
-fn check_retained(world: &World, plain: &Plain, heap: &dyn Heap, label: &str) {
+fn check_retained(world: &World, plain: &Plain, heap: &OwnedHeap, label: &str) {
     for block in &world.blocks {
         let above = heap.owners_above(block.address + block.usable / 2, 1000);
         assert_eq!(above.is_none(), block.free, "{label}: {:#x}", block.address);
@@ -98,9 +100,9 @@ fn check_retained(world: &World, plain: &Plain, heap: &dyn Heap, label: &str) {
 }
 
 /// What each group of kinds keeps alive, and the kinds in a scope, by looking at every block's chain of dominators.
-fn check_kinds(world: &World, heap: &dyn Heap, dice: &mut Dice, label: &str) {
+fn check_kinds(world: &World, heap: &OwnedHeap, dice: &mut Dice, label: &str) {
     let control = Control::default();
-    let census = heap.census(&world.image(), &[], false, 1, &control).expect("taken");
+    let census = Census::take(&**heap, &world.image(), &[], false, 1, &control).expect("taken");
     let kinds = Kinds::new(&[&census]);
     let view = View::new(heap, &census, &kinds, 0);
     let groups: Vec<u32> = kinds.all.iter().map(|_| dice.below(3) as u32).collect();
@@ -131,7 +133,7 @@ fn check_kinds(world: &World, heap: &dyn Heap, dice: &mut Dice, label: &str) {
 }
 
 /// Blocks that data reaches: taking one away, by the slow model, takes away what the engine says it keeps.
-fn check_data(world: &World, plain: &Plain, heap: &dyn Heap, (areas, ranges): (&[Area], &[(u64, u64)]), label: &str) {
+fn check_data(world: &World, plain: &Plain, heap: &OwnedHeap, (areas, ranges): (&[Area], &[(u64, u64)]), label: &str) {
     let mut held: Vec<Held> = Vec::new();
     for &(start, end) in ranges {
         let mut at = start.next_multiple_of(world.word);
@@ -186,7 +188,7 @@ fn heap_start(world: &World, value: u64, block: usize) -> bool {
 fn check_paths(
     world: &World,
     plain: &Plain,
-    heap: &dyn Heap,
+    heap: &OwnedHeap,
     named: Named,
     image: &dmods_engine::image::Image,
     label: &str,

@@ -1,12 +1,12 @@
 //! Dominators by taking each vertex away, on thousands of small graphs.
 
 use super::made::{random, Lists};
-use crate::heap::made::Dice;
+use crate::blocks::made::Dice;
+use dmods_engine::blocks::number::Index;
 use dmods_engine::graph::dense::Placed;
 use dmods_engine::graph::dominators::{add_up, immediate, Others};
 use dmods_engine::graph::search::{Found, Search, CLOSED, ROOT};
 use dmods_engine::graph::{sets, weak};
-use dmods_engine::heap::number::Index;
 use dmods_engine::Control;
 use std::collections::BTreeSet;
 

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use dmods_engine::kernel::own_types::btf::{Btf, Type};
 use dmods_engine::kernel::own_types::dwarf;
 use dmods_engine::kernel::own_types::file::{self, Kernel};
+use dmods_engine::kernel::own_types::join::Joined;
 use dmods_engine::kernel::own_types::kallsyms::{symbols, Arrays, Symbol};
-use dmods_engine::kernel::own_types::variables::{functions, variables, Declared, Elements};
+use dmods_engine::kernel::own_types::variables::{functions, misplaced, variables, Declared, Elements};
+use dmods_engine::kernel::own_types::{listing, module, questions};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 const KERNEL: Kernel = Kernel {
@@ -15,6 +17,7 @@ const KERNEL: Kernel = Kernel {
     start: 0xffff_ffff_8100_0000,
     end: 0xffff_ffff_8300_0000,
     moved: 0x100_0000,
+    module: false,
 };
 
 /// Tokens: a byte stands for itself, but 1 for "_start" and 2 for "Tstart".
@@ -68,7 +71,7 @@ fn the_three_encodings_of_addresses() {
     let found = read(&texts, &[0x1000, -1, -0x101, -0x201], Some(base)).unwrap();
     let addresses: Vec<u64> = found.iter().map(|symbol| symbol.address).collect();
     assert_eq!(addresses, [0x1000, base, base + 0x100, base + 0x200]);
-    assert_eq!(found[0], Symbol { address: 0x1000, kind: b'A', name: "per_cpu_start".into() });
+    assert_eq!(found[0], Symbol { address: 0x1000, kind: b'A', name: "per_cpu_start".into(), size: 0 });
     assert_eq!((found[1].kind, found[1].name.as_str()), (b'T', "start_start"));
     assert_eq!(found[3].name.len(), 300);
     // All offsets are unsigned.
@@ -94,6 +97,8 @@ struct Made {
     types: Vec<u8>,
     strings: Vec<u8>,
     count: u32,
+    /// Bytes of the kernel's strings, for the types of a module.
+    before: u32,
 }
 
 impl Made {
@@ -106,7 +111,7 @@ impl Made {
         }
         self.strings.extend(text.as_bytes());
         self.strings.push(0);
-        (self.strings.len() - text.len() - 1) as u32
+        self.before + (self.strings.len() - text.len() - 1) as u32
     }
 
     /// Adds a type: its kind, flag, size or type, and the words of its list.
@@ -166,7 +171,7 @@ fn made() -> Vec<u8> {
 }
 
 fn symbol(address: u64, kind: u8, name: &str) -> Symbol {
-    Symbol { address, kind, name: name.to_string() }
+    Symbol { address, kind, name: name.to_string(), size: 0 }
 }
 
 fn table() -> Vec<Symbol> {
@@ -181,6 +186,7 @@ fn table() -> Vec<Symbol> {
         symbol(start + 0x1000, b'd', "list"),
         symbol(start + 0x1020, b'D', "keeper"),
         symbol(start + 0x1024, b'D', "last"),
+        symbol(start + 0x2000, b't', "late"),
     ]
 }
 
@@ -196,6 +202,8 @@ fn declared() -> Vec<Declared> {
         one("keeper", "struct {seq}", 0, Elements::One),
         one("twice", "int", 0, Elements::One),
         one("absent", "int", 0, Elements::One),
+        one("start_kernel", "function", 0, Elements::One),
+        one("late", "function", 0, Elements::One),
         one("last", "struct unknown", 0, Elements::One),
     ]
 }
@@ -206,7 +214,7 @@ fn whole() -> Vec<u8> {
     let btf = Btf::parse(&bytes).unwrap();
     let symbols = table();
     let variables = variables(&KERNEL, &symbols, &btf, &declared());
-    let functions = functions(&KERNEL, &symbols, &btf);
+    let functions = functions(&KERNEL, &symbols, &[], &btf);
     file::write(&KERNEL, &symbols, &dwarf::sections(&btf, &variables, &functions, true).unwrap()).unwrap()
 }
 
@@ -288,7 +296,9 @@ fn debuggers_read_the_types() {
     has("variable name=list type=array_type location=[3, 0, 10, 0, 81, ff, ff, ff, ff]");
     has("subrange_type count=4"); // 32 bytes of pointers
     has("variable name=keeper type=structure_type location=[3, 20, 10, 0, 81, ff, ff, ff, ff]");
+    has("subprogram name=late prototyped=Flag(true) low_pc=ffffffff81002000");
     assert_eq!(lines.iter().filter(|line| line.contains("variable name=")).count(), 3);
+    assert_eq!(lines.iter().filter(|line| line.contains("subprogram name=")).count(), 2);
 }
 
 #[test]
@@ -303,7 +313,127 @@ fn damaged_types_are_told() {
         let Ok(btf) = Btf::parse(&damaged) else { continue };
         let symbols = table();
         let variables = variables(&KERNEL, &symbols, &btf, &declared());
-        let functions = functions(&KERNEL, &symbols, &btf);
+        let functions = functions(&KERNEL, &symbols, &[], &btf);
         dwarf::sections(&btf, &variables, &functions, false).unwrap();
     }
+}
+
+#[test]
+fn questions_in_the_words_of_vmcoreinfo() {
+    let bytes = made();
+    let btf = Btf::parse(&bytes).unwrap();
+    let asked =
+        ["SIZE(outer)", "SIZE(outer_t)", "OFFSET(outer.next)", "LENGTH(outer.text)", "NUMBER(LOW)", "NUMBER(HIGH)"];
+    let found = questions::answers(&btf, &asked);
+    assert_eq!(found, [Some(40), Some(8), Some(24), Some(16), Some(-7), Some(9)]);
+    let absent =
+        ["SIZE(absent)", "OFFSET(outer.absent)", "LENGTH(outer.next)", "NUMBER(absent)", "outer", "SIZE(outer"];
+    assert_eq!(questions::answers(&btf, &absent), [None; 6]);
+}
+
+#[test]
+fn a_variable_that_the_types_have_elsewhere() {
+    let bytes = made();
+    let btf = Btf::parse(&bytes).unwrap();
+    let mut symbols = table();
+    assert_eq!(misplaced(&symbols, &btf), None);
+    symbols[1].address = 0x48;
+    assert_eq!(misplaced(&symbols, &btf), Some(("counter".to_string(), 0x40, 0x48)));
+}
+
+#[test]
+fn listings_of_symbols() {
+    let many: String = (1..2000).map(|number| format!("ffffffff8100{number:04x} t name{number}\n")).collect();
+    let text =
+        format!("{many}ffffffffc0000000 t of_module\t[loop]\nffffffff81000000 t $x\n0000000000000040 A counter\n");
+    let found = listing::symbols(text.as_bytes()).unwrap();
+    assert_eq!(found.len(), 2000);
+    assert_eq!(found[0], symbol(0x40, b'A', "counter"));
+    assert_eq!(found[1], symbol(0xffff_ffff_8100_0001, b't', "name1"));
+    let wrong = |text: &str| listing::symbols(text.as_bytes()).unwrap_err();
+    let stub = "ffffffffffffffff B The real System.map is in the linux-image-<version>-dbg package\n";
+    assert!(wrong(stub).contains("one symbol, The real System.map is in"));
+    let zero: String = (0..2000).map(|number| format!("0000000000000000 t name{number}\n")).collect();
+    assert!(wrong(&zero).contains("all its addresses are 0"));
+    assert!(wrong(&format!("{many}some text\n")).contains("line 2000"));
+    assert!(wrong("").contains("0 symbols"));
+}
+
+#[test]
+fn the_symbols_of_a_module() {
+    let entry = |name: u32, info: u8, value: u64, size: u64| {
+        let mut out = name.to_le_bytes().to_vec();
+        out.extend([info, 0, 1, 0]);
+        out.extend([value, size].iter().flat_map(|word| word.to_le_bytes()));
+        out
+    };
+    let strings = b"\0init\0data\0";
+    let rows = [
+        entry(0, 0, 0, 0),
+        entry(6, 1 << 4 | 1, 0x2000, 8),
+        entry(1, 2, 0x1000, 0x20),
+        entry(1, 3, 0x1000, 0), // a section
+        entry(99, 2, 0x1000, 0),
+        entry(1, 2, 0, 0),
+    ];
+    let found = module::symbols(&[rows.concat(), vec![1, 2, 3]].concat(), strings, false);
+    let one = |address, kind, name: &str, size| Symbol { address, kind, name: name.to_string(), size };
+    assert_eq!(found, [one(0x1000, b't', "init", 0x20), one(0x2000, b'D', "data", 8)]);
+    assert_eq!(module::symbols(&entry(1, b'r', 0x1000, 4), strings, true), [one(0x1000, b'r', "init", 4)]);
+}
+
+/// A module's structure, with a member of a type of the kernel and one of its own.
+fn of_module(name: &str) -> Vec<u8> {
+    let whole = made();
+    let kernel = Btf::parse(&whole).unwrap();
+    let count = kernel.types().len() as u32 - 1;
+    let mut made = Made { count, before: kernel.strings().len() as u32, ..Made::default() };
+    let names = ["number", "self"].map(|name| made.name(name));
+    let pointer = made.count + 2;
+    let outer = kernel.by_name()[b"struct outer".as_slice()];
+    let words = [names[0], outer, 0, names[1], pointer, 40 * 8];
+    let structure = made.add(name, 4, false, 2, 48, &words);
+    made.add("", 2, false, 0, structure, &[]);
+    made.bytes()
+}
+
+#[test]
+fn types_of_modules_stand_behind_those_of_the_kernel() {
+    let mut joined = Joined::new(&made()).unwrap();
+    for name in ["first", "second"] {
+        joined.add(&of_module(name)).unwrap();
+    }
+    let bytes = joined.bytes();
+    let btf = Btf::parse(&bytes).unwrap();
+    let names = btf.by_name();
+    for name in ["first", "second"] {
+        let number = names[format!("struct {name}").as_bytes()];
+        let Type::Composite { members, count, bit_fields, size: 48, .. } = btf.types()[number as usize] else {
+            panic!("{name} is no structure of 48 bytes");
+        };
+        let found: Vec<_> = btf.members(members, count, bit_fields).collect();
+        assert_eq!(found.iter().map(|one| btf.string(one.name)).collect::<Vec<_>>(), [b"number".as_slice(), b"self"]);
+        assert_eq!(found[0].of, names[b"struct outer".as_slice()]);
+        assert_eq!(btf.types()[found[1].of as usize], Type::Pointer { to: number });
+    }
+    assert_eq!(names[b"struct outer".as_slice()], Btf::parse(&made()).unwrap().by_name()[b"struct outer".as_slice()]);
+}
+
+#[test]
+fn damaged_types_of_a_module_are_left_out() {
+    let module = of_module("first");
+    for at in 0..module.len() {
+        let mut damaged = module.clone();
+        damaged[at] ^= 0xff;
+        let mut joined = Joined::new(&made()).unwrap();
+        let alone = joined.bytes();
+        if joined.add(&damaged).is_err() {
+            assert_eq!(joined.bytes(), alone);
+        }
+        let bytes = joined.bytes();
+        let btf = Btf::parse(&bytes).unwrap();
+        dwarf::sections(&btf, &[], &[], false).unwrap();
+    }
+    let mut joined = Joined::new(&made()).unwrap();
+    assert!(joined.add(&module[..module.len() - 1]).unwrap_err().contains("strings are cut"));
 }

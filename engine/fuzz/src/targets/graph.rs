@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
+use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::runs::{Kind, Owner, Run, SLOTS};
+use dmods_engine::contents::{Census, Place, Section};
 use dmods_engine::graph::dense::Placed;
 use dmods_engine::graph::dominators::{immediate, Others};
 use dmods_engine::graph::growth::{compare, By, Core};
 use dmods_engine::graph::kinds::Kinds;
+use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::search::{Found, Graph, Search};
 use dmods_engine::graph::sums::View;
-use dmods_engine::heap::contents::{Census, Place, Section};
-use dmods_engine::heap::model::Heap;
-use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::runs::{Kind, Run, SLOTS};
 use dmods_engine::image::Image;
 use dmods_engine::Control;
 
@@ -130,12 +130,13 @@ pub fn contents(data: &[u8]) {
         .collect();
     let (values, runs) = ([input.word(), input.word()], [runs(&mut input), runs(&mut input)]);
     let image = memory(&mut input, word);
-    let heaps: Vec<Box<dyn Heap>> = runs.into_iter().map(|runs| built(&image, word, runs, &values)).collect();
+    let heaps: Vec<OwnedHeap> = runs.into_iter().map(|runs| built(&image, word, runs, &values)).collect();
     let censuses: Vec<Census> = heaps
         .iter()
         .map(|heap| {
-            let census =
-                |direct, threads| heap.census(&image, &places, direct, threads, &control).expect("not cancelled");
+            let census = |direct, threads| {
+                Census::take(&**heap, &image, &places, direct, threads, &control).expect("not cancelled")
+            };
             let (one, two, direct) = (census(false, 1), census(false, 2), census(true, 1));
             let words = |census: &Census| -> Vec<_> {
                 census.of_block.iter().map(|&entry| census.entries[entry as usize].signature).collect()
@@ -146,8 +147,7 @@ pub fn contents(data: &[u8]) {
         })
         .collect();
     let kinds = Kinds::new(&censuses.iter().collect::<Vec<_>>());
-    let views: Vec<View> =
-        heaps.iter().enumerate().map(|(i, heap)| View::new(&**heap, &censuses[i], &kinds, i)).collect();
+    let views: Vec<View> = heaps.iter().enumerate().map(|(i, heap)| View::new(heap, &censuses[i], &kinds, i)).collect();
     for (view, heap) in views.iter().zip(&heaps) {
         let sizes = heap.sizes(None);
         let sums = view.sums();
@@ -161,7 +161,7 @@ pub fn contents(data: &[u8]) {
     let cores: Vec<Core> = views
         .iter()
         .map(|&view| Core {
-            heap: view.heap,
+            heap: &**view.heap,
             kinds: Some(view),
             records: Vec::new(),
             clocks: Vec::new(),
@@ -185,19 +185,19 @@ fn runs(input: &mut Input) -> Vec<Run> {
     let run = |arena| {
         let start = input.address();
         let (end, kind) = (start.saturating_add(input.short()), kinds[usize::from(input.byte()) % kinds.len()]);
-        Run { start, end, kind, arena, usable: input.short(), map: 0 }
+        Run { start, end, kind, owner: Owner::new(arena % 2, arena), usable: input.short(), map: 0 }
     };
     (0..count).map(run).collect()
 }
 
-fn built(image: &Image, word: usize, runs: Vec<Run>, values: &[u64]) -> Box<dyn Heap> {
+fn built(image: &Image, word: usize, runs: Vec<Run>, values: &[u64]) -> OwnedHeap {
     let maps = [0x5555_5555_5555_5555; SLOTS / 64];
     let request = Request { image, runs, dead: &[], watch: &[], maps: &maps, threads: 1 };
     let control = Control::default();
     let mut heap =
-        dmods_engine::heap::build(word as u64, request, &control).expect("tables in proportion to what is there");
+        dmods_engine::blocks::build(word as u64, request, &control).expect("tables in proportion to what is there");
     heap.own(&values[..1], false, &control).expect("not cancelled");
     heap.mark(image, &[], &values[1..], &control).expect("not cancelled");
     heap.find_leaks(image, &control).expect("not cancelled");
-    heap
+    OwnedHeap::new(heap)
 }

@@ -1,16 +1,17 @@
 //! Heaps of glibc, of jemalloc and of tcmalloc, and searches for structures.
 
+use dmods_engine::allocators::glibc::bins::{self, Bin};
+use dmods_engine::allocators::glibc::find;
+use dmods_engine::allocators::glibc::lists::{self, List};
+use dmods_engine::allocators::jemalloc::{self, Layout};
+use dmods_engine::allocators::tcmalloc::{self, Central, PageMap, Shape, SizeMap};
+use dmods_engine::blocks::model::{self, State};
+use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::runs::{Kind, Owner, Run, SLOTS};
+use dmods_engine::blocks::tcache::TcacheShape;
+use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::owners::Scope;
 use dmods_engine::graph::roots::{Area, Named, Word, DATA};
-use dmods_engine::heap::bins::Bin;
-use dmods_engine::heap::find;
-use dmods_engine::heap::jemalloc::{self, Layout};
-use dmods_engine::heap::lists::List;
-use dmods_engine::heap::model::{self, State};
-use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::runs::{Kind, Run, SLOTS};
-use dmods_engine::heap::tcache::TcacheShape;
-use dmods_engine::heap::tcmalloc::{self, Central, PageMap, Shape, SizeMap};
 use dmods_engine::image::Image;
 use dmods_engine::tcb;
 use dmods_engine::Control;
@@ -30,7 +31,14 @@ pub fn heap(data: &[u8]) {
             let start = input.address();
             let end = if input.byte() == 0xff { far(start, input.word()) } else { start.saturating_add(input.short()) };
             let kind = kinds[usize::from(input.byte()) % kinds.len()];
-            Run { start, end, kind, arena: arena % 3, usable: input.short(), map: arena % 2 * MAP }
+            Run {
+                start,
+                end,
+                kind,
+                owner: Owner::new(arena % 2, arena % 3),
+                usable: input.short(),
+                map: arena % 2 * MAP,
+            }
         })
         .collect();
     let heads: Vec<u64> = (0..4).map(|_| input.word()).collect();
@@ -44,30 +52,30 @@ pub fn heap(data: &[u8]) {
     let watch = [TcacheShape { chunk: 0x290, bins: 64, width: 2 }, TcacheShape { chunk: 0x40, bins: 2, width: 2 }];
     let request = Request { image: &image, runs, dead: &dead, watch: &watch, maps: &maps, threads: 1 };
     let mut heap =
-        dmods_engine::heap::build(word as u64, request, &control).expect("tables in proportion to what is there");
+        dmods_engine::blocks::build(word as u64, request, &control).expect("tables in proportion to what is there");
     for (n, &head) in heads.iter().enumerate() {
         let (to_user, protected) = (flags & 1 != 0, flags & 2 != 0);
         let list = List { head, to_user, protected, least: sizes.0, most: sizes.1 };
-        let (seen, set) = (heap.follow(&image, list, false, true), n % 2 == 0);
+        let (seen, set) = (lists::follow(&mut *heap, &image, list, false, true), n % 2 == 0);
         assert_eq!(seen.count as usize, seen.blocks.len());
-        heap.follow(&image, list, set, false);
-        heap.release_orphans(&image, list, (flags & 4 != 0).then_some(head));
+        lists::follow(&mut *heap, &image, list, set, false);
+        lists::release_orphans(&mut *heap, &image, list, (flags & 4 != 0).then_some(head));
     }
     let bins: Vec<Bin> = heads
         .iter()
         .zip(0u32..)
         .map(|(&head, arena)| Bin { head, arena: arena % 3, least: sizes.0, most: sizes.1, sorted: flags & 8 != 0 })
         .collect();
-    let followed = heap.bins(&image, &bins, &control).expect("not cancelled");
+    let followed = bins::follow(&*heap, &image, &bins, &control).expect("not cancelled");
     assert_eq!(followed.held.len(), bins.len());
     heap.mark(&image, &roots, &heads, &control).expect("not cancelled");
     let totals = heap.find_leaks(&image, &control).expect("not cancelled");
     answers(&*heap, totals.direct_count, totals.indirect_count);
-    owners(&mut *heap, &image, &roots, &heads);
+    owners(OwnedHeap::new(heap), &image, &roots, &heads);
 }
 
 /// Every block in use has one owner, and a path.
-fn owners(heap: &mut dyn model::Heap, image: &Image, roots: &[(u64, u64)], heads: &[u64]) {
+fn owners(mut heap: OwnedHeap, image: &Image, roots: &[(u64, u64)], heads: &[u64]) {
     let control = Control::default();
     let areas = [Area { start: roots[0].0, end: roots[0].1, root: 1, rank: DATA }];
     let values: Vec<Word> = heads.iter().zip(2..).map(|(&value, root)| Word { value, root, rank: root }).collect();
@@ -128,7 +136,7 @@ pub fn search(data: &[u8]) {
         }
     }
     assert!(find::stretches(&image, &ranges, word, 4096, top).iter().all(|s| s.0 < s.1));
-    let found = find::pointers(&image, &ranges, word, &[(low, high)], 7, &Control::default());
+    let found = dmods_engine::search::pointers(&image, &ranges, word, &[(low, high)], 7, &Control::default());
     assert!(found.is_ok_and(|found| found[0].len() <= 7));
     assert!(tcb::find_self_pointers(&image, &ranges, 4, 9, || false).len() <= 9);
     assert!(tcb::find_self_pointers(&image, &ranges, 8, 9, || false).len() <= 9);
@@ -161,9 +169,15 @@ pub fn jemalloc(data: &[u8]) {
     assert!(live <= slots && found.ranges().len() <= found.all.len());
     found.states();
     found.metadata();
-    let request =
-        Request { image: &image, runs: found.runs(3, 0), dead: &[], watch: &[], maps: &found.maps, threads: 1 };
-    let mut heap = dmods_engine::heap::build(8, request, &control).expect("tables in proportion to what is there");
+    let request = Request {
+        image: &image,
+        runs: found.runs(Owner::new(1, 3), 0),
+        dead: &[],
+        watch: &[],
+        maps: &found.maps,
+        threads: 1,
+    };
+    let mut heap = dmods_engine::blocks::build(8, request, &control).expect("tables in proportion to what is there");
     heap.release(&seeds);
     heap.own(&seeds[..1], how & 1 != 0, &control).expect("not cancelled");
     heap.mark(&image, &roots[1..], &seeds[1..], &control).expect("not cancelled");
@@ -220,9 +234,15 @@ pub fn tcmalloc(data: &[u8]) {
         assert!(found.span(seed).is_none_or(|span| span.start <= seed && seed < span.end()));
         found.holder(&image, seed, &control);
     }
-    let request =
-        Request { image: &image, runs: slots.runs(3, 0), dead: &[], watch: &[], maps: &slots.maps, threads: 1 };
-    let mut heap = dmods_engine::heap::build(8, request, &control).expect("tables in proportion to what is there");
+    let request = Request {
+        image: &image,
+        runs: slots.runs(Owner::new(1, 3), 0),
+        dead: &[],
+        watch: &[],
+        maps: &slots.maps,
+        threads: 1,
+    };
+    let mut heap = dmods_engine::blocks::build(8, request, &control).expect("tables in proportion to what is there");
     heap.mark(&image, &ranges[1..], &seeds[1..], &control).expect("not cancelled");
     let totals = heap.find_leaks(&image, &control).expect("not cancelled");
     answers(&*heap, totals.direct_count, totals.indirect_count);

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use dmods_engine::heap::mimalloc;
+use dmods_engine::allocators::mimalloc;
+use dmods_engine::blocks::runs::Owner;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::Control;
 
@@ -132,7 +133,7 @@ pub fn mimalloc(data: &[u8]) {
         let live: u64 = heap.pages.iter().map(|page| u64::from(page.live())).sum();
         assert_eq!(slots.len() as u64, live);
         assert!(damaged || live == PAGES * CAPACITY / 2);
-        slots.runs(1, 0);
+        slots.runs(Owner::new(1, 1), 0);
         for page in heap.pages.iter().take(8) {
             assert!(heap.page_at(page.start).is_some_and(|same| same.address == page.address));
             let free = (0..page.capacity as usize).find(|&slot| page.is_free(slot));

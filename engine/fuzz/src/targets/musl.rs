@@ -1,7 +1,8 @@
 //! mallocng: an area of metas that the input fills, groups in the input's memory, and the heap that they make.
 
-use dmods_engine::heap::musl::{self, Context, Layout};
-use dmods_engine::heap::pass::Request;
+use dmods_engine::allocators::musl::{self, Context, Layout};
+use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::runs::Owner;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::Control;
 
@@ -63,9 +64,15 @@ pub fn musl(data: &[u8]) {
     assert!(figures.asked <= figures.used);
     let slots = walked.slots();
     assert_eq!(slots.len(), walked.blocks.len());
-    let request =
-        Request { image: &image, runs: slots.runs(3, 0), dead: &[], watch: &[], maps: &slots.maps, threads: 1 };
-    let mut heap = dmods_engine::heap::build(word, request, &control).expect("tables in proportion to what is there");
+    let request = Request {
+        image: &image,
+        runs: slots.runs(Owner::new(1, 3), 0),
+        dead: &[],
+        watch: &[],
+        maps: &slots.maps,
+        threads: 1,
+    };
+    let mut heap = dmods_engine::blocks::build(word, request, &control).expect("tables in proportion to what is there");
     heap.mark(&image, &inside[1..], &seeds, &control).expect("not cancelled");
     let totals = heap.find_leaks(&image, &control).expect("not cancelled");
     answers(&*heap, totals.direct_count, totals.indirect_count);

@@ -3,13 +3,16 @@
 use dmods_engine::kernel::own_types::btf::Btf;
 use dmods_engine::kernel::own_types::dwarf;
 use dmods_engine::kernel::own_types::file::{self, Kernel};
+use dmods_engine::kernel::own_types::join::Joined;
 use dmods_engine::kernel::own_types::kallsyms::{self, Arrays, Symbol};
+use dmods_engine::kernel::own_types::questions;
 use dmods_engine::kernel::own_types::variables::{functions, variables, Declared, Elements};
 
 use super::Input;
 
 const START: u64 = 0xffff_ffff_8100_0000;
-const KERNEL: Kernel = Kernel { aarch64: false, build_id: &[1; 20], start: START, end: START + (1 << 24), moved: 0 };
+const KERNEL: Kernel =
+    Kernel { aarch64: false, build_id: &[1; 20], start: START, end: START + (1 << 24), moved: 0, module: false };
 
 /// The arrays of a symbol table. Their sizes come from the input.
 pub fn kallsyms(data: &[u8]) {
@@ -44,7 +47,12 @@ pub fn btf(data: &[u8]) {
     let names = strings.split(|&byte| byte == 0).filter_map(|name| std::str::from_utf8(name).ok()).take(64);
     let symbols: Vec<Symbol> = names
         .enumerate()
-        .map(|(number, name)| Symbol { address: START + 64 * number as u64, kind: b'D', name: name.to_string() })
+        .map(|(number, name)| Symbol {
+            address: START + 64 * number as u64,
+            kind: b'D',
+            name: name.to_string(),
+            size: 0,
+        })
         .collect();
     let types = btf.by_name();
     let declared: Vec<Declared> = symbols
@@ -57,8 +65,19 @@ pub fn btf(data: &[u8]) {
             elements: Elements::Fill,
         })
         .collect();
-    let (variables, functions) = (variables(&KERNEL, &symbols, &btf, &declared), functions(&KERNEL, &symbols, &btf));
+    let (variables, functions) =
+        (variables(&KERNEL, &symbols, &btf, &declared), functions(&KERNEL, &symbols, &[], &btf));
     let sections = dwarf::sections(&btf, &variables, &functions, false).expect("the types are few");
     assert!(sections.info.len() < 64 * whole.len() + 65536);
     file::write(&KERNEL, &symbols, &sections).expect("the file is small");
+    questions::answers(&btf, &["SIZE(a)", "OFFSET(a.b)", "LENGTH(a.b)", "NUMBER(a)"]);
+    // The same bytes as the types of two modules.
+    for kernel in [&EMPTY[..], &whole] {
+        let mut joined = Joined::new(kernel).expect("it was read before");
+        let added = (0..2).filter(|_| joined.add(&whole).is_ok()).count();
+        let bytes = joined.bytes();
+        let count = Btf::parse(&bytes).expect("the types were read before").types().len();
+        let of_kernel = Btf::parse(kernel).expect("it was read before").types().len();
+        assert_eq!(count, of_kernel + added * (btf.types().len() - 1));
+    }
 }

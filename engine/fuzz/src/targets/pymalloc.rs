@@ -1,7 +1,8 @@
 //! pymalloc and CPython's objects: pools that the input fills in an arena, built-in types, and the heap that they make.
 
-use dmods_engine::heap::pass::Request;
-use dmods_engine::heap::pymalloc::{self, search, Sizes, HEADER};
+use dmods_engine::allocators::pymalloc::{self, search, Sizes, HEADER};
+use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::runs::Owner;
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::python::unused::{self, Process};
 use dmods_engine::python::{census, garbage, links, Release};
@@ -147,14 +148,14 @@ fn check(image: &Image, release: Release, seed: u64) {
     let mut dead: Vec<(u64, u64)> = lists.ranges().collect();
     dead.extend(&unused);
     let dead = unused::merged(dead);
-    let runs = heap.slots.runs(3, 0);
+    let runs = heap.slots.runs(Owner::new(1, 3), 0);
     let request = Request { image, runs, dead: &dead, watch: &[], maps: &heap.slots.maps, threads: 1 };
-    let mut index = dmods_engine::heap::build(8, request, &control).expect("tables in proportion to what is there");
+    let mut index = dmods_engine::blocks::build(8, request, &control).expect("tables in proportion to what is there");
     index.mark(image, &[(STATE, STATE_END)], &[seed], &control).expect("not cancelled");
     let totals = index.find_leaks(image, &control).expect("not cancelled");
     answers(&*index, totals.direct_count, totals.indirect_count);
     let leaked: Vec<(u64, u64)> = index
-        .blocks(&[dmods_engine::heap::model::State::LeakedDirectly], 0, 1 << 16)
+        .blocks(&[dmods_engine::blocks::model::State::LeakedDirectly], 0, 1 << 16)
         .iter()
         .map(|(block, ..)| (block.address, block.size))
         .collect();

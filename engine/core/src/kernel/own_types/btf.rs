@@ -125,18 +125,7 @@ pub struct Btf<'a> {
 impl<'a> Btf<'a> {
     /// Reads the types. The error says what is wrong with them.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, String> {
-        let header = bytes.get(..HEADER).ok_or("its header is cut")?;
-        if (u16::from_le_bytes([header[0], header[1]]), header[2]) != (MAGIC, VERSION) {
-            return Err("it does not begin as BTF does".to_string());
-        }
-        let field = |at: usize| word(header, at).unwrap_or(0) as usize;
-        let (start, types, types_size, strings, strings_size) = (field(4), field(8), field(12), field(16), field(20));
-        let part = |offset: usize, size: usize| {
-            let from = start.checked_add(offset)?;
-            bytes.get(from..from.checked_add(size)?)
-        };
-        let data = part(types, types_size).ok_or("its types are cut")?;
-        let strings = part(strings, strings_size).ok_or("its strings are cut")?;
+        let (data, strings) = parts(bytes)?;
         let mut found = Self { data, strings, types: vec![Type::Void] };
         let mut at = 0;
         while at < data.len() {
@@ -302,6 +291,23 @@ impl<'a> Btf<'a> {
         }
         None
     }
+}
+
+/// Returns the bytes of the types and of the strings. The error says what is wrong with the header.
+pub(super) fn parts(bytes: &[u8]) -> Result<(&[u8], &[u8]), String> {
+    let header = bytes.get(..HEADER).ok_or("its header is cut")?;
+    if (u16::from_le_bytes([header[0], header[1]]), header[2]) != (MAGIC, VERSION) {
+        return Err("it does not begin as BTF does".to_string());
+    }
+    let field = |at: usize| word(header, at).unwrap_or(0) as usize;
+    let (start, types, types_size, strings, strings_size) = (field(4), field(8), field(12), field(16), field(20));
+    let part = |offset: usize, size: usize| {
+        let from = start.checked_add(offset)?;
+        bytes.get(from..from.checked_add(size)?)
+    };
+    let data = part(types, types_size).ok_or("its types are cut")?;
+    let strings = part(strings, strings_size).ok_or("its strings are cut")?;
+    Ok((data, strings))
 }
 
 fn word(data: &[u8], at: usize) -> Option<u32> {

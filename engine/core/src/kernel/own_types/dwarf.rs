@@ -22,6 +22,8 @@ pub struct Variable {
     pub pointers: u32,
     /// The number of elements, where it is an array.
     pub count: Option<u64>,
+    /// It is a function, of which nothing else is known.
+    pub function: bool,
 }
 
 /// A function of the kernel.
@@ -253,6 +255,13 @@ impl Writer<'_> {
 
     /// A variable, with the types that stand between it and its own.
     fn variable(&mut self, one: &Variable, name: u32) {
+        if one.function {
+            self.begin(Shape::VoidFunction);
+            self.word(name);
+            self.out.extend(one.address.to_le_bytes());
+            self.out.push(0);
+            return;
+        }
         let mut place = self.place(one.of);
         for _ in 0..one.pointers {
             let made = self.out.len() as u32;

@@ -27,6 +27,8 @@ pub struct Kernel<'a> {
     pub end: u64,
     /// How much higher the kernel ran (KASLR).
     pub moved: u64,
+    /// Whether the file is that of a module.
+    pub module: bool,
 }
 
 impl Kernel<'_> {
@@ -53,8 +55,10 @@ pub fn write(kernel: &Kernel, symbols: &[Symbol], types: &Sections) -> Result<Ve
     let text_name = file.add_section_name(b".text");
     let text = file.reserve_section_index();
     // drgn takes a file with this section for a vmlinux.
-    let init_name = file.add_section_name(b".init.text");
-    file.reserve_section_index();
+    let init_name = (!kernel.module).then(|| {
+        file.reserve_section_index();
+        file.add_section_name(b".init.text")
+    });
     let parts: [(&[u8], &[u8]); 4] = [
         (b".note.gnu.build-id", &note),
         (b".debug_info", &types.info),
@@ -128,7 +132,9 @@ pub fn write(kernel: &Kernel, symbols: &[Symbol], types: &Sections) -> Result<Ve
     let code = u64::from(SHF_ALLOC | SHF_EXECINSTR);
     let span = kernel.end.saturating_sub(kernel.start);
     file.write_section_header(&header(text_name, SHT_NOBITS, code, kernel.start, 0, span));
-    file.write_section_header(&header(init_name, SHT_PROGBITS, code, kernel.start, 0, 0));
+    if let Some(name) = init_name {
+        file.write_section_header(&header(name, SHT_PROGBITS, code, kernel.start, 0, 0));
+    }
     for (place, (name, data, offset)) in placed.iter().enumerate() {
         let kind = if place == 0 { SHT_NOTE } else { SHT_PROGBITS };
         file.write_section_header(&header(*name, kind, 0, 0, *offset as u64, data.len() as u64));
@@ -190,9 +196,12 @@ fn info(kind: u8) -> u8 {
     binding << 4 | of
 }
 
-/// A symbol's size is not in the table: it ends where the next one begins.
+/// A symbol whose size is not known ends where the next one begins.
 fn size(symbols: &[Symbol], place: usize) -> u64 {
-    let address = symbols[place].address;
+    let Symbol { address, size, .. } = symbols[place];
+    if size > 0 {
+        return size;
+    }
     let next = symbols[place..].iter().take(MOST_ALIASES).find(|next| next.address > address);
     next.map_or(0, |next| next.address - address).min(LARGEST)
 }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 /// A kernel has some 100,000 to 300,000.
-const MOST_SYMBOLS: usize = 1 << 22;
+pub(super) const MOST_SYMBOLS: usize = 1 << 22;
 /// KSYM_NAME_LEN is 512 (kernel 6.1 and later).
 const LONGEST_NAME: usize = 1024;
 const PIECES: usize = 256;
@@ -39,6 +39,8 @@ pub struct Symbol {
     pub kind: u8,
     /// Its name.
     pub name: String,
+    /// Its bytes, 0 where the table does not say them: then it ends where the next one begins.
+    pub size: u64,
 }
 
 /// Returns the symbols in the table's order, which is that of addresses. The error says what is wrong with the table.
@@ -56,11 +58,9 @@ pub fn symbols(arrays: &Arrays) -> Result<Vec<Symbol>, String> {
     for (index, &offset) in offsets.iter().enumerate() {
         let text = name(&mut names, &pieces).ok_or_else(|| format!("name {index} of {} is broken", arrays.count))?;
         let (&kind, name) = text.split_first().ok_or_else(|| format!("name {index} is empty"))?;
-        let name = std::str::from_utf8(name).map_err(|_| format!("name {index} is no text"))?;
-        if !kind.is_ascii_alphabetic() || name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(format!("name {index} is no text"));
-        }
-        out.push(Symbol { address: address(index, offset), kind, name: name.to_string() });
+        let name = text_of(name).filter(|_| kind.is_ascii_alphabetic());
+        let name = name.ok_or_else(|| format!("name {index} is no text"))?;
+        out.push(Symbol { address: address(index, offset), kind, name, size: 0 });
     }
     Ok(out)
 }
@@ -109,6 +109,12 @@ fn name(names: &mut &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
         }
     }
     Some(text)
+}
+
+/// Returns a symbol's name as text. None for what cannot be one.
+pub(super) fn text_of(name: &[u8]) -> Option<String> {
+    let fits = !name.is_empty() && name.len() <= LONGEST_NAME && name.iter().all(u8::is_ascii_graphic);
+    fits.then(|| String::from_utf8_lossy(name).into_owned())
 }
 
 /// The symbols by name. Static functions of the same name are several.

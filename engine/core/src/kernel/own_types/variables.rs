@@ -12,6 +12,9 @@ const PER_CPU: &[u8] = b".data..percpu";
 /// An array of variables has no more elements.
 const MOST_ELEMENTS: u64 = 1 << 24;
 
+/// What stands for the type of a function whose prototype is not known.
+const FUNCTION: &str = "function";
+
 /// How many elements a variable has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elements {
@@ -24,7 +27,7 @@ pub enum Elements {
 }
 
 /// A variable and its type in C's words: `pointers` pointers to `of` ("struct page", "long unsigned int"). A structure
-/// without a name is told by its members: "struct {seq, timekeeper}".
+/// without a name is told by its members: "struct {seq, timekeeper}". "function" is one whose prototype may be missing.
 #[derive(Clone, Debug)]
 pub struct Declared {
     /// Its name.
@@ -47,6 +50,14 @@ pub fn variables(kernel: &Kernel, symbols: &[Symbol], btf: &Btf, declared: &[Dec
     let taken: std::collections::HashSet<String> = found.iter().map(|one| one.name.clone()).collect();
     for one in declared.iter().filter(|one| !taken.contains(&one.name)) {
         let Some([symbol]) = names.get(one.name.as_str()).map(Vec::as_slice) else { continue };
+        if one.of == FUNCTION {
+            if !has_function(btf, &one.name) {
+                let address = symbol.address.wrapping_sub(kernel.moved);
+                let name = one.name.clone();
+                found.push(Variable { name, address, of: 0, pointers: 0, count: None, function: true });
+            }
+            continue;
+        }
         let members = one.of.strip_prefix("struct {").and_then(|rest| rest.strip_suffix('}'));
         let of = match (members, one.of.as_str()) {
             (_, "void") => Some(0),
@@ -63,25 +74,55 @@ pub fn variables(kernel: &Kernel, symbols: &[Symbol], btf: &Btf, declared: &[Dec
             Elements::FillOrPointer if fits < 2 => (one.pointers + 1, None),
             Elements::Fill | Elements::FillOrPointer => (one.pointers, Some(fits)),
         };
-        found.push(Variable { name: one.name.clone(), address: kernel.linked(symbol.address), of, pointers, count });
+        let (name, address) = (one.name.clone(), kernel.linked(symbol.address));
+        found.push(Variable { name, address, of, pointers, count, function: false });
     }
     found
 }
 
-/// Returns the functions whose name is one symbol.
-pub fn functions(kernel: &Kernel, symbols: &[Symbol], btf: &Btf) -> Vec<Function> {
-    let names = kallsyms::by_name(symbols);
+fn has_function(btf: &Btf, wanted: &str) -> bool {
+    let named = |one: &Type| matches!(*one, Type::Function { name, .. } if btf.string(name) == wanted.as_bytes());
+    btf.types().iter().any(named)
+}
+
+/// Returns the functions whose name is one symbol, of the kernel and of its modules.
+pub fn functions(kernel: &Kernel, symbols: &[Symbol], of_modules: &[Symbol], btf: &Btf) -> Vec<Function> {
+    let mut names = kallsyms::by_name(symbols);
+    for symbol in of_modules {
+        names.entry(&symbol.name).or_default().push(symbol);
+    }
+    // Debuggers move every function of the file as far as the kernel was moved.
+    let linked = |address: u64| address.wrapping_sub(kernel.moved);
     let found = btf.types().iter().filter_map(|one| match *one {
         Type::Function { name, prototype } => {
             let text = std::str::from_utf8(btf.string(name)).ok()?;
             match names.get(text).map(Vec::as_slice) {
-                Some([symbol]) => Some(Function { name, address: kernel.linked(symbol.address), prototype }),
+                Some([symbol]) => Some(Function { name, address: linked(symbol.address), prototype }),
                 _ => None,
             }
         }
         _ => None,
     });
     found.collect()
+}
+
+/// Returns a per-CPU variable that is not where the types have it: (name, there, where the symbol is). The types and the
+/// symbols are then not of one build. A name that is several symbols says nothing.
+pub fn misplaced(symbols: &[Symbol], btf: &Btf) -> Option<(String, u64, u64)> {
+    let names = kallsyms::by_name(symbols);
+    let start = names.get("__per_cpu_start")?.first()?.address;
+    let found = btf.types().iter().filter_map(|one| match *one {
+        Type::Section { name, entries, count } if btf.string(name) == PER_CPU => Some((entries, count)),
+        _ => None,
+    });
+    let mut placed = found.flat_map(|(entries, count)| btf.placed(entries, count));
+    placed.find_map(|placed| {
+        let Type::Variable { name, .. } = *btf.types().get(placed.variable as usize)? else { return None };
+        let name = std::str::from_utf8(btf.string(name)).ok()?;
+        let [symbol] = names.get(name)?.as_slice() else { return None };
+        let expected = start.wrapping_add(u64::from(placed.offset));
+        (symbol.address != expected).then(|| (name.to_string(), expected, symbol.address))
+    })
 }
 
 /// The per-CPU variables, at the addresses that the symbols have: an offset from the first on x86-64 up to 6.14.
@@ -102,6 +143,7 @@ fn per_cpu<'a>(btf: &'a Btf, names: &'a HashMap<&str, Vec<&Symbol>>) -> impl Ite
             of,
             pointers: 0,
             count: None,
+            function: false,
         })
     })
 }

@@ -1,6 +1,6 @@
 //! The objects that nothing holds: which are leaked directly, and what each of those keeps alive.
 //!
-//! This is the method of [`crate::heap::leaks`]. A *direct* leak is an object that no other leaked one leads to. Of a
+//! This is the method of [`crate::blocks::leaks`]. A *direct* leak is an object that no other leaked one leads to. Of a
 //! cycle that nothing else leads to, it is the first one. All others are *indirect*, and each counts with exactly one
 //! direct leak.
 

@@ -1,8 +1,8 @@
 //! What is known of the process, and what every rule uses.
 
-use crate::heap::cached_reader::CachedReader;
-use crate::heap::slot_blocks::Blocks;
-use crate::heap::slots::Slots;
+use crate::blocks::slot_blocks::Blocks;
+use crate::blocks::slots::Slots;
+use crate::cached_reader::CachedReader;
 use crate::image::Image;
 use crate::python::links::Links;
 use crate::python::sizes::Reader;

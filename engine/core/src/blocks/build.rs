@@ -1,0 +1,112 @@
+//! Runs the pass, and answers over its tables.
+
+use super::index::Block;
+use super::leaks::Group;
+use super::model::{Heap, State, Stated};
+use super::number::Index;
+use super::pass::{self, Found, Request};
+use super::runs::Run;
+use super::sizes::{self, SizeCount};
+use super::widths::{Indexed, Widths, WidthsMut};
+use super::word_map::EDGES_APART;
+use crate::control::{Control, Stopped};
+use std::sync::OnceLock;
+
+/// Names the variant for a pair of widths.
+trait Named<const P: usize>: Index + Sized {
+    fn widths(heap: &Indexed<Self, P>) -> Widths<'_>;
+    fn widths_mut(heap: &mut Indexed<Self, P>) -> WidthsMut<'_>;
+}
+
+macro_rules! named {
+    ($number:ty, $parts:literal, $variant:ident) => {
+        impl Named<$parts> for $number {
+            fn widths(heap: &Indexed<Self, $parts>) -> Widths<'_> {
+                Widths::$variant(heap)
+            }
+            fn widths_mut(heap: &mut Indexed<Self, $parts>) -> WidthsMut<'_> {
+                WidthsMut::$variant(heap)
+            }
+        }
+    };
+}
+
+named!(u32, 2, Few8);
+named!(u64, 2, Many8);
+named!(u32, 4, Few4);
+named!(u64, 4, Many4);
+
+/// Runs the pass over a heap whose pointers have `word` bytes.
+pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
+    let apart = |run: &Run| 256 + if run.is_large() { EDGES_APART as u64 } else { 0 };
+    let words_of = |run: &Run| (run.granules() as u64).saturating_mul(16 / word).saturating_add(apart(run));
+    let words: u64 = request.runs.iter().map(words_of).fold(0, u64::saturating_add);
+    match (word, words < <u32 as Index>::LIMIT) {
+        (4, true) => indexed::<u32, 4>(request, control),
+        (4, false) => indexed::<u64, 4>(request, control),
+        (_, true) => indexed::<u32, 2>(request, control),
+        (_, false) => indexed::<u64, 2>(request, control),
+    }
+}
+
+fn indexed<I: Named<P> + 'static, const P: usize>(
+    request: Request,
+    control: &Control,
+) -> Result<Box<dyn Heap>, Stopped> {
+    let pass::Built { tables, reports, dropped, missing } = pass::build::<I, P>(request, control)?;
+    let chunk_runs = tables.word_map.runs.iter().map(|placed| placed.run).filter(|run| run.kind.has_chunks()).collect();
+    Ok(Box::new(Indexed {
+        tables,
+        found: Found { chunk_runs, reports, missing, dropped },
+        own: Vec::new(),
+        leaks: None,
+        sizes: OnceLock::new(),
+        unaligned: None,
+        ends: None,
+    }))
+}
+
+impl<I: Named<P>, const P: usize> Heap for Indexed<I, P> {
+    fn found(&self) -> &Found {
+        &self.found
+    }
+
+    fn run(&self, index: usize) -> Run {
+        self.tables.word_map.runs[index].run
+    }
+
+    fn find(&self, address: u64) -> Option<Stated> {
+        self.listing().find(address)
+    }
+
+    fn blocks(&self, states: &[State], from: u64, most: usize) -> Vec<Stated> {
+        self.listing().blocks(states, from, most)
+    }
+
+    fn addresses(&self, states: &[State], from: u64, end: u64, most: usize) -> Vec<u64> {
+        self.listing().addresses(states, from, end, most)
+    }
+
+    fn direct_leaks(&self, from: usize, most: usize) -> Vec<(Block, State, u64, u64)> {
+        self.listing().direct_leaks(from, most)
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        self.leaks.as_ref().map_or(Vec::new(), |leaks| leaks.groups(&self.tables))
+    }
+
+    fn sizes(&self, arena: Option<u32>) -> Vec<SizeCount> {
+        match arena {
+            None => self.sizes.get_or_init(|| sizes::count(&self.tables, self.states(), None)).clone(),
+            Some(_) => sizes::count(&self.tables, self.states(), arena),
+        }
+    }
+
+    fn widths(&self) -> Widths<'_> {
+        I::widths(self)
+    }
+
+    fn widths_mut(&mut self) -> WidthsMut<'_> {
+        I::widths_mut(self)
+    }
+}

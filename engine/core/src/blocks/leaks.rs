@@ -1,0 +1,179 @@
+//! The unreachable blocks: which are leaked directly, and what each of those keeps alive.
+//!
+//! A *direct* leak is a block that no other leaked block leads to. In a cycle that nothing else leads to, it is the block
+//! with the lowest address. Every other leaked block is *indirect* and is counted with exactly one direct leak, so the
+//! sums are the totals. Two rounds over the leaked blocks find both in linear time:
+//!
+//! 1. In address order, each block not yet visited becomes a candidate, and everything reachable from it is visited. Take
+//!    a group that nothing else leads to: its first visited member can only have been visited as a candidate.
+//! 2. The same again, in reverse order of candidates. A candidate that another group leads to belongs to a group whose
+//!    own candidate is *later* in the first order (an earlier one would have visited it). So it is now visited before its
+//!    turn. The remaining candidates are exactly the direct leaks.
+
+use super::index::{Region, Tables};
+use super::mark::Marker;
+use super::number::Index;
+use super::runs::REGION;
+use super::unaligned::Unaligned;
+use crate::control::{Control, Stopped};
+use crate::hw;
+use std::collections::BTreeMap;
+
+/// What a direct leak keeps alive besides itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The direct leak's granule.
+    pub granule: usize,
+    /// How many blocks it keeps alive.
+    pub count: u64,
+    /// Their usable bytes.
+    pub bytes: u64,
+}
+
+/// The leaked blocks.
+pub struct Leaks<I: Index> {
+    /// Regions with leaked blocks, in order, each with one bit a granule: begins a leaked block.
+    pub leaked: Vec<(I, u64)>,
+    /// The direct leaks' granules, in address order.
+    pub direct: Vec<I>,
+    /// For the direct leaks that keep something alive, in address order.
+    pub kept: Vec<Kept>,
+    /// How many blocks are leaked.
+    pub count: u64,
+    /// Their usable bytes.
+    pub bytes: u64,
+    /// The usable bytes of the direct leaks.
+    pub direct_bytes: u64,
+}
+
+/// Direct leaks of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Usable bytes of each.
+    pub size: u64,
+    /// Their allocator: see [`super::runs::Owner`].
+    pub allocator: u32,
+    /// Whether each has its own mapping or extent.
+    pub single: bool,
+    /// How many direct leaks.
+    pub count: u64,
+    /// The block with the lowest address.
+    pub first: u64,
+    /// How many blocks they keep alive.
+    pub kept_count: u64,
+    /// The usable bytes of those.
+    pub kept_bytes: u64,
+}
+
+/// Makes the leaked blocks unreachable again, as they were before [`find`]. More can then be marked.
+pub fn undo<I: Index, const P: usize>(tables: &mut Tables<I, P>, leaks: &Leaks<I>) {
+    for granule in bits(&leaks.leaked) {
+        tables.regions[granule / REGION].unmark(granule % REGION);
+    }
+}
+
+/// Finds the leaks. Call it when marking from the roots is complete.
+pub fn find<I: Index, const P: usize>(
+    tables: &mut Tables<I, P>,
+    unaligned: Option<Unaligned>,
+    control: &Control,
+) -> Result<Leaks<I>, Stopped> {
+    let leaked: Vec<(I, u64)> = hw::fast(|| {
+        let masks = tables.regions.iter().map(Region::unmarked).enumerate();
+        masks.filter(|&(_, mask)| mask != 0).map(|(region, mask)| (I::new(region), mask)).collect()
+    });
+    let mut marker = Marker::new(tables);
+    marker.unaligned = unaligned;
+    marker.count_bytes = true;
+    let mut candidates: Vec<I> = Vec::new();
+    for granule in bits(&leaked) {
+        if !marker.tables.is_marked(granule) {
+            candidates.push(I::new(granule));
+            marker.reach(granule);
+            marker.drain(control)?;
+        }
+    }
+    let (count, bytes) = marker.take_counts();
+    for granule in bits(&leaked) {
+        marker.tables.regions[granule / REGION].unmark(granule % REGION);
+    }
+    let (mut direct, mut kept, mut direct_bytes) = (Vec::new(), Vec::new(), 0);
+    for &candidate in candidates.iter().rev() {
+        let granule = candidate.get();
+        if marker.tables.is_marked(granule) {
+            continue;
+        }
+        marker.reach(granule);
+        let (_, own) = marker.take_counts();
+        marker.drain(control)?;
+        let (count, bytes) = marker.take_counts();
+        direct.push(candidate);
+        direct_bytes += own;
+        if count > 0 {
+            kept.push(Kept { granule, count, bytes });
+        }
+    }
+    direct.reverse();
+    kept.reverse();
+    direct.shrink_to_fit();
+    Ok(Leaks { leaked, direct, kept, count, bytes, direct_bytes })
+}
+
+/// The granules of the set bits, in order.
+fn bits<I: Index>(masks: &[(I, u64)]) -> impl Iterator<Item = usize> + '_ {
+    masks.iter().flat_map(|&(region, mask)| {
+        (0..REGION).filter(move |&bit| mask >> bit & 1 != 0).map(move |bit| region.get() * REGION + bit)
+    })
+}
+
+impl<I: Index> Leaks<I> {
+    /// Returns whether the block whose chunk begins at a granule is leaked.
+    pub fn is_leaked(&self, granule: usize) -> bool {
+        match self.leaked.binary_search_by_key(&(granule / REGION), |(region, _)| region.get()) {
+            Ok(i) => self.leaked[i].1 >> (granule % REGION) & 1 != 0,
+            Err(_) => false,
+        }
+    }
+
+    /// Returns the granules of the leaked blocks from `granule` on, in order.
+    pub(super) fn from(&self, granule: usize) -> impl Iterator<Item = usize> + '_ {
+        let first = self.leaked.partition_point(|(region, _)| region.get() < granule / REGION);
+        bits(&self.leaked[first..]).filter(move |&each| each >= granule)
+    }
+
+    /// Returns what the direct leak at `granule` keeps alive.
+    pub fn kept_by(&self, granule: usize) -> Kept {
+        match self.kept.binary_search_by_key(&granule, |k| k.granule) {
+            Ok(i) => self.kept[i],
+            Err(_) => Kept { granule, count: 0, bytes: 0 },
+        }
+    }
+
+    /// Returns the direct leaks by size: those with mappings of their own last, then by the numbers of their allocators, the smallest first.
+    pub fn groups<const P: usize>(&self, tables: &Tables<I, P>) -> Vec<Group> {
+        let mut groups: BTreeMap<(bool, u32, u64), Group> = BTreeMap::new();
+        let mut run = 0;
+        for granule in self.direct.iter().map(|g| g.get()) {
+            while granule / REGION >= tables.word_map.region_end(run) {
+                run += 1;
+            }
+            let block = tables.block(run, granule);
+            let found = &tables.word_map.runs[run].run;
+            let (allocator, single) = (found.owner.allocator, found.is_oversized());
+            let kept = self.kept_by(granule);
+            let group = groups.entry((single, allocator, block.size)).or_insert(Group {
+                size: block.size,
+                allocator,
+                single,
+                count: 0,
+                first: block.address,
+                kept_count: 0,
+                kept_bytes: 0,
+            });
+            group.count += 1;
+            group.kept_count += kept.count;
+            group.kept_bytes += kept.bytes;
+        }
+        groups.into_values().collect()
+    }
+}

@@ -1,0 +1,211 @@
+//! Marking from the roots of a heap, step by step, and what has leaked.
+
+use super::ends;
+use super::holders::{self, Sources};
+use super::leaks;
+use super::mark::Marker;
+use super::number::Index;
+use super::runs::REGION;
+use super::unaligned::Unaligned;
+use super::widths::Indexed;
+use crate::control::{Control, Stopped};
+use crate::image::Image;
+
+/// The result of marking.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Marked {
+    /// Words of roots that were candidate pointers.
+    pub candidates: u64,
+    /// Blocks reached.
+    pub reached: u64,
+}
+
+/// The sums over all leaks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// How many direct leaks.
+    pub direct_count: u64,
+    /// Their usable bytes.
+    pub direct_bytes: u64,
+    /// How many indirect leaks.
+    pub indirect_count: u64,
+    /// Their usable bytes.
+    pub indirect_bytes: u64,
+}
+
+/// What is done to an indexed heap, in this order.
+pub trait Marking: Send + Sync {
+    /// Sets free the block that begins at each address, in a run without chunks. Returns the addresses where no block in
+    /// use begins.
+    fn release(&mut self, addresses: &[u64]) -> Vec<u64>;
+    /// Makes the blocks that the values lead to the allocator's own: neither leaked nor followed. With `closure`, also
+    /// what those blocks lead to. Call it before anything else is marked. Returns how many blocks became the allocator's.
+    fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped>;
+    /// From now on a pointer may begin at any byte, of blocks and of roots. `dead` is the memory inside blocks that holds
+    /// none, sorted. Call it before [`Marking::mark`].
+    fn take_unaligned(&mut self, dead: Vec<(u64, u64)>);
+    /// Marks what the words of `ranges` and the `values` lead to.
+    fn mark(
+        &mut self,
+        image: &Image,
+        ranges: &[(u64, u64)],
+        values: &[u64],
+        control: &Control,
+    ) -> Result<Marked, Stopped>;
+    /// From now on until [`Marking::reveal_ends`], words that are a block's end are no pointers: see [`super::ends`]. Call
+    /// it before [`Marking::mark`].
+    fn hide_ends(&mut self);
+    /// Marks what only ends of blocks lead to. Returns the addresses of these blocks, and of others that those keep alive.
+    fn reveal_ends(&mut self, control: &Control) -> Result<(Vec<u64>, Vec<u64>), Stopped>;
+    /// Finds the leaks, once marking is complete.
+    fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped>;
+    /// Says for each of `asked` whether a path that avoids the block at `barrier` leads to the block that holds this address. Paths begin
+    /// at the roots. If the block at `barrier` is leaked, they begin at the direct leaks instead. All false if no block is there.
+    /// For a heap whose leaks have been found: the marks stay as they are.
+    fn reached_without(
+        &mut self,
+        image: &Image,
+        ranges: &[(u64, u64)],
+        values: &[u64],
+        barrier: u64,
+        asked: &[u64],
+        control: &Control,
+    ) -> Result<Vec<bool>, Stopped>;
+}
+
+impl<I: Index, const P: usize> Marking for Indexed<I, P> {
+    fn release(&mut self, addresses: &[u64]) -> Vec<u64> {
+        self.change();
+        let mut wrong = Vec::new();
+        for &address in addresses {
+            let bare = |run: usize| !self.tables.word_map.runs[run].run.kind.has_chunks();
+            match self.tables.find(address) {
+                Some(block) if block.address == address && !block.free && bare(block.run) => {
+                    self.tables.set_free(block.granule);
+                }
+                _ => wrong.push(address),
+            }
+        }
+        wrong
+    }
+
+    fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped> {
+        self.change();
+        let mut found = Vec::new();
+        let mut marker = Marker::new(&mut self.tables);
+        marker.journal = Some(Vec::new());
+        for &value in values {
+            if closure {
+                marker.root(value);
+            } else if let Some(block) = marker.tables.find(value).filter(|block| !block.free) {
+                marker.tables.regions[block.granule / REGION].mark(block.granule % REGION);
+                found.push(block.granule);
+            }
+        }
+        marker.drain(control)?;
+        found.append(&mut marker.journal.take().unwrap_or_default());
+        self.own.append(&mut found);
+        self.own.sort_unstable();
+        self.own.dedup();
+        Ok(self.own.len() as u64)
+    }
+
+    fn take_unaligned(&mut self, dead: Vec<(u64, u64)>) {
+        self.unaligned = Some(dead);
+    }
+
+    fn mark(
+        &mut self,
+        image: &Image,
+        ranges: &[(u64, u64)],
+        values: &[u64],
+        control: &Control,
+    ) -> Result<Marked, Stopped> {
+        self.change();
+        if let Some(leaks) = self.leaks.take() {
+            leaks::undo(&mut self.tables, &leaks);
+        }
+        let mut marker = Marker::new(&mut self.tables);
+        marker.unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
+        marker.ends = self.ends.is_some().then(Vec::new);
+        let mut candidates = values.iter().filter(|&&value| marker.root(value)).count() as u64;
+        for &(start, end) in ranges {
+            candidates += marker.roots(image, start, end, control)?;
+        }
+        marker.drain(control)?;
+        let (reached, _) = marker.take_counts();
+        let noted = marker.ends.take();
+        if let (Some(hidden), Some(mut noted)) = (&mut self.ends, noted) {
+            hidden.in_roots.append(&mut noted);
+        }
+        Ok(Marked { candidates, reached })
+    }
+
+    fn hide_ends(&mut self) {
+        if let Some(hidden) = self.ends.take() {
+            ends::restore(&mut self.tables, &hidden);
+        }
+        self.ends = Some(ends::hide(&mut self.tables));
+    }
+
+    fn reveal_ends(&mut self, control: &Control) -> Result<(Vec<u64>, Vec<u64>), Stopped> {
+        self.change();
+        let Some(hidden) = self.ends.take() else { return Ok((Vec::new(), Vec::new())) };
+        let held = ends::reveal(&mut self.tables, &hidden, &self.own);
+        let mut marker = Marker::new(&mut self.tables);
+        marker.journal = Some(Vec::new());
+        for &granule in &held {
+            marker.reach(granule);
+        }
+        marker.drain(control)?;
+        let mut kept = marker.journal.take().unwrap_or_default();
+        kept.retain(|granule| held.binary_search(granule).is_err());
+        kept.sort_unstable();
+        let word_map = &self.tables.word_map;
+        let address = |granule: usize| word_map.user(word_map.run_of_granule(granule), granule);
+        Ok((held.into_iter().map(address).collect(), kept.into_iter().map(address).collect()))
+    }
+
+    fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped> {
+        self.change();
+        let unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
+        let leaks = leaks::find(&mut self.tables, unaligned, control)?;
+        let totals = Totals {
+            direct_count: leaks.direct.len() as u64,
+            direct_bytes: leaks.direct_bytes,
+            indirect_count: leaks.count - leaks.direct.len() as u64,
+            indirect_bytes: leaks.bytes - leaks.direct_bytes,
+        };
+        self.leaks = Some(leaks);
+        Ok(totals)
+    }
+
+    fn reached_without(
+        &mut self,
+        image: &Image,
+        ranges: &[(u64, u64)],
+        values: &[u64],
+        barrier: u64,
+        asked: &[u64],
+        control: &Control,
+    ) -> Result<Vec<bool>, Stopped> {
+        let Some(barrier) = self.tables.find(barrier).map(|block| block.granule) else {
+            return Ok(vec![false; asked.len()]);
+        };
+        let granules: Vec<Option<usize>> =
+            asked.iter().map(|&address| self.tables.find(address).filter(|b| !b.free).map(|b| b.granule)).collect();
+        let direct: Vec<usize>;
+        let unaligned = self.unaligned.as_deref();
+        let sources = match &self.leaks {
+            Some(leaks) if leaks.is_leaked(barrier) => {
+                direct = leaks.direct.iter().map(|granule| granule.get()).collect();
+                Sources { granules: &direct, unaligned, ..Default::default() }
+            }
+            _ => Sources { ranges, values, unaligned, ..Default::default() },
+        };
+        let known: Vec<usize> = granules.iter().flatten().copied().collect();
+        let reached = holders::reached_without(&mut self.tables, image, sources, &self.own, barrier, &known, control)?;
+        let mut reached = reached.into_iter();
+        Ok(granules.iter().map(|granule| granule.is_some() && reached.next().unwrap_or(false)).collect())
+    }
+}

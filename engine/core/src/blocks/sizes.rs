@@ -1,0 +1,62 @@
+//! How many blocks of each size are in which state.
+
+use std::collections::HashMap;
+
+use super::index::{Tables, EVERY};
+use super::number::Index;
+use super::states::{State, States};
+use crate::hw;
+use crate::keys::Keys;
+
+/// Sizes below this are counted in a table.
+const SMALL: usize = 1 << 12;
+
+/// How many blocks of a size (usable bytes) are in use and free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SizeCount {
+    /// Usable bytes of each block.
+    pub size: u64,
+    /// Blocks in use and not leaked.
+    pub live: u64,
+    /// Free blocks.
+    pub free: u64,
+    /// Leaked blocks.
+    pub leaked: u64,
+    /// The allocator's own.
+    pub own: u64,
+}
+
+/// Returns the sizes in order, over all runs or those of one arena.
+pub(super) fn count<I: Index, const P: usize>(
+    tables: &Tables<I, P>,
+    mut states: States<I>,
+    arena: Option<u32>,
+) -> Vec<SizeCount> {
+    let mut small = vec![SizeCount::default(); SMALL];
+    let mut large: HashMap<u64, SizeCount, Keys> = HashMap::default();
+    hw::fast(|| {
+        for (index, placed) in tables.word_map.runs.iter().enumerate() {
+            if arena.is_some_and(|arena| placed.run.owner.arena != arena) {
+                continue;
+            }
+            tables.each_block(index, EVERY, |block| {
+                let entry = match small.get_mut(block.size as usize) {
+                    Some(entry) => entry,
+                    None => large.entry(block.size).or_default(),
+                };
+                entry.size = block.size;
+                match states.of(&block) {
+                    State::Free => entry.free += 1,
+                    State::Own => entry.own += 1,
+                    State::Live => entry.live += 1,
+                    State::LeakedDirectly | State::LeakedIndirectly => entry.leaked += 1,
+                }
+                true
+            });
+        }
+    });
+    let seen = |count: &SizeCount| count.live + count.free + count.leaked + count.own > 0;
+    let mut out: Vec<SizeCount> = small.into_iter().filter(seen).chain(large.into_values()).collect();
+    out.sort_by_key(|count| count.size);
+    out
+}
