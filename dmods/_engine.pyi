@@ -615,6 +615,9 @@ class Heap:
     def edges_set_aside(self) -> int:
         """Return how many pointers were not followed as the owners were found."""
 
+    def many_roots(self) -> list[int]:
+        """Return the roots of the sets that are too large to list."""
+
     def owner_lines(self) -> list[tuple[int, Optional[list[int]], int, int]]:
         """Return (set, its roots, blocks, usable bytes) for each set of roots that holds something.
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Optional
 
+from dmods.base.dataclass import replace
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, positive
 from dmods.graph.owners import (
@@ -19,7 +20,6 @@ from dmods.graph.owners import (
     Line,
     Owners,
     find_owners,
-    joined,
     owners_by_all_edges,
 )
 from dmods.graph.roots import Root
@@ -28,6 +28,7 @@ from dmods.report import Address, Column, Report, Table, Value
 from dmods.target import Target
 
 _TOP = 20
+_MOST_ROOTS = 64  # of a line, in JSON
 _RULE = "-" * 72
 _HOW = {ALONE: "alone", SHARED: "shared", LEAKS: "leaked", FREE_: "free", TOP_: "free", OWN_: "malloc's own"}
 _SUMS = (
@@ -38,9 +39,11 @@ _SUMS = (
 )
 ROOTS = (
     *_SUMS,
+    Column("each_bytes", "size", title="EACH"),
     Column("owner"),
     Column("through", "address", title="LARGEST BLOCK"),
     Column("through_bytes", "size", title="KEEPS"),
+    Column("root_count", "count", hidden=True),
     Column("roots", hidden=True),
 )
 SIZES = (*_SUMS, Column("size", "bytes", title="BLOCK SIZE"), Column("example", "address"))
@@ -86,19 +89,24 @@ def _report(owners: Owners, args: argparse.Namespace) -> Report:
 def _by_root(owners: Owners, top: int, verbose: bool) -> Table:
     held = [line for line in owners.lines if line.how in (ALONE, SHARED)]
     rest = [line for line in owners.lines if line.how not in (ALONE, SHARED)]
-    rows = []
+    rows: list[tuple[Value, ...]] = []
     for line in held[:top]:
         largest = owners.largest(("set", line.set), 1) if line.set is not None else []
         place = (largest[0].address, largest[0].bytes) if largest else (None, None)
-        name = joined([root.name for root in line.roots]) if verbose and line.roots else owners.name_of(line)
-        rows.append((*_sums(owners, line), name, *place, [_value(root) for root in line.roots]))
+        name = owners.full_name(line) if verbose else owners.name_of(line)
+        roots = owners.leading_to(line)
+        each = line.bytes // len(roots) if len(roots) > 1 else None
+        rows.append((*_sums(owners, line), each, name, *place, len(roots), owners_values(roots[:_MOST_ROOTS])))
     more = held[top:]
     if more:
         count, size = sum(line.count or 0 for line in more), sum(line.bytes for line in more)
         sums = _sums(owners, Line("", "", count, size))
-        rows.append((*sums[:3], "", f"{len(more)} more owners (--top)", None, None, []))
-    rows.extend((*_sums(owners, line), line.name, None, None, []) for line in rest)
-    return Table("owners", ROOTS, rows)
+        rows.append((*sums[:3], "", None, f"{len(more)} more owners (--top)", None, None, None, []))
+    rows.extend((*_sums(owners, line), None, line.name, None, None, None, []) for line in rest)
+    if any(line.how == SHARED for line in held[:top]):
+        return Table("owners", ROOTS, rows)
+    columns = [replace(column, hidden=True) if column.name == "each_bytes" else column for column in ROOTS]
+    return Table("owners", columns, rows)
 
 
 def _by_kind(owners: Owners, by: str, top: int) -> Table:
@@ -149,6 +157,8 @@ COMMAND = Command(
         "set of roots that share it, or that of the leaks. Free memory and the allocator's own blocks have lines,\n"
         "too. So all lines together are the heap. A root is a variable (its symbol, or module`offset), a frame of\n"
         "a thread, thread-local memory, a register or a mapping.\n\n"
+        "Where several roots share memory, EACH is what each has if they share it evenly. More than 64 roots are\n"
+        '"many roots", with their number and the names of the first.\n\n'
         "If a variable and a stack both lead to a block, the variable owns it. Of several frames of a stack, the\n"
         "outermost owns it. So a stale pointer on a stack takes no block away from the structure that owns it.\n"
         "What only stacks hold belongs to the thread whose arena it comes from.\n\n"

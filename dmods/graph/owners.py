@@ -83,6 +83,7 @@ class Owners:
                 lambda done: bar.update(done, 0),
             )
         self.set_aside = heap.index.edges_set_aside()
+        self._many_numbers = heap.index.many_roots()
         self._rows = {row[0]: row for row in heap.index.owner_lines()}
 
     @property
@@ -154,18 +155,42 @@ class Owners:
     def _line(self, number: int, roots: Optional[list[int]], count: int, size: int) -> Line:
         if roots is None:
             return Line(MANY, SHARED, count, size, set=number)
-        known = tuple(sorted((self.roots.root(each) for each in roots), key=_by_evidence))
+        known = self._known(roots)
         if roots == [LEAKED]:
             return Line("leaked", LEAKS, count, size, set=number)
         if self._is_own(roots):
             return Line("the allocator's own", OWN_, count, size, known, number)
         return Line(self._joined(known), ALONE if len(known) == 1 else SHARED, count, size, known, number)
 
+    def _known(self, roots: Sequence[int]) -> tuple[Root, ...]:
+        return tuple(sorted((self.roots.root(each) for each in roots), key=_by_evidence))
+
+    def leading_to(self, line: Line) -> tuple[Root, ...]:
+        """Return the roots that lead to the memory of a line, also where they are too many to be listed for a block.
+
+        The blocks of such a line may have different owners. These are the owners of any of them.
+        """
+        return self._many if line.how == SHARED and not line.roots else line.roots
+
+    @cached_property
+    def _many(self) -> tuple[Root, ...]:
+        return self._known(self._many_numbers)
+
     def _joined(self, roots: Sequence[Root]) -> str:
-        return joined([self.names.name(root) for root in roots])
+        return joined([self.names.name(root) for root in roots[:_NAMED]], len(roots))
+
+    def full_name(self, line: Line) -> str:
+        """Return the line's name with the threads and the frames of its owners."""
+        roots = self.leading_to(line)
+        if not roots:
+            return line.name
+        names = joined([root.name for root in roots[:_NAMED]], len(roots))
+        return names if line.roots else f"{line.name}: {names}"
 
     def name_of(self, line: Line) -> str:
         """Return the line's name. It has the member of the variable that all of the memory hangs on."""
+        if not line.roots and (roots := self.leading_to(line)):
+            return f"{line.name}: {self._joined(roots)}"
         number = self.roots.number_of(line.roots[0]) if line.how == ALONE and line.roots else None
         words = self.names.words(number) if number is not None else None
         if not words:
@@ -262,9 +287,9 @@ def _by_evidence(root: Root) -> tuple[int, str]:
     return _EVIDENCE.index(root.kind), root.name
 
 
-def joined(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = len(names) - _NAMED
+def joined(names: Sequence[str], count: int) -> str:
+    """Return the first names of `count`, and how many more there are."""
+    more = count - len(names[:_NAMED])
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 

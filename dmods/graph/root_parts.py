@@ -56,7 +56,9 @@ def split(owners: Owners, number: int, line: Line) -> list[Part]:
             if not places or min(places) < 0 or max(places) >= len(groups):
                 continue
             alone = groups[places[0]][0].address if len(places) == 1 else None
-            parts.append(Part(joined([names[place] for place in places]), alone, len(places) > 1, count, size_))
+            parts.append(
+                Part(joined([names[place] for place in places], len(places)), alone, len(places) > 1, count, size_)
+            )
     count, left = (line.count or 0) - sum(part.count for part in parts), line.bytes - sum(part.bytes for part in parts)
     if count > 0:
         parts.append(Part("many of its words", None, True, count, left))

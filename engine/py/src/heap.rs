@@ -312,6 +312,10 @@ impl Heap {
         self.heap().owners().map_or(0, |owners| owners.set_aside.count)
     }
 
+    fn many_roots(&self) -> Vec<u32> {
+        self.heap().owners().map_or(Vec::new(), |owners| owners.many.clone())
+    }
+
     fn owner_lines(&self, py: Python<'_>) -> Vec<(u32, Option<Vec<u32>>, u64, u64)> {
         let lines = py.detach(|| self.heap().owner_lines());
         lines.into_iter().map(|line| (line.set, line.roots, line.count, line.bytes)).collect()

@@ -97,6 +97,8 @@ pub struct Owners {
     /// For each vertex: the set of roots that lead to it.
     pub(super) sets: Vec<u32>,
     members: Vec<Vec<u32>>,
+    /// The roots of the sets that are too large to list.
+    pub many: Vec<u32>,
     leaked: Option<u32>,
     /// The pointers that were not followed.
     pub set_aside: Edges,
@@ -156,15 +158,15 @@ impl Owners {
         let Found { vertices, numbers, parents, others } = found;
         let others = Others::new(numbers.len(), others)?;
         let dominators = hw::fast(|| immediate(&parents, &others, control))?;
-        let (Sets { members, .. }, sets) = sets::of_vertices(&dominators, &parents, &others, &roots, control)?;
+        let (Sets { members, many, .. }, sets) = sets::of_vertices(&dominators, &parents, &others, &roots, control)?;
         drop((parents, others));
         let leaked = members.iter().position(|each| each[..] == [LEAKED]).map(|set| set as u32);
         let (counts, bytes) = (vec![0; numbers.len()], vec![0; numbers.len()]);
         hw::huge_pages(&counts);
         hw::huge_pages(&bytes);
-        let set_aside = cut;
+        let (many, set_aside) = (many.into_iter().collect(), cut);
         let mut owners =
-            Owners { numbering, vertices, numbers, dominators, counts, bytes, sets, members, leaked, set_aside };
+            Owners { numbering, vertices, numbers, dominators, counts, bytes, sets, members, many, leaked, set_aside };
         owners.add_up(tables);
         Ok(owners)
     }

@@ -6,7 +6,7 @@
 
 use super::dominators::Others;
 use crate::control::{Control, Stopped};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// The most roots in a set that is listed.
 pub const MOST_ROOTS: usize = 64;
@@ -23,13 +23,23 @@ pub const MANY: u32 = 1;
 pub struct Sets {
     /// The members of each set, sorted. Those of [`MANY`] are not known.
     pub members: Vec<Vec<u32>>,
+    /// All roots of the sets that are [`MANY`].
+    pub many: BTreeSet<u32>,
+    /// Which sets are in `many`.
+    in_many: Vec<bool>,
     by_members: HashMap<Vec<u32>, u32>,
     unions: HashMap<(u32, u32), u32>,
 }
 
 impl Default for Sets {
     fn default() -> Self {
-        Sets { members: vec![Vec::new(), Vec::new()], by_members: HashMap::new(), unions: HashMap::new() }
+        Sets {
+            members: vec![Vec::new(), Vec::new()],
+            many: BTreeSet::new(),
+            in_many: Vec::new(),
+            by_members: HashMap::new(),
+            unions: HashMap::new(),
+        }
     }
 }
 
@@ -53,12 +63,23 @@ impl Sets {
         set
     }
 
+    fn add_to_many(&mut self, set: u32) {
+        let set = set as usize;
+        if self.in_many.len() <= set {
+            self.in_many.resize(set + 1, false);
+        }
+        if !std::mem::replace(&mut self.in_many[set], true) {
+            self.many.extend(&self.members[set]);
+        }
+    }
+
     fn union(&mut self, a: u32, b: u32) -> u32 {
         let (a, b) = (a.min(b), a.max(b));
         if a == b || a == EMPTY {
             return b;
         }
-        if a == MANY || b == MANY {
+        if a == MANY {
+            self.add_to_many(b);
             return MANY;
         }
         if let Some(&set) = self.unions.get(&(a, b)) {
@@ -69,6 +90,10 @@ impl Sets {
         members.sort_unstable();
         members.dedup();
         let set = self.intern(members);
+        if set == MANY {
+            self.add_to_many(a);
+            self.add_to_many(b);
+        }
         if self.unions.len() < MOST_UNIONS {
             self.unions.insert((a, b), set);
         }
