@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.dataclass import replace
-from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, positive, seconds
 from dmods.commands._records import CALLER_ARGUMENTS, stack_values
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
+from dmods.finding import Measured, Said
 from dmods.graph.fragmentation import fragmentation
 from dmods.graph.growth import KEYS, Change, Growth, compare, has_records, lacking
-from dmods.graph.growth_keys import LEAKED_NAME
+from dmods.graph.growth_findings import growth_findings, replaced
 from dmods.graph.identity import difference
 from dmods.graph.order import other_program, wrong_order
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
@@ -62,7 +62,14 @@ MEMORY = (
     Column("growth_bytes", "bytes", width=12, title="GROWTH"),
     Column("each_bytes", hidden=True),
 )
-FINDINGS = (Column("finding"),)
+FINDINGS = (
+    Column("finding"),
+    Column("kind", hidden=True),
+    Column("confidence", hidden=True),
+    Column("bytes", "bytes", hidden=True),
+    Column("address", "address", hidden=True),
+    Column("next", hidden=True),
+)
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -86,9 +93,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     _add_time(report, found, args.hours)
     _add_memory(report, found)
     _add_changes(report, found, named, args.top or _USUAL)
-    sentences = [*_findings(found, names), *fragmentation(found.memory, heaps)]
-    report.tables.append(Table("findings", FINDINGS, [(each,) for each in sentences], style="plain"))
-    report.notes.extend(_replaced(found))
+    said = [*growth_findings(found, names), *fragmentation(found.memory, heaps)]
+    report.tables.append(Table("findings", FINDINGS, list(map(_said, said)), style="plain"))
+    report.notes.extend(replaced(found))
     _add_noise(report, found, names)
     report.totals = _totals(found)
     return report
@@ -266,52 +273,17 @@ def _signed(number: int) -> str:
     return f"{'+' if number >= 0 else '-'} {abs(number)}"
 
 
-# -- sentences --------------------------------------------------------------------------------------------------------
+def _said(said: Said) -> tuple[Value, ...]:
+    """Return the row of a finding. A measurement has only its text."""
+    if isinstance(said, Measured):
+        return f"{said.text}.", None, None, None, None, []
+    first = said.evidence[0].address if said.evidence else None
+    parts = [f"{said.what}.", said.remedy, f"For example: {said.next[0]}" if said.next else ""]
+    text = " ".join(filter(None, parts))
+    return text, said.kind, said.confidence, said.weight, first, list(said.next)
 
 
-def _findings(found: Growth, names: list[str]) -> list[str]:
-    """Return at most three sentences about what grew."""
-    if found.growth <= 0:
-        return [f"The blocks in use did not grow: {found.memory[0].in_use} bytes, then {found.memory[-1].in_use}."]
-    suspects = found.suspects()
-    if not suspects:
-        return [f"Nothing grew from each core to the next: the {human_size(found.growth)} come and go."]
-    return [_sentence(each, found, names) for each in suspects]
-
-
-def _sentence(change: Change, found: Growth, names: list[str]) -> str:
-    what = _what(change, found.by)
-    sizes = " -> ".join(human_size(each.bytes) for each in change.totals)
-    share = f"{100 * change.growth / found.growth:.0f} % of the growth" if found.growth > 0 else "while others shrank"
-    where = f" For example: whatis {change.example:#x}" if change.example is not None else ""
-    text = f"{what} grew by {change.growth} bytes ({sizes}), {share}."
-    if found.hours:
-        text += f" That is {human_size(round(change.growth / found.hours))} an hour."
-    if len(names) > 2 and found.differs is None:
-        text += f" {change.kept.count} blocks are newer than {names[0]} and were kept until {names[-1]}."
-    return text + where
-
-
-def _replaced(found: Growth) -> list[str]:
-    """Return what was a suspect, but for other stacks that lost as much of its type."""
-    return [
-        f"what {change.label} allocated grew by {change.growth} bytes, and its type by {by_type.growth} in all "
-        f"({by_type.type}): it replaces blocks of other stacks"
-        for change, by_type in found.replaced
-    ]
-
-
-def _what(change: Change, by: str) -> str:
-    says = {"type": "Blocks of type {}", "size": "Blocks of {} bytes", "stack": "What {} allocated"}
-    says.update(thread="What thread {} allocated", arena="The arena {}", state="What is {}")
-    says.update(owner="What {} holds", holder="The blocks of {}")
-    if by == "owner" and change.label == LEAKED_NAME:
-        return "What is leaked"
-    if by == "arena" and change.label.startswith("arena "):
-        return f"The {change.label}"
-    if change.shape:
-        return f"Blocks of shape {change.label}"
-    return says[by].format(change.label)
+# -- notes -------------------------------------------------------------------------------------------------------------
 
 
 def _add_noise(report: Report, found: Growth, names: list[str]) -> None:

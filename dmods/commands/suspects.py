@@ -7,12 +7,13 @@ import argparse
 from dmods.allocators.unwalked import is_go
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, size
+from dmods.finding import Evidence
 from dmods.graph.owners import find_owners
 from dmods.graph.process_share import ProcessMemory, process_memory
-from dmods.graph.suspects import LEAST, MOST, SHARE, SHARE_OF_PROCESS, WORTH, Suspect, find_candidates
+from dmods.graph.suspects import LEAST, MOST, SHARE, SHARE_OF_PROCESS, WORTH, Suspect, find_candidates, suspect
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
-from dmods.runtimes.golang.crowds import find_crowds
+from dmods.runtimes.golang.crowds import Crowd, find_crowds
 from dmods.target import Target
 
 _MOST_OF_IT = 0.5  # of the process's memory: a heap that has less is not where to look first
@@ -27,6 +28,8 @@ SUSPECTS = (
     Column("point", "address", hidden=True),
     Column("root", hidden=True),
     Column("next", hidden=True),
+    Column("confidence", hidden=True),
+    Column("remedy", hidden=True),
 )
 NEXT = (Column("commands"),)
 
@@ -41,16 +44,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         return report
     memory = process_memory(owners)
     found = find_candidates(owners, memory)
-    rows = [_row(each) for each in found if each.is_worth(args.least)]
-    steps = [command for each in found if each.is_worth(args.least) or not rows for command in each.next]
-    for crowd in find_crowds(target) if is_go(target) else ():
-        first = min(crowd.goroutines, key=lambda one: one.number)
-        commands = [f"goroutines -s '{crowd.reason}'", f"goroutines {first.number}"]
-        steps += commands
-        count = len(crowd.goroutines)
-        rows.append(
-            (f"{crowd.sentence}.", "goroutines", crowd.stacks, count, None, None, first.address, None, None, commands)
-        )
+    named = [each for each in found if each.is_worth(args.least)]
+    crowds = [_crowd(each) for each in find_crowds(target)] if is_go(target) else []
+    steps = [command for each in [*(named or found), *crowds] for command in each.next]
+    rows = [_row(each) for each in [*named, *crowds]]
     report.tables.append(Table("suspects", SUSPECTS, rows, style="plain"))
     if not rows:
         report.notes.append(_none(memory, found, args.least))
@@ -72,10 +69,19 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     return report
 
 
+def _crowd(crowd: Crowd) -> Suspect:
+    first = min(crowd.goroutines, key=lambda one: one.number)
+    commands = [f"goroutines -s '{crowd.reason}'", f"goroutines {first.number}"]
+    evidence = [Evidence(first.address, f"goroutine {first.number}")]
+    return suspect("goroutines", crowd.sentence, crowd.stacks, commands, count=len(crowd.goroutines), evidence=evidence)
+
+
 def _row(found: Suspect) -> tuple[Value, ...]:
-    share, part = 100 * found.share, 100 * found.share_of_process
-    said = f"{found.sentence[0].upper()}{found.sentence[1:]}."
-    return said, found.kind, found.bytes, found.count, share, part, found.address, found.point, found.root, found.next
+    said = f"{found.what[0].upper()}{found.what[1:]}."
+    share, part = (100 * each if each is not None else None for each in (found.share, found.share_of_process))
+    places = found.address, found.point, found.subject or None
+    judged = list(found.next), found.confidence, found.remedy
+    return said, found.kind, found.weight, found.count, share, part, *places, *judged
 
 
 def _none(memory: ProcessMemory, found: list[Suspect], least: int) -> str:
@@ -85,7 +91,7 @@ def _none(memory: ProcessMemory, found: list[Suspect], least: int) -> str:
             f"no suspects: nothing has {SHARE:.0%} of the heap in use ({human_size(memory.in_use)}) "
             f"and at least {human_size(LEAST)}"
         )
-    if found[0].bytes < least:
+    if found[0].weight < least:
         return f"no suspects: nothing has {human_size(least)} (--least). The heap has {human_size(memory.heap)}"
     return f"no suspects: nothing in the heap is {SHARE_OF_PROCESS:.0%} of the process's memory"
 

@@ -1,4 +1,4 @@
-"""Say in a sentence that an allocator's memory grew far more than the blocks in it."""
+"""Find that an allocator's memory grew far more than the blocks in it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 from dmods.allocators.directory import advice
 from dmods.base.sizes import human_size
+from dmods.finding import LIKELY, WASTE, Finding
 from dmods.graph.growth import Memory
 from dmods.heap.process_heap import ProcessHeap
 
 _MUCH = 1 << 20  # bytes of growth that are worth a sentence
 
 
-def fragmentation(memory: Sequence[Memory], heaps: Sequence[ProcessHeap]) -> list[str]:
-    """Return a sentence where the memory of the heap grew far more than the blocks in use, with advice; or nothing.
+def fragmentation(memory: Sequence[Memory], heaps: Sequence[ProcessHeap]) -> list[Finding]:
+    """Return a finding where the memory of the heap grew far more than the blocks in use, with advice; or nothing.
 
     An allocator that reserves its memory at once (mimalloc 3: a gigabyte) maps no more later. There the blocks that it
     made, free ones included, are what grew.
@@ -29,9 +30,9 @@ def fragmentation(memory: Sequence[Memory], heaps: Sequence[ProcessHeap]) -> lis
     text = (
         f"The {'memory of the heap' if mapped else 'blocks of the heap, free ones included,'} grew by "
         f"{human_size(grown)}, the blocks in use by {human_size(used)}: "
-        f"this is fragmentation or memory kept for later, not a leak. Free blocks grew by {human_size(free)}{rest}."
+        f"this is fragmentation or memory kept for later, not a leak. Free blocks grew by {human_size(free)}{rest}"
     )
-    return [f"{text} {_advice(heaps)}".rstrip()]
+    return [Finding("fragmentation", WASTE, LIKELY, text, _advice(heaps), weight=grown)]
 
 
 def _advice(heaps: Sequence[ProcessHeap]) -> str:

@@ -16,11 +16,12 @@ The rules, in this one place:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods.base.dataclass import dataclass
 from dmods.base.sizes import counted, human_size
+from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, Finding
 from dmods.graph.leaks_by_type import leaks_by_type
 from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners
 from dmods.graph.process_share import ProcessMemory
@@ -38,42 +39,86 @@ DOWN = 0.7
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 _CONSIDERED = 64
 _BY = "class"  # kinds: types, and one size where no type is known
+_KEEPS = "the outermost block that keeps so much alive"
 _DEEPEST = 16  # blocks on the way down to the accumulation point
 
 
-@dataclass(frozen=True)
-class Suspect:
-    """Something that has much of the memory. ``next`` are commands to type.
+#: What to do about each kind of suspect.
+_REMEDIES = {
+    "held": "ask whether it should hold so much: bound it, or drop what is old",
+    "type": "find who makes so many of them: `dmods run -- PROG` records who allocates",
+    "leaked": "free what the caller allocates; `dmods run -- PROG` records the callers",
+    "free": "malloc_stats says which arenas hold it, and how to give it back",
+    "goroutines": "let them end: cancel what they wait for, or close the channel",
+}
 
-    ``kind`` is "held", "type", "leaked" or "free". ``share`` is a part of the blocks in use; of free memory, a part of
-    the heap. ``share_of_process`` is a part of the process's own memory.
+
+@dataclass(frozen=True)
+class Suspect(Finding):
+    """Something that has much of the memory: ``weight`` bytes.
+
+    ``kind`` is "held", "type", "leaked", "free" or "goroutines". ``subject`` is the name of the root that holds it, or
+    "". ``share`` is a part of the blocks in use; of free memory, a part of the heap. ``share_of_process`` is a part of
+    the process's own memory. Both are None for goroutines.
     """
 
-    kind: str
-    sentence: str
-    bytes: int
-    count: Optional[int]
-    share: float
-    share_of_process: float
-    address: Optional[int]  # the outermost block that keeps so much alive, or one of the blocks
-    point: Optional[int]  # the accumulation point
-    root: Optional[str]
-    next: list[str]
+    count: Optional[int] = None
+    share: Optional[float] = None
+    share_of_process: Optional[float] = None
+
+    @property
+    def address(self) -> Optional[int]:
+        """Return the outermost block that keeps so much alive, or one of the blocks, or None."""
+        return self.evidence[0].address if self.evidence else None
+
+    @property
+    def point(self) -> Optional[int]:
+        """Return the block where the memory comes together, or None."""
+        return self.evidence[1].address if len(self.evidence) > 1 else None
 
     def is_worth(self, least: int) -> bool:
         """Return whether so much memory is worth somebody's time."""
-        return self.bytes >= least and self.share_of_process >= SHARE_OF_PROCESS
+        return self.weight >= least and (self.share_of_process is None or self.share_of_process >= SHARE_OF_PROCESS)
+
+
+def suspect(
+    kind: str,
+    sentence: str,
+    size: int,
+    next_: Sequence[str],
+    *,
+    count: Optional[int] = None,
+    shares: tuple[Optional[float], Optional[float]] = (None, None),
+    evidence: Sequence[Evidence] = (),
+    root: str = "",
+) -> Suspect:
+    """Return the finding. ``shares`` are those of the heap and of the process."""
+    return Suspect(
+        kind,
+        SERIOUS if kind == "leaked" else WASTE,
+        CERTAIN if kind in ("leaked", "free") else LIKELY,
+        sentence,
+        _REMEDIES[kind],
+        tuple(evidence),
+        tuple(next_),
+        weight=size,
+        subject=root,
+        remedy_confidence=POSSIBLE,
+        count=count,
+        share=shares[0],
+        share_of_process=shares[1],
+    )
 
 
 def find_candidates(owners: Owners, memory: ProcessMemory) -> list[Suspect]:
     """Return what has most of the memory, the largest first; [] for a well distributed or tiny heap."""
     limit = max(LEAST, int(SHARE * memory.in_use))
-    singles = sorted(_singles(owners, memory, limit), key=lambda found: -found.bytes)[:MOST]
+    singles = sorted(_singles(owners, memory, limit), key=lambda found: -found.weight)[:MOST]
     found = [*singles, *_leaked(owners, memory, limit), *_free(memory)]
-    explained = sum(each.bytes for each in singles)
+    explained = sum(each.weight for each in singles)
     if len(singles) < MOST and owners.live - explained >= limit:
         found += _groups(owners, memory, limit, singles)
-    return sorted(found, key=lambda each: -each.bytes)[:MOST]
+    return sorted(found, key=lambda each: -each.weight)[:MOST]
 
 
 def _leaked(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspect]:
@@ -95,8 +140,8 @@ def _leaked(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspe
         f"{count:,} blocks any more. {part:.0%} of it is {most}{keep}; one is at {first.first:#x}"
     )
     next_ = ["findleaks -d --top 3", f"whatis {first.first:#x}"]
-    part = memory.share(memory.leaked)
-    yield Suspect("leaked", sentence, memory.leaked, count, share, part, first.first, None, None, next_)
+    shares, evidence = (share, memory.share(memory.leaked)), [Evidence(first.first, most)]
+    yield suspect("leaked", sentence, memory.leaked, next_, count=count, shares=shares, evidence=evidence)
 
 
 def _free(memory: ProcessMemory) -> Iterator[Suspect]:
@@ -109,7 +154,7 @@ def _free(memory: ProcessMemory) -> Iterator[Suspect]:
         f"({_sizes(memory, memory.free)}); the program uses {human_size(memory.in_use)}"
     )
     next_ = ["malloc_stats", "heapsizes --sort free --top 5"]
-    yield Suspect("free", sentence, memory.free, None, share, memory.share(memory.free), None, None, None, next_)
+    yield suspect("free", sentence, memory.free, next_, shares=(share, memory.share(memory.free)))
 
 
 def _sizes(memory: ProcessMemory, size: int) -> str:
@@ -172,8 +217,10 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
     if outer is not None and point is not None:
         next_ = [f"retained {outer.address:#x}", f"pathto {point.address:#x}"]
-    top, place = (each.address if each is not None else None for each in (outer, point))
-    return Suspect("held", sentence, size, count, share, memory.share(size), top, place, name, next_)
+    shares, evidence = (share, memory.share(size)), []
+    if outer is not None and point is not None:
+        evidence = [Evidence(outer.address, _KEEPS), Evidence(point.address, "there the memory comes together")]
+    return suspect("held", sentence, size, next_, count=count, shares=shares, evidence=evidence, root=name)
 
 
 def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Suspect]) -> Iterator[Suspect]:
@@ -194,4 +241,5 @@ def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Sus
             f"single block; one is at {kind.example:#x}"
         )
         next_ = [f"pathto {kind.example:#x} --all", "owners --by type"]
-        yield Suspect("type", sentence, left, kind.count, share, memory.share(left), kind.example, None, None, next_)
+        shares, evidence = (share, memory.share(left)), [Evidence(kind.example, f"one {kind.name}")]
+        yield suspect("type", sentence, left, next_, count=kind.count, shares=shares, evidence=evidence)

@@ -209,6 +209,17 @@ def test_with_records_the_leaks_are_named_by_their_functions(recorded: Run) -> N
     assert len(said) == 2
 
 
+def test_findings_have_their_parts(recorded: Run) -> None:
+    lost, held = answers.by_name(grown(recorded.cores))["findings"]
+    for row, how in ((lost, "lost"), (held, "held")):
+        assert (row["kind"], row["confidence"], row["bytes"]) == ("growth", "likely", recorded.growth(how))
+        (step,) = row["next"]
+        assert step == f"whatis {row['address']}"
+        assert f"make_{how}" in str(answers.typed("whatis", recorded.cores[-1], row["address"]))
+    row = answers.by_name(grown(recorded.cores[:2]))["findings"][0]
+    assert row["confidence"] == "possible"
+
+
 def test_fragmentation_is_called_so(plain: Run) -> None:
     said = [text for text in findings(grown(plain.cores[:2])) if "fragmentation" in text]
     assert len(said) == 1

@@ -32,20 +32,20 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     facts.provide("owners")
     held = (one for one in find_candidates(facts.owners, process_memory(facts.owners)) if one.kind in ("held", "type"))
     for suspect in list(held)[:2]:
-        if failed or suspect.bytes >= _HALF * facts.heap.bytes:
+        if failed or suspect.weight >= _HALF * facts.heap.bytes:
             yield Finding(
                 "memory-holder",
                 SERIOUS if failed else WASTE,
                 LIKELY if failed else POSSIBLE,
-                suspect.sentence,
-                _REMEDY,
+                suspect.what,
+                suspect.remedy,
                 (),  # the sentence names the block
-                tuple(suspect.next),
-                weight=suspect.bytes,
+                suspect.next,
+                weight=suspect.weight,
                 remedy_confidence=POSSIBLE,
                 alternative="it holds what it should, and the limit is too low for the load",
-                hands=Hands(holds=suspect.root or suspect.sentence),
-                subject=suspect.root or "",
+                hands=Hands(holds=suspect.subject or suspect.what),
+                subject=suspect.subject,
             )
 
 

@@ -1,0 +1,67 @@
+"""Makes findings of what grew: at most three."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dmods.base.sizes import human_size
+from dmods.finding import LIKELY, POSSIBLE, SERIOUS, Evidence, Finding, Measured, Said
+from dmods.graph.growth import Change, Growth
+from dmods.graph.growth_keys import LEAKED_NAME
+
+
+def growth_findings(found: Growth, names: Sequence[str]) -> list[Said]:
+    """Return what grew. ``names`` are those of the cores, the oldest first."""
+    if found.growth <= 0:
+        return [
+            Measured(f"The blocks in use did not grow: {found.memory[0].in_use} bytes, then {found.memory[-1].in_use}")
+        ]
+    suspects = found.suspects()
+    if not suspects:
+        return [Measured(f"Nothing grew from each core to the next: the {human_size(found.growth)} come and go")]
+    return [_finding(each, found, names) for each in suspects]
+
+
+def _finding(change: Change, found: Growth, names: Sequence[str]) -> Finding:
+    sizes = " -> ".join(human_size(each.bytes) for each in change.totals)
+    share = f"{100 * change.growth / found.growth:.0f} % of the growth" if found.growth > 0 else "while others shrank"
+    text = f"{_what(change, found.by)} grew by {change.growth} bytes ({sizes}), {share}"
+    if found.hours:
+        text += f". That is {human_size(round(change.growth / found.hours))} an hour"
+    several = len(names) > 2
+    if several and found.differs is None:
+        text += f". {change.kept.count} blocks are newer than {names[0]} and were kept until {names[-1]}"
+    example = change.example
+    return Finding(
+        "growth",
+        SERIOUS,
+        LIKELY if several else POSSIBLE,  # two cores cannot tell a leak from a cache that fills
+        text,
+        "",
+        (Evidence(example, "one of the blocks"),) if example is not None else (),
+        (f"whatis {example:#x}",) if example is not None else (),
+        weight=change.growth,
+        subject=change.label,
+    )
+
+
+def replaced(found: Growth) -> list[str]:
+    """Return what was a suspect, but for other stacks that lost as much of its type."""
+    return [
+        f"what {change.label} allocated grew by {change.growth} bytes, and its type by {by_type.growth} in all "
+        f"({by_type.type}): it replaces blocks of other stacks"
+        for change, by_type in found.replaced
+    ]
+
+
+def _what(change: Change, by: str) -> str:
+    says = {"type": "Blocks of type {}", "size": "Blocks of {} bytes", "stack": "What {} allocated"}
+    says.update(thread="What thread {} allocated", arena="The arena {}", state="What is {}")
+    says.update(owner="What {} holds", holder="The blocks of {}")
+    if by == "owner" and change.label == LEAKED_NAME:
+        return "What is leaked"
+    if by == "arena" and change.label.startswith("arena "):
+        return f"The {change.label}"
+    if change.shape:
+        return f"Blocks of shape {change.label}"
+    return says[by].format(change.label)
