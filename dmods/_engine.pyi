@@ -662,16 +662,47 @@ class Heap:
 
 # (start, end, section, number of the module, its bias); section: 0 code, 1 read-only, 2 data, 3 outside all modules
 Place = tuple[int, int, int, int, int]
-# (short number, form, least and largest size of the class, blocks, (kind, detail) of each word, words of the first
-# block, how many bytes of each word are the same in all blocks)
-# form: 0 shape, 1 object, 2 exception, 3 various, 4 not in the dump, 5 named (the detail of the first word is the
-# caller's number of the name). Kinds of words: ``word_kind`` in engine/core/src/contents/signature.rs
-KindRow = tuple[int, int, int, int, int, list[tuple[int, int]], list[int], list[int]]
 Amount = tuple[int, int]  # blocks, usable bytes
-# (live, leaked, the allocator's own, (least, largest size), lowest block, lowest leaked block)
-SumRow = tuple[Amount, Amount, Amount, tuple[int, int], Optional[int], Optional[int]]
-# (key, in each core, gone, new, kept, survived, proven to be the same, an example, (oldest, newest) time of new ones)
-GrowthRow = tuple[int, list[Amount], Amount, Amount, Amount, Amount, int, Optional[int], Optional[tuple[int, int]]]
+
+class KindRow:
+    """A kind of blocks.
+
+    ``form``: 0 shape, 1 object, 2 exception, 3 various, 4 not in the dump, 5 named (the detail of the first word is the
+    caller's number of the name). Kinds of words: ``word_kind`` in engine/core/src/contents/signature.rs.
+    """
+
+    id: int
+    form: int
+    least: int  # size of the class
+    most: int
+    count: int  # blocks
+    words: list[tuple[int, int]]  # (kind, detail)
+    sample: list[int]  # the words of the first block
+    same: list[int]  # how many bytes of each word are the same in all blocks
+
+class SumRow:
+    """The blocks of a kind or a type."""
+
+    live: Amount
+    leaked: Amount
+    own: Amount  # the allocator's
+    least: int  # size
+    most: int
+    first: Optional[int]  # the lowest block
+    first_leaked: Optional[int]
+
+class GrowthRow:
+    """What became of the blocks of a key."""
+
+    key: int
+    totals: list[Amount]  # in each core
+    gone: Amount
+    new: Amount
+    kept: Amount
+    survived: Amount
+    proven: int  # to be the same blocks
+    example: Optional[int]
+    times: Optional[tuple[int, int]]  # the oldest and the newest of the new ones
 
 class Census:
     """The signatures of all blocks in use of one heap: what their first words hold.
@@ -812,11 +843,51 @@ def compare_heaps(
     return (core, recorder, stack) of each key, for "stack". The key 2**64 - 1 is "not known".
     """
 
-# (block, where the record lies, bytes asked for, ns of CLOCK_MONOTONIC, stack, thread); stack and thread 0: not known
-RecordRow = tuple[int, int, int, int, int, int]
-# (where it lies, sequence, whether freed, block, bytes asked for, ns, stack, thread; of a freed block, or zeros: (ns,
-# stack, thread) of its allocation, and (where a copy of its first bytes lies, how many there are))
-LogRow = tuple[int, int, bool, int, int, int, int, int, tuple[int, int, int], tuple[int, int]]
+class RecordRow:
+    """A record of a block, or one of its events. A stack or a thread that is not known is 0."""
+
+    address: int  # of the block
+    at: int  # where the record lies
+    size: int  # asked for
+    time: int  # ns of CLOCK_MONOTONIC
+    stack: int
+    thread: int
+
+class LogRow:
+    """A transaction. Of a freed block it has the allocation and a copy of its first bytes, or zeros."""
+
+    at: int  # where it lies
+    sequence: int
+    freed: bool
+    address: int  # of the block
+    size: int  # asked for
+    time: int  # ns of CLOCK_MONOTONIC
+    stack: int
+    thread: int
+    alloc_time: int
+    alloc_stack: int
+    alloc_thread: int
+    contents: int  # where the copy lies
+    contents_size: int
+
+class UserRow:
+    """What the blocks of one stack have, or of a part of it. ``likely`` figures are scaled from samples."""
+
+    stack: int
+    part: int  # the thread or the size, if the stack was split
+    count: int
+    bytes: int
+    likely_count: float
+    likely_bytes: float
+    least: int  # size
+    most: int
+    oldest: RecordRow
+
+# Records and transactions, as the caller gives them: (block, where the record lies, bytes asked for, ns, stack, thread)
+# and (where it lies, sequence, whether freed, block, bytes asked for, ns, stack, thread, (ns, stack, thread) of the
+# allocation, (where a copy lies, its bytes)). Stacks are counted from 1.
+GivenRecord = tuple[int, int, int, int, int, int]
+GivenLog = tuple[int, int, bool, int, int, int, int, int, tuple[int, int, int], tuple[int, int]]
 
 class LeakGroup:
     """Direct leaks of one size and stack. ``recorder`` (an index) and ``record`` are None where nobody recorded them.
@@ -840,7 +911,7 @@ class Records:
     logged: int  # transactions
 
     def __init__(
-        self, records: list[RecordRow], transactions: list[LogRow], stacks: list[list[int]], mean: int
+        self, records: list[GivenRecord], transactions: list[GivenLog], stacks: list[list[int]], mean: int
     ) -> None:
         """Take the records of a recorder that Python has read.
 
@@ -880,9 +951,7 @@ class Records:
     def log(self, before: int, most: int, freed: bool | None = None, threads: list[int] | None = None) -> list[LogRow]:
         """Return up to ``most`` transactions with a lower sequence than ``before``, newest first."""
 
-    def newest(
-        self, freed: bool, threads: list[int], most: int
-    ) -> tuple[int, int, list[tuple[int, int, int, int, int, int]]]:
+    def newest(self, freed: bool, threads: list[int], most: int) -> tuple[int, int, list[RecordRow]]:
         """Return what these threads allocated and did not free, or what they freed as far as the log goes back.
 
         That is: how many, their bytes, and the newest of them, newest first, as (where the record or transaction lies,
@@ -893,7 +962,7 @@ class Records:
         """Compare the ``size`` bytes behind the requested end of every live block with ``byte``. Return how many blocks
         were compared, how many are not in the dump, how many are damaged, and the first ``most`` damaged ones."""
 
-    def users(self, split: str = "") -> list[tuple[int, int, int, int, float, float, int, int, RecordRow]]:
+    def users(self, split: str = "") -> list[UserRow]:
         """Return the users of memory by stack, biggest first: (stack, part, records, their bytes, how many blocks and
         bytes they stand for, least and largest size, the oldest record). With ``split`` "thread" or "size" each stack
         is split by that, and ``part`` is the thread's index or the size."""

@@ -8,17 +8,20 @@ from contextlib import suppress
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods.command import Argument, Command, positive
 from dmods.commands._records import CALLER, CALLER_ARGUMENTS, REQUESTED, callers_asked, stack_values
 from dmods.errors import UsageError
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
-from dmods.records.model import EventRow, Recording, Records, Stack
+from dmods.records.model import Recording, Records, Stack
 from dmods.records.sources import require_records
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
+
+if TYPE_CHECKING:
+    from dmods._engine import RecordRow
 
 COLUMNS = (
     Column("bufctl", "address", width=16),
@@ -48,15 +51,16 @@ def report(target: Target, found: Records, name: str, args: argparse.Namespace, 
     return Report([Table(name, COLUMNS, islice(rows, args.top))], notes=found.notes, totals={**totals})
 
 
-def _rows(callers: Callers, recording: Recording, events: Sequence[EventRow]) -> Iterator[tuple[Value, ...]]:
+def _rows(callers: Callers, recording: Recording, events: Sequence[RecordRow]) -> Iterator[tuple[Value, ...]]:
     """Yield the cells of COLUMNS. There are far fewer stacks than events, so each stack is looked up once."""
     known: dict[int, tuple[str, tuple[Value, Value]]] = {}
-    for at, address, size, time, key, thread in events:
-        found = known.get(key)
+    for row in events:
+        found = known.get(row.stack)
         if found is None:
-            stack = Stack(*recording.rows.stack(key))
-            found = known[key] = callers.caller(stack).text, stack_values(callers, stack)
-        yield at, time, found[0], size, address, recording.thread(thread).tid, *found[1]
+            stack = Stack(*recording.rows.stack(row.stack))
+            found = known[row.stack] = callers.caller(stack).text, stack_values(callers, stack)
+        thread = recording.thread(row.thread).tid
+        yield row.at, row.time, found[0], row.size, row.address, thread, *found[1]
 
 
 def thread_meant(target: Target, found: Records, text: str) -> tuple[str, Optional[int]]:

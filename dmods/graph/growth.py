@@ -209,7 +209,7 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     if by == "stack":
         changes = [_by_stack(row, stacks, heaps, callers) for row in rows]
     else:
-        changes = [_change(row, *_label(by, row[0], types, labels)) for row in rows]
+        changes = [_change(row, *_label(by, row.key, types, labels)) for row in rows]
     notes = types.notes(len(heaps) - 1) if types is not None else []
     merged = sorted(_merged(changes), key=lambda change: (-change.growth, change.label))
     hours = hours_between(heaps[0], heaps[-1]) if differs is None else None
@@ -233,7 +233,7 @@ def _net_by_type(found: Growth, heaps: Sequence[ProcessHeap], cores: list[_Core]
             all_types = Types(heaps)
             aligned = found.differs is None
             rows, _stacks = _engine.compare_heaps(cores, all_types.kinds, "kind", aligned, None)
-            types = TypeGrowth(all_types, {row[0]: [total[1] for total in row[1]] for row in rows})
+            types = TypeGrowth(all_types, {row.key: [total[1] for total in row.totals] for row in rows})
         for change in left:
             seen.add(id(change))
             by_type = types.replaced(change.example, change.steps)
@@ -313,17 +313,17 @@ def _by_stack(
     heaps: Sequence[ProcessHeap],
     callers: Callable[[int], Callers],
 ) -> Change:
-    if row[0] >= len(stacks):
+    if row.key >= len(stacks):
         return _change(row, _NO_RECORD)
-    core, recorder, key = stacks[row[0]]
+    core, recorder, key = stacks[row.key]
     stack = Stack(*heaps[core].records.recordings[recorder].rows.stack(key))
     return replace(_change(row, callers(core).caller(stack).text), stack=stack, core=core)
 
 
 def _change(row: _engine.GrowthRow, label: str, shape: bool = False) -> Change:
-    _key, totals, gone, new, kept, survived, proven, example, times = row
-    amounts = (Amount(*gone), Amount(*new), Amount(*kept), Amount(*survived))
-    return Change(label, tuple(Amount(*total) for total in totals), *amounts, proven, example, times, shape=shape)
+    totals = tuple(Amount(*total) for total in row.totals)
+    amounts = Amount(*row.gone), Amount(*row.new), Amount(*row.kept), Amount(*row.survived)
+    return Change(label, totals, *amounts, row.proven, row.example, row.times, shape=shape)
 
 
 def _merged(changes: Sequence[Change]) -> list[Change]:

@@ -28,5 +28,5 @@ def newest_event(heap: ProcessHeap) -> Optional[int]:
         threads = list(range(len(recording.threads)))
         for freed in (False, True):
             _count, _size, rows = recording.rows.newest(freed, threads, 1)
-            times.extend(row[3] for row in rows if row[3] > 0)
+            times.extend(row.time for row in rows if row.time > 0)
     return max(times, default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods.base.cached import cached
 from dmods.base.class_names import named_alike, plain_class
@@ -21,13 +21,13 @@ from dmods.heap.process_heap import ProcessHeap
 from dmods.records.callers import Callers
 from dmods.target import Target
 
+if TYPE_CHECKING:
+    from dmods._engine import SumRow
+
 _BATCH = 1 << 16
 IN_POOL = "typed pointer into a pool"
 BY_CONTENT = "content: its pointers agree"
 _MANY = 1  # the shape of an array (dmods.graph.typegraph.Claim)
-_Sum = tuple[
-    tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int], Optional[int], Optional[int]
-]  # live, leaked, own, sizes, first, first leaked
 
 
 class Wanted(NamedTuple):
@@ -78,7 +78,7 @@ class TypedBlocks:
         found: dict[tuple[str, str], TypeRow] = {}
         by_kind, by_type, pooled = graph.engine.sums(self.types.kinds, 0, self.types.heaps[0].index)
         for kind, sums in enumerate(by_kind):
-            if sums[4] is not None:
+            if sums.first is not None:
                 name = self.types.name(kind)
                 _add(found, (name.text, name.confidence), name, self.types.id(kind), sums).kinds.append(kind)
                 self._count(name, _total(sums))
@@ -148,29 +148,19 @@ class TypedBlocks:
 
 
 def _add(
-    found: dict[tuple[str, str], TypeRow], key: tuple[str, str], name: TypeName, number: str, sums: _Sum
+    found: dict[tuple[str, str], TypeRow], key: tuple[str, str], name: TypeName, number: str, sums: SumRow
 ) -> TypeRow:
-    live, leaked, own, (least, most), first, first_leaked = sums
     row = found.get(key)
     if row is None:
-        row = found[key] = TypeRow(name, number, least=least, most=most)
-    elif sum(each[1] for each in (live, leaked)) > row.total.bytes // 2:
+        row = found[key] = TypeRow(name, number, least=sums.least, most=sums.most)
+    elif _total(sums).bytes > row.total.bytes // 2:
         row.name = name  # the evidence for most of its bytes
-    row.live += Amount(*live)
-    row.leaked += Amount(*leaked)
-    row.own += Amount(*own)
-    row.least, row.most = min(row.least, least), max(row.most, most)
-    row.first = _lower(row.first, first)
-    row.first_leaked = _lower(row.first_leaked, first_leaked)
+    row.add(sums)
     return row
 
 
-def _total(sums: _Sum) -> Amount:
-    return Amount(*sums[0]) + Amount(*sums[1])
-
-
-def _lower(a: Optional[int], b: Optional[int]) -> Optional[int]:
-    return min((each for each in (a, b) if each is not None), default=None)
+def _total(sums: SumRow) -> Amount:
+    return Amount(*sums.live) + Amount(*sums.leaked)
 
 
 def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:

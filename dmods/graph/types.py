@@ -89,6 +89,19 @@ class TypeRow:
         """Return all blocks in use by the program."""
         return self.live + self.leaked
 
+    def add(self, sums: _engine.SumRow) -> None:
+        """Add the blocks of a kind or a type that is there."""
+        self.live += Amount(*sums.live)
+        self.leaked += Amount(*sums.leaked)
+        self.own += Amount(*sums.own)
+        self.least, self.most = min(self.least, sums.least), max(self.most, sums.most)
+        self.first = _lower(self.first, sums.first)
+        self.first_leaked = _lower(self.first_leaked, sums.first_leaked)
+
+
+def _lower(a: Optional[int], b: Optional[int]) -> Optional[int]:
+    return min((each for each in (a, b) if each is not None), default=None)
+
 
 class Types:
     """The kinds of the blocks of one or more heaps. A kind has the same number in all of them.
@@ -157,10 +170,9 @@ class Types:
 
     def _known(self, kind: int) -> int:
         """Return the number of the name that a kind was given, -1 for a shape, -2 for a type that blocks show."""
-        _id, form, _low, _high, _count, words, _sample, _same = self._all[kind]
-        name = self.name(kind)
-        if form == NAMED and name.evidence not in _SAY_SO:
-            return words[0][1]
+        row, name = self._all[kind], self.name(kind)
+        if row.form == NAMED and name.evidence not in _SAY_SO:
+            return row.words[0][1]
         return -2 if name.is_type else -1
 
     def notes(self, index: int = 0) -> list[str]:
@@ -180,8 +192,8 @@ class Types:
     def id(self, kind: int) -> str:
         """Return the short name of a kind."""
         if not self._id_length:
-            self._id_length = short_length(kind_id(row[0]) for row in self._all)
-        return kind_id(self._all[kind][0])[: self._id_length]
+            self._id_length = short_length(kind_id(row.id) for row in self._all)
+        return kind_id(self._all[kind].id)[: self._id_length]
 
     def name(self, kind: int) -> TypeName:
         """Return the name of a kind. It is made once."""
@@ -193,20 +205,13 @@ class Types:
         """Return the types and shapes of one heap with their sums. ``ProcessHeap.leaks`` decides what has leaked."""
         found: dict[tuple[str, str], TypeRow] = {}
         for kind, sums in enumerate(self.kinds.sums(index, self.heaps[index].index)):
-            live, leaked, own, (least, most), first, first_leaked = sums
-            if first is None:
+            if sums.first is None:
                 continue
-            name = self.name(kind)
-            row = found.setdefault((name.text, name.confidence), TypeRow(name, self.id(kind), least=least, most=most))
+            name, key = self.name(kind), self.id(kind)
+            row = found.setdefault((name.text, name.confidence), TypeRow(name, key, least=sums.least, most=sums.most))
             row.name = _joined_names(row.name, name)
             row.kinds.append(kind)
-            row.live += Amount(*live)
-            row.leaked += Amount(*leaked)
-            row.own += Amount(*own)
-            row.least, row.most = min(row.least, least), max(row.most, most)
-            row.first = first if row.first is None else min(first, row.first)
-            if first_leaked is not None:
-                row.first_leaked = first_leaked if row.first_leaked is None else min(first_leaked, row.first_leaked)
+            row.add(sums)
         return sorted(found.values(), key=lambda row: (-row.total.bytes, row.name.text, row.name.evidence))
 
     def matching(self, text: str, shape: bool, index: int = 0) -> list[int]:
@@ -217,7 +222,7 @@ class Types:
         names = [(kind, self.name(kind)) for kind in range(len(self))]
         if shape:
             wanted = _words_of(text)
-            ids = [kind_id(row[0]) for row in self._all]
+            ids = [kind_id(row.id) for row in self._all]
             chosen = named_so(text, ids)
             return [kind for kind, name in names if ids[kind] in chosen or _words_of(name.text) == wanted]
         chosen = set(named_alike(text, {name.text for _kind, name in names if name.is_type}))
@@ -235,27 +240,28 @@ class Types:
     # -- names ----------------------------------------------------------------------------------------------------
 
     def _name(self, kind: int) -> TypeName:
-        _id, form, low, high, _count, words, sample, same = self._all[kind]
+        row = self._all[kind]
+        form, low, words = row.form, row.least, row.words
         module, offset = _split(words[0][1])
         if form == NAMED:
             return list(self._given)[words[0][1]]
         if form in (OBJECT, EXCEPTION):
             return self._object(kind, module, offset)
-        cache = self._cache(low, high)
+        cache = self._cache(low, row.most)
         if form in (VARIOUS, MISSING):
             return TypeName(f"{cache}: {'other shapes' if form == VARIOUS else 'not in the dump'}", "none", "none")
         symbol = self._table(module, offset) if words[0][0] == _TABLE else None
         if symbol is not None and symbol.startswith(_PRIMARY) and not self._shapes_only:
             return type_name(symbol[len(_PRIMARY) :], "vtable symbol", "likely")
         size = self.heaps[0].words.size
-        shape = self._shape(words[: low // size], sample, same, low > len(words) * size)
+        shape = self._shape(words[: low // size], row.sample, row.same, low > len(words) * size)
         return TypeName(f"{cache}: {shape}", "shape", "none")
 
     def _object(self, kind: int, module: int, offset: int) -> TypeName:
         """Return the name of an object with a vtable, or of an exception, at whose type_info the words point."""
-        _id, form, low, high, *_rest = self._all[kind]
+        row = self._all[kind]
         found = self.modules.address(module, offset)
-        if form == EXCEPTION:
+        if row.form == EXCEPTION:
             name = type_info_name(*found) if found is not None else None
             if name is None:
                 return TypeName(f"exception type_info {self._place(module, offset)}", "exception header", "none")
@@ -265,8 +271,10 @@ class Types:
             return TypeName(f"object with vtable {self._place(module, offset)}", "vtable", "none")
         known = None
         if not self._shapes_only:
-            known = object_name(*found, (low, high), self._examples(kind), self._is_alone(kind))
-        return known or TypeName(f"{self._cache(low, high)}: begins with {plain_class(name)}", "vtable", "none")
+            known = object_name(*found, (row.least, row.most), self._examples(kind), self._is_alone(kind))
+        return known or TypeName(
+            f"{self._cache(row.least, row.most)}: begins with {plain_class(name)}", "vtable", "none"
+        )
 
     def _examples(self, kind: int) -> list[int]:
         """Return the addresses of a few blocks of a kind, in the first heap that has some."""
@@ -279,8 +287,8 @@ class Types:
     def _is_alone(self, kind: int) -> bool:
         """Return whether no other kind of object has the same vtable."""
         if self._by_vtable is None:
-            self._by_vtable = Counter(row[5][0] for row in self._all if row[1] == OBJECT)
-        return self._by_vtable[self._all[kind][5][0]] == 1
+            self._by_vtable = Counter(row.words[0] for row in self._all if row.form == OBJECT)
+        return self._by_vtable[self._all[kind].words[0]] == 1
 
     def _cache(self, low: int, high: int) -> str:
         names = {one.allocator for heap in self.heaps for one in heap.heaps if one.is_used}
@@ -364,7 +372,7 @@ def _callers(heap: ProcessHeap) -> list[tuple[_engine.Records, dict[int, int]]]:
     found = []
     for recording in heap.records.recordings:
         of_stack: dict[int, int] = {}
-        for key in {row[0] for row in recording.rows.users()}:
+        for key in {row.stack for row in recording.rows.users()}:
             frame = callers.caller_frame(Stack(*recording.rows.stack(key)))
             if frame is not None:
                 of_stack[key] = numbers.setdefault(frame[0], len(numbers))

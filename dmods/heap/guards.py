@@ -161,7 +161,7 @@ def _verify_live(target: Target, recording: Recording, guards: Guards, found: Ve
     found.unreadable += unreadable
     found.damaged += damaged
     for row in rows:
-        address, _at, requested, *_more = row
+        address, requested = row.address, row.size
         different = changes(expected, _read(image, address + requested, guards.redzone), requested)
         usable = _usable(target, address)
         above = _written_from_above(target, address, requested, usable, different)
@@ -200,7 +200,7 @@ def _verify_freed(target: Target, recording: Recording, guards: Guards, found: V
     own_sizes: Optional[set[int]] = None
     findings, budget = 0, _MOST_FREED_BYTES
     for row in _freed(recording, guards, found):
-        address, requested = row[3], row[4]
+        address, requested = row.address, row.size
         size = min(requested, _MOST_OF_ONE)
         if budget < size:
             found.skipped += 1
@@ -235,7 +235,7 @@ def _freed(recording: Recording, guards: Guards, found: Verification) -> Iterato
     rows, seen, before = recording.rows, set[int](), 1 << 64
     while batch := rows.log(before, _BATCH, True):
         for row in batch:
-            address = row[3]
+            address = row.address
             if address in seen:
                 continue
             if len(seen) == _MOST_FREED:
@@ -244,7 +244,7 @@ def _freed(recording: Recording, guards: Guards, found: Verification) -> Iterato
             seen.add(address)
             if guards.was_filled(address):
                 yield row
-        before = batch[-1][1]
+        before = batch[-1].sequence
 
 
 def _links(heap: ProcessHeap, address: int, size: int, own_sizes: set[int]) -> Optional[int]:

@@ -146,17 +146,17 @@ def _own_blocks(target: Target, name: str, recording: Recording) -> Iterator[int
     """
     code = Ranges((m.start, m.end) for m in _allocator_modules(target, name))
     rows = recording.rows
-    for stack, _part, count, _bytes, _likely_count, _likely, _least, _most, oldest in rows.users(""):
-        frames = rows.stack(stack)[0]
+    for user in rows.users(""):
+        frames = rows.stack(user.stack)[0]
         if not frames or frames[0][0] not in code:
             continue
-        if count == 1:
-            yield oldest[0]
+        if user.count == 1:
+            yield user.oldest.address
             continue
         at = 0
         while batch := rows.records(at, _BATCH):
-            yield from (row[0] for row in batch if row[4] == stack)
-            at = batch[-1][0] + 1
+            yield from (row.address for row in batch if row.stack == user.stack)
+            at = batch[-1].address + 1
 
 
 def _program_modules(target: Target, name: str) -> list[Module]:

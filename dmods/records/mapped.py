@@ -128,9 +128,9 @@ def makers(target: Target, mapping: AddressRange) -> list[Maker]:
             break
         row = found.recording.rows.of_block(starts[index])
         if row is not None:
-            size = min(mapping.end, row[0] + row[2]) - max(mapping.start, row[0])
+            size = min(mapping.end, row.address + row.size) - max(mapping.start, row.address)
             if size > 0:
-                made.append(Maker(found.calls[row[0]], size, record(found.recording, row)))
+                made.append(Maker(found.calls[row.address], size, record(found.recording, row)))
     return sorted(made, key=lambda maker: -maker.bytes) or list(_of_malloc(target, mapping))
 
 
@@ -145,8 +145,8 @@ def _of_malloc(target: Target, mapping: AddressRange) -> Iterator[Maker]:
         return
     for recording in allocation_records(target).recordings:
         rows = recording.rows.records(mapping.start, _MOST_BLOCKS)
-        inside = [row for row in rows if row[0] + row[2] <= mapping.end and 2 * row[2] >= mapping.size]
-        yield from (Maker(_MALLOC, row[2], record(recording, row)) for row in inside)
+        inside = [row for row in rows if row.address + row.size <= mapping.end and 2 * row.size >= mapping.size]
+        yield from (Maker(_MALLOC, row.size, record(recording, row)) for row in inside)
 
 
 def _time(clock: tuple[int, int, int, int], ticks: int) -> int:

@@ -149,19 +149,16 @@ class StackUsage:
         return self.oldest.time, self.oldest.bufctl
 
 
-EventRow = tuple[int, int, int, int, int, int]
-
-
 @dataclass
 class RecentEvents:
     """Totals of everything, and the newest events of each recording that has some, newest first.
 
-    An event is (address of the record or transaction, block, requested bytes, time, stack key, thread index).
+    Of a transaction, ``at`` is its own place.
     """
 
     count: int = 0
     bytes: int = 0
-    events: list[tuple[Recording, Sequence[EventRow]]] = field(default_factory=list)
+    events: list[tuple[Recording, Sequence[RecordRow]]] = field(default_factory=list)
 
 
 class Records:
@@ -250,7 +247,7 @@ class Records:
             at = 0
             while rows := recording.rows.records(at, _BATCH):
                 yield from (record(recording, row) for row in rows)
-                at = rows[-1][0] + 1
+                at = rows[-1].address + 1
 
     def log(self, freed: Optional[bool] = None) -> Iterator[Transaction]:
         """Yield the transactions, newest first. `freed` chooses frees or allocations alone."""
@@ -258,7 +255,7 @@ class Records:
             before = 1 << 64
             while rows := recording.rows.log(before, _BATCH, freed):
                 yield from (transaction(recording, row) for row in rows)
-                before = rows[-1][1]
+                before = rows[-1].sequence
 
     def newest(self, freed: bool, threads: str, number: Optional[int], most: Optional[int] = None) -> RecentEvents:
         """Return what the threads of that name allocated and is still live, or what they freed."""
@@ -274,40 +271,48 @@ class Records:
     def users(self, split: str = "") -> list[StackUsage]:
         """Return who holds memory, by stack, the biggest first. `split` by "thread" or "size" splits each stack."""
         found = [
-            StackUsage(recording, key, count, size, likely_count, likely, least, most, record(recording, oldest), part)
+            StackUsage(
+                recording,
+                row.stack,
+                row.count,
+                row.bytes,
+                row.likely_count,
+                row.likely_bytes,
+                row.least,
+                row.most,
+                record(recording, row.oldest),
+                row.part,
+            )
             for recording in self.recordings
-            for key, part, count, size, likely_count, likely, least, most, oldest in recording.rows.users(split)
+            for row in recording.rows.users(split)
         ]
         return sorted(found, key=lambda user: -user.likely_bytes)
 
 
 def record(recording: Recording, row: RecordRow) -> Record:
     """Return the record that a row of the engine stands for."""
-    address, at, size, time, stack, thread = row
-    return Record(recording, at, address, size, time, recording.thread(thread), stack)
+    return Record(recording, row.at, row.address, row.size, row.time, recording.thread(row.thread), row.stack)
 
 
 def transaction(recording: Recording, row: LogRow) -> Transaction:
     """Return the transaction that a row of the engine stands for."""
-    at, sequence, freed, address, size, time, stack, thread, alloc, (copy, kept) = row
-    alloc_time, alloc_stack, alloc_thread = alloc
     return Transaction(
         recording,
-        at,
-        sequence,
-        freed,
-        address,
-        size,
-        time,
-        recording.thread(thread),
-        stack,
-        (copy, kept) if copy else None,
-        alloc_time,
-        recording.thread(alloc_thread),
-        alloc_stack,
+        row.at,
+        row.sequence,
+        row.freed,
+        row.address,
+        row.size,
+        row.time,
+        recording.thread(row.thread),
+        row.stack,
+        (row.contents, row.contents_size) if row.contents else None,
+        row.alloc_time,
+        recording.thread(row.alloc_thread),
+        row.alloc_stack,
     )
 
 
 def _history(recording: Recording, address: int, before: Optional[int]) -> Iterator[Transaction]:
     rows = recording.rows.logged_of(address, _MOST_HISTORY)
-    return (transaction(recording, row) for row in rows if before is None or row[1] < before)
+    return (transaction(recording, row) for row in rows if before is None or row.sequence < before)

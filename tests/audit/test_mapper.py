@@ -72,12 +72,13 @@ def test_every_range_has_its_function_and_call(taken: Taken) -> None:
     found = recorded_maps(taken.target)
     assert found is not None
     ranges = []
-    for address, _at, size, _time, key, _thread in found.recording.rows.records(0, 1 << 20):
-        (pc, _exact), *_rest = found.recording.rows.stack(key)[0]
+    for row in found.recording.rows.records(0, 1 << 20):
+        (pc, _exact), *_rest = found.recording.rows.stack(row.stack)[0]
         symbol = taken.target.symbol_at(pc - 1)
-        ranges.append(Range(address, address + size, symbol.name if symbol else "?", found.calls[address]))
+        name, call = symbol.name if symbol else "?", found.calls[row.address]
+        ranges.append(Range(row.address, row.address + row.size, name, call))
     assert joined(ranges) == joined(taken.ranges)
-    threads = {found.recording.thread(row[5]).tid for row in found.recording.rows.records(0, 1 << 20)}
+    threads = {found.recording.thread(row.thread).tid for row in found.recording.rows.records(0, 1 << 20)}
     assert len(threads) == 3
 
 

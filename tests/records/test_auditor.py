@@ -9,6 +9,7 @@ import math
 import struct
 import time
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, cast
 
 import pytest
@@ -27,6 +28,9 @@ SHAPE = [11, TOP_COUNT, 9, MIDDLE_COUNT, GRANULE, LEAF_RECORDS, 16, 3]
 # live offset stack thread size time freed
 BITS = [(0, 0, 1), (0, 2, 2), (0, 22, 28), (0, 4, 18), (0, 50, 14), (1, 0, 64), (0, 1, 1)]
 LARGE = (1 << 14) - 1
+of_record = attrgetter("address", "at", "size", "time", "stack", "thread")
+of_event = attrgetter("at", "sequence", "freed", "address", "size", "time", "stack", "thread")
+of_allocation = attrgetter("alloc_time", "alloc_stack", "alloc_thread", "contents", "contents_size")
 
 
 def record(size: int, stack: int = 0, thread: int = 0, time: int = 0, *, offset: int = 0, live: int = 1) -> bytes:
@@ -87,16 +91,17 @@ def test_sound_tables_are_read_as_they_are() -> None:
     found, damage = Tables(records).read()
     assert damage == SOUND
     # A time t is 1000 + (t << 1) * 3 / 2 ns; the size of the second is in the record after it.
-    assert found.records(0, 9) == [(32, LEAF + 16, 100, 1060, 3, 7), (160 + 16, LEAF + 80, 1 << 40, 1000, 2, 0)]
+    rows = list(map(of_record, found.records(0, 9)))
+    assert rows == [(32, LEAF + 16, 100, 1060, 3, 7), (160 + 16, LEAF + 80, 1 << 40, 1000, 2, 0)]
     assert found.stack(3) == ([(0x3000, False), (0x2000, False), (0x1000, False)], False)
-    assert found.of_block(176) == found.at(LEAF + 80)
+    assert of_record(found.of_block(176)) == of_record(found.at(LEAF + 80)) == rows[1]
     assert found.of_block(160) is None
 
 
 def test_half_written_records_are_left_out() -> None:
     found, damage = Tables({1: record(100, 3, live=0), 2: bytes(8) + b"\xff" * 8, 3: record(5)}).read()
     assert damage == SOUND
-    assert [row[0] for row in found.records(0, 9)] == [96]
+    assert [row.address for row in found.records(0, 9)] == [96]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_half_written_records_are_left_out() -> None:
 def test_one_table_in_many_places_is_read_once(spoilt: Tables) -> None:
     """Otherwise a few bytes would stand for any number of records."""
     found, damage = spoilt.read()
-    assert [row[0] for row in found.records(0, 99)] == [32]
+    assert [row.address for row in found.records(0, 99)] == [32]
     assert damage[3] > 0
 
 
@@ -176,8 +181,8 @@ def test_circles_in_the_tree_of_stacks_end() -> None:
 def test_a_stack_or_thread_that_is_in_no_table_is_unknown() -> None:
     found, _damage = Tables({1: record(8, stack=4, thread=1000)}).read()
     (row,) = found.records(0, 9)
-    assert row[4] == 0
-    assert found.stack(row[4]) == ([], False)
+    assert row.stack == 0
+    assert found.stack(row.stack) == ([], False)
     assert found.stack((1 << 32) - 1) == ([], False)
 
 
@@ -192,12 +197,13 @@ def test_the_log_is_read_in_order_and_without_what_was_being_overwritten() -> No
     ]
     found, damage = Tables(log=log).read()
     assert damage[4] == 1
-    assert [row[1] for row in found.log(1 << 64, 9)] == [9, 6, 2]
+    assert [row.sequence for row in found.log(1 << 64, 9)] == [9, 6, 2]
     freed = found.logged_of(0x500, 9)[0]
     # An entry of the contents log holds only 16 bytes.
-    assert freed == (RING, 9, True, 0x500, 8, 1000, 2, 0, (1012, 1, 3), (CONTENTS, 16))
-    assert found.log(1 << 64, 9)[1][6] == 0
-    assert [row[1] for row in found.log(9, 1)] == [6]
+    assert of_event(freed) == (RING, 9, True, 0x500, 8, 1000, 2, 0)
+    assert of_allocation(freed) == (1012, 1, 3, CONTENTS, 16)
+    assert found.log(1 << 64, 9)[1].stack == 0
+    assert [row.sequence for row in found.log(9, 1)] == [6]
 
 
 def test_what_freed_blocks_records_say_comes_before_the_log() -> None:
@@ -214,15 +220,18 @@ def test_what_freed_blocks_records_say_comes_before_the_log() -> None:
     log = [entry(9, 448, 2, stack=2, time=3)]
     found, damage = Tables(records, log=log).read()
     assert damage == SOUND
-    assert [row[0] for row in found.records(0, 9)] == [96]
+    assert [row.address for row in found.records(0, 9)] == [96]
     # (sequence, block, size): the numbers before the log's first, in the order of being freed.
-    said = [(row[1], row[3], row[4]) for row in found.log(1 << 64, 9)]
+    said = [(row.sequence, row.address, row.size) for row in found.log(1 << 64, 9)]
     assert said == [(9, 448, 8), (8, 32, 40), (7, 264, 1 << 20), (6, 384, 8)]
-    assert found.logged_at(LEAF + 16) == (LEAF + 16, 8, True, 32, 40, 1060, 3, 7, (0, 0, 0), (0, 0))
-    assert found.newest(True, [7], 2) == (3, 40 + (1 << 20) + 8, [
-        (LEAF + 16, 32, 40, 1060, 3, 7), (LEAF + 128, 264, 1 << 20, 1045, 2, 7),
-    ])  # fmt: skip
-    assert found.newest(False, [2], 9) == (1, 90, [(LEAF + 48, 96, 90, 1027, 1, 2)])
+    at_first = found.logged_at(LEAF + 16)
+    assert of_event(at_first) == (LEAF + 16, 8, True, 32, 40, 1060, 3, 7)
+    assert of_allocation(at_first) == (0, 0, 0, 0, 0)
+    count, size, newest = found.newest(True, [7], 2)
+    assert (count, size) == (3, 40 + (1 << 20) + 8)
+    assert list(map(of_record, newest)) == [(32, LEAF + 16, 40, 1060, 3, 7), (264, LEAF + 128, 1 << 20, 1045, 2, 7)]
+    count, size, newest = found.newest(False, [2], 9)
+    assert (count, size, list(map(of_record, newest))) == (1, 90, [(96, LEAF + 48, 90, 1027, 1, 2)])
     without = Tables(records, log=log)
     without.bits[6] = (0, 0, 0)  # an auditor that has no such bit
     assert len(without.read()[0].log(1 << 64, 9)) == 1
@@ -308,6 +317,6 @@ def test_the_weight_of_a_sample() -> None:
     rows = [(16, 1, 100, 5, 1, 0), (32, 2, 100, 3, 1, 0), (64, 3, 5000, 4, 2, 0)]
     store = _engine.Records(rows, [], [[1, 2], [3, 2]], 1000)
     weights = {size: 1 / (1 - math.exp(-size / 1000)) for size in (100, 5000)}
-    by_stack = {count: (likely, size) for _stack, _part, count, _bytes, likely, size, *_more in store.users()}
+    by_stack = {user.count: (user.likely_count, user.likely_bytes) for user in store.users()}
     assert by_stack[2] == pytest.approx((2 * weights[100], 200 * weights[100]))
     assert by_stack[1] == pytest.approx((weights[5000], 5000 * weights[5000]))

@@ -22,7 +22,7 @@ from dmods.base.words import Words
 from dmods.target import Target
 
 if TYPE_CHECKING:
-    from dmods._engine import LogRow, RecordRow
+    from dmods._engine import GivenLog, GivenRecord
 
 NAME = "jemalloc's profiler"
 _BATCH = 65536
@@ -265,7 +265,7 @@ def _recents(words: Words, blocks: Sequence[Sampled]) -> list[Recent]:
 def _load(
     reader: Reader, blocks: Sequence[Sampled], recents: Sequence[Recent], mean: int, usable: bool = False
 ) -> _engine.Records:
-    records: list[RecordRow] = [
+    records: list[GivenRecord] = [
         (
             block.address,
             block.record,
@@ -284,7 +284,7 @@ def _load(
             free = reader.context(one.free_tctx) if one.free_tctx >= _LEAST else (0, 0)
             events.append((one.freed, 1, one, free, (one.allocated, *alloc)))
     events.sort(key=lambda event: event[:2])
-    log: list[LogRow] = []
+    log: list[GivenLog] = []
     for sequence, (time, freed, one, (stack, thread), before) in enumerate(events, 1):
         # jemalloc does not keep the address of a freed block.
         block = addresses.get(one.edata, 0)

@@ -24,10 +24,7 @@ use crate::records::Records;
 use crate::watch::watched;
 
 type Places = Vec<(Address, Address, u8, u16, Address)>;
-type KindRow = (u64, u8, u64, u64, u64, Vec<(u8, u64)>, Vec<u64>, Vec<u8>);
-pub(crate) type SumRow = ((u64, u64), (u64, u64), (u64, u64), (u64, u64), Option<u64>, Option<u64>);
 type Amount = (u64, u64);
-type GrowthRow = (u64, Vec<Amount>, Amount, Amount, Amount, Amount, u64, Option<u64>, Option<(u64, u64)>);
 type Growth = (Vec<GrowthRow>, Vec<(usize, usize, u32)>);
 type GivenClock = (u64, u32, u64, u64);
 type GivenCore<'py> = (
@@ -40,6 +37,53 @@ type GivenCore<'py> = (
 );
 type MarkRow = (u64, u32, i8, i8, u64);
 type HeldRow = (u32, u64, u64, u64, u64);
+
+/// A kind of blocks. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+pub struct KindRow {
+    id: u64,
+    form: u8,
+    least: u64,
+    most: u64,
+    count: u64,
+    words: Vec<(u8, u64)>,
+    sample: Vec<u64>,
+    same: Vec<u8>,
+}
+
+/// The blocks of a kind or a type. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+pub struct SumRow {
+    live: Amount,
+    leaked: Amount,
+    own: Amount,
+    least: u64,
+    most: u64,
+    first: Option<u64>,
+    first_leaked: Option<u64>,
+}
+
+impl SumRow {
+    pub(crate) fn new(sum: &contents::Sum) -> SumRow {
+        let (least, most) = sum.sizes.unwrap_or_default();
+        let &contents::Sum { live, leaked, own, first, first_leaked, .. } = sum;
+        SumRow { live, leaked, own, least, most, first, first_leaked }
+    }
+}
+
+/// What became of the blocks of a key. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+pub struct GrowthRow {
+    key: u64,
+    totals: Vec<Amount>,
+    gone: Amount,
+    new: Amount,
+    kept: Amount,
+    survived: Amount,
+    proven: u64,
+    example: Option<u64>,
+    times: Option<(u64, u64)>,
+}
 
 /// The signatures of one heap's blocks. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
@@ -169,10 +213,6 @@ pub struct Kinds {
     pub(crate) inner: kinds::Kinds,
 }
 
-pub(crate) fn sum_row(sum: &contents::Sum) -> SumRow {
-    (sum.live, sum.leaked, sum.own, sum.sizes.unwrap_or_default(), sum.first, sum.first_leaked)
-}
-
 fn form_number(form: Form) -> u8 {
     match form {
         Form::Shape => 0,
@@ -215,11 +255,18 @@ impl Kinds {
     fn all(&self) -> Vec<KindRow> {
         let rows = self.inner.all.iter().map(|kind| {
             let entry = &kind.entry;
-            let (low, high) = contents::size_class(entry.signature.class);
+            let (least, most) = contents::size_class(entry.signature.class);
             let words = entry.signature.words.iter();
-            let words = words.map(|&word| (contents::kind_of(word), word & ((1 << 56) - 1))).collect();
-            let form = form_number(entry.signature.form);
-            (kind.id, form, low, high, entry.count, words, entry.sample.to_vec(), entry.same.to_vec())
+            KindRow {
+                id: kind.id,
+                form: form_number(entry.signature.form),
+                least,
+                most,
+                count: entry.count,
+                words: words.map(|&word| (contents::kind_of(word), word & ((1 << 56) - 1))).collect(),
+                sample: entry.sample.to_vec(),
+                same: entry.same.to_vec(),
+            }
         });
         rows.collect()
     }
@@ -227,7 +274,7 @@ impl Kinds {
     fn sums(&self, index: usize, heap: &Heap) -> PyResult<Vec<SumRow>> {
         let census = self.census(index)?;
         let sums = View::new(&heap.heap(), census, &self.inner, index).sums();
-        Ok(sums.iter().map(sum_row).collect())
+        Ok(sums.iter().map(SumRow::new).collect())
     }
 
     fn groups(&self, py: Python<'_>, index: usize, heap: &Heap) -> PyResult<Vec<Group>> {
@@ -407,7 +454,8 @@ pub fn compare_heaps(
     let rows = found.rows.into_iter().map(|(key, row)| {
         let totals = row.totals.iter().copied().map(amount).collect();
         let (gone, new, kept, survived) = (amount(row.gone), amount(row.new), amount(row.kept), amount(row.survived));
-        (key, totals, gone, new, kept, survived, row.proven, row.example, row.times)
+        let (proven, example, times) = (row.proven, row.example, row.times);
+        GrowthRow { key, totals, gone, new, kept, survived, proven, example, times }
     });
     Ok((rows.collect(), found.stacks))
 }

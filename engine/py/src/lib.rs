@@ -46,6 +46,12 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<heap_rows::Block>()?;
     m.add_class::<heap_rows::Group>()?;
     m.add_class::<records::LeakGroup>()?;
+    m.add_class::<records::RecordRow>()?;
+    m.add_class::<records::LogRow>()?;
+    m.add_class::<records::UserRow>()?;
+    m.add_class::<graph::KindRow>()?;
+    m.add_class::<graph::SumRow>()?;
+    m.add_class::<graph::GrowthRow>()?;
     m.add_class::<recorded::Recorded>()?;
     m.add_class::<pymalloc::Pymalloc>()?;
     m.add_function(wrap_pyfunction!(python::python_objects, m)?)?;

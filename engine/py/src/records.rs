@@ -24,23 +24,91 @@ impl Records {
     }
 }
 
-type Row = (u64, u64, u64, u64, u32, u32);
-type LogRow = (u64, u64, bool, u64, u64, u64, u32, u32, (u64, u32, u32), (u64, u64));
 type GivenRow = (Address, Address, u64, u64, u32, u32);
 type GivenLogRow = (Address, u64, bool, Address, u64, u64, u32, u32, (u64, u32, u32), (Address, u64));
 type Triple = (u8, u8, u8);
-type User = (u32, u64, u64, u64, f64, f64, u64, u64, Row);
-type Newest = (u64, u64, Vec<(u64, u64, u64, u64, u32, u32)>);
+type Newest = (u64, u64, Vec<RecordRow>);
 type Damage = (bool, bool, bool, u64, u64);
 
-fn row(record: &Record) -> Row {
-    (record.address, record.at, record.size, record.time, record.stack, record.thread)
+/// A record. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+#[derive(Clone, Copy)]
+pub struct RecordRow {
+    address: u64,
+    at: u64,
+    size: u64,
+    time: u64,
+    stack: u32,
+    thread: u32,
+}
+
+/// A transaction. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+pub struct LogRow {
+    at: u64,
+    sequence: u64,
+    freed: bool,
+    address: u64,
+    size: u64,
+    time: u64,
+    stack: u32,
+    thread: u32,
+    alloc_time: u64,
+    alloc_stack: u32,
+    alloc_thread: u32,
+    contents: u64,
+    contents_size: u64,
+}
+
+/// The memory that the blocks of one stack have. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+pub struct UserRow {
+    stack: u32,
+    part: u64,
+    count: u64,
+    bytes: u64,
+    likely_count: f64,
+    likely_bytes: f64,
+    least: u64,
+    most: u64,
+    oldest: RecordRow,
+}
+
+fn row(record: &Record) -> RecordRow {
+    let &Record { address, at, size, time, stack, thread, .. } = record;
+    RecordRow { address, at, size, time, stack, thread }
 }
 
 fn log_row(t: &Transaction) -> LogRow {
-    let alloc = (t.alloc_time, t.alloc_stack, t.alloc_thread);
-    let contents = (t.contents, t.contents_size);
-    (t.at, t.sequence, t.freed, t.address, t.size, t.time, t.stack, t.thread, alloc, contents)
+    LogRow {
+        at: t.at,
+        sequence: t.sequence,
+        freed: t.freed,
+        address: t.address,
+        size: t.size,
+        time: t.time,
+        stack: t.stack,
+        thread: t.thread,
+        alloc_time: t.alloc_time,
+        alloc_stack: t.alloc_stack,
+        alloc_thread: t.alloc_thread,
+        contents: t.contents,
+        contents_size: t.contents_size,
+    }
+}
+
+fn user_row(u: &groups::User) -> UserRow {
+    UserRow {
+        stack: u.stack,
+        part: u.part,
+        count: u.count,
+        bytes: u.bytes,
+        likely_count: u.likely_count,
+        likely_bytes: u.likely_bytes,
+        least: u.least,
+        most: u.most,
+        oldest: row(&u.oldest),
+    }
 }
 
 #[pymethods]
@@ -95,16 +163,16 @@ impl Records {
         self.inner.all().len()
     }
 
-    fn of_block(&self, address: Address) -> Option<Row> {
+    fn of_block(&self, address: Address) -> Option<RecordRow> {
         self.inner.of_block(address.0).map(row)
     }
 
-    fn at(&self, at: Address) -> Option<Row> {
+    fn at(&self, at: Address) -> Option<RecordRow> {
         self.inner.at(at.0).map(row)
     }
 
     #[pyo3(signature = (start, most, threads=None))]
-    fn records(&self, py: Python<'_>, start: Address, most: usize, threads: Option<Vec<u32>>) -> Vec<Row> {
+    fn records(&self, py: Python<'_>, start: Address, most: usize, threads: Option<Vec<u32>>) -> Vec<RecordRow> {
         py.detach(|| self.inner.from(start.0, most, threads.as_deref()).iter().map(row).collect())
     }
 
@@ -149,8 +217,15 @@ impl Records {
     fn newest(&self, py: Python<'_>, freed: bool, threads: Vec<u32>, most: usize) -> Newest {
         py.detach(|| {
             let found = by_thread::newest(&self.inner, freed, &threads, most);
-            let rows = found.events.iter().map(|e| (e.at, e.address, e.size, e.time, e.stack, e.thread));
-            (found.count, found.bytes, rows.collect())
+            let event = |e: &by_thread::Event| RecordRow {
+                address: e.address,
+                at: e.at,
+                size: e.size,
+                time: e.time,
+                stack: e.stack,
+                thread: e.thread,
+            };
+            (found.count, found.bytes, found.events.iter().map(event).collect())
         })
     }
 
@@ -161,27 +236,20 @@ impl Records {
         size: usize,
         byte: u8,
         most: usize,
-    ) -> PyResult<(u64, u64, u64, Vec<Row>)> {
+    ) -> PyResult<(u64, u64, u64, Vec<RecordRow>)> {
         let image = image.inner.clone();
         let found = watched(py, None, |control| redzones(&self.inner, &image, size, byte, most, control))?;
         Ok((found.compared, found.unreadable, found.damaged, found.first.iter().map(row).collect()))
     }
 
     #[pyo3(signature = (split=""))]
-    fn users(&self, py: Python<'_>, split: &str) -> Vec<User> {
+    fn users(&self, py: Python<'_>, split: &str) -> Vec<UserRow> {
         let split = match split {
             "thread" => Split::Thread,
             "size" => Split::Size,
             _ => Split::None,
         };
-        py.detach(|| {
-            groups::users(&self.inner, split)
-                .iter()
-                .map(|u| {
-                    (u.stack, u.part, u.count, u.bytes, u.likely_count, u.likely_bytes, u.least, u.most, row(&u.oldest))
-                })
-                .collect()
-        })
+        py.detach(|| groups::users(&self.inner, split).iter().map(user_row).collect())
     }
 }
 
@@ -249,7 +317,7 @@ pub struct LeakGroup {
     stack: u32,
     count: u64,
     first: u64,
-    record: Option<Row>,
+    record: Option<RecordRow>,
     kept_count: u64,
     kept_bytes: u64,
 }

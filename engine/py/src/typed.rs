@@ -16,7 +16,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};
-use crate::graph::{sum_row, Kinds, SumRow};
+use crate::graph::{Kinds, SumRow};
 use crate::heap::Heap;
 use crate::heap_rows::{state, Group};
 use crate::owners::{scope, Scope};
@@ -288,11 +288,13 @@ impl TypeGraph {
         let row = |((id, shape, rank), sum): ((Id, Shape, _), Sum)| {
             let claim = Claim { kind: id, shape, rank, ..Claim::default() };
             let text = text_of(&state.debug, &claim);
-            (id, shape as u8, rank as u8, claim.evidence(), text, sum_row(&sum))
+            (id, shape as u8, rank as u8, claim.evidence(), text, SumRow::new(&sum))
         };
-        let pooled =
-            pooled.into_iter().map(|((id, proven), sum)| (state.debug.types.text(id), proven, sum_row(&sum))).collect();
-        Ok((by_kind.iter().map(sum_row).collect(), by_type.into_iter().map(row).collect(), pooled))
+        let pooled = pooled
+            .into_iter()
+            .map(|((id, proven), sum)| (state.debug.types.text(id), proven, SumRow::new(&sum)))
+            .collect();
+        Ok((by_kind.iter().map(SumRow::new).collect(), by_type.into_iter().map(row).collect(), pooled))
     }
 
     /// Returns what the blocks of each group keep alive. `groups` has the group of each kind, `types` of each type.
