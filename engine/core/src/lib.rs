@@ -10,6 +10,7 @@ pub mod blocks;
 pub mod cached_reader;
 pub mod contents;
 pub mod control;
+pub mod direct_leaks;
 pub mod disassemble;
 pub mod dwarf;
 pub mod golang;

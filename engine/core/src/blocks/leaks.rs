@@ -1,14 +1,4 @@
-//! The unreachable blocks: which are leaked directly, and what each of those keeps alive.
-//!
-//! A *direct* leak is a block that no other leaked block leads to. In a cycle that nothing else leads to, it is the block
-//! with the lowest address. Every other leaked block is *indirect* and is counted with exactly one direct leak, so the
-//! sums are the totals. Two rounds over the leaked blocks find both in linear time:
-//!
-//! 1. In address order, each block not yet visited becomes a candidate, and everything reachable from it is visited. Take
-//!    a group that nothing else leads to: its first visited member can only have been visited as a candidate.
-//! 2. The same again, in reverse order of candidates. A candidate that another group leads to belongs to a group whose
-//!    own candidate is *later* in the first order (an earlier one would have visited it). So it is now visited before its
-//!    turn. The remaining candidates are exactly the direct leaks.
+//! The unreachable blocks: which are leaked directly, and what each of those keeps alive. [`crate::direct_leaks`] has the method.
 
 use super::index::{Region, Tables};
 use super::mark::Marker;
@@ -16,6 +6,7 @@ use super::number::Index;
 use super::runs::REGION;
 use super::unaligned::Unaligned;
 use crate::control::{Control, Stopped};
+use crate::direct_leaks::{self, Leaked, Visited};
 use crate::hw;
 use std::collections::BTreeMap;
 
@@ -85,38 +76,48 @@ pub fn find<I: Index, const P: usize>(
     let mut marker = Marker::new(tables);
     marker.unaligned = unaligned;
     marker.count_bytes = true;
-    let mut candidates: Vec<I> = Vec::new();
-    for granule in bits(&leaked) {
-        if !marker.tables.is_marked(granule) {
-            candidates.push(I::new(granule));
-            marker.reach(granule);
-            marker.drain(control)?;
-        }
-    }
-    let (count, bytes) = marker.take_counts();
-    for granule in bits(&leaked) {
-        marker.tables.regions[granule / REGION].unmark(granule % REGION);
-    }
     let (mut direct, mut kept, mut direct_bytes) = (Vec::new(), Vec::new(), 0);
-    for &candidate in candidates.iter().rev() {
-        let granule = candidate.get();
-        if marker.tables.is_marked(granule) {
-            continue;
+    let mut graph = Unmarked { marker, leaked: &leaked };
+    let nodes = bits(&leaked).map(I::new);
+    let (count, bytes) = direct_leaks::find(&mut graph, nodes, control, |node, found| {
+        direct.push(node);
+        direct_bytes += found.own;
+        if found.kept > 0 {
+            kept.push(Kept { granule: node.get(), count: found.kept, bytes: found.kept_bytes });
         }
-        marker.reach(granule);
-        let (_, own) = marker.take_counts();
-        marker.drain(control)?;
-        let (count, bytes) = marker.take_counts();
-        direct.push(candidate);
-        direct_bytes += own;
-        if count > 0 {
-            kept.push(Kept { granule, count, bytes });
-        }
-    }
+    })?;
     direct.reverse();
     kept.reverse();
     direct.shrink_to_fit();
     Ok(Leaks { leaked, direct, kept, count, bytes, direct_bytes })
+}
+
+/// The leaked blocks: those that are not marked. A visit marks them.
+struct Unmarked<'a, I: Index, const P: usize> {
+    marker: Marker<'a, I, P>,
+    leaked: &'a [(I, u64)],
+}
+
+impl<I: Index, const P: usize> Leaked for Unmarked<'_, I, P> {
+    type Node = I;
+
+    fn is_visited(&self, node: I) -> bool {
+        self.marker.tables.is_marked(node.get())
+    }
+
+    fn visit(&mut self, node: I, control: &Control) -> Result<Visited, Stopped> {
+        self.marker.reach(node.get());
+        let (_, own) = self.marker.take_counts();
+        self.marker.drain(control)?;
+        let (kept, kept_bytes) = self.marker.take_counts();
+        Ok(Visited { own, kept, kept_bytes })
+    }
+
+    fn forget(&mut self) {
+        for granule in bits(self.leaked) {
+            self.marker.tables.regions[granule / REGION].unmark(granule % REGION);
+        }
+    }
 }
 
 /// The granules of the set bits, in order.

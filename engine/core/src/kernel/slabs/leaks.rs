@@ -1,8 +1,4 @@
-//! The objects that nothing holds: which are leaked directly, and what each of those keeps alive.
-//!
-//! This is the method of [`crate::blocks::leaks`]. A *direct* leak is an object that no other leaked one leads to. Of a
-//! cycle that nothing else leads to, it is the first one. All others are *indirect*, and each counts with exactly one
-//! direct leak.
+//! The objects that nothing holds: which are leaked directly, and what each of those keeps alive. [`crate::direct_leaks`] has the method.
 
 use super::freelists::{state, States};
 use super::marking::weak_targets;
@@ -10,6 +6,7 @@ use super::node_set::NodeSet;
 use super::sweep::Pointers;
 use super::table::{Node, Table};
 use crate::control::{Control, Stopped};
+use crate::direct_leaks::{self, Leaked, Visited};
 
 /// A direct leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,21 +35,10 @@ pub fn find(table: &Table, states: &States, pointers: &Pointers, control: &Contr
     let leaked = states.of.iter().enumerate().filter(|(_, state)| **state == state::LEAKED);
     let all: Vec<Node> = leaked.map(|(node, _)| node as Node).collect();
     let mut walk = Walk { table, states, pointers, seen: NodeSet::new(table.nodes)?, todo: Vec::new() };
-    let (mut candidates, mut bytes) = (Vec::new(), 0);
-    for node in &all {
-        if !walk.seen.has(*node) {
-            candidates.push(*node);
-            bytes += walk.visit(*node, control)?.1;
-        }
-    }
-    walk.seen = NodeSet::new(table.nodes)?;
     let mut direct = Vec::new();
-    for node in candidates.into_iter().rev() {
-        if !walk.seen.has(node) {
-            let (count, size) = walk.visit(node, control)?;
-            direct.push(Direct { node, kept: count - 1, kept_bytes: size - table.describe(node).1 });
-        }
-    }
+    let (_, bytes) = direct_leaks::find(&mut walk, all.iter().copied(), control, |node, found| {
+        direct.push(Direct { node, kept: found.kept, kept_bytes: found.kept_bytes });
+    })?;
     direct.reverse();
     Ok(Leaks { all, direct, bytes })
 }
@@ -65,9 +51,14 @@ struct Walk<'a> {
     todo: Vec<Node>,
 }
 
-impl Walk<'_> {
-    /// Visits what a leaked object leads to. Returns how many objects were new, with itself, and their bytes.
-    fn visit(&mut self, first: Node, control: &Control) -> Result<(u64, u64), Stopped> {
+impl Leaked for Walk<'_> {
+    type Node = Node;
+
+    fn is_visited(&self, node: Node) -> bool {
+        self.seen.has(node)
+    }
+
+    fn visit(&mut self, first: Node, control: &Control) -> Result<Visited, Stopped> {
         let (mut count, mut bytes) = (0, 0);
         self.reach(first);
         let pointers = self.pointers;
@@ -86,9 +77,16 @@ impl Walk<'_> {
                 return Err(Stopped::Cancelled);
             }
         }
-        Ok((count, bytes))
+        let own = self.table.describe(first).1;
+        Ok(Visited { own, kept: count - 1, kept_bytes: bytes - own })
     }
 
+    fn forget(&mut self) {
+        self.seen.clear();
+    }
+}
+
+impl Walk<'_> {
     fn reach(&mut self, node: Node) {
         if self.states.of[node as usize] == state::LEAKED && !self.seen.has(node) {
             self.seen.add(node);

@@ -17,6 +17,10 @@ impl NodeSet {
         words.resize(count, 0);
         Ok(NodeSet(words))
     }
+    /// Removes all nodes.
+    pub fn clear(&mut self) {
+        self.0.fill(0);
+    }
     /// Adds a node.
     #[inline(always)]
     pub fn add(&mut self, node: Node) {
