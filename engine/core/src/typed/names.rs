@@ -5,13 +5,25 @@ use crate::dwarf::model::{Form, Id, Types};
 /// Parts of a name: `.a.b[3].c`.
 const MOST_PARTS: usize = 16;
 
+/// How the names of types begin whose members a program does not name: Go's slices, strings and interfaces, and what
+/// Rust's standard library defines.
+const CLOSED: [&str; 8] =
+    ["[]", "interface {", "runtime.eface", "runtime.iface", "alloc::", "core::", "hashbrown::", "std::collections::"];
+
+/// Returns whether the members of a type are the implementation's own, by its name. Those of C++ have reserved names.
+fn is_closed(name: &str) -> bool {
+    name == "string" || CLOSED.iter().any(|start| name.starts_with(start))
+}
+
 /// Returns the name of the part of an object at an offset, as C writes it: ".next", ".table[3].first". Empty: the object
-/// itself begins there, or nothing is known.
+/// itself begins there, or nothing is known. It ends at a container of Go or Rust.
 pub fn part(types: &Types, kind: Id, at: u64) -> String {
     let mut out = String::new();
     let (mut kind, mut at) = (types.bare(kind), at);
     for _ in 0..MOST_PARTS {
-        match &types.get(kind).form {
+        let found = types.get(kind);
+        match &found.form {
+            Form::Record(_) if is_closed(&found.name) => return out,
             Form::Record(record) => {
                 let inside = |member: &&crate::dwarf::model::Member| {
                     let size = types.size(member.kind).max(1);
