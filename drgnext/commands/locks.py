@@ -146,10 +146,11 @@ def _lines(chain: list[Wait], deadlock: bool) -> list[str]:
     lines = [f"{chain[0].task.comm} ({chain[0].task.pid})"]
     for depth, wait in enumerate(chain, 1):
         owner = f"{wait.owner.comm} ({wait.owner.pid})" if wait.owner else ""
-        if not owner:
+        if wait.readers:
+            last = f"the last to take it {owner}" if owner else "which it does not name"
+            held = f"{wait.readers} reader{'' if wait.readers == 1 else 's'}, {last}"
+        elif not owner:
             held = "which does not say who holds it" if wait.kind == "semaphore" else "which nobody holds now"
-        elif wait.readers:
-            held = f"{wait.readers} reader{'' if wait.readers == 1 else 's'}, the last to take it {owner}"
         else:
             held = f"held by {owner}" if wait.sure else f"last held by {owner}"
         lines.append(f"{'  ' * depth}{wait.kind} {wait.name or hex(wait.lock)}, {held}")
@@ -159,9 +160,10 @@ def _lines(chain: list[Wait], deadlock: bool) -> list[str]:
 COMMAND = Command(
     name="locks",
     summary="tasks in uninterruptible sleep, the lock that each waits for, who holds it, and the chain behind that",
-    description="""Mutexes, rwsems (r: for reading, w: for writing), semaphores and rt_mutexes are known. For another
-wait the function that sleeps is shown. A rwsem that readers hold names only the last that took it. A semaphore names a
-holder only in newer kernels. BEHIND is the number of tasks whose chain ends at that holder.
+    description="""Mutexes, rwsems (r: for reading, w: for writing), semaphores and rt_mutexes are known; of PREEMPT_RT
+also spinlocks and rwlocks. For another wait the function that sleeps is shown. A rwsem that readers hold names only the
+last that took it; with PREEMPT_RT it names no reader. A semaphore names a holder only in newer kernels. BEHIND is the
+number of tasks whose chain ends at that holder.
 Locks on files (flock, POSIX, leases) follow where somebody waits for one; -a shows all, as /proc/locks does.""",
     run=run,
     arguments=(

@@ -15,9 +15,22 @@ import pytest
 from dmods.base.dataclass import replace
 from dmods.errors import UserError
 from drgnext.commands import whatis
+from drgnext.kernel.slabs.callers import KernelCallers
 from drgnext.kernel.slabs.leaks import kernel_leaks
-from drgnext.kernel.slabs.objects import FREE, FREE_CPU, FREE_SHEAF, LEAKED, PHYSICAL, PLAIN, STACK, UNALIGNED
+from drgnext.kernel.slabs.objects import (
+    ALLOCATED_STATES,
+    FREE,
+    FREE_CPU,
+    FREE_SHEAF,
+    LEAKED,
+    PHYSICAL,
+    PLAIN,
+    STACK,
+    UNALIGNED,
+    SlabObjects,
+)
 from drgnext.kernel.slabs.objects import slab_objects as objects_of
+from drgnext.kernel.slabs.tracks import Tracks
 from fixtures import answers, kernel
 from fixtures.kernel import Guest
 from fixtures.limits import HANG
@@ -199,9 +212,6 @@ def test_the_kernel_counts_the_same_stacks(one: Planted) -> None:
     subject = one.subject
     found: Counter[tuple[str, ...]] = Counter()
     slabs = objects_of(subject)
-    from drgnext.kernel.slabs.callers import KernelCallers
-    from drgnext.kernel.slabs.tracks import Tracks
-
     tracks, callers = Tracks(slabs), KernelCallers(subject)
     cache = slabs.named("dmods_plant")
     assert cache is not None
@@ -227,6 +237,31 @@ def _shorter(counts: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
     for frames, count in counts.items():
         found[frames[:3]] += count
     return found
+
+
+def test_no_stack_names_code_that_came_later(one: Planted) -> None:
+    """The initialization code of other modules lay where our module is now. Our module called nothing before them."""
+    slabs = objects_of(one.subject)
+    tracks, callers = Tracks(slabs), KernelCallers(one.subject)
+    first = min(_allocated(slabs, tracks, address) for how, address, _size in one.guest.ledger if how == "leak_single")
+    named = [
+        user
+        for user in map(tracks.user, slabs.engine.groups(list(ALLOCATED_STATES), False))
+        if any(name.startswith("dmods_plant`") for name in callers.names(user.stack))
+    ]
+    # A new slab for the first object is recorded just before that object itself.
+    assert min(user.time for user in named) >= first - 8_000_000  # two ticks
+    # Blocks of kmalloc with their own pages have no records.
+    unrecorded = {"freed", "freed_by_rcu", "leak_large", "held_large"}
+    assert sum(user.count for user in named) >= sum(how not in unrecorded for how, *_rest in one.guest.ledger)
+
+
+def _allocated(slabs: SlabObjects, tracks: Tracks, address: int) -> int:
+    """Return when an object was allocated, in ns since the boot."""
+    found = slabs.object_at(address)
+    record = tracks.of(found, False) if found is not None else None
+    assert record is not None
+    return record.time
 
 
 def test_records_of_one_object(one: Planted) -> None:

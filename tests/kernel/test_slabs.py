@@ -19,12 +19,14 @@ from tests.kernel import crashed
 from tests.kernel.memory import open_kernel
 
 #: What these guests truly leak: (cache, objects with what they keep alive, function).
-#: io_wq_create() of 6.1.176 allocates a mask of CPUs, and frees it on errors only (io_uring/io-wq.c). Our module
+#: io_wq_create() of 6.1.176 allocates a mask of CPUs, and frees it on errors only (io_uring/io-wq.c: allowed_mask,
+#: since "inherit cpuset of cgroup in io worker"). The kernel with PREEMPT_RT is built from the same sources. Our module
 #: never reads its pointer to a page pool, so that the compiler leaves it out; since 5.14 the pool's pages point to it.
 KNOWN_LEAKS = {
     "5.10": ("kmalloc-2k", 2, "page_pool_create"),
     "6.1": ("kmalloc-8", 1, "io_wq_create"),
     "6.1-arm64": ("kmalloc-128", 1, "io_wq_create"),
+    "6.1-rt": ("kmalloc-8", 1, "io_wq_create"),
 }
 
 

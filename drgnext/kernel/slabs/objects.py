@@ -78,6 +78,7 @@ class SlabObjects:
         """Read the caches, and the page array once. Raises UserError if the debug information does not fit."""
         from drgn import FaultError
 
+        self.kernel = kernel
         self.prog = kernel.prog
         self.pages: PageArray = page_array(kernel) if array is None else array
         try:

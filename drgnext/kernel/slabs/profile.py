@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dmods.profile.model import Line, Location, Mapping, Profile, Raw, Sample
+from dmods.records.callers import Place
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.slabs.callers import KernelCallers
 from drgnext.kernel.slabs.objects import ALLOCATED_STATES, SlabObjects
@@ -21,23 +22,23 @@ class _Locations:
     def __init__(self, kernel: Kernel, callers: KernelCallers) -> None:
         self._callers = callers
         self.all: list[Location] = []
-        self._found: dict[int, int] = {}
+        self._found: dict[Place, int] = {}
         self._unknown = -1
         self._text = symbol_range(kernel.prog, "_stext", "_etext") or (0, 0)
         self.mappings = [Mapping(*self._text, 0, KERNEL, "")] if self._text[1] else []
 
-    def at(self, frame: tuple[int, bool]) -> int:
-        inside = self._callers.inside(frame)
-        if inside not in self._found:
+    def at(self, frame: Place) -> int:
+        if frame not in self._found:
+            inside = self._callers.inside(frame)
             name = self._callers.function_name(frame)
             lines = tuple(
                 Line(line.function or name, line.function or name, line.path, line.line)
                 for line in self._callers.lines_at(frame)
             )
             known = bool(self.mappings) and self._text[0] <= inside < self._text[1]
-            self._found[inside] = len(self.all)
+            self._found[frame] = len(self.all)
             self.all.append(Location(int(known), inside, _named(lines, name)))
-        return self._found[inside]
+        return self._found[frame]
 
     def unknown(self) -> int:
         if self._unknown < 0:

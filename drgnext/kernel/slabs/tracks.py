@@ -14,7 +14,9 @@ from dmods.base.dataclass import dataclass
 from dmods.errors import UserError
 from dmods.records.model import Stack
 from drgnext.kernel.slabs.caches import SlabCacheInfo
+from drgnext.kernel.slabs.freed_code import mark_freed
 from drgnext.kernel.slabs.objects import Object, SlabObjects
+from drgnext.kernel.stacks.code import kernel_code
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -174,10 +176,10 @@ class Tracks:
             frames = [pc for (pc,) in struct.iter_unpack("<Q", rest[: len(rest) // 8 * 8])]
             frames = frames[: frames.index(0)] if 0 in frames else frames
             frames = [pc for pc in frames if pc != _WORD]  # 5.10 ends some with ULONG_MAX
-        if not frames:
-            return Stack(((caller, False),), False) if caller else NO_STACK
+        if not frames and not caller:
+            return NO_STACK
         cut = len(rest) > 8 and len(frames) == _OLD_FRAMES
-        return Stack(tuple((pc, False) for pc in frames), cut)
+        return Stack(mark_freed(kernel_code(self._slabs.kernel), frames or [caller]), cut)
 
     def times(self, when: int) -> tuple[int, int]:
         """Return (ns since the boot, ns before the dump) of a time in jiffies.

@@ -8,16 +8,22 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dmods._engine import disassemble
-from drgnext.kernel.dump.cached_memory import Memory
+from dmods.base.cached import cached
+from drgnext.kernel.dump.cached_memory import Memory, Pages
+from drgnext.kernel.dump.machine import architecture
 from drgnext.kernel.stacks import orc
 from drgnext.kernel.stacks.made_code import MadeCode, MadeCodes
 
 if TYPE_CHECKING:
     from drgn import Object, Program
 
+    from drgnext.kernel.dump.target import Kernel
+
 
 _MOST_MODULES = 10_000
 _SAMPLES = 512
+# What the kernel writes over a call to switch it off (x86_nops[5], AARCH64_INSN_HINT_NOP).
+_NOPS = {"x86_64": b"\x0f\x1f\x44\0\0", "aarch64": b"\x1f\x20\x03\xd5"}
 _LONGEST_CALL = 8  # bytes of a call on x86: call *disp32(%base,%index,8) with a REX prefix
 
 
@@ -84,6 +90,16 @@ class KernelCode:
             known = self._calls[address] = self.call_before(address) is not None
         return known
 
+    def may_return_to(self, address: int) -> bool:
+        """Return whether a call can have been before the address when a stack was recorded.
+
+        The kernel writes nops over the calls of a tracer that was stopped, and over static calls that have no target.
+        Code that the dump lacks may be anything.
+        """
+        nop = _NOPS.get(self._arch, b"")
+        before = self._memory.read(address - _LONGEST_CALL, _LONGEST_CALL)
+        return len(before) < _LONGEST_CALL or before.endswith(nop) or self.after_call(address)
+
     def call_before(self, address: int) -> Optional[tuple[int, str]]:
         """Return (address, disassembly) of the call that ends at ``address``, or None."""
         if not self.is_code(address - 1):
@@ -148,6 +164,15 @@ def symbol_range(prog: Program, first: str, last: str) -> Optional[tuple[int, in
     except LookupError:
         return None
     return (start, end) if start < end else None
+
+
+@cached
+def kernel_code(kernel: Kernel) -> KernelCode:
+    """Return where the kernel's code is. It is the same object until the kernel has run."""
+    from drgn import Architecture, FaultError
+
+    arm = architecture(kernel.prog) == Architecture.AARCH64
+    return KernelCode(kernel.prog, Pages(kernel.prog.read, FaultError), "aarch64" if arm else "x86_64")
 
 
 def _format(prog: Program) -> Optional[orc.Format]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system.reading import number
+from drgnext.kernel.system.rt_locks import RealTimeLocks
 
 if TYPE_CHECKING:
     from drgnext.kernel.system.processes import Processes
@@ -37,9 +38,9 @@ _STRUCTURES = {kind: structure for kind, structure, _names in _KINDS}
 class Wait(NamedTuple):
     """A task's wait for a lock.
 
-    ``wants`` is "read" or "write" for a rwsem, else "". ``owner`` is the task that holds the lock, None if the lock
-    does not say. With ``readers``, ``owner`` is only the last task that took it for reading. ``name`` is the
-    variable's, or "".
+    ``wants`` is "read" or "write" for a rwsem or rwlock, else "". ``owner`` is the task that holds the lock, None if
+    the lock does not say. With ``readers``, ``owner`` is only the last task that took it for reading, or None.
+    ``name`` is the variable's, or "".
     """
 
     task: Task
@@ -49,7 +50,6 @@ class Wait(NamedTuple):
     wants: str
     owner: Optional[Task]
     readers: int
-    waiters: int
 
     @property
     def sure(self) -> bool:
@@ -64,6 +64,7 @@ class Locks:
         self._processes = processes
         self._reader = processes.reader
         self._threads = processes.threads
+        self._real_time = RealTimeLocks(processes.reader, processes.threads)
         self._known: dict[int, Optional[Wait]] = {}
         self._task_at = self._offset("struct mutex_waiter", "task") or 16
 
@@ -73,7 +74,7 @@ class Locks:
             self._known[task.address] = None
             if not task.on_cpu:
                 with self._reader.reading("locks"):
-                    self._known[task.address] = self._real_time(task) or self._find(task)
+                    self._known[task.address] = self._made_of_rt_mutex(task) or self._find(task)
         return self._known[task.address]
 
     def chain(self, task: Task) -> tuple[list[Wait], bool]:
@@ -101,7 +102,7 @@ class Locks:
             for kind in self._kinds(task):
                 lock = self._headed(kind, ring) or self._headless(kind, task, ring)
                 if lock is not None:
-                    return self._describe(task, kind, lock, waiter, len(ring))
+                    return self._describe(task, kind, lock, waiter)
         return None
 
     def _waiters_on_stack(self, task: Task) -> Iterator[int]:
@@ -183,7 +184,7 @@ class Locks:
         owner = number(self._reader.pointer(_STRUCTURES[kind], lock).owner) & ~_POINTER_FLAGS & 0xFFFFFFFFFFFFFFFF
         return not owner or self._task(owner) is not None
 
-    def _describe(self, task: Task, kind: str, lock: int, waiter: int, members: int) -> Wait:
+    def _describe(self, task: Task, kind: str, lock: int, waiter: int) -> Wait:
         """Return the wait for a lock that was found."""
         structure = _STRUCTURES[kind]
         thing = self._reader.pointer(structure, lock)
@@ -198,17 +199,15 @@ class Locks:
             wants = "read" if kind_of == self._reader.constant("RWSEM_WAITING_FOR_READ") else "write"
             if owner & _READER_OWNED:
                 readers = number(thing.count) >> _READER_SHIFT & 0xFFFFFFFF
-        waiters = members - (self._offset(structure, "wait_list") is not None)
-        return Wait(task, kind, lock, self._name(lock), wants, self._task(owner & ~_POINTER_FLAGS), readers, waiters)
+        return Wait(task, kind, lock, self._name(lock), wants, self._task(owner & ~_POINTER_FLAGS), readers)
 
-    def _real_time(self, task: Task) -> Optional[Wait]:
-        """Return the wait for a rt_mutex, which PREEMPT_RT has in place of most locks and PI futexes have, or None."""
-        thing = self._threads.task_object(task)
-        if not self._reader.has("struct task_struct", "pi_blocked_on") or not thing.pi_blocked_on.value_():
+    def _made_of_rt_mutex(self, task: Task) -> Optional[Wait]:
+        """Return the wait for a lock of PREEMPT_RT or for a PI futex, or None."""
+        found = self._real_time.wait(task)
+        if found is None:
             return None
-        lock = thing.pi_blocked_on.lock
-        owner = int(lock.owner.value_()) & ~1  # RT_MUTEX_HAS_WAITERS
-        return Wait(task, "rt_mutex", lock.value_(), self._name(lock.value_()), "", self._task(owner), 0, 0)
+        owner = self._task(found.owner)
+        return Wait(task, found.kind, found.lock, self._name(found.lock), found.wants, owner, found.readers)
 
     def _task(self, address: int) -> Optional[Task]:
         """Return the task at the address, None if none can be there."""

@@ -125,11 +125,12 @@ class Meminfo:
             return lambda: self._scaled(node(name))
 
         yield "HardwareCorrupted", lambda: read("num_poisoned_pages")
-        yield "AnonHugePages", scaled("NR_ANON_THPS")
-        yield "ShmemHugePages", scaled("NR_SHMEM_THPS")
-        yield "ShmemPmdMapped", scaled("NR_SHMEM_PMDMAPPED")
-        yield "FileHugePages", scaled("NR_FILE_THPS")
-        yield "FilePmdMapped", scaled("NR_FILE_PMDMAPPED")
+        if self._reader.symbol("transparent_hugepage_flags") is not None:  # CONFIG_TRANSPARENT_HUGEPAGE
+            yield "AnonHugePages", scaled("NR_ANON_THPS")
+            yield "ShmemHugePages", scaled("NR_SHMEM_THPS")
+            yield "ShmemPmdMapped", scaled("NR_SHMEM_PMDMAPPED")
+            yield "FileHugePages", scaled("NR_FILE_THPS")
+            yield "FilePmdMapped", scaled("NR_FILE_PMDMAPPED")
         if self._reader.symbol("cma_areas") is not None:  # CONFIG_CMA
             yield "CmaTotal", lambda: read("totalcma_pages")
             yield "CmaFree", lambda: zone("NR_FREE_CMA_PAGES")

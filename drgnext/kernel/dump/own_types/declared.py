@@ -30,7 +30,7 @@ long unsigned int max_pfn, max_low_pfn, min_low_pfn, page_offset_base, vmemmap_b
 long unsigned int pcpu_nr_populated, totalcma_pages, totalreserve_pages, sysctl_overcommit_kbytes
 long unsigned int *pcpu_unit_offsets
 long unsigned int jiffies, phys_base
-long unsigned int process_counts
+long unsigned int process_counts, transparent_hugepage_flags
 irq_cpustat_t irq_stat
 nodemask_t node_states[]
 slab_flags_t slub_debug
