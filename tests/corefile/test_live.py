@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -22,11 +23,20 @@ from dmods.corefile.target import CoreFile
 from fixtures import answers, cores, software, userlands
 from fixtures.limits import HANG
 from fixtures.programs import PROGRAMS
-from tests.livekit import Load, running, states, status, stop, touched, wait_for
+from tests.livekit import Load, grown, running, states, status, stop, touched, wait_for
 
 SAME = (  # commands whose whole answer is the same
     ("findleaks", "-d"), ("walk", "buf"), ("heapcheck",), ("stacks",), ("owners",), ("panicinfo",),
 )  # fmt: skip
+# Without these capabilities nobody may open /proc/PID/map_files. An ordinary user does not have them.
+FEW_RIGHTS = ("setpriv", "--bounding-set", "-sys_admin,-checkpoint_restore") if os.geteuid() == 0 else ()
+
+
+def typed_with_few_rights(*words: object) -> dict[str, Any]:
+    done = answers.finished(*FEW_RIGHTS, sys.executable, "-m", "dmods", *words, "--json", cwd=answers.ROOT)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def test_a_picture_says_what_gcore_says_at_the_same_stop(program: Path, tmp_path: Path) -> None:
@@ -35,6 +45,7 @@ def test_a_picture_says_what_gcore_says_at_the_same_stop(program: Path, tmp_path
         stop(server.pid)
         before, touched_before = status(server.pid), touched(server.pid)
         answered = {words: answers.typed(words[0], "-p", server.pid, *words[1:]) for words in SAME}
+        with_few_rights = {words: typed_with_few_rights(words[0], "-p", server.pid, *words[1:]) for words in SAME[:2]}
         after, touched_after = status(server.pid), touched(server.pid)
         core = tmp_path / "core.1603"
         # gdb is last: it may let the process run on.
@@ -45,13 +56,32 @@ def test_a_picture_says_what_gcore_says_at_the_same_stop(program: Path, tmp_path
     assert after["State"] == before["State"] == "T (stopped)"
     assert after["TracerPid"] == "0"
     assert after["VmPTE"] == before["VmPTE"]
-    assert touched_after == touched_before
+    assert touched_before.keys() == touched_after.keys()
+    assert not grown(touched_before, touched_after)
     for words, found in answered.items():
         expected = answers.typed(words[0], core, *words[1:])
+        # What /proc says beside: tests/corefile/test_live_context.py.
+        found["tables"] = [table for table in found["tables"] if table["name"] != "kept"]
         assert any(table["rows"] for table in expected["tables"]), words
         assert found["tables"] == expected["tables"], words
         assert found["totals"] == expected["totals"], words
         assert found["target"] == f"process {server.pid}"
+        less = with_few_rights.get(words, found)
+        assert (less["tables"], less["totals"]) == (found["tables"], found["totals"])
+    for found in with_few_rights.values():
+        assert any(note.startswith("4096 bytes of mapped files are not in the picture") for note in found["notes"])
+
+
+def test_pages_of_deleted_files_that_were_never_touched(program: Path) -> None:
+    with running(program) as server:
+        stop(server.pid)
+        before = touched(server.pid)
+        target = open_process(server.pid)
+        deleted = [each for each in target.mappings() if (each.path or "").endswith("(deleted)")]
+        ranges = [f"/proc/{server.pid}/map_files/{each.start:x}-{each.end:x}" for each in deleted]
+        found = {target.read(each.start + 4096, 4) for each in deleted}
+        assert found == {b"open", b"lost" if os.access(ranges[0], os.R_OK) else bytes(4)}
+        assert not grown(before, touched(server.pid))
 
 
 def test_a_server_under_load_answers_every_request(program: Path) -> None:

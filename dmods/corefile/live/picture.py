@@ -69,7 +69,7 @@ def _take(pid: int, found: Status, descriptor: int, wide: bool, in_memory: bool)
     # The process may end as soon as it runs on.
     words, auxv = (read_bytes(f"/proc/{pid}/{name}") for name in ("cmdline", "auxv"))
     try:
-        pause, read, unread, threads, maps = take_picture(pid, path, chosen, page, in_memory, _LEAST)
+        pause, read, unread, left, threads, maps = take_picture(pid, path, chosen, page, in_memory, _LEAST)
     except PermissionError:
         raise refusal(pid, check(pid)) from None  # a tracer may have appeared meanwhile
     except ProcessLookupError:
@@ -89,6 +89,11 @@ def _take(pid: int, found: Status, descriptor: int, wide: bool, in_memory: bool)
     ]
     if unread:
         notes.append(f"{unread} bytes of the process's memory could not be read")
+    if left:
+        notes.append(
+            f"{left} bytes of mapped files are not in the picture: the process did not touch them, and this user "
+            "may not open these files. Root may"
+        )
     return notes
 
 
