@@ -84,6 +84,41 @@ def test_pages_of_deleted_files_that_were_never_touched(program: Path) -> None:
         assert not grown(before, touched(server.pid))
 
 
+LIBRARY = "const unsigned char big[1 << 20] = {[0 ... (1 << 20) - 1] = 7}; int one(void) { return big[1]; }"
+HOLDER = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    return !dlopen(argv[1], RTLD_NOW) || unlink(argv[1]) || puts("ready") < 0 || fflush(stdout) || pause();
+}
+"""
+SEVENS = """
+import sys
+from dmods.corefile.live.picture import open_process
+target = open_process(int(sys.argv[1]))
+parts = [each for each in target.mappings() if (each.path or "").endswith("libbig.so (deleted)")]
+print(sum(target.read(each.start, each.size).count(7) for each in parts if each.flags == "r--"), target.notes[1:])
+"""
+
+
+def test_code_of_a_deleted_library_is_there_with_few_rights(tmp_path: Path) -> None:
+    """Stacks cannot be unwound without it: it is read through the process where nobody else can open the file."""
+    for name, source, *options in (("libbig.so", LIBRARY, "-shared", "-fPIC"), ("holder", HOLDER)):
+        words = ["gcc", "-x", "c", "-", "-o", str(tmp_path / name), *options]
+        subprocess.run(words, input=source, text=True, check=True)
+    with subprocess.Popen([tmp_path / "holder", tmp_path / "libbig.so"], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "ready\n"
+            done = answers.finished(*FEW_RIGHTS, sys.executable, "-c", SEVENS, holder.pid, cwd=answers.ROOT)
+        finally:
+            holder.kill()
+    sevens, _, notes = done.stdout.strip().partition(" ")
+    assert int(sevens) >= 1 << 20, done.stderr
+    assert "not in the picture" not in notes
+
+
 def test_a_server_under_load_answers_every_request(program: Path) -> None:
     with running(program, 8) as server, Load(server) as load:
         for _ in range(3):
