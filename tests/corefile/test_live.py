@@ -258,6 +258,7 @@ def test_a_process_in_a_root_of_its_own(userland: str) -> None:
     """Programs of 32 bits and of an older C library, in their roots."""
     recipe, land = PROGRAMS["anchors"], userlands.get(userland)
     executable = cores.build("anchors", "dynamic", userland)
+    land.directory("cores").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=land.directory("cores")) as folder:
         work = Path(folder)
         settings = {**recipe.env, "DMODS_MODE": "", "DMODS_END": "pause"}

@@ -1,4 +1,4 @@
-"""What /proc says of a live process beside its memory, in the places where keepers of cores say it of a dead one."""
+"""A live process has what /proc says of it in the places where a dead one has what the keeper of its core says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What /proc says of a live process beside its memory, as systemd, apport and abrt say it of one that died: proc(5)."""
+"""Reads what /proc says of a live process: proc(5). Of one that died, systemd, apport and abrt say it."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ use std::thread;
 
 use rustix::fs::{seek, SeekFrom};
 
-use super::maps::Part;
 use super::pages::Pages;
+use super::parts::Part;
 use crate::hw::trace::{read_memory, Window, MOST_PARTS};
 use crate::Control;
 

@@ -33,7 +33,7 @@ impl Files {
         Files { pid, known: HashMap::new(), opened: Vec::new(), descriptors: None }
     }
 
-    /// Returns the place of the file behind a mapping, or None where there is none, or it cannot be opened.
+    /// Returns the place of the file behind a mapping, or None where it has no file, or the file cannot be opened.
     pub fn place(&mut self, mapping: &Mapping) -> Option<usize> {
         let key = mapping.has_file().then_some((mapping.device, mapping.inode))?;
         if let Some(&known) = self.known.get(&key) {

@@ -11,6 +11,7 @@ mod copy;
 mod files;
 mod maps;
 mod pages;
+mod parts;
 mod stop;
 mod trouble;
 
@@ -20,8 +21,10 @@ use std::time::{Duration, Instant};
 
 use copy::{Behind, Store, Wanted};
 use files::Files;
-pub use maps::{Kind, Mapping, Part};
+pub use maps::{Kind, Mapping};
 use pages::Pages;
+use parts::part_of;
+pub use parts::Part;
 use stop::Held;
 pub use stop::Thread;
 pub use trouble::Trouble;
@@ -127,7 +130,7 @@ fn wanted(
         let part = if options.in_memory && mapping.start < options.least {
             Part::None
         } else {
-            mapping.part(pid, *kind, options.filter, pages, files)
+            part_of(mapping, pid, *kind, options.filter, pages, files)
         };
         // Of a large mapping of a file, only what was touched is read: all of it may be more than the machine's memory.
         let large = part == Part::All && mapping.end - mapping.start > MOST_WHOLE;
