@@ -1831,6 +1831,7 @@ def take_picture(
     float,
     int,
     int,
+    int,
     list[tuple[int, int, Optional[bytes], list[tuple[int, bytes]]]],
     list[tuple[int, int, str, Optional[int], bytes, int, int]],
 ]:
@@ -1840,10 +1841,11 @@ def take_picture(
     the offset of a byte is its address, and memory below ``least`` is left out. Other files get one mapping behind the
     other, from ``least`` on.
 
-    Return (seconds for which it stood still, bytes that were read, bytes that could not be read, threads, mappings). A
-    thread is (tid, the signal that it was about to receive or 0, its siginfo_t or None, its registers by the kind of
-    their note); the first thread of the process comes first. A mapping is (start, end, flags, offset in its file or
-    None, path, bytes from its start in the picture, their offset there). See engine/core/src/live/mod.rs.
+    Return (seconds for which it stood still, bytes that were read, bytes that could not be read, bytes of files that
+    were left out because only the process itself can read them, threads, mappings). A thread is (tid, the signal that
+    it was about to receive or 0, its siginfo_t or None, its registers by the kind of their note); the first thread of
+    the process comes first. A mapping is (start, end, flags, offset in its file or None, path, bytes from its start in
+    the picture, their offset there). See engine/core/src/live/mod.rs.
 
     Raises PermissionError, ProcessLookupError where it has ended, TimeoutError with the number of a thread that does
     not stop, and OSError.

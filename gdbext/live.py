@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 
+from dmods.corefile.keepers.common import Context
+from dmods.corefile.live.context import live_context
 from dmods.corefile.live.process import root_of
 from dmods.errors import FaultError, UserError
 from dmods.modules.auxv import AT_ENTRY, AT_PHDR, AT_SYSINFO_EHDR
@@ -63,6 +65,11 @@ class LiveTarget:
         if self._stopped is None or self._stopped.state != state:
             self._stopped = _Stopped(self._inferior, self.arch, self.local, state, self.notes)
         return self._stopped
+
+    @property
+    def context(self) -> Optional[Context]:
+        """Return what /proc says of the process beside its memory; None where it is another machine's."""
+        return live_context(self.pid) if self.local and self.pid is not None else None
 
     @property
     def auxv(self) -> Mapping[int, int]:

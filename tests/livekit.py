@@ -98,11 +98,16 @@ def status(pid: int) -> dict[str, str]:
     return dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
 
 
-def touched(pid: int) -> list[tuple[str, str]]:
-    """Return the mappings and how much of each is in memory. The vdso is the kernel's own."""
+def touched(pid: int) -> dict[str, int]:
+    """Return the mappings, and how many kB of each are in memory. The vdso is the kernel's own."""
     text = Path(f"/proc/{pid}/smaps").read_text()
-    found = re.findall(r"^([0-9a-f]+-[0-9a-f]+ .*)\n(?:\w+:.*\n)*?Rss:(.*)$", text, re.MULTILINE)
-    return [each for each in found if "[vdso]" not in each[0]]
+    found = re.findall(r"^([0-9a-f]+-[0-9a-f]+ .*)\n(?:\w+:.*\n)*?Rss: +(\d+) kB$", text, re.MULTILINE)
+    return {line: int(size) for line, size in found if "[vdso]" not in line}
+
+
+def grown(before: dict[str, int], after: dict[str, int]) -> list[str]:
+    """Return the mappings that have more in memory than before. A machine that is short of memory takes pages away."""
+    return [line for line, size in after.items() if size > before.get(line, -1)]
 
 
 def stop(pid: int) -> None:

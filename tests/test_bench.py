@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import answers
 from fixtures.bench import __main__ as bench
-from fixtures.bench import beside, goals, heaps, measure
+from fixtures.bench import beside, dumps, goals, heaps, measure
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "fixtures" / "bench"
@@ -191,3 +191,21 @@ def test_goals_are_judged_on_the_largest_heap() -> None:
 
 def test_goals_without_findleaks_are_not_measured() -> None:
     assert {goal.reached for goal in goals.goals([row("mixed", 1000, limit=0.1)])} == {None}
+
+
+def test_goals_of_dumps() -> None:
+    """A pause that even the program that only reads cannot keep says nothing about dmods."""
+    seconds = ((0.14, 0.1), (0.2, 0.1), (0.2, 0.16))
+    assert [dumps.Paused(10**9, *each).goal().reached for each in seconds] == [True, False, None]
+    took = [dumps.Unpacked(1, *(measure.Sample(wall, wall, 1) for wall in (packed, 1, 1))) for packed in (2.3, 2.5)]
+    assert [each.goal().reached for each in took] == [True, False]
+
+
+@pytest.mark.thorough("it times several commands")
+def test_dumps_are_measured(cache: heaps.Cache, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dmods"]
+    found = dumps.paused(command, tmp_path, 50_000_000, 1)
+    assert 50_000_000 <= found.size < 60_000_000
+    assert min(found.seconds, found.limit) > 0
+    _made, wrong = dumps.unpacked(command, cache.get("mixed", BLOCKS).core, tmp_path, 1)
+    assert wrong == []

@@ -1,4 +1,4 @@
-"""The facts that a keeper of cores (systemd, apport, abrt) has of a process beside its core."""
+"""The facts that a keeper of cores (systemd, apport, abrt) has of a process beside its core, or /proc of a live one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Optional
 
 from dmods.base.cached import cached
 from dmods.corefile.keepers import abrt, apport, systemd
-from dmods.corefile.keepers.common import Context
+from dmods.corefile.keepers.common import LIVE, Context
 from dmods.corefile.kept import source_of
 from dmods.process import signals
 from dmods.target import Target
@@ -20,8 +20,9 @@ _LIMITS = {"Max core file size": "core", "Max open files": "open files", "Max ad
 
 @cached
 def crash_context(target: Target) -> Optional[Context]:
-    """Return what the keeper of the target's core knows, or None."""
-    return context_of(target.path) if target.path is not None else None
+    """Return what the keeper of the target's core knows, or /proc of a live process; None where nobody does."""
+    beside: Optional[Context] = getattr(target, "context", None)  # of a live process
+    return context_of(target.path) if target.path is not None else beside
 
 
 def context_of(path: str) -> Optional[Context]:
@@ -36,7 +37,10 @@ def context_of(path: str) -> Optional[Context]:
 
 def context_lines(found: Context, contents: bool = True) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of what is known, for people. Without ``contents``, no words of the command line."""
-    yield "kept_by", found.keeper
+    if found.keeper == LIVE:
+        yield "told_by", f"{LIVE}/{found.known['pid']}"
+    else:
+        yield "kept_by", found.keeper
     signal = found.number("signal")
     if signal is not None:
         yield "signal", signals.name(signal)
@@ -58,6 +62,8 @@ def context_lines(found: Context, contents: bool = True) -> Iterator[tuple[str, 
     maps = found.known.get("maps")
     if maps:
         yield "mappings", f"{maps.count(chr(10)) + 1:,} at the crash"
+    if found.known.get("unread"):
+        yield "not_read", f"{found.known['unread']}: no permission"
 
 
 def _short(text: str) -> str:

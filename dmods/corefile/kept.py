@@ -47,7 +47,7 @@ def plain_path(path: str) -> tuple[str, list[str]]:
         path = abrt.core_in(path) or path
     try:
         # The wrong kind of file (a pipe) would wait for a writer. Whoever opens it says what is wrong.
-        form = _form_of(path) if stat.S_ISREG(os.stat(path).st_mode) else None
+        form = form_of(path) if stat.S_ISREG(os.stat(path).st_mode) else None
     except (OSError, ValueError):
         return path, []
     if form is None:
@@ -66,7 +66,7 @@ def plain_path(path: str) -> tuple[str, list[str]]:
         )
         _remove_oldest(folder, copy)
     else:
-        os.utime(_about(copy))
+        os.utime(about(copy))
     damage = told.get("damage")
     if damage:
         size = os.stat(copy).st_size
@@ -74,8 +74,8 @@ def plain_path(path: str) -> tuple[str, list[str]]:
     return copy, notes
 
 
-def _form_of(path: str) -> Optional[str]:
-    """Return the compression of a dump, "apport" for a report that has one, or None for a plain file."""
+def form_of(path: str) -> Optional[str]:
+    """Return the compression of a dump, "apport" for a report, or None for a plain file. Raises OSError."""
     with open(path, "rb") as file:
         head = file.read(16)
     return apport.KEEPER if apport.is_report(head) else packed.form_of_bytes(head)
@@ -110,7 +110,7 @@ def unnamed_file(size: int, what: str) -> int:
 
 def source_of(path: str) -> str:
     """Return the dump that the plain file was made of, or the path itself where it is no copy."""
-    if not path.endswith(".core") or not os.path.lexists(_about(path)):
+    if not path.endswith(".core") or not os.path.lexists(about(path)):
         return path
     source = (_told(path) or {}).get("source")
     return source if isinstance(source, str) else path
@@ -124,7 +124,7 @@ def copies() -> list[Copy]:
     for entry in os.scandir(own_folder()):
         told = _told(entry.path) if entry.name.endswith(".core") else None
         if told is not None:
-            used = os.stat(_about(entry.path)).st_mtime
+            used = os.stat(about(entry.path)).st_mtime
             found.append(Copy(entry.path, str(told.get("source")), _stored(entry.path), used))
     return sorted(found, key=lambda each: -each.used)
 
@@ -192,7 +192,8 @@ def own_folder(kind: str = "cores") -> str:
     return folder
 
 
-def _about(copy: str) -> str:
+def about(copy: str) -> str:
+    """Return the path of the file that says what a copy was made of."""
     return copy + ".json"
 
 
@@ -201,7 +202,7 @@ def _told(copy: str) -> Optional[dict[str, object]]:
     try:
         if not stat.S_ISREG(os.lstat(copy).st_mode):
             return None
-        with open(_about(copy), "rb") as file:
+        with open(about(copy), "rb") as file:
             told: object = json.load(file)
         if isinstance(told, dict) and told.get("size") == os.stat(copy).st_size:
             return told
@@ -229,7 +230,7 @@ def _remove_oldest(folder: str, but: str) -> None:
         room -= each.stored
         if room < 0 and each.path != but:
             os.unlink(each.path)
-            os.unlink(_about(each.path))
+            os.unlink(about(each.path))
 
 
 # -- making a copy ----------------------------------------------------------------------------------------------------
@@ -284,11 +285,11 @@ def _make_of(what: _Packed, status: os.stat_result, copy: str) -> dict[str, obje
         os.utime(part, ns=(status.st_mtime_ns, status.st_mtime_ns))
         damage = what.damage or made.damage
         told: dict[str, object] = {"source": os.path.abspath(what.source), "size": made.size, "damage": damage}
-        with new_file(_about(copy)) as about:
-            with open(about, "w", encoding="utf-8", errors="surrogateescape") as file:
+        with new_file(about(copy)) as beside:
+            with open(beside, "w", encoding="utf-8", errors="surrogateescape") as file:
                 json.dump(told, file)
             os.rename(part, copy)
-            os.rename(about, _about(copy))
+            os.rename(beside, about(copy))
     return told
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Optional
 from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
 from dmods.corefile.images.root import open_root
+from dmods.corefile.keepers.common import Context
 from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
 from dmods.corefile.packed import KDUMP
@@ -56,6 +57,7 @@ class CoreFile:
     def __init__(self, path: str, executable: Optional[str] = None, sysroot: Optional[str] = None) -> None:
         self.path: Optional[str] = path
         self.notes: list[str] = []
+        self.context: Optional[Context] = None  # what /proc says of a live process
         sysroot, self._packed = open_root(sysroot)
         self._files = LocalFiles(sysroot, self._packed)
         self._core, unpacking = plain_path(path)

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from dmods.base.sizes import counted, human_size
+from dmods.corefile.context import context_lines
+from dmods.corefile.keepers.common import Context
+from dmods.corefile.live.context import live_context
 from dmods.machine.doctor import Remark
 
 _HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
@@ -44,6 +47,7 @@ def process_findings(pid: int, proc: str = "/proc", root: str = "/") -> Iterator
     folder = os.path.join(proc, str(pid))
     name = _link(f"{folder}/exe") or _text(f"{folder}/comm").strip()
     yield Remark("process", f"{pid}: {name}")
+    yield from context_remarks(live_context(pid, proc))
     kinds = memory_kinds(_text(f"{folder}/smaps"))
     unread = kinds.get(_UNREADABLE, Memory())
     if unread.mappings and not _has_keys(proc):  # the kernel can read it, as other private memory
@@ -62,6 +66,15 @@ def process_findings(pid: int, proc: str = "/proc", root: str = "/") -> Iterator
     yield from _dumpable(folder, proc)
     yield from _limit(pid, folder, pattern, whole if pattern.startswith("|") else used)
     yield from _place(folder, pattern, whole, used, root)
+
+
+def context_remarks(found: Optional[Context]) -> Iterator[Remark]:
+    """Yield what is known of a process beside its memory: unit, container, command line, limits, open files."""
+    if found is None:
+        return
+    as_root = f"as root: dmods doctor {found.known.get('pid', 'PID')}"
+    for name, text in context_lines(found):
+        yield Remark(name.replace("_", " "), text, as_root if name == "not_read" else "")
 
 
 def memory_kinds(smaps: str) -> dict[object, Memory]:

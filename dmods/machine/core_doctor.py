@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dmods.corefile.context import context_lines, crash_context
+from dmods.corefile.context import crash_context
 from dmods.machine.absent import absences
+from dmods.machine.before_crash import context_remarks
 from dmods.machine.doctor import Remark
 
 if TYPE_CHECKING:
@@ -19,9 +20,8 @@ _MOST = 8  # missing files that are named one by one
 def core_findings(target: Target) -> Iterator[Remark]:
     """Yield findings about the process, its program and libraries, its memory in the core, and its allocators."""
     yield _process(target)
-    kept = crash_context(target)
-    for name, text in context_lines(kept) if kept is not None else ():
-        yield Remark(name.replace("_", " "), text)
+    # What is known of a live process is said where its core is foretold.
+    yield from context_remarks(crash_context(target) if target.path is not None else None)
     yield from _files(target)
     target.image()  # this adds the rest of the notes
     missing = absences(target)

@@ -12,7 +12,7 @@
 
 enum { LEAKS = 7, PAGE = 4096 };
 
-static char *volatile sparse, *volatile sealed, *volatile excluded, *volatile own;
+static char *volatile sparse, *volatile sealed, *volatile excluded, *volatile own, *volatile lost;
 static char **volatile ballast;
 
 static void *answer(void *given) {
@@ -42,6 +42,15 @@ static __attribute__((noinline)) void leak(void) {
         memset(malloc(1234), 'l', 1234);
 }
 
+// Maps a deleted file of two pages. The first is written to. The second was never touched.
+static char *map_deleted(FILE *file, const char *second, size_t size) {
+    ftruncate(fileno(file), 2 * PAGE);
+    pwrite(fileno(file), second, 4, PAGE);
+    char *at = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fileno(file), 0);
+    *(void **)at = malloc(size); // held by a page that is no page of the file any more
+    return at;
+}
+
 int main(int argc, char **argv) {
     size_t megabytes = argc > 1 ? strtoul(argv[1], NULL, 0) : 1;
     size_t far = (argc > 2 ? strtoul(argv[2], NULL, 0) : 32) << 20; // gdb's gcore writes zeros for what was not touched
@@ -59,10 +68,10 @@ int main(int argc, char **argv) {
     excluded = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, anonymous, -1, 0);
     memset(excluded, 'x', PAGE);
     madvise(excluded, PAGE, MADV_DONTDUMP);
-    FILE *file = tmpfile();
-    ftruncate(fileno(file), 2 * PAGE);
-    own = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fileno(file), 0);
-    *(void **)own = malloc(888); // held by a page that is no page of the file any more
+    own = map_deleted(tmpfile(), "open", 888);
+    FILE *closed = tmpfile();
+    lost = map_deleted(closed, "lost", 999);
+    fclose(closed);
 
     int server = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

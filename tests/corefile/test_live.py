@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -22,11 +23,20 @@ from dmods.corefile.target import CoreFile
 from fixtures import answers, cores, software, userlands
 from fixtures.limits import HANG
 from fixtures.programs import PROGRAMS
-from tests.livekit import Load, running, states, status, stop, touched, wait_for
+from tests.livekit import Load, grown, running, states, status, stop, touched, wait_for
 
 SAME = (  # commands whose whole answer is the same
     ("findleaks", "-d"), ("walk", "buf"), ("heapcheck",), ("stacks",), ("owners",), ("panicinfo",),
 )  # fmt: skip
+# Without these capabilities nobody may open /proc/PID/map_files. An ordinary user does not have them.
+FEW_RIGHTS = ("setpriv", "--bounding-set", "-sys_admin,-checkpoint_restore") if os.geteuid() == 0 else ()
+
+
+def typed_with_few_rights(*words: object) -> dict[str, Any]:
+    done = answers.finished(*FEW_RIGHTS, sys.executable, "-m", "dmods", *words, "--json", cwd=answers.ROOT)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def test_a_picture_says_what_gcore_says_at_the_same_stop(program: Path, tmp_path: Path) -> None:
@@ -35,6 +45,7 @@ def test_a_picture_says_what_gcore_says_at_the_same_stop(program: Path, tmp_path
         stop(server.pid)
         before, touched_before = status(server.pid), touched(server.pid)
         answered = {words: answers.typed(words[0], "-p", server.pid, *words[1:]) for words in SAME}
+        with_few_rights = {words: typed_with_few_rights(words[0], "-p", server.pid, *words[1:]) for words in SAME[:2]}
         after, touched_after = status(server.pid), touched(server.pid)
         core = tmp_path / "core.1603"
         # gdb is last: it may let the process run on.
@@ -45,13 +56,67 @@ def test_a_picture_says_what_gcore_says_at_the_same_stop(program: Path, tmp_path
     assert after["State"] == before["State"] == "T (stopped)"
     assert after["TracerPid"] == "0"
     assert after["VmPTE"] == before["VmPTE"]
-    assert touched_after == touched_before
+    assert touched_before.keys() == touched_after.keys()
+    assert not grown(touched_before, touched_after)
     for words, found in answered.items():
         expected = answers.typed(words[0], core, *words[1:])
+        # What /proc says beside: tests/corefile/test_live_context.py.
+        found["tables"] = [table for table in found["tables"] if table["name"] != "kept"]
         assert any(table["rows"] for table in expected["tables"]), words
         assert found["tables"] == expected["tables"], words
         assert found["totals"] == expected["totals"], words
         assert found["target"] == f"process {server.pid}"
+        less = with_few_rights.get(words, found)
+        assert (less["tables"], less["totals"]) == (found["tables"], found["totals"])
+    for found in with_few_rights.values():
+        assert any(note.startswith("4096 bytes of mapped files are not in the picture") for note in found["notes"])
+
+
+def test_pages_of_deleted_files_that_were_never_touched(program: Path) -> None:
+    with running(program) as server:
+        stop(server.pid)
+        before = touched(server.pid)
+        target = open_process(server.pid)
+        deleted = [each for each in target.mappings() if (each.path or "").endswith("(deleted)")]
+        ranges = [f"/proc/{server.pid}/map_files/{each.start:x}-{each.end:x}" for each in deleted]
+        found = {target.read(each.start + 4096, 4) for each in deleted}
+        assert found == {b"open", b"lost" if os.access(ranges[0], os.R_OK) else bytes(4)}
+        assert not grown(before, touched(server.pid))
+
+
+LIBRARY = "const unsigned char big[1 << 20] = {[0 ... (1 << 20) - 1] = 7}; int one(void) { return big[1]; }"
+HOLDER = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    return !dlopen(argv[1], RTLD_NOW) || unlink(argv[1]) || puts("ready") < 0 || fflush(stdout) || pause();
+}
+"""
+SEVENS = """
+import sys
+from dmods.corefile.live.picture import open_process
+target = open_process(int(sys.argv[1]))
+parts = [each for each in target.mappings() if (each.path or "").endswith("libbig.so (deleted)")]
+print(sum(target.read(each.start, each.size).count(7) for each in parts if each.flags == "r--"), target.notes[1:])
+"""
+
+
+def test_code_of_a_deleted_library_is_there_with_few_rights(tmp_path: Path) -> None:
+    """Stacks cannot be unwound without it: it is read through the process where nobody else can open the file."""
+    for name, source, *options in (("libbig.so", LIBRARY, "-shared", "-fPIC"), ("holder", HOLDER)):
+        words = ["gcc", "-x", "c", "-", "-o", str(tmp_path / name), *options]
+        subprocess.run(words, input=source, text=True, check=True)
+    with subprocess.Popen([tmp_path / "holder", tmp_path / "libbig.so"], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "ready\n"
+            done = answers.finished(*FEW_RIGHTS, sys.executable, "-c", SEVENS, holder.pid, cwd=answers.ROOT)
+        finally:
+            holder.kill()
+    sevens, _, notes = done.stdout.strip().partition(" ")
+    assert int(sevens) >= 1 << 20, done.stderr
+    assert "not in the picture" not in notes
 
 
 def test_a_server_under_load_answers_every_request(program: Path) -> None:
@@ -193,6 +258,7 @@ def test_a_process_in_a_root_of_its_own(userland: str) -> None:
     """Programs of 32 bits and of an older C library, in their roots."""
     recipe, land = PROGRAMS["anchors"], userlands.get(userland)
     executable = cores.build("anchors", "dynamic", userland)
+    land.directory("cores").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=land.directory("cores")) as folder:
         work = Path(folder)
         settings = {**recipe.env, "DMODS_MODE": "", "DMODS_END": "pause"}

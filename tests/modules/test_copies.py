@@ -158,30 +158,83 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def asking(made: Upgraded, server: Server, *options: str, **settings: str) -> tuple[str, str]:
-    """Return what `dmods doctor` says of the program, and its stderr."""
+def asking(core: Path, server: Server, *options: str, command: str = "stacks", **settings: str) -> tuple[str, str]:
+    """Return what the command says, and its stderr."""
     env = {**os.environ, "DEBUGINFOD_URLS": f"ima:ignore {server.url}/", "PATH": "/nonexistent", **settings}
-    done = answers.dmods("stacks", made.core, *options, env=env)
+    done = answers.dmods(command, core, *options, env=env)
     return done.stdout, done.stderr
 
 
 def test_a_server_is_asked_only_where_the_user_said_so(upgraded: Upgraded, server: Server, tmp_path: Path) -> None:
     path = f"/buildid/{upgraded.was}/executable"
     server.files[path] = upgraded.old.read_bytes()
-    assert not re.search(r"\bmain\b", asking(upgraded, server)[0])
+    assert not re.search(r"\bmain\b", asking(upgraded.core, server)[0])
     assert server.asked == []
-    refused = asking(upgraded, server, "--debuginfod", DEBUGINFOD_URLS="")
+    refused = asking(upgraded.core, server, "--debuginfod", DEBUGINFOD_URLS="")
     assert "--debuginfod asks the servers of DEBUGINFOD_URLS, and it is not set" in refused[1]
     assert server.asked == []
-    said, notes = asking(upgraded, server, "--debuginfod")
+    said, notes = asking(upgraded.core, server, "--debuginfod")
     assert re.search(r"\bmain\b", said)
     place = tmp_path / "cache/debuginfod_client" / upgraded.was / "executable"
     assert place.read_bytes() == upgraded.old.read_bytes()
     assert f"its copy by build-id is used, {place}" in notes
     assert server.asked.count(path) == 1
     asked = len(server.asked)
-    assert asking(upgraded, server)[0] == said  # what was downloaded is a copy like any other
+    assert asking(upgraded.core, server)[0] == said  # what was downloaded is a copy like any other
     assert len(server.asked) == asked
+
+
+@dataclass
+class Stripped:
+    """The core of a stripped program, its build-id as readelf says it, and its debug information."""
+
+    core: Path
+    identity: str
+    debug: bytes
+
+
+@pytest.fixture(scope="module")
+def stripped(built: Upgraded, tmp_path_factory: pytest.TempPathFactory) -> Stripped:
+    folder = tmp_path_factory.mktemp("stripped")
+    (folder / "run").mkdir()
+    subprocess.run(["objcopy", "--only-keep-debug", built.old, folder / "debug"], check=True)
+    subprocess.run(["strip", "-o", folder / "shop", built.old], check=True)
+    return Stripped(kernel_core(folder / "shop", folder / "run"), built.was, (folder / "debug").read_bytes())
+
+
+MAIN = re.compile(r"\bmain\b.*\W2\b")  # main is in the second line of SOURCE
+
+
+def test_debug_information_from_a_server(
+    stripped: Stripped, upgraded: Upgraded, server: Server, tmp_path: Path
+) -> None:
+    """Names and lines of a stripped program come from a server, once, and only where the user said so."""
+    path = f"/buildid/{stripped.identity}/debuginfo"
+    place = tmp_path / "cache/debuginfod_client" / stripped.identity / "debuginfo"
+    server.files[path] = stripped.debug
+    assert not MAIN.search(asking(stripped.core, server, command="findstack")[0])
+    assert server.asked == []
+    said, _notes = asking(stripped.core, server, "--debuginfod", command="findstack")
+    assert MAIN.search(said), said
+    assert place.read_bytes() == stripped.debug
+    assert server.asked.count(path) == 1
+    asked = len(server.asked)
+    assert asking(stripped.core, server, command="findstack")[0] == said  # what was downloaded is used by all
+    assert len(server.asked) == asked
+
+
+def test_debug_information_that_is_not_taken(
+    stripped: Stripped, upgraded: Upgraded, server: Server, tmp_path: Path
+) -> None:
+    path = f"/buildid/{stripped.identity}/debuginfo"
+    server.files[path] = upgraded.new.read_bytes()  # of another build
+    for why in ("what it gave has another build-id", "404"):
+        said, notes = asking(stripped.core, server, "--debuginfod", command="findstack")
+        assert not MAIN.search(said)
+        assert f"debuginfod has no debuginfo of build-id {stripped.identity}: " in notes
+        assert why in notes
+        server.files.clear()
+    assert not [each for each in (tmp_path / "cache").rglob("*") if each.is_file()]
 
 
 def fetch(made: Upgraded, server: Server, monkeypatch: pytest.MonkeyPatch, **settings: str) -> str:

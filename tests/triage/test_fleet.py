@@ -20,10 +20,12 @@ from dmods.errors import UserError
 from dmods.triage.fleet.buckets import Bucket, buckets
 from dmods.triage.fleet.content import content_id, dumps, origin
 from dmods.triage.fleet.receive import receive
-from dmods.triage.fleet.store import Dump, Store
+from dmods.triage.fleet.store import Dump, Store, rows_of
 from dmods.triage.signature import plain, signature
-from fixtures import answers
+from fixtures import answers, keeping
+from fixtures.cores import take
 from fixtures.limits import HANG
+from fixtures.packing import FORMS
 from tests.corekit import compile_c, kernel_core
 from tests.triage import faults50
 
@@ -110,6 +112,63 @@ def test_hosts_times_and_side_files(tmp_path: Path) -> None:
     core.with_name("core.1.dmods.json").write_text("[1")
     assert origin(str(tmp_path), str(core)).host == "web1"
     assert len(content_id(str(core))) == 32
+
+
+def keep_in_all(core: Path, folder: Path) -> dict[str, Path]:
+    """Keep the core as apport, abrt and systemd do, and compressed. Return the dumps by their hosts."""
+    keeping.apport(core, folder / "web1" / "x.crash", {"Package": "shop 7", "ProcLimits": keeping.LIMITS})
+    abrt = {"type": "CCpp", "hostname": "db2", "time": "1700000100", "package": "shop-8", "limits": keeping.LIMITS}
+    keeping.abrt(core, folder / "problems" / "ccpp-1", abrt)
+    (folder / "problems" / "ccpp-1" / "core_backtrace").write_text("")
+    systemd = keeping.systemd(core, folder)
+    (folder / "web4").mkdir()
+    (folder / "web4" / "core.xz").write_bytes(FORMS["xz"](core.read_bytes()))
+    (folder / "web4" / "y.crash").write_text("ProblemType: Package\nPackage: shop\n")
+    os.mkfifo(folder / "web4" / "core.pipe")
+    return {
+        "web1": folder / "web1" / "x.crash",
+        "db2": folder / "problems" / "ccpp-1" / "coredump",
+        "web-3": systemd,
+        "web4": folder / "web4" / "core.xz",
+    }
+
+
+def test_reports_problems_and_compressed_cores_are_dumps(tmp_path: Path) -> None:
+    core = tmp_path / "core"
+    core.write_bytes(b"\x7fELF\2\1\1" + bytes(9) + b"\4\0" + bytes(200))
+    folder = tmp_path / "dumps"
+    kept = keep_in_all(core, folder)
+    found = {origin(named, path).host: (path, origin(named, path)) for named, path in dumps([str(folder)])}
+    assert {host: path for host, (path, _origin) in found.items()} == {host: str(path) for host, path in kept.items()}
+    assert tuple(found["db2"][1]) == ("db2", 1700000100.0, "shop-8")
+    assert (found["web-3"][1].seen, found["web1"][1].version) == (1700000000.0, "shop 7")
+    assert [path for _named, path in dumps([str(folder / "problems/ccpp-1")])] == [str(kept["db2"])]
+
+
+@pytest.mark.thorough("it looks at four dumps")
+def test_every_keeping_has_the_report_of_the_plain_core(tmp_path: Path) -> None:
+    small = take("corrupt", mode="overrun")
+    kept = keep_in_all(small.core, tmp_path / "dumps")
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    before = sorted(tmp_path.iterdir())
+    done = answers.dmods("triage", tmp_path / "dumps", "--db", tmp_path / "db", env=env)
+    assert done.returncode == 0, done.stderr
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "db"])
+    store = Store(str(tmp_path / "db"))
+    rows = {one.host: one for one in store.dumps()}
+    assert {host: one.path for host, one in rows.items()} == {k: str(v) for k, v in kept.items()}
+    (bucket,) = buckets(rows.values(), store.findings())
+    assert len(bucket.dumps) == 4
+    plain_report = answers.typed("triage", small.core)
+    for host, one in rows.items():
+        report = store.report(one.id)
+        assert report is not None
+        assert report["target"] == one.path
+        assert rows_of(report, "findings") == rows_of(plain_report, "findings")
+        identity = {row["name"]: row["text"] for row in rows_of(report, "identity")}
+        keeper = {"web1": "apport", "db2": "abrt", "web-3": "systemd-coredump"}.get(host)
+        assert identity.get("kept by") == keeper
+        assert ("limits" in identity) == (host in ("web1", "db2"))
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

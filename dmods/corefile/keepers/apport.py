@@ -20,6 +20,7 @@ FOLDER = "/var/crash"
 MAGIC = b"ProblemType:"
 _KEY = re.compile(rb"[A-Za-z0-9_.-]{1,100}:")
 _CORE = "CoreDump"
+_BEGIN = _CORE.encode() + b": base64"
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 # A key, and its name in a Context.
 _KEYS = {
@@ -65,6 +66,19 @@ def fields(path: str, most: Optional[int] = None) -> dict[str, str]:
     return {key: decoded(bytes(value)) for key, value in found.items()}
 
 
+def has_core(path: str) -> bool:
+    """Return whether a file is a report with a core, not too far behind its beginning. Raises OSError."""
+    with open(path, "rb") as file:
+        line = file.readline(_STEP)
+        if not is_report(line):
+            return False
+        while line and file.tell() < _MOST_LISTED:
+            line = file.readline(_STEP)
+            if line.startswith(_BEGIN):
+                return True
+    return False
+
+
 def write_core(path: str, to: BinaryIO, most: int) -> Optional[bool]:
     """Write the compressed core of a report: at most so many bytes. Raises OSError.
 
@@ -73,7 +87,7 @@ def write_core(path: str, to: BinaryIO, most: int) -> Optional[bool]:
     """
     with open(path, "rb") as file:
         for line in iter(lambda: file.readline(_STEP), b""):
-            if line.startswith(_CORE.encode() + b": base64"):
+            if line.startswith(_BEGIN):
                 break
         else:
             return None

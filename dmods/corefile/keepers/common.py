@@ -10,8 +10,11 @@ from typing import NamedTuple, Optional
 
 #: The environment variable that names another root: the disk of another machine, or a test's folder.
 ROOT = "DMODS_CORES_ROOT"
+#: The keeper of a process that lives.
+LIVE = "/proc"
 #: The most bytes of a text of a process that are kept: PROC_MAPS of 10,000 mappings.
 MOST_TEXT = 1 << 20
+_LATEST = 1 << 33  # seconds since 1970: the year 2242
 _LIMIT = re.compile(r"^(Max [a-z ]+?)\s{2,}(\S+)\s+(\S+)", re.MULTILINE)
 _OPEN = re.compile(r"^(\d{1,9}):(?!\t| )(.*)$", re.MULTILINE)
 # Names of containers in a control group: docker, podman, containerd, cri-o, Kubernetes, lxc and systemd-nspawn.
@@ -52,6 +55,13 @@ class Context(NamedTuple):
         return None
 
     @property
+    def time(self) -> Optional[float]:
+        """Return when the process died, in seconds since 1970, or None."""
+        micros = self.number("timestamp")
+        seconds = micros / 1e6 if micros is not None else self.number("time")
+        return float(seconds) if seconds is not None and 0 < seconds < _LATEST else None
+
+    @property
     def open_files(self) -> Mapping[int, str]:
         """Return the open files: what each descriptor is."""
         return {int(found[1]): found[2] for found in _OPEN.finditer(self.known.get("open_fds", ""))}
@@ -62,8 +72,13 @@ class Context(NamedTuple):
         told = self.known.get("container")
         if told:
             return told
-        found = _CONTAINER.search(self.known.get("cgroup", ""))
-        return next((each for each in found.groups() if each), None) if found else None
+        return container_in(self.known.get("cgroup", ""))
+
+
+def container_in(groups: str) -> Optional[str]:
+    """Return the name of the container that a control group has, or None."""
+    found = _CONTAINER.search(groups)
+    return next((each for each in found.groups() if each), None) if found else None
 
 
 def number(text: Optional[str]) -> Optional[int]:

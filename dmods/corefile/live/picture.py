@@ -9,6 +9,7 @@ from typing import Optional
 from dmods.base.sizes import human_size
 from dmods.corefile.kept import unnamed_file
 from dmods.corefile.live import elfcore
+from dmods.corefile.live.context import live_context
 from dmods.corefile.live.process import Status, check, read_bytes, read_text, refusal, root_of
 from dmods.corefile.live.room import free_memory
 from dmods.corefile.notes import NT_PRSTATUS
@@ -33,6 +34,7 @@ def open_process(pid: int, executable: Optional[str] = None, sysroot: Optional[s
         os.memfd_create(f"dmods-{pid}") if in_memory else unnamed_file(found.memory, f"process {pid} (memory is short)")
     )
     root = _open_root(pid) if sysroot is None else None
+    context = live_context(pid)  # the process may end as soon as it runs on
     try:
         notes = _take(pid, found, descriptor, wide, in_memory)
         below = sysroot if root is None else f"/proc/self/fd/{root}"
@@ -44,7 +46,7 @@ def open_process(pid: int, executable: Optional[str] = None, sysroot: Optional[s
     weakref.finalize(target, os.close, descriptor)
     if root is not None:
         weakref.finalize(target, os.close, root)
-    target.path, target.pid = None, pid
+    target.path, target.pid, target.context = None, pid, context
     target.notes[:0] = notes
     return target
 
@@ -69,7 +71,7 @@ def _take(pid: int, found: Status, descriptor: int, wide: bool, in_memory: bool)
     # The process may end as soon as it runs on.
     words, auxv = (read_bytes(f"/proc/{pid}/{name}") for name in ("cmdline", "auxv"))
     try:
-        pause, read, unread, threads, maps = take_picture(pid, path, chosen, page, in_memory, _LEAST)
+        pause, read, unread, left, threads, maps = take_picture(pid, path, chosen, page, in_memory, _LEAST)
     except PermissionError:
         raise refusal(pid, check(pid)) from None  # a tracer may have appeared meanwhile
     except ProcessLookupError:
@@ -89,6 +91,11 @@ def _take(pid: int, found: Status, descriptor: int, wide: bool, in_memory: bool)
     ]
     if unread:
         notes.append(f"{unread} bytes of the process's memory could not be read")
+    if left:
+        notes.append(
+            f"{left} bytes of mapped files are not in the picture: the process did not touch them, and this user "
+            "may not open these files. Root may"
+        )
     return notes
 
 

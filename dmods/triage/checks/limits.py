@@ -1,7 +1,7 @@
 """Limits of a process that its core shows: mappings, and a system call that failed for want of descriptors.
 
 A core has neither rlimits nor a table of descriptors. It has the mappings, and `errno` of the thread that died. Who
-keeps the core (systemd, apport, abrt) may have both.
+keeps the core (systemd, apport, abrt) may have both. /proc has both of a live process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dmods.corefile.context import crash_context
+from dmods.corefile.keepers.common import LIVE
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Measured, Said
 from dmods.output.text import printable
 from dmods.process.stdio import open_files
@@ -58,7 +59,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
 
 
 def _descriptors(facts: ProcessFacts) -> Iterator[Said]:
-    """Yield that most descriptors were in use, where systemd, apport or abrt wrote down open files and limits."""
+    """Yield that most descriptors were in use, where open files and limits are known beside the memory."""
     kept = crash_context(facts.target)
     files = kept.open_files if kept is not None else {}
     most = kept.limit("Max open files") if kept is not None else None
@@ -68,16 +69,22 @@ def _descriptors(facts: ProcessFacts) -> Iterator[Said]:
     if len(files) >= _NEAR * most:
         kinds = Counter("" if facts.private else re.sub(r"\d+", "N", name)[:60] for name in files.values())
         often, count = kinds.most_common(1)[0]
+        lives = kept.keeper == LIVE
+        had = (
+            f"has {len(files):,} open files, and may"
+            if lives
+            else f"had {len(files):,} open files at its death, and could"
+        )
         yield Finding(
             "limit",
             SERIOUS,
             LIKELY,
-            f"the process had {len(files):,} open files at its death, and could have {most:,} (RLIMIT_NOFILE)"
+            f"the process {had} have {most:,} (RLIMIT_NOFILE)"
             + (f": {count:,} of them are {printable(often)}" if often else ""),
             "find what is not closed, or raise RLIMIT_NOFILE (ulimit -n)",
             next=("panicinfo",),
             weight=len(files),
-            alternative="it needs so many, and died of something else",
+            alternative="it needs so many" + ("" if lives else ", and died of something else"),
         )
 
 

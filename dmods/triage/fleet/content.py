@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple, Optional
 
 from dmods.corefile import packed
+from dmods.corefile.context import context_of
+from dmods.corefile.keepers import abrt, apport
+from dmods.corefile.kept import form_of
 from dmods.corefile.kernel_dumps import lacks_vmcoreinfo
 from dmods.errors import DmodsError, UserError
 from dmods.modules import elf
@@ -23,7 +26,10 @@ _HEAD_BYTES = 18  # of a dump, that say what it is: up to e_type
 
 
 class Origin(NamedTuple):
-    """Where a dump comes from. ``seen`` is seconds since 1970. ``version`` is what the side file says, or ""."""
+    """Where a dump comes from. ``seen`` is seconds since 1970.
+
+    ``version`` is what the side file says, or the package, or "".
+    """
 
     host: str
     seen: float
@@ -33,6 +39,7 @@ class Origin(NamedTuple):
 def dumps(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (folder that was named, path) of every dump in the folders, and of every file that was named itself.
 
+    A report of apport is one if it has a core. Of a folder of abrt, it is the core.
     An empty file with the name of a dump is one that could not be written: the disk was full, or its writer died.
     Links are not followed. Raises UserError where a path does not exist.
     """
@@ -44,6 +51,11 @@ def dumps(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
             continue
         for folder, folders, files in os.walk(path):
             folders.sort()
+            core = abrt.core_in(folder)
+            if core is not None:
+                folders.clear()
+                yield path, core
+                continue
             for name in sorted(files):
                 each = os.path.join(folder, name)
                 if not os.path.islink(each) and (is_dump(each) or _is_empty_dump(each)):
@@ -51,9 +63,13 @@ def dumps(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def is_dump(path: str) -> bool:
-    """Return whether the file begins like a core or a kernel's dump. It may be compressed."""
+    """Return whether the file begins like a core or a kernel's dump. It may be compressed, or in a report of apport."""
     try:
-        form = packed.form_of(path)
+        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would wait for a writer
+            return False
+        form = form_of(path)
+        if form == apport.KEEPER:
+            return apport.has_core(path)
         if form is not None:
             return packed.is_dump(packed.head_of(path, form, _HEAD_BYTES))
         with open(path, "rb") as file:
@@ -120,17 +136,23 @@ def _notes(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 
 def origin(folder: str, path: str) -> Origin:
-    """Return where the dump comes from: its side file says it; else the folder below the named one is the host.
+    """Return where the dump comes from: its side file says it, or systemd, apport or abrt where they keep it.
 
-    The time is that of the file's last change.
+    Else the host is the folder below the named one, and the time is that of the file's last change.
     """
-    told = _side(path)
-    below = os.path.relpath(os.path.dirname(path), folder or ".").split(os.sep)[0]
-    host = told.get("host") or (below if below not in (".", "..") else "")
+    told, kept = _side(path), context_of(path)
+    known = kept.known if kept is not None else {}
+    place = os.path.dirname(path)
+    if abrt.core_in(place) == path:
+        place = os.path.dirname(place)
+    below = os.path.relpath(place, folder or ".").split(os.sep)[0]
+    host = told.get("host") or known.get("hostname") or (below if below not in (".", "..") else "")
     seen = told.get("time")
     if not isinstance(seen, (int, float)):
+        seen = kept.time if kept is not None else None
+    if seen is None:
         seen = os.stat(path).st_mtime
-    return Origin(str(host)[:255], float(seen), str(told.get("version") or "")[:255])
+    return Origin(str(host)[:255], float(seen), str(told.get("version") or known.get("package") or "")[:255])
 
 
 def _side(path: str) -> dict[str, object]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from dmods.corefile.packed import form_of
+from dmods.corefile.kept import form_of
 from dmods.errors import UserError
 from dmods.triage.fleet import packed
 from dmods.triage.fleet.content import is_kernel_dump

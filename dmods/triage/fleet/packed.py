@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -9,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple, Optional
 
-from dmods.corefile.packed import Limits, unpack
+from dmods.corefile.keepers import apport
+from dmods.corefile.kept import about
+from dmods.corefile.packed import Limits, Unpacked, form_of, unpack
 from dmods.errors import UserError
 
 _BLOCK = 4096
@@ -26,27 +29,50 @@ class Bounds(NamedTuple):
 def plain(path: str, form: str, bounds: Bounds, folder: Optional[str] = None) -> Iterator[str]:
     """Make a plain copy and yield its path. It goes away at the end. Zeros are holes in it.
 
-    A copy that would be larger is cut, and so is one of a damaged file: its triage says that it is truncated. Raises
-    UserError for one that takes too long, and for a file of which nothing can be unpacked.
+    A copy that would be larger is cut, and so is one of a damaged file: its triage says that it is truncated. What the
+    keeper of the file knows is found by the copy, too. ``form`` is "apport" for a core in a report.
+
+    Raises UserError for one that takes too long, and for a file of which nothing can be unpacked.
     """
+    with tempfile.TemporaryDirectory(prefix="dmods-", dir=folder) as own:
+        copy, inner = os.path.join(own, "dump.core"), path
+        try:
+            if form == apport.KEEPER:
+                inner = os.path.join(own, "packed")
+                form = _write_payload(path, inner, bounds)
+            made = _unpack(inner, form, copy, bounds)
+            status = os.stat(path)
+            os.utime(copy, ns=(status.st_mtime_ns, status.st_mtime_ns))
+        except OSError as error:
+            raise UserError(f"it cannot be unpacked: {error.strerror}", "is there room for it?") from None
+        with open(about(copy), "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump({"source": os.path.abspath(path), "size": made.size}, file)
+        yield copy
+
+
+def _unpack(path: str, form: str, copy: str, bounds: Bounds) -> Unpacked:
     ends = time.monotonic() + bounds.seconds
 
     def check_time(_done: int) -> None:
         if time.monotonic() > ends:
             raise UserError(f"it took longer than {bounds.seconds:.0f} s to unpack", "--seconds N")
 
-    handle, copy = tempfile.mkstemp(prefix="dmods-", suffix=".core", dir=folder)
-    os.close(handle)
-    try:
-        try:
-            made = unpack(path, form, copy, Limits(bounds.size, bounds.size), check_time)
-        except OSError as error:
-            raise UserError(f"it cannot be unpacked: {error.strerror}", "is there room for it?") from None
-        if made.size == 0:
-            raise UserError(f"it cannot be unpacked by {form}: {made.damage}"[:300], "is the file whole?")
-        yield copy
-    finally:
-        os.unlink(copy)
+    os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    made = unpack(path, form, copy, Limits(bounds.size, bounds.size), check_time)
+    if made.size == 0:
+        raise UserError(f"it cannot be unpacked by {form}: {made.damage}"[:300], "is the file whole?")
+    return made
+
+
+def _write_payload(path: str, to: str, bounds: Bounds) -> str:
+    """Write the compressed core of a report, and return its form. Raises OSError and UserError."""
+    with open(to, "xb") as file:
+        ended = apport.write_core(path, file, bounds.size)
+    form = form_of(to)
+    if ended is None or form is None:
+        what = "it is a report of apport without a core" if ended is None else "the core in the report is damaged"
+        raise UserError(what, "a report that was sent may have lost it")
+    return form
 
 
 def write_sparse(out: BinaryIO, chunk: bytes) -> None:

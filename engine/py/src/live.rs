@@ -15,8 +15,8 @@ type Bytes = Py<PyBytes>;
 type ThreadRow = (i32, i32, Option<Bytes>, Vec<(u32, Bytes)>);
 /// (start, end, flags, offset in its file, path, bytes in the picture, their offset)
 type MappingRow = (u64, u64, String, Option<u64>, Bytes, u64, u64);
-/// (seconds of the pause, bytes read, bytes that could not be read, threads, mappings)
-type Row = (f64, u64, u64, Vec<ThreadRow>, Vec<MappingRow>);
+/// (seconds of the pause, bytes read, bytes that could not be read, bytes left out, threads, mappings)
+type Row = (f64, u64, u64, u64, Vec<ThreadRow>, Vec<MappingRow>);
 
 /// A picture of a live process. See `_engine.pyi`.
 #[pyfunction]
@@ -67,5 +67,6 @@ fn row(py: Python<'_>, picture: Picture) -> Row {
             taken.offset,
         )
     });
-    (picture.pause.as_secs_f64(), picture.read, picture.unread, threads.collect(), mappings.collect())
+    let Picture { pause, read, unread, left, .. } = picture;
+    (pause.as_secs_f64(), read, unread, left, threads.collect(), mappings.collect())
 }

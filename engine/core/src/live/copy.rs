@@ -9,8 +9,8 @@ use std::thread;
 
 use rustix::fs::{seek, SeekFrom};
 
-use super::maps::Part;
 use super::pages::Pages;
+use super::parts::Part;
 use crate::hw::trace::{read_memory, Window, MOST_PARTS};
 use crate::Control;
 
@@ -45,12 +45,11 @@ impl Wanted {
     }
 }
 
-/// The file behind a mapping. Pages that the process did not touch are read from it: to read them from the process would make
-/// pages there.
+/// The file behind a mapping. Pages that the process did not touch are read from it.
 #[derive(Debug)]
-pub struct Behind {
+pub struct Behind<'a> {
     /// The file.
-    pub file: File,
+    pub file: &'a File,
     /// The address at which it is mapped.
     pub start: u64,
     /// The offset in the file that is mapped there.
@@ -67,9 +66,10 @@ pub struct Store<'a> {
     pages: &'a Pages,
     windows: Vec<Window>,
     /// The files behind mappings.
-    pub files: Vec<Behind>,
+    pub files: Vec<Behind<'a>>,
     read: AtomicU64,
     unread: AtomicU64,
+    left: AtomicU64,
     failed: Mutex<Option<io::Error>>,
 }
 
@@ -86,6 +86,7 @@ impl<'a> Store<'a> {
             files: Vec::new(),
             read: AtomicU64::new(0),
             unread: AtomicU64::new(0),
+            left: AtomicU64::new(0),
             failed: Mutex::new(None),
         })
     }
@@ -154,9 +155,10 @@ impl<'a> Store<'a> {
         }
     }
 
-    /// Returns how many bytes were read, and how many could not be read.
-    pub fn sums(&self) -> (u64, u64) {
-        (self.read.load(Ordering::Relaxed), self.unread.load(Ordering::Relaxed))
+    /// Returns how many bytes were read, how many could not be read, and how many were left out.
+    pub fn sums(&self) -> (u64, u64, u64) {
+        let of = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        (of(&self.read), of(&self.unread), of(&self.left))
     }
 
     fn each_chunk(&self, wanted: &[Wanted], control: &Control, work: impl Fn(Wanted) + Sync) {
@@ -203,6 +205,10 @@ impl Worker<'_> {
     fn copy(&mut self, chunk: Wanted) -> io::Result<()> {
         let mut runs = Vec::new();
         self.store.runs_of(chunk, |from, to| runs.push((from, to)));
+        if chunk.part == Part::Known {
+            let touched: u64 = runs.iter().map(|&(start, end)| end - start).sum();
+            self.store.left.fetch_add((chunk.end - chunk.start).saturating_sub(touched), Ordering::Relaxed);
+        }
         if let Some(behind) = chunk.file.and_then(|number| self.store.files.get(number)) {
             let mut at = chunk.start;
             for &(start, end) in runs.iter().chain([&(chunk.end, chunk.end)]) {
@@ -259,12 +265,12 @@ impl Worker<'_> {
     }
 
     /// Copies what a file has of memory that the process did not touch.
-    fn fill_from_file(&mut self, behind: &Behind, chunk: &Wanted, start: u64, end: u64) -> io::Result<()> {
+    fn fill_from_file(&mut self, behind: &Behind<'_>, chunk: &Wanted, start: u64, end: u64) -> io::Result<()> {
         let mut at = start;
         while at < end {
             let from = behind.offset + (at - behind.start);
-            let Ok(data) = seek(&behind.file, SeekFrom::Data(from)) else { return Ok(()) };
-            let hole = seek(&behind.file, SeekFrom::Hole(data)).unwrap_or(data);
+            let Ok(data) = seek(behind.file, SeekFrom::Data(from)) else { return Ok(()) };
+            let hole = seek(behind.file, SeekFrom::Hole(data)).unwrap_or(data);
             at += data - from;
             let until = end.min(at.saturating_add(hole - data));
             while at < until {

@@ -1,20 +1,5 @@
-//! The mappings of a live process, and which part of each belongs into its picture.
+//! The mappings of a live process.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
-use super::pages::Pages;
-use crate::hw::trace;
-
-/// The bits of coredump_filter (core(5)).
-const SHARED_ANONYMOUS: u32 = 1;
-const PRIVATE_FILES: u32 = 2;
-const SHARED_FILES: u32 = 3;
-const ELF_HEADERS: u32 = 4;
-const PRIVATE_HUGE: u32 = 5;
-const SHARED_HUGE: u32 = 6;
-const PRIVATE: u32 = 0;
-const MAGIC: [u8; 4] = *b"\x7fELF";
 const DELETED: &[u8] = b" (deleted)";
 
 /// A line of /proc/PID/maps.
@@ -28,7 +13,9 @@ pub struct Mapping {
     pub flags: String,
     /// The offset in the file.
     pub offset: u64,
-    /// The number of the file; 0 for memory without one.
+    /// The device that has the file.
+    pub device: u64,
+    /// The number of the file on its device; 0 for memory without one.
     pub inode: u64,
     /// The file, or a name of memory such as `[heap]`.
     pub path: Vec<u8>,
@@ -41,21 +28,6 @@ pub struct Kind {
     pub excluded: bool,
     /// It has huge pages of hugetlbfs (ht).
     pub huge: bool,
-}
-
-/// The part of a mapping that belongs into a picture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// None of it.
-    None,
-    /// The first page.
-    Head,
-    /// What was touched. The rest is zeros.
-    Touched,
-    /// What its file has, and what was touched. The rest is zeros.
-    Shared,
-    /// All of it: what was not touched is in the file.
-    All,
 }
 
 /// Returns the mappings of a text of /proc/PID/maps or smaps, and what the flags of the latter say.
@@ -81,7 +53,9 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
     let flags = next()?.to_owned();
     let offset = u64::from_str_radix(next()?, 16).ok()?;
-    let _device = next()?;
+    let (major, minor) = next()?.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    let device = rustix::fs::makedev(number(major)?, number(minor)?);
     let inode = next()?.parse().ok()?;
     let path = fields.next().unwrap_or_default();
     let blanks = path.iter().take_while(|&&byte| byte == b' ').count();
@@ -90,6 +64,7 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
         end,
         flags,
         offset,
+        device,
         inode,
         path: path[blanks..].to_vec(),
     })
@@ -106,57 +81,19 @@ impl Mapping {
         self.inode != 0 && !(self.private() && self.path.starts_with(b"/dev/zero"))
     }
 
-    fn private(&self) -> bool {
+    /// Returns whether the process can execute it.
+    pub fn executable(&self) -> bool {
+        self.flags.contains('x')
+    }
+
+    /// Returns whether its file was deleted: no path leads to it any more.
+    pub fn deleted(&self) -> bool {
+        self.path.ends_with(DELETED)
+    }
+
+    /// Returns whether what the process writes there is its own.
+    pub fn private(&self) -> bool {
         self.flags.ends_with('p')
-    }
-
-    /// Returns the part that a core would have (the kernel's fs/coredump.c, vma_dump_size), and files that were deleted.
-    pub fn part(&self, pid: i32, kind: Kind, filter: u32, pages: &Pages) -> Part {
-        let chosen = |bit: u32| filter >> bit & 1 == 1;
-        let when = |bit: u32, part: Part| if chosen(bit) { part } else { Part::None };
-        if self.path == b"[vdso]" {
-            return Part::All;
-        }
-        if kind.excluded || self.path.starts_with(b"[v") {
-            return Part::None; // [vvar] and [vsyscall] cannot be read
-        }
-        if kind.huge {
-            return when(if self.private() { PRIVATE_HUGE } else { SHARED_HUGE }, Part::Touched);
-        }
-        let deleted = self.path.ends_with(DELETED);
-        if !self.private() {
-            return when(if deleted { SHARED_ANONYMOUS } else { SHARED_FILES }, Part::Shared);
-        }
-        if !self.has_file() {
-            return when(PRIVATE, Part::Touched);
-        }
-        // The file of a deleted one cannot be read by its path, so its bytes are taken from memory.
-        if chosen(PRIVATE_FILES) || deleted || chosen(PRIVATE) && pages.any_anonymous(self.start, self.end) {
-            return Part::All;
-        }
-        if chosen(ELF_HEADERS) && self.offset == 0 && self.readable() && self.is_elf(pid, pages) {
-            return Part::Head;
-        }
-        Part::None
-    }
-
-    /// Returns whether the file begins as an ELF file does. The process is not asked for a page that it did not touch, if the
-    /// file itself can be read.
-    fn is_elf(&self, pid: i32, pages: &Pages) -> bool {
-        let mut magic = [0; MAGIC.len()];
-        let file = if pages.is_touched(self.start) { None } else { self.file(pid) };
-        let read = match file {
-            Some(file) => file.read_at(&mut magic, 0).map(|read| read as u64),
-            None => trace::read_memory(pid, self.start, &mut magic),
-        };
-        read.is_ok_and(|read| read == MAGIC.len() as u64) && magic == MAGIC
-    }
-
-    /// Opens the file behind the mapping. It takes a capability, CAP_CHECKPOINT_RESTORE.
-    pub fn file(&self, pid: i32) -> Option<File> {
-        let path = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end);
-        let file = if self.has_file() { File::open(path).ok()? } else { return None };
-        file.metadata().is_ok_and(|about| about.is_file()).then_some(file)
     }
 }
 
@@ -172,6 +109,7 @@ mod tests {
         assert_eq!(found.len(), 2);
         let (first, kind) = &found[0];
         assert_eq!((first.start, first.end, first.offset, first.inode), (0x7f00, 0x8000, 0x1000, 77));
+        assert_eq!((first.device, first.deleted(), first.executable()), (0xfe00, true, false));
         assert_eq!((first.flags.as_str(), first.path.as_slice()), ("rw-p", b"/tmp/a b (deleted)".as_slice()));
         assert_eq!(*kind, Kind { excluded: true, huge: false });
         assert_eq!((found[1].0.readable(), found[1].0.has_file(), found[1].1.huge), (false, false, true));

@@ -1,23 +1,30 @@
 //! A picture of a live process: its registers and its memory at one moment.
 //!
-//! The process is stopped, read and let go. Nothing is changed in it: no code runs in it, no page is made in it. (A snapshot
+//! The process is stopped, read and let go. No code runs in it. No page is made in it, but for code of files that nobody else
+//! can read. (A snapshot
 //! by fork() would stop it for a shorter time. But a thread of the process must then run a system call that it did not ask
 //! for: a killed tracer leaves wrong registers behind, a filter of system calls may kill the process, and it gets a child.)
 //! What can be done while the process runs is done before: its mappings are read, and the pages are made that its memory is
 //! copied to.
 
 mod copy;
+mod files;
 mod maps;
 mod pages;
+mod parts;
 mod stop;
 mod trouble;
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
 use copy::{Behind, Store, Wanted};
-pub use maps::{Kind, Mapping, Part};
+use files::Files;
+pub use maps::{Kind, Mapping};
 use pages::Pages;
+use parts::part_of;
+pub use parts::Part;
 use stop::Held;
 pub use stop::Thread;
 pub use trouble::Trouble;
@@ -47,6 +54,8 @@ pub struct Picture {
     pub read: u64,
     /// How many bytes could not be read.
     pub unread: u64,
+    /// How many bytes of files were left out: the process did not touch them, and nobody else can read them.
+    pub left: u64,
     /// The threads.
     pub threads: Vec<Thread>,
     /// The mappings.
@@ -72,17 +81,24 @@ pub struct Options {
 pub fn take(pid: i32, file: &File, options: Options, control: &Control) -> Result<Picture, Trouble> {
     let pages = Pages::open(pid, options.page)?;
     let before = maps::parse(&fs::read(format!("/proc/{pid}/smaps"))?);
+    let mut files = Files::new(pid);
     let mut store = Store::new(pid, options.page, file, &pages)?;
+    let (_, mut parts) = wanted(pid, &before, options, &pages, &mut files);
+    files_behind(&before, &mut parts, &mut files); // to open them takes time
     if options.in_memory {
-        store.prepare(&wanted(pid, &before, options, &pages).1, control)?;
+        store.prepare(&parts, control)?;
     }
     if control.cancelled() {
         return Err(Trouble::Cancelled);
     }
     let held = Held::stop(pid)?;
     let now = with_kinds(maps::parse(&fs::read(format!("/proc/{pid}/maps"))?), &before);
-    let (places, mut parts) = wanted(pid, &now, options, &pages);
-    store.files = files_behind(pid, &now, &mut parts);
+    let (places, mut parts) = wanted(pid, &now, options, &pages, &mut files);
+    let behind = files_behind(&now, &mut parts, &mut files);
+    store.files = behind
+        .into_iter()
+        .filter_map(|(place, start, offset)| Some(Behind { file: files.at(place)?, start, offset }))
+        .collect();
     let threads = store.copy(&parts, control, || held.registers(pid))?;
     let began = held.began();
     drop(held);
@@ -90,17 +106,23 @@ pub fn take(pid: i32, file: &File, options: Options, control: &Control) -> Resul
     if control.cancelled() {
         return Err(Trouble::Cancelled);
     }
-    let (read, unread) = store.sums();
+    let (read, unread, left) = store.sums();
     let mappings =
         now.into_iter().zip(places).map(|((mapping, _), (size, offset))| Taken { mapping, size, offset }).collect();
-    Ok(Picture { pause, read, unread, threads, mappings })
+    Ok(Picture { pause, read, unread, left, threads, mappings })
 }
 
 /// How many bytes of a mapping are in the picture, and at which offset of the file.
 type Place = (u64, u64);
 
 /// Returns the place of each mapping in the picture, and what is copied for it.
-fn wanted(pid: i32, mappings: &[(Mapping, Kind)], options: Options, pages: &Pages) -> (Vec<Place>, Vec<Wanted>) {
+fn wanted(
+    pid: i32,
+    mappings: &[(Mapping, Kind)],
+    options: Options,
+    pages: &Pages,
+    files: &mut Files,
+) -> (Vec<Place>, Vec<Wanted>) {
     let mut next = options.least;
     let mut places = Vec::with_capacity(mappings.len());
     let mut parts = Vec::new();
@@ -108,7 +130,7 @@ fn wanted(pid: i32, mappings: &[(Mapping, Kind)], options: Options, pages: &Page
         let part = if options.in_memory && mapping.start < options.least {
             Part::None
         } else {
-            mapping.part(pid, *kind, options.filter, pages)
+            part_of(mapping, pid, *kind, options.filter, pages, files)
         };
         // Of a large mapping of a file, only what was touched is read: all of it may be more than the machine's memory.
         let large = part == Part::All && mapping.end - mapping.start > MOST_WHOLE;
@@ -129,19 +151,27 @@ fn wanted(pid: i32, mappings: &[(Mapping, Kind)], options: Options, pages: &Page
     (places, parts)
 }
 
-/// Opens the files behind mappings. It takes a capability, CAP_CHECKPOINT_RESTORE. Without it, pages that the process did not
-/// touch are left out of shared memory, and are read from the process elsewhere.
-fn files_behind(pid: i32, mappings: &[(Mapping, Kind)], parts: &mut [Wanted]) -> Vec<Behind> {
-    let mut files = Vec::new();
+/// Finds the files behind mappings. Returns the place of each in `files`, the address at which it is mapped, and the offset
+/// there.
+///
+/// Where a file cannot be opened, pages that the process did not touch are left out: what the process made is not in them.
+/// But stacks cannot be unwound without code and its tables, so the files of code are read from the process.
+fn files_behind(mappings: &[(Mapping, Kind)], parts: &mut [Wanted], files: &mut Files) -> Vec<(usize, u64, u64)> {
+    let file_of = |mapping: &Mapping| (mapping.device, mapping.inode);
+    let code: HashSet<_> =
+        mappings.iter().filter(|(mapping, _)| mapping.executable()).map(|(mapping, _)| file_of(mapping)).collect();
+    let mut behind = Vec::new();
     for part in parts.iter_mut().filter(|part| part.part != Part::Touched) {
         let Ok(place) = mappings.binary_search_by_key(&part.start, |(mapping, _)| mapping.start) else { continue };
         let mapping = &mappings[place].0;
-        if let Some(file) = mapping.file(pid) {
-            part.file = Some(files.len());
-            files.push(Behind { file, start: mapping.start, offset: mapping.offset });
+        if let Some(place) = files.place(mapping) {
+            part.file = Some(behind.len());
+            behind.push((place, mapping.start, mapping.offset));
+        } else if mapping.has_file() && part.part != Part::Head && !code.contains(&file_of(mapping)) {
+            part.part = Part::Known;
         }
     }
-    files
+    behind
 }
 
 /// Gives the mappings the flags that those at the same place had before: to read flags costs time in which the process
