@@ -22,7 +22,7 @@ from dmods.graph.owners import (
     find_owners,
     owners_by_all_edges,
 )
-from dmods.graph.roots import Root
+from dmods.graph.root import Root
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.target import Target
