@@ -23,7 +23,7 @@ from dmods.profile.sources import GRAPH, profile_of
 from dmods.profile.view import View
 from fixtures import answers
 from fixtures.cores import take
-from tests.corekit import HERE, kernel_core
+from tests.corekit import HERE, dumped_in, kernel_core
 
 Held = dict[str, tuple[int, int]]  # container -> (bytes, blocks)
 
@@ -75,6 +75,19 @@ def test_the_picture_of_holders_has_each_container(program: Path, least: float) 
     full = flame.picture(View(profile_of(target, GRAPH)), least)
     assert (full.frames, full.dropped) == (drawn.frames, drawn.dropped)
     assert (full.title, full.unit, full.notes) == (drawn.title, drawn.unit, drawn.notes)
+
+
+@pytest.mark.parametrize("mode", ["plain", "stale"])
+@pytest.mark.parametrize("userland", ["i386-bookworm"])
+def test_a_program_of_32_bits(userland: str, mode: str) -> None:
+    """The same to the byte: a chunk's header has half of the size, and more numbers look like pointers."""
+    with dumped_in(userland, HERE / "containers.cc", ["g++", "-O1", "-g"], mode) as (core, sysroot):
+        lines = (line.split() for line in (core.parent / "truth").read_text().splitlines())
+        truth = {name: (int(size), int(count)) for name, size, count in lines}
+        rows = answers.typed("owners", core, "--sysroot", sysroot)["tables"][0]["rows"]
+    held = {row["owner"]: (row["bytes"], row["count"]) for row in rows if row["how"] == "alone"}
+    assert {name: held[f"containers`{name}"] for name in truth} == truth
+    assert not [row for row in rows if row["how"] == "shared"]
 
 
 def test_local_containers_belong_to_the_function_that_has_them(program: Path) -> None:

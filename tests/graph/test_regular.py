@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import answers
-from tests.corekit import HERE, compile_c, kernel_core
+from tests.corekit import HERE, compile_c, dumped_in, kernel_core
 
 _WORDS = "1000"
 
@@ -57,6 +57,14 @@ def test_the_end_of_a_block_owns_nothing(tmp_path: Path, library: str) -> None:
     core = dumped(tmp_path, "-O2", "-DCLEAN", preload=library)
     told = truth(tmp_path)
     found = held(core)
+    assert {name: found.get(name) for name in told} == told
+
+
+@pytest.mark.parametrize("userland", ["i386-bookworm"])
+def test_a_program_of_32_bits(userland: str) -> None:
+    with dumped_in(userland, HERE / "graph" / "stale.cc", ["g++", "-g", "-O2", "-DCLEAN"], _WORDS, _WORDS) as made:
+        told = truth(made[0].parent)
+        found = held(made[0], "--sysroot", str(made[1]))
     assert {name: found.get(name) for name in told} == told
 
 
