@@ -113,10 +113,11 @@ class TypeGraph:
         cfa: int | None,
         registers: dict[int, int],
         line: int | None,
-    ) -> list[tuple[str, str, int | None, int]]:
-        """Add the variables of a frame. Return (name, type, address or None, size) of each that has a place at the pc.
+    ) -> list[tuple[str, str, int | None, int, int | None]]:
+        """Add the variables of a frame. Return (name, type, address or None, size, register or None) of each that has a
+        place at the pc.
 
-        ``registers`` are by DWARF's numbers. Variables that are declared below ``line`` are left out.
+        Registers are by DWARF's numbers. Variables that are declared below ``line`` are left out.
         """
 
     def build(
@@ -1346,12 +1347,13 @@ class Unwinder:
     def unwind(
         self, registers: dict[str, int], limit: int = 256
     ) -> tuple[
-        list[tuple[int, int, str, bool, bool, int | None, int | None, dict[str, int]]],
+        list[tuple[int, int, str, bool, bool, int | None, int | None, dict[str, int], list[tuple[str, int]]]],
         str,
     ]:
         """Return the frames, innermost first, and why there are no more. Empty without pc and sp.
 
-        A frame is (pc, sp, found, exact, trampoline, ucontext, siginfo, known registers).
+        A frame is (pc, sp, found, exact, trampoline, ucontext, siginfo, known registers, saved). ``saved`` are
+        (register, address): where the function, or the kernel, saved registers that a function must preserve.
         """
 
 def find_self_pointers(image: Image, ranges: list[tuple[int, int]], word: int = 8, limit: int = 65536) -> list[int]:

@@ -6,15 +6,18 @@ The made-up cores follow the gABI and the kernel's headers, not dmods' own readi
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
-from fixtures import whole
+from fixtures import userlands, whole
 from fixtures.cores import check_core_pattern, gcore
 from fixtures.limits import HANG
 
@@ -54,6 +57,29 @@ def kernel_core(
     core = next(path for path in where.iterdir() if path.name.startswith("core"))
     whole.elf_core(core)
     return core
+
+
+@contextmanager
+def dumped_in(userland: str, source: Path, compiler: Sequence[str], *args: str) -> Iterator[tuple[Path, Path]]:
+    """Compile and run a program that dies, in another userland. Yield the kernel's core of it, and the userland's root.
+
+    What the program wrote is beside the core, while the context lasts.
+    """
+    check_core_pattern()
+    land = userlands.get(userland)
+    assert land.sysroot is not None
+    land.directory("cores").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=land.directory("cores")) as folder:
+        work = Path(folder)
+        shutil.copy(source, work)
+        program = work / source.stem
+        subprocess.run(land.command([*compiler, source.name, "-o", program.name], work), check=True, cwd=work)
+        words = land.command([land.inside(program), *args], work)
+        run = ["sh", "-c", 'ulimit -c unlimited; exec "$@"', "sh", *words]
+        assert subprocess.run(run, check=False, cwd=work, timeout=HANG).returncode < 0
+        (core,) = work.glob("core*")
+        whole.elf_core(core)
+        yield core, land.sysroot
 
 
 def gdb_core(program: Path, where: Path) -> Path:

@@ -22,8 +22,8 @@ from dmods.graph.owners import (
     find_owners,
     owners_by_all_edges,
 )
-from dmods.graph.roots import Root
-from dmods.heap.verdict import judge, leak_verdict
+from dmods.graph.root import Root
+from dmods.heap.verdict import judge, leak_verdict, lost_bytes
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.target import Target
 
@@ -71,7 +71,8 @@ def _report(owners: Owners, args: argparse.Namespace) -> Report:
         report.notes.append(f"{owners.missing} bytes in use have no owner: please report this defect of dmods")
     table = _by_root(owners, args.top, args.verbose) if args.by == "root" else _by_kind(owners, args.by, args.top)
     total = owners.total
-    table.footer = [_RULE, f"{total:12} bytes ({human_size(total)}): the lines sum to the whole heap"]
+    lost = lost_bytes(owners.heap)
+    table.footer = [_RULE, f"{total:12} bytes ({human_size(total)}): the lines sum to {_extent(*lost)}"]
     report.tables.append(table)
     by_how = {how: owners.sum_of(how) for how in _HOW}
     report.totals = {
@@ -82,8 +83,19 @@ def _report(owners: Owners, args: argparse.Namespace) -> Report:
         "free_bytes": by_how[FREE_],
         "top_bytes": by_how[TOP_],
         "own_bytes": by_how[OWN_],
+        "missing_bytes": sum(lost),
     }
     return report
+
+
+def _extent(lost: int, unknown: int) -> str:
+    """Return what the lines sum to, where the dump lacks `lost` bytes of the heap and `unknown` that may be heap."""
+    if lost:
+        more = f", and {human_size(unknown)} that may be heap" if unknown else ""
+        return f"what is known of the heap; the dump lacks {human_size(lost)} of it{more}"
+    if unknown:
+        return f"the heap that was found; the dump lacks {human_size(unknown)} of memory that may be heap"
+    return "the whole heap"
 
 
 def _by_root(owners: Owners, top: int, verbose: bool) -> Table:

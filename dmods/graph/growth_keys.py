@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods.graph.owners import MANY, Owners
-from dmods.graph.roots import LEAKED, Root
+from dmods.graph.root import Root
+from dmods.graph.roots import LEAKED
 from dmods.graph.types import Types
 
 OWN_KEY = (1 << 64) - 2  # the engine's key of the allocator's own blocks

@@ -10,8 +10,9 @@ from typing import Optional
 from dmods.base.cached import cached, forget
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
+from dmods.graph.root import Root
 from dmods.graph.root_names import RootNames, one_part
-from dmods.graph.roots import LEAKED, NamedRoots, Root, named_roots
+from dmods.graph.roots import LEAKED, NamedRoots, named_roots
 from dmods.graph.type_name import type_name
 from dmods.graph.typegraph import find_typegraph
 from dmods.graph.types import Types, find_types

@@ -8,7 +8,8 @@ from dmods import _engine
 from dmods.base.dataclass import dataclass
 from dmods.base.progress import Progress
 from dmods.graph.looks import looks_like
-from dmods.graph.roots import NamedRoots, Root
+from dmods.graph.root import Root
+from dmods.graph.roots import NamedRoots
 from dmods.graph.typegraph import find_typegraph
 from dmods.heap.block import Block
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
 
-from dmods.graph.roots import NamedRoots, Root
+from dmods.graph.root import Root
+from dmods.graph.roots import NamedRoots
 
 _MOST_WORDS = 1 << 10  # of a root that are looked at. A larger root is named as a whole
 # [lex.name]: such names are the implementation's. The members of a container say nothing to its user, nor do those of
@@ -47,8 +48,10 @@ class RootNames:
 
     def name(self, root: Root, part: str = "") -> str:
         """Return the name of a root, or of a part of its variable. Where two roots have one name, the frame tells."""
-        frame = f" (frame {root.frame})" if root.frame is not None and self._times[self._short(root, "")] > 1 else ""
-        return self._short(root, part) + frame
+        short = self._short(root, part)
+        if root.kind != "frame" or root.frame is None or self._times[self._short(root, "")] == 1:
+            return short
+        return f"{short} (frame {root.frame})"
 
     def _short(self, root: Root, part: str) -> str:
         thread = "" if root.tid in (None, self._thread) else f" of thread {root.tid}"
@@ -57,6 +60,8 @@ class RootNames:
             if root.variable is None:
                 return f"the frame of {function}{thread}"
             return f"{function}: {part or root.variable}{thread}"
+        if root.kind == "register" and root.frame is not None:
+            return root.name.rpartition(" in ")[0] + thread
         if part and root.kind == "thread-local":
             return f"thread-local {part}{thread}"
         return f"{root.module}`{part}" if part and root.module is not None else root.name

@@ -14,59 +14,28 @@ from typing import Optional
 
 from dmods._engine import demangle, find_pointers
 from dmods.base.cached import cached
-from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.errors import FaultError
+from dmods.graph.frame_roots import FrameRoots
+from dmods.graph.root import RANK_DATA, RANK_FRAME, RANK_NO_FRAME, RANK_OWN, RANK_REGISTER, Root
 from dmods.graph.typegraph import opened
 from dmods.graph.unnamed import Joiner
 from dmods.heap.block import OWN
 from dmods.heap.process_heap import ProcessHeap, find_heap
-from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
 from dmods.process.stdio import buffers
-from dmods.process.threads import LiveStackFinder, ThreadStack, pthread_reach, stacks_of
+from dmods.process.threads import ThreadStack, pthread_reach, stacks_of
 from dmods.process.tls import dtv_blocks
-from dmods.process.unwind import Frame
 from dmods.process.vectors import values as vector_values
-from dmods.target import Module, Target, Thread
+from dmods.target import Module, Target
 
 LEAKED = (1 << 32) - 1  # the engine's number for the root of the leaked blocks
 UNALIGNED = LEAKED - 1  # ... and for words that are not aligned, where findleaks was asked to take those
-# The ranks that the engine knows. Stacks follow: outermost frames first, because inner frames borrow from outer ones.
-_OWN, _DATA, _FRAMES = 0, 1, 2
-_NO_FRAME = 1 << 20  # a stack whose frames are not known
-_REGISTER = 1 << 21
 _LONG = 8
 _MOST_TLS = 1 << 20  # bytes of static TLS beside a thread pointer, at most
 _MOST_WORDS = 1 << 20  # words of data that are named
 _MOST_LOOKUPS = 1 << 18  # symbols that are looked up
 _MOST_WANTED = 1 << 12  # ranges of the heap that are told apart while words are searched
-_MOST_LOCAL = 8 << 20  # bytes of a local variable: a stack's usual limit
-
-
-@dataclass(frozen=True)
-class Root:
-    """A root with a name.
-
-    ``kind`` is one of these: "variable" (it has a symbol), "data" (a module's, without a symbol), "frame", "stack" (its
-    frames are not known), "register", "thread-local", "mapping", "allocator" (malloc's own words), "leaked" (no root:
-    the leaked blocks). ``address`` is where it begins; None for registers and the like. ``alike`` is a name that means
-    the same in other cores and in other runs: it has no address and no tid. "": the name itself does.
-    """
-
-    name: str
-    kind: str
-    address: Optional[int] = None
-    module: Optional[str] = None
-    tid: Optional[int] = None
-    alike: str = ""
-    variable: Optional[str] = None  # the local variable of a frame, where debug information knows it
-    frame: Optional[int] = None  # its number in the thread's stack; 0 is the innermost
-
-    @property
-    def key(self) -> str:
-        """Return the name without addresses."""
-        return self.alike or self.name
 
 
 _OTHER = Root("other memory", "mapping")
@@ -92,6 +61,8 @@ class NamedRoots:
         self._roots: list[Root] = [_OTHER]
         self._numbers: dict[Hashable, int] = {_OTHER: 0}
         self._taken = Ranges()
+        self._frames = FrameRoots(heap)
+        self.threads = self._frames.threads
         self._arenas: dict[int, int] = {}  # of threads, by tid
         areas: list[tuple[int, int, int, int]] = []
         for start, end, root, rank in self._all_areas():
@@ -167,39 +138,24 @@ class NamedRoots:
                     start,
                     end,
                     Root(f"memory from sbrk at {start:#x}", "mapping", start, alike="memory from sbrk"),
-                    _DATA,
+                    RANK_DATA,
                 )
             for start, end in report["lost"]:
-                yield start, end, Root(f"damaged heap at {start:#x}", "mapping", start, alike="damaged heap"), _DATA
+                yield start, end, Root(f"damaged heap at {start:#x}", "mapping", start, alike="damaged heap"), RANK_DATA
         stacks = stacks_of(self.target, list(self.heap.owned))
         yield from self._thread_locals(stacks)
-        yield from self._frames()
+        yield from self._frames.areas()
         for each in self.heap.heaps:
             for start, end, name, alike, rank in each.stack_frames():
-                kind, place = ("frame", _FRAMES + rank) if rank is not None else ("stack", _NO_FRAME)
+                kind, place = ("frame", RANK_FRAME + rank) if rank is not None else ("stack", RANK_NO_FRAME)
                 yield start, end, Root(name, kind, start, alike=alike), place
         for stack in stacks:
-            name = self._thread_name(stack.tid) if stack.tid is not None else "a thread that has exited"
-            alike = f"a stack of {self._any_thread(stack.tid)}"
+            name = self.threads.name(stack.tid) if stack.tid is not None else "a thread that has exited"
+            alike = f"a stack of {self.threads.anywhere(stack.tid)}"
             root = Root(f"the stack of {name}", "stack", stack.start, tid=stack.tid, alike=alike)
-            yield stack.start, stack.end, root, _NO_FRAME
+            yield stack.start, stack.end, root, RANK_NO_FRAME
         yield from self._data()
         yield from self._mappings()
-
-    @cached_property
-    def _threads(self) -> dict[int, Thread]:
-        return {thread.tid: thread for thread in self.target.threads()}
-
-    def _thread_name(self, tid: Optional[int]) -> str:
-        thread = self._threads.get(tid) if tid is not None else None
-        return f"thread {tid} ({thread.name})" if thread is not None and thread.name else f"thread {tid}"
-
-    def _any_thread(self, tid: Optional[int]) -> str:
-        """Return the name of a thread without its tid. Threads of one name are one."""
-        thread = self._threads.get(tid) if tid is not None else None
-        if tid is None:
-            return "a thread that has exited"
-        return f"thread {thread.name}" if thread is not None and thread.name else "a thread"
 
     def _thread_locals(self, stacks: Iterable[ThreadStack]) -> Iterator[tuple[int, int, Root, int]]:
         """Yield the static TLS and the struct pthread of each thread: they lie around the thread pointer."""
@@ -215,12 +171,12 @@ class NamedRoots:
             high = stack.end if stack.tcb < stack.end else mapping.end
             if not behind:
                 high = min(high, stack.tcb + reach)
-            name = self._thread_name(stack.tid) if stack.tid is not None else "a thread that has exited"
-            alike = f"thread-local memory of {self._any_thread(stack.tid)}"
+            name = self.threads.name(stack.tid) if stack.tid is not None else "a thread that has exited"
+            alike = f"thread-local memory of {self.threads.anywhere(stack.tid)}"
             root = Root(f"thread-local memory of {name}", "thread-local", stack.tcb, tid=stack.tid, alike=alike)
             low, high = max(low, mapping.start), min(high, mapping.end)
             self._find_arena(stack, low, high)
-            yield low, high, root, _DATA
+            yield low, high, root, RANK_DATA
 
     def _find_arena(self, stack: ThreadStack, low: int, high: int) -> None:
         """Note which arena the thread allocates from: that of its cache, to which its thread-local memory points."""
@@ -236,60 +192,6 @@ class NamedRoots:
             block = self.heap.block_at(value)
             if block is not None and block.arena is not None:
                 self._arenas[stack.tid] = block.arena
-
-    def _frames(self) -> Iterator[tuple[int, int, Root, int]]:
-        """Yield the frames of each thread, and the parts of its stacks where no frame is known."""
-        finder = LiveStackFinder(self.target)
-        locals_ = self._locals()
-        for thread in self.target.threads():
-            if finder.out_of_budget:
-                return
-            frames, stacks = finder.frames_and_stacks(thread)
-            name = self._thread_name(thread.tid)
-            for place, variable, start, size in locals_.get(thread.tid, ()):
-                if place < len(frames):
-                    function, anywhere = self._function(frames[place])
-                    text = f"{function} in {name}, frame {place}, local '{variable}'"
-                    alike = f"{anywhere} in {self._any_thread(thread.tid)}, local '{variable}'"
-                    root = Root(text, "frame", start, None, thread.tid, alike, variable, place)
-                    yield start, start + size, root, _FRAMES + len(frames) - 1 - place
-            for live in stacks:
-                inside = sorted(
-                    ((frame.sp, place) for place, frame in enumerate(frames) if live.start <= frame.sp < live.end),
-                )
-                if not inside:
-                    alike = f"a stack of {self._any_thread(thread.tid)}"
-                    root = Root(f"the stack of {name}", "stack", live.start, tid=thread.tid, alike=alike)
-                    yield live.start, live.end, root, _NO_FRAME
-                    continue
-                starts = [live.start, *(sp for sp, _place in inside[1:]), live.end]
-                for (start, end), (_sp, place) in zip(zip(starts, starts[1:]), inside):
-                    function, anywhere = self._function(frames[place])
-                    alike = f"{anywhere} in {self._any_thread(thread.tid)}"
-                    text = f"{function} in {name}, frame {place}"
-                    root = Root(text, "frame", start, tid=thread.tid, alike=alike, frame=place)
-                    yield start, end, root, _FRAMES + len(frames) - 1 - place
-
-    def _locals(self) -> dict[int, list[tuple[int, str, int, int]]]:
-        """Return the variables of frames that are in memory, by thread: (number of the frame, name, address, size)."""
-        information = opened(self.target)
-        found: dict[int, list[tuple[int, str, int, int]]] = {}
-        if information is not None:
-            information.add_frames(self.heap)
-            for tid, place, name, address, size in information.locals:
-                if 0 < size <= _MOST_LOCAL:
-                    found.setdefault(tid, []).append((place, name, address, size))
-        return found
-
-    def _function(self, frame: Frame) -> tuple[str, str]:
-        """Return the function's name, and a name that means the same in other runs."""
-        symbol = self.target.symbol_at(frame.code_address)
-        if symbol is not None:
-            name = demangle(symbol.name).split("(")[0]
-            return name, name
-        module = module_at(self.target, frame.code_address)
-        offset = f"{module.name}`{frame.code_address - module.bias:#x}" if module is not None else "unknown code"
-        return f"{frame.pc:#x}", offset
 
     def _data(self) -> Iterator[tuple[int, int, Root, int]]:
         """Yield the variables of modules that hold a pointer into the heap."""
@@ -311,17 +213,19 @@ class NamedRoots:
                 run = []
                 end = symbol.address + max(symbol.size, address + word - symbol.address)
                 name = demangle(symbol.name)
-                yield symbol.address, end, Root(f"{module.name}`{name}", "variable", symbol.address, module.name), _DATA
+                root = Root(f"{module.name}`{name}", "variable", symbol.address, module.name)
+                yield symbol.address, end, root, RANK_DATA
             yield from (self._unnamed(module, part) for part in joiner.groups(run))
         if symbols > _MOST_LOOKUPS:
             self.notes.append(f"{symbols - _MOST_LOOKUPS} words of data are not named: there are too many")
         for module in self.target.modules():
             for piece in module.ranges:
-                yield piece.start, piece.end, Root(f"data of {module.name}", "data", piece.start, module.name), _DATA
+                root = Root(f"data of {module.name}", "data", piece.start, module.name)
+                yield piece.start, piece.end, root, RANK_DATA
 
     def _unnamed(self, module: Module, run: list[int]) -> tuple[int, int, Root, int]:
         root = Root(f"{module.name}`{run[0] - module.bias:#x}", "data", run[0], module.name)
-        return run[0], run[-1] + self.heap.words.size, root, _DATA
+        return run[0], run[-1] + self.heap.words.size, root, RANK_DATA
 
     @cached_property
     def _wanted(self) -> list[tuple[int, int]]:
@@ -343,7 +247,7 @@ class NamedRoots:
             for mapping in group:
                 name = f"{path} at {mapping.start:#x}" if path else f"anonymous memory at {mapping.start:#x}"
                 root = Root(name, "mapping", mapping.start, alike=path or "anonymous memory")
-                yield mapping.start, mapping.end, root, _DATA
+                yield mapping.start, mapping.end, root, RANK_DATA
 
     # -- single values --------------------------------------------------------------------------------------------
 
@@ -351,31 +255,32 @@ class NamedRoots:
         """Yield (value, root, rank) for the values that marking took: registers, and tcaches of the allocator."""
         kept = {value for one in self.heap.heaps for value in one.kept()}
         own = {value for value in kept if (row := self.heap.index.find(value)) is not None and row.state == OWN}
-        yield from ((value, self._number(_ALLOCATOR), _OWN) for value in sorted(own))
+        yield from ((value, self._number(_ALLOCATOR), RANK_OWN) for value in sorted(own))
         left = set(marked) - own
         named: set[int] = set()
         for thread in self.target.threads():
-            name, words = self._thread_name(thread.tid), thread.registers
-            alike = f"registers of {self._any_thread(thread.tid)}"
-            held = [(value, f"register {register} of {name}") for register, value in words.items() if value in left]
+            name, words = self.threads.name(thread.tid), thread.registers
+            alike = f"registers of {self.threads.anywhere(thread.tid)}"
+            held: list[tuple[int, Root, int]] = []
+            for register, value in words.items():
+                if value in left:
+                    own_root = Root(f"register {register} of {name}", "register", tid=thread.tid, alike=alike)
+                    known = self._frames.registers.get((thread.tid, register))
+                    held.append((value, *(known or (own_root, RANK_REGISTER))))
+            others = Root(f"vector registers of {name}", "register", tid=thread.tid, alike=alike)
             vectors = vector_values(thread.vectors or {}, self.heap.words.size) & left
-            held += [(value, f"vector registers of {name}") for value in vectors - set(words.values())]
-            for value, text in held:
+            held += [(value, others, RANK_REGISTER) for value in vectors - set(words.values())]
+            for value, root, rank in held:
                 named.add(value)
                 # Without a block it points to a header, or past a block's end: the engine decides.
-                known = self.heap.index.find(value) is not None
-                yield (
-                    value,
-                    self._number(Root(text, "register", tid=thread.tid, alike=alike)) if known else 0,
-                    _REGISTER,
-                )
+                yield value, self._number(root) if self.heap.index.find(value) is not None else 0, rank
         left -= named
         code = left & {value for _at, value in self.heap.code_words}
-        yield from ((value, self._number(_CODE), _DATA) for value in sorted(code))
+        yield from ((value, self._number(_CODE), RANK_DATA) for value in sorted(code))
         left -= code
         garbage = {value for value in left if any(value in one for one in self.heap.garbage)}
-        yield from ((value, self._number(_GARBAGE), _REGISTER) for value in sorted(garbage))
-        yield from ((value, 0, _REGISTER) for value in sorted(left - garbage))
+        yield from ((value, self._number(_GARBAGE), RANK_REGISTER) for value in sorted(garbage))
+        yield from ((value, 0, RANK_REGISTER) for value in sorted(left - garbage))
 
 
 @cached

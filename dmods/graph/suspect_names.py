@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dmods.base.sizes import counted
 from dmods.graph.owners import Kept, Kind, Line, Owners
 from dmods.graph.paths import path_to
+from dmods.graph.root import Root
 from dmods.graph.root_names import outer_part
-from dmods.graph.roots import Root
 from dmods.heap.content import describe_content
 from dmods.heap.texts import printable
 

@@ -101,7 +101,7 @@ def _search_verdict(heap: ProcessHeap) -> Verdict:
         lost = sum(end - start for start, end in heap.target.missing)
         cut = f"; the dump is truncated and lacks {lost} bytes ({human_size(lost)})" if lost else ""
         return Verdict(False, no_heap(heap.target) + cut)
-    lost, unknown = _heap_lost(heap), _anonymous_lost(heap)
+    lost, unknown = lost_bytes(heap)
     doubts = [doubt for one in heap.heaps for doubt in one.doubts]
     if not lost + unknown:
         return Verdict(True, "; ".join(doubts))
@@ -151,6 +151,11 @@ def judge(report: Report, verdict: Verdict) -> None:
     report.notes.extend(partial_note(verdict))
     if not verdict.possible:
         report.status = NO_VERDICT
+
+
+def lost_bytes(heap: ProcessHeap) -> tuple[int, int]:
+    """Return how many bytes of the heap are not in the dump, and of other memory that may be heap."""
+    return _heap_lost(heap), _anonymous_lost(heap)
 
 
 def _heap_lost(heap: ProcessHeap) -> int:

@@ -5,7 +5,7 @@ The engine unwinds. This file says what its answers mean, and finds the frame th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from dmods._engine import Unwinder
@@ -69,6 +69,7 @@ class Frame:
     trampoline: bool = False  # the code that a signal handler returns to: the next frame is what the signal interrupted
     ucontext: Optional[int] = None  # of a trampoline: where the kernel saved the registers
     siginfo: Optional[int] = None  # ... and the siginfo_t
+    saved: Sequence[tuple[str, int]] = ()  # (register, address) of the next frame's registers that this one saved
 
     @property
     def code_address(self) -> int:
@@ -114,8 +115,8 @@ def _engines(target: Target, registers: Mapping[str, int], limit: int) -> Stack:
     frames, end = _unwinder(target).unwind(dict(registers), limit)
     return Stack(
         [
-            Frame(pc, sp, found_by, exact, registers, trampoline, ucontext, siginfo)
-            for pc, sp, found_by, exact, trampoline, ucontext, siginfo, registers in frames
+            Frame(pc, sp, found_by, exact, registers, trampoline, ucontext, siginfo, saved)
+            for pc, sp, found_by, exact, trampoline, ucontext, siginfo, registers, saved in frames
         ],
         end,
     )

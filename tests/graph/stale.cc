@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <list>
 #include <map>
@@ -37,6 +38,10 @@ struct Counted {
 	{
 		bytes[K] -= malloc_usable_size(block);
 		blocks[K]--;
+#ifdef CLEAN // no word of an earlier use is left in blocks
+		memset(static_cast<void *>(block), 0, malloc_usable_size(block));
+		asm volatile("" : : : "memory"); // or the compiler leaves that out before free()
+#endif
 		free(block);
 	}
 	template <class U>

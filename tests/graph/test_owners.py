@@ -23,7 +23,7 @@ from dmods.profile.sources import GRAPH, profile_of
 from dmods.profile.view import View
 from fixtures import answers
 from fixtures.cores import take
-from tests.corekit import HERE, kernel_core
+from tests.corekit import HERE, dumped_in, kernel_core
 
 Held = dict[str, tuple[int, int]]  # container -> (bytes, blocks)
 
@@ -75,6 +75,19 @@ def test_the_picture_of_holders_has_each_container(program: Path, least: float) 
     full = flame.picture(View(profile_of(target, GRAPH)), least)
     assert (full.frames, full.dropped) == (drawn.frames, drawn.dropped)
     assert (full.title, full.unit, full.notes) == (drawn.title, drawn.unit, drawn.notes)
+
+
+@pytest.mark.parametrize("mode", ["plain", "stale"])
+@pytest.mark.parametrize("userland", ["i386-bookworm"])
+def test_a_program_of_32_bits(userland: str, mode: str) -> None:
+    """The same to the byte: a chunk's header has half of the size, and more numbers look like pointers."""
+    with dumped_in(userland, HERE / "containers.cc", ["g++", "-O1", "-g"], mode) as (core, sysroot):
+        lines = (line.split() for line in (core.parent / "truth").read_text().splitlines())
+        truth = {name: (int(size), int(count)) for name, size, count in lines}
+        rows = answers.typed("owners", core, "--sysroot", sysroot)["tables"][0]["rows"]
+    held = {row["owner"]: (row["bytes"], row["count"]) for row in rows if row["how"] == "alone"}
+    assert {name: held[f"containers`{name}"] for name in truth} == truth
+    assert not [row for row in rows if row["how"] == "shared"]
 
 
 def test_local_containers_belong_to_the_function_that_has_them(program: Path) -> None:
@@ -204,6 +217,10 @@ def test_a_truncated_core_gives_the_rest(program: Path, tmp_path: Path) -> None:
         assert answer["notes"]
         total = sum(row["bytes"] for row in answer["tables"][0]["rows"])
         assert total == answer["totals"]["heap_bytes"]
+        # What is cut off may be heap, or is. No line says that nothing is missing.
+        assert answer["totals"]["missing_bytes"] > 0
+        printed = answers.dmods("owners", cut).stdout if part == 0.6 else "the dump lacks"
+        assert ("the dump lacks" in printed, "whole heap" in printed) == (True, False)
         if part != 0.6:
             continue
         target = CoreFile(str(cut))

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.graph.typegraph import TypeGraph, find_typegraph
-from dmods.heap.process_heap import find_heap
-from dmods.records.callers import Callers
-from dmods.records.model import Stack
+from dmods.graph.typegraph import find_typegraph
 from fixtures import answers, audited, cores, software, with_debug_info
+from tests.graph.makers import compared
 
 _BYTES = ("char[]", "unsigned char[]", "struct sdshdr8", "struct sdshdr16", "struct sdshdr32")
 _TABLES = ("dictEntry *[]", "struct dictEntry *[]")
@@ -59,14 +56,6 @@ MAKES: Mapping[str, tuple[str, ...]] = {
 _ALLOCATORS = ("zmalloc", "zcalloc", "zrealloc", "ztry", "malloc", "calloc", "realloc", "_sdsnew", "sdsnew", "sdstry")
 
 
-@dataclass
-class Compared:
-    recorded: int = 0
-    typed: int = 0
-    judged: int = 0  # bytes of typed blocks whose maker is known
-    wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("redis")
@@ -77,44 +66,12 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where / "core.1603"
 
 
-def _maker(callers: Callers, stack: Stack) -> str:
-    """Return the function that wanted the block: the first one that is no allocator, also where it was inlined."""
-    for frame in stack.frames:
-        for function in [line.function for line in callers.source(frame)] or [callers.name(frame)]:
-            if function and not function.startswith(_ALLOCATORS):
-                return function.partition("+")[0].partition(".")[0]
-    return ""
-
-
-def _compared(target: CoreFile, graph: TypeGraph) -> Compared:
-    heap, callers = find_heap(target), Callers(target, lines=True)
-    out, makers = Compared(), {}
-    for record in heap.records.all():
-        block = heap.block_at(record.address)
-        if block is None:
-            continue
-        stack = record.stack
-        key = tuple(stack.frames)
-        if key not in makers:
-            makers[key] = _maker(callers, stack)
-        out.recorded += block.size
-        name = graph.name(block)
-        if name is None:
-            continue
-        out.typed += block.size
-        allowed = MAKES.get(makers[key])
-        if allowed is not None:
-            out.judged += block.size
-            out.wrong[makers[key], name] += name not in allowed
-    return out
-
-
 @pytest.mark.thorough("it downloads and builds a server")
 def test_the_types_of_a_server_are_those_that_its_functions_make(core: Path) -> None:
     target = CoreFile(str(core))
     graph = find_typegraph(target)
     assert graph is not None
-    found = _compared(target, graph)
+    found = compared(target, graph, MAKES, _ALLOCATORS)
     assert +found.wrong == Counter()
     assert found.typed > 0.8 * found.recorded
     # The witnesses know nearly all of it.

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from fixtures import answers
-from tests.corekit import HERE, compile_c, kernel_core
+from tests.corekit import HERE, compile_c, dumped_in, kernel_core
 
 _WORDS = "1000"
 
 
-def dumped(where: Path, *flags: str, strip: bool = False) -> Path:
+def dumped(where: Path, *flags: str, strip: bool = False, preload: str = "") -> Path:
     program = where / "stale"
     subprocess.run(["g++", "-g", *flags, str(HERE / "graph" / "stale.cc"), "-o", str(program)], check=True)
     if strip:
         subprocess.run(["strip", str(program)], check=True)
-    return kernel_core(program, where, _WORDS, _WORDS)
+    return kernel_core(program, where, _WORDS, _WORDS, env={"LD_PRELOAD": preload} if preload else None)
 
 
 def truth(where: Path) -> dict[str, tuple[int, int]]:
@@ -46,6 +46,26 @@ def test_words_that_are_left_over_own_nothing(tmp_path: Path) -> None:
     assert sum(every.get(name, (0, 0))[0] for name in told) < sum(size for size, _count in told.values()) / 2
     (note,) = (note for note in answers.typed("owners", core, "-v")["notes"] if "left over" in note)
     assert int(note.split()[0]) > 900
+
+
+@pytest.mark.parametrize("library", ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"])
+def test_the_end_of_a_block_owns_nothing(tmp_path: Path, library: str) -> None:
+    """Without headers, the end of a piece of a deque is the beginning of the next block, whoever has that.
+
+    Nothing is left over in the arrays here: a deque may get the memory in which another one had its pointers.
+    """
+    core = dumped(tmp_path, "-O2", "-DCLEAN", preload=library)
+    told = truth(tmp_path)
+    found = held(core)
+    assert {name: found.get(name) for name in told} == told
+
+
+@pytest.mark.parametrize("userland", ["i386-bookworm"])
+def test_a_program_of_32_bits(userland: str) -> None:
+    with dumped_in(userland, HERE / "graph" / "stale.cc", ["g++", "-g", "-O2", "-DCLEAN"], _WORDS, _WORDS) as made:
+        told = truth(made[0].parent)
+        found = held(made[0], "--sysroot", str(made[1]))
+    assert {name: found.get(name) for name in told} == told
 
 
 def test_each_variable_of_a_stripped_program_is_a_root(tmp_path: Path) -> None:

@@ -156,9 +156,13 @@ static struct table *new_table(int entries) {
     table->mask = 63;
     for (int i = 0; i < entries; i++) {
         struct entry *entry = told("struct entry", calloc(1, sizeof *entry));
-        struct secret *secret = told("-", calloc(1, sizeof *secret));
-        secret->a = i;
-        entry->value = secret;
+        if (i % 10 == 9) {
+            entry->value = (void *)(4096 + i * 2000003L); // a number of 32 bits in a pointer's place
+        } else {
+            struct secret *secret = told("-", calloc(1, sizeof *secret));
+            secret->a = i;
+            entry->value = secret;
+        }
         entry->hash = i * 2654435761u;
         entry->chain = table->buckets[entry->hash & 63];
         table->buckets[entry->hash & 63] = entry;

@@ -22,7 +22,7 @@ use crate::heap_rows::{state, Group};
 use crate::owners::{scope, Scope};
 use crate::watch::watched;
 
-type Local = (String, String, Option<u64>, u64);
+type Local = (String, String, Option<u64>, u64, Option<u16>);
 type ClaimRow = (String, u8, u64, &'static str, u8, bool, u64, u64);
 /// A group of direct leaks, with its type where it has no kind.
 type NamedGroup = (Group, Option<String>);
@@ -134,13 +134,14 @@ impl TypeGraph {
             let found = state.debug.locals(module, &frame, &mut read);
             let mut out = Vec::new();
             for variable in found {
-                let (at, value) = match variable.place {
-                    Place::At(at) => (Some(at), 0),
-                    Place::Value(value) => (None, value),
+                let at = match variable.place {
+                    Place::At(at) => Some(at),
+                    Place::Value(_) => None,
                     Place::Thread(_) => continue,
                 };
                 let size = state.debug.types.size(variable.kind);
-                out.push((variable.name.clone(), state.debug.types.text(variable.kind), at, size.max(value)));
+                let kind = state.debug.types.text(variable.kind);
+                out.push((variable.name.clone(), kind, at, size, variable.register));
                 state.roots.push(Root { variable, local: true });
             }
             Ok(out)

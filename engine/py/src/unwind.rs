@@ -15,7 +15,9 @@ pub struct Unwinder {
     inner: Core,
 }
 
-type Frame<'py> = (u64, u64, Bound<'py, PyString>, bool, bool, Option<u64>, Option<u64>, Bound<'py, PyDict>);
+type Saved<'py> = Vec<(Bound<'py, PyString>, u64)>;
+type Frame<'py> =
+    (u64, u64, Bound<'py, PyString>, bool, bool, Option<u64>, Option<u64>, Bound<'py, PyDict>, Saved<'py>);
 
 #[pymethods]
 impl Unwinder {
@@ -65,7 +67,8 @@ fn convert<'py>(py: Python<'py>, arch: &Arch, frame: &unwind::Frame) -> PyResult
         }
     }
     let found = PyString::intern(py, frame.found.name());
-    Ok((frame.pc, frame.sp, found, frame.exact, frame.trampoline, frame.ucontext, frame.siginfo, registers))
+    let saved = frame.saved.iter().map(|&(number, at)| (PyString::intern(py, arch.names[number]), at)).collect();
+    Ok((frame.pc, frame.sp, found, frame.exact, frame.trampoline, frame.ucontext, frame.siginfo, registers, saved))
 }
 
 /// Returns the addresses in the ranges whose words at 0 and 2 words on hold the address itself. See `_engine.pyi`.

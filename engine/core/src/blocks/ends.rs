@@ -41,21 +41,31 @@ pub struct Hidden<I> {
 
 /// Hides the ends among the edges of all blocks: each leads to the block that holds it.
 pub fn hide<I: Index, const P: usize>(tables: &mut Tables<I, P>) -> Hidden<I> {
-    let mut found: Vec<End<I>> = Vec::new();
-    let runs = 0..tables.word_map.runs.len();
-    if runs.clone().all(|run| tables.word_map.runs[run].run.kind.has_chunks()) {
-        return Hidden { ends: found, in_roots: Vec::new() };
-    }
-    hw::fast(|| {
-        for run in runs {
-            in_run(tables, run, &mut found);
-        }
-    });
+    let found = all(tables);
     let edges = tables.edges.as_mut_slice();
     for end in &found {
         edges[end.edge] = I::new(end.source * P + P);
     }
     Hidden { ends: found, in_roots: Vec::new() }
+}
+
+/// Returns the ends among the edges of all blocks.
+fn all<I: Index, const P: usize>(tables: &Tables<I, P>) -> Vec<End<I>> {
+    let mut found: Vec<End<I>> = Vec::new();
+    if has_ends(tables) {
+        hw::fast(|| (0..tables.word_map.runs.len()).for_each(|run| in_run(tables, run, &mut found)));
+    }
+    found
+}
+
+/// Returns whether a block's end may be the beginning of another block.
+pub fn has_ends<I: Index, const P: usize>(tables: &Tables<I, P>) -> bool {
+    !tables.word_map.runs.iter().all(|placed| placed.run.kind.has_chunks())
+}
+
+/// Returns the numbers of the edges that are ends. Call it while none is hidden.
+pub fn edges<I: Index, const P: usize>(tables: &Tables<I, P>) -> Vec<usize> {
+    all(tables).into_iter().map(|end| end.edge).collect()
 }
 
 /// Puts the ends back. Returns the granules of the blocks that are not marked and that an end leads to, sorted: an end in a

@@ -33,7 +33,9 @@ pub struct FrameAt {
 pub enum Local {
     /// In memory.
     At(u64),
-    /// Its value, which is in a register or was computed.
+    /// In a register: DWARF's number of it, and the value.
+    Register(u16, u64),
+    /// Its value, which was computed.
     Value(u64),
 }
 
@@ -84,7 +86,7 @@ pub(super) fn locals(
         let base = *base.get_or_insert_with(|| {
             let expression = at(parsed, unit, frame_base.as_ref()?, pc)?;
             match evaluate(parsed, unit, expression, frame, None, bias, read)? {
-                Local::At(value) | Local::Value(value) => Some(value),
+                Local::At(value) | Local::Register(_, value) | Local::Value(value) => Some(value),
             }
         });
         if die.tag == c::DW_TAG_variable && frame.line.zip(die.line).is_some_and(|(now, declared)| now < declared) {
@@ -163,7 +165,7 @@ fn evaluate<'a>(
                 return match piece.location {
                     Location::Address { address } if piece.size_in_bits.is_none() => Some(Local::At(address)),
                     Location::Register { register } if piece.size_in_bits.is_none() => {
-                        frame.registers.get(&register.0).map(|&value| Local::Value(value))
+                        frame.registers.get(&register.0).map(|&value| Local::Register(register.0, value))
                     }
                     Location::Value { value } => value.to_u64(u64::MAX).ok().map(Local::Value),
                     _ => None,

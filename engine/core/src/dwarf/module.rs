@@ -35,6 +35,8 @@ pub struct Variable {
     pub kind: Id,
     /// Where it is.
     pub place: Place,
+    /// The register that it is in, by DWARF's number, if it is in one.
+    pub register: Option<u16>,
 }
 
 /// A program or library with debug information.
@@ -153,7 +155,7 @@ impl DebugTypes {
                         Stored::At(address) => Place::At(address.wrapping_add(*bias)),
                         Stored::Thread(offset) => Place::Thread(offset),
                     };
-                    out.push(Variable { name, kind, place });
+                    out.push(Variable { name, kind, place, register: None });
                 }
                 out
             })
@@ -178,11 +180,12 @@ impl DebugTypes {
                     let Ok(Some(named)) = parsed.die(local.name) else { continue };
                     let name = parsed.text(local.name.0, &named.name).unwrap_or_default();
                     let kind = reader.read(&mut From { parsed, index, types }, target);
-                    let place = match local.place {
-                        Local::At(address) => Place::At(address),
-                        Local::Value(value) => Place::Value(value),
+                    let (place, register) = match local.place {
+                        Local::At(address) => (Place::At(address), None),
+                        Local::Register(number, value) => (Place::Value(value), Some(number)),
+                        Local::Value(value) => (Place::Value(value), None),
                     };
-                    out.push(Variable { name, kind, place });
+                    out.push(Variable { name, kind, place, register });
                 }
                 out
             })

@@ -1,5 +1,6 @@
 //! The roots, with names and ranks.
 
+use crate::blocks::ends;
 use crate::blocks::index::Tables;
 use crate::blocks::number::Index;
 use crate::blocks::root_reader::RootReader;
@@ -14,6 +15,10 @@ pub const UNALIGNED: u32 = u32::MAX - 1;
 pub const OWN: u32 = 0;
 /// The rank of data. What is above is weak: the lower, the more it counts.
 pub const DATA: u32 = 1;
+
+/// The rank of a word that is the end of a block and by chance the beginning of the next: see [`crate::blocks::ends`]. It holds
+/// only what nothing else does.
+pub const END: u32 = u32::MAX;
 
 /// Memory of one root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +72,8 @@ pub struct Home {
     pub is_variable: bool,
 }
 
-/// Calls `each` with (address, target word, root, rank) for every candidate pointer in the roots' memory.
+/// Calls `each` with (address, target word, root, rank) for every candidate pointer in the roots' memory. The rank of one that
+/// is a block's end is [`END`].
 pub(super) fn each_word<I: Index, const P: usize>(
     tables: &Tables<I, P>,
     image: &Image,
@@ -76,14 +82,18 @@ pub(super) fn each_word<I: Index, const P: usize>(
     mut each: impl FnMut(u64, usize, u32, u32) -> Result<(), Stopped>,
 ) -> Result<(), Stopped> {
     let mut last = Area { start: 1, end: 0, root: 0, rank: DATA };
+    let has_ends = !named.all_edges && ends::has_ends(tables);
     for &(start, end) in named.ranges {
         let mut reader = RootReader::new(image, start, end);
         while reader.read(image, &tables.word_map, control)? {
-            for &(address, target) in &reader.found {
+            let ends = if has_ends { ends::in_roots(tables, &reader.found) } else { Vec::new() };
+            let mut next_end = ends.into_iter().peekable();
+            for (at, &(address, target)) in reader.found.iter().enumerate() {
                 if address < last.start || address >= last.end {
                     last = area_of(named.areas, address);
                 }
-                each(address, target, last.root, last.rank)?;
+                let is_end = next_end.next_if_eq(&at).is_some();
+                each(address, target, last.root, if is_end { END } else { last.rank })?;
             }
         }
     }

@@ -3,9 +3,10 @@
 use super::edges::Edges;
 use super::numbering::HeapGraph;
 use super::regular::irregular;
-use super::roots::{each_word, Named, DATA};
+use super::roots::{each_word, Named, DATA, END};
 use super::search::Graph;
 use super::weak::Marks;
+use crate::blocks::ends;
 use crate::blocks::number::Index;
 use crate::blocks::runs::REGION;
 use crate::control::{Control, Stopped};
@@ -14,7 +15,7 @@ use crate::image::Image;
 /// Blocks that a field leads to, at most, if it is an optional field and no word that is left over.
 const FEW: usize = 16;
 
-/// Returns the edges that are not followed: they are not regular, and regular ones lead to their blocks. `closed` are the granules of
+/// Returns the edges that are not followed: they are not regular, or the end of another block, and regular ones lead to their blocks. `closed` are the granules of
 /// the allocator's own blocks.
 pub fn set_aside<I: Index, const P: usize>(
     graph: &HeapGraph<I, P>,
@@ -23,7 +24,10 @@ pub fn set_aside<I: Index, const P: usize>(
     closed: &[usize],
     control: &Control,
 ) -> Result<Edges, Stopped> {
-    let irregular = irregular(graph, image, named, control)?;
+    let mut irregular = irregular(graph, image, named, control)?;
+    let mut ends = ends::edges(graph.tables);
+    ends.sort_unstable();
+    ends.iter().for_each(|&edge| irregular.add(edge, graph.tables.edges.as_slice().len()));
     if irregular.count == 0 {
         return Ok(irregular);
     }
@@ -33,7 +37,7 @@ pub fn set_aside<I: Index, const P: usize>(
     let mut marks = Marks::new(&regular, &is_shut);
     let mut weak = Vec::new();
     let mut take = |target: usize, rank: u32| -> Result<(), Stopped> {
-        if let Some(node) = graph.tables.chunk_of_word(target) {
+        if let Some(node) = graph.tables.chunk_of_word(target).filter(|_| rank != END) {
             if rank > DATA {
                 weak.push(I::new(node));
             } else {
@@ -52,7 +56,9 @@ pub fn set_aside<I: Index, const P: usize>(
     let mut few = Edges::default();
     if !weak.is_empty() {
         irregular.each(|edge| {
-            if graph.target(edge).is_some_and(|node| leads_to_few(&regular, node, |n| marks.has(n) || is_shut(n))) {
+            let is_end = ends.binary_search(&edge).is_ok();
+            let few_follow = |node| leads_to_few(&regular, node, |n| marks.has(n) || is_shut(n));
+            if !is_end && graph.target(edge).is_some_and(few_follow) {
                 few.add(edge, graph.tables.edges.as_slice().len());
             }
         });

@@ -1,10 +1,10 @@
 //! The search from the roots, tier by tier.
 //!
 //! The tiers, strongest first: the allocator's own words; words of data to the first byte of a block; other words of data; the needed
-//! words of stacks and registers; the direct leaks. See [`super::search`].
+//! words of stacks and registers; words that are the end of a block; the direct leaks. See [`super::search`].
 
 use super::numbering::{is_start, HeapGraph};
-use super::roots::{each_word, Home, Named, Word, DATA, LEAKED, OWN, UNALIGNED};
+use super::roots::{each_word, Home, Named, Word, DATA, END, LEAKED, OWN, UNALIGNED};
 use super::search::Search;
 use super::weak;
 use crate::blocks::index::EVERY;
@@ -34,13 +34,15 @@ pub(super) struct Tiers<'g, I: Index, W: Index, const P: usize> {
     /// Words of data that point into the middle of a block: (root, node).
     interior: Vec<(u32, I)>,
     weak: Vec<Weak>,
+    /// Words that are the end of a block: (root, node).
+    ends: Vec<(u32, I)>,
     homes: &'g [Home],
 }
 
 impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
     /// No root has been followed yet. The blocks that are not to be followed are closed in `search`.
     pub fn new(graph: &'g HeapGraph<'g, I, P>, search: Search<'g, HeapGraph<'g, I, P>, W>, homes: &'g [Home]) -> Self {
-        Tiers { graph, search, roots: Vec::new(), interior: Vec::new(), weak: Vec::new(), homes }
+        Tiers { graph, search, roots: Vec::new(), interior: Vec::new(), weak: Vec::new(), ends: Vec::new(), homes }
     }
 
     /// Returns how far a root's thread is from a block (see [`Weak`]), and whether the root is a variable.
@@ -68,6 +70,10 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
     /// Takes a word of a root. Data is followed at once; what is weaker waits.
     fn word(&mut self, target: usize, root: u32, rank: u32, control: &Control) -> Result<(), Stopped> {
         let Some(node) = self.graph.tables.chunk_of_word(target) else { return Ok(()) };
+        if rank == END {
+            self.ends.push((root, I::new(node)));
+            return Ok(());
+        }
         let interior = !is_start::<P>(target, node);
         if !interior && rank <= DATA {
             return self.reach(root, node, control);
@@ -118,6 +124,12 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
         let mut waiting = std::mem::take(&mut self.weak);
         waiting.sort_by_key(|weak| (weak.away, !weak.is_variable, weak.interior, weak.rank, weak.root));
         self.needed(&waiting, control)?;
+        self.search.next_tier();
+        for (root, node) in std::mem::take(&mut self.ends) {
+            if self.search.vertex(node.get()) == 0 {
+                self.reach(root, node.get(), control)?;
+            }
+        }
         self.search.next_tier();
         let waiting = self.not_reached(leaks);
         self.needed(&waiting, control)?;

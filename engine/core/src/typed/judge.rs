@@ -8,12 +8,14 @@ use super::counted::{Sure, LARGE};
 use super::plan::{Plan, Slot, What};
 use super::propagate::{fits, fitting, Spread, Waiting, CHECK, MOST_WAITING, SMALL};
 use crate::control::{Control, Stopped};
-use crate::dwarf::model::{Form, Id};
+use crate::dwarf::model::{Form, Id, VOID};
 
 /// Elements of an array whose pointers are checked before the array is believed.
 const CHECKED: u64 = 64;
 /// Elements among which one must say something.
 const LOOKED_AT: u64 = 1 << 12;
+/// What is below is a number where it stands in a `void *` of 64 bits: programs keep integers of 32 bits there.
+const NUMBER: u64 = 1 << 32;
 
 impl Spread<'_, '_> {
     /// Judges the pointers that wait: blocks that are larger than the type, and arrays.
@@ -227,7 +229,7 @@ impl Spread<'_, '_> {
             for slot in &plan.slots {
                 let at = base.saturating_add(slot.at);
                 let fine = match &slot.what {
-                    What::Pointer(to) => self.read(at).is_some_and(|value| self.may_point(value, *to)),
+                    What::Pointer(to) => self.read(at).is_some_and(|value| self.may_be_in_pointer(value, *to)),
                     What::Container(container) => self.plausible_container(at, container),
                     What::Value(width) => self.plausible_value(at, *width),
                     What::Enum(offset, width, cases) => {
@@ -245,10 +247,16 @@ impl Spread<'_, '_> {
         true
     }
 
-    pub(super) fn may_point(&self, value: u64, to: Id) -> bool {
+    /// Returns whether a pointer to a type may have this value.
+    fn may_be_in_pointer(&self, value: u64, to: Id) -> bool {
+        // Programs keep whole numbers in a `void *`, as Redis does with integers. A typed pointer holds no such number.
+        let number = self.word == 8 && value < NUMBER && self.types().bare(to) == VOID;
+        number || self.may_point(value)
+    }
+
+    pub(super) fn may_point(&self, value: u64) -> bool {
         let top = if self.word == 4 { 1 << 32 } else { 0u64 };
         // Programs keep flags in the lowest bits of pointers.
-        let _ = to;
         value < SMALL || value >= top.wrapping_sub(SMALL) || self.is_mapped(value & !7)
     }
 

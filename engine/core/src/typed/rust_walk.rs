@@ -40,7 +40,7 @@ impl Spread<'_, '_> {
                 };
                 pointer == 0 || self.is_mapped(vtable)
             }
-            Container::Tree { root, .. } => self.read(at + root).is_some_and(|root| self.may_point(root, 0)),
+            Container::Tree { root, .. } => self.read(at + root).is_some_and(|root| self.may_point(root)),
         }
     }
 

@@ -61,7 +61,7 @@ impl Spread<'_, '_> {
         };
         let fine = pointers
             .iter()
-            .all(|offset| self.read(at.saturating_add(*offset)).is_some_and(|value| self.may_point(value, 0)));
+            .all(|offset| self.read(at.saturating_add(*offset)).is_some_and(|value| self.may_point(value)));
         match container {
             Container::Vector { begin, end, limit, .. } if fine => {
                 let words = [begin, end, limit].map(|offset| self.read(at.saturating_add(*offset)).unwrap_or(0));

@@ -18,19 +18,30 @@ pub fn evaluate(
     cfa: Option<u64>,
 ) -> Option<u64> {
     let value = match rule {
-        Rule::At(offset) => {
-            let at = narrow(arch, cfa?.wrapping_add_signed(*offset));
+        Rule::At(_) | Rule::AtExpression(_) => {
+            let at = place(arch, memory, rule, registers, cfa)?;
             memory.word(at, arch.word)?
         }
         Rule::Cfa(offset) => cfa?.wrapping_add_signed(*offset),
         Rule::Register(number, offset) => (*registers.get(*number)?)?.wrapping_add_signed(*offset),
-        Rule::AtExpression(code) => {
-            let at = run(arch, memory, code, registers, cfa)?;
-            memory.word(at, arch.word)?
-        }
         Rule::Expression(code) => run(arch, memory, code, registers, cfa)?,
     };
     Some(narrow(arch, value))
+}
+
+/// Returns the address where the rule says that the value was saved. None where it was not saved in memory.
+pub fn place(
+    arch: &Arch,
+    memory: &mut Memory<'_>,
+    rule: &Rule,
+    registers: &Registers,
+    cfa: Option<u64>,
+) -> Option<u64> {
+    match rule {
+        Rule::At(offset) => Some(narrow(arch, cfa?.wrapping_add_signed(*offset))),
+        Rule::AtExpression(code) => run(arch, memory, code, registers, cfa),
+        _ => None,
+    }
 }
 
 fn narrow(arch: &Arch, value: u64) -> u64 {

@@ -57,6 +57,9 @@ pub struct Frame {
     pub ucontext: Option<u64>,
     /// Where the kernel saved the `siginfo_t`.
     pub siginfo: Option<u64>,
+    /// Where this function, or the kernel, saved registers that a function must preserve: (DWARF number, address). The
+    /// words have what the next frame has in these registers.
+    pub saved: Vec<(usize, u64)>,
 }
 
 /// Why there are no more frames.

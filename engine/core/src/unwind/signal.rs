@@ -38,6 +38,12 @@ pub fn frame_at(arch: &Arch, memory: &mut Memory<'_>, trampoline: &Trampoline, s
     Some(SignalFrame { ucontext, siginfo, registers })
 }
 
+/// Returns where the kernel saved the registers that a function must preserve: (DWARF number, address).
+pub fn preserved(arch: &Arch, ucontext: u64) -> Vec<(usize, u64)> {
+    let saved = arch.context.iter().filter(|(number, _)| arch.callee_saved.contains(number));
+    saved.filter_map(|&(number, offset)| Some((number, ucontext.checked_add(offset)?))).collect()
+}
+
 /// Returns the signal frame of a trampoline that a frame pointer chain led to. Where calls do not push the return
 /// address, the handler's frame is larger than its frame record. So the signal frame is the first plausible one above
 /// that.

@@ -97,7 +97,8 @@ impl Unwinder {
 
     fn frame(&self, registers: Registers, found: Found, exact: bool) -> Option<Frame> {
         let (pc, sp) = (registers[self.arch.pc]?, registers[self.arch.sp]?);
-        Some(Frame { pc, sp, registers, found, exact, trampoline: false, ucontext: None, siginfo: None })
+        let saved = Vec::new();
+        Some(Frame { pc, sp, registers, found, exact, trampoline: false, ucontext: None, siginfo: None, saved })
     }
 
     /// Returns the caller of `frame`. If `frame` is a trampoline, fills in what is known of it.
@@ -119,6 +120,7 @@ impl Unwinder {
                 frame.registers[self.arch.sp] = Some(sp);
                 frame.ucontext = Some(saved.ucontext);
                 frame.siginfo = Some(saved.siginfo);
+                frame.saved = signal::preserved(self.arch, saved.ucontext);
                 self.frame(saved.registers, Found::Signal, true).ok_or(End::Unreadable)
             }
             At::Rules(rules) => {
@@ -168,8 +170,8 @@ impl Unwinder {
         rules.map_or(At::Nothing, |rules| At::Rules(Arc::new(rules)))
     }
 
-    /// Returns the caller's registers, by the tables.
-    fn apply(&self, memory: &mut Memory<'_>, rules: &Rules, frame: &Frame) -> Result<Registers, End> {
+    /// Returns the caller's registers, by the tables. Notes in `frame` where they were saved.
+    fn apply(&self, memory: &mut Memory<'_>, rules: &Rules, frame: &mut Frame) -> Result<Registers, End> {
         let arch = self.arch;
         let cfa = expression::evaluate(arch, memory, &rules.cfa, &frame.registers, None).ok_or(End::Unreadable)?;
         let mut registers = UNKNOWN;
@@ -180,6 +182,10 @@ impl Unwinder {
         for (register, rule) in &rules.registers {
             if *register < registers.len() {
                 registers[*register] = expression::evaluate(arch, memory, rule, &frame.registers, Some(cfa));
+            }
+            if arch.callee_saved.contains(register) {
+                let at = expression::place(arch, memory, rule, &frame.registers, Some(cfa));
+                frame.saved.extend(at.map(|at| (*register, at)));
             }
         }
         let has_rule = rules.registers.iter().any(|(register, _)| *register == rules.return_address);
