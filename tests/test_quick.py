@@ -28,6 +28,7 @@ WHOLE_FILES |= {
     "test_crash8.py",
     "test_own_oracles.py",
     "test_carried_dumps.py",
+    "test_own_symbols.py",
 }
 
 
