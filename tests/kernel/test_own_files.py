@@ -43,6 +43,7 @@ def test_a_listing_of_symbols_is_enough(release: str, words: str, folder: Path) 
     assert own.stdout == theirs.stdout
 
 
+@pytest.mark.thorough("it needs an arm64 kernel")
 def test_without_a_listing_the_error_says_what_helps() -> None:
     done = said(kernel.guest("6.1-arm64", "null"), "memstat")
     assert (done.returncode, done.stdout) == (1, "")

@@ -103,7 +103,7 @@ impl Search<'_> {
         let mut reason = "no markers are before its tokens";
         for sequences in (0..=tokens.min(SEQUENCE * MOST_SYMBOLS)).step_by(8) {
             let end = tokens - sequences;
-            // So many bytes are those of one to three different numbers of symbols.
+            // The padding to eight bytes leaves up to three numbers of symbols possible.
             for count in [sequences / SEQUENCE, sequences.saturating_sub(7) / SEQUENCE] {
                 self.left = self.left.checked_sub(1).ok_or("the search takes too long")?;
                 if sequences > 0 && !self.may_end(end, count) {
