@@ -1405,6 +1405,14 @@ class KernelSymbols:
         base: Optional[int],
     ) -> None: ...
     @staticmethod
+    def by_shape(image: bytes, at: int, stext: int) -> Optional[KernelSymbols]:
+        """Return the symbols whose table lies in a part of a kernel's image, None if no table is there.
+
+        The part begins at the address ``at``, a multiple of eight. ``stext`` is the address of the kernel's _stext.
+        Raises ValueError with the reason why a table is not the kernel's.
+        """
+
+    @staticmethod
     def listed(text: bytes) -> KernelSymbols:
         """Return the symbols of a System.map, or of what /proc/kallsyms gave (without those of modules), by address.
 

@@ -29,6 +29,7 @@ WHOLE_FILES |= {
     "test_own_oracles.py",
     "test_carried_dumps.py",
     "test_nginx_types.py",
+    "test_own_symbols.py",
 }
 
 

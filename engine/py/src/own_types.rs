@@ -5,8 +5,9 @@ use dmods_engine::kernel::own_types::dwarf;
 use dmods_engine::kernel::own_types::file::{self, Kernel};
 use dmods_engine::kernel::own_types::join::Joined;
 use dmods_engine::kernel::own_types::kallsyms::{self, Arrays, Symbol};
+use dmods_engine::kernel::own_types::table::Table;
 use dmods_engine::kernel::own_types::variables::{self, functions, Declared, Elements};
-use dmods_engine::kernel::own_types::{listing, module, questions};
+use dmods_engine::kernel::own_types::{by_shape, listing, module, questions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -17,7 +18,7 @@ type Declaration = (String, String, u32, bool, bool);
 /// The kernel's own symbol table. See `_engine.pyi`.
 #[pyclass(frozen)]
 pub struct KernelSymbols {
-    inner: Vec<Symbol>,
+    inner: Table,
 }
 
 #[pymethods]
@@ -36,44 +37,55 @@ impl KernelSymbols {
     ) -> PyResult<Self> {
         let arrays = Arrays { count, names, token_table, token_index, offsets, offsets_at, base };
         let inner = py.detach(|| kallsyms::symbols(&arrays)).map_err(PyValueError::new_err)?;
-        Ok(Self { inner })
+        Ok(Self { inner: Table::new(inner) })
+    }
+
+    /// The symbols of a kernel whose table lies in a part of its image, None if no table is there.
+    #[staticmethod]
+    fn by_shape(py: Python<'_>, image: &[u8], at: u64, stext: u64) -> PyResult<Option<Self>> {
+        let found = py.detach(|| by_shape::find(image, at, stext)).map_err(PyValueError::new_err)?;
+        Ok(found.map(|inner| Self { inner: Table::new(inner) }))
     }
 
     /// The symbols of a System.map or of /proc/kallsyms.
     #[staticmethod]
     fn listed(py: Python<'_>, text: &[u8]) -> PyResult<Self> {
         let inner = py.detach(|| listing::symbols(text)).map_err(PyValueError::new_err)?;
-        Ok(Self { inner })
+        Ok(Self { inner: Table::new(inner) })
     }
 
     /// The symbols of a module, out of its table in memory.
     #[staticmethod]
     fn of_module(table: &[u8], strings: &[u8], letters: bool) -> Self {
-        Self { inner: module::symbols(table, strings, letters) }
+        Self { inner: Table::new(module::symbols(table, strings, letters)) }
     }
 
     /// The same symbols, those from `start` up to `end` `by` bytes higher (in 64 bits).
     fn moved(&self, start: u64, end: u64, by: u64) -> Self {
-        let mut inner = self.inner.clone();
+        let mut inner = self.inner.symbols().to_vec();
         for symbol in inner.iter_mut().filter(|symbol| (start..end).contains(&symbol.address)) {
             symbol.address = symbol.address.wrapping_add(by);
         }
         inner.sort_by_key(|symbol| symbol.address);
-        Self { inner }
+        Self { inner: Table::new(inner) }
     }
 
     fn __len__(&self) -> usize {
-        self.inner.len()
+        self.inner.symbols().len()
     }
 
     /// The addresses of all symbols of that name.
     fn addresses(&self, name: &str) -> Vec<u64> {
-        self.inner.iter().filter(|symbol| symbol.name == name).map(|symbol| symbol.address).collect()
+        self.inner.named(name).map(|symbol| symbol.address).collect()
     }
 
     /// (address, type as nm has it, name) of each.
     fn rows(&self) -> Vec<(u64, char, String)> {
-        self.inner.iter().map(|symbol| (symbol.address, char::from(symbol.kind), symbol.name.clone())).collect()
+        self.inner
+            .symbols()
+            .iter()
+            .map(|symbol| (symbol.address, char::from(symbol.kind), symbol.name.clone()))
+            .collect()
     }
 }
 
@@ -95,12 +107,12 @@ pub fn own_debug_file(
 ) -> PyResult<Py<PyBytes>> {
     let kernel = Kernel { aarch64, build_id, start, end, moved, module: false };
     let declared: Vec<Declared> = declared.into_iter().map(declaration).collect();
-    let of_modules: Vec<Symbol> = of_modules.iter().flat_map(|one| one.inner.iter().cloned()).collect();
+    let of_modules: Vec<Symbol> = of_modules.iter().flat_map(|one| one.inner.symbols()).cloned().collect();
     let made = py.detach(|| {
         let btf = Btf::parse(btf)?;
         let variables = variables::variables(&kernel, &symbols.inner, &btf, &declared);
-        let functions = functions(&kernel, &symbols.inner, &of_modules, &btf);
-        file::write(&kernel, &symbols.inner, &dwarf::sections(&btf, &variables, &functions, char_signed)?)
+        let functions = functions(&kernel, &symbols.inner, &Table::new(of_modules), &btf);
+        file::write(&kernel, symbols.inner.symbols(), &dwarf::sections(&btf, &variables, &functions, char_signed)?)
     });
     Ok(PyBytes::new(py, &made.map_err(PyValueError::new_err)?).unbind())
 }
@@ -108,14 +120,14 @@ pub fn own_debug_file(
 /// An ELF file that a debugger reads as it reads a module with debug information. See `_engine.pyi`.
 #[pyfunction]
 pub fn own_module_file(symbols: &KernelSymbols, build_id: &[u8], aarch64: bool) -> PyResult<Vec<u8>> {
-    let (start, end) = match symbols.inner.as_slice() {
+    let (start, end) = match symbols.inner.symbols() {
         [first, .., last] => (first.address, last.address.saturating_add(last.size.max(1))),
         [only] => (only.address, only.address.saturating_add(only.size.max(1))),
         [] => return Err(PyValueError::new_err("it has no symbols")),
     };
     let kernel = Kernel { aarch64, build_id, start, end, moved: 0, module: true };
     let none = Btf::parse(&NO_TYPES).and_then(|btf| dwarf::sections(&btf, &[], &[], true));
-    none.and_then(|sections| file::write(&kernel, &symbols.inner, &sections)).map_err(PyValueError::new_err)
+    none.and_then(|sections| file::write(&kernel, symbols.inner.symbols(), &sections)).map_err(PyValueError::new_err)
 }
 
 /// BTF of no type: a header, and one empty string.

@@ -1,8 +1,7 @@
 """Find a kernel's symbols and types without vmlinux, and give them to drgn as if they were its vmlinux.
 
-They are in the dump: VMCOREINFO says where the symbol table is (kernel 6.0, "kallsyms: export 'kallsyms_*' to
-vmcoreinfo"), and the symbols say where BTF is (CONFIG_DEBUG_INFO_BTF). Or the user has files with them. Nothing is
-believed that is not proven (proofs.py).
+They are in the dump: the symbol table is found (kallsyms.py), and the symbols say where BTF is (CONFIG_DEBUG_INFO_BTF).
+Or the user has files with them. Nothing is believed that is not proven (proofs.py).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from dmods._engine import KernelSymbols, joined_types, own_debug_file, own_modul
 from dmods.base.dataclass import dataclass, field
 from drgnext.kernel.dump.own_types.declared import declarations
 from drgnext.kernel.dump.own_types.files import Files, btf_of, listing
+from drgnext.kernel.dump.own_types.kallsyms import own_symbols
 from drgnext.kernel.dump.own_types.modules import Loaded, loaded_modules
 from drgnext.kernel.dump.own_types.proofs import (
     NotCarried,
@@ -31,11 +31,8 @@ from drgnext.kernel.dump.own_types.proofs import (
 if TYPE_CHECKING:
     from drgn import Module, Program
 
-_LARGEST_TABLE = 64 << 20
 _LARGEST_BTF = 64 << 20
 _LARGEST_IMAGE = 1 << 30
-_TOKENS = 16384  # 256 pieces of text
-_TOKEN_INDEX = 512
 # The name of the file that drgn gets.
 _NAME = "vmlinux-of-the-dump"
 _OF_MODULE = "module-of-the-dump"
@@ -147,7 +144,7 @@ def find(prog: Program, files: Files, found: Outcome) -> Carried:
     symbols = _from_file(files.symbols, lambda path: _listed(prog, path, said), found)
     found.symbols = files.symbols if symbols is not None else None
     if symbols is None:
-        symbols = _symbols(prog, said)
+        symbols = own_symbols(prog, said)
     start, end = prove_symbols(prog, symbols, said)
     if not 0 <= said.moved <= start < end <= start + _LARGEST_IMAGE:
         raise NotCarried("_text, _end and KERNELOFFSET do not fit together")
@@ -249,37 +246,3 @@ def _in_memory(name: str, data: bytes) -> int:
     with open(file, "wb", closefd=False) as stream:
         stream.write(data)
     return file
-
-
-def _symbols(prog: Program, said: Told) -> KernelSymbols:
-    names = ("num_syms", "names", "token_table", "token_index", "offsets")
-    places = [said.symbols.get(f"kallsyms_{name}") for name in names]
-    missing = [name for name, place in zip(names, places) if not place]
-    if missing:
-        raise NotCarried(
-            "VMCOREINFO does not say where the kernel's symbol table is (it does since kernel 6.0): "
-            "--symbols System.map helps"
-        )
-    count_at, names_at, tokens_at, index_at, offsets_at = (place or 0 for place in places)
-    count = int.from_bytes(read_memory(prog, count_at, 4), "little")
-    base_at = said.symbols.get("kallsyms_relative_base")
-    base: Optional[int] = None
-    if base_at is not None:
-        base = int.from_bytes(read_memory(prog, base_at, 8), "little")
-    try:
-        return KernelSymbols(
-            count,
-            names=read_memory(prog, names_at, _room(names_at, tokens_at)),
-            token_table=read_memory(prog, tokens_at, _TOKENS),
-            token_index=read_memory(prog, index_at, _TOKEN_INDEX),
-            offsets=read_memory(prog, offsets_at, min(4 * count, _LARGEST_TABLE)),
-            offsets_at=offsets_at,
-            base=base,
-        )
-    except (ValueError, OverflowError) as error:
-        raise NotCarried(f"the kernel's symbol table: {error}") from None
-
-
-def _room(start: int, after: int) -> int:
-    """Return the bytes of the names. The tokens come behind them."""
-    return after - start if 0 < after - start <= _LARGEST_TABLE else _LARGEST_TABLE

@@ -33,6 +33,7 @@ long unsigned int jiffies, phys_base
 long unsigned int process_counts, transparent_hugepage_flags
 irq_cpustat_t irq_stat
 nodemask_t node_states[]
+note_buf_t *crash_notes
 slab_flags_t slub_debug
 struct address_space *swapper_spaces[]
 struct bus_type memory_subsys, pci_bus_type

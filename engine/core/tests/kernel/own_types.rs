@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use dmods_engine::kernel::own_types::btf::{Btf, Type};
+use dmods_engine::kernel::own_types::btf::{name_of, Btf, Type};
 use dmods_engine::kernel::own_types::dwarf;
 use dmods_engine::kernel::own_types::file::{self, Kernel};
 use dmods_engine::kernel::own_types::join::Joined;
 use dmods_engine::kernel::own_types::kallsyms::{symbols, Arrays, Symbol};
+use dmods_engine::kernel::own_types::table::Table;
 use dmods_engine::kernel::own_types::variables::{functions, misplaced, variables, Declared, Elements};
-use dmods_engine::kernel::own_types::{listing, module, questions};
+use dmods_engine::kernel::own_types::{by_shape, listing, module, questions};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 const KERNEL: Kernel = Kernel {
@@ -89,6 +90,61 @@ fn a_broken_table_says_what_is_wrong() {
     assert!(read(&[b"Ta", b"Tb"], &[0], None).unwrap_err().contains("offsets are cut"));
     assert!(read(&[b"Ta", b""], &[0, 0], None).unwrap_err().contains("name 1"));
     assert!(read(&[b"T"], &[0], None).unwrap_err().contains("no text"));
+}
+
+const STEXT: u64 = 0xffff_ffff_8100_0000;
+
+/// A part of a kernel's image: a symbol table as scripts/kallsyms.c writes it, with other bytes around it.
+/// With `sequences`, it has seqs_of_names.
+fn image(count: usize, sequences: bool) -> Vec<u8> {
+    let mut texts: Vec<Vec<u8>> = (0..count).map(|number| format!("tname{number}").into_bytes()).collect();
+    texts[0] = b"T_stext".to_vec();
+    let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+    let markers: Vec<u8> =
+        (0..count).step_by(256).flat_map(|number| (names(&texts[..number]).len() as u32).to_le_bytes()).collect();
+    let offsets = (0..count as i32).flat_map(|number| (-1 - 16 * number).to_le_bytes()).collect();
+    let (table, index) = tokens();
+    let size = (count as u32).to_le_bytes().to_vec();
+    let order = (0..if sequences { count as u32 } else { 0 }).flat_map(|one| one.to_be_bytes()[1..].to_vec()).collect();
+    let parts = [offsets, STEXT.to_le_bytes().to_vec(), size, names(&texts), markers, order, table, index];
+    let mut image = vec![0xcc; 64];
+    for part in parts {
+        image.resize(image.len().next_multiple_of(8), 0);
+        image.extend(part);
+    }
+    image.extend([0xcc; 64]);
+    image
+}
+
+#[test]
+fn a_table_is_found_by_its_shape() {
+    let at = 0xffff_ffff_8180_0000;
+    for (count, sequences) in (257..=1030).flat_map(|count| [(count, false), (count, true)]) {
+        let found = by_shape::find(&image(count, sequences), at, STEXT).unwrap().unwrap();
+        assert_eq!(found.len(), count);
+        assert_eq!(found[0], symbol(STEXT, b'T', "_stext"));
+        assert_eq!(found[256], symbol(STEXT + 16 * 256, b't', "name256"));
+    }
+    // The digits alone are no table, and the table of another kernel is not this one's.
+    assert!(by_shape::find(b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0", at, STEXT).unwrap().is_none());
+    assert!(by_shape::find(&image(300, false), at, STEXT + 1).unwrap_err().contains("no _stext"));
+}
+
+#[test]
+fn a_damaged_table_is_not_found() {
+    let at = 0xffff_ffff_8180_0000;
+    for whole in [image(257, false), image(257, true)] {
+        for end in 0..whole.len() - 64 {
+            assert!(!matches!(by_shape::find(&whole[..end], at, STEXT), Ok(Some(_))), "{end}");
+        }
+        for place in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[place] ^= 0x81;
+            if let Ok(Some(found)) = by_shape::find(&damaged, at, STEXT) {
+                assert_eq!(found.len(), 257, "{place}");
+            }
+        }
+    }
 }
 
 /// Types in BTF's format, as they are added.
@@ -212,10 +268,10 @@ fn declared() -> Vec<Declared> {
 fn whole() -> Vec<u8> {
     let bytes = made();
     let btf = Btf::parse(&bytes).unwrap();
-    let symbols = table();
+    let (symbols, of_modules) = (Table::new(table()), Table::new(Vec::new()));
     let variables = variables(&KERNEL, &symbols, &btf, &declared());
-    let functions = functions(&KERNEL, &symbols, &[], &btf);
-    file::write(&KERNEL, &symbols, &dwarf::sections(&btf, &variables, &functions, true).unwrap()).unwrap()
+    let functions = functions(&KERNEL, &symbols, &of_modules, &btf);
+    file::write(&KERNEL, symbols.symbols(), &dwarf::sections(&btf, &variables, &functions, true).unwrap()).unwrap()
 }
 
 #[test]
@@ -223,8 +279,8 @@ fn the_sizes_of_types() {
     let bytes = made();
     let btf = Btf::parse(&bytes).unwrap();
     let names = btf.by_name();
-    assert_eq!(btf.size(names[b"struct outer".as_slice()]), Some(40));
-    assert_eq!(btf.size(names[b"outer_t".as_slice()]), Some(8));
+    assert_eq!(btf.size(names[&name_of("struct outer")]), Some(40));
+    assert_eq!(btf.size(names[&name_of("outer_t")]), Some(8));
     assert_eq!(btf.size(4), Some(16)); // char[16]
     assert_eq!(btf.size(0), None);
     assert!(matches!(btf.types()[2], Type::Int { size: 1, .. }));
@@ -263,6 +319,9 @@ fn debuggers_read_the_types() {
         let mut line = format!("{}{}", " ".repeat(depth as usize), &entry.tag().static_string().unwrap()[7..]);
         let mut attributes = entry.attrs();
         while let Some(attribute) = attributes.next().unwrap() {
+            if attribute.name() == gimli::DW_AT_sibling {
+                continue; // the last one leads behind all entries
+            }
             let value = match attribute.value() {
                 gimli::AttributeValue::DebugStrRef(at) => strings.get_str(at).unwrap().to_string_lossy().into_owned(),
                 gimli::AttributeValue::UnitRef(at) => {
@@ -299,6 +358,31 @@ fn debuggers_read_the_types() {
     has("subprogram name=late prototyped=Flag(true) low_pc=ffffffff81002000");
     assert_eq!(lines.iter().filter(|line| line.contains("variable name=")).count(), 3);
     assert_eq!(lines.iter().filter(|line| line.contains("subprogram name=")).count(), 2);
+    // Who passes over children finds the same entries of the unit.
+    let mut entries = unit.entries(&abbreviations);
+    entries.next_dfs().unwrap();
+    let (_, first) = entries.next_dfs().unwrap().unwrap();
+    let mut tags = vec![first.tag()];
+    while let Some(next) = entries.next_sibling().unwrap() {
+        tags.push(next.tag());
+    }
+    let tags: Vec<String> = tags.iter().map(|tag| tag.static_string().unwrap()[7..].to_string()).collect();
+    let outer = lines.iter().filter(|line| line.starts_with(' ') && !line.starts_with("  "));
+    assert_eq!(tags, outer.map(|line| line.split_whitespace().next().unwrap()).collect::<Vec<_>>());
+}
+
+#[test]
+fn symbols_by_name() {
+    let found = Table::new(table());
+    let addresses = |name: &'static str| found.named(name).map(|one| one.address).collect::<Vec<_>>();
+    for one in table() {
+        let expected: Vec<u64> = table().iter().filter(|other| other.name == one.name).map(|one| one.address).collect();
+        assert_eq!(found.named(&one.name).map(|one| one.address).collect::<Vec<_>>(), expected);
+        assert_eq!(found.only(&one.name).is_some(), expected.len() == 1);
+    }
+    assert_eq!(addresses("twice").len(), 2);
+    assert_eq!(addresses("absent"), []);
+    assert_eq!(Table::new(Vec::new()).named("any").count(), 0);
 }
 
 #[test]
@@ -311,9 +395,9 @@ fn damaged_types_are_told() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0xff;
         let Ok(btf) = Btf::parse(&damaged) else { continue };
-        let symbols = table();
+        let (symbols, of_modules) = (Table::new(table()), Table::new(Vec::new()));
         let variables = variables(&KERNEL, &symbols, &btf, &declared());
-        let functions = functions(&KERNEL, &symbols, &[], &btf);
+        let functions = functions(&KERNEL, &symbols, &of_modules, &btf);
         dwarf::sections(&btf, &variables, &functions, false).unwrap();
     }
 }
@@ -336,9 +420,9 @@ fn a_variable_that_the_types_have_elsewhere() {
     let bytes = made();
     let btf = Btf::parse(&bytes).unwrap();
     let mut symbols = table();
-    assert_eq!(misplaced(&symbols, &btf), None);
+    assert_eq!(misplaced(&Table::new(symbols.clone()), &btf), None);
     symbols[1].address = 0x48;
-    assert_eq!(misplaced(&symbols, &btf), Some(("counter".to_string(), 0x40, 0x48)));
+    assert_eq!(misplaced(&Table::new(symbols), &btf), Some(("counter".to_string(), 0x40, 0x48)));
 }
 
 #[test]
@@ -390,7 +474,7 @@ fn of_module(name: &str) -> Vec<u8> {
     let mut made = Made { count, before: kernel.strings().len() as u32, ..Made::default() };
     let names = ["number", "self"].map(|name| made.name(name));
     let pointer = made.count + 2;
-    let outer = kernel.by_name()[b"struct outer".as_slice()];
+    let outer = kernel.by_name()[&name_of("struct outer")];
     let words = [names[0], outer, 0, names[1], pointer, 40 * 8];
     let structure = made.add(name, 4, false, 2, 48, &words);
     made.add("", 2, false, 0, structure, &[]);
@@ -407,16 +491,16 @@ fn types_of_modules_stand_behind_those_of_the_kernel() {
     let btf = Btf::parse(&bytes).unwrap();
     let names = btf.by_name();
     for name in ["first", "second"] {
-        let number = names[format!("struct {name}").as_bytes()];
+        let number = names[&name_of(&format!("struct {name}"))];
         let Type::Composite { members, count, bit_fields, size: 48, .. } = btf.types()[number as usize] else {
             panic!("{name} is no structure of 48 bytes");
         };
         let found: Vec<_> = btf.members(members, count, bit_fields).collect();
         assert_eq!(found.iter().map(|one| btf.string(one.name)).collect::<Vec<_>>(), [b"number".as_slice(), b"self"]);
-        assert_eq!(found[0].of, names[b"struct outer".as_slice()]);
+        assert_eq!(found[0].of, names[&name_of("struct outer")]);
         assert_eq!(btf.types()[found[1].of as usize], Type::Pointer { to: number });
     }
-    assert_eq!(names[b"struct outer".as_slice()], Btf::parse(&made()).unwrap().by_name()[b"struct outer".as_slice()]);
+    assert_eq!(names[&name_of("struct outer")], Btf::parse(&made()).unwrap().by_name()[&name_of("struct outer")]);
 }
 
 #[test]

@@ -91,6 +91,26 @@ pub enum Type {
     },
 }
 
+/// The word before a type's name in C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // each is what it is called
+pub enum Tag {
+    None,
+    Struct,
+    Union,
+    Enum,
+}
+
+/// The name of a type in C.
+pub type Name<'a> = (Tag, &'a [u8]);
+
+/// Returns the name of a type in C's words: `struct page`, `union x`, `enum x`, `int`.
+pub fn name_of(words: &str) -> Name<'_> {
+    let tags = [("struct ", Tag::Struct), ("union ", Tag::Union), ("enum ", Tag::Enum)];
+    let tagged = tags.iter().find_map(|&(word, tag)| Some((tag, words.strip_prefix(word)?.as_bytes())));
+    tagged.unwrap_or((Tag::None, words.as_bytes()))
+}
+
 /// A member of a structure or a union.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -182,6 +202,11 @@ impl<'a> Btf<'a> {
         &self.types
     }
 
+    /// The types as they are written.
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
     /// The strings, one after the other, each with a zero byte behind it.
     pub fn strings(&self) -> &'a [u8] {
         self.strings
@@ -191,6 +216,11 @@ impl<'a> Btf<'a> {
     pub fn string(&self, at: u32) -> &'a [u8] {
         let rest = self.strings.get(at as usize..).unwrap_or_default();
         rest.get(..memchr::memchr(0, rest).unwrap_or(0)).unwrap_or_default()
+    }
+
+    /// Whether there is text at a place of the strings.
+    pub fn is_named(&self, at: u32) -> bool {
+        self.strings.get(at as usize).is_some_and(|&first| first != 0)
     }
 
     /// The members of a structure or a union.
@@ -229,19 +259,18 @@ impl<'a> Btf<'a> {
         data.chunks_exact(4 * words).take(count).map(|entry| std::array::from_fn(|i| word(entry, 4 * i).unwrap_or(0)))
     }
 
-    /// The numbers of the types that C names: `struct page`, `union x`, `enum x`, and typedefs and numbers by name.
-    pub fn by_name(&self) -> HashMap<Vec<u8>, u32> {
+    /// The numbers of the types that C names: structures, unions, enumerations, and typedefs and numbers.
+    pub fn by_name(&self) -> HashMap<Name<'a>, u32> {
         let mut found = HashMap::with_capacity(self.types.len() / 4);
         for (number, one) in self.types.iter().enumerate() {
             let (tag, name) = match *one {
-                Type::Composite { name, union, .. } => (if union { "union " } else { "struct " }, name),
-                Type::Enum { name, .. } => ("enum ", name),
-                Type::Typedef { name, .. } | Type::Int { name, .. } | Type::Float { name, .. } => ("", name),
+                Type::Composite { name, union, .. } => (if union { Tag::Union } else { Tag::Struct }, name),
+                Type::Enum { name, .. } => (Tag::Enum, name),
+                Type::Typedef { name, .. } | Type::Int { name, .. } | Type::Float { name, .. } => (Tag::None, name),
                 _ => continue,
             };
-            let name = self.string(name);
-            if !name.is_empty() {
-                found.entry([tag.as_bytes(), name].concat()).or_insert(number as u32);
+            if self.is_named(name) {
+                found.entry((tag, self.string(name))).or_insert(number as u32);
             }
         }
         found

@@ -1,8 +1,8 @@
 //! BTF as DWARF (version 4): the sections that debuggers read types and variables from.
 //!
 //! A kernel has half a million entries (with members, parameters and values). They are written here, because a writer
-//! that keeps each entry as an object takes a second and hundreds of megabytes for them. References have a fixed width,
-//! so the entries are written twice: the first time to learn where each type will be.
+//! that keeps each entry as an object takes a second and hundreds of megabytes for them. References have a fixed width:
+//! one to a type that is not written yet has the type's number, until all types are written.
 
 use gimli::constants::*;
 
@@ -69,23 +69,39 @@ pub fn sections(
     let producer = text(PRODUCER);
     let integers = ["int", "unsigned int"].map(&mut text);
     let names: Vec<u32> = variables.iter().map(|one| text(&one.name)).collect();
-    let mut writer = Writer { btf, out: Vec::new(), places: Vec::new(), char_signed, integers: [0; 2] };
-    for _ in 0..2 {
-        writer.unit(producer, integers, variables, &names, functions);
-        if writer.out.len() >= 1 << 32 || strings.len() >= 1 << 32 {
-            return Err("its types are too many".to_string());
-        }
+    let mut writer = Writer {
+        btf,
+        out: Vec::with_capacity(2 * btf.data().len()),
+        places: vec![0; btf.types().len()],
+        open: Vec::new(),
+        char_signed,
+        integers: [0; 2],
+    };
+    writer.unit(producer, integers, variables, &names, functions);
+    if writer.out.len() >= 1 << 32 || strings.len() >= 1 << 32 {
+        return Err("its types are too many".to_string());
     }
     let length = (writer.out.len() - 4) as u32;
     writer.out[..4].copy_from_slice(&length.to_le_bytes());
     Ok(Sections { info: writer.out, abbreviations: abbreviations(), strings })
 }
 
+/// What an entry refers to.
+#[derive(Clone, Copy)]
+enum To {
+    /// An entry, by its place.
+    Place(u32),
+    /// A type that is not written yet, by its number.
+    Type(u32),
+}
+
 struct Writer<'a> {
     btf: &'a Btf<'a>,
     out: Vec<u8>,
-    /// Where each type was written the time before, 0 for none.
+    /// Where each type is written, 0 for those that are not yet.
     places: Vec<u32>,
+    /// Where references to such types are.
+    open: Vec<usize>,
     char_signed: bool,
     /// Where `int` and `unsigned int` are, for enumerations.
     integers: [u32; 2],
@@ -100,7 +116,6 @@ impl Writer<'_> {
         names: &[u32],
         functions: &[Function],
     ) {
-        self.out.clear();
         self.out.extend([0; 4]); // the length
         self.out.extend(4u16.to_le_bytes());
         self.out.extend([0; 4]);
@@ -114,11 +129,13 @@ impl Writer<'_> {
             self.base(name, 4, encoding);
             place
         });
-        let mut places = vec![0; self.btf.types().len()];
         for (number, one) in self.btf.types().iter().enumerate() {
-            let place = self.out.len();
+            self.places[number] = self.out.len() as u32;
             self.one(one);
-            places[number] = if self.out.len() > place { place as u32 } else { 0 };
+        }
+        for at in std::mem::take(&mut self.open) {
+            let number = u32::from_le_bytes([self.out[at], self.out[at + 1], self.out[at + 2], self.out[at + 3]]);
+            self.out[at..at + 4].copy_from_slice(&self.places[number as usize].to_le_bytes());
         }
         for (one, &name) in variables.iter().zip(names) {
             self.variable(one, name);
@@ -127,7 +144,6 @@ impl Writer<'_> {
             self.function(one);
         }
         self.out.push(0);
-        self.places = places;
     }
 
     fn one(&mut self, one: &Type) {
@@ -156,8 +172,8 @@ impl Writer<'_> {
             Type::Restrict { to } => self.refers(to, Shape::Restrict, Shape::VoidRestrict, None),
             Type::Typedef { name, to } => self.refers(to, Shape::Typedef, Shape::VoidTypedef, Some(name)),
             Type::Array { of, count } => {
-                let place = self.place(of).unwrap_or(self.integers[0]);
-                self.array(place, (count > 0).then_some(u64::from(count)));
+                let element = self.to(of).unwrap_or(To::Place(self.integers[0]));
+                self.array(element, (count > 0).then_some(u64::from(count)));
             }
             Type::Composite { .. } => self.composite(one),
             Type::Enum { .. } => self.enumeration(one),
@@ -173,17 +189,18 @@ impl Writer<'_> {
     }
 
     fn parameters(&mut self, parameters: usize, count: usize) {
+        let sibling = self.sibling();
         for (number, of) in self.btf.parameters(parameters, count).enumerate() {
-            match self.place(of) {
-                Some(place) => {
+            match self.to(of) {
+                Some(to) => {
                     self.begin(Shape::Parameter);
-                    self.word(place);
+                    self.refer(to);
                 }
                 None if number + 1 == count => self.begin(Shape::MoreParameters),
                 None => {}
             }
         }
-        self.out.push(0);
+        self.end(sibling);
     }
 
     fn function(&mut self, one: &Function) {
@@ -197,7 +214,7 @@ impl Writer<'_> {
 
     fn composite(&mut self, one: &Type) {
         let Type::Composite { name, union, size, members, count, bit_fields } = *one else { return };
-        let named = !self.btf.string(name).is_empty();
+        let named = self.btf.is_named(name);
         self.begin(match (union, named) {
             (false, true) => Shape::Struct,
             (false, false) => Shape::UnnamedStruct,
@@ -208,16 +225,18 @@ impl Writer<'_> {
             self.word(name);
         }
         uleb(&mut self.out, u64::from(size));
-        for member in self.btf.members(members, count, bit_fields) {
-            let Some(place) = self.place(member.of) else { continue };
-            let named = !self.btf.string(member.name).is_empty();
+        let sibling = self.sibling();
+        let btf = self.btf;
+        for member in btf.members(members, count, bit_fields) {
+            let Some(to) = self.to(member.of) else { continue };
+            let named = btf.is_named(member.name);
             if member.bits > 0 || member.offset % 8 != 0 {
                 if !named {
                     continue; // padding, which C's compilers leave out
                 }
                 self.begin(Shape::BitField);
                 self.word(member.name);
-                self.word(place);
+                self.refer(to);
                 uleb(&mut self.out, u64::from(member.offset));
                 uleb(&mut self.out, u64::from(member.bits));
                 continue;
@@ -226,15 +245,15 @@ impl Writer<'_> {
             if named {
                 self.word(member.name);
             }
-            self.word(place);
+            self.refer(to);
             uleb(&mut self.out, u64::from(member.offset / 8));
         }
-        self.out.push(0);
+        self.end(sibling);
     }
 
     fn enumeration(&mut self, one: &Type) {
         let Type::Enum { name, size, signed, wide, values, count } = *one else { return };
-        let named = !self.btf.string(name).is_empty();
+        let named = self.btf.is_named(name);
         self.begin(if named { Shape::Enum } else { Shape::UnnamedEnum });
         if named {
             self.word(name);
@@ -259,28 +278,29 @@ impl Writer<'_> {
             self.begin(Shape::VoidFunction);
             self.word(name);
             self.out.extend(one.address.to_le_bytes());
-            self.out.push(0);
+            let sibling = self.sibling();
+            self.end(sibling);
             return;
         }
-        let mut place = self.place(one.of);
+        let mut of = self.to(one.of);
         for _ in 0..one.pointers {
             let made = self.out.len() as u32;
-            self.begin(if place.is_some() { Shape::Pointer } else { Shape::VoidPointer });
-            if let Some(place) = place {
-                self.word(place);
+            self.begin(if of.is_some() { Shape::Pointer } else { Shape::VoidPointer });
+            if let Some(to) = of {
+                self.refer(to);
             }
             self.out.push(8);
-            place = Some(made);
+            of = Some(To::Place(made));
         }
-        let Some(mut place) = place else { return };
+        let Some(mut of) = of else { return };
         if let Some(count) = one.count {
             let made = self.out.len() as u32;
-            self.array(place, Some(count));
-            place = made;
+            self.array(of, Some(count));
+            of = To::Place(made);
         }
         self.begin(Shape::Variable);
         self.word(name);
-        self.word(place);
+        self.refer(of);
         self.out.extend([9, DW_OP_addr.0]);
         self.out.extend(one.address.to_le_bytes());
     }
@@ -292,9 +312,9 @@ impl Writer<'_> {
         self.out.push(encoding.0);
     }
 
-    fn array(&mut self, of: u32, count: Option<u64>) {
+    fn array(&mut self, of: To, count: Option<u64>) {
         self.begin(Shape::Array);
-        self.word(of);
+        self.refer(of);
         self.begin(if count.is_some() { Shape::Count } else { Shape::NoCount });
         if let Some(count) = count {
             uleb(&mut self.out, count);
@@ -304,28 +324,55 @@ impl Writer<'_> {
 
     /// Begins an entry whose type may be void.
     fn refers(&mut self, to: u32, shape: Shape, of_void: Shape, name: Option<u32>) {
-        let place = self.place(to);
-        self.begin(if place.is_some() { shape } else { of_void });
+        let to = self.to(to);
+        self.begin(if to.is_some() { shape } else { of_void });
         if let Some(name) = name {
             self.word(name);
         }
-        if let Some(place) = place {
-            self.word(place);
+        if let Some(to) = to {
+            self.refer(to);
         }
     }
 
-    /// Where the type is written; None for void. A tag stands for the type behind it.
-    fn place(&self, number: u32) -> Option<u32> {
+    /// Where a type is, or will be. None for void. A tag stands for the type behind it.
+    fn to(&self, number: u32) -> Option<To> {
         let mut number = number;
         for _ in 0..64 {
             match *self.btf.types().get(number as usize)? {
                 Type::Tag { to } => number = to,
                 Type::Void | Type::Function { .. } | Type::Variable { .. } | Type::Section { .. } => return None,
-                // The first time, no place is known yet: any will do.
-                _ => return Some(self.places.get(number as usize).copied().unwrap_or(0)),
+                _ => {
+                    let place = self.places[number as usize];
+                    return Some(if place > 0 { To::Place(place) } else { To::Type(number) });
+                }
             }
         }
         None
+    }
+
+    fn refer(&mut self, to: To) {
+        match to {
+            To::Place(place) => self.word(place),
+            To::Type(number) => {
+                self.open.push(self.out.len());
+                self.word(number);
+            }
+        }
+    }
+
+    /// Leaves room for the place behind the entry's children, and returns where the room is. Who looks for entries of
+    /// the unit passes over the children.
+    fn sibling(&mut self) -> usize {
+        let at = self.out.len();
+        self.word(0);
+        at
+    }
+
+    /// Ends the children of an entry.
+    fn end(&mut self, sibling: usize) {
+        self.out.push(0);
+        let behind = (self.out.len() as u32).to_le_bytes();
+        self.out[sibling..sibling + 4].copy_from_slice(&behind);
     }
 
     fn begin(&mut self, shape: Shape) {

@@ -4,13 +4,11 @@
 //! its upper bit is set: seven bits each, the lower ones first. The first character of the text is the symbol's type as
 //! `nm` shows it.
 
-use std::collections::HashMap;
-
 /// A kernel has some 100,000 to 300,000.
 pub(super) const MOST_SYMBOLS: usize = 1 << 22;
 /// KSYM_NAME_LEN is 512 (kernel 6.1 and later).
 const LONGEST_NAME: usize = 1024;
-const PIECES: usize = 256;
+pub(super) const PIECES: usize = 256;
 
 /// The arrays of the table as they lie in memory. Each may go on behind its end.
 pub struct Arrays<'a> {
@@ -53,10 +51,10 @@ pub fn symbols(arrays: &Arrays) -> Result<Vec<Symbol>, String> {
         offsets.chunks_exact(4).map(|word| i32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();
     let pieces = pieces(arrays)?;
     let address = encoding(arrays, &offsets);
-    let mut names = arrays.names;
+    let (mut names, mut text) = (arrays.names, Vec::new());
     let mut out = Vec::with_capacity(arrays.count);
     for (index, &offset) in offsets.iter().enumerate() {
-        let text = name(&mut names, &pieces).ok_or_else(|| format!("name {index} of {} is broken", arrays.count))?;
+        name(&mut names, &pieces, &mut text).ok_or_else(|| format!("name {index} of {} is broken", arrays.count))?;
         let (&kind, name) = text.split_first().ok_or_else(|| format!("name {index} is empty"))?;
         let name = text_of(name).filter(|_| kind.is_ascii_alphabetic());
         let name = name.ok_or_else(|| format!("name {index} is no text"))?;
@@ -90,8 +88,8 @@ fn pieces<'a>(arrays: &Arrays<'a>) -> Result<Vec<&'a [u8]>, String> {
     index.chunks_exact(2).map(|place| piece(place).ok_or_else(|| "its tokens are cut".to_string())).collect()
 }
 
-/// Takes a name off the front of `names`.
-fn name(names: &mut &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
+/// Takes a name off the front of `names`: the bytes that stand for its pieces.
+pub(super) fn tokens<'a>(names: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (&first, mut rest) = names.split_first()?;
     let mut count = usize::from(first);
     if first & 0x80 != 0 {
@@ -101,27 +99,23 @@ fn name(names: &mut &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
     }
     let (tokens, behind) = rest.split_at_checked(count)?;
     *names = behind;
-    let mut text = Vec::with_capacity(2 * count);
-    for &token in tokens {
+    Some(tokens)
+}
+
+/// Takes a name off the front of `names`, and leaves its text in `text`.
+fn name(names: &mut &[u8], pieces: &[&[u8]], text: &mut Vec<u8>) -> Option<()> {
+    text.clear();
+    for &token in tokens(names)? {
         text.extend_from_slice(pieces[usize::from(token)]);
         if text.len() > LONGEST_NAME {
             return None;
         }
     }
-    Some(text)
+    Some(())
 }
 
 /// Returns a symbol's name as text. None for what cannot be one.
 pub(super) fn text_of(name: &[u8]) -> Option<String> {
     let fits = !name.is_empty() && name.len() <= LONGEST_NAME && name.iter().all(u8::is_ascii_graphic);
-    fits.then(|| String::from_utf8_lossy(name).into_owned())
-}
-
-/// The symbols by name. Static functions of the same name are several.
-pub fn by_name(symbols: &[Symbol]) -> HashMap<&str, Vec<&Symbol>> {
-    let mut found: HashMap<&str, Vec<&Symbol>> = HashMap::with_capacity(symbols.len());
-    for symbol in symbols {
-        found.entry(&symbol.name).or_default().push(symbol);
-    }
-    found
+    fits.then(|| String::from_utf8(name.to_vec()).ok())?
 }

@@ -1,6 +1,8 @@
 //! Debug information that a kernel carries in its own memory, and the file that debuggers read, made of it.
 //!
 //! * [`kallsyms`]: the names and addresses of functions and variables.
+//! * [`by_shape`]: where they are, in kernels that do not say it.
+//! * [`table`]: the symbols by name.
 //! * [`listing`]: the same, out of a System.map.
 //! * [`module`]: the same of a module.
 //! * [`btf`]: the types, without the names of variables, macros and lines.
@@ -11,6 +13,7 @@
 //! * [`file`]: an ELF file of both, as vmlinux is one.
 
 pub mod btf;
+pub mod by_shape;
 pub mod dwarf;
 pub mod file;
 pub mod join;
@@ -19,4 +22,5 @@ pub mod listing;
 pub mod module;
 pub mod questions;
 mod shapes;
+pub mod table;
 pub mod variables;

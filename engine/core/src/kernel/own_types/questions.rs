@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::btf::{Btf, Type};
+use super::btf::{Btf, Name, Tag, Type};
 
 /// Structures within structures.
 const DEEPEST: usize = 8;
@@ -16,20 +16,14 @@ pub fn answers(btf: &Btf, questions: &[&str]) -> Vec<Option<i64>> {
     questions.iter().map(|question| answer(btf, &names, &values, question)).collect()
 }
 
-fn answer(
-    btf: &Btf,
-    names: &HashMap<Vec<u8>, u32>,
-    values: &HashMap<&[u8], Option<i64>>,
-    question: &str,
-) -> Option<i64> {
+fn answer(btf: &Btf, names: &HashMap<Name, u32>, values: &HashMap<&[u8], Option<i64>>, question: &str) -> Option<i64> {
     let (what, rest) = question.split_once('(')?;
     let name = rest.strip_suffix(')')?;
     if what == "NUMBER" {
         return *values.get(name.as_bytes())?;
     }
     let (of, member) = name.split_once('.').map_or((name, None), |(of, member)| (of, Some(member)));
-    let known = |prefix: &str| names.get(format!("{prefix}{of}").as_bytes());
-    let number = *known("struct ").or_else(|| known("union ")).or_else(|| known(""))?;
+    let number = *[Tag::Struct, Tag::Union, Tag::None].iter().find_map(|&tag| names.get(&(tag, of.as_bytes())))?;
     match (what, member) {
         ("SIZE", None) => i64::try_from(btf.size(number)?).ok(),
         ("OFFSET", Some(member)) => Some(i64::from(find(btf, number, member.as_bytes(), DEEPEST)?.0 / 8)),

@@ -5,6 +5,8 @@ use gimli::constants::*;
 const STRP: DwForm = DW_FORM_strp;
 const UDATA: DwForm = DW_FORM_udata;
 const REF: DwForm = DW_FORM_ref4;
+const PROTOTYPED: (DwAt, DwForm) = (DW_AT_prototyped, DW_FORM_flag_present);
+const SIBLING: (DwAt, DwForm) = (DW_AT_sibling, REF);
 
 /// The shapes of entries: (tag, whether it has children, attributes). The code of a shape is its place, from 1.
 #[derive(Clone, Copy)]
@@ -62,10 +64,10 @@ const SHAPES: &[(DwTag, bool, Attributes)] = &[
     (DW_TAG_restrict_type, false, &[]),
     (DW_TAG_typedef, false, &[(DW_AT_name, STRP), (DW_AT_type, REF)]),
     (DW_TAG_typedef, false, &[(DW_AT_name, STRP)]),
-    (DW_TAG_structure_type, true, &[(DW_AT_name, STRP), (DW_AT_byte_size, UDATA)]),
-    (DW_TAG_structure_type, true, &[(DW_AT_byte_size, UDATA)]),
-    (DW_TAG_union_type, true, &[(DW_AT_name, STRP), (DW_AT_byte_size, UDATA)]),
-    (DW_TAG_union_type, true, &[(DW_AT_byte_size, UDATA)]),
+    (DW_TAG_structure_type, true, &[(DW_AT_name, STRP), (DW_AT_byte_size, UDATA), SIBLING]),
+    (DW_TAG_structure_type, true, &[(DW_AT_byte_size, UDATA), SIBLING]),
+    (DW_TAG_union_type, true, &[(DW_AT_name, STRP), (DW_AT_byte_size, UDATA), SIBLING]),
+    (DW_TAG_union_type, true, &[(DW_AT_byte_size, UDATA), SIBLING]),
     (DW_TAG_structure_type, false, &[(DW_AT_name, STRP), (DW_AT_declaration, DW_FORM_flag_present)]),
     (DW_TAG_union_type, false, &[(DW_AT_name, STRP), (DW_AT_declaration, DW_FORM_flag_present)]),
     (DW_TAG_member, false, &[(DW_AT_name, STRP), (DW_AT_type, REF), (DW_AT_data_member_location, UDATA)]),
@@ -82,26 +84,17 @@ const SHAPES: &[(DwTag, bool, Attributes)] = &[
     (DW_TAG_enumeration_type, true, &[(DW_AT_type, REF), (DW_AT_byte_size, UDATA)]),
     (DW_TAG_enumerator, false, &[(DW_AT_name, STRP), (DW_AT_const_value, DW_FORM_sdata)]),
     (DW_TAG_enumerator, false, &[(DW_AT_name, STRP), (DW_AT_const_value, UDATA)]),
-    (DW_TAG_subroutine_type, true, &[(DW_AT_type, REF), (DW_AT_prototyped, DW_FORM_flag_present)]),
-    (DW_TAG_subroutine_type, true, &[(DW_AT_prototyped, DW_FORM_flag_present)]),
+    (DW_TAG_subroutine_type, true, &[(DW_AT_type, REF), PROTOTYPED, SIBLING]),
+    (DW_TAG_subroutine_type, true, &[PROTOTYPED, SIBLING]),
     (DW_TAG_formal_parameter, false, &[(DW_AT_type, REF)]),
     (DW_TAG_unspecified_parameters, false, &[]),
     (DW_TAG_variable, false, &[(DW_AT_name, STRP), (DW_AT_type, REF), (DW_AT_location, DW_FORM_exprloc)]),
     (
         DW_TAG_subprogram,
         true,
-        &[
-            (DW_AT_name, STRP),
-            (DW_AT_type, REF),
-            (DW_AT_prototyped, DW_FORM_flag_present),
-            (DW_AT_low_pc, DW_FORM_addr),
-        ],
+        &[(DW_AT_name, STRP), (DW_AT_type, REF), PROTOTYPED, (DW_AT_low_pc, DW_FORM_addr), SIBLING],
     ),
-    (
-        DW_TAG_subprogram,
-        true,
-        &[(DW_AT_name, STRP), (DW_AT_prototyped, DW_FORM_flag_present), (DW_AT_low_pc, DW_FORM_addr)],
-    ),
+    (DW_TAG_subprogram, true, &[(DW_AT_name, STRP), PROTOTYPED, (DW_AT_low_pc, DW_FORM_addr), SIBLING]),
 ];
 
 /// Returns `.debug_abbrev`.

@@ -1,12 +1,12 @@
 //! The variables and functions of a kernel. BTF has the types of per-CPU variables alone. Those of others are told by
 //! the caller.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
-use super::btf::{Btf, Type};
+use super::btf::{name_of, Btf, Type};
 use super::dwarf::{Function, Variable};
 use super::file::Kernel;
-use super::kallsyms::{self, Symbol};
+use super::table::Table;
 
 const PER_CPU: &[u8] = b".data..percpu";
 /// An array of variables has no more elements.
@@ -41,15 +41,15 @@ pub struct Declared {
 }
 
 /// Returns the variables that this kernel has. A name that it does not have, or that is several symbols, is left out.
-pub fn variables(kernel: &Kernel, symbols: &[Symbol], btf: &Btf, declared: &[Declared]) -> Vec<Variable> {
-    let (types, names) = (btf.by_name(), kallsyms::by_name(symbols));
-    let mut found: Vec<Variable> = per_cpu(btf, &names).collect();
+pub fn variables(kernel: &Kernel, table: &Table, btf: &Btf, declared: &[Declared]) -> Vec<Variable> {
+    let (types, symbols) = (btf.by_name(), table.symbols());
+    let mut found: Vec<Variable> = per_cpu(btf, table).collect();
     for one in &mut found {
         one.address = kernel.linked(one.address);
     }
-    let taken: std::collections::HashSet<String> = found.iter().map(|one| one.name.clone()).collect();
+    let taken: HashSet<String> = found.iter().map(|one| one.name.clone()).collect();
     for one in declared.iter().filter(|one| !taken.contains(&one.name)) {
-        let Some([symbol]) = names.get(one.name.as_str()).map(Vec::as_slice) else { continue };
+        let Some(symbol) = table.only(&one.name) else { continue };
         if one.of == FUNCTION {
             if !has_function(btf, &one.name) {
                 let address = symbol.address.wrapping_sub(kernel.moved);
@@ -62,7 +62,7 @@ pub fn variables(kernel: &Kernel, symbols: &[Symbol], btf: &Btf, declared: &[Dec
         let of = match (members, one.of.as_str()) {
             (_, "void") => Some(0),
             (Some(members), _) => btf.unnamed(&members.split(", ").map(str::as_bytes).collect::<Vec<_>>()),
-            (None, name) => types.get(name.as_bytes()).copied(),
+            (None, name) => types.get(&name_of(name)).copied(),
         };
         let Some(of) = of else { continue };
         let element = if one.pointers > 0 { Some(8) } else { btf.size(of) };
@@ -86,20 +86,15 @@ fn has_function(btf: &Btf, wanted: &str) -> bool {
 }
 
 /// Returns the functions whose name is one symbol, of the kernel and of its modules.
-pub fn functions(kernel: &Kernel, symbols: &[Symbol], of_modules: &[Symbol], btf: &Btf) -> Vec<Function> {
-    let mut names = kallsyms::by_name(symbols);
-    for symbol in of_modules {
-        names.entry(&symbol.name).or_default().push(symbol);
-    }
+pub fn functions(kernel: &Kernel, symbols: &Table, of_modules: &Table, btf: &Btf) -> Vec<Function> {
     // Debuggers move every function of the file as far as the kernel was moved.
     let linked = |address: u64| address.wrapping_sub(kernel.moved);
     let found = btf.types().iter().filter_map(|one| match *one {
         Type::Function { name, prototype } => {
             let text = std::str::from_utf8(btf.string(name)).ok()?;
-            match names.get(text).map(Vec::as_slice) {
-                Some([symbol]) => Some(Function { name, address: linked(symbol.address), prototype }),
-                _ => None,
-            }
+            let mut known = symbols.named(text).chain(of_modules.named(text));
+            let symbol = known.next()?;
+            known.next().is_none().then(|| Function { name, address: linked(symbol.address), prototype })
         }
         _ => None,
     });
@@ -108,9 +103,8 @@ pub fn functions(kernel: &Kernel, symbols: &[Symbol], of_modules: &[Symbol], btf
 
 /// Returns a per-CPU variable that is not where the types have it: (name, there, where the symbol is). The types and the
 /// symbols are then not of one build. A name that is several symbols says nothing.
-pub fn misplaced(symbols: &[Symbol], btf: &Btf) -> Option<(String, u64, u64)> {
-    let names = kallsyms::by_name(symbols);
-    let start = names.get("__per_cpu_start")?.first()?.address;
+pub fn misplaced(symbols: &Table, btf: &Btf) -> Option<(String, u64, u64)> {
+    let start = symbols.named("__per_cpu_start").next()?.address;
     let found = btf.types().iter().filter_map(|one| match *one {
         Type::Section { name, entries, count } if btf.string(name) == PER_CPU => Some((entries, count)),
         _ => None,
@@ -119,15 +113,15 @@ pub fn misplaced(symbols: &[Symbol], btf: &Btf) -> Option<(String, u64, u64)> {
     placed.find_map(|placed| {
         let Type::Variable { name, .. } = *btf.types().get(placed.variable as usize)? else { return None };
         let name = std::str::from_utf8(btf.string(name)).ok()?;
-        let [symbol] = names.get(name)?.as_slice() else { return None };
+        let symbol = symbols.only(name)?;
         let expected = start.wrapping_add(u64::from(placed.offset));
         (symbol.address != expected).then(|| (name.to_string(), expected, symbol.address))
     })
 }
 
 /// The per-CPU variables, at the addresses that the symbols have: an offset from the first on x86-64 up to 6.14.
-fn per_cpu<'a>(btf: &'a Btf, names: &'a HashMap<&str, Vec<&Symbol>>) -> impl Iterator<Item = Variable> + 'a {
-    let start = names.get("__per_cpu_start").and_then(|found| found.first()).map_or(0, |symbol| symbol.address);
+fn per_cpu<'a>(btf: &'a Btf, symbols: &'a Table) -> impl Iterator<Item = Variable> + 'a {
+    let start = symbols.named("__per_cpu_start").next().map_or(0, |symbol| symbol.address);
     let sections = btf.types().iter().filter_map(move |one| match *one {
         Type::Section { name, entries, count } if btf.string(name) == PER_CPU => Some((entries, count)),
         _ => None,
@@ -135,9 +129,8 @@ fn per_cpu<'a>(btf: &'a Btf, names: &'a HashMap<&str, Vec<&Symbol>>) -> impl Ite
     sections.flat_map(move |(entries, count)| btf.placed(entries, count)).filter_map(move |placed| {
         let Type::Variable { name, of } = *btf.types().get(placed.variable as usize)? else { return None };
         let name = std::str::from_utf8(btf.string(name)).ok()?;
-        let known = names.get(name).map(Vec::as_slice).unwrap_or_default();
         let address = start.wrapping_add(u64::from(placed.offset));
-        known.iter().any(|symbol| symbol.address == address).then(|| Variable {
+        symbols.named(name).any(|symbol| symbol.address == address).then(|| Variable {
             name: name.to_string(),
             address,
             of,
