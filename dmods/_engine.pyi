@@ -354,6 +354,27 @@ class CollectorLinks:
         ``unused`` words are no references.
         """
 
+class PythonNames:
+    """The objects of CPython in the blocks in use of a heap, and the modules and classes that give variables names."""
+
+    def holders(self) -> list[tuple[int, bool, str, tuple[int, int], list[tuple[str, int, int]]]]:
+        """Return (address, whether it is a class, name, its memory, variables) of modules and classes.
+
+        A variable is (name, where its entry begins, where its value lies). The value is the last word of the entry.
+        """
+
+def find_python_names(
+    heap: Heap, minor: int, links: Optional[CollectorLinks] = None, progress: Progress = None
+) -> PythonNames:
+    """Look at all blocks in use. ``minor`` is 9 for CPython 3.9, ``links`` are the collector's."""
+
+def python_labels(heap: Heap, names: PythonNames) -> tuple[Labels, list[tuple[int, str]]]:
+    """Return a label for each block of an object, and what each label means: the address of a type, and a part.
+
+    The part is "" for the object itself, "items" for those of a list, "table" or "values" for those of a dictionary or
+    a set.
+    """
+
 class UnusedWords:
     """Words in blocks in use that keep nothing alive."""
 
@@ -599,6 +620,9 @@ class Heap:
         leaves: list[int],
         all_edges: bool = False,
         progress: Progress = None,
+        parts: list[tuple[int, int, int, int]] = ...,
+        selves: list[tuple[int, int, int]] = ...,
+        names: Optional[PythonNames] = None,
     ) -> None:
         """Find the owners of all blocks: the dominator tree, and the roots that lead to each block.
 
@@ -610,7 +634,12 @@ class Heap:
         Pointers that are left over from an earlier use of the memory are not followed
         (engine/core/src/graph/regular.rs), except with ``all_edges``.
 
-        Raises ValueError if ``named`` overlap, MemoryError if there are more than 2**31 blocks.
+        ``parts`` are (start, end, root, rank) in blocks, sorted and disjoint: the variables of CPython. The blocks do
+        not lead on from there. ``rank``: 0 for the memory of what holds variables, 1 for variables, or that of a frame.
+        ``selves`` are (block, root, 0): what holds variables. See engine/core/src/graph/parts.rs. Of ``names``, the
+        engine takes what weak references hold, and which blocks are proven to be objects.
+
+        Raises ValueError if ``named`` or ``parts`` overlap, MemoryError if there are more than 2**31 blocks.
         """
 
     def edges_set_aside(self) -> int:
@@ -654,6 +683,7 @@ class Heap:
         root: Optional[int],
         address: int,
         progress: Progress = None,
+        parts: list[tuple[int, int, int, int]] = ...,
     ) -> Optional[tuple[str, int, int, list[int]]]:
         """Return a shortest path to the block at the address, from the best root or only from ``root``.
 

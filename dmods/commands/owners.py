@@ -179,6 +179,8 @@ COMMAND = Command(
         "--all-edges follows them.\n\n"
         "A local variable stands with its function, and with the member that all of the memory hangs on, where debug\n"
         "information tells: `main: server.by_token`. -v and JSON have its thread and frame.\n\n"
+        "Variables of CPython need no debug information: `app.store.cache` is a variable of a module,\n"
+        "`app.store.Cache.pool` one of a class, `app/store.py:41 load: rows` a local one. All own before C.\n\n"
         "LARGEST BLOCK is the block of the line that keeps the most memory alive. `retained` shows that memory."
     ),
     run=run,

@@ -52,7 +52,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return what the block at the address keeps alive."""
     address = target.evaluate(args.address)
     owners = find_owners(target)
-    found = owners.above(address, args.top + 1)
+    # A variable of CPython lies in a block: its address names the variable, all others there the block.
+    variable = owners.roots.variable_at(address)
+    found = owners.above(address, args.top + 1) if variable is None else None
     report = Report(notes=list(owners.notes))
     if found is not None:
         chain, line = found
@@ -95,7 +97,8 @@ def _row(owners: Owners, kept: Kept, what: str, line: Line) -> tuple[Value, ...]
 
 def _find_root(owners: Owners, address: int) -> tuple[int, Line]:
     """Return the number of the root whose memory holds the address, and what it alone keeps alive."""
-    number = owners.roots.at(address)
+    number = owners.roots.variable_at(address)
+    number = owners.roots.at(address) if number is None else number
     if number is None:
         raise UsageError(f"{address:#x} is in no live block and in no root's memory", ASK_WHATIS)
     held, root = owners.set_of_root(number), owners.roots.root(number)

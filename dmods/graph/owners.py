@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Optional
 
 from dmods.base.cached import cached, forget
@@ -82,6 +82,9 @@ class Owners:
                 roots.leaves,
                 all_edges,
                 lambda done: bar.update(done, 0),
+                roots.parts,
+                roots.selves,
+                roots.names,
             )
         self.set_aside = heap.index.edges_set_aside()
         self._many_numbers = heap.index.many_roots()
@@ -281,7 +284,18 @@ def _add(found: dict[tuple[str, str], Kind], key: tuple[str, str], kind: Kind) -
     found[key] = kind
 
 
-_EVIDENCE = ("variable", "data", "thread-local", "mapping", "frame", "stack", "register", "allocator", "leaked")
+_EVIDENCE = (
+    "python",
+    "variable",
+    "data",
+    "thread-local",
+    "mapping",
+    "frame",
+    "stack",
+    "register",
+    "allocator",
+    "leaked",
+)
 
 
 def _by_evidence(root: Root) -> tuple[int, str]:
@@ -315,9 +329,9 @@ def owners_by(
     heap, roots = owners.heap, owners.roots
     forget(owners.target, find_owners)
     with Progress("finding owners") as bar:
-        heap.index.find_owners(
-            roots.ranges, areas, roots.values, homes, roots.leaves, False, lambda done: bar.update(done, 0)
-        )
+        told = partial(bar.update, total=0)
+        parts = roots.parts, roots.selves, roots.names
+        heap.index.find_owners(roots.ranges, areas, roots.values, homes, roots.leaves, False, told, *parts)
     try:
         yield heap.index.owner_lines()
     finally:

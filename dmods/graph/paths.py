@@ -45,7 +45,7 @@ def path_to(roots: NamedRoots, address: int, only: Optional[int] = None) -> Opti
     heap = roots.heap
     with Progress("searching for a path") as bar:
         found = heap.index.path(
-            roots.ranges, roots.areas, roots.values, only, address, lambda done: bar.update(done, 0)
+            roots.ranges, roots.areas, roots.values, only, address, lambda done: bar.update(done, 0), roots.parts
         )
     if found is None:
         return None

@@ -16,10 +16,11 @@ RANK_REGISTER = 1 << 21
 class Root:
     """A root with a name.
 
-    ``kind`` is one of these: "variable" (it has a symbol), "data" (a module's, without a symbol), "frame", "stack" (its
-    frames are not known), "register", "thread-local", "mapping", "allocator" (malloc's own words), "leaked" (no root:
-    the leaked blocks). ``address`` is where it begins; None for registers and the like. ``alike`` is a name that means
-    the same in other cores and in other runs: it has no address and no tid. "": the name itself does.
+    ``kind`` is one of these: "python" (a variable of CPython, a module or a class), "variable" (it has a symbol),
+    "data" (a module's, without a symbol), "frame", "stack" (its frames are not known), "register", "thread-local",
+    "mapping", "allocator" (malloc's own words), "leaked" (no root: the leaked blocks). ``address`` is where it begins;
+    None for registers and the like. ``alike`` is a name that means the same in other cores and in other runs: it has no
+    address and no tid. "": the name itself does.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Root:
     alike: str = ""
     variable: Optional[str] = None  # the local variable of a frame, where debug information knows it
     frame: Optional[int] = None  # its number in the thread's stack; 0 is the innermost
+    where: Optional[str] = None  # "file:line function" of a frame of Python
 
     @property
     def key(self) -> str:

@@ -56,7 +56,7 @@ class RootNames:
     def _short(self, root: Root, part: str) -> str:
         thread = "" if root.tid in (None, self._thread) else f" of thread {root.tid}"
         if root.kind == "frame" and root.frame is not None:
-            function = root.alike.partition(" in ")[0]
+            function = root.where or root.alike.partition(" in ")[0]
             if root.variable is None:
                 return f"the frame of {function}{thread}"
             return f"{function}: {part or root.variable}{thread}"

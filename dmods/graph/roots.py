@@ -17,6 +17,7 @@ from dmods.base.cached import cached
 from dmods.base.ranges import Ranges
 from dmods.errors import FaultError
 from dmods.graph.frame_roots import FrameRoots
+from dmods.graph.python_roots import PythonRoots
 from dmods.graph.root import RANK_DATA, RANK_FRAME, RANK_NO_FRAME, RANK_OWN, RANK_REGISTER, Root
 from dmods.graph.typegraph import opened
 from dmods.graph.unnamed import Joiner
@@ -49,8 +50,8 @@ _GARBAGE = Root("garbage that is not yet collected", "mapping")
 class NamedRoots:
     """The roots of a heap whose leaks have been found.
 
-    ``ranges``, ``areas``, ``values``, ``homes`` and ``leaves`` are what the engine takes: see
-    ``_engine.Heap.find_owners``.
+    ``ranges``, ``areas``, ``values``, ``homes``, ``leaves``, ``parts``, ``selves`` and ``names`` are what the engine
+    takes: see ``_engine.Heap.find_owners``.
     """
 
     def __init__(self, heap: ProcessHeap) -> None:
@@ -63,6 +64,8 @@ class NamedRoots:
         self._taken = Ranges()
         self._frames = FrameRoots(heap)
         self.threads = self._frames.threads
+        self._python = PythonRoots(heap)
+        self.names = self._python.names
         self._arenas: dict[int, int] = {}  # of threads, by tid
         areas: list[tuple[int, int, int, int]] = []
         for start, end, root, rank in self._all_areas():
@@ -71,6 +74,8 @@ class NamedRoots:
         self.areas = sorted(areas)
         self._starts = [area[0] for area in self.areas]
         self.values = list(self._values(values))
+        self.parts = [(part.start, part.end, self._number(part.root), part.rank) for part in self._python.parts]
+        self.selves = [(address, self._number(root), 0) for address, root in self._python.selves]
         self.homes = [
             (number, self._arenas.get(root.tid), root.variable is not None)
             for number, root in enumerate(self._roots)
@@ -94,6 +99,13 @@ class NamedRoots:
         if index >= 0 and address < self.areas[index][1]:
             return self.areas[index][2]
         return 0 if address in self._range_set else None
+
+    def variable_at(self, address: int) -> Optional[int]:
+        """Return the number of the root whose word in a block lies at the address: a variable of CPython. Or None."""
+        index = bisect_right(self.parts, (address, 1 << 64, 0, 0)) - 1
+        if index >= 0 and self.root(self.parts[index][2]).address == address:
+            return self.parts[index][2]
+        return None
 
     def all_roots(self) -> Sequence[Root]:
         """Return all roots, in the order of their numbers."""
@@ -145,6 +157,7 @@ class NamedRoots:
         stacks = stacks_of(self.target, list(self.heap.owned))
         yield from self._thread_locals(stacks)
         yield from self._frames.areas()
+        yield from self._python.frames
         for each in self.heap.heaps:
             for start, end, name, alike, rank in each.stack_frames():
                 kind, place = ("frame", RANK_FRAME + rank) if rank is not None else ("stack", RANK_NO_FRAME)

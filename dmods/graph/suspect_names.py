@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from dmods.base.dataclass import replace
 from dmods.base.sizes import counted
 from dmods.graph.owners import Kept, Kind, Line, Owners
 from dmods.graph.paths import path_to
@@ -15,6 +17,7 @@ from dmods.heap.texts import printable
 _LOOKED_AT = 4  # blocks whose holder is looked up
 _SAMPLED = 6  # kinds whose example is read for a text
 _LEAST_TEXT, _MOST_TEXT = 4, 24
+_PART = re.compile(r" \((items|table|values)\)$")  # of a container of CPython: graph/python_names.py
 
 
 def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
@@ -44,6 +47,20 @@ def _named(owners: Owners, root: Root, place: str) -> str:
     if root.module is not None and "`" in place:
         return f"`{outer_part(place.split('`', 1)[1])}` ({root.module})"
     return f"`{place}`"
+
+
+def with_parts(kinds: Sequence[Kind]) -> list[Kind]:
+    """Return the kinds, most bytes first, where the tables and items of Python's containers count with these.
+
+    "20,000 dict" says what the program made; their tables are blocks of their own.
+    """
+    whole = {kind.name: kind for kind in kinds}
+    bytes_of = {kind.name: 0 for kind in kinds}
+    for kind in kinds:
+        container = _PART.sub("", kind.name)
+        bytes_of[container if container in whole else kind.name] += kind.bytes
+    found = [replace(kind, bytes=bytes_of[kind.name]) for kind in whole.values() if bytes_of[kind.name]]
+    return sorted(found, key=lambda kind: (-kind.bytes, kind.name))
 
 
 def named_kinds(kinds: Sequence[Kind]) -> str:

@@ -25,7 +25,7 @@ from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, F
 from dmods.graph.leaks_by_type import leaks_by_type
 from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners
 from dmods.graph.process_share import ProcessMemory
-from dmods.graph.suspect_names import holder, named_kinds, sample
+from dmods.graph.suspect_names import holder, named_kinds, sample, with_parts
 from dmods.heap.leak_groups import group_leaks
 from dmods.records.callers import Callers
 
@@ -203,6 +203,7 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
         kind for kind in owners.kinds(scope, _BY) if point is None or kind.example != point.address or kind.count > 1
     ]
     mostly = f": {count:,} blocks of many sizes" if count > 1 else ""
+    kinds = with_parts(kinds)
     if kinds and kinds[0].bytes >= MAINLY * size:
         mostly = f": {named_kinds(kinds)}"
     if mostly:

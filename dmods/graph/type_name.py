@@ -11,9 +11,9 @@ class TypeName:
     """The name of a kind, and where it comes from.
 
     `evidence` is one or several of these, with ", " between them. The block says so itself: "vtable", "vtable symbol",
-    "exception header", "coroutine". The runtime says so: "Go type". Its holder says so: "std::function", "std::any",
-    "Rust vtable", "libstdc++". Other blocks of the same caller are of that type: "records". No type is known: "shape",
-    "none".
+    "exception header", "coroutine". The runtime says so: "Go type", "Python type". Its holder says so: "std::function",
+    "std::any", "Rust vtable", "libstdc++". Other blocks of the same caller are of that type: "records". No type is
+    known: "shape", "none".
 
     `confidence` is "proven" where the program itself names the type, "likely" where a symbol does, "assumed" where only
     other blocks do, and "none" for a shape: it tells kinds apart and names none.

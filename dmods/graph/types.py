@@ -21,6 +21,7 @@ from dmods.graph.class_size import object_name
 from dmods.graph.marks import Names, labelled
 from dmods.graph.marks_go import go_names
 from dmods.graph.places import Modules, places
+from dmods.graph.python_names import python_types
 from dmods.graph.type_ids import kind_id, named_so, short_length
 from dmods.graph.type_name import TypeName, type_name
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
@@ -132,6 +133,7 @@ class Types:
         for index, heap in enumerate(self.heaps):
             if not direct:
                 self._rename(index, *go_names(heap))
+                self._rename(index, *python_types(heap))
             found = labelled(heap, plain, index, direct)
             if found is None:
                 continue

@@ -31,7 +31,7 @@ class Collector:
 
     ``dead`` is memory outside the heap whose words keep nothing alive: the heads of the lists, and the parts of
     Python's frame stacks where no frame is. ``unfreed`` is how many unreachable objects it would free; None before it
-    was asked.
+    was asked. ``unfreed_objects`` are their addresses.
     """
 
     target: Target
@@ -40,6 +40,7 @@ class Collector:
     notes: list[str] = field(default_factory=list)
     dead: list[tuple[int, int]] = field(default_factory=list)
     unfreed: Optional[int] = None
+    unfreed_objects: list[int] = field(default_factory=list)
 
     def garbage(self, unreachable: Iterable[tuple[int, int]], unused: Optional[UnusedWords]) -> list[int]:
         """Return the objects in the unreachable blocks (address, bytes) that the collector would free.
@@ -49,7 +50,7 @@ class Collector:
         if self.links is None:
             return []
         found = self.links.garbage(self.target.image(), list(unreachable), self.minor, unused)
-        self.unfreed = len(found)
+        self.unfreed, self.unfreed_objects = len(found), found
         return found
 
 

@@ -43,6 +43,14 @@ class PythonObjects(NamedTuple):
             )
 
 
+def in_cycles(heap: ProcessHeap, minor: int) -> PythonObjects:
+    """Return where the objects are that only cycles hold: those that the collector would free at its next run."""
+    heap.leaks()
+    found = (heap.block_at(address) for address in heap.collector.unfreed_objects)
+    blocks = sorted({(block.address, block.size) for block in found if block is not None})
+    return PythonObjects(heap.target, [], blocks, minor, heap.collector.links)
+
+
 def objects_in(heap: ProcessHeap, minor: int) -> PythonObjects:
     """Return where the objects of a heap may be: in pymalloc's pools, and in the blocks in use of the others.
 

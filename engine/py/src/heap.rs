@@ -19,7 +19,7 @@ use crate::heap_rows::{bin_fault, report_dict, state, Block, Group};
 use crate::image::Image;
 use crate::jemalloc::Extents;
 use crate::owners::{areas, homes_of, scope, values, AreaRow, HomeRow, KeptRow, Path, Scope, Value};
-use crate::python::{CollectorLinks, UnusedWords};
+use crate::python::{CollectorLinks, PythonNames, UnusedWords};
 use crate::slots::Slots;
 use crate::watch::watched;
 
@@ -286,7 +286,7 @@ impl Heap {
         py.detach(|| self.heap().sizes(arena).iter().map(|c| (c.size, c.live, c.free, c.leaked, c.own)).collect())
     }
 
-    #[pyo3(signature = (ranges, named, single, homes, leaves, all_edges=false, progress=None))]
+    #[pyo3(signature = (ranges, named, single, homes, leaves, all_edges=false, progress=None, parts=Vec::new(), selves=Vec::new(), names=None))]
     #[allow(clippy::too_many_arguments)]
     fn find_owners(
         &self,
@@ -298,18 +298,26 @@ impl Heap {
         mut leaves: Vec<u64>,
         all_edges: bool,
         progress: Option<Bound<'_, PyAny>>,
+        parts: Vec<AreaRow>,
+        selves: Vec<Value>,
+        names: Option<PyRef<'_, PythonNames>>,
     ) -> PyResult<()> {
+        let (parts, selves) = (areas(parts)?, values(selves));
+        let names = names.map(|one| (one.inner.clone(), one.blocks.clone()));
         let (ranges, named, single, homes) = (plain(ranges), areas(named)?, values(single), homes_of(homes));
         leaves.sort_unstable();
         watched(py, progress.as_ref(), |control| {
             let (homes, leaves) = (&homes[..], &leaves[..]);
-            let roots = Named { ranges: &ranges, areas: &named, values: &single, homes, leaves, all_edges };
+            let (borrowed, proven) = names.as_ref().map_or((&[][..], &[][..]), |one| (&one.0.borrowed, &one.1));
+            let (parts, selves) = (&parts[..], &selves[..]);
+            let (ranges, areas, values) = (&ranges[..], &named[..], &single[..]);
+            let roots = Named { ranges, areas, values, homes, leaves, parts, selves, borrowed, proven, all_edges };
             self.heap().find_owners(&self.image, roots, control)
         })
     }
 
     fn edges_set_aside(&self) -> u64 {
-        self.heap().owners().map_or(0, |owners| owners.set_aside.count)
+        self.heap().owners().map_or(0, |owners| owners.left_over)
     }
 
     fn many_roots(&self) -> Vec<u32> {
@@ -352,7 +360,7 @@ impl Heap {
         })
     }
 
-    #[pyo3(signature = (ranges, named, single, root, address, progress=None))]
+    #[pyo3(signature = (ranges, named, single, root, address, progress=None, parts=Vec::new()))]
     fn path(
         &self,
         py: Python<'_>,
@@ -362,10 +370,11 @@ impl Heap {
         root: Option<u32>,
         address: Address,
         progress: Option<Bound<'_, PyAny>>,
+        parts: Vec<AreaRow>,
     ) -> PyResult<Option<Path>> {
-        let (ranges, named, single) = (plain(ranges), areas(named)?, values(single));
+        let (ranges, named, single, parts) = (plain(ranges), areas(named)?, values(single), areas(parts)?);
         watched(py, progress.as_ref(), |control| {
-            let roots = Named { ranges: &ranges, areas: &named, values: &single, ..Named::default() };
+            let roots = Named { ranges: &ranges, areas: &named, values: &single, parts: &parts, ..Named::default() };
             let found = self.heap().path(&self.image, roots, root, address.0, control)?;
             Ok(found.map(|(origin, blocks)| match origin {
                 Origin::Memory(at, root) => ("memory", at, root, blocks),

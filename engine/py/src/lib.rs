@@ -25,6 +25,7 @@ mod owners;
 mod profile;
 mod pymalloc;
 mod python;
+mod python_names;
 mod recorded;
 mod records;
 mod slabs;
@@ -58,6 +59,9 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<python::CollectorLinks>()?;
     m.add_class::<golang::GoObjects>()?;
     m.add_class::<python::UnusedWords>()?;
+    m.add_class::<python::PythonNames>()?;
+    m.add_function(wrap_pyfunction!(python_names::find_python_names, m)?)?;
+    m.add_function(wrap_pyfunction!(python_names::python_labels, m)?)?;
     m.add_class::<slots::Slots>()?;
     m.add_function(wrap_pyfunction!(heap_search::find_bins, m)?)?;
     m.add_function(wrap_pyfunction!(heap_search::find_mmapped, m)?)?;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use dmods_engine::blocks::stale_links;
-use dmods_engine::python::{self, garbage, links, unused, Release};
+use dmods_engine::python::{self, garbage, links, survey, unused, Release};
 use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};
@@ -169,5 +169,26 @@ impl UnusedWords {
     fn __contains__(&self, address: Address) -> bool {
         let place = self.ranges.partition_point(|part| part.1 <= address.0);
         self.ranges.get(place).is_some_and(|part| part.0 <= address.0)
+    }
+}
+
+/// Modules, classes and objects of CPython in a heap. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct PythonNames {
+    pub(crate) inner: Arc<survey::Survey>,
+    /// The blocks of `inner`, once each.
+    pub(crate) blocks: Arc<Vec<u64>>,
+}
+
+type HolderRow = (u64, bool, String, (u64, u64), Vec<(String, u64, u64)>);
+
+#[pymethods]
+impl PythonNames {
+    fn holders(&self) -> Vec<HolderRow> {
+        let rows = self.inner.holders.iter().map(|one| {
+            let variables = one.variables.iter().map(|each| (each.name.clone(), each.start, each.value));
+            (one.address, one.class, one.name.clone(), one.body, variables.collect())
+        });
+        rows.collect()
     }
 }

@@ -19,6 +19,17 @@ impl Edges {
         *word |= bit;
     }
 
+    /// Adds the edges of another set of the same heap.
+    pub fn extend(&mut self, other: &Edges) {
+        if self.bits.is_empty() {
+            self.bits = vec![0; other.bits.len()];
+        }
+        for (word, more) in self.bits.iter_mut().zip(&other.bits) {
+            self.count += u64::from((more & !*word).count_ones());
+            *word |= more;
+        }
+    }
+
     /// Takes an edge out of the set, if it is in it.
     pub fn remove(&mut self, edge: usize) {
         if self.contains(edge) {

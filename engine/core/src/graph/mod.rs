@@ -11,6 +11,7 @@
 //! * [`weak`]: the roots on stacks that nothing else makes needless.
 //! * [`regular`]: which pointers belong to the structures, and which are left over (`fields`); `set_aside`: those that are not followed.
 //! * [`roots`]: the roots, with names and ranks; [`tiers`]: the search from them, the strongest first.
+//! * [`parts`]: words in blocks that are roots, or own nothing: the variables of a language runtime.
 //! * [`owners`]: the owners of a heap, made from all these; [`owned_heap`]: a heap with them, for questions.
 //! * [`reference`]: the stacks of holders, added up by kind.
 //! * [`paths`]: shortest paths from the roots.
@@ -38,6 +39,7 @@ pub mod named;
 pub mod numbering;
 pub mod owned_heap;
 pub mod owners;
+pub mod parts;
 pub mod paths;
 pub mod reference;
 pub mod regular;

@@ -4,6 +4,7 @@ use super::dense::Placed;
 use super::dominators::{add_up, immediate, Others};
 use super::edges::Edges;
 use super::numbering::{HeapGraph, Numbering};
+use super::parts;
 use super::roots::{Named, LEAKED};
 use super::search::{Found, Search, CLOSED, ROOT};
 use super::set_aside::set_aside;
@@ -102,6 +103,8 @@ pub struct Owners {
     leaked: Option<u32>,
     /// The pointers that were not followed.
     pub set_aside: Edges,
+    /// How many of them are left over from an earlier use of the memory.
+    pub left_over: u64,
 }
 
 /// Follows all roots. Returns what was found, and the roots as (vertex, root). `W` is the width of a place in the list of
@@ -143,10 +146,13 @@ impl Owners {
     ) -> Result<Owners, Stopped> {
         let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
         let mut graph = HeapGraph { tables, numbering: &numbering, cut: None };
+        let taken = parts::taken(tables, named);
+        let left_over = taken.count;
         let cut = match named.all_edges {
-            true => Edges::default(),
-            false => set_aside(&graph, image, named, closed, control)?,
+            true => taken,
+            false => set_aside(&graph, image, named, closed, &taken, control)?,
         };
+        let left_over = cut.count - left_over;
         graph.cut = (cut.count > 0).then_some(&cut);
         let (found, roots) = match hw::fast(|| Placed::<u32>::new(&graph)) {
             Some(placed) => searched(&graph, placed, image, named, closed, leaks, control)?,
@@ -165,8 +171,10 @@ impl Owners {
         hw::huge_pages(&counts);
         hw::huge_pages(&bytes);
         let (many, set_aside) = (many.into_iter().collect(), cut);
-        let mut owners =
-            Owners { numbering, vertices, numbers, dominators, counts, bytes, sets, members, many, leaked, set_aside };
+        #[rustfmt::skip]
+        let mut owners = Owners {
+            numbering, vertices, numbers, dominators, counts, bytes, sets, members, many, leaked, set_aside, left_over,
+        };
         owners.add_up(tables);
         Ok(owners)
     }

@@ -1,11 +1,12 @@
 //! The shortest path from the roots to a block.
 //!
-//! Better roots come first: data before stacks, a word to the first byte of a block before one into its middle. Among the
+//! Better roots come first: variables of a runtime, then data before stacks, a word to the first byte of a block before one into its middle. Among the
 //! roots of one tier, a path through the fewest blocks is found, breadth-first.
 
 use super::edges::Edges;
 use super::numbering::{is_start, HeapGraph, Numbering};
-use super::roots::{each_word, Named, DATA, OWN};
+use super::parts::{self, VARIABLE};
+use super::roots::{each_word, Area, Named, DATA, OWN};
 use super::search::Graph;
 use super::too_many;
 use crate::blocks::index::Tables;
@@ -55,11 +56,22 @@ pub fn shortest<I: Index, const P: usize>(
         let path = if spread.run(control)? { spread.path() } else { None };
         return Ok(path.map(|path| (Origin::Leak, path)));
     }
-    for tier in 0..4 {
+    for tier in 0..=LAST {
         let fits = |target: usize, root: u32, rank: u32| {
             let node = tables.chunk_of_word(target).filter(|_| wanted.root.is_none_or(|only| only == root))?;
             (tier_of(rank, is_start::<P>(target, node)) == tier).then_some(node)
         };
+        let of_part = |area: &Area, target: usize| {
+            let node = tables.chunk_of_word(target).filter(|_| wanted.root.is_none_or(|only| only == area.root))?;
+            let own = if area.rank <= VARIABLE { 0 } else { tier_of(area.rank, true) };
+            (own == tier).then_some(node)
+        };
+        parts::each(tables, named.parts, |area, _, target| {
+            if let Some(node) = of_part(area, target) {
+                spread.enter(node, START);
+            }
+            Ok(())
+        })?;
         for word in named.values {
             let target = tables.word_map.word_of(word.value);
             if let Some(node) = target.and_then(|target| fits(target, word.root, word.rank)) {
@@ -84,6 +96,12 @@ pub fn shortest<I: Index, const P: usize>(
             }
         }
         let mut origin = None;
+        parts::each(tables, named.parts, |area, address, target| {
+            if origin.is_none() && of_part(area, target) == Some(path[0]) {
+                origin = Some(Origin::Memory(address, area.root));
+            }
+            Ok(())
+        })?;
         each_word(tables, image, named, control, |address, target, root, rank| {
             if origin.is_none() && fits(target, root, rank) == Some(path[0]) {
                 origin = Some(Origin::Memory(address, root));
@@ -95,13 +113,16 @@ pub fn shortest<I: Index, const P: usize>(
     Ok(None)
 }
 
-/// Returns the tier of a word. Those of the allocator are the last: they say nothing of the program.
+/// The last tier.
+const LAST: u32 = 4;
+
+/// Returns the tier of a word. A runtime's variables have tier 0. Those of the allocator are the last: they say nothing of the program.
 fn tier_of(rank: u32, start: bool) -> u32 {
     match (rank, start) {
-        (DATA, true) => 0,
-        (DATA, false) => 1,
-        (OWN, _) => 3,
-        _ => 2,
+        (DATA, true) => 1,
+        (DATA, false) => 2,
+        (OWN, _) => LAST,
+        _ => 3,
     }
 }
 

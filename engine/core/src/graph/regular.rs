@@ -54,7 +54,7 @@ const CHECK: u32 = 1 << 16;
 
 /// Calls `each` with (offset in words, number of the edge) for each pointer in the block whose chunk begins at a granule.
 #[inline(always)]
-fn each_edge<I: Index, const P: usize>(
+pub(super) fn each_edge<I: Index, const P: usize>(
     regions: &[Region<I, P>],
     granule: usize,
     (mut edge, end): (usize, usize),

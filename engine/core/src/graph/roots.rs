@@ -57,6 +57,14 @@ pub struct Named<'a> {
     pub homes: &'a [Home],
     /// Addresses of blocks that hold bytes, sorted: their pointers are left over.
     pub leaves: &'a [u64],
+    /// Memory in blocks that belongs to roots, sorted: see [`super::parts`]. The blocks themselves do not lead on from there.
+    pub parts: &'a [Area],
+    /// Blocks that are a root's own.
+    pub selves: &'a [Word],
+    /// Words in blocks that own nothing, sorted and disjoint.
+    pub borrowed: &'a [(u64, u64)],
+    /// Blocks whose pointers are all regular, sorted: something proves what they are.
+    pub proven: &'a [u64],
     /// Whether pointers count that are not regular: see [`super::regular`].
     pub all_edges: bool,
 }

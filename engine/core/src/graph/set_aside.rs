@@ -2,6 +2,7 @@
 
 use super::edges::Edges;
 use super::numbering::HeapGraph;
+use super::parts::{self, VARIABLE};
 use super::regular::irregular;
 use super::roots::{each_word, Named, DATA, END};
 use super::search::Graph;
@@ -16,19 +17,22 @@ use crate::image::Image;
 const FEW: usize = 16;
 
 /// Returns the edges that are not followed: they are not regular, or the end of another block, and regular ones lead to their blocks. `closed` are the granules of
-/// the allocator's own blocks.
+/// the allocator's own blocks. `taken` are edges that nothing follows: they are among those that are returned.
 pub fn set_aside<I: Index, const P: usize>(
     graph: &HeapGraph<I, P>,
     image: &Image,
     named: Named,
     closed: &[usize],
+    taken: &Edges,
     control: &Control,
 ) -> Result<Edges, Stopped> {
     let mut irregular = irregular(graph, image, named, control)?;
+    parts::take_out(graph.tables, named.proven, &mut irregular);
     let mut ends = ends::edges(graph.tables);
     ends.sort_unstable();
     ends.iter().for_each(|&edge| irregular.add(edge, graph.tables.edges.as_slice().len()));
-    if irregular.count == 0 {
+    irregular.extend(taken);
+    if irregular.count == taken.count {
         return Ok(irregular);
     }
     let shut = shut(graph, closed);
@@ -51,6 +55,14 @@ pub fn set_aside<I: Index, const P: usize>(
             take(target, word.rank)?;
         }
     }
+    for word in named.selves {
+        if let Some(target) = graph.tables.word_map.word_of(word.value) {
+            take(target, DATA)?;
+        }
+    }
+    parts::each(graph.tables, named.parts, |area, _, target| {
+        take(target, if area.rank <= VARIABLE { DATA } else { area.rank })
+    })?;
     each_word(graph.tables, image, named, control, |_, target, _, rank| take(target, rank))?;
     // What data holds by a rare field is data's, whatever stacks say. Words that are left over lead to whole structures.
     let mut few = Edges::default();
@@ -58,7 +70,7 @@ pub fn set_aside<I: Index, const P: usize>(
         irregular.each(|edge| {
             let is_end = ends.binary_search(&edge).is_ok();
             let few_follow = |node| leads_to_few(&regular, node, |n| marks.has(n) || is_shut(n));
-            if !is_end && graph.target(edge).is_some_and(few_follow) {
+            if !is_end && !taken.contains(edge) && graph.target(edge).is_some_and(few_follow) {
                 few.add(edge, graph.tables.edges.as_slice().len());
             }
         });
@@ -69,7 +81,7 @@ pub fn set_aside<I: Index, const P: usize>(
     let reached = |edge: usize| graph.target(edge).is_some_and(|node| marks.has(graph.number(node)));
     let mut kept = Edges::default();
     irregular.each(|edge| {
-        if reached(edge) && !few.contains(edge) {
+        if taken.contains(edge) || (reached(edge) && !few.contains(edge)) {
             kept.add(edge, graph.tables.edges.as_slice().len());
         }
     });

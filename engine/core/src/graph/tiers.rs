@@ -1,9 +1,10 @@
 //! The search from the roots, tier by tier.
 //!
-//! The tiers, strongest first: the allocator's own words; words of data to the first byte of a block; other words of data; the needed
+//! The tiers, strongest first: the allocator's own words; a runtime's variables ([`super::parts`]); words of data to the first byte of a block; other words of data; the needed
 //! words of stacks and registers; words that are the end of a block; the direct leaks. See [`super::search`].
 
 use super::numbering::{is_start, HeapGraph};
+use super::parts::{self, BODY, VARIABLE};
 use super::roots::{each_word, Home, Named, Word, DATA, END, LEAKED, OWN, UNALIGNED};
 use super::search::Search;
 use super::weak;
@@ -108,6 +109,11 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
             }
         }
         self.search.next_tier();
+        self.variables(named, control)?;
+        parts::each(graph.tables, named.parts, |area, _, target| match area.rank {
+            ..=VARIABLE => Ok(()),
+            rank => self.word(target, area.root, rank, control),
+        })?;
         each_word(graph.tables, image, named, control, |_, target, root, rank| self.word(target, root, rank, control))?;
         for word in named.values.iter().filter(|word| word.rank != OWN) {
             if let Some(target) = value(word) {
@@ -136,6 +142,26 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
         self.search.next_tier();
         for granule in leaks.map_or(&[][..], |leaks| &leaks.direct) {
             self.reach(LEAKED, granule.get(), control)?;
+        }
+        Ok(())
+    }
+
+    /// Follows the variables of a runtime, where the heap has some: first what holds them, then what they lead to.
+    fn variables(&mut self, named: Named, control: &Control) -> Result<(), Stopped> {
+        let tables = self.graph.tables;
+        for word in named.selves {
+            let target = tables.word_map.word_of(word.value);
+            if let Some(node) = target.and_then(|target| tables.chunk_of_word(target)) {
+                self.reach(word.root, node, control)?;
+            }
+        }
+        self.search.next_tier();
+        for level in [BODY, VARIABLE] {
+            parts::each(tables, named.parts, |area, _, target| match tables.chunk_of_word(target) {
+                Some(node) if area.rank == level => self.reach(area.root, node, control),
+                _ => Ok(()),
+            })?;
+            self.search.next_tier();
         }
         Ok(())
     }

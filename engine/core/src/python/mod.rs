@@ -8,12 +8,15 @@
 //! * [`census`]: the objects in all blocks, by type.
 //! * [`links`]: the lists of the collector.
 //! * [`garbage`]: the unreachable objects that the collector would free.
+//! * [`survey`]: which block has which object; [`names`]: modules, classes and their variables by name.
 //! * [`unused`]: words in blocks in use that keep nothing alive.
 
 pub mod census;
 pub mod garbage;
 pub mod links;
+pub mod names;
 pub mod sizes;
+pub mod survey;
 pub mod types;
 pub mod unused;
 

@@ -44,7 +44,14 @@ pub enum Kind {
     Frame,
     /// code (3.11 and later: the instructions are in the object)
     Code,
+    /// module
+    Module,
+    /// A reference that is not counted: weakref and the proxies.
+    Weak,
 }
+
+/// Words of a `PyWeakReference` that hold nothing: `wr_object`, `wr_prev` and `wr_next` (Include/cpython/weakrefobject.h).
+pub const BORROWED: [(u64, u64); 2] = [(16, 24), (40, 56)];
 
 /// A type.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +68,15 @@ pub struct Type {
     pub before: u64,
     /// Whether the collector may track its objects.
     pub gc: bool,
+    /// Where an object has the list of its weak references (`tp_weaklistoffset`). 0: it has none.
+    pub weak: i64,
+}
+
+impl Type {
+    /// Returns where the object at `at` has the list of its weak references. They are not its own.
+    pub fn weak_list(&self, at: u64) -> Option<u64> {
+        at.checked_add_signed(self.weak).filter(|_| self.weak != 0)
+    }
 }
 
 /// Finds types, and keeps what it found.
@@ -180,7 +196,14 @@ impl<'a> Types<'a> {
             _ => u64::from(flags >> 3 & 3 != 0),
         };
         let before = u64::from(gc) * 16 + managed * 16;
-        Some(Type { basic, item, flags, kind: self.kind(address, flags), before, gc })
+        let weak = self.word(address, 208)? as i64;
+        let weak = if weak % 8 == 0 && (-64..basic as i64).contains(&weak) { weak } else { 0 };
+        Some(Type { basic, item, flags, kind: self.kind(address, flags), before, gc, weak })
+    }
+
+    /// Returns whether no class statement made the type (`Py_TPFLAGS_HEAPTYPE`): a class may have any name.
+    fn is_static(&mut self, address: u64) -> bool {
+        self.word(address, 168).is_some_and(|flags| flags >> 9 & 1 == 0)
     }
 
     fn kind(&mut self, address: u64, flags: u64) -> Kind {
@@ -201,6 +224,12 @@ impl<'a> Types<'a> {
                 b"collections.deque" => return Kind::Deque,
                 b"array.array" => return Kind::Array,
                 b"generator" | b"coroutine" | b"async_generator" => return Kind::Generator,
+                b"module" if self.is_static(at) => return Kind::Module,
+                // The names until 3.11, and since. The last one is cut.
+                b"weakref" | b"weakproxy" | b"weakcallableproxy" if self.is_static(at) => return Kind::Weak,
+                b"weakref.ReferenceType" | b"weakref.ProxyType" | b"weakref.CallableProxyTyp" if self.is_static(at) => {
+                    return Kind::Weak
+                }
                 _ => {}
             }
             match self.word(at, 256) {

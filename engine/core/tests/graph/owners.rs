@@ -8,6 +8,7 @@ use dmods_engine::contents::Census;
 use dmods_engine::graph::kinds::Kinds;
 use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::owners::Scope;
+use dmods_engine::graph::parts::{BODY, VARIABLE};
 use dmods_engine::graph::retained::{by_group, in_scope};
 use dmods_engine::graph::roots::{Area, Named, Word, DATA, LEAKED};
 use dmods_engine::graph::sums::View;
@@ -72,6 +73,33 @@ fn check(seed: u64, word: u64) -> (usize, usize) {
     check_paths(&world, &plain, &heap, named, &image, &label);
     let several = lines.iter().filter(|line| line.roots.as_ref().is_some_and(|roots| roots.len() > 1)).count();
     (lines.len(), several)
+}
+
+/// Words of blocks that belong to roots: every block in use still has one owner, and what only such a word leads to is its.
+#[test]
+fn parts_of_blocks_are_roots() {
+    for seed in 0..40 {
+        let mut dice = Dice(430_000 + seed);
+        let world = World::new(&mut dice, 8, Sizes::Small);
+        let (image, control) = (world.image(), Control::default());
+        let mut parts = Vec::new();
+        for block in world.blocks.iter().filter(|block| !block.free && block.usable >= 32) {
+            if dice.below(3) == 0 {
+                let root = 100 + parts.len() as u32;
+                let rank = if dice.below(2) == 0 { BODY } else { VARIABLE };
+                parts.push(Area { start: block.address + 8, end: block.address + 24, root, rank });
+            }
+        }
+        parts.sort_by_key(|part| part.start);
+        let mut heap = solve(&world, 1);
+        let mut ranges = world.roots.clone();
+        heap.found().reports.iter().for_each(|report| ranges.extend(report.gaps.iter().chain(&report.lost)));
+        let named = Named { ranges: &ranges, parts: &parts, ..Named::default() };
+        heap.find_owners(&image, named, &control).expect("found");
+        let lines = heap.owner_lines();
+        let in_use = world.blocks.iter().filter(|block| !block.free).count() as u64;
+        assert_eq!(lines.iter().map(|line| line.count).sum::<u64>(), in_use, "seed {seed}");
+    }
 }
 
 fn is_leaked(heap: &OwnedHeap, address: u64) -> bool {

@@ -3,9 +3,12 @@
 use dmods_engine::allocators::pymalloc::{self, search, Sizes, HEADER};
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::Owner;
+use dmods_engine::graph::owned_heap::OwnedHeap;
+use dmods_engine::graph::parts::{BODY, VARIABLE};
+use dmods_engine::graph::roots::{Area, Named, Word};
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::python::unused::{self, Process};
-use dmods_engine::python::{census, garbage, links, Release};
+use dmods_engine::python::{census, garbage, links, survey, Release};
 use dmods_engine::Control;
 
 use super::heaps::answers;
@@ -22,7 +25,7 @@ const ARENA: u64 = BASE + 0x1_0000;
 const POOLS: u64 = 3;
 const END: u64 = ARENA + POOLS * SIZES.pool;
 /// Name, basic size, item size, and flags of the types. `type` comes first, `object` next.
-const TYPES: [(&[u8], u64, u64, u64); 15] = [
+const TYPES: [(&[u8], u64, u64, u64); 17] = [
     (b"type", 880, 40, 1 << 31 | 1 << 14),
     (b"object", 16, 0, 0),
     (b"int", 24, 4, 1 << 24),
@@ -38,6 +41,8 @@ const TYPES: [(&[u8], u64, u64, u64); 15] = [
     (b"code", 176, 0, 0),
     (b"frame", 368, 8, 1 << 14),
     (b"collections.deque", 216, 0, 1 << 14),
+    (b"module", 56, 0, 1 << 14),
+    (b"weakref", 72, 0, 1 << 14),
 ];
 
 struct Memory(Vec<u8>);
@@ -162,4 +167,34 @@ fn check(image: &Image, release: Release, seed: u64) {
     for garbage in garbage::find(image, &leaked, &lists, &unused, release, &control) {
         assert!(leaked.iter().any(|block| block.0 <= garbage && garbage < block.0 + block.1));
     }
+    owners(OwnedHeap::new(index), image, release, &lists);
+}
+
+/// Every block in use has one owner, whatever modules and classes the input has.
+fn owners(mut heap: OwnedHeap, image: &Image, release: Release, lists: &links::Links) {
+    let control = Control::default();
+    let found = survey::look(&*heap, image, release, Some(lists), &control).expect("not cancelled");
+    assert!(found.blocks.windows(2).all(|pair| pair[0] < pair[1]), "a block twice");
+    let (mut parts, mut selves) = (Vec::new(), Vec::new());
+    for (holder, root) in found.holders.iter().zip(1..) {
+        assert!(!holder.name.is_empty() && !holder.name.chars().any(char::is_control), "a name that nobody can read");
+        selves.push(Word { value: holder.address, root, rank: BODY });
+        parts.push(Area { start: holder.body.0, end: holder.body.1, root, rank: BODY });
+        let variables = holder.variables.iter();
+        parts.extend(variables.map(|one| Area { start: one.start, end: one.value + 8, root, rank: VARIABLE }));
+    }
+    parts.sort_by_key(|part| (part.start, part.rank));
+    let mut end = 0;
+    parts.retain(|part| {
+        let fits = part.start >= end && part.start < part.end;
+        end = if fits { part.end } else { end };
+        fits
+    });
+    let proven: Vec<u64> = found.blocks.iter().map(|block| block.0).collect();
+    let (ranges, borrowed) = ([(STATE, STATE_END)], &found.borrowed[..]);
+    let (parts, selves, proven) = (&parts[..], &selves[..], &proven[..]);
+    let named = Named { ranges: &ranges, parts, selves, borrowed, proven, ..Named::default() };
+    heap.find_owners(image, named, &control).expect("not cancelled");
+    let in_use: u64 = heap.sizes(None).iter().map(|size| size.live + size.leaked).sum();
+    assert_eq!(heap.owner_lines().iter().map(|line| line.count).sum::<u64>(), in_use);
 }

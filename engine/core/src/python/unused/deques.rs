@@ -37,6 +37,9 @@ pub(super) fn unused(search: &mut Search<'_, '_>, at: u64, kind: u64) {
         let place = |block: u64, index: u64| block.saturating_add(8 + index * 8);
         search.add(place(left, 0), place(left, first));
         search.add(place(right, last + 1), place(right, ITEMS));
+        // The first link and the last are not written.
+        search.add(left, place(left, 0));
+        search.add(place(right, ITEMS), place(right, ITEMS + 1));
     }
     if let Some(count) = count.filter(|_| proper) {
         behind_links(search, left, count);

@@ -11,6 +11,7 @@
 use super::deques;
 use super::search::Search;
 use crate::control::Control;
+use crate::python::links::LINKS;
 use crate::python::types::{Kind, Type};
 use std::collections::HashSet;
 
@@ -23,6 +24,11 @@ const MOST: u64 = 1 << 16;
 const MOST_STEPS: u64 = 1 << 24;
 /// Links of objects that wait to be freed.
 const MOST_WAITING: usize = 1 << 20;
+/// The smallest keys, of 8 places and 5 entries: log2 of the size, of the bytes of the indices, and DICT_KEYS_UNICODE; until
+/// 3.10 the size alone.
+const SMALL_KEYS: u64 = 0x01_0303;
+const SMALL_OLD_KEYS: u64 = 8;
+const SMALL_ENTRIES: u64 = 5;
 /// `PyTupleObject.ob_item`, and `PyFrameObject.f_back`.
 const LINK: u64 = 24;
 /// `PyCodeObject.co_zombieframe`, and `PyFrameObject.f_code` (3.9, 3.10).
@@ -52,6 +58,8 @@ pub(super) fn find(search: &mut Search<'_, '_>, control: &Control) {
                     chain(search, first, count, &mut members, &mut steps);
                 } else if kept(search, first).is_some() && seen.insert(first) {
                     unreferenced(search, first, &mut members, &mut steps);
+                } else if let Some(keys) = given_up(search, first).filter(|_| seen.insert(first)) {
+                    members.push((first, keys.0, keys.1));
                 } else if search.process.release.minor <= 10 {
                     deques::given_back(search, at + number as u64 * 8, first, &mut members);
                 }
@@ -90,6 +98,17 @@ fn chain(search: &mut Search<'_, '_>, first: u64, count: u64, members: &mut Vec<
     if at != 0 {
         members.truncate(before);
     }
+}
+
+/// Before 3.14: the keys of a dictionary that is gone, as a block. They are the smallest, and nobody has a reference to them
+/// (`keys_free_list`, Objects/dictobject.c).
+fn given_up(search: &mut Search<'_, '_>, first: u64) -> Option<(u64, u64)> {
+    let block = search.blocks.at(first).filter(|block| block.0 == first)?;
+    let new = search.process.release.minor >= 11;
+    let sizes = search.word(first, 8)? & if new { 0xff_ffff } else { u64::MAX };
+    let counts = if new { [16, 24] } else { [24, 32] }.map(|offset| search.word(first, offset));
+    let proper = search.word(first, 0) == Some(0) && sizes == if new { SMALL_KEYS } else { SMALL_OLD_KEYS };
+    (proper && counts.iter().all(|count| count.is_some_and(|count| count <= SMALL_ENTRIES))).then_some(block)
 }
 
 /// Before 3.14: a tuple, a frame, a list or a dictionary without references, and what is linked to it.
@@ -196,7 +215,11 @@ fn zombies(search: &mut Search<'_, '_>, members: &mut Vec<(u64, u64, u64)>) {
                 let Some((_, kind)) = kept(search, frame).filter(|(_, kind)| kind.kind == Kind::Frame) else {
                     continue;
                 };
-                if let Some(end) = search.size(frame, &kind).and_then(|size| frame.checked_add(size)) {
+                // Large frames lie in malloc's blocks.
+                let block = search.blocks.at(frame).or_else(|| search.block(frame.checked_sub(LINKS)?));
+                let sized = block.map(|block| block.1);
+                let end = sized.or_else(|| search.size(frame, &kind).and_then(|size| frame.checked_add(size)));
+                if let Some(end) = end {
                     members.push((frame, frame.saturating_add(LINK), end));
                 }
             }

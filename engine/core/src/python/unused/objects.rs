@@ -4,7 +4,7 @@ use super::search::{Search, HEAP_TYPE};
 use super::{deques, frames, values};
 use crate::python::census::Found;
 use crate::python::sizes::Reader;
-use crate::python::types::{Kind, Type};
+use crate::python::types::{Kind, Type, BORROWED};
 
 /// `Py_TPFLAGS_TUPLE_SUBCLASS` and `Py_TPFLAGS_BYTES_SUBCLASS`
 const TUPLE: u64 = 1 << 26;
@@ -19,6 +19,8 @@ const BASE: u64 = 256;
 const TABLE: u64 = 40;
 const ALLOCATED_BYTES: u64 = 32;
 const ITEMS: u64 = 24;
+/// `__slots__` of a class.
+const MOST_SLOTS: u64 = 1 << 16;
 /// `PyBytesObject.ob_sval`
 const BYTES_START: u64 = 32;
 
@@ -35,11 +37,16 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         }
         Kind::Type => {
             keys(search, at, search.process.release.cached_keys());
+            shared(search, at);
             documentation(search, at);
         }
         Kind::Deque => deques::unused(search, at, object.kind),
         Kind::Set | Kind::Bytearray | Kind::Array => buffer(search, at, &known),
+        Kind::Weak => BORROWED.iter().for_each(|&(from, to)| search.add(at + from, at + to)),
         _ => {}
+    }
+    if let Some(list) = known.weak_list(at) {
+        search.add(list, list + 8);
     }
     values::of_object(search, at, &known, object.kind, end);
     if !is_first_builtin(search, object.kind) {
@@ -58,6 +65,12 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         // The instructions. Pointers among them are borrowed: what is valid has another owner, and the version of a type
         // says whether it is (Python/specialize.c). References stand before the first instruction.
         Kind::Code => search.add(at.saturating_add(known.basic), end),
+        // `PyMemberDef` for each slot, and one that ends them (`_PyType_AllocNoTrack`).
+        Kind::Type => {
+            if let Some(count) = search.word(at, 16).filter(|&count| count < MOST_SLOTS) {
+                search.add(at.saturating_add(known.basic + known.item * (count + 1)), end);
+            }
+        }
         Kind::Frame => frames::of_frame(search, at, &known, object.inside, end),
         Kind::Generator => frames::of_generator(search, at, &known, behind, end),
         Kind::Plain if known.flags & TUPLE != 0 || known.item == 0 => search.add(behind, end),
@@ -133,6 +146,26 @@ fn buffer(search: &mut Search<'_, '_>, at: u64, known: &Type) {
     let Some(size) = search.outside(at, known).filter(|&size| size > 0) else { return };
     let Some(block) = search.block(start) else { return };
     search.add(start.saturating_add(size).next_multiple_of(8), block.1);
+}
+
+/// The values in the keys that the objects of a class share: the values of each are elsewhere, and nobody writes here.
+fn shared(search: &mut Search<'_, '_>, at: u64) {
+    let release = search.process.release;
+    let Some(keys) = search.word(at, release.cached_keys()).filter(|&keys| keys != 0) else { return };
+    let heap_type = search.word(at, FLAGS).is_some_and(|flags| flags & HEAP_TYPE != 0);
+    let Some((start, end)) = search.block(keys).filter(|block| block.0 == keys && heap_type) else { return };
+    let Some(head) = search.word(keys, 8) else { return };
+    let (first, stride) = match release.minor {
+        // DICT_KEYS_SPLIT
+        11.. if head >> 16 & 0xff == 2 && head >> 8 & 0xff <= 16 => (32 + (1 << (head >> 8 & 0xff)), 16),
+        ..=10 if head <= 0xff => (40 + head, 24),
+        _ => return,
+    };
+    let mut entry = start.saturating_add(first);
+    while entry.saturating_add(stride) <= end {
+        search.add(entry + stride - 8, entry + stride);
+        entry += stride;
+    }
 }
 
 /// The rest of the block behind the keys of a dictionary.

@@ -28,6 +28,13 @@ pub(super) fn of_dictionary(search: &mut Search<'_, '_>, at: u64) {
     let Some(values) = search.word(at, 40).filter(|&values| values != 0) else { return };
     let Some(block) = search.blocks.at(values) else { return };
     match search.process.release.minor {
+        // As many values as keys of that size have entries (USABLE_FRACTION).
+        ..=10 if block.0 == values => {
+            let size = search.word(at, 32).and_then(|keys| search.word(keys, 8)).filter(|&size| size <= 1 << 20);
+            if let Some(size) = size {
+                search.add(values.saturating_add((size << 1) / 3 * 8), block.1);
+            }
+        }
         11 | 12 => order(search, values, None),
         13.. if block.0 == values => behind_values(search, values, block.1, 0),
         _ => {}

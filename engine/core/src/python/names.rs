@@ -1,0 +1,162 @@
+//! Modules, classes and their variables by name.
+//!
+//! A variable of a module is an entry of its dictionary, and so is an attribute of a class. An entry has the name and the
+//! value side by side, so its memory is the variable's. Nothing has a name here that the process does not have.
+
+use super::census::Found;
+use super::types::{Kind, Types};
+use super::Release;
+use crate::blocks::model::Heap;
+use crate::cached_reader::CachedReader;
+
+/// Characters of a name.
+const MOST_TEXT: u64 = 256;
+/// Names of one module or class.
+const MOST: u64 = 1 << 20;
+/// `PyModuleObject.md_dict` and `md_name` (Include/internal/pycore_moduleobject.h), `PyTypeObject.tp_dict`.
+const MODULE_DICT: u64 = 16;
+const MODULE_NAME: u64 = 48;
+const CLASS_DICT: u64 = 264;
+/// `ht_qualname` stands before `ht_cached_keys` in `PyHeapTypeObject`.
+const QUALNAME_BEFORE: u64 = 8;
+
+/// A variable: its name, and the memory of its entry. `value` is the word that holds its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// The name.
+    pub name: String,
+    /// The entry.
+    pub start: u64,
+    /// The word of the value, the last of the entry.
+    pub value: u64,
+}
+
+/// What holds variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The object.
+    pub address: u64,
+    /// Whether it is a class; otherwise it is a module.
+    pub class: bool,
+    /// `app.store` or `app.store.Cache`.
+    pub name: String,
+    /// Its memory behind the count of references and the type.
+    pub body: (u64, u64),
+    /// Its variables, by address.
+    pub variables: Vec<Variable>,
+}
+
+/// Reads names.
+pub struct Reader<'a, 'b> {
+    /// The blocks.
+    pub heap: &'b dyn Heap,
+    /// The release.
+    pub release: Release,
+    /// The types.
+    pub types: &'b mut Types<'a>,
+    /// The memory.
+    pub words: &'b mut CachedReader<'a>,
+}
+
+/// Returns a module or a class with its variables. None: it has no name, or its dictionary cannot be read.
+pub fn holder(reader: &mut Reader<'_, '_>, object: &Found) -> Option<Holder> {
+    let at = object.address;
+    let class = reader.types.at(object.kind)?.kind == Kind::Type;
+    let dict = reader.word(at, if class { CLASS_DICT } else { MODULE_DICT })?;
+    let entries = reader.entries(dict)?;
+    let mut named = |wanted: &str| {
+        let own = entries.iter().find(|entry| entry.name == wanted)?;
+        let value = reader.word(own.value, 0)?;
+        reader.text(value)
+    };
+    let name = match class {
+        true => {
+            let module = named("__module__");
+            let place = reader.release.cached_keys().checked_sub(QUALNAME_BEFORE)?;
+            let qualified = reader.word(at, place).and_then(|text| reader.text(text))?;
+            module.map_or(qualified.clone(), |module| format!("{module}.{qualified}"))
+        }
+        false => {
+            let own = named("__name__");
+            own.or_else(|| reader.word(at, MODULE_NAME).and_then(|text| reader.text(text)))?
+        }
+    };
+    let body = (at.checked_add(16)?, at.checked_add(object.inside)?);
+    Some(Holder { address: at, class, name, body, variables: entries })
+}
+
+impl Reader<'_, '_> {
+    fn word(&mut self, at: u64, offset: u64) -> Option<u64> {
+        self.words.word(at.checked_add(offset)?, 8)
+    }
+
+    fn is(&mut self, at: u64, kind: Kind) -> bool {
+        let own = self.word(at, 8).filter(|_| at % 8 == 0);
+        own.and_then(|own| self.types.at(own)).is_some_and(|known| known.kind == kind)
+    }
+
+    /// Returns the value of a str that may be a name: it is short, and all of its characters can be printed.
+    pub fn text(&mut self, at: u64) -> Option<String> {
+        if !self.is(at, Kind::Str) {
+            return None;
+        }
+        let length = self.word(at, 16).filter(|length| (1..=MOST_TEXT).contains(length))?;
+        let state = self.words.word(at.checked_add(32)?, 4)?;
+        let (width, compact, ascii) = (state >> 2 & 7, state >> 5 & 1 != 0, state >> 6 & 1 != 0);
+        if !compact || !matches!(width, 1 | 2 | 4) {
+            return None;
+        }
+        let new = self.release.minor >= 12;
+        let start = at.checked_add(match (ascii, new) {
+            (true, true) => 40,
+            (true, false) => 48,
+            (false, true) => 56,
+            (false, false) => 72,
+        })?;
+        let mut bytes = vec![0u8; (length * width) as usize];
+        if self.words.image().read(start, &mut bytes) < bytes.len() {
+            return None;
+        }
+        let number = |part: &[u8]| part.iter().rev().fold(0u32, |all, &byte| all << 8 | u32::from(byte));
+        let text: Option<String> =
+            bytes.chunks_exact(width as usize).map(|part| char::from_u32(number(part))).collect();
+        text.filter(|text| !text.chars().any(char::is_control))
+    }
+
+    /// Returns the entries of a dictionary whose keys are names, by address. None: it is no dictionary, or shares its keys.
+    ///
+    /// Include/internal/pycore_dict.h. Until 3.10: references, size, lookup, usable, entries, the indices, the entries. Since
+    /// then: references, log2 of the size and of the bytes of the indices, kind, version, usable, entries.
+    fn entries(&mut self, dict: u64) -> Option<Vec<Variable>> {
+        if !self.is(dict, Kind::Dict) || self.word(dict, 40)? != 0 {
+            return None;
+        }
+        let keys = self.word(dict, 32)?;
+        let (block, ..) = self.heap.find(keys).filter(|found| !found.0.free && found.0.address == keys)?;
+        let (start, stride, count) = if self.release.minor >= 11 {
+            let head = self.word(keys, 8)?;
+            let (index, kind) = (head >> 8 & 0xff, head >> 16 & 0xff);
+            let wide = if index <= 48 { 1u64 << index } else { return None };
+            (keys.checked_add(32 + wide)?, if kind == 0 { 24 } else { 16 }, self.word(keys, 24)?)
+        } else {
+            let size = self.word(keys, 8).filter(|size| size.is_power_of_two() && *size <= 1 << 40)?;
+            let wide = match size {
+                ..=0xff => 1,
+                0x100..=0xffff => 2,
+                0x1_0000..=0xffff_ffff => 4,
+                _ => 8,
+            };
+            (keys.checked_add(40 + size * wide)?, 24, self.word(keys, 32)?)
+        };
+        let room = block.address.saturating_add(block.size).checked_sub(start)? / stride;
+        let mut found = Vec::new();
+        for number in 0..count.min(room).min(MOST) {
+            let at = start + number * stride + stride - 16;
+            let (Some(key), Some(value)) = (self.word(at, 0), self.word(at, 8)) else { break };
+            if let Some(name) = self.text(key).filter(|_| value != 0) {
+                found.push(Variable { name, start: at, value: at + 8 });
+            }
+        }
+        Some(found)
+    }
+}

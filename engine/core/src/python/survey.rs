@@ -1,0 +1,157 @@
+//! Which block has which object, and which objects give others a name.
+
+use super::census::{self, Found};
+use super::links::Links;
+use super::names::{self, Holder, Reader};
+use super::types::{Kind, Types, BORROWED};
+use super::Release;
+use crate::blocks::model::{Heap, State};
+use crate::cached_reader::CachedReader;
+use crate::control::{Control, Stopped};
+use crate::graph::stream::Stream;
+use crate::image::Image;
+use std::collections::HashMap;
+
+const CACHED: usize = 4096;
+/// Blocks between two looks at [`Control`].
+const CHECK: usize = 1 << 14;
+/// `PyTypeObject.tp_flags`, and `Py_TPFLAGS_HEAPTYPE` in it.
+const FLAGS: u64 = 168;
+const HEAP_TYPE: u64 = 1 << 9;
+
+/// What a block has of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// The object.
+    Whole,
+    /// The items of a list.
+    Items,
+    /// The table of a dictionary or a set.
+    Table,
+    /// The values of a dictionary that shares its keys.
+    Values,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Blocks, and what they have: (address, a place in `kinds`). Sorted; a block that several objects share has several.
+    pub blocks: Vec<(u64, u32)>,
+    /// The kinds: the address of a type, and which part of its objects.
+    pub kinds: Vec<(u64, Part)>,
+    /// Modules and classes, with their variables.
+    pub holders: Vec<Holder>,
+    /// Words that hold nothing: sorted and disjoint.
+    pub borrowed: Vec<(u64, u64)>,
+}
+
+/// Looks at all blocks in use.
+pub fn look(
+    heap: &dyn Heap,
+    image: &Image,
+    release: Release,
+    links: Option<&Links>,
+    control: &Control,
+) -> Result<Survey, Stopped> {
+    let mut looking = Looking {
+        heap,
+        release,
+        types: Types::new(CachedReader::with_slots(image, CACHED), release),
+        words: CachedReader::with_slots(image, CACHED),
+        numbers: HashMap::new(),
+        survey: Survey::default(),
+    };
+    let mut holders = Vec::new();
+    for each in Stream::new(heap) {
+        if each.number % CHECK == 0 && control.cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+        let (at, size) = (each.block.address, each.block.size);
+        if each.state == State::Own {
+            continue;
+        }
+        let Looking { types, words, .. } = &mut looking;
+        if let Some(object) = census::object(types, words, release, links, at, size) {
+            if looking.take(at, &object) {
+                holders.push(object);
+            }
+        }
+    }
+    looking.finish(&holders, control)
+}
+
+struct Looking<'a> {
+    heap: &'a dyn Heap,
+    release: Release,
+    types: Types<'a>,
+    words: CachedReader<'a>,
+    numbers: HashMap<(u64, Part), u32>,
+    survey: Survey,
+}
+
+impl Looking<'_> {
+    /// Notes an object. Returns whether it holds variables.
+    fn take(&mut self, block: u64, object: &Found) -> bool {
+        let Some(known) = self.types.at(object.kind) else { return false };
+        self.note(block, object.kind, Part::Whole);
+        let (at, kind) = (object.address, known.kind);
+        // The list of its weak references holds none of them.
+        if let Some(place) = known.weak_list(at) {
+            if self.word(place, 0).is_some_and(|first| first != 0) {
+                self.survey.borrowed.push((place, place.saturating_add(8)));
+            }
+        }
+        match kind {
+            Kind::List => self.buffer(object, 24, Part::Items),
+            // Shared keys are the class's, and several dictionaries have them.
+            Kind::Dict => {
+                let alone = self.word(at, 32).and_then(|keys| self.word(keys, 0)) == Some(1);
+                self.buffer(object, if alone { 32 } else { 40 }, if alone { Part::Table } else { Part::Values });
+            }
+            Kind::Set => self.buffer(object, 40, Part::Table),
+            Kind::Weak => self.survey.borrowed.extend(BORROWED.map(|(from, to)| (at + from, at + to))),
+            Kind::Module => return true,
+            Kind::Type => return self.word(at, FLAGS).is_some_and(|flags| flags & HEAP_TYPE != 0),
+            _ => {}
+        }
+        false
+    }
+
+    fn word(&mut self, at: u64, offset: u64) -> Option<u64> {
+        self.words.word(at.checked_add(offset)?, 8)
+    }
+
+    /// Notes the block that an object points to from `offset`, unless it is the object's own.
+    fn buffer(&mut self, object: &Found, offset: u64, part: Part) {
+        let Some(start) = self.word(object.address, offset).filter(|&start| start != 0) else { return };
+        let Some((block, ..)) = self.heap.find(start).filter(|found| !found.0.free) else { return };
+        if start == block.address || (part == Part::Values && start <= block.address.saturating_add(64)) {
+            self.note(block.address, object.kind, part);
+        }
+    }
+
+    fn note(&mut self, block: u64, kind: u64, part: Part) {
+        let next = self.survey.kinds.len() as u32;
+        let number = *self.numbers.entry((kind, part)).or_insert(next);
+        if number == next {
+            self.survey.kinds.push((kind, part));
+        }
+        self.survey.blocks.push((block, number));
+    }
+
+    fn finish(mut self, holders: &[Found], control: &Control) -> Result<Survey, Stopped> {
+        let (heap, release) = (self.heap, self.release);
+        let mut reader = Reader { heap, release, types: &mut self.types, words: &mut self.words };
+        for (number, object) in holders.iter().enumerate() {
+            if number % CHECK == 0 && control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+            self.survey.holders.extend(names::holder(&mut reader, object));
+        }
+        self.survey.blocks.sort_unstable();
+        self.survey.blocks.dedup();
+        self.survey.borrowed.sort_unstable();
+        self.survey.borrowed.dedup();
+        Ok(self.survey)
+    }
+}

@@ -1,0 +1,78 @@
+"""The owners of CPython's objects, compared with what the program says: whose variable holds each object."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dmods.graph.owners import find_owners
+from fixtures import answers, pythons
+from fixtures.pythons import PythonCore
+
+VERSIONS = pytest.mark.parametrize(
+    "version",
+    [
+        "host",
+        *(pytest.param(each, marks=pytest.mark.thorough("it needs Debian's Pythons")) for each in pythons.VERSIONS),
+    ],
+)
+
+_STRAY = 5  # objects of an owner that a word also holds which nobody uses any more: it has not been written over
+
+
+def _plain(name: str) -> str:
+    """Return the name of an owner without the lines of frames, which the program does not tell, and without threads."""
+    return re.sub(r":\d+ (\w+: \w+)( of thread \d+)?$", r":LINE \1", name)
+
+
+def _truth(made: PythonCore) -> dict[str, list[tuple[int | None, int]]]:
+    truth = made.truth()
+    return {name: [(at and at ^ pythons.HIDDEN, size) for at, size in rows] for name, rows in truth.items()}
+
+
+@VERSIONS
+def test_each_object_belongs_to_its_variable(version: str) -> None:
+    made = pythons.core(version, "variables")
+    owners = find_owners(made.target())
+    for name, rows in _truth(made).items():
+        expected, _, places = name.partition(":LINE ")
+        wanted = f"{expected.rpartition('/')[2]}:LINE {places.partition(',')[0]}" if places else name
+        found: dict[str, int] = {}
+        for at, _size in rows:
+            above = owners.above(at) if at is not None else None
+            if at is not None:
+                text = owners.name_of(above[1]) if above is not None else "no block"
+                plain = _plain(text)
+                plain = plain.rpartition("/")[2] if places else plain
+                found[plain] = found.get(plain, 0) + 1
+        assert 0 <= sum(at is not None for at, _size in rows) - found.get(wanted, 0) <= _STRAY, (name, found)
+
+
+@VERSIONS
+def test_what_a_variable_holds_is_counted_once(version: str) -> None:
+    """The line of a variable has its objects, its own dictionary and the table of that: no more, and no less."""
+    made = pythons.core(version, "variables")
+    lines = answers.by_name(answers.typed("owners", *made.argv(), "--top", 1 << 20))["owners"]
+    rows = _truth(made)["app.store.cache"]
+    (line,) = [each for each in lines if each["owner"] == "app.store.cache"]
+    assert 0 <= len(rows) + 2 - line["count"] <= _STRAY
+    own = line["bytes"] - sum(size for _at, size in rows)
+    # A dictionary of 20,000 entries has 2^15 places, an index of 2 bytes for each, and entries of 24 bytes or fewer.
+    least, most = 2 * (1 << 15) + 16 * 20000, 2 * (1 << 15) + 24 * (1 << 15) * 2 // 3 + 8192
+    assert least - 64 * _STRAY <= own <= most
+    kinds = answers.by_name(answers.typed("retained", *made.argv(), line["roots"][0]["address"]))["kinds"]
+    counts = {each["type"]: each["count"] for each in kinds}
+    expected = {"dict": 20001, "dict (table)": 20001, "bytes": 20000}
+    assert all(0 <= count - counts[kind] <= _STRAY for kind, count in expected.items()), counts
+
+
+@VERSIONS
+def test_suspects_name_the_variable_and_its_dicts(version: str) -> None:
+    made = pythons.core(version, "variables")
+    found = answers.by_name(answers.typed("suspects", *made.argv(), "--least", "1M"))["suspects"]
+    sentences = [each["sentence"] for each in found]
+    assert any("`app.store.cache`" in each and "20,000 dict" in each for each in sentences), sentences
+    (at,) = [row[0] for row in _truth(made)["app.store.cache"][:1]]
+    path = answers.by_name(answers.typed("pathto", *made.argv(), hex(at or 0)))["path"]
+    assert path[0]["place"] == "app.store.cache"
