@@ -1234,6 +1234,16 @@ class Tcmalloc:
     def holder(self, image: Image, address: int) -> Optional[tuple[str, int]]:
         """Return the list that holds the free object at the address, as in ``problems``, or None."""
 
+    def samples(
+        self, image: Image, ranges: list[tuple[int, int]]
+    ) -> tuple[Optional[tuple[list[tuple[int, int, int, int]], list[list[int]], int, int, int, Optional[int]]], str]:
+        """Return what the sampler recorded, or (None, the check that failed). ``ranges`` are the data of modules.
+
+        That is: live blocks by address, as (address, address of the record, bytes asked for, index of the stack); the
+        stacks, innermost first; the head of the list; how many sampled spans are not on the list, and how many have no
+        sound record; how many frames a record has room for, where that is known.
+        """
+
     def small_spans(self, most: int) -> list[tuple[int, int]]:
         """Return the spans in use whose objects have at most so many bytes."""
 
