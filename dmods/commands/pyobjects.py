@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import NamedTuple, Optional
-
-from dmods._engine import CollectorLinks, Slots, python_objects
-from dmods.allocators.vocabulary import PYTHON
-from dmods.base.progress import Progress
 from dmods.command import Argument, Command, positive
 from dmods.commands._python import python_of
 from dmods.errors import UserError
-from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.process_heap import ProcessHeap, find_heap
+from dmods.heap.process_heap import find_heap
+from dmods.heap.python_objects import objects_in
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.python.describe import describe
 from dmods.runtimes.python.memory import Objects
@@ -21,7 +15,6 @@ from dmods.target import Target
 
 _FEW = 30  # types that are shown unless --top says otherwise
 _MOST_LISTED = 1_000_000
-_Objects = tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int, bool]]]
 
 TYPES = (
     Column("count", "count", width=10),
@@ -48,16 +41,15 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     heap = find_heap(target)
     objects = python.objects
     report = Report(notes=[*python.notes, *heap.notes])
-    slots = [one.slots for one in heap.heaps if one.runtime == PYTHON]
-    memory = _Heap(target, slots, _blocks(heap), python.layout.version[1], heap.collector.links)
-    rows, _found = memory.objects()
+    memory = objects_in(heap, python.layout.version[1])
+    rows, _found = memory.census()
     named = sorted(((_name(objects, row[0]), *row) for row in rows), key=lambda row: (-row[3], row[0]))
     if args.type is not None:
         wanted = [row[1] for row in named if args.type in (row[0], row[0].rpartition(".")[2])]
         if not wanted:
             raise UserError(f"no object has the type {args.type}", "`pyobjects` lists the types")
         most = min(args.top or _FEW, _MOST_LISTED)
-        _rows, found = memory.objects(wanted, most)
+        _rows, found = memory.census(wanted, most)
         report.tables.append(Table("objects", OBJECTS, [_object(objects, each) for each in found]))
         total = sum(row[2] for row in named if row[1] in wanted)
         if total > len(found):
@@ -76,38 +68,6 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         "bytes": sum(row[3] for row in named),
     }
     return report
-
-
-class _Heap(NamedTuple):
-    """Where objects may be: the slots of pymalloc, and the blocks (address, usable bytes) of other allocators."""
-
-    target: Target
-    slots: list[Slots]
-    blocks: list[tuple[int, int]]
-    minor: int
-    links: Optional[CollectorLinks]
-
-    def objects(self, wanted: Sequence[int] = (), most: int = 0) -> _Objects:
-        """Return the objects by type, and those of the wanted types: see ``_engine.pyi``."""
-        image = self.target.image()
-        with Progress("reading objects") as bar:
-            return python_objects(
-                image,
-                self.slots,
-                self.blocks,
-                self.minor,
-                self.links,
-                list(wanted),
-                most,
-                lambda done: bar.update(done, 0),
-            )
-
-
-def _blocks(heap: ProcessHeap) -> list[tuple[int, int]]:
-    """Return the blocks in use that are not pymalloc's: large objects, and all of them with PYTHONMALLOC=malloc."""
-    arenas = {one.arena for one in heap.heaps if one.runtime == PYTHON}
-    used = heap.blocks(LIVE, DIRECT, INDIRECT)
-    return [(block.address, block.size) for block in used if block.arena not in arenas and block.size >= 16]
 
 
 def _name(objects: Objects, kind: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from dmods.command import Argument, Command, positive
 from dmods.commands._python import python_of
+from dmods.commands._python_tasks import task_report
 from dmods.commands._stacks import python_frame_value
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.python.runtime import MOST_FRAMES, PythonStack, PythonThread
@@ -27,8 +28,10 @@ FRAMES = (Column("where"), Column("function"), Column("note"))
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
-    """Return the Python stack of each thread, the thread that died first."""
+    """Return the Python stack of each thread, the thread that died first; or the tasks of asyncio."""
     python = python_of(target)
+    if args.tasks:
+        return task_report(target, python, args.limit)
     report = Report(notes=list(python.notes))
     order = {thread.tid: number for number, thread in enumerate(target.threads())}
     threads = sorted(python.threads, key=lambda one: order.get(one.thread.tid, -1) if one.thread else len(order))
@@ -95,11 +98,17 @@ COMMAND = Command(
     description=(
         "For CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. Frames that a\n"
         "generator or a coroutine waits in are no part of a thread's stack. `stacks` and `findstack` show the same\n"
-        "frames between those of C. A free-threaded build (3.13t and later) is not read."
+        "frames between those of C. A free-threaded build (3.13t and later) is not read.\n\n"
+        "--tasks shows the tasks of asyncio that are not done, as asyncio.all_tasks() has them: the name, what the task\n"
+        "waits for, and the line of each coroutine that it waits in. The coroutine that waits for nothing else is first."
     ),
     run=run,
     arguments=(
+        Argument("--tasks", action="store_true", help="the tasks of asyncio, with the lines where they wait"),
         Argument("-n", "--limit", type=positive, default=MOST_FRAMES, metavar="N", help="at most N frames a thread"),
     ),
-    examples=(("pystack", "where every thread was in its Python code"),),
+    examples=(
+        ("pystack", "where every thread was in its Python code"),
+        ("pystack --tasks", "where every task of asyncio waits"),
+    ),
 )

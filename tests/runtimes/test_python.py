@@ -144,7 +144,7 @@ def test_damage_gives_an_answer(version: str, tmp_path: Path) -> None:
         places.append(thread.address)
         for frame in python.stack(thread).frames:
             places += [frame.address, frame.code.address]
-    offsets = {at: _file_offset(made.core, at) for at in places}
+    offsets = {at: made.place(at) for at in places}
     copy = tmp_path / "core"
     data = bytearray(made.core.read_bytes())
     dice = random.Random(1)
@@ -166,17 +166,6 @@ def test_damage_gives_an_answer(version: str, tmp_path: Path) -> None:
         answers.answer(damaged, "stacks")
         for offset, before in reversed(changed):
             data[offset : offset + 8] = before
-
-
-def _file_offset(core: Path, address: int) -> int | None:
-    """Return where the core has the byte at an address."""
-    data = core.read_bytes()
-    (table,), (size, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
-    for number in range(count):
-        kind, _flags, offset, start, _, held = struct.unpack_from("<IIQQQQ", data, table + number * size)
-        if kind == 1 and start <= address < start + held:
-            return int(offset + address - start)
-    return None
 
 
 def test_line_tables() -> None:

@@ -135,6 +135,11 @@ class Python:
             frames[-1] = replace(frames[-1], outermost=True)
         return PythonStack(frames)
 
+    def frame_at(self, address: int) -> Optional[PythonFrame]:
+        """Return the frame at the address, which is on no stack, or None where none is."""
+        code = self.code((self.objects.words.at(address + self.layout.frame.code) or 0) & ~7)
+        return PythonFrame(address, code, self._line(address, code), True) if code is not None else None
+
     def _foreign(self, frame: int) -> bool:
         """Return whether the frame stands for a C function on the stack (FRAME_OWNED_BY_CSTACK, 3.12 and later)."""
         owner = self.layout.frame.owner
