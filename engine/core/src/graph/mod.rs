@@ -29,6 +29,7 @@ pub mod by_stack;
 pub mod dense;
 pub mod dominators;
 pub mod edges;
+mod extents;
 mod fields;
 pub mod growth;
 mod growth_rows;

@@ -342,7 +342,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
 
     /// Judges the pointers of one block as those of an array. Calls `take` for each edge that is not regular.
     fn array(&self, image: &Image, block: &Block, edges: (usize, usize), mut take: impl FnMut(usize)) {
-        let offsets = self.offsets(image, block, edges);
+        let offsets = offsets(self.tables, image, block, edges);
         let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return };
         let element = element_of(&offsets[..offsets.len().min(SAMPLE)]);
         let step = (offsets.len() / SAMPLE_OF_ARRAY).max(1);
@@ -362,36 +362,41 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
             }
         }
     }
+}
 
-    /// Returns the offsets in words of the pointers in a block. The tables do not have those of a block with a run of its own: its
-    /// memory is read again. What lies too far in is left out.
-    fn offsets(&self, image: &Image, block: &Block, edges: (usize, usize)) -> Vec<usize> {
-        let mut offsets = Vec::with_capacity((edges.1 - edges.0).min(SAMPLE_OF_ARRAY));
-        let word_map = &self.tables.word_map;
-        if !word_map.runs[block.run].run.kind.is_single() {
-            each_edge(&self.tables.regions, block.granule, edges, |offset, _| offsets.push(offset));
-            return offsets;
-        }
-        let targets = &self.tables.edges.as_slice()[edges.0..edges.1];
-        let size = 16 / P;
-        let mut buffer = vec![0; WINDOW];
-        let mut at = 0;
-        let end = block.size.min(READ);
-        while at < end && offsets.len() < targets.len() {
-            let len = (end - at).min(WINDOW as u64) as usize;
-            buffer.fill(0);
-            image.read(block.address + at, &mut buffer[..len]);
-            for (i, bytes) in buffer[..len].chunks_exact(size).enumerate() {
-                let value = word_at::<P>(bytes, 0);
-                let Some(target) = targets.get(offsets.len()).filter(|_| value != 0) else { continue };
-                if word_map.word_of(value) == Some(target.get()) {
-                    offsets.push(at as usize / size + i);
-                }
-            }
-            at += len as u64;
-        }
-        offsets
+/// Returns the offsets in words of the pointers in a block. The tables do not have those of a block with a run of its own: its
+/// memory is read again. What lies too far in is left out.
+pub fn offsets<I: Index, const P: usize>(
+    tables: &Tables<I, P>,
+    image: &Image,
+    block: &Block,
+    edges: (usize, usize),
+) -> Vec<usize> {
+    let mut offsets = Vec::with_capacity((edges.1 - edges.0).min(SAMPLE_OF_ARRAY));
+    let word_map = &tables.word_map;
+    if !word_map.runs[block.run].run.kind.is_single() {
+        each_edge(&tables.regions, block.granule, edges, |offset, _| offsets.push(offset));
+        return offsets;
     }
+    let targets = &tables.edges.as_slice()[edges.0..edges.1];
+    let size = 16 / P;
+    let mut buffer = vec![0; WINDOW];
+    let mut at = 0;
+    let end = block.size.min(READ);
+    while at < end && offsets.len() < targets.len() {
+        let len = (end - at).min(WINDOW as u64) as usize;
+        buffer.fill(0);
+        image.read(block.address + at, &mut buffer[..len]);
+        for (i, bytes) in buffer[..len].chunks_exact(size).enumerate() {
+            let value = word_at::<P>(bytes, 0);
+            let Some(target) = targets.get(offsets.len()).filter(|_| value != 0) else { continue };
+            if word_map.word_of(value) == Some(target.get()) {
+                offsets.push(at as usize / size + i);
+            }
+        }
+        at += len as u64;
+    }
+    offsets
 }
 
 /// Returns whether a block begins with text.
