@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+
 from dmods.command import Argument, Command, positive
 from dmods.commands._python import python_of
 from dmods.errors import UserError

@@ -99,8 +99,8 @@ COMMAND = Command(
         "For CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. Frames that a\n"
         "generator or a coroutine waits in are no part of a thread's stack. `stacks` and `findstack` show the same\n"
         "frames between those of C. A free-threaded build (3.13t and later) is not read.\n\n"
-        "--tasks shows the tasks of asyncio that are not done, as asyncio.all_tasks() has them: the name, what the task\n"
-        "waits for, and the line of each coroutine that it waits in. The coroutine that waits for nothing else is first."
+        "--tasks shows the tasks of asyncio that are not done, as asyncio.all_tasks() has them: the name, what the\n"
+        "task waits for, and the line of each coroutine that it waits in. The innermost coroutine comes first."
     ),
     run=run,
     arguments=(

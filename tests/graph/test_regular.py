@@ -74,21 +74,24 @@ def test_a_program_of_32_bits(userland: str) -> None:
 def test_the_room_of_a_vector_owns_nothing(tmp_path: Path, library: str, mode: str) -> None:
     """Behind its elements, a vector has pointers to all of a list: words of the array that had the memory before."""
     rows, told = _owners_of_room(tmp_path, mode, library)
-    held = {row["owner"].removeprefix("room`"): (row["bytes"], row["count"]) for row in rows if row["how"] == "alone"}
-    assert {name: held.get(name) for name in told} == told
+    found = {row["owner"]: (row["bytes"], row["count"]) for row in rows if row["how"] == "alone"}
+    assert {name: found.get(f"room`{name}") for name in told} == told
     assert not [row for row in rows if row["how"] == "shared"]
 
 
 def test_what_a_parser_reads_is_an_array(tmp_path: Path) -> None:
-    """A local has the begin of an array, the place that it has reached, and the end. The array is in use behind it, too."""
+    """A local has the begin of an array, the place that it has reached, and the end. All of the array is in use."""
     rows, told = _owners_of_room(tmp_path, "parser")
-    held = {row["owner"].removeprefix("room`"): (row["bytes"], row["count"]) for row in rows if row["how"] == "alone"}
+    found = {row["owner"]: (row["bytes"], row["count"]) for row in rows if row["how"] == "alone"}
     (shared,) = (row for row in rows if row["how"] == "shared")
     assert (shared["bytes"], shared["count"]) == told.pop("shared")
-    assert {name: held.get(name) for name in told} == told
+    assert {name: found.get(f"room`{name}") for name in told} == told
 
 
-def _owners_of_room(where: Path, mode: str, library: str = "") -> tuple[list[dict[str, Any]], dict[str, tuple[int, int]]]:
+_Sums = dict[str, tuple[int, int]]
+
+
+def _owners_of_room(where: Path, mode: str, library: str = "") -> tuple[list[dict[str, Any]], _Sums]:
     subprocess.run(["g++", "-O1", "-g", str(HERE / "graph" / "room.cc"), "-o", str(where / "room")], check=True)
     core = kernel_core(where / "room", where, mode, env={"LD_PRELOAD": library} if library else None)
     return answers.typed("owners", core)["tables"][0]["rows"], truth(where)

@@ -3,7 +3,7 @@
 A coroutine awaits what lies on top of its value stack (``_PyGen_yf``, Objects/genobject.c). Where its frame lies:
 
 * until 3.10 a frame object, to which ``gi_frame`` leads. Without one the coroutine has ended;
-* since 3.11 in the coroutine itself, with its state before it (Include/internal/pycore_genobject.h, ``gi_frame_state``).
+* since 3.11 in the coroutine itself, with its state before it (``gi_frame_state``, Include/internal/pycore_genobject.h).
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ def waiting_at(python: Python, address: int) -> Optional[Waiting]:
 
 
 def chain_of(python: Python, address: int) -> Optional[Chain]:
-    """Return the coroutines from the one at an address to the innermost that it waits for, or None where it has ended."""
+    """Return the coroutines from the one at an address to the innermost that it waits for; None where it has ended."""
     frames: list[PythonFrame] = []
-    state, seen, at = "", set(), address
+    seen: set[int] = set()
+    state, at = "", address
     while len(seen) < _MOST:
         if at in seen:
             return Chain(state, frames[::-1], None, f"the coroutines lead in a circle at {at:#x}")
@@ -104,7 +105,7 @@ def future_of(python: Python, address: int) -> int:
 
 
 def _state(python: Python, at: int) -> str:
-    """Return the state by gi_frame_state: below 0 it waits, 0 it runs, the least number is new; "" where it has ended."""
+    """Return the state by gi_frame_state: the least number is new, others below 0 wait, 0 runs; "" where it has ended."""
     data = python.objects.image.read(at, 1)
     number = int.from_bytes(data, "little", signed=True) if data else 1
     new = -3 if python.layout.version >= (3, 13) else -2

@@ -16,7 +16,7 @@ _PLACES = {(3, 9): 360, (3, 10): 352, (3, 11): 72, (3, 12): 72, (3, 13): 72}
 
 
 class Locals(NamedTuple):
-    """The places of a frame. ``names`` are those of its variables in order; the value stack lies behind, up to ``end``."""
+    """The places of a frame. ``names`` are those of its variables in order. The value stack follows, up to ``end``."""
 
     start: int
     names: list[str]
@@ -24,7 +24,7 @@ class Locals(NamedTuple):
 
 
 def frame_locals(python: Python, frame: int, code: int) -> Optional[Locals]:
-    """Return the places of the frame at an address whose code object is at ``code``, or None where they are not known."""
+    """Return the places of the frame at an address whose code object is at ``code``; None where they are not known."""
     version, words = python.layout.version, python.objects.words
     names: list[str] = []
     for place in _TUPLES.get(version, (_ALL,)):

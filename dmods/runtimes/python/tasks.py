@@ -1,8 +1,8 @@
 """The tasks of asyncio: name, state, and the coroutines that each waits in.
 
 A task is an object of ``_asyncio.Task`` or of a class that inherits from it. ``task_fut_waiter``, ``task_coro`` and
-``task_name`` lie side by side in it (Modules/_asynciomodule.c). Where they begin depends on the release: the first pointer
-to a coroutine tells.
+``task_name`` lie side by side in it (Modules/_asynciomodule.c). Where they begin depends on the release: the first
+pointer to a coroutine tells.
 """
 
 from __future__ import annotations

@@ -106,11 +106,11 @@ fn in_blocks<I: Index, const P: usize>(
         let end = last.edge.get() + last.rank(REGION * P);
         let Some(edges) = tables.edges.as_slice().get(placed.edge..end) else { continue };
         let mut places = Vec::new();
-        for (at, three) in edges.windows(3).enumerate() {
+        for at in 0..edges.len().saturating_sub(1) {
             if at % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
-            let words = [three[0].get(), three[1].get(), three[2].get()];
+            let words = [at, at + 1, at + 2].map(|at| edges.get(at).map_or(0, |edge| edge.get()));
             if is_pair::<P>([words[0], words[1]]) || (is_triple(words) && about_one_block(tables, words)) {
                 places.push(placed.edge + at);
             }
