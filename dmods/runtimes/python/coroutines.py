@@ -3,7 +3,7 @@
 A coroutine awaits what lies on top of its value stack (``_PyGen_yf``, Objects/genobject.c). Where its frame lies:
 
 * until 3.10 a frame object, to which ``gi_frame`` leads. Without one the coroutine has ended;
-* since 3.11 in the coroutine itself, with its state before it (``gi_frame_state``, Include/internal/pycore_genobject.h).
+* since 3.11 in the coroutine itself, its state (``gi_frame_state``) before it (Include/internal/pycore_genobject.h).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def future_of(python: Python, address: int) -> int:
 
 
 def _state(python: Python, at: int) -> str:
-    """Return the state by gi_frame_state: the least number is new, others below 0 wait, 0 runs; "" where it has ended."""
+    """Return the state by gi_frame_state: the least is new, others below 0 wait, 0 runs; "" where it has ended."""
     data = python.objects.image.read(at, 1)
     number = int.from_bytes(data, "little", signed=True) if data else 1
     new = -3 if python.layout.version >= (3, 13) else -2
