@@ -203,8 +203,12 @@ impl<I: Index, const P: usize> Extents<'_, I, P> {
 
     fn deque_at(&mut self, address: u64) -> Option<()> {
         let [array, count, words @ ..] = self.words::<10>(address)?;
-        let [start, finish] =
-            [0, 4].map(|i| Iterator { cur: words[i], first: words[i + 1], last: words[i + 2], node: words[i + 3] });
+        let [start, finish] = [0, 4].map(|i| DequeIterator {
+            cur: words[i],
+            first: words[i + 1],
+            last: words[i + 2],
+            node: words[i + 3],
+        });
         let block = self.block(array)?;
         let end = array.checked_add(count.checked_mul(Self::WORD)?)?;
         let is_node = |node: u64| node >= array && node < end && node % Self::WORD == 0;
@@ -241,7 +245,7 @@ impl<I: Index, const P: usize> Extents<'_, I, P> {
 
 /// An iterator of a deque.
 #[derive(Clone, Copy, Debug)]
-struct Iterator {
+struct DequeIterator {
     cur: u64,
     first: u64,
     last: u64,
