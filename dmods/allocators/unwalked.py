@@ -142,9 +142,9 @@ def unwalked_heap_notes(
         found.append(f"blocks of {name} are not walked; what its memory points to counts as reachable")
     rest, dumped = other_bytes() if found else (0, 0)
     if rest:
-        there = f"; {human_size(dumped)} of it are in the dump" if dumped < rest else ""
+        part = f"; {human_size(dumped)} of it are in the dump" if dumped < rest else ""
         size = f"{human_size(rest)} ({rest} bytes)"
-        found.append(f"{size} of anonymous memory belong to no allocator that dmods walks{there}")
+        found.append(f"{size} of anonymous memory belong to no allocator that dmods walks{part}")
     return found
 
 
