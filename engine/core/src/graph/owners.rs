@@ -19,6 +19,7 @@ use crate::control::{Control, Stopped};
 use crate::hw;
 use crate::image::Image;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::OnceLock;
 
 /// Blocks whose vertices are being loaded.
 const WAITING: usize = 16;
@@ -102,6 +103,8 @@ pub struct Owners {
     leaked: Option<u32>,
     /// The pointers that were not followed.
     pub set_aside: Edges,
+    /// The vertices whose block no other block dominates, once they have been asked for.
+    outer: OnceLock<Vec<u32>>,
 }
 
 /// Follows all roots. Returns what was found, and the roots as (vertex, root). `W` is the width of a place in the list of
@@ -165,8 +168,20 @@ impl Owners {
         hw::huge_pages(&counts);
         hw::huge_pages(&bytes);
         let (many, set_aside) = (many.into_iter().collect(), cut);
-        let mut owners =
-            Owners { numbering, vertices, numbers, dominators, counts, bytes, sets, members, many, leaked, set_aside };
+        let mut owners = Owners {
+            numbering,
+            vertices,
+            numbers,
+            dominators,
+            counts,
+            bytes,
+            sets,
+            members,
+            many,
+            leaked,
+            set_aside,
+            outer: OnceLock::new(),
+        };
         owners.add_up(tables);
         Ok(owners)
     }
@@ -290,14 +305,12 @@ impl Owners {
     }
 
     /// Calls `take` for each vertex of the sets that are wanted whose block no other block dominates.
-    fn each_outer(&self, wanted: impl Fn(u32) -> bool, mut take: impl FnMut(usize)) {
+    fn each_outer(&self, wanted: impl Fn(u32) -> bool, take: impl FnMut(usize)) {
         // A root is a vertex too. It dominates blocks, but is not a block.
-        let is_block = |vertex: usize| self.numbers[vertex] != ROOT;
-        for (vertex, &set) in self.sets.iter().enumerate().skip(1) {
-            if wanted(set) && is_block(vertex) && !is_block(self.dominators[vertex] as usize) {
-                take(vertex);
-            }
-        }
+        let is_block = |vertex: u32| self.numbers[vertex as usize] != ROOT;
+        let is_outer = |&vertex: &u32| is_block(vertex) && !is_block(self.dominators[vertex as usize]);
+        let outer = self.outer.get_or_init(|| (1..self.numbers.len() as u32).filter(is_outer).collect());
+        outer.iter().map(|&vertex| vertex as usize).filter(|&vertex| wanted(self.sets[vertex])).for_each(take);
     }
 
     /// Returns the largest blocks in the scope that no other block in it dominates, the largest first. For [`Scope::Below`], the block
