@@ -47,14 +47,7 @@ impl<'a, I: Index, const P: usize> Kinds<'a, I, P> {
 
     /// Returns where the edges lead.
     pub fn targets(&self, edges: Range<usize>) -> Vec<Option<Target>> {
-        hw::fast(|| {
-            let mut found = Vec::with_capacity(edges.len());
-            let mut waiting = Waiting::new(self, ());
-            let mut take = |(), _edge: usize, target: Option<Target>| found.push(target);
-            edges.for_each(|edge| waiting.push(edge, (), &mut take));
-            waiting.finish(&mut take);
-            found
-        })
+        hw::fast_work(Finding { kinds: self, edges })
     }
 
     /// Returns the number of the block that an edge leads to, or [`NOWHERE`], and whether it leads to the first byte.
@@ -71,6 +64,27 @@ impl<'a, I: Index, const P: usize> Kinds<'a, I, P> {
     #[inline(always)]
     fn of_block(&self, (number, start): (u32, bool)) -> Option<Target> {
         (number != NOWHERE).then(|| target_of(self.of[number as usize], start))
+    }
+}
+
+/// The work of [`Kinds::targets`].
+struct Finding<'k, 'a, I: Index, const P: usize> {
+    kinds: &'k Kinds<'a, I, P>,
+    edges: Range<usize>,
+}
+
+impl<I: Index, const P: usize> hw::Work for Finding<'_, '_, I, P> {
+    type Out = Vec<Option<Target>>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        let mut found = Vec::with_capacity(self.edges.len());
+        let mut waiting = Waiting::new(self.kinds, ());
+        let mut take = |(), _edge: usize, target: Option<Target>| found.push(target);
+        for edge in self.edges {
+            waiting.push(edge, (), &mut take);
+        }
+        waiting.finish(&mut take);
+        found
     }
 }
 

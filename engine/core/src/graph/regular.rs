@@ -19,14 +19,13 @@
 //!
 //! This decides whose memory a block is, never whether it leaks: marking follows all edges.
 
-use super::edges::Edges;
+use super::edges::{each_edge, Edges};
 use super::fields::{element_of, smaller, Counts, Field, Rare, Target, MANY, SLACK, SMALL};
 use super::kinds_of_targets::{Kinds, Waiting};
 use super::numbering::HeapGraph;
 use super::roots::Named;
-use crate::blocks::index::{edges_of, Block, Region, Tables, EVERY};
+use crate::blocks::index::{edges_of, Block, Tables, EVERY};
 use crate::blocks::number::Index;
-use crate::blocks::runs::REGION;
 use crate::cached_reader::CachedReader;
 use crate::contents::{class_index, size_class, CLASSES};
 use crate::control::{Control, Stopped};
@@ -51,30 +50,6 @@ const READ: u64 = 1 << 28;
 /// Blocks between two looks at [`Control`].
 const CHECK: u32 = 1 << 16;
 
-/// Calls `each` with (offset in words, number of the edge) for each pointer in the block whose chunk begins at a granule.
-#[inline(always)]
-fn each_edge<I: Index, const P: usize>(
-    regions: &[Region<I, P>],
-    granule: usize,
-    (mut edge, end): (usize, usize),
-    mut each: impl FnMut(usize, usize),
-) {
-    let first = granule * P + 2;
-    let mut word = first;
-    while edge < end {
-        let Some(region) = regions.get(word / (REGION * P)) else { return };
-        let part = word % (REGION * P) / 64;
-        let mut bits = region.ptr[part] & !region.size_words(part) & u64::MAX << (word % 64);
-        let base = word - word % 64;
-        while bits != 0 && edge < end {
-            each(base + bits.trailing_zeros() as usize - first, edge);
-            bits &= bits - 1;
-            edge += 1;
-        }
-        word = base + 64;
-    }
-}
-
 /// What an edge of a common kind is judged by.
 #[derive(Clone, Copy)]
 struct Judged<'f> {
@@ -85,7 +60,7 @@ struct Judged<'f> {
     offset: u16,
 }
 
-struct Judge<'a, I: Index, const P: usize> {
+struct Judge<'a, I: Index, const P: usize, const FAST: bool> {
     tables: &'a Tables<I, P>,
     kinds: Kinds<'a, I, P>,
     /// For each kind: how many blocks there are.
@@ -100,34 +75,52 @@ pub fn irregular<I: Index, const P: usize>(
     named: Named,
     control: &Control,
 ) -> Result<Edges, Stopped> {
-    let (kinds, counts) = hw::fast(|| count(graph));
-    let mut judge = Judge { tables: graph.tables, kinds, counts, found: Edges::default() };
-    let fields = hw::fast(|| judge.learn(control))?;
-    hw::fast(|| judge.compare(&fields, control))?;
-    judge.alone(image, named.leaves, &fields, control)?;
-    Ok(judge.found)
+    hw::fast_work(Judging { graph, image, named, control })
 }
 
+/// The work of [`irregular`].
+struct Judging<'a, I: Index, const P: usize> {
+    graph: &'a HeapGraph<'a, I, P>,
+    image: &'a Image,
+    named: Named<'a>,
+    control: &'a Control,
+}
+
+impl<I: Index, const P: usize> hw::Work for Judging<'_, I, P> {
+    type Out = Result<Edges, Stopped>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        let Judging { graph, image, named, control } = self;
+        let mut judge = Judge::<I, P, FAST>::count(graph);
+        let fields = judge.learn(control)?;
+        judge.compare(&fields, control)?;
+        judge.alone(image, named.leaves, &fields, control)?;
+        Ok(judge.found)
+    }
+}
+
+#[inline(always)]
 fn kind(size: u64) -> u16 {
     class_index(size_class(size).0) as u16
 }
 
-/// Notes the kind of each block, and counts the blocks in use of each kind.
-#[inline(always)]
-fn count<'a, I: Index, const P: usize>(graph: &'a HeapGraph<'a, I, P>) -> (Kinds<'a, I, P>, Vec<u32>) {
-    let (mut kinds, mut counts) = (Kinds::new(graph), vec![0; CLASSES]);
-    for run in 0..graph.tables.word_map.runs.len() {
-        graph.tables.each_block(run, EVERY, |block| {
-            let kind = kind(block.size);
-            kinds.set(block.granule, kind);
-            counts[usize::from(kind)] += u32::from(!block.free);
-            true
-        });
+impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
+    /// Notes the kind of each block, and counts the blocks in use of each kind.
+    #[inline(always)]
+    fn count(graph: &'a HeapGraph<'a, I, P>) -> Self {
+        let (mut kinds, mut counts) = (Kinds::new(graph), vec![0; CLASSES]);
+        for run in 0..graph.tables.word_map.runs.len() {
+            graph.tables.each_block(run, EVERY, |block| {
+                let kind = kind(block.size);
+                kinds.set(block.granule, kind);
+                counts[usize::from(kind)] += u32::from(!block.free);
+                true
+            });
+        }
+        Judge { tables: graph.tables, kinds, counts, found: Edges::default() }
     }
-    (kinds, counts)
-}
 
-impl<I: Index, const P: usize> Judge<'_, I, P> {
+    #[inline(always)]
     fn is_common(&self, block: &Block) -> bool {
         block.size <= SMALL && self.counts[usize::from(kind(block.size))] >= COMMON
     }
@@ -166,6 +159,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
     }
 
     /// Returns the fields of each common kind. It looks at a part of the blocks.
+    #[inline(always)]
     fn learn(&self, control: &Control) -> Result<Vec<Vec<Field>>, Stopped> {
         let mut counts: Vec<Option<Box<Counts>>> = self.counts.iter().map(|_| None).collect();
         // For each kind: the blocks before the next one that is looked at.
@@ -214,8 +208,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
         let smaller = |target: Target| smaller(target).filter(|_| has_slack);
         let none = Field::default();
         let judge = &*self;
-        let mut waiting =
-            Waiting::new(&judge.kinds, Judged { field: &none, other: None, kind: 0, offset: 0 });
+        let mut waiting = Waiting::new(&judge.kinds, Judged { field: &none, other: None, kind: 0, offset: 0 });
         let mut rare = Rare::default();
         let mut settle = |Judged { field, other, kind, offset }: Judged, edge: usize, target: Option<Target>| {
             if let Some(target) = target.filter(|&target| !field.is_regular(target)) {
@@ -263,6 +256,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
 
     /// Finds the edges that are not regular in blocks that are judged alone, and in those that hold bytes. `leaves` are
     /// sorted addresses of such blocks.
+    #[inline(always)]
     fn alone(
         &mut self,
         image: &Image,
