@@ -247,7 +247,7 @@ struct Following<'m, 'a, I: Index, const P: usize, const ACCOUNT: bool> {
 impl<I: Index, const P: usize, const ACCOUNT: bool> hw::Work for Following<'_, '_, I, P, ACCOUNT> {
     type Out = Result<(), Stopped>;
     #[inline(always)]
-    fn run(self) -> Self::Out {
+    fn run<const FAST: bool>(self) -> Self::Out {
         self.marker.follow::<ACCOUNT>(self.control)
     }
 }
