@@ -1752,6 +1752,56 @@ class Slabs:
     ) -> tuple[list[tuple[int, int, int]], int]:
         """Return (where, value, state for the class of evidence) of words that point there, and how many there are."""
 
+class KeptObject:
+    """A slab object, and what it keeps alive, itself included: ``count`` objects of ``bytes``."""
+
+    address: int
+    size: int
+    cache: Optional[int]  # None: a block of kmalloc that has its own pages
+    count: int
+    bytes: int
+    leaked: bool
+
+class CacheKeeps:
+    """The bytes that the objects of a cache keep alive, themselves included: those that are held, and leaked ones."""
+
+    cache: Optional[int]
+    held: int
+    leaked: int
+
+class CacheSum:
+    """Objects of one cache."""
+
+    cache: Optional[int]
+    count: int
+    bytes: int
+
+class SlabsRetained:
+    """The dominator tree of a kernel's slab objects: an object keeps another one alive if every path from a root to the
+    other one leads through it.
+    """
+
+    def __init__(self, slabs: Slabs, registers: list[int], progress: Progress = None) -> None:
+        """Search for all pointers, as ``Slabs.find_leaks`` does, and make the tree. The states of ``slabs`` stay."""
+
+    read: int  # bytes read
+    missing: tuple[int, int]  # pages that the dump lacks: of slabs, and others
+
+    def by_cache(self) -> list[CacheKeeps]:
+        """Return a row for each cache, and one for kmalloc's own pages. A byte counts once in each."""
+
+    def largest(self, cache: Optional[int], most: int) -> list[KeptObject]:
+        """Return the objects of a cache that keep most alive and are below no other object of it, the largest first."""
+
+    def above(self, address: int, most: int) -> list[KeptObject]:
+        """Return the object at the address and those that dominate it, from the inside out. [] if it is free."""
+
+    def below(self, address: int, most: int) -> list[KeptObject]:
+        """Return the largest objects that the object at the address dominates directly, the largest first."""
+
+    def caches_of(self, address: int) -> list[CacheSum]:
+        """Return what the object at the address keeps alive, itself included, by cache."""
+
 class Memmap:
     """A kernel's page array, and the memory around it by virtual address.
 

@@ -30,6 +30,7 @@ mod records;
 mod slabs;
 mod slabs_description;
 mod slabs_leaks;
+mod slabs_retained;
 mod slabs_rows;
 mod slots;
 mod symbols;
@@ -94,6 +95,10 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(own_types::joined_types, m)?)?;
     m.add_class::<kernel::Memmap>()?;
     m.add_class::<slabs::Slabs>()?;
+    m.add_class::<slabs_retained::SlabsRetained>()?;
+    m.add_class::<slabs_retained::KeptObject>()?;
+    m.add_class::<slabs_retained::CacheKeeps>()?;
+    m.add_class::<slabs_retained::CacheSum>()?;
     m.add_function(wrap_pyfunction!(kernel::hex_lines, m)?)?;
     m.add_function(wrap_pyfunction!(file_caches::count_names, m)?)?;
     m.add_function(wrap_pyfunction!(file_caches::count_inodes, m)?)?;
