@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fixtures import answers, libcxx
+from fixtures import answers
 from tests.corekit import HERE, compile_c, dumped_in, kernel_core
 
 _WORDS = "1000"
@@ -56,18 +56,6 @@ def test_the_end_of_a_block_owns_nothing(tmp_path: Path, library: str) -> None:
     A deque gets the memory in which another one had its pointers, and does not use all of it.
     """
     core = dumped(tmp_path, "-O2", preload=library)
-    told = truth(tmp_path)
-    found = held(core)
-    assert {name: found.get(name) for name in told} == told
-
-
-@pytest.mark.thorough("it downloads clang and libc++")
-@pytest.mark.parametrize("library", ["", "libjemalloc.so.2"])
-def test_the_containers_of_libcxx(tmp_path: Path, library: str) -> None:
-    program = tmp_path / "stale"
-    source = str(HERE / "graph" / "stale.cc")
-    subprocess.run([*libcxx.compiler(), "-g", "-O1", source, "-o", str(program)], check=True)
-    core = kernel_core(program, tmp_path, _WORDS, _WORDS, env={"LD_PRELOAD": library} if library else None)
     told = truth(tmp_path)
     found = held(core)
     assert {name: found.get(name) for name in told} == told

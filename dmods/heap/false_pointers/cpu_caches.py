@@ -38,8 +38,10 @@ def cache_sizes(search: Search) -> Iterator[tuple[int, int]]:
         numbers = _numbers(search, islice(_features(search, places), _MOST_PLACES))
     numbers |= {number // 2 for number in numbers if number % 2 == 0}
     sizes = [(number, number + 1) for number in sorted(numbers) if number in search.low]
-    for at, _number in search.lookalikes(places, sizes):
-        yield search.word_range(at)
+    for at, number in search.lookalikes(places, sizes):
+        # A static program's own pointers are there, too. One to the beginning of a block is kept.
+        if search.target.auxv.get(AT_BASE) or search.leads_inside(number):
+            yield search.word_range(at)
 
 
 def _numbers(search: Search, ranges: Iterable[tuple[int, int]]) -> set[int]:
