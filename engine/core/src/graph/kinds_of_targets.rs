@@ -14,7 +14,7 @@ use crate::hw;
 /// Edges that wait, and how many of them have been met since their blocks were looked up.
 const WAITING: usize = 32;
 const FOUND: usize = 16;
-/// A block that is none: the edge leads nowhere.
+/// What stands for the block where an edge leads nowhere.
 const NOWHERE: u32 = u32::MAX;
 
 /// For each block: its kind.
