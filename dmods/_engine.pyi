@@ -77,15 +77,23 @@ class Symbols:
     def tls(self, name: str) -> tuple[int, int] | None:
         """Return (offset in the module's TLS block, size) of a thread-local variable."""
 
-_Claim = tuple[str, int, int, str, int, bool, int, int]
+class ClaimRow:
+    """A statement on a block: see ``dmods.graph.typegraph.Claim``. ``name`` is the type as gdb prints it."""
+
+    name: str
+    shape: int
+    skip: int
+    evidence: str
+    rank: int
+    disputed: bool
+    source: int
+    size: int
 
 class TypeGraph:
     """Types of blocks, from debug information.
 
     Use it in this order: ``open`` for each module, ``add_variables``, ``add_frame``, ``build``; then ask. Nothing in a
     file raises: it becomes an entry of ``problems``.
-
-    A claim is (type, shape, skip, evidence, rank, disputed, source, size): see ``dmods.graph.typegraph.Claim``.
     """
 
     problems: list[str]
@@ -137,7 +145,7 @@ class TypeGraph:
     def find(self, name: str) -> list[tuple[int, str, int]]:
         """Return the complete structs, classes and unions of a name: (number, name, size)."""
 
-    def at(self, heap: Heap, address: int) -> _Claim | None:
+    def at(self, heap: Heap, address: int) -> ClaimRow | None:
         """Return the claim for the block at the address."""
 
     def field(self, heap: Heap, address: int, offset: int) -> str | None:
@@ -158,7 +166,7 @@ class TypeGraph:
 
     def conflicts(
         self,
-    ) -> tuple[int, list[tuple[int, _Claim, _Claim]]]:
+    ) -> tuple[int, list[tuple[int, ClaimRow, ClaimRow]]]:
         """Return how many conflicts there are, and (address, what is kept, the other claim) of each."""
 
     def sums(
@@ -695,6 +703,15 @@ class Heap:
 Place = tuple[int, int, int, int, int]
 Amount = tuple[int, int]  # blocks, usable bytes
 
+class HeldRow:
+    """Blocks of one kind and usable ``size``. ``example`` is the lowest address."""
+
+    kind: int
+    size: int
+    count: int
+    bytes: int
+    example: int
+
 class KindRow:
     """A kind of blocks.
 
@@ -822,8 +839,8 @@ class Kinds:
         before.
         """
 
-    def in_scope(self, index: int, heap: Heap, within: Scope) -> list[tuple[int, int, int, int, int]]:
-        """Return (kind, usable size, count, bytes, lowest address) of the blocks in the scope."""
+    def in_scope(self, index: int, heap: Heap, within: Scope) -> list[HeldRow]:
+        """Return the blocks in the scope by kind and size, in order."""
 
     def take_kinds(self, index: int, heap: Heap, labels: Labels) -> Labels:
         """Return the labels with the kinds of their blocks."""
@@ -1014,7 +1031,18 @@ class Slots:
     def __len__(self) -> int:
         """Return how many blocks are in use."""
 
-MuslGroup = tuple[int, int, int, int, int, int, bool, bool, bool]
+class MuslGroup:
+    """A group of ``count`` slots of ``stride`` bytes. ``outermost``: it lies in no other group."""
+
+    start: int
+    end: int
+    meta: int
+    stride: int
+    count: int
+    size_class: int
+    mapped: bool  # it has a mapping of its own
+    freeable: bool
+    outermost: bool
 
 class Mallocng:
     """All groups and blocks of one mallocng, the malloc of musl since 1.2.1."""
@@ -1046,11 +1074,7 @@ class Mallocng:
         """Return all memory of its groups and of its metas, sorted."""
 
     def at(self, address: int) -> tuple[MuslGroup, int | None, bool] | None:
-        """Return the innermost group that holds the address, the slot, and whether the slot is in use.
-
-        A group is (address, end, meta, bytes of a slot, slots, size class, has a mapping of its own, may be given back,
-        lies in no other group).
-        """
+        """Return the innermost group that holds the address, the slot, and whether the slot is in use."""
 
     def figures(self) -> tuple[int, int, int, int, int]:
         """Return bytes: asked for, of slots in use, of free slots, of mappings, given away by the dynamic linker."""
@@ -1263,6 +1287,16 @@ class Tcmalloc:
 
     def holder(self, image: Image, address: int) -> Optional[tuple[str, int]]:
         """Return the list that holds the free object at the address, as in ``problems``, or None."""
+
+    def samples(
+        self, image: Image, ranges: list[tuple[int, int]]
+    ) -> tuple[Optional[tuple[list[tuple[int, int, int, int]], list[list[int]], int, int, int, Optional[int]]], str]:
+        """Return what the sampler recorded, or (None, the check that failed). ``ranges`` are the data of modules.
+
+        That is: live blocks by address, as (address, address of the record, bytes asked for, index of the stack); the
+        stacks, innermost first; the head of the list; how many sampled spans are not on the list, and how many have no
+        sound record; how many frames a record has room for, where that is known.
+        """
 
     def small_spans(self, most: int) -> list[tuple[int, int]]:
         """Return the spans in use whose objects have at most so many bytes."""
@@ -1781,6 +1815,56 @@ class Slabs:
         self, start: int, end: int, most: int, progress: Progress = None
     ) -> tuple[list[tuple[int, int, int]], int]:
         """Return (where, value, state for the class of evidence) of words that point there, and how many there are."""
+
+class KeptObject:
+    """A slab object, and what it keeps alive, itself included: ``count`` objects of ``bytes``."""
+
+    address: int
+    size: int
+    cache: Optional[int]  # None: a block of kmalloc that has its own pages
+    count: int
+    bytes: int
+    leaked: bool
+
+class CacheKeeps:
+    """The bytes that the objects of a cache keep alive, themselves included: those that are held, and leaked ones."""
+
+    cache: Optional[int]
+    held: int
+    leaked: int
+
+class CacheSum:
+    """Objects of one cache."""
+
+    cache: Optional[int]
+    count: int
+    bytes: int
+
+class SlabsRetained:
+    """The dominator tree of a kernel's slab objects: an object keeps another one alive if every path from a root to the
+    other one leads through it.
+    """
+
+    def __init__(self, slabs: Slabs, registers: list[int], progress: Progress = None) -> None:
+        """Search for all pointers, as ``Slabs.find_leaks`` does, and make the tree. The states of ``slabs`` stay."""
+
+    read: int  # bytes read
+    missing: tuple[int, int]  # pages that the dump lacks: of slabs, and others
+
+    def by_cache(self) -> list[CacheKeeps]:
+        """Return a row for each cache, and one for kmalloc's own pages. A byte counts once in each."""
+
+    def largest(self, cache: Optional[int], most: int) -> list[KeptObject]:
+        """Return the objects of a cache that keep most alive and are below no other object of it, the largest first."""
+
+    def above(self, address: int, most: int) -> list[KeptObject]:
+        """Return the object at the address and those that dominate it, from the inside out. [] if it is free."""
+
+    def below(self, address: int, most: int) -> list[KeptObject]:
+        """Return the largest objects that the object at the address dominates directly, the largest first."""
+
+    def caches_of(self, address: int) -> list[CacheSum]:
+        """Return what the object at the address keeps alive, itself included, by cache."""
 
 class Memmap:
     """A kernel's page array, and the memory around it by virtual address.

@@ -19,7 +19,7 @@ WHOLE_FILES |= {"test_counted.py", "test_redis_types.py", "test_lua_types.py", "
 WHOLE_FILES |= {"test_sentences.py", "test_triage_troubles.py", "test_size_classes.py"}
 WHOLE_FILES |= {"test_cgo.py", "test_crate.py", "test_differences.py"}
 WHOLE_FILES |= {"test_growth_between.py", "test_gone.py", "test_server.py", "test_named.py", "test_sweep.py"}
-WHOLE_FILES |= {"test_goroutines.py", "test_hooks.py", "test_oracle.py", "test_pools.py"}
+WHOLE_FILES |= {"test_goroutines.py", "test_hooks.py", "test_linked_crates.py", "test_oracle.py", "test_pools.py"}
 WHOLE_FILES |= {"test_heap.py", "test_python.py", "test_stdio.py", "test_triage_servers.py"}
 WHOLE_FILES |= {
     "test_inside.py",

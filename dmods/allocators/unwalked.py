@@ -62,7 +62,9 @@ OTHERS = (
     Other("LeakSanitizer's malloc", r"lib(lsan|clang_rt\.lsan)[^/]*$", "__lsan_init"),
     Other("Scudo", r"lib(scudo|clang_rt\.scudo)[^/]*$", "__scudo_get_error_info"),
     Other("snmalloc", r"libsnmalloc[^/]*$", "sn_malloc"),
+    Other("snmalloc", r"(?!)", "sn_rust_alloc"),  # the crate snmalloc-rs
     Other("rpmalloc", r"librpmalloc[^/]*$", "rpmalloc"),
+    Other("rpmalloc", r"(?!)", "rpmalloc_initialize"),  # where the linker drops functions that nobody calls
     Other("Hoard", r"libhoard[^/]*$", "xxmalloc"),
 )
 
@@ -116,12 +118,13 @@ def sanitizer_in(target: Target) -> Optional[str]:
 
 
 def unwalked_heap_notes(
-    target: Target, walked: Sequence[str], other_bytes: Callable[[], int], foreign: Sequence[str] = ()
+    target: Target, walked: Sequence[str], other_bytes: Callable[[], tuple[int, int]], foreign: Sequence[str] = ()
 ) -> list[str]:
     """Return a note for each heap that is not walked, and one about the memory that may be theirs.
 
     ``walked`` are the names of the allocators whose blocks are known. ``other_bytes`` returns the bytes of anonymous
-    memory that no allocator has. ``foreign`` are the notes about a malloc() that has no name here.
+    memory that no allocator has, and how many of them are in the dump. ``foreign`` are the notes about a malloc() that
+    has no name here.
     """
     modules = target.modules()
     program = _program(target)
@@ -137,9 +140,11 @@ def unwalked_heap_notes(
     there += [linked] if linked is not None and linked not in walked else []
     for name in dict.fromkeys(there):
         found.append(f"blocks of {name} are not walked; what its memory points to counts as reachable")
-    rest = other_bytes() if found else 0
+    rest, dumped = other_bytes() if found else (0, 0)
     if rest:
-        found.append(f"{human_size(rest)} ({rest} bytes) of anonymous memory belong to no allocator that dmods walks")
+        part = f"; {human_size(dumped)} of it are in the dump" if dumped < rest else ""
+        size = f"{human_size(rest)} ({rest} bytes)"
+        found.append(f"{size} of anonymous memory belong to no allocator that dmods walks{part}")
     return found
 
 

@@ -53,7 +53,8 @@ COMMAND = Command(
     summary="a heap profile: what holds the memory, as a table, for pprof, or as a flame graph",
     description=(
         "FLAT is what a function allocated itself. CUM is what it and all that it called allocated, as in pprof.\n"
-        "Sources: the auditor's records, jemalloc's (prof:true), gperftools' (HEAPPROFILE), Go's runtime, or `graph`:\n"
+        "Sources: the auditor's records, jemalloc's (prof:true), tcmalloc's (TCMALLOC_SAMPLE_PARAMETER), gperftools'\n"
+        "(HEAPPROFILE), Go's runtime, or `graph`:\n"
         "a core without records has chains of holders instead of callers. `maps` is address space by who mapped it.\n"
         "Samples are scaled once.\n\n" + FORMS_HELP
     ),

@@ -253,10 +253,11 @@ class Owners:
                 name = self._cache(size, at)
                 _add(found, (name, ""), Kind(name, False, size, count, size * count, at))
         else:
-            for kind, size, count, total, at in self.types.kinds.in_scope(0, self.heap.index, scope):
-                known = self.types.name(kind)
-                text = known.text if known.is_type or by == "type" else self._cache(size, at)
-                _add(found, (text, known.confidence), Kind(text, known.is_type, size, count, total, at))
+            for row in self.types.kinds.in_scope(0, self.heap.index, scope):
+                known = self.types.name(row.kind)
+                text = known.text if known.is_type or by == "type" else self._cache(row.size, row.example)
+                one = Kind(text, known.is_type, row.size, row.count, row.bytes, row.example)
+                _add(found, (text, known.confidence), one)
         return sorted(found.values(), key=lambda kind: (-kind.bytes, kind.name))
 
     @cached_property

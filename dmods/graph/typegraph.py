@@ -85,8 +85,9 @@ class Claim(NamedTuple):
         return "none" if self.disputed else CONFIDENCE[self.evidence]
 
 
-def _claim(row: tuple[str, int, int, str, int, bool, int, int]) -> Claim:
-    return Claim(plain_class(row[0]), *row[1:], row[0])
+def _claim(row: _engine.ClaimRow) -> Claim:
+    rest = (row.shape, row.skip, row.evidence, row.rank, row.disputed, row.source, row.size)
+    return Claim(plain_class(row.name), *rest, row.name)
 
 
 class PooledObject(NamedTuple):

@@ -66,9 +66,13 @@ def _kinded(*fields: Any) -> tuple[AddressRange, str]:
     return AddressRange(*fields[:-1]), fields[-1]
 
 
-def other_anonymous_bytes(target: Target) -> int:
-    """Return the bytes of anonymous memory that is neither a stack nor of an allocator that dmods walks."""
-    return sum(part.size for part, kind in classify_mappings(target) if kind == "anon" and "w" in part.flags)
+def other_anonymous_bytes(target: Target) -> tuple[int, int]:
+    """Return the bytes of anonymous memory that is neither a stack nor of an allocator that dmods walks.
+
+    The second number is how many of them are in the dump: programs exclude what they only reserve (MADV_DONTDUMP).
+    """
+    parts = [part for part, kind in classify_mappings(target) if kind == "anon" and "w" in part.flags]
+    return sum(part.size for part in parts), sum(part.dumped for part in parts)
 
 
 def allocator_claims(target: Target) -> list[Claim]:

@@ -1,4 +1,4 @@
-"""The arguments of a process, from the top of the stack of its first thread.
+"""The arguments and the environment of a process, from the top of the stack of its first thread.
 
 The kernel puts there: argc, the pointers of argv and NULL, those of the environment and NULL, the auxiliary vector, and
 above it all strings (fs/binfmt_elf.c, create_elf_tables(); System V ABI, "Initial Process Stack").
@@ -21,22 +21,37 @@ _LONGEST = 256  # bytes of one argument
 
 def arguments(target: Target) -> list[str]:
     """Return the first arguments, the program's name first; [] where the dump does not have them."""
+    return [_text(target, at) for at in _pointers(target)[0][:_MOST_ARGUMENTS]]
+
+
+def variable(target: Target, name: str) -> Optional[str]:
+    """Return the value that a variable had in the environment when the program started, or None.
+
+    None also stands for a dump without the top of the stack. A longer value is cut.
+    """
+    found = (_text(target, at).partition("=") for at in _pointers(target)[1])
+    return next((value for known, _equals, value in found if known == name), None)
+
+
+def _pointers(target: Target) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the addresses of the arguments, and those of the variables of the environment."""
     word, code = target.arch.word, "Q" if target.arch.word == 8 else "I"
     vector = _auxiliary_vector(target, code)
     mapping = mapping_at(target, vector) if vector is not None else None
     if vector is None or mapping is None:
-        return []
+        return (), ()
     start = max(mapping.start, vector - _MOST_POINTERS * word)
     raw = target.image().read(start, vector - start)
     if len(raw) < vector - start:
-        return []
+        return (), ()
     words = struct.unpack(f"<{len(raw) // word}{code}", raw[len(raw) % word :])
     # From there down: the pairs before AT_ENTRY, which may hold zeros, then as above.
     for end in (index for index in range(len(words) - 1, -1, -1) if words[index] == 0):
         found = _counted(words, end, vector, mapping)
         if found:
-            return [_text(target, at) for at in found[:_MOST_ARGUMENTS]]
-    return []
+            behind = words[end + 1 :]
+            return found, behind[: behind.index(0)] if 0 in behind else ()
+    return (), ()
 
 
 def _auxiliary_vector(target: Target, code: str) -> Optional[int]:

@@ -19,9 +19,10 @@ from dmods.records.sources import HOW_TO_RECORD, allocation_records
 from dmods.target import Target
 
 AUDITOR, JEMALLOC, GPERFTOOLS, GO, GRAPH = "auditor", "jemalloc", "gperftools", "go", "graph"
+SAMPLES = "tcmalloc"  # its sampler's; GPERFTOOLS is the table of its heap profiler
 MAPS = "maps"  # who mapped what: only where the user asks for it, because blocks lie in mappings
 #: What --source takes, the best known first.
-NAMES = (AUDITOR, JEMALLOC, GPERFTOOLS, GO, GRAPH, MAPS)
+NAMES = (AUDITOR, JEMALLOC, SAMPLES, GPERFTOOLS, GO, GRAPH, MAPS)
 
 
 def profile_of(
@@ -57,7 +58,7 @@ def _sources(
     found: dict[str, Callable[[], Profile]] = {}
     for recording in allocation_records(target).recordings:
         make = partial(_recorded, target, recording, details, all_frames)
-        found.setdefault(JEMALLOC if recording.allocator == JEMALLOC else AUDITOR, make)
+        found.setdefault(recording.allocator or AUDITOR, make)
     table = find_gperftools(target) if source in (None, GPERFTOOLS) else None
     if table:
         found[GPERFTOOLS] = partial(from_gperftools, target, table)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,13 +49,13 @@ def test_words_that_are_left_over_own_nothing(tmp_path: Path) -> None:
     assert int(note.split()[0]) > 900
 
 
-@pytest.mark.parametrize("library", ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"])
+@pytest.mark.parametrize("library", ["libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2.0"])
 def test_the_end_of_a_block_owns_nothing(tmp_path: Path, library: str) -> None:
     """Without headers, the end of a piece of a deque is the beginning of the next block, whoever has that.
 
-    Nothing is left over in the arrays here: a deque may get the memory in which another one had its pointers.
+    A deque gets the memory in which another one had its pointers, and does not use all of it.
     """
-    core = dumped(tmp_path, "-O2", "-DCLEAN", preload=library)
+    core = dumped(tmp_path, "-O2", preload=library)
     told = truth(tmp_path)
     found = held(core)
     assert {name: found.get(name) for name in told} == told
@@ -66,6 +67,34 @@ def test_a_program_of_32_bits(userland: str) -> None:
         told = truth(made[0].parent)
         found = held(made[0], "--sysroot", str(made[1]))
     assert {name: found.get(name) for name in told} == told
+
+
+@pytest.mark.parametrize("mode", ["global", "member"])
+@pytest.mark.parametrize("library", ["", "libjemalloc.so.2"])
+def test_the_room_of_a_vector_owns_nothing(tmp_path: Path, library: str, mode: str) -> None:
+    """Behind its elements, a vector has pointers to all of a list: words of the array that had the memory before."""
+    rows, told = _owners_of_room(tmp_path, mode, library)
+    found = {row["owner"]: (row["bytes"], row["count"]) for row in rows if row["how"] == "alone"}
+    assert {name: found.get(f"room`{name}") for name in told} == told
+    assert not [row for row in rows if row["how"] == "shared"]
+
+
+def test_what_a_parser_reads_is_an_array(tmp_path: Path) -> None:
+    """A local has the begin of an array, the place that it has reached, and the end. All of the array is in use."""
+    rows, told = _owners_of_room(tmp_path, "parser")
+    found = {row["owner"]: (row["bytes"], row["count"]) for row in rows if row["how"] == "alone"}
+    (shared,) = (row for row in rows if row["how"] == "shared")
+    assert (shared["bytes"], shared["count"]) == told.pop("shared")
+    assert {name: found.get(f"room`{name}") for name in told} == told
+
+
+_Sums = dict[str, tuple[int, int]]
+
+
+def _owners_of_room(where: Path, mode: str, library: str = "") -> tuple[list[dict[str, Any]], _Sums]:
+    subprocess.run(["g++", "-O1", "-g", str(HERE / "graph" / "room.cc"), "-o", str(where / "room")], check=True)
+    core = kernel_core(where / "room", where, mode, env={"LD_PRELOAD": library} if library else None)
+    return answers.typed("owners", core)["tables"][0]["rows"], truth(where)
 
 
 def test_each_variable_of_a_stripped_program_is_a_root(tmp_path: Path) -> None:

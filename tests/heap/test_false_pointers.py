@@ -23,6 +23,7 @@ from dmods.base.dataclass import replace
 from dmods.base.ranges import Ranges
 from dmods.corefile.target import CoreFile
 from dmods.heap.block import DIRECT
+from dmods.heap.false_pointers.cpu_caches import cache_sizes
 from dmods.heap.false_pointers.kernel import execve_text_range
 from dmods.heap.false_pointers.leftovers import half_overwritten, half_overwritten_candidates
 from dmods.heap.false_pointers.libc import (
@@ -32,7 +33,7 @@ from dmods.heap.false_pointers.libc import (
     stack_size_candidates,
     stack_sizes,
 )
-from dmods.heap.false_pointers.linker import cache_sizes, unchanged_data, version_hashes
+from dmods.heap.false_pointers.linker import unchanged_data, version_hashes
 from dmods.heap.process_heap import find_heap
 from dmods.modules import elf
 from dmods.modules.auxv import AT_BASE, AT_RANDOM
@@ -177,6 +178,19 @@ def test_sizes_of_the_cpus_caches() -> None:
     assert list(cache_sizes(Search(target, heap, roots))) == [(libc, libc + 4), (libc + 8, libc + 12)]
     assert list(cache_sizes(Search(target, Ranges([(1 << 33, 1 << 34)]), roots))) == []
     assert list(cache_sizes(Search(target, heap, roots[1:]))) == []
+
+
+@pytest.mark.parametrize(("line", "found"), [(64, True), (65, False)])
+def test_sizes_of_the_cpus_caches_in_a_static_program(tmp_path: Path, line: int, found: bool) -> None:
+    """The size of the third level leads into a leaked block. Only glibc's structure says that it is a size."""
+    source = tmp_path / "caches.c"
+    source.write_text(_CACHES.replace("LINE", str(line)))
+    program = compile_c(source, tmp_path / "caches", "-static", "-no-pie")
+    core = kernel_core(program, tmp_path, output=tmp_path / "out")
+    (leaked,) = (int(number, 16) for number in (tmp_path / "out").read_text().split())
+    heap = find_heap(CoreFile(str(core)))
+    heap.leaks()
+    assert (leaked in {block.address for block in heap.blocks(DIRECT)}) == found
 
 
 @pytest.mark.parametrize("userland", ["host", "i386-bookworm", "arm64-bookworm"])
@@ -417,3 +431,32 @@ def test_the_flags_of_a_file_hold_no_block(tmp_path: Path) -> None:
     assert [block.address for block in heap.blocks(DIRECT)] == [lost]
     (row,) = answers.by_name(answers.answer(target, "whatis", hex(lost)))["pointed_to_by"]
     assert (int(row["at"], 16), row["note"]) == (file, "holds nothing: no program reads this as a pointer")
+
+
+_CACHES = """
+#include <malloc.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+/* struct cpu_features ends so: sysdeps/x86/include/cpu-features.h */
+static volatile struct {
+    unsigned long data, shared, non_temporal, movsb, movsb_stop, stosb;
+    unsigned long code, code_line, first, first_ways, first_line, second, second_ways, second_line;
+    unsigned long third, third_ways, third_line;
+} features = {.code = 32768, .code_line = LINE, .first = 49152, .first_ways = 12, .first_line = 64,
+              .second = 2 << 20, .second_ways = 16, .second_line = 64, .third_ways = 20, .third_line = 64};
+static volatile unsigned long tunable;
+__attribute__((noinline)) static void leak(void) {
+    char *volatile leaked = malloc(1 << 20);
+    features.third = ((uintptr_t)leaked + (512 << 10)) & -4096;
+    tunable = features.shared = features.third;
+    dprintf(1, "%p\\n", (void *)leaked);
+    leaked = NULL;
+}
+int main(void) {
+    mallopt(M_MMAP_THRESHOLD, 16 << 20);
+    leak();
+    dprintf(1, "\\n");
+    abort();
+}
+"""

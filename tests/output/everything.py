@@ -102,6 +102,8 @@ KERNEL = (
     "doctor",
     "kmastat",
     "kmastat -v --top 5",
+    "retained --top 5",
+    "retained dmods_guest --top 2",
     "findleaks",
     "findleaks -v -d -i --doubtful",
     "slabcheck",

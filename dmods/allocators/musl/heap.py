@@ -35,21 +35,22 @@ class MuslHeap(Heap):
         found = self.read.at(address) if self.read is not None else None
         if found is None:
             return f"in the metas of {self.name}"
-        (start, _end, meta, stride, count, _class, mapped, freeable, _outermost), slot, in_use = found
-        kind = "mapping" if mapped and count == 1 else "group"
-        group = f"the {kind} at {start:#x} of {self.name} ({count} x {stride} bytes, its meta at {meta:#x})"
-        if not mapped and not freeable:
-            group += ", memory that the dynamic linker gave away"
+        group, slot, in_use = found
+        kind = "mapping" if group.mapped and group.count == 1 else "group"
+        slots = f"{group.count} x {group.stride} bytes, its meta at {group.meta:#x}"
+        text = f"the {kind} at {group.start:#x} of {self.name} ({slots})"
+        if not group.mapped and not group.freeable:
+            text += ", memory that the dynamic linker gave away"
         if slot is None:
-            return f"in {group}, in no slot"
-        return f"in slot {slot} of {group}, {'beside its block' if in_use else 'free'}"
+            return f"in {text}, in no slot"
+        return f"in slot {slot} of {text}, {'beside its block' if in_use else 'free'}"
 
     def holder(self, address: int) -> Optional[str]:
         """Return which slot of which group the free block is."""
         found = self.read.at(address) if self.read is not None else None
         if found is None or found[1] is None:
             return None
-        return f"slot {found[1]} of the group at {found[0][0]:#x}"
+        return f"slot {found[1]} of the group at {found[0].start:#x}"
 
     def statistics(self) -> list[tuple[str, int]]:
         """Return the figures of the groups. The bytes of slots in use count what the program did not ask for."""

@@ -2,6 +2,8 @@
 
 * `find`: finds it, and makes a heap that the rest of dmods knows.
 * `own`: what tcmalloc took for itself.
+* `samples`: who allocated the blocks that its sampler chose.
+* `walked`: the engine's reading, shared by both.
 
 The engine reads the structures (engine/core/src/allocators/tcmalloc). The layouts are those of gperftools
 2.7 to 2.18, for 64-bit machines.

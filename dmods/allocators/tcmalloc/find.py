@@ -10,17 +10,16 @@ from typing import Optional
 from dmods import _engine
 from dmods.allocators.protocol import Found, Heap
 from dmods.allocators.tcmalloc.own import own_blocks
+from dmods.allocators.tcmalloc.samples import notes_of, samples_of
+from dmods.allocators.tcmalloc.walked import debugging, near, walked
 from dmods.allocators.vocabulary import Problem
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
-from dmods.modules.data import module_data
 from dmods.process.addresses import module_at
 from dmods.target import Module, Target
 
 NAME = "tcmalloc"
 _LIBRARY = re.compile(r"(?:^|/)libtcmalloc[^/]*$")
-_DEBUG = re.compile(r"(?:^|/)libtcmalloc(?:_minimal)?_debug[^/]*$")  # debugallocation.cc
-_REACH = 64 << 10  # bytes of static TLS on either side of a thread pointer
 _FAULTS = {
     "missing": "the record is not in the dump",
     "pages": "the record does not name the page that leads to it",
@@ -77,8 +76,8 @@ class Tcmalloc(Heap):
         caches = sorted(address for address, _count, _bytes in self.inner.caches)
         image, word = self.target.image(), self.target.arch.word
         for thread in self.target.threads():
-            near = list(_near(self.target, thread.registers.get(self.target.arch.thread_pointer, 0)))
-            places = _engine.find_pointers(image, near, word, [(at, at + 1) for at in caches], 1)
+            around = near(self.target, thread.registers.get(self.target.arch.thread_pointer, 0))
+            places = _engine.find_pointers(image, around, word, [(at, at + 1) for at in caches], 1)
             for address, some in zip(caches, places):
                 if some:
                     found.setdefault(address, thread.tid)
@@ -111,14 +110,14 @@ def find_tcmallocs(target: Target, owned: Ranges) -> Found:
     heaps: list[Heap] = []
     if target.arch.word != 8:
         return Found(heaps, _unread(target, "only its layout on 64-bit machines is known"))
-    debug = next((module.name for module in target.modules() if _DEBUG.search(module.path)), None)
+    debug = debugging(target)
     if debug is not None:
         return Found(heaps, [f"{debug} is in the process: the debugging tcmalloc keeps a header in each block"])
-    image = target.image()
-    found, refused = _engine.find_tcmallocs(image, owned.without(module_data(target)), list(_thread_memory(target)))
-    heaps.extend(_made(target, one) for one in found)
-    texts = [f"what may be tcmalloc's central cache at {at:#x} is not read: {check}" for at, check in refused]
-    if not found and not texts:
+    found, refused = walked(target)
+    heaps.extend(_made(target, one) for one in found if one.central[0] not in owned)
+    at_fault = [(at, check) for at, check in refused if at not in owned]
+    texts = [f"what may be tcmalloc's central cache at {at:#x} is not read: {check}" for at, check in at_fault]
+    if not heaps and not texts:
         texts = _unread(target, "nothing in its data looks like the central cache of gperftools 2.7 to 2.18")
     return Found(heaps, texts)
 
@@ -143,6 +142,7 @@ def _made(target: Target, inner: _engine.Tcmalloc) -> Tcmalloc:
     for fault, record, at in inner.faults:
         made.problems.append(Problem(record, f"the span of page {at:#x} is not read: {_FAULTS[fault]}"))
     made.notes.extend(_notes(inner, made, busy))
+    made.notes.extend(notes_of(samples_of(target).get(inner.central[0]), inner.sampled))
     return made
 
 
@@ -201,13 +201,3 @@ def _is_busy(target: Target, module: Optional[Module]) -> bool:
     return module is not None and any(
         any(thread.registers.get(pc, 0) in part for part in module.ranges) for thread in target.threads()
     )
-
-
-def _thread_memory(target: Target) -> Iterator[tuple[int, int]]:
-    for thread in target.threads():
-        yield from _near(target, thread.registers.get(target.arch.thread_pointer, 0))
-
-
-def _near(target: Target, pointer: int) -> Iterator[tuple[int, int]]:
-    if pointer:
-        yield from target.image().covered(max(0, pointer - _REACH), pointer + _REACH)

@@ -18,7 +18,7 @@ from typing import Callable
 from dmods.allocators.protocol import Heap
 from dmods.allocators.search import Search
 from dmods.base.ranges import Ranges
-from dmods.heap.false_pointers import kernel, leftovers, libc, linker
+from dmods.heap.false_pointers import cpu_caches, kernel, leftovers, libc, linker
 
 # Each rule yields ranges of the roots that hold no pointer. Their order does not matter: a word that one rule names is
 # no pointer, whatever the others say. A new rule is one entry here. What an allocator wrote, its `false_words` name.
@@ -26,7 +26,7 @@ RULES: Sequence[Callable[[Search], Iterator[tuple[int, int]]]] = (
     kernel.execve_text,
     linker.unchanged_data,
     linker.loader_read_only,
-    linker.cache_sizes,
+    cpu_caches.cache_sizes,
     linker.version_hashes,
     libc.guard_words,
     libc.encrypted_pointers,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Iterator
 from itertools import islice
 
@@ -11,7 +10,6 @@ from dmods.allocators.search import WINDOW, Search
 from dmods.modules.auxv import AT_BASE
 from dmods.target import AddressRange
 
-_MOST_PIECES = 16  # of ld.so
 _MOST_SMALL_MAPPINGS = 64
 _LONGEST_VERSION = 64
 
@@ -56,24 +54,6 @@ def loader_read_only(search: Search) -> Iterator[tuple[int, int]]:
     for module in search.target.modules():
         if base and module.start == base:
             yield from ((piece.start, piece.end) for piece in module.ranges if "w" not in piece.flags)
-
-
-def cache_sizes(search: Search) -> Iterator[tuple[int, int]]:
-    """Yield words of libc's data that look like pointers and are sizes of the CPU's caches, or half of one.
-
-    ld.so found these sizes (sysdeps/x86/cacheinfo.h: `__x86_shared_cache_size` and its half).
-    """
-    if not search.low:
-        return
-    locked = islice(search.roots_in(loader_read_only(search)), _MOST_PIECES)
-    code = "Q" if search.target.arch.word == 8 else "I"
-    numbers: set[int] = set()
-    for _at, data in search.windows(locked):
-        numbers.update(array(code, data[: len(data) // search.target.arch.word * search.target.arch.word]))
-    numbers |= {number // 2 for number in numbers if number % 2 == 0}
-    sizes = [(number, number + 1) for number in sorted(numbers) if number in search.low]
-    for at, _number in search.lookalikes(search.roots_in(search.module_data("libc[.-]")), sizes):
-        yield search.word_range(at)
 
 
 def version_hashes(search: Search) -> Iterator[tuple[int, int]]:

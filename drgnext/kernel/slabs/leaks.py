@@ -116,7 +116,8 @@ def _find(kernel: Kernel, slabs: SlabObjects, progress: Progress) -> SlabLeaks:
     tracks = Tracks(slabs)
     groups = [tracks.user(group) for group in slabs.engine.leak_groups()]
     groups.sort(key=lambda group: (-group.count * group.size - group.kept_bytes, group.oldest))
-    notes, verdict = _missing(slabs, totals)
+    missing = totals["missing_slab_pages"], totals["missing_pages"]
+    notes, verdict = missing_pages(slabs, missing, totals["read"])
     _rows, faults, _pages = slabs.engine.damage()
     if faults:
         notes.append(f"{faults} slabs have a damaged freelist or count: free objects of them may count as leaked")
@@ -161,19 +162,22 @@ def _large(slabs: SlabObjects, totals: dict[str, int]) -> tuple[int, str]:
     return found, "" if counted == pages else f"{why}. {pages} pages look like them, and the kernel counts {counted}"
 
 
-def _missing(slabs: SlabObjects, totals: dict[str, int]) -> tuple[list[str], Verdict]:
-    """Return notes on pages that the dump lacks, and whether a verdict is possible."""
+def missing_pages(slabs: SlabObjects, missing: tuple[int, int], read: int) -> tuple[list[str], Verdict]:
+    """Return notes on pages that the dump lacks, and whether a verdict is possible.
+
+    ``missing`` counts pages of slabs, and others. ``read`` is the number of bytes read.
+    """
     notes: list[str] = []
-    lost = totals["missing_slab_pages"] + totals["missing_pages"]
+    lost = sum(missing)
     if lost:
         notes.append(
-            f"{lost} pages of the kernel ({totals['missing_slab_pages']} of them slabs) are not in the dump: objects "
+            f"{lost} pages of the kernel ({missing[0]} of them slabs) are not in the dump: objects "
             "that only these pages point to are listed as leaked"
         )
     unknown = slabs.counted.kinds["unknown"]
     if unknown:
         notes.append(f"{unknown} pages have no struct page in the dump: slabs among them are not known")
-    whole = totals["read"] // (1 << slabs.pages.layout["page_bits"]) + unknown
+    whole = read // (1 << slabs.pages.layout["page_bits"]) + unknown
     if (lost + unknown) * _MOST_MISSING > whole:
         return notes, Verdict(False, f"{lost + unknown} of {whole} pages of the kernel are not in the dump")
     return notes, Verdict(True)

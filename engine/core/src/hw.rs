@@ -8,8 +8,10 @@ use crate::words::is_printed;
 pub trait Work {
     /// What it gives.
     type Out;
-    /// Does it. It must be `#[inline(always)]`, and so must all that it calls in its loops.
-    fn run(self) -> Self::Out;
+    /// Does it. It must be `#[inline(always)]`, and so must all that it calls in its loops. `FAST`: for this CPU's
+    /// instructions. A closure in a function with this parameter exists once for each value. So it has one caller,
+    /// and the compiler inlines it. A closure with two callers is compiled apart, for any CPU.
+    fn run<const FAST: bool>(self) -> Self::Out;
 }
 
 struct Closure<F>(F);
@@ -17,7 +19,7 @@ struct Closure<F>(F);
 impl<R, F: FnOnce() -> R> Work for Closure<F> {
     type Out = R;
     #[inline(always)]
-    fn run(self) -> R {
+    fn run<const FAST: bool>(self) -> R {
         (self.0)()
     }
 }
@@ -41,12 +43,12 @@ pub fn fast_work<W: Work>(work: W) -> W::Out {
     {
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
         unsafe fn run<W: Work>(work: W) -> W::Out {
-            work.run()
+            work.run::<true>()
         }
         // SAFETY: the CPU has all of them.
         return unsafe { run(work) };
     }
-    work.run()
+    work.run::<false>()
 }
 
 /// The size of a huge page.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dmods_engine::contents::{self, Form, Place, Section};
+use dmods_engine::contents::{self, Place, Section};
 use dmods_engine::graph::by_stack::{self, Known};
 use dmods_engine::graph::growth::{self, By, Core};
 use dmods_engine::graph::kinds;
@@ -17,6 +17,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};
+use crate::graph_rows::{GrowthRow, HeldRow, KindRow, SumRow};
 use crate::heap::Heap;
 use crate::heap_rows::{state, Group};
 use crate::owners::{scope, Scope};
@@ -24,7 +25,6 @@ use crate::records::Records;
 use crate::watch::watched;
 
 type Places = Vec<(Address, Address, u8, u16, Address)>;
-type Amount = (u64, u64);
 type Growth = (Vec<GrowthRow>, Vec<(usize, usize, u32)>);
 type GivenClock = (u64, u32, u64, u64);
 type GivenCore<'py> = (
@@ -36,54 +36,6 @@ type GivenCore<'py> = (
     bool,
 );
 type MarkRow = (u64, u32, i8, i8, u64);
-type HeldRow = (u32, u64, u64, u64, u64);
-
-/// A kind of blocks. See `_engine.pyi`.
-#[pyclass(frozen, get_all, module = "dmods._engine")]
-pub struct KindRow {
-    id: u64,
-    form: u8,
-    least: u64,
-    most: u64,
-    count: u64,
-    words: Vec<(u8, u64)>,
-    sample: Vec<u64>,
-    same: Vec<u8>,
-}
-
-/// The blocks of a kind or a type. See `_engine.pyi`.
-#[pyclass(frozen, get_all, module = "dmods._engine")]
-pub struct SumRow {
-    live: Amount,
-    leaked: Amount,
-    own: Amount,
-    least: u64,
-    most: u64,
-    first: Option<u64>,
-    first_leaked: Option<u64>,
-}
-
-impl SumRow {
-    pub(crate) fn new(sum: &contents::Sum) -> SumRow {
-        let (least, most) = sum.sizes.unwrap_or_default();
-        let &contents::Sum { live, leaked, own, first, first_leaked, .. } = sum;
-        SumRow { live, leaked, own, least, most, first, first_leaked }
-    }
-}
-
-/// What became of the blocks of a key. See `_engine.pyi`.
-#[pyclass(frozen, get_all, module = "dmods._engine")]
-pub struct GrowthRow {
-    key: u64,
-    totals: Vec<Amount>,
-    gone: Amount,
-    new: Amount,
-    kept: Amount,
-    survived: Amount,
-    proven: u64,
-    example: Option<u64>,
-    times: Option<(u64, u64)>,
-}
 
 /// The signatures of one heap's blocks. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
@@ -213,17 +165,6 @@ pub struct Kinds {
     pub(crate) inner: kinds::Kinds,
 }
 
-fn form_number(form: Form) -> u8 {
-    match form {
-        Form::Shape => 0,
-        Form::Object => 1,
-        Form::Exception => 2,
-        Form::Various => 3,
-        Form::Missing => 4,
-        Form::Named => 5,
-    }
-}
-
 impl Kinds {
     pub(crate) fn has(&self, index: usize) -> bool {
         index < self.censuses.len()
@@ -253,22 +194,7 @@ impl Kinds {
     }
 
     fn all(&self) -> Vec<KindRow> {
-        let rows = self.inner.all.iter().map(|kind| {
-            let entry = &kind.entry;
-            let (least, most) = contents::size_class(entry.signature.class);
-            let words = entry.signature.words.iter();
-            KindRow {
-                id: kind.id,
-                form: form_number(entry.signature.form),
-                least,
-                most,
-                count: entry.count,
-                words: words.map(|&word| (contents::kind_of(word), word & ((1 << 56) - 1))).collect(),
-                sample: entry.sample.to_vec(),
-                same: entry.same.to_vec(),
-            }
-        });
-        rows.collect()
+        self.inner.all.iter().map(KindRow::new).collect()
     }
 
     fn sums(&self, index: usize, heap: &Heap) -> PyResult<Vec<SumRow>> {
@@ -330,7 +256,7 @@ impl Kinds {
             let heap = heap.heap();
             retained::in_scope(&View::new(&heap, census, &self.inner, index), within, control)
         })?;
-        Ok(held.iter().map(|h| (h.kind, h.size, h.count, h.bytes, h.example)).collect())
+        Ok(held.iter().map(HeldRow::new).collect())
     }
 
     /// Returns the labels with the kinds of their blocks.
@@ -450,12 +376,6 @@ pub fn compare_heaps(
         }
         growth::compare(&made, by, aligned, control)
     })?;
-    let amount = |a: growth::Amount| (a.count, a.bytes);
-    let rows = found.rows.into_iter().map(|(key, row)| {
-        let totals = row.totals.iter().copied().map(amount).collect();
-        let (gone, new, kept, survived) = (amount(row.gone), amount(row.new), amount(row.kept), amount(row.survived));
-        let (proven, example, times) = (row.proven, row.example, row.times);
-        GrowthRow { key, totals, gone, new, kept, survived, proven, example, times }
-    });
+    let rows = found.rows.into_iter().map(|(key, row)| GrowthRow::new(key, &row));
     Ok((rows.collect(), found.stacks))
 }

@@ -12,7 +12,36 @@ use crate::watch::watched;
 
 /// (address of the context, secret, first area, last area)
 type ContextRow = (u64, Address, Address, Address);
-type GroupRow = (u64, u64, u64, u64, u32, u8, bool, bool, bool);
+
+/// A group of slots. See `_engine.pyi`.
+#[pyclass(frozen, get_all, module = "dmods._engine")]
+pub struct MuslGroup {
+    start: u64,
+    end: u64,
+    meta: u64,
+    stride: u64,
+    count: u32,
+    size_class: u8,
+    mapped: bool,
+    freeable: bool,
+    outermost: bool,
+}
+
+impl MuslGroup {
+    fn new(group: &Group) -> MuslGroup {
+        MuslGroup {
+            start: group.start,
+            end: group.end,
+            meta: group.meta,
+            stride: group.stride,
+            count: group.count,
+            size_class: group.class,
+            mapped: group.mapped,
+            freeable: group.freeable,
+            outermost: group.is_outermost(),
+        }
+    }
+}
 
 /// All groups and blocks of one mallocng. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
@@ -26,20 +55,6 @@ fn layout(word: u64) -> PyResult<Layout> {
         return Err(PyValueError::new_err("a word has 4 or 8 bytes"));
     }
     Ok(Layout { word })
-}
-
-fn row(group: &Group) -> GroupRow {
-    (
-        group.start,
-        group.end,
-        group.meta,
-        group.stride,
-        group.count,
-        group.class,
-        group.mapped,
-        group.freeable,
-        group.is_outermost(),
-    )
 }
 
 #[pymethods]
@@ -106,10 +121,10 @@ impl Mallocng {
         self.inner.owned()
     }
 
-    fn at(&self, address: Address) -> Option<(GroupRow, Option<u32>, bool)> {
+    fn at(&self, address: Address) -> Option<(MuslGroup, Option<u32>, bool)> {
         let group = self.inner.group_at(address.0)?;
         let slot = group.slot_of(address.0);
-        Some((row(group), slot, slot.is_some_and(|slot| group.in_use(slot))))
+        Some((MuslGroup::new(group), slot, slot.is_some_and(|slot| group.in_use(slot))))
     }
 
     fn figures(&self) -> (u64, u64, u64, u64, u64) {

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use dmods_engine::kernel::slabs::freelists::{state, States};
-use dmods_engine::kernel::slabs::leaks;
+use dmods_engine::kernel::slabs::leaks::{self, Leaks};
 use dmods_engine::kernel::slabs::marking;
-use dmods_engine::kernel::slabs::sweep::sweep;
+use dmods_engine::kernel::slabs::sweep::{sweep, Pointers};
 use dmods_engine::kernel::slabs::table::Node;
+use dmods_engine::kernel::virtual_memory::VirtualMemory;
+use dmods_engine::{Control, Stopped};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -15,19 +17,30 @@ use crate::slabs::{lock, stopped, Slabs};
 use crate::slabs_rows::{cache_of, Found, MatchRow, Pattern};
 
 impl Slabs {
+    /// Returns the states of all objects, all pointers, and the leaks.
+    pub(crate) fn searched(
+        &self,
+        registers: &[u64],
+        space: &mut VirtualMemory,
+        control: &Control,
+    ) -> Result<(States, Pointers, Leaks), Stopped> {
+        let mut states = States::new(&self.table, &self.reserves, space.physical, control)?;
+        let what = self.memory(registers);
+        let mut pointers = sweep(&self.table, &states, space, &what, false, control)?;
+        marking::strong(&mut states, &pointers, control)?;
+        if pointers.overflow && states.of.contains(&state::LEAKED) {
+            let again = sweep(&self.table, &states, space, &what, true, control)?;
+            (pointers.unaligned, pointers.physical) = (again.unaligned, again.physical);
+            pointers.bytes += again.bytes;
+        }
+        marking::weak(&mut states, &pointers, control)?;
+        let leaks = leaks::find(&self.table, &states, &pointers, control)?;
+        Ok((states, pointers, leaks))
+    }
+
     pub(crate) fn search(&self, py: Python<'_>, registers: &[u64], progress: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let (states, found) = self.work(py, progress, |space, control| {
-            let mut states = States::new(&self.table, &self.reserves, space.physical, control)?;
-            let what = self.memory(registers);
-            let mut pointers = sweep(&self.table, &states, space, &what, false, control)?;
-            marking::strong(&mut states, &pointers, control)?;
-            if pointers.overflow && states.of.contains(&state::LEAKED) {
-                let again = sweep(&self.table, &states, space, &what, true, control)?;
-                (pointers.unaligned, pointers.physical) = (again.unaligned, again.physical);
-                pointers.bytes += again.bytes;
-            }
-            marking::weak(&mut states, &pointers, control)?;
-            let leaks = leaks::find(&self.table, &states, &pointers, control)?;
+            let (states, pointers, leaks) = self.searched(registers, space, control)?;
             let (bytes, missing, only_paged) = (pointers.bytes, pointers.missing, pointers.only_paged(&self.table));
             Ok((states, Found { leaks, pointers: Some(pointers), bytes, missing, only_paged }))
         })?;

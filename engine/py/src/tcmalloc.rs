@@ -138,12 +138,24 @@ impl Tcmalloc {
         self.inner.spans.iter().filter(small).map(|span| (span.start, span.end())).collect()
     }
 
+    fn samples(&self, py: Python<'_>, image: &Image, ranges: Ranges) -> (Option<Sampled>, &'static str) {
+        let ranges = plain(ranges);
+        match py.detach(|| tcmalloc::samples(&image.inner, &self.inner, &ranges, &Control::default())) {
+            Ok(found) => {
+                let rows = found.all.iter().map(|one| (one.address, one.trace, one.size, one.stack)).collect();
+                (Some((rows, found.stacks, found.head, found.unlisted, found.unsound, found.room)), "")
+            }
+            Err(check) => (None, check),
+        }
+    }
+
     fn slots(&self) -> Slots {
         Slots { inner: Arc::new(self.inner.slots()) }
     }
 }
 
 type Refused = (u64, &'static str);
+type Sampled = (Vec<(u64, u64, u64, usize)>, Vec<Vec<u64>>, u64, u64, u64, Option<u64>);
 
 #[pyfunction]
 pub fn find_tcmallocs(py: Python<'_>, image: &Image, ranges: Ranges, threads: Ranges) -> (Vec<Tcmalloc>, Vec<Refused>) {

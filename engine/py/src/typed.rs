@@ -16,14 +16,15 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::address::{plain, Address, Ranges};
-use crate::graph::{Kinds, SumRow};
+use crate::graph::Kinds;
+use crate::graph_rows::SumRow;
 use crate::heap::Heap;
 use crate::heap_rows::{state, Group};
 use crate::owners::{scope, Scope};
+use crate::typed_rows::{text_of, ClaimRow};
 use crate::watch::watched;
 
 type Local = (String, String, Option<u64>, u64, Option<u16>);
-type ClaimRow = (String, u8, u64, &'static str, u8, bool, u64, u64);
 /// A group of direct leaks, with its type where it has no kind.
 type NamedGroup = (Group, Option<String>);
 type AlikeRow = (Option<u32>, Option<String>, u64, u64, u64);
@@ -51,21 +52,6 @@ impl TypeGraph {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-}
-
-fn text_of(debug: &DebugTypes, claim: &Claim) -> String {
-    let text = debug.types.text(claim.kind);
-    if claim.shape == Shape::Many {
-        format!("{text}[]")
-    } else {
-        text
-    }
-}
-
-fn claim_row(debug: &DebugTypes, claim: &Claim) -> ClaimRow {
-    let size = debug.types.size(claim.kind);
-    let (shape, skip) = (claim.shape as u8, u64::from(claim.skip));
-    (text_of(debug, claim), shape, skip, claim.evidence(), claim.rank as u8, claim.disputed, claim.from, size)
 }
 
 #[pymethods]
@@ -201,7 +187,7 @@ impl TypeGraph {
         let state = self.lock();
         let (block, ..) = locked.find(address)?;
         let claim = state.built.as_ref()?.table.of(&**locked, block.granule);
-        claim.is_some().then(|| claim_row(&state.debug, &claim))
+        claim.is_some().then(|| ClaimRow::new(&state.debug, &claim))
     }
 
     /// Returns the name of the part of a block's object at an offset in the block: ".next".
@@ -265,7 +251,7 @@ impl TypeGraph {
     fn conflicts(&self) -> (u64, Vec<(u64, ClaimRow, ClaimRow)>) {
         let state = self.lock();
         let Some(built) = &state.built else { return (0, Vec::new()) };
-        let row = |claim: &Claim| claim_row(&state.debug, claim);
+        let row = |claim: &Claim| ClaimRow::new(&state.debug, claim);
         let rows = built.conflicts.iter().map(|one| (one.address, row(&one.kept), row(&one.other)));
         (built.conflict_count, rows.collect())
     }

@@ -22,6 +22,8 @@ _ARRAYS = ("num_syms", "names", "token_table", "token_index", "offsets")
 # Bytes of the kernel's image behind _stext that are searched. The table is behind the code: 15 to 60 MB from there.
 _SEARCHED = 256 << 20
 _STEP = 4 << 20
+# Bytes of a whole table, and more: 200,000 symbols take 3.5 MB, of which their names are the most.
+_WINDOW = 32 << 20
 _PAGE = 4096
 _64_BITS = 1 << 64
 
@@ -79,7 +81,7 @@ def _found_symbols(prog: Program, said: Told) -> KernelSymbols:
 
 
 def _parts(prog: Program, stext: int) -> Iterator[tuple[int, bytes]]:
-    """Yield parts of the kernel's image with their addresses. Each that goes on behind the one before begins with it.
+    """Yield parts of the kernel's image with their addresses. Each begins with the end of the one before.
 
     Pages are missing between code and data, where the kernel gives unused memory back.
     """
@@ -91,6 +93,7 @@ def _parts(prog: Program, stext: int) -> Iterator[tuple[int, bytes]]:
         here += len(piece)
         if piece:
             yield here - len(part), bytes(part)
+            del part[:-_WINDOW]
         if len(piece) < step:
             part.clear()
             here += _PAGE - here % _PAGE

@@ -232,7 +232,7 @@ fn neighbours<I: Index, const P: usize>(tables: &Tables<I, P>, run: usize, first
 }
 
 /// Returns the number of the word that holds an edge.
-fn word_of_edge<I: Index, const P: usize>(tables: &Tables<I, P>, run: usize, edge: usize) -> Option<usize> {
+pub fn word_of_edge<I: Index, const P: usize>(tables: &Tables<I, P>, run: usize, edge: usize) -> Option<usize> {
     let from = tables.word_map.runs[run].region;
     let regions = &tables.regions[from..tables.word_map.region_end(run)];
     let place = regions.partition_point(|region| region.edge.get() <= edge).checked_sub(1)?;

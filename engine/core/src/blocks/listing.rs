@@ -20,6 +20,21 @@ pub(super) struct Listing<'a, I: Index, const P: usize> {
     pub own: &'a [usize],
 }
 
+/// The work of [`Listing::blocks`].
+struct Listed<'l, 'a, I: Index, const P: usize, F> {
+    listing: &'l Listing<'a, I, P>,
+    from: u64,
+    take: F,
+}
+
+impl<I: Index, const P: usize, F: FnMut(Block, State) -> bool> hw::Work for Listed<'_, '_, I, P, F> {
+    type Out = ();
+    #[inline(always)]
+    fn run<const FAST: bool>(self) {
+        self.listing.each_from::<FAST>(self.from, self.take);
+    }
+}
+
 impl<I: Index, const P: usize> Listing<'_, I, P> {
     fn states(&self) -> States<'_, I> {
         States::new(self.leaks, self.own)
@@ -39,7 +54,7 @@ impl<I: Index, const P: usize> Listing<'_, I, P> {
 
     /// Calls `each` with every block from address `from` on and its state, in address order, until it returns false.
     #[inline(always)]
-    fn each_from(&self, from: u64, mut each: impl FnMut(Block, State) -> bool) {
+    fn each_from<const FAST: bool>(&self, from: u64, mut each: impl FnMut(Block, State) -> bool) {
         let runs = &self.tables.word_map.runs;
         let begin = runs.partition_point(|p| p.run.end <= from);
         let first = |index: usize| self.tables.word_map.granule_near(index, from.max(runs[index].run.start));
@@ -87,7 +102,7 @@ impl<I: Index, const P: usize> Listing<'_, I, P> {
         if wanted & !LEAKED == 0 {
             self.each_leaked_from(from, take);
         } else {
-            hw::fast(|| self.each_from(from, take));
+            hw::fast_work(Listed { listing: self, from, take });
         }
         out
     }
@@ -95,7 +110,7 @@ impl<I: Index, const P: usize> Listing<'_, I, P> {
     /// Returns only the addresses of up to `most` blocks in `from..end`.
     pub fn addresses(&self, states: &[State], from: u64, end: u64, most: usize) -> Vec<u64> {
         let mut out = Vec::new();
-        self.each_from(from, |block, state| {
+        self.each_from::<false>(from, |block, state| {
             if block.address < end && states.contains(&state) {
                 out.push(block.address);
             }

@@ -1,17 +1,13 @@
 //! Finds the reachable blocks.
 //!
 //! A block is reachable when a root or a reachable block holds a pointer into it. [`reach`] is the one place that
-//! decides. Free blocks are marked from the start, so nothing is followed through them.
-//!
-//! On a large heap every step is a cache miss. So targets wait in a short queue while the CPU loads their tables, and so
-//! do the edge lists of marked blocks. A linked list in shuffled order allows no overlap between nodes. There [`Guide`] says
-//! where the edges of the next node are, about, so that its two misses overlap.
+//! decides. Free blocks are marked from the start, so nothing is followed through them. [`super::queue`] follows the pointers.
 
 use super::ends;
-#[cfg(doc)]
 use super::guide::Guide;
 use super::index::{chunk_of_word, edges_of, size_of, Region, Tables};
 use super::number::Index;
+use super::queue::{Marked, Queue};
 use super::root_reader::RootReader;
 use super::runs::REGION;
 use super::unaligned::Unaligned;
@@ -20,21 +16,14 @@ use crate::control::{Control, Stopped};
 use crate::hw;
 use crate::image::Image;
 
-/// Targets whose tables are being loaded.
-const PENDING: usize = 32;
-/// Blocks whose edges are being loaded.
-const READY: usize = 8;
-/// With fewer targets in the ring, the edges of each are loaded before its tables are there.
-const FEW: usize = 2;
 /// How far from the guess the edges are loaded too.
 const AROUND: usize = 5;
 /// The marking in progress.
 pub struct Marker<'a, I: Index, const P: usize> {
     /// The tables that are marked.
     pub tables: &'a mut Tables<I, P>,
-    /// What is still to follow: ranges of edges, then the targets in the ring.
-    stack: Vec<(I, I)>,
-    ring: Ring,
+    /// What is still to follow.
+    queue: Queue<I>,
     /// Blocks marked since the last `take_counts` and, with `count_bytes`, their usable bytes.
     count: u64,
     bytes: u64,
@@ -50,43 +39,12 @@ pub struct Marker<'a, I: Index, const P: usize> {
     pub goals: Option<Vec<usize>>,
 }
 
-/// Targets whose tables are being loaded.
-#[derive(Clone, Copy)]
-struct Ring {
-    pending: [usize; PENDING],
-    next: usize,
-    waiting: usize,
-}
-
-impl Ring {
-    /// Appends a target. Returns the oldest one when the ring is full.
-    #[inline(always)]
-    fn wait(&mut self, target: usize) -> Option<usize> {
-        let oldest = std::mem::replace(&mut self.pending[self.next % PENDING], target);
-        self.next = (self.next + 1) % PENDING;
-        if self.waiting < PENDING {
-            self.waiting += 1;
-            return None;
-        }
-        Some(oldest)
-    }
-
-    #[inline(always)]
-    fn oldest(&mut self) -> Option<usize> {
-        let at = (self.next + PENDING - self.waiting) % PENDING;
-        self.waiting = self.waiting.checked_sub(1)?;
-        Some(self.pending[at])
-    }
-}
-
 impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     /// Begins marking.
     pub fn new(tables: &'a mut Tables<I, P>) -> Self {
-        let ring = Ring { pending: [0; PENDING], next: 0, waiting: 0 };
         Marker {
             tables,
-            stack: Vec::new(),
-            ring,
+            queue: Queue::default(),
             count: 0,
             bytes: 0,
             count_bytes: false,
@@ -100,7 +58,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     /// Takes a candidate pointer, given as a word number.
     pub fn meet(&mut self, target: usize) {
         hw::prefetch(&self.tables.regions, target / (REGION * P));
-        if let Some(oldest) = self.ring.wait(target) {
+        if let Some(oldest) = self.queue.wait(target) {
             if let Some(granule) = self.tables.chunk_of_word(oldest) {
                 self.reach(granule);
             }
@@ -109,7 +67,8 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
 
     /// Marks the block whose chunk begins at `granule`. `drain` follows its pointers.
     pub fn reach(&mut self, granule: usize) {
-        if reach(&mut self.tables.regions, self.tables.edges.as_slice(), &mut self.stack, granule) {
+        if let Some(range) = reach(&mut self.tables.regions, granule) {
+            self.queue.push(self.tables.edges.as_slice(), range);
             self.count += 1;
             self.add_bytes(granule);
             self.note(granule);
@@ -135,11 +94,8 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
 
     /// Returns whether all goals are reached. Without goals, marking goes to the end.
     pub fn is_enough(&mut self) -> bool {
-        let Some(goals) = &mut self.goals else { return false };
-        while goals.last().is_some_and(|&goal| self.tables.is_marked(goal)) {
-            goals.pop();
-        }
-        goals.is_empty()
+        let Marker { tables, goals, .. } = self;
+        goals.as_mut().is_some_and(|goals| are_reached(goals, |goal| tables.is_marked(goal)))
     }
 
     /// Follows everything that is queued, to the end.
@@ -167,53 +123,14 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         // Borrowed once, so that the compiler sees that a store to the tables does not change their addresses.
         let Marker { tables, journal, unaligned, goals, .. } = self;
         let Tables { word_map, regions, edges, guide, used_end, .. } = &mut **tables;
-        // Copies, which the compiler can keep in registers.
-        let (mut stack, mut ring) = (std::mem::take(&mut self.stack), self.ring);
-        let (regions, edges) = (&mut regions[..], edges.as_slice());
-        let mut account = Account { count: 0, bytes: 0, word_map, used_end, journal, unaligned };
-        let (mut stopped, mut enough, mut since_check) = (false, false, 0u32);
-        while !stopped && !enough {
-            if stack.is_empty() {
-                let Some(oldest) = ring.oldest() else { break };
-                account.take::<I, ACCOUNT>(regions, edges, &mut stack, oldest);
-                continue;
-            }
-            // Not the newest: its edges were only just requested.
-            let newest = stack.len().saturating_sub(READY);
-            let (first, end) = stack.swap_remove(newest);
-            for &target in &edges[first.get()..end.get()] {
-                hw::prefetch(regions, target.get() / (REGION * P));
-                if ring.waiting < FEW {
-                    // A list in random order. Nothing else is there to do meanwhile, so both misses of a node are made one.
-                    let edge = guide.guess::<P>(target.get());
-                    hw::prefetch(edges, edge.saturating_sub(AROUND));
-                    hw::prefetch(edges, edge.wrapping_add(AROUND));
-                }
-                if let Some(oldest) = ring.wait(target.get()) {
-                    account.take::<I, ACCOUNT>(regions, edges, &mut stack, oldest);
-                }
-            }
-            since_check += 1;
-            if since_check == 1 << 16 {
-                since_check = 0;
-                stopped = control.cancelled();
-                if let Some(goals) = goals {
-                    let marked = |goal: usize| regions[goal / REGION].marked(goal % REGION);
-                    while goals.last().is_some_and(|&goal| marked(goal)) {
-                        goals.pop();
-                    }
-                    enough = goals.is_empty();
-                }
-            }
-        }
-        let (count, bytes) = (account.count, account.bytes);
-        (self.stack, self.ring) = (stack, ring);
+        let (regions, count, bytes) = (&mut regions[..], 0, 0);
+        let mut blocks =
+            Blocks::<I, P, ACCOUNT> { regions, guide, count, bytes, word_map, used_end, journal, unaligned, goals };
+        let followed = self.queue.follow(&mut blocks, edges.as_slice(), control);
+        let (count, bytes) = (blocks.count, blocks.bytes);
         self.count += count;
         self.bytes += bytes;
-        if stopped {
-            return Err(Stopped::Cancelled);
-        }
-        Ok(())
+        followed
     }
 
     /// Returns (blocks, bytes) marked since the last call.
@@ -269,41 +186,55 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     }
 }
 
-/// What is counted and noted of the blocks reached.
-struct Account<'t, 'a, const P: usize> {
+/// The blocks that are marked, and what is counted and noted of those reached.
+struct Blocks<'t, 'a, I: Index, const P: usize, const ACCOUNT: bool> {
+    regions: &'t mut [Region<I, P>],
+    guide: &'t Guide<I>,
     count: u64,
     bytes: u64,
     word_map: &'t WordMap<P>,
     used_end: &'t [u64],
     journal: &'t mut Option<Vec<usize>>,
     unaligned: &'t mut Option<Unaligned<'a>>,
+    goals: &'t mut Option<Vec<usize>>,
 }
 
-impl<const P: usize> Account<'_, '_, P> {
-    /// Takes a target whose tables have been loaded.
+impl<I: Index, const P: usize, const ACCOUNT: bool> Marked<I> for Blocks<'_, '_, I, P, ACCOUNT> {
     #[inline(always)]
-    fn take<I: Index, const ACCOUNT: bool>(
-        &mut self,
-        regions: &mut [Region<I, P>],
-        edges: &[I],
-        stack: &mut Vec<(I, I)>,
-        target: usize,
-    ) {
-        let Some(granule) = chunk_of_word(regions, target) else { return };
-        if !reach(regions, edges, stack, granule) {
-            return;
-        }
+    fn load(&self, target: usize) {
+        hw::prefetch(self.regions, target / (REGION * P));
+    }
+
+    #[inline(always)]
+    fn load_edges(&self, edges: &[I], target: usize) {
+        let edge = self.guide.guess::<P>(target);
+        hw::prefetch(edges, edge.saturating_sub(AROUND));
+        hw::prefetch(edges, edge.wrapping_add(AROUND));
+    }
+
+    #[inline(always)]
+    fn reach(&mut self, target: usize) -> Option<(usize, usize)> {
+        let granule = chunk_of_word(self.regions, target)?;
+        let range = reach(self.regions, granule)?;
         self.count += 1;
         if ACCOUNT {
             let run = self.word_map.run_of_granule(granule);
-            self.bytes += size_of(self.word_map, regions, self.used_end, run, granule);
-            if let Some(journal) = &mut self.journal {
+            self.bytes += size_of(self.word_map, self.regions, self.used_end, run, granule);
+            if let Some(journal) = self.journal {
                 journal.push(granule);
             }
-            if let Some(unaligned) = &mut self.unaligned {
+            if let Some(unaligned) = self.unaligned {
                 unaligned.reached(granule);
             }
         }
+        Some(range)
+    }
+
+    #[inline(always)]
+    fn is_enough(&mut self) -> bool {
+        self.goals
+            .as_mut()
+            .is_some_and(|goals| are_reached(goals, |goal| self.regions[goal / REGION].marked(goal % REGION)))
     }
 }
 
@@ -316,29 +247,28 @@ struct Following<'m, 'a, I: Index, const P: usize, const ACCOUNT: bool> {
 impl<I: Index, const P: usize, const ACCOUNT: bool> hw::Work for Following<'_, '_, I, P, ACCOUNT> {
     type Out = Result<(), Stopped>;
     #[inline(always)]
-    fn run(self) -> Self::Out {
+    fn run<const FAST: bool>(self) -> Self::Out {
         self.marker.follow::<ACCOUNT>(self.control)
     }
 }
 
-/// **The decision**: the block whose chunk begins at `granule` is reachable. Returns whether it was not marked before;
-/// then its pointers go on the stack.
+/// **The decision**: the block whose chunk begins at `granule` is reachable. Returns the range of its edges if it was not
+/// marked before.
 #[inline(always)]
-fn reach<I: Index, const P: usize>(
-    regions: &mut [Region<I, P>],
-    edges: &[I],
-    stack: &mut Vec<(I, I)>,
-    granule: usize,
-) -> bool {
+fn reach<I: Index, const P: usize>(regions: &mut [Region<I, P>], granule: usize) -> Option<(usize, usize)> {
     let region = &mut regions[granule / REGION];
     if region.marked(granule % REGION) {
-        return false;
+        return None;
     }
     region.mark(granule % REGION);
-    let (first, end) = edges_of(regions, granule);
-    if first < end {
-        hw::prefetch(edges, first);
-        stack.push((I::new(first), I::new(end)));
+    Some(edges_of(regions, granule))
+}
+
+/// Drops the goals at the end of the list that are reached. Returns whether none is left.
+#[inline(always)]
+fn are_reached(goals: &mut Vec<usize>, is_reached: impl Fn(usize) -> bool) -> bool {
+    while goals.last().is_some_and(|&goal| is_reached(goal)) {
+        goals.pop();
     }
-    true
+    goals.is_empty()
 }

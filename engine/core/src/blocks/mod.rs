@@ -10,6 +10,7 @@
 //! * [`guide`]: says where the edges of a block are, about.
 //! * [`model`]: the heap, as the rest of the engine sees it; `build` makes it; [`widths`]: what works on its tables.
 //! * [`mark`]: finds the reachable blocks. **This decides what `findleaks` reports.**
+//! * [`queue`]: the work queue of every marking, that of a kernel's objects too.
 //! * [`marking`]: marking from the roots of a heap, step by step.
 //! * [`root_reader`]: reads the words of roots; `unaligned`: finds pointers at every byte, where that is asked for.
 //! * [`leaks`]: splits the unreachable blocks into direct and indirect leaks.
@@ -32,6 +33,7 @@ pub mod marking;
 pub mod model;
 pub mod number;
 pub mod pass;
+pub mod queue;
 mod region;
 pub mod root_reader;
 pub mod runs;

@@ -29,12 +29,26 @@ pub struct SizeCount {
 /// Returns the sizes in order, over all runs or those of one arena.
 pub(super) fn count<I: Index, const P: usize>(
     tables: &Tables<I, P>,
-    mut states: States<I>,
+    states: States<I>,
     arena: Option<u32>,
 ) -> Vec<SizeCount> {
-    let mut small = vec![SizeCount::default(); SMALL];
-    let mut large: HashMap<u64, SizeCount, Keys> = HashMap::default();
-    hw::fast(|| {
+    hw::fast_work(Counting { tables, states, arena })
+}
+
+/// The work of [`count`].
+struct Counting<'a, I: Index, const P: usize> {
+    tables: &'a Tables<I, P>,
+    states: States<'a, I>,
+    arena: Option<u32>,
+}
+
+impl<I: Index, const P: usize> hw::Work for Counting<'_, I, P> {
+    type Out = Vec<SizeCount>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        let Counting { tables, mut states, arena } = self;
+        let mut small = vec![SizeCount::default(); SMALL];
+        let mut large: HashMap<u64, SizeCount, Keys> = HashMap::default();
         for (index, placed) in tables.word_map.runs.iter().enumerate() {
             if arena.is_some_and(|arena| placed.run.owner.arena != arena) {
                 continue;
@@ -54,9 +68,9 @@ pub(super) fn count<I: Index, const P: usize>(
                 true
             });
         }
-    });
-    let seen = |count: &SizeCount| count.live + count.free + count.leaked + count.own > 0;
-    let mut out: Vec<SizeCount> = small.into_iter().filter(seen).chain(large.into_values()).collect();
-    out.sort_by_key(|count| count.size);
-    out
+        let seen = |count: &SizeCount| count.live + count.free + count.leaked + count.own > 0;
+        let mut out: Vec<SizeCount> = small.into_iter().filter(seen).chain(large.into_values()).collect();
+        out.sort_by_key(|count| count.size);
+        out
+    }
 }

@@ -123,7 +123,7 @@ struct Looking<'s, 'a, I: Index, const P: usize> {
 impl<I: Index, const P: usize> hw::Work for Looking<'_, '_, I, P> {
     type Out = ();
     #[inline(always)]
-    fn run(self) {
+    fn run<const FAST: bool>(self) {
         self.pass.step(self.step);
     }
 }

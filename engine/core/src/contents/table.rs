@@ -14,6 +14,8 @@ const FINE: u32 = 256;
 const COARSE: u32 = 512;
 /// Signatures of all size classes together.
 const MOST: usize = 1 << 16;
+/// From so many signatures on, what nearly every block changes has huge pages: it is read at random.
+const MANY: usize = 1 << 12;
 /// Slots of a new table.
 const SLOTS: usize = 1 << 10;
 
@@ -258,6 +260,9 @@ impl Table {
         let zero = |i: usize| wanted.form == Form::Shape && kind_of(wanted.words[i]) == k::ZERO;
         let open = (0..WORDS).filter(|&i| !zero(i)).fold(0, |open, i| open | 1 << i);
         let sample = Sample(*sample);
+        if self.often.len() == MANY {
+            hw::huge_pages(self.often.spare_capacity_mut());
+        }
         self.often.push(Often { least: u64::MAX, open, same: [8; WORDS], sample, ..Often::default() });
         self.slots[slot] = Slot { hash, index: index + 1 };
         if self.entries.len() * 2 > self.slots.len() {

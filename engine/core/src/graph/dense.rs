@@ -6,6 +6,7 @@
 use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
 use crate::hw;
+use std::marker::PhantomData;
 
 /// A graph whose edges lie side by side.
 pub trait Graph {
@@ -62,8 +63,22 @@ pub struct Placed<W: Index> {
 
 impl<W: Index> Placed<W> {
     /// Places the nodes. None: `W` is too narrow for the list of this graph.
-    #[inline(always)]
     pub fn new<G: Graph>(graph: &G) -> Option<Self> {
+        hw::fast_work(Placing { graph, width: PhantomData })
+    }
+}
+
+/// The work of [`Placed::new`].
+struct Placing<'a, G: Graph, W: Index> {
+    graph: &'a G,
+    width: PhantomData<W>,
+}
+
+impl<G: Graph, W: Index> hw::Work for Placing<'_, G, W> {
+    type Out = Option<Placed<W>>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        let graph = self.graph;
         let mut places = Vec::with_capacity(graph.count());
         hw::huge_pages(places.spare_capacity_mut());
         let mut size = 1;
@@ -80,8 +95,8 @@ impl<W: Index> Placed<W> {
 impl<G: Graph, W: Index> hw::Work for Building<'_, G, W> {
     type Out = Result<Dense<W>, Stopped>;
     #[inline(always)]
-    fn run(self) -> Self::Out {
-        Dense::new(self.graph, self.placed, self.closed, self.control)
+    fn run<const FAST: bool>(self) -> Self::Out {
+        Dense::new::<G, FAST>(self.graph, self.placed, self.closed, self.control)
     }
 }
 
@@ -91,7 +106,12 @@ impl<W: Index> Dense<W> {
 
     /// Makes the list. What stands at a node's place is 0, and at [`NOWHERE`] it is `closed`. The nodes have been placed.
     #[inline(always)]
-    fn new<G: Graph>(graph: &G, placed: Placed<W>, closed: u32, control: &Control) -> Result<Self, Stopped> {
+    fn new<G: Graph, const FAST: bool>(
+        graph: &G,
+        placed: Placed<W>,
+        closed: u32,
+        control: &Control,
+    ) -> Result<Self, Stopped> {
         let Placed { places, size } = placed;
         let mut words = vec![W::default(); size];
         hw::huge_pages(&words);
@@ -138,8 +158,9 @@ impl<W: Index> Dense<W> {
         self.places[number].get()
     }
 
-    /// Returns how many nodes there are.
-    pub fn count(&self) -> usize {
-        self.places.len()
+    /// Returns what the search says of each node, by number. The places make room for that.
+    pub fn into_said(self) -> Vec<u32> {
+        let Dense { words, places } = self;
+        places.into_iter().map(|place| words[place.get()].get() as u32).collect()
     }
 }

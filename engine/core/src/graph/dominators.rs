@@ -85,10 +85,11 @@ pub fn immediate(parents: &[u32], others: &Others, control: &Control) -> Result<
         forest.links[vertex as usize].least = least;
     }
     drop(forest);
-    let mut dominators = parents.to_vec();
+    // The dominators take the place of the semidominators, from the top down.
+    let mut dominators = semi;
     for vertex in 1..count {
-        let mut dominator = dominators[vertex];
-        while dominator > semi[vertex] {
+        let mut dominator = parents[vertex];
+        while dominator > dominators[vertex] {
             dominator = dominators[dominator as usize];
         }
         dominators[vertex] = dominator;

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use crate::hw;
+use crate::keys::Keys;
+
 /// The largest blocks that are judged with the others of their kind.
 pub(super) const SMALL: u64 = 1024;
 /// Pointers of a block, at least, that is judged alone.
@@ -55,27 +58,30 @@ impl Field {
 /// Counts of pointers, by (offset, where they lead).
 #[derive(Default)]
 pub(super) struct Counts {
-    of: HashMap<(u16, Target), u32>,
-    starts: HashMap<u16, u32>,
+    of: HashMap<u64, u32, Keys>,
+    /// For each offset: the pointers to the first byte of a block.
+    starts: Vec<u32>,
 }
 
 impl Counts {
     pub(super) fn add(&mut self, offset: u16, target: Target) {
-        *self.of.entry((offset, target)).or_default() += 1;
-        *self.starts.entry(offset).or_default() += u32::from(target & 1);
+        *self.of.entry(u64::from(offset) << 16 | u64::from(target)).or_default() += 1;
+        if self.starts.len() <= usize::from(offset) {
+            self.starts.resize(usize::from(offset) + 1, 0);
+        }
+        self.starts[usize::from(offset)] += u32::from(target & 1);
     }
 
     /// Returns the fields, of which `of` blocks or elements might have each.
     pub(super) fn fields(&self, of: u32) -> Vec<Field> {
-        let last = self.of.keys().map(|key| usize::from(key.0) + 1).max().unwrap_or(0);
-        let mut fields = vec![Field::default(); last];
-        for (&(offset, target), &count) in &self.of {
+        let mut fields = vec![Field::default(); self.starts.len()];
+        for (&key, &count) in &self.of {
             if count >= LEAST && u64::from(count) * u64::from(ONE_IN) >= u64::from(of) {
-                fields[usize::from(offset)].targets.push(target);
+                fields[(key >> 16) as usize].targets.push(key as Target);
             }
         }
-        for (&offset, &count) in &self.starts {
-            fields[usize::from(offset)].any = u64::from(count) * u64::from(ANY_ONE_IN) >= u64::from(of);
+        for (field, &count) in fields.iter_mut().zip(&self.starts) {
+            field.any = u64::from(count) * u64::from(ANY_ONE_IN) >= u64::from(of);
         }
         fields
     }
@@ -85,20 +91,24 @@ impl Counts {
 /// object of Go leads behind its header, so the first bytes are not asked for.
 #[derive(Default)]
 pub(super) struct Rare {
-    of: HashMap<(u16, u16, Target), u32>,
+    of: HashMap<u64, u32, Keys>,
 }
 
 impl Rare {
+    fn key(kind: u16, offset: u16, target: Target) -> u64 {
+        u64::from(kind) << 32 | u64::from(offset) << 16 | u64::from(target)
+    }
+
     pub(super) fn add(&mut self, kind: u16, offset: u16, target: Target) {
-        *self.of.entry((kind, offset, target)).or_default() += 1;
+        *self.of.entry(Self::key(kind, offset, target)).or_default() += 1;
     }
 
     /// Keeps the fields that lead to most blocks of a kind, of which there are `counts`. A structure that shares its size with
     /// many others may hold all arrays of one size (the 64 tables of a map among 5,000 blocks of 32 bytes). Words that
     /// are left over do not lead to each block of a kind.
     pub(super) fn keep_covering(&mut self, counts: &[u32]) {
-        self.of.retain(|&(_, _, target), &mut count| {
-            let all = counts[usize::from(target >> 1)];
+        self.of.retain(|&key, &mut count| {
+            let all = counts[usize::from(key as Target >> 1)];
             count >= COVERED && count <= all && u64::from(count) * 4 >= u64::from(all) * 3
         });
     }
@@ -108,7 +118,7 @@ impl Rare {
     }
 
     pub(super) fn has(&self, kind: u16, offset: u16, target: Target) -> bool {
-        self.of.contains_key(&(kind, offset, target))
+        self.of.contains_key(&Self::key(kind, offset, target))
     }
 }
 
@@ -116,20 +126,31 @@ impl Rare {
 /// The offsets are sorted.
 pub(super) fn element_of(offsets: &[usize]) -> usize {
     let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return 1 };
-    let mut there = vec![0u64; (last - first) / 64 + 1];
-    offsets.iter().for_each(|&offset| there[(offset - first) / 64] |= 1 << ((offset - first) % 64));
-    let has = |at: usize| there.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0);
+    // Stretches of 64 words as bits, with the number of each: only those that have pointers.
+    let mut there: Vec<(usize, u64)> = Vec::with_capacity(offsets.len().min((last - first) / 64 + 1));
+    for &offset in offsets {
+        let (part, bit) = ((offset - first) / 64, 1 << ((offset - first) % 64));
+        match there.last_mut() {
+            Some((at, bits)) if *at == part => *bits |= bit,
+            _ => there.push((part, bit)),
+        }
+    }
+    let again = |distance: usize| {
+        let of = |(at, &(part, bits)): (usize, &(usize, u64))| {
+            let next = there.get(at + 1).filter(|next| next.0 == part + 1).map_or(0, |next| next.1);
+            (bits & ((u128::from(next) << 64 | u128::from(bits)) >> distance) as u64).count_ones()
+        };
+        there.iter().enumerate().map(of).sum::<u32>()
+    };
     let share = |distance: usize| {
-        let from = offsets.iter().filter(|&&offset| offset + distance <= last);
-        let (all, again) = from
-            .fold((0u32, 0u32), |(all, again), &offset| (all + 1, again + u32::from(has(offset - first + distance))));
-        if all < MANY as u32 / 4 {
+        let all = offsets.partition_point(|&offset| offset + distance <= last);
+        if all < MANY / 4 {
             0.0
         } else {
-            f64::from(again) / f64::from(all)
+            f64::from(again(distance)) / all as f64
         }
     };
-    let shares: Vec<f64> = (1..=LARGEST_ELEMENT).map(share).collect();
+    let shares: Vec<f64> = hw::fast(|| (1..=LARGEST_ELEMENT).map(share).collect());
     let best = shares.iter().copied().fold(0.0, f64::max);
     if best < 0.5 {
         return 1;

@@ -164,7 +164,7 @@ struct Comparing<'c, 'a, 'b> {
 impl hw::Work for Comparing<'_, '_, '_> {
     type Out = Result<(), Stopped>;
     #[inline(always)]
-    fn run(self) -> Self::Out {
+    fn run<const FAST: bool>(self) -> Self::Out {
         self.comparison.run(self.control)
     }
 }

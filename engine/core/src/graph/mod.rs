@@ -9,7 +9,7 @@
 //! * [`dominators`]: the dominator tree (semi-NCA) and retained sizes.
 //! * [`sets`]: which roots lead to what no single root dominates.
 //! * [`weak`]: the roots on stacks that nothing else makes needless.
-//! * [`regular`]: which pointers belong to the structures, and which are left over (`fields`); `set_aside`: those that are not followed.
+//! * [`regular`]: which pointers belong to the structures, and which are left over (`fields`, `kinds_of_targets`); `set_aside`: those that are not followed.
 //! * [`roots`]: the roots, with names and ranks; [`tiers`]: the search from them, the strongest first.
 //! * [`parts`]: words in blocks that are roots, or own nothing: the variables of a language runtime.
 //! * [`owners`]: the owners of a heap, made from all these; [`owned_heap`]: a heap with them, for questions.
@@ -30,10 +30,12 @@ pub mod by_stack;
 pub mod dense;
 pub mod dominators;
 pub mod edges;
+mod extents;
 mod fields;
 pub mod growth;
 mod growth_rows;
 pub mod kinds;
+mod kinds_of_targets;
 pub mod labels;
 pub mod named;
 pub mod numbering;

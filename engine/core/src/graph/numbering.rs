@@ -23,6 +23,7 @@ impl Numbering {
     pub fn new<I: Index, const P: usize>(regions: &[Region<I, P>]) -> Option<Numbering> {
         let mut count = 0usize;
         let mut before = Vec::with_capacity(regions.len());
+        hw::huge_pages(before.spare_capacity_mut());
         for region in regions {
             before.push(u32::try_from(count).ok()?);
             count += region.start.count_ones() as usize;

@@ -6,20 +6,20 @@ use super::edges::Edges;
 use super::numbering::{HeapGraph, Numbering};
 use super::parts;
 use super::roots::{Named, LEAKED};
-use super::search::{Found, Search, CLOSED, ROOT};
+use super::search::{Found, CLOSED, ROOT};
 use super::set_aside::set_aside;
 use super::sets::{self, Sets};
-use super::tiers::Tiers;
+use super::tiers::searched;
 use super::too_many;
 use crate::blocks::index::{Block, Tables, EVERY};
 use crate::blocks::leaks::Leaks;
 use crate::blocks::number::Index;
-use crate::blocks::runs::REGION;
 use crate::cached_reader::CachedReader;
 use crate::control::{Control, Stopped};
 use crate::hw;
 use crate::image::Image;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::OnceLock;
 
 /// Blocks whose vertices are being loaded.
 const WAITING: usize = 16;
@@ -105,33 +105,22 @@ pub struct Owners {
     pub set_aside: Edges,
     /// How many of them are left over from an earlier use of the memory.
     pub left_over: u64,
+    /// The vertices whose block no other block dominates, once they have been asked for.
+    outer: OnceLock<Vec<u32>>,
 }
 
-/// Follows all roots. Returns what was found, and the roots as (vertex, root). `W` is the width of a place in the list of
-/// the graph.
-fn searched<'g, I: Index, W: Index, const P: usize>(
-    graph: &'g HeapGraph<'g, I, P>,
-    placed: Placed<W>,
-    image: &Image,
-    named: Named<'g>,
-    closed: &[usize],
-    leaks: Option<&Leaks<I>>,
-    control: &Control,
-) -> Result<(Found, Vec<(u32, u32)>), Stopped> {
-    let tables = graph.tables;
-    let mut search = Search::new(graph, placed, control)?;
-    for (region, &free) in tables.free.iter().enumerate() {
-        let mut bits = free & tables.regions[region].start;
-        while bits != 0 {
-            search.close(region * REGION + bits.trailing_zeros() as usize);
-            bits &= bits - 1;
-        }
+/// The work of adding up what each vertex keeps alive.
+struct Adding<'o, 't, I: Index, const P: usize> {
+    owners: &'o mut Owners,
+    tables: &'t Tables<I, P>,
+}
+
+impl<I: Index, const P: usize> hw::Work for Adding<'_, '_, I, P> {
+    type Out = ();
+    #[inline(always)]
+    fn run<const FAST: bool>(self) {
+        self.owners.add_up::<I, P, FAST>(self.tables);
     }
-    closed.iter().for_each(|&granule| search.close(granule));
-    let mut tiers = Tiers::new(graph, search, named.homes);
-    hw::fast(|| tiers.all(image, named, leaks, control))?;
-    let Tiers { search, roots, .. } = tiers;
-    Ok((search.finish(), roots))
 }
 
 impl Owners {
@@ -154,10 +143,10 @@ impl Owners {
         };
         let left_over = cut.count - left_over;
         graph.cut = (cut.count > 0).then_some(&cut);
-        let (found, roots) = match hw::fast(|| Placed::<u32>::new(&graph)) {
+        let (found, roots) = match Placed::<u32>::new(&graph) {
             Some(placed) => searched(&graph, placed, image, named, closed, leaks, control)?,
             None => {
-                let placed = hw::fast(|| Placed::<u64>::new(&graph)).ok_or_else(too_many)?;
+                let placed = Placed::<u64>::new(&graph).ok_or_else(too_many)?;
                 searched(&graph, placed, image, named, closed, leaks, control)?
             }
         };
@@ -171,15 +160,27 @@ impl Owners {
         hw::huge_pages(&counts);
         hw::huge_pages(&bytes);
         let (many, set_aside) = (many.into_iter().collect(), cut);
-        #[rustfmt::skip]
         let mut owners = Owners {
-            numbering, vertices, numbers, dominators, counts, bytes, sets, members, many, leaked, set_aside, left_over,
+            numbering,
+            vertices,
+            numbers,
+            dominators,
+            counts,
+            bytes,
+            sets,
+            members,
+            many,
+            leaked,
+            set_aside,
+            left_over,
+            outer: OnceLock::new(),
         };
-        owners.add_up(tables);
+        hw::fast_work(Adding { owners: &mut owners, tables });
         Ok(owners)
     }
 
-    fn add_up<I: Index, const P: usize>(&mut self, tables: &Tables<I, P>) {
+    #[inline(always)]
+    fn add_up<I: Index, const P: usize, const FAST: bool>(&mut self, tables: &Tables<I, P>) {
         // The vertices lie in another order than the blocks: each waits until its place has been loaded.
         let mut waiting = [(0, 0, 0); WAITING];
         let mut nth = 0;
@@ -298,14 +299,12 @@ impl Owners {
     }
 
     /// Calls `take` for each vertex of the sets that are wanted whose block no other block dominates.
-    fn each_outer(&self, wanted: impl Fn(u32) -> bool, mut take: impl FnMut(usize)) {
+    fn each_outer(&self, wanted: impl Fn(u32) -> bool, take: impl FnMut(usize)) {
         // A root is a vertex too. It dominates blocks, but is not a block.
-        let is_block = |vertex: usize| self.numbers[vertex] != ROOT;
-        for (vertex, &set) in self.sets.iter().enumerate().skip(1) {
-            if wanted(set) && is_block(vertex) && !is_block(self.dominators[vertex] as usize) {
-                take(vertex);
-            }
-        }
+        let is_block = |vertex: u32| self.numbers[vertex as usize] != ROOT;
+        let is_outer = |&vertex: &u32| is_block(vertex) && !is_block(self.dominators[vertex as usize]);
+        let outer = self.outer.get_or_init(|| (1..self.numbers.len() as u32).filter(is_outer).collect());
+        outer.iter().map(|&vertex| vertex as usize).filter(|&vertex| wanted(self.sets[vertex])).for_each(take);
     }
 
     /// Returns the largest blocks in the scope that no other block in it dominates, the largest first. For [`Scope::Below`], the block

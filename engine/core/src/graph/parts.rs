@@ -7,8 +7,8 @@
 //! Three steps, each of which closes what it has reached: what holds variables ([`Named::selves`]), the rest of its memory
 //! ([`BODY`]), and the variables ([`VARIABLE`]). A part of another rank is a word of a stack.
 
-use super::edges::Edges;
-use super::regular::each_edge;
+use super::edges::{each_edge, Edges};
+
 use super::roots::{Area, Named};
 use crate::blocks::index::{edges_of, Tables};
 use crate::blocks::number::Index;

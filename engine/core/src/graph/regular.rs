@@ -19,13 +19,13 @@
 //!
 //! This decides whose memory a block is, never whether it leaks: marking follows all edges.
 
-use super::edges::Edges;
-use super::fields::{element_of, smaller, target_of, Counts, Field, Rare, Target, MANY, SLACK, SMALL};
-use super::numbering::{is_start, HeapGraph};
+use super::edges::{each_edge, Edges};
+use super::fields::{element_of, smaller, Counts, Field, Rare, Target, MANY, SLACK, SMALL};
+use super::kinds_of_targets::{Kinds, Waiting};
+use super::numbering::HeapGraph;
 use super::roots::Named;
-use crate::blocks::index::{edges_of, Block, Region, Tables, EVERY};
+use crate::blocks::index::{edges_of, Block, Tables, EVERY};
 use crate::blocks::number::Index;
-use crate::blocks::runs::REGION;
 use crate::cached_reader::CachedReader;
 use crate::contents::{class_index, size_class, CLASSES};
 use crate::control::{Control, Stopped};
@@ -47,51 +47,22 @@ const TEXT: u64 = 16;
 /// Bytes that are read at once, and of one block at most.
 const WINDOW: usize = 1 << 18;
 const READ: u64 = 1 << 28;
-/// Edges that wait for memory to be loaded.
-const WAITING: usize = 16;
 /// Blocks between two looks at [`Control`].
 const CHECK: u32 = 1 << 16;
 
-/// Calls `each` with (offset in words, number of the edge) for each pointer in the block whose chunk begins at a granule.
-#[inline(always)]
-pub(super) fn each_edge<I: Index, const P: usize>(
-    regions: &[Region<I, P>],
-    granule: usize,
-    (mut edge, end): (usize, usize),
-    mut each: impl FnMut(usize, usize),
-) {
-    let first = granule * P + 2;
-    let mut word = first;
-    while edge < end {
-        let Some(region) = regions.get(word / (REGION * P)) else { return };
-        let part = word % (REGION * P) / 64;
-        let mut bits = region.ptr[part] & !region.size_words(part) & u64::MAX << (word % 64);
-        let base = word - word % 64;
-        while bits != 0 && edge < end {
-            each(base + bits.trailing_zeros() as usize - first, edge);
-            bits &= bits - 1;
-            edge += 1;
-        }
-        word = base + 64;
-    }
-}
-
-/// An edge of a common kind, before it is judged.
+/// What an edge of a common kind is judged by.
 #[derive(Clone, Copy)]
-struct Waiting<'f> {
+struct Judged<'f> {
     field: &'f Field,
     /// The field of the kind that the block has if its chunk is larger than it has to be.
     other: Option<&'f Field>,
     kind: u16,
     offset: u16,
-    edge: usize,
 }
 
-struct Judge<'a, I: Index, const P: usize> {
-    graph: &'a HeapGraph<'a, I, P>,
+struct Judge<'a, I: Index, const P: usize, const FAST: bool> {
     tables: &'a Tables<I, P>,
-    /// For each block's number: its kind.
-    kinds: Vec<u16>,
+    kinds: Kinds<'a, I, P>,
     /// For each kind: how many blocks there are.
     counts: Vec<u32>,
     found: Edges,
@@ -104,49 +75,59 @@ pub fn irregular<I: Index, const P: usize>(
     named: Named,
     control: &Control,
 ) -> Result<Edges, Stopped> {
-    let mut judge =
-        Judge { graph, tables: graph.tables, kinds: Vec::new(), counts: vec![0; CLASSES], found: Edges::default() };
-    judge.count();
-    let fields = hw::fast(|| judge.learn(control))?;
-    hw::fast(|| judge.compare(&fields, control))?;
-    judge.alone(image, named.leaves, &fields, control)?;
-    Ok(judge.found)
+    hw::fast_work(Judging { graph, image, named, control })
 }
 
-impl<I: Index, const P: usize> Judge<'_, I, P> {
-    fn kind(size: u64) -> u16 {
-        class_index(size_class(size).0) as u16
-    }
+/// The work of [`irregular`].
+struct Judging<'a, I: Index, const P: usize> {
+    graph: &'a HeapGraph<'a, I, P>,
+    image: &'a Image,
+    named: Named<'a>,
+    control: &'a Control,
+}
 
-    fn is_common(&self, block: &Block) -> bool {
-        block.size <= SMALL && self.counts[usize::from(Self::kind(block.size))] >= COMMON
+impl<I: Index, const P: usize> hw::Work for Judging<'_, I, P> {
+    type Out = Result<Edges, Stopped>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        let Judging { graph, image, named, control } = self;
+        let mut judge = Judge::<I, P, FAST>::count(graph);
+        let fields = judge.learn(control)?;
+        judge.compare(&fields, control)?;
+        judge.alone(image, named.leaves, &fields, control)?;
+        Ok(judge.found)
     }
+}
 
-    /// Counts the blocks of each kind, and notes the kind of each block.
-    fn count(&mut self) {
-        self.kinds = vec![0; self.graph.numbering.count()];
-        for run in 0..self.tables.word_map.runs.len() {
-            self.tables.each_block(run, EVERY, |block| {
-                let kind = Self::kind(block.size);
-                self.kinds[self.graph.numbering.of(&self.tables.regions, block.granule)] = kind;
-                self.counts[usize::from(kind)] += u32::from(!block.free);
+#[inline(always)]
+fn kind(size: u64) -> u16 {
+    class_index(size_class(size).0) as u16
+}
+
+impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
+    /// Notes the kind of each block, and counts the blocks in use of each kind.
+    #[inline(always)]
+    fn count(graph: &'a HeapGraph<'a, I, P>) -> Self {
+        let (mut kinds, mut counts) = (Kinds::new(graph), vec![0; CLASSES]);
+        for run in 0..graph.tables.word_map.runs.len() {
+            graph.tables.each_block(run, EVERY, |block| {
+                let kind = kind(block.size);
+                kinds.set(block.granule, kind);
+                counts[usize::from(kind)] += u32::from(!block.free);
                 true
             });
         }
+        Judge { tables: graph.tables, kinds, counts, found: Edges::default() }
     }
 
-    /// Returns where an edge leads.
     #[inline(always)]
-    fn target(&self, edge: usize) -> Option<Target> {
-        let word = self.tables.edges.as_slice()[edge].get();
-        let node = self.tables.chunk_of_word(word)?;
-        let kind = self.kinds[self.graph.numbering.of(&self.tables.regions, node)];
-        Some(target_of(kind, is_start::<P>(word, node)))
+    fn is_common(&self, block: &Block) -> bool {
+        block.size <= SMALL && self.counts[usize::from(kind(block.size))] >= COMMON
     }
 
-    /// Calls `each` for the blocks in use that have pointers.
+    /// Calls `each` for the blocks in use.
     #[inline(always)]
-    fn each_block(&self, control: &Control, mut each: impl FnMut(Block, (usize, usize))) -> Result<(), Stopped> {
+    fn each_in_use(&self, control: &Control, mut each: impl FnMut(Block)) -> Result<(), Stopped> {
         let mut seen = 0u32;
         for run in 0..self.tables.word_map.runs.len() {
             self.tables.each_block(run, EVERY, |block| {
@@ -155,10 +136,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
                     return false;
                 }
                 if !block.free {
-                    let edges = edges_of(&self.tables.regions, block.granule);
-                    if edges.0 < edges.1 {
-                        each(block, edges);
-                    }
+                    each(block);
                 }
                 true
             });
@@ -169,34 +147,46 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
         Ok(())
     }
 
+    /// Calls `each` for the blocks in use that have pointers.
+    #[inline(always)]
+    fn each_block(&self, control: &Control, mut each: impl FnMut(Block, (usize, usize))) -> Result<(), Stopped> {
+        self.each_in_use(control, |block| {
+            let edges = edges_of(&self.tables.regions, block.granule);
+            if edges.0 < edges.1 {
+                each(block, edges);
+            }
+        })
+    }
+
     /// Returns the fields of each common kind. It looks at a part of the blocks.
+    #[inline(always)]
     fn learn(&self, control: &Control) -> Result<Vec<Vec<Field>>, Stopped> {
         let mut counts: Vec<Option<Box<Counts>>> = self.counts.iter().map(|_| None).collect();
-        let mut seen = vec![0u32; self.counts.len()];
-        for run in 0..self.tables.word_map.runs.len() {
-            let mut blocks = 0u32;
-            self.tables.each_block(run, EVERY, |block| {
-                blocks = blocks.wrapping_add(1);
-                if block.free || !self.is_common(&block) {
-                    return blocks % CHECK != 0 || !control.cancelled();
-                }
-                let kind = usize::from(Self::kind(block.size));
-                seen[kind] += 1;
-                if (seen[kind] as usize - 1) % self.step(kind) == 0 {
-                    let counts = counts[kind].get_or_insert_with(Box::default);
-                    let edges = edges_of(&self.tables.regions, block.granule);
-                    each_edge(&self.tables.regions, block.granule, edges, |offset, edge| {
-                        if let Some(target) = self.target(edge) {
-                            counts.add(offset as u16, target);
-                        }
-                    });
-                }
-                true
-            });
-            if control.cancelled() {
-                return Err(Stopped::Cancelled);
+        // For each kind: the blocks before the next one that is looked at.
+        let mut left = vec![0usize; self.counts.len()];
+        let mut waiting = Waiting::new(&self.kinds, (0u16, 0u16));
+        let mut settle = |(kind, offset): (u16, u16), _edge: usize, target: Option<Target>| {
+            if let Some(target) = target {
+                counts[usize::from(kind)].get_or_insert_with(Box::default).add(offset, target);
             }
-        }
+        };
+        self.each_in_use(control, |block| {
+            if !self.is_common(&block) {
+                return;
+            }
+            let kind = kind(block.size);
+            let left = &mut left[usize::from(kind)];
+            if *left > 0 {
+                *left -= 1;
+                return;
+            }
+            *left = self.step(usize::from(kind)) - 1;
+            let edges = edges_of(&self.tables.regions, block.granule);
+            each_edge(&self.tables.regions, block.granule, edges, |offset, edge| {
+                waiting.push(edge, (kind, offset as u16), &mut settle);
+            });
+        })?;
+        waiting.finish(&mut settle);
         let fields = |(kind, counts): (usize, &Option<Box<Counts>>)| {
             let looked_at = self.counts[kind] as usize / self.step(kind);
             counts.as_ref().map_or_else(Vec::new, |counts| counts.fields(looked_at.max(1) as u32))
@@ -217,14 +207,11 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
         let has_slack = P == 2 && self.tables.word_map.runs.iter().any(|placed| placed.run.kind.has_chunks());
         let smaller = |target: Target| smaller(target).filter(|_| has_slack);
         let none = Field::default();
-        // The last edges, so that where they lead is loaded when it is asked for.
-        let mut waiting = [Waiting { field: &none, other: None, kind: 0, offset: 0, edge: usize::MAX }; WAITING];
-        let (mut nth, mut rare) = (0usize, Rare::default());
-        let mut settle = |judge: &Self, Waiting { field, other, kind, offset, edge }: Waiting| {
-            if edge == usize::MAX {
-                return;
-            }
-            if let Some(target) = judge.target(edge).filter(|&target| !field.is_regular(target)) {
+        let judge = &*self;
+        let mut waiting = Waiting::new(&judge.kinds, Judged { field: &none, other: None, kind: 0, offset: 0 });
+        let mut rare = Rare::default();
+        let mut settle = |Judged { field, other, kind, offset }: Judged, edge: usize, target: Option<Target>| {
+            if let Some(target) = target.filter(|&target| !field.is_regular(target)) {
                 let slack = smaller(target);
                 if !field.is_regular_or(target, slack) && !other.is_some_and(|other| other.is_regular_or(target, slack))
                 {
@@ -233,24 +220,20 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
                 }
             }
         };
-        let judge = &*self;
         judge.each_block(control, |block, edges| {
             if !judge.is_common(&block) {
                 return;
             }
             let others = judge.smaller_kind(&block, fields);
-            let kind = Self::kind(block.size);
+            let kind = kind(block.size);
             let fields = &fields[usize::from(kind)];
             each_edge(&judge.tables.regions, block.granule, edges, |offset, edge| {
-                hw::prefetch(&judge.tables.regions, judge.tables.edges.as_slice()[edge].get() / (REGION * P));
                 let field = fields.get(offset).unwrap_or(&none);
                 let other = others.and_then(|others| others.get(offset));
-                let next = Waiting { field, other, kind, offset: offset as u16, edge };
-                settle(judge, std::mem::replace(&mut waiting[nth % WAITING], next));
-                nth = nth.wrapping_add(1);
+                waiting.push(edge, Judged { field, other, kind, offset: offset as u16 }, &mut settle);
             });
         })?;
-        waiting.iter().for_each(|&each| settle(judge, each));
+        waiting.finish(&mut settle);
         rare.keep_covering(&self.counts);
         if !rare.is_empty() {
             self.each_block(control, |block, edges| {
@@ -261,7 +244,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
                     if !found.contains(edge) {
                         return;
                     }
-                    if self.target(edge).is_some_and(|to| rare.has(Self::kind(block.size), offset as u16, to)) {
+                    if self.kinds.target(edge).is_some_and(|to| rare.has(kind(block.size), offset as u16, to)) {
                         found.remove(edge);
                     }
                 });
@@ -273,6 +256,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
 
     /// Finds the edges that are not regular in blocks that are judged alone, and in those that hold bytes. `leaves` are
     /// sorted addresses of such blocks.
+    #[inline(always)]
     fn alone(
         &mut self,
         image: &Image,
@@ -285,8 +269,11 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
         let mut reader = CachedReader::new(image);
         let judge = &*self;
         judge.each_block(control, |block, edges| {
-            let is_leaf = leaves.binary_search(&block.address).is_ok();
+            let is_leaf = !leaves.is_empty() && leaves.binary_search(&block.address).is_ok();
             if !is_leaf && judge.is_common(&block) {
+                if edges.1 - edges.0 < ARRAY {
+                    return;
+                }
                 let others = (edges.0..edges.1).filter(|&edge| found.contains(edge)).count();
                 if others >= ARRAY && !begins_with_text(&mut reader, &block) {
                     judge.array_of_one_kind(&block, edges, &mut found);
@@ -307,7 +294,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
 
     /// Takes the pointers of a block out of `found` that lead to blocks of one kind, if they are enough for an array.
     fn array_of_one_kind(&self, block: &Block, edges: (usize, usize), found: &mut Edges) {
-        let to = |edge: usize| self.target(edge).filter(|_| found.contains(edge));
+        let to = |edge: usize| self.kinds.target(edge).filter(|_| found.contains(edge));
         let mut targets: Vec<(Target, usize)> = (edges.0..edges.1).filter_map(|edge| Some((to(edge)?, edge))).collect();
         targets.sort_unstable();
         let words = block.size as usize / (16 / P);
@@ -322,7 +309,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
     fn smaller_kind<'f>(&self, block: &Block, fields: &'f [Vec<Field>]) -> Option<&'f [Field]> {
         let chunks = P == 2 && self.tables.word_map.runs[block.run].run.kind.has_chunks();
         let smaller = block.size.checked_sub(SLACK).filter(|_| chunks && block.size <= SMALL)?;
-        Some(&fields[usize::from(Self::kind(smaller))][..]).filter(|fields| !fields.is_empty())
+        Some(&fields[usize::from(kind(smaller))][..]).filter(|fields| !fields.is_empty())
     }
 
     /// Judges the pointers of one block by the fields of a kind, if most of them are such fields. Calls `take` for each edge that is
@@ -331,7 +318,7 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
         let mut others = Vec::new();
         each_edge(&self.tables.regions, block.granule, edges, |offset, edge| {
             let is = |target: Target| fields.get(offset).is_some_and(|f| f.is_regular_or(target, smaller(target)));
-            if self.target(edge).is_some_and(|target| !is(target)) {
+            if self.kinds.target(edge).is_some_and(|target| !is(target)) {
                 others.push(edge);
             }
         });
@@ -342,56 +329,62 @@ impl<I: Index, const P: usize> Judge<'_, I, P> {
 
     /// Judges the pointers of one block as those of an array. Calls `take` for each edge that is not regular.
     fn array(&self, image: &Image, block: &Block, edges: (usize, usize), mut take: impl FnMut(usize)) {
-        let offsets = self.offsets(image, block, edges);
+        let offsets = offsets(self.tables, image, block, edges);
         let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return };
+        let targets = self.kinds.targets(edges.0..edges.0 + offsets.len());
         let element = element_of(&offsets[..offsets.len().min(SAMPLE)]);
         let step = (offsets.len() / SAMPLE_OF_ARRAY).max(1);
         let place = |offset: usize| ((offset - first) % element) as u16;
         let mut counts = Counts::default();
-        for (edge, &offset) in (edges.0..edges.1).zip(&offsets).step_by(step) {
-            if let Some(target) = self.target(edge) {
+        for (&target, &offset) in targets.iter().zip(&offsets).step_by(step) {
+            if let Some(target) = target {
                 counts.add(place(offset), target);
             }
         }
         let elements = (last - first) / element + 1;
         let fields = counts.fields(u32::try_from(elements / step).unwrap_or(u32::MAX).max(1));
-        for (edge, &offset) in (edges.0..edges.1).zip(&offsets) {
+        for ((edge, &target), &offset) in (edges.0..edges.1).zip(&targets).zip(&offsets) {
             let field = fields.get(usize::from(place(offset)));
-            if self.target(edge).is_some_and(|target| !field.is_some_and(|field| field.is_regular(target))) {
+            if target.is_some_and(|target| !field.is_some_and(|field| field.is_regular(target))) {
                 take(edge);
             }
         }
     }
+}
 
-    /// Returns the offsets in words of the pointers in a block. The tables do not have those of a block with a run of its own: its
-    /// memory is read again. What lies too far in is left out.
-    fn offsets(&self, image: &Image, block: &Block, edges: (usize, usize)) -> Vec<usize> {
-        let mut offsets = Vec::with_capacity((edges.1 - edges.0).min(SAMPLE_OF_ARRAY));
-        let word_map = &self.tables.word_map;
-        if !word_map.runs[block.run].run.kind.is_single() {
-            each_edge(&self.tables.regions, block.granule, edges, |offset, _| offsets.push(offset));
-            return offsets;
-        }
-        let targets = &self.tables.edges.as_slice()[edges.0..edges.1];
-        let size = 16 / P;
-        let mut buffer = vec![0; WINDOW];
-        let mut at = 0;
-        let end = block.size.min(READ);
-        while at < end && offsets.len() < targets.len() {
-            let len = (end - at).min(WINDOW as u64) as usize;
-            buffer.fill(0);
-            image.read(block.address + at, &mut buffer[..len]);
-            for (i, bytes) in buffer[..len].chunks_exact(size).enumerate() {
-                let value = word_at::<P>(bytes, 0);
-                let Some(target) = targets.get(offsets.len()).filter(|_| value != 0) else { continue };
-                if word_map.word_of(value) == Some(target.get()) {
-                    offsets.push(at as usize / size + i);
-                }
-            }
-            at += len as u64;
-        }
-        offsets
+/// Returns the offsets in words of the pointers in a block. The tables do not have those of a block with a run of its own: its
+/// memory is read again. What lies too far in is left out.
+pub fn offsets<I: Index, const P: usize>(
+    tables: &Tables<I, P>,
+    image: &Image,
+    block: &Block,
+    edges: (usize, usize),
+) -> Vec<usize> {
+    let mut offsets = Vec::with_capacity((edges.1 - edges.0).min(SAMPLE_OF_ARRAY));
+    let word_map = &tables.word_map;
+    if !word_map.runs[block.run].run.kind.is_single() {
+        each_edge(&tables.regions, block.granule, edges, |offset, _| offsets.push(offset));
+        return offsets;
     }
+    let targets = &tables.edges.as_slice()[edges.0..edges.1];
+    let size = 16 / P;
+    let mut buffer = vec![0; WINDOW];
+    let mut at = 0;
+    let end = block.size.min(READ);
+    while at < end && offsets.len() < targets.len() {
+        let len = (end - at).min(WINDOW as u64) as usize;
+        buffer.fill(0);
+        image.read(block.address + at, &mut buffer[..len]);
+        for (i, bytes) in buffer[..len].chunks_exact(size).enumerate() {
+            let value = word_at::<P>(bytes, 0);
+            let Some(target) = targets.get(offsets.len()).filter(|_| value != 0) else { continue };
+            if word_map.word_of(value) == Some(target.get()) {
+                offsets.push(at as usize / size + i);
+            }
+        }
+        at += len as u64;
+    }
+    offsets
 }
 
 /// Returns whether a block begins with text.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use super::owned_heap::OwnedHeap;
-use super::owners::Scope;
+use super::owners::{Scope, Tree};
 use super::stream::Stream;
 use super::sums::View;
 use crate::control::{Control, Stopped};
@@ -33,10 +33,20 @@ pub fn by_block(
     count: usize,
     control: &Control,
 ) -> Result<Vec<Retained>, Stopped> {
+    let Some(owners) = heap.owners() else { return Ok(vec![(0, 0); count]) };
+    let groups = vertex_groups(heap, group, control)?;
+    by_vertex(&owners.tree(), &groups, count, |vertex| owners.is_leaked(vertex), control)
+}
+
+/// Returns the same for the vertices of a tree. `groups` has the group of each; `u32::MAX`: it is in no group.
+pub fn by_vertex(
+    tree: &Tree,
+    groups: &[u32],
+    count: usize,
+    is_leaked: impl Fn(u32) -> bool,
+    control: &Control,
+) -> Result<Vec<Retained>, Stopped> {
     let mut sums = vec![(0u64, 0u64); count];
-    let Some(owners) = heap.owners() else { return Ok(sums) };
-    let tree = owners.tree();
-    let group = vertex_groups(heap, group, control)?;
     // The children of each vertex, as a list. A vertex has a larger number than its dominator.
     let mut first = vec![NONE; tree.dominators.len()];
     let mut sibling = vec![NONE; tree.dominators.len()];
@@ -53,10 +63,10 @@ pub fn by_block(
         if steps % CHECK == 0 && control.cancelled() {
             return Err(Stopped::Cancelled);
         }
-        if let Some(above) = above.get_mut(group[vertex] as usize) {
+        if let Some(above) = above.get_mut(groups[vertex] as usize) {
             if *above == 0 {
-                let sum = &mut sums[group[vertex] as usize];
-                let part = if owners.is_leaked(vertex as u32) { &mut sum.1 } else { &mut sum.0 };
+                let sum = &mut sums[groups[vertex] as usize];
+                let part = if is_leaked(vertex as u32) { &mut sum.1 } else { &mut sum.0 };
                 *part = part.saturating_add(tree.bytes[vertex]);
             }
             *above += 1;
@@ -66,7 +76,7 @@ pub fn by_block(
             continue;
         }
         loop {
-            if let Some(above) = above.get_mut(group[vertex] as usize) {
+            if let Some(above) = above.get_mut(groups[vertex] as usize) {
                 *above -= 1;
             }
             if vertex == 0 {

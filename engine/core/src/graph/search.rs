@@ -206,9 +206,8 @@ impl<'g, G: Graph, W: Index> Search<'g, G, W> {
 
     /// Returns what was found.
     pub fn finish(self) -> Found {
-        let vertices: Vec<u32> = (0..self.dense.count()).map(|number| self.vertex_of(number)).collect();
         let Search { dense, parents, others, .. } = self;
-        drop(dense);
+        let vertices = dense.into_said();
         let mut numbers = vec![ROOT; parents.len()];
         hw::huge_pages(&numbers);
         for (number, &vertex) in vertices.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! Which of the edges that are not regular lead nowhere new, and are not followed.
 
 use super::edges::Edges;
+use super::extents::unused;
 use super::numbering::HeapGraph;
 use super::parts::{self, VARIABLE};
 use super::regular::irregular;
@@ -16,8 +17,9 @@ use crate::image::Image;
 /// Blocks that a field leads to, at most, if it is an optional field and no word that is left over.
 const FEW: usize = 16;
 
-/// Returns the edges that are not followed: they are not regular, or the end of another block, and regular ones lead to their blocks. `closed` are the granules of
-/// the allocator's own blocks. `taken` are edges that nothing follows: they are among those that are returned.
+/// Returns the edges that are not followed: they are not regular, or the end of another block, or in the unused room of an
+/// array, and regular ones lead to their blocks. `closed` are the granules of the allocator's own blocks. `taken` are
+/// edges that nothing follows: they are among those that are returned.
 pub fn set_aside<I: Index, const P: usize>(
     graph: &HeapGraph<I, P>,
     image: &Image,
@@ -27,10 +29,11 @@ pub fn set_aside<I: Index, const P: usize>(
     control: &Control,
 ) -> Result<Edges, Stopped> {
     let mut irregular = irregular(graph, image, named, control)?;
+    let mut no_fields = ends::edges(graph.tables);
+    no_fields.extend(unused(graph, image, named, control)?);
+    no_fields.sort_unstable();
+    no_fields.iter().for_each(|&edge| irregular.add(edge, graph.tables.edges.as_slice().len()));
     parts::take_out(graph.tables, named.proven, &mut irregular);
-    let mut ends = ends::edges(graph.tables);
-    ends.sort_unstable();
-    ends.iter().for_each(|&edge| irregular.add(edge, graph.tables.edges.as_slice().len()));
     irregular.extend(taken);
     if irregular.count == taken.count {
         return Ok(irregular);
@@ -68,9 +71,9 @@ pub fn set_aside<I: Index, const P: usize>(
     let mut few = Edges::default();
     if !weak.is_empty() {
         irregular.each(|edge| {
-            let is_end = ends.binary_search(&edge).is_ok();
+            let is_field = no_fields.binary_search(&edge).is_err();
             let few_follow = |node| leads_to_few(&regular, node, |n| marks.has(n) || is_shut(n));
-            if !is_end && !taken.contains(edge) && graph.target(edge).is_some_and(few_follow) {
+            if is_field && !taken.contains(edge) && graph.target(edge).is_some_and(few_follow) {
                 few.add(edge, graph.tables.edges.as_slice().len());
             }
         });

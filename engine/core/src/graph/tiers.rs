@@ -3,15 +3,17 @@
 //! The tiers, strongest first: the allocator's own words; a runtime's variables ([`super::parts`]); words of data to the first byte of a block; other words of data; the needed
 //! words of stacks and registers; words that are the end of a block; the direct leaks. See [`super::search`].
 
+use super::dense::Placed;
 use super::numbering::{is_start, HeapGraph};
 use super::parts::{self, BODY, VARIABLE};
 use super::roots::{each_word, Home, Named, Word, DATA, END, LEAKED, OWN, UNALIGNED};
-use super::search::Search;
+use super::search::{Found, Search};
 use super::weak;
-use crate::blocks::index::EVERY;
 use crate::blocks::leaks::Leaks;
 use crate::blocks::number::Index;
+use crate::blocks::runs::REGION;
 use crate::control::{Control, Stopped};
+use crate::hw;
 use crate::image::Image;
 
 /// A weak root, before it is known whether it is needed.
@@ -179,19 +181,69 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
     }
 
     /// Returns the blocks in use that no tier has reached. Marking found pointers to them that are not in the tables.
+    #[inline(always)]
     fn not_reached(&self, leaks: Option<&Leaks<I>>) -> Vec<Weak> {
         let tables = self.graph.tables;
+        let mut leaked = leaks.map_or(&[][..], |leaks| &leaks.leaked);
         let mut found = Vec::new();
-        for run in 0..tables.word_map.runs.len() {
-            tables.each_block(run, EVERY, |block| {
-                let node = block.granule;
-                let known = self.search.vertex(node);
-                if known == 0 && !leaks.is_some_and(|leaks| leaks.is_leaked(node)) {
+        for (number, (region, &free)) in tables.regions.iter().zip(&tables.free).enumerate() {
+            let mut bits = region.start & !free;
+            if let Some(&(_, mask)) = leaked.first().filter(|(at, _)| at.get() == number) {
+                bits &= !mask;
+                leaked = &leaked[1..];
+            }
+            while bits != 0 {
+                let node = number * REGION + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if self.search.vertex(node) == 0 {
                     found.push(Weak { away: 0, is_variable: false, interior: false, rank: 0, root: UNALIGNED, node });
                 }
-                true
-            });
+            }
         }
         found
     }
+}
+
+/// The work of [`searched`].
+struct Following<'t, 'g, 'a, I: Index, W: Index, const P: usize> {
+    tiers: &'t mut Tiers<'g, I, W, P>,
+    image: &'a Image,
+    named: Named<'a>,
+    leaks: Option<&'a Leaks<I>>,
+    control: &'a Control,
+}
+
+impl<I: Index, W: Index, const P: usize> hw::Work for Following<'_, '_, '_, I, W, P> {
+    type Out = Result<(), Stopped>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        self.tiers.all(self.image, self.named, self.leaks, self.control)
+    }
+}
+
+/// Follows all roots. Returns what was found, and the roots as (vertex, root). `W` is the width of a place in the list of
+/// the graph.
+pub(super) fn searched<'g, I: Index, W: Index, const P: usize>(
+    graph: &'g HeapGraph<'g, I, P>,
+    placed: Placed<W>,
+    image: &Image,
+    named: Named<'g>,
+    closed: &[usize],
+    leaks: Option<&Leaks<I>>,
+    control: &Control,
+) -> Result<(Found, Vec<(u32, u32)>), Stopped> {
+    let tables = graph.tables;
+    let mut search = Search::new(graph, placed, control)?;
+    for (region, &free) in tables.free.iter().enumerate() {
+        let mut bits = free & tables.regions[region].start;
+        while bits != 0 {
+            search.close(region * REGION + bits.trailing_zeros() as usize);
+            bits &= bits - 1;
+        }
+    }
+    closed.iter().for_each(|&granule| search.close(granule));
+    let mut tiers = Tiers::new(graph, search, named.homes);
+    hw::fast_work(Following { tiers: &mut tiers, image, named, leaks, control })?;
+    let Tiers { search, roots, .. } = tiers;
+    Ok((search.finish(), roots))
 }

@@ -8,6 +8,9 @@ use super::search::Graph;
 use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
 
+/// Edges whose targets are being loaded.
+const WAITING: usize = 16;
+
 /// Returns which of the `nodes` are needed to reach all that they reach, in their order. Where each of two leads to the other, the
 /// earlier is needed. `taken` says of a node's number that it is held otherwise.
 pub fn needed<G: Graph>(
@@ -54,19 +57,38 @@ impl<'a, G: Graph, T: Fn(usize) -> bool> Marks<'a, G, T> {
         if !self.mark(node) {
             return Ok(false);
         }
-        let mut lists = 0u32;
-        while let Some((first, end)) = self.stack.pop() {
-            for edge in first.get()..end.get() {
-                if let Some(node) = self.graph.target(edge) {
-                    self.mark(node);
+        // Edges wait in a ring: `followed` of the `met` ones have left it.
+        let mut waiting = [0; WAITING];
+        let (mut met, mut followed, mut steps) = (0usize, 0usize, 0u32);
+        loop {
+            if let Some((first, end)) = self.stack.pop() {
+                for edge in first.get()..end.get() {
+                    if met - followed == WAITING {
+                        self.follow(waiting[followed % WAITING]);
+                        followed += 1;
+                    }
+                    self.graph.prefetch(edge);
+                    waiting[met % WAITING] = edge;
+                    met += 1;
                 }
+            } else if followed < met {
+                self.follow(waiting[followed % WAITING]);
+                followed += 1;
+            } else {
+                return Ok(true);
             }
-            lists += 1;
-            if lists % (1 << 16) == 0 && control.cancelled() {
+            steps = steps.wrapping_add(1);
+            if steps % (1 << 16) == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
         }
-        Ok(true)
+    }
+
+    #[inline(always)]
+    fn follow(&mut self, edge: usize) {
+        if let Some(node) = self.graph.target(edge) {
+            self.mark(node);
+        }
     }
 
     /// Returns whether the node with this number is marked.
@@ -74,6 +96,7 @@ impl<'a, G: Graph, T: Fn(usize) -> bool> Marks<'a, G, T> {
         self.bits[number / 64] >> (number % 64) & 1 != 0
     }
 
+    #[inline(always)]
     fn mark(&mut self, node: usize) -> bool {
         let number = self.graph.number(node);
         if self.bits[number / 64] >> (number % 64) & 1 != 0 || (self.taken)(number) {

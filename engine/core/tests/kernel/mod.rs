@@ -7,5 +7,6 @@ mod machine;
 mod own_types;
 mod plain;
 mod properties;
+mod retained;
 mod slabs;
 mod tables;

@@ -12,6 +12,7 @@ use dmods_engine::kernel::slabs::layout::{Cache, SlabLayout};
 use dmods_engine::kernel::slabs::leaks::{find, Leaks};
 use dmods_engine::kernel::slabs::marking::mark;
 use dmods_engine::kernel::slabs::reserves::Reserves;
+use dmods_engine::kernel::slabs::retained::{self, Retained};
 use dmods_engine::kernel::slabs::sweep::{sweep, Memory as What};
 use dmods_engine::kernel::slabs::table::Table;
 use dmods_engine::kernel::slabs::tracks::{TrackLayout, Tracks, ALLOCATED};
@@ -50,11 +51,11 @@ impl Physical for Bytes {
 }
 
 /// Pages: 0 to 7 are the kernel's, 8 a stack, 16 and 17 slabs, 20 to 23 a large block, the rest is anonymous.
-struct Made {
+pub(super) struct Made {
     memory: Bytes,
     kinds: Vec<u8>,
     heads: Vec<Head>,
-    caches: Vec<Cache>,
+    pub(super) caches: Vec<Cache>,
     slabs: SlabLayout,
     layout: Layout,
 }
@@ -75,7 +76,7 @@ fn cache(address: u64, size: u32, red_left: u32) -> Cache {
     }
 }
 
-fn made() -> Made {
+pub(super) fn made() -> Made {
     let mut kinds = vec![Kind::Anon as u8; PAGES];
     kinds[..8].fill(Kind::Kernel as u8);
     kinds[8] = Kind::Stack as u8;
@@ -98,7 +99,7 @@ fn made() -> Made {
 }
 
 impl Made {
-    fn put(&mut self, at: usize, value: u64) {
+    pub(super) fn put(&mut self, at: usize, value: u64) {
         self.memory.bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
 
@@ -118,6 +119,12 @@ impl Made {
 
     /// Runs everything. The page array is not in the memory.
     fn leaks_with_code(&self, code: &[(u64, u64)]) -> (Table, States, Leaks) {
+        let (table, states, leaks, _) = self.searched(code);
+        (table, states, leaks)
+    }
+
+    /// Does the same, and returns the dominator tree as well.
+    pub(super) fn searched(&self, code: &[(u64, u64)]) -> (Table, States, Leaks, Retained) {
         let control = Control::default();
         let table = self.table();
         let tables = Tables::new(Format::X86 { clear: 0 }, 63 << 12, 12, 48).unwrap();
@@ -136,12 +143,14 @@ impl Made {
         check(&table, &states, &self.memory, &control).unwrap();
         let range = (DIRECT + 16 * 4096, DIRECT + 18 * 4096);
         holders(&table, &states, &mut space, &what, range, 5, &control).unwrap();
-        (table, states, leaks)
+        let tree = retained::find(&table, &states, &pointers, &leaks, &control).unwrap();
+        tree.by_cache(&table, &control).unwrap();
+        (table, states, leaks, tree)
     }
 }
 
 /// The address of object `slot` of the slab in page `pfn`.
-fn object(pfn: u64, slot: u64, red_left: u64) -> u64 {
+pub(super) fn object(pfn: u64, slot: u64, red_left: u64) -> u64 {
     DIRECT + pfn * 4096 + slot * 256 + red_left
 }
 

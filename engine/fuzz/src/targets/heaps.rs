@@ -229,6 +229,11 @@ pub fn tcmalloc(data: &[u8]) {
     assert!(found.owned.windows(2).all(|pair| pair[0].1 < pair[1].0), "not sorted");
     let objects: u64 = found.spans.iter().map(|span| found.objects(span)).map(|(size, count)| size * count).sum();
     assert!(found.free.iter().sum::<u64>() <= objects, "more is free than there is");
+    if let Ok(sampled) = tcmalloc::samples(&image, &found, &ranges, &control) {
+        assert!(sampled.all.iter().all(|one| found.span(one.address).is_some_and(|span| span.start == one.address)));
+        assert!(sampled.all.iter().all(|one| one.stack < sampled.stacks.len()));
+        assert!(sampled.unsound <= sampled.all.len() as u64);
+    }
     let slots = found.slots();
     for &seed in &seeds {
         assert!(found.span(seed).is_none_or(|span| span.start <= seed && seed < span.end()));

@@ -12,6 +12,7 @@
 //! * [`caches`]: the caches of threads.
 //! * [`free`]: follows the lists of free objects.
 //! * [`owned`]: tcmalloc's own memory.
+//! * [`sampled`]: the stacks of sampled blocks.
 
 mod caches;
 mod central;
@@ -19,6 +20,7 @@ mod free;
 mod owned;
 mod page_map;
 mod read;
+mod sampled;
 mod sizes;
 mod spans;
 
@@ -27,6 +29,7 @@ pub use central::Central;
 pub use free::{Kind, List, Problem};
 pub use page_map::{PageMap, Shape};
 pub use read::{find, walk, Refused, Tcmalloc};
+pub use sampled::{samples, Sample, Samples};
 pub use sizes::SizeMap;
 pub use spans::{Fault, Span};
 

@@ -142,7 +142,7 @@ struct Scanning<'j, 'a, I: Index, const P: usize> {
 impl<I: Index, const P: usize> hw::Work for Scanning<'_, '_, I, P> {
     type Out = ();
     #[inline(always)]
-    fn run(self) {
+    fn run<const FAST: bool>(self) {
         match self.job {
             Job::Chunks(scan) => scan.run(self.buffer, self.request.dead, self.request.watch, self.control),
             Job::Headerless(scan) => scan.run(self.buffer, self.request.dead, self.control),

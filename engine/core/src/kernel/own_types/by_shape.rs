@@ -1,10 +1,10 @@
 //! The kernel's own symbol table, found by its shape: kernels before 6.0 do not say where it is.
 //!
 //! scripts/kallsyms.c (4.20 to 6.3) writes the arrays one behind the other, each at a multiple of eight bytes: offsets,
-//! relative_base, num_syms, names, markers, seqs_of_names, token_table, token_index. Those before 6.2 have no
-//! seqs_of_names (three bytes a symbol), but where a distribution added it, as Debian did to 6.1. The digits are in the names of every kernel, and a
-//! character that is in a name stands for itself. So the table of tokens has "0" to "9" one behind the other. All else
-//! follows from there, and each array must agree with the one behind it.
+//! relative_base, num_syms, names, markers, seqs_of_names, token_table, token_index. seqs_of_names (three bytes a symbol)
+//! came with 6.2; Debian's 6.1 has it as well. A character that is in some name stands for itself in the table of tokens,
+//! and every kernel has names with digits: "0" to "9" lie there one behind the other. All else follows from there, and
+//! each array must agree with the one behind it.
 
 use super::kallsyms::{symbols, tokens, Arrays, Symbol, MOST_SYMBOLS, PIECES};
 

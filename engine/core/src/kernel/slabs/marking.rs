@@ -1,10 +1,13 @@
 //! Which objects are held, and by what evidence. An object's evidence is the strongest that there is.
+//!
+//! [`crate::blocks::queue`] follows the pointers, as it does for the blocks of a process. A state of an object is its mark.
 
 use super::freelists::{state, States};
-use super::node_set::NodeSet;
 use super::sweep::{Pointers, Weak};
 use super::table::Node;
+use crate::blocks::queue::{Marked, Queue};
 use crate::control::{Control, Stopped};
+use crate::hw;
 
 /// Marks all objects that are held.
 pub fn mark(states: &mut States, pointers: &Pointers, control: &Control) -> Result<(), Stopped> {
@@ -14,89 +17,142 @@ pub fn mark(states: &mut States, pointers: &Pointers, control: &Control) -> Resu
 
 /// Marks what plain pointers hold, then what stacks hold.
 pub fn strong(states: &mut States, pointers: &Pointers, control: &Control) -> Result<(), Stopped> {
-    let mut marker = Marker { states, pointers, todo: Vec::new(), weak: Vec::new() };
-    marker.from(&pointers.roots, state::PLAIN, control)?;
-    marker.from(&pointers.stacks, state::STACK, control)
+    for (roots, class) in [(&pointers.roots, state::PLAIN), (&pointers.stacks, state::STACK)] {
+        Marker::new(pointers, &[], Held { states: &mut states.of, class }).from(roots.iter(), control)?;
+    }
+    Ok(())
 }
 
 /// Marks what only weak evidence holds.
 pub fn weak(states: &mut States, pointers: &Pointers, control: &Control) -> Result<(), Stopped> {
-    let mut marker = Marker { states, pointers, todo: Vec::new(), weak: Vec::new() };
-    for (class, evidence) in [(state::UNALIGNED, &pointers.unaligned), (state::PHYSICAL, &pointers.physical)] {
-        marker.weak.push(evidence);
-        for (holder, target) in &evidence.edges {
-            if is_held(marker.states.of[*holder as usize]) {
-                marker.reach(*target, class);
+    let evidence = pointers.weak();
+    for (number, class) in [state::UNALIGNED, state::PHYSICAL].into_iter().enumerate() {
+        let held = Held { states: &mut states.of, class };
+        let mut marker = Marker::new(pointers, &evidence[..=number], held);
+        for (holder, target) in &evidence[number].edges {
+            if is_held(marker.objects().states[*holder as usize]) {
+                marker.meet(*target);
             }
         }
-        marker.from(&evidence.roots, class, control)?;
+        marker.from(evidence[number].roots.iter(), control)?;
     }
     Ok(())
 }
 
 /// Marks objects that are known not to be leaks, and what nothing else holds.
 pub fn set_aside(states: &mut States, pointers: &Pointers, nodes: &[Node], control: &Control) -> Result<(), Stopped> {
-    let weak = vec![&pointers.unaligned, &pointers.physical];
-    let mut marker = Marker { states, pointers, todo: Vec::new(), weak };
-    for node in nodes {
-        marker.reach(*node, state::SET_ASIDE);
-    }
-    marker.follow(state::SET_ASIDE, control)
+    let held = Held { states: &mut states.of, class: state::SET_ASIDE };
+    Marker::new(pointers, &pointers.weak(), held).from(nodes.iter().copied(), control)
 }
 
 fn is_held(state: u8) -> bool {
     (state::PLAIN..=state::PHYSICAL).contains(&state)
 }
 
-struct Marker<'a> {
-    states: &'a mut States,
-    pointers: &'a Pointers,
-    todo: Vec<Node>,
-    /// Weak evidence that is followed as well.
-    weak: Vec<&'a Weak>,
+/// Objects that can be marked.
+pub(super) trait Objects {
+    /// Asks the CPU to load the mark of an object.
+    fn load(&self, node: usize);
+    /// Marks an object. Returns whether it was not marked before.
+    fn mark(&mut self, node: Node) -> bool;
 }
 
-impl Marker<'_> {
-    fn from(&mut self, roots: &NodeSet, class: u8, control: &Control) -> Result<(), Stopped> {
-        for node in roots.iter() {
-            self.reach(node, class);
-        }
-        self.follow(class, control)
+/// Objects that are not leaked get this state.
+struct Held<'a> {
+    states: &'a mut [u8],
+    class: u8,
+}
+
+impl Objects for Held<'_> {
+    #[inline(always)]
+    fn load(&self, node: usize) {
+        hw::prefetch(self.states, node);
     }
 
-    /// Marks everything that the marked objects lead to.
-    fn follow(&mut self, class: u8, control: &Control) -> Result<(), Stopped> {
-        let pointers = self.pointers;
-        let mut steps = 0u32;
-        while let Some(node) = self.todo.pop() {
-            for target in pointers.of(node) {
-                self.reach(*target, class);
-            }
-            for index in 0..self.weak.len() {
-                for target in weak_targets(self.weak[index], node) {
-                    self.reach(target, class);
-                }
-            }
-            steps = steps.wrapping_add(1);
-            if steps % (1 << 16) == 0 && control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
+    /// **The decision**: an object that a held object points to is held.
+    #[inline(always)]
+    fn mark(&mut self, node: Node) -> bool {
+        let known = &mut self.states[node as usize];
+        let fresh = *known == state::LEAKED;
+        if fresh {
+            *known = self.class;
         }
-        Ok(())
+        fresh
+    }
+}
+
+/// A marking in progress.
+pub(super) struct Marker<'a, O> {
+    pointers: &'a Pointers,
+    queue: Queue<u32>,
+    reaching: Reaching<'a, O>,
+}
+
+/// What is marked, and what the weak evidence of marked objects leads to.
+struct Reaching<'a, O> {
+    pointers: &'a Pointers,
+    weak: &'a [&'a Weak],
+    later: Vec<Node>,
+    objects: O,
+}
+
+impl<O: Objects> Marked<u32> for Reaching<'_, O> {
+    #[inline(always)]
+    fn load(&self, target: usize) {
+        self.objects.load(target);
+        hw::prefetch(&self.pointers.starts, target);
     }
 
     #[inline(always)]
-    fn reach(&mut self, node: Node, class: u8) {
-        let known = &mut self.states.of[node as usize];
-        if *known == state::LEAKED {
-            *known = class;
-            self.todo.push(node);
+    fn reach(&mut self, target: usize) -> Option<(usize, usize)> {
+        let node = target as Node;
+        if !self.objects.mark(node) {
+            return None;
         }
+        for weak in self.weak {
+            self.later.extend(weak_targets(weak, node));
+        }
+        Some(self.pointers.range(node))
+    }
+}
+
+impl<'a, O: Objects> Marker<'a, O> {
+    /// Begins marking. The evidence in `weak` is followed as well.
+    pub fn new(pointers: &'a Pointers, weak: &'a [&'a Weak], objects: O) -> Self {
+        let reaching = Reaching { pointers, weak, later: Vec::new(), objects };
+        Marker { pointers, queue: Queue::default(), reaching }
+    }
+
+    /// Takes a pointer to an object. It may be followed later.
+    pub fn meet(&mut self, node: Node) {
+        self.queue.meet(&mut self.reaching, &self.pointers.targets, node as usize);
+    }
+
+    /// Marks the roots, and everything that they and what was met before lead to.
+    pub fn from(&mut self, roots: impl Iterator<Item = Node>, control: &Control) -> Result<(), Stopped> {
+        roots.for_each(|root| self.meet(root));
+        loop {
+            self.queue.follow(&mut self.reaching, &self.pointers.targets, control)?;
+            if self.reaching.later.is_empty() {
+                return Ok(());
+            }
+            std::mem::take(&mut self.reaching.later).into_iter().for_each(|target| self.meet(target));
+        }
+    }
+
+    /// Returns what is marked.
+    pub fn objects(&self) -> &O {
+        &self.reaching.objects
+    }
+
+    /// Does the same for what is changed.
+    pub fn objects_mut(&mut self) -> &mut O {
+        &mut self.reaching.objects
     }
 }
 
 /// Returns what an object holds by weak evidence.
-pub fn weak_targets(weak: &Weak, holder: Node) -> impl Iterator<Item = Node> + '_ {
+fn weak_targets(weak: &Weak, holder: Node) -> impl Iterator<Item = Node> + '_ {
     let from = weak.edges.partition_point(|(other, _)| *other < holder);
     weak.edges[from..].iter().take_while(move |(other, _)| *other == holder).map(|(_, target)| *target)
 }

@@ -8,6 +8,7 @@
 //! * [`plan`]: which pages hold pointers; [`sweep`]: the one pass over them, which collects the pointers; [`batch`]
 //!   reads for it. [`device_address`]: which numbers are physical addresses of objects. [`code`]: pointers in instructions.
 //! * [`marking`]: which objects the pointers hold, and by what evidence; [`leaks`]: direct and indirect ones.
+//! * [`retained`]: what objects keep alive alone, by the dominator tree.
 //! * [`tracks`]: who allocated and freed an object (slub_debug=U).
 //! * [`holders`]: where pointers into some memory lie.
 //! * [`check`]: red zones, poison, and counts that contradict each other.
@@ -25,6 +26,7 @@ pub mod marking;
 pub mod node_set;
 pub mod plan;
 pub mod reserves;
+pub mod retained;
 pub mod sweep;
 pub mod table;
 pub mod tracks;

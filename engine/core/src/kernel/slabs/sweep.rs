@@ -60,11 +60,15 @@ impl Pointers {
         large.filter(|node| self.paged.has(*node) && !self.addressed.has(*node)).collect()
     }
 
-    /// Returns the targets of a node's edges.
+    /// Returns the range of a node's edges.
     #[inline(always)]
-    pub fn of(&self, node: Node) -> &[Node] {
-        let (start, end) = (self.starts[node as usize] as usize, self.starts[node as usize + 1] as usize);
-        &self.targets[start..end]
+    pub fn range(&self, node: Node) -> (usize, usize) {
+        (self.starts[node as usize] as usize, self.starts[node as usize + 1] as usize)
+    }
+
+    /// Returns the weak evidence, the stronger first.
+    pub fn weak(&self) -> [&Weak; 2] {
+        [&self.unaligned, &self.physical]
     }
 }
 

@@ -229,10 +229,14 @@ impl Table {
     /// Returns (direct-map address, bytes, number of the cache) of an object. A large block's bytes are its pages.
     pub fn describe(&self, node: Node) -> (u64, u64, u32) {
         let slab = self.slab_of(node);
-        let start = self.address(self.start(slab, node - slab.first));
+        (self.address(self.start(slab, node - slab.first)), self.bytes_of(slab), slab.cache)
+    }
+
+    /// Returns the bytes of each object of a slab. A large block's bytes are its pages.
+    pub fn bytes_of(&self, slab: &Slab) -> u64 {
         match self.caches.get(slab.cache as usize) {
-            Some(cache) => (start, u64::from(cache.object_size), slab.cache),
-            None => (start, u64::from(slab.pages) << self.page_bits, LARGE),
+            Some(cache) => u64::from(cache.object_size),
+            None => u64::from(slab.pages) << self.page_bits,
         }
     }
 
