@@ -13,6 +13,8 @@ use crate::cached_reader::CachedReader;
 const MOST_TEXT: u64 = 256;
 /// Names of one module or class.
 const MOST: u64 = 1 << 20;
+/// Entries of all dictionaries that are read. In a damaged dump many modules may share a large one.
+pub const MOST_ENTRIES: u64 = 1 << 23;
 /// `PyModuleObject.md_dict` and `md_name` (Include/internal/pycore_moduleobject.h), `PyTypeObject.tp_dict`.
 const MODULE_DICT: u64 = 16;
 const MODULE_NAME: u64 = 48;
@@ -56,6 +58,8 @@ pub struct Reader<'a, 'b> {
     pub types: &'b mut Types<'a>,
     /// The memory.
     pub words: &'b mut CachedReader<'a>,
+    /// Entries of dictionaries that may still be read: see [`MOST_ENTRIES`].
+    pub left: u64,
 }
 
 /// Returns a module or a class with its variables. None: it has no name, or its dictionary cannot be read.
@@ -150,7 +154,9 @@ impl Reader<'_, '_> {
         };
         let room = block.address.saturating_add(block.size).checked_sub(start)? / stride;
         let mut found = Vec::new();
-        for number in 0..count.min(room).min(MOST) {
+        let count = count.min(room).min(MOST);
+        self.left = self.left.checked_sub(count)?;
+        for number in 0..count {
             let at = start + number * stride + stride - 16;
             let (Some(key), Some(value)) = (self.word(at, 0), self.word(at, 8)) else { break };
             if let Some(name) = self.text(key).filter(|_| value != 0) {

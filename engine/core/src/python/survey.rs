@@ -2,7 +2,7 @@
 
 use super::census::{self, Found};
 use super::links::Links;
-use super::names::{self, Holder, Reader};
+use super::names::{self, Holder, Reader, MOST_ENTRIES};
 use super::types::{Kind, Types, BORROWED};
 use super::Release;
 use crate::blocks::model::{Heap, State};
@@ -141,7 +141,7 @@ impl Looking<'_> {
 
     fn finish(mut self, holders: &[Found], control: &Control) -> Result<Survey, Stopped> {
         let (heap, release) = (self.heap, self.release);
-        let mut reader = Reader { heap, release, types: &mut self.types, words: &mut self.words };
+        let mut reader = Reader { heap, release, types: &mut self.types, words: &mut self.words, left: MOST_ENTRIES };
         for (number, object) in holders.iter().enumerate() {
             if number % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
