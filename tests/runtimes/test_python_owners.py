@@ -18,8 +18,6 @@ VERSIONS = pytest.mark.parametrize(
     ],
 )
 
-_STRAY = 5  # objects of an owner that a word also holds which nobody uses any more: it has not been written over
-
 
 def _plain(name: str) -> str:
     """Return the name of an owner without the lines of frames, which the program does not tell, and without threads."""
@@ -46,7 +44,7 @@ def test_each_object_belongs_to_its_variable(version: str) -> None:
                 plain = _plain(text)
                 plain = plain.rpartition("/")[2] if places else plain
                 found[plain] = found.get(plain, 0) + 1
-        assert 0 <= sum(at is not None for at, _size in rows) - found.get(wanted, 0) <= _STRAY, (name, found)
+        assert found == {wanted: sum(at is not None for at, _size in rows)}, name
 
 
 @VERSIONS
@@ -56,15 +54,14 @@ def test_what_a_variable_holds_is_counted_once(version: str) -> None:
     lines = answers.by_name(answers.typed("owners", *made.argv(), "--top", 1 << 20))["owners"]
     rows = _truth(made)["app.store.cache"]
     (line,) = [each for each in lines if each["owner"] == "app.store.cache"]
-    assert 0 <= len(rows) + 2 - line["count"] <= _STRAY
+    assert line["count"] == len(rows) + 2
     own = line["bytes"] - sum(size for _at, size in rows)
     # A dictionary of 20,000 entries has 2^15 places, an index of 2 bytes for each, and entries of 24 bytes or fewer.
     least, most = 2 * (1 << 15) + 16 * 20000, 2 * (1 << 15) + 24 * (1 << 15) * 2 // 3 + 8192
-    assert least - 64 * _STRAY <= own <= most
+    assert least <= own <= most
     kinds = answers.by_name(answers.typed("retained", *made.argv(), line["roots"][0]["address"]))["kinds"]
     counts = {each["type"]: each["count"] for each in kinds}
-    expected = {"dict": 20001, "dict (table)": 20001, "bytes": 20000}
-    assert all(0 <= count - counts[kind] <= _STRAY for kind, count in expected.items()), counts
+    assert (counts["dict"], counts["dict (table)"], counts["bytes"]) == (20001, 20001, 20000)
 
 
 @VERSIONS

@@ -83,6 +83,11 @@ impl Image {
         self.covered(start.max(self.addresses.0), end.min(self.addresses.1))
     }
 
+    /// Returns how many bytes of memory there are.
+    pub fn size(&self) -> u64 {
+        self.segments.iter().map(|part| part.end - part.start).fold(0, u64::saturating_add)
+    }
+
     /// Returns the segments, sorted and without overlaps.
     pub fn segments(&self) -> &[Segment] {
         &self.segments

@@ -58,7 +58,7 @@ pub fn find(image: &Image, states: &[(u64, u64)], release: Release, control: &Co
     let mut types = Types::new(CachedReader::new(image), release);
     let mut reader = CachedReader::with_slots(image, CACHED);
     // Every node has memory of its own.
-    let most = image.segments().iter().map(|s| s.end - s.start).fold(0, u64::saturating_add) / 32;
+    let most = image.size() / 32;
     for &(start, end) in states {
         let mut bytes = vec![0u8; (end.saturating_sub(start)).min(1 << 22) as usize];
         let got = image.read(start, &mut bytes);

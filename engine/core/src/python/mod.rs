@@ -4,7 +4,7 @@
 //! into the block. Objects in free lists have no references, or a pointer in place of their count.
 //!
 //! * [`types`]: what a type says of its objects.
-//! * [`sizes`]: how large an object is, as `sys.getsizeof` counts.
+//! * [`keys`]: the tables of dictionaries; [`sizes`]: how large an object is, as `sys.getsizeof` counts.
 //! * [`census`]: the objects in all blocks, by type.
 //! * [`links`]: the lists of the collector.
 //! * [`garbage`]: the unreachable objects that the collector would free.
@@ -13,6 +13,7 @@
 
 pub mod census;
 pub mod garbage;
+pub mod keys;
 pub mod links;
 pub mod names;
 pub mod sizes;

@@ -4,6 +4,7 @@
 //! value side by side, so its memory is the variable's. Nothing has a name here that the process does not have.
 
 use super::census::Found;
+use super::keys::Keys;
 use super::types::{Kind, Types};
 use super::Release;
 use crate::blocks::model::Heap;
@@ -128,36 +129,19 @@ impl Reader<'_, '_> {
     }
 
     /// Returns the entries of a dictionary whose keys are names, by address. None: it is no dictionary, or shares its keys.
-    ///
-    /// Include/internal/pycore_dict.h. Until 3.10: references, size, lookup, usable, entries, the indices, the entries. Since
-    /// then: references, log2 of the size and of the bytes of the indices, kind, version, usable, entries.
     fn entries(&mut self, dict: u64) -> Option<Vec<Variable>> {
         if !self.is(dict, Kind::Dict) || self.word(dict, 40)? != 0 {
             return None;
         }
-        let keys = self.word(dict, 32)?;
-        let (block, ..) = self.heap.find(keys).filter(|found| !found.0.free && found.0.address == keys)?;
-        let (start, stride, count) = if self.release.minor >= 11 {
-            let head = self.word(keys, 8)?;
-            let (index, kind) = (head >> 8 & 0xff, head >> 16 & 0xff);
-            let wide = if index <= 48 { 1u64 << index } else { return None };
-            (keys.checked_add(32 + wide)?, if kind == 0 { 24 } else { 16 }, self.word(keys, 24)?)
-        } else {
-            let size = self.word(keys, 8).filter(|size| size.is_power_of_two() && *size <= 1 << 40)?;
-            let wide = match size {
-                ..=0xff => 1,
-                0x100..=0xffff => 2,
-                0x1_0000..=0xffff_ffff => 4,
-                _ => 8,
-            };
-            (keys.checked_add(40 + size * wide)?, 24, self.word(keys, 32)?)
-        };
-        let room = block.address.saturating_add(block.size).checked_sub(start)? / stride;
+        let start = self.word(dict, 32)?;
+        let (block, ..) = self.heap.find(start).filter(|found| !found.0.free && found.0.address == start)?;
+        let Keys { entries, stride, used, .. } = Keys::read(self.words, self.release, start)?;
+        let room = block.address.saturating_add(block.size).checked_sub(entries)? / stride;
         let mut found = Vec::new();
-        let count = count.min(room).min(MOST);
+        let count = used.min(room).min(MOST);
         self.left = self.left.checked_sub(count)?;
         for number in 0..count {
-            let at = start + number * stride + stride - 16;
+            let at = entries + number * stride + stride - 16;
             let (Some(key), Some(value)) = (self.word(at, 0), self.word(at, 8)) else { break };
             if let Some(name) = self.text(key).filter(|_| value != 0) {
                 found.push(Variable { name, start: at, value: at + 8 });

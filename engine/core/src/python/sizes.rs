@@ -1,6 +1,7 @@
 //! How large an object is, as `sys.getsizeof` counts: the object, what stands before it, and the buffers that it alone
 //! owns. The sources are the `__sizeof__` methods in Objects/ and Modules/ of each release.
 
+use super::keys::{fraction, Keys};
 use super::types::{Kind, Type};
 use super::Release;
 use crate::cached_reader::CachedReader;
@@ -190,31 +191,10 @@ impl Reader<'_, '_> {
         self.word(keys, 16)?.checked_add(self.word(keys, 24)?).filter(|&count| count <= 1 << 20)
     }
 
-    /// _PyDict_KeysSize
-    pub(super) fn keys(&mut self, keys: u64) -> Option<u64> {
-        if self.release.minor >= 11 {
-            let head = self.word(keys, 8)?;
-            let (size, index, kind) = (head & 0xff, head >> 8 & 0xff, head >> 16 & 0xff);
-            if size > 40 || index > 48 || kind > 2 {
-                return None;
-            }
-            let entry = if kind == 0 { 24 } else { 16 };
-            return self.buffer(keys, 32 + (1 << index) + fraction(1 << size) * entry);
-        }
-        let size = self.word(keys, 8)?;
-        if !size.is_power_of_two() || size > 1 << 40 {
-            return None;
-        }
-        let index = if size <= 0xff {
-            1
-        } else if size <= 0xffff {
-            2
-        } else if size <= 0xffff_ffff {
-            4
-        } else {
-            8
-        };
-        self.buffer(keys, 40 + index * size + fraction(size) * 24)
+    /// Returns the bytes of the table of a dictionary.
+    pub(super) fn keys(&mut self, start: u64) -> Option<u64> {
+        let keys = Keys::read(self.words, self.release, start)?;
+        self.buffer(start, keys.size())
     }
 
     /// Returns how many places a `_PyInterpreterFrame` has (3.11 and later).
@@ -227,9 +207,4 @@ impl Reader<'_, '_> {
         let [locals, stack] = [locals, stack].map(|offset| self.int(code, offset).filter(|&count| count <= 1 << 19));
         Some(Places { locals: locals?, stack: stack? })
     }
-}
-
-/// USABLE_FRACTION
-fn fraction(size: u64) -> u64 {
-    (size << 1) / 3
 }

@@ -3,7 +3,7 @@
 use super::search::{Search, HEAP_TYPE};
 use super::{deques, frames, values};
 use crate::python::census::Found;
-use crate::python::sizes::Reader;
+use crate::python::keys::Keys;
 use crate::python::types::{Kind, Type, BORROWED};
 
 /// `Py_TPFLAGS_TUPLE_SUBCLASS` and `Py_TPFLAGS_BYTES_SUBCLASS`
@@ -11,14 +11,25 @@ const TUPLE: u64 = 1 << 26;
 const BYTES: u64 = 1 << 27;
 /// `Py_TPFLAGS_LONG_SUBCLASS` to `Py_TPFLAGS_TYPE_SUBCLASS`: a built-in type and all that inherit from it have one.
 const FAMILIES: u64 = 0xff << 24;
-/// `PyTypeObject.tp_flags`, `tp_doc` and `tp_base`
+/// `PyTypeObject.tp_name`, `tp_flags`, `tp_doc` and `tp_base`
+const NAME: u64 = 24;
 const FLAGS: u64 = 168;
 const DOCUMENTATION: u64 = 176;
 const BASE: u64 = 256;
-/// `PySetObject.table`, `PyByteArrayObject.ob_bytes` and `arrayobject.ob_item`.
+/// `PySetObject.mask` and `table`, `PyByteArrayObject.ob_bytes` and `arrayobject.ob_item`.
+const MASK: u64 = 32;
 const TABLE: u64 = 40;
 const ALLOCATED_BYTES: u64 = 32;
 const ITEMS: u64 = 24;
+/// `PyDictObject.ma_used` and `ma_version_tag`. Each change of any dictionary counts the version up, since 3.12 by 256 and
+/// in 3.13 by 4096 (`DICT_VERSION_INCREMENT`): it passes the addresses of the heap of an interpreter at a fixed address.
+const NUMBERS: (u64, u64) = (16, 32);
+/// An entry of a set: the key and its hash.
+const SET_ENTRY: u64 = 16;
+/// No page below is mapped.
+const LEAST_ADDRESS: u64 = 1 << 12;
+/// Entries of keys that objects share, until 3.10: their size is a byte.
+const MOST_SHARED: u64 = 170;
 /// `__slots__` of a class.
 const MOST_SLOTS: u64 = 1 << 16;
 /// `PyBytesObject.ob_sval`
@@ -32,16 +43,21 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
     match known.kind {
         Kind::List => items(search, at),
         Kind::Dict => {
+            search.add(at + NUMBERS.0, at + NUMBERS.1);
             keys(search, at, 32);
             values::of_dictionary(search, at);
         }
         Kind::Type => {
             keys(search, at, search.process.release.cached_keys());
             shared(search, at);
-            documentation(search, at);
+            texts(search, at);
         }
         Kind::Deque => deques::unused(search, at, object.kind),
-        Kind::Set | Kind::Bytearray | Kind::Array => buffer(search, at, &known),
+        Kind::Set => {
+            buffer(search, at, &known);
+            members(search, at, end);
+        }
+        Kind::Bytearray | Kind::Array => buffer(search, at, &known),
         Kind::Weak => BORROWED.iter().for_each(|&(from, to)| search.add(at + from, at + to)),
         _ => {}
     }
@@ -125,13 +141,16 @@ fn items(search: &mut Search<'_, '_>, at: u64) {
     }
 }
 
-/// The text that a heap type owns, and the rest of its block (`type_dealloc`, Objects/typeobject.c, frees it).
-fn documentation(search: &mut Search<'_, '_>, at: u64) {
+/// The texts that a heap type owns, with the rest of their blocks (`type_dealloc`, Objects/typeobject.c, frees them): what
+/// documents it, and since 3.11 its name, if a C extension made it (`_ht_tpname`).
+fn texts(search: &mut Search<'_, '_>, at: u64) {
     if search.word(at, FLAGS).is_none_or(|flags| flags & HEAP_TYPE == 0) {
         return;
     }
-    if let Some(block) = search.word(at, DOCUMENTATION).and_then(|start| search.block(start)) {
-        search.add(block.0, block.1);
+    for place in [NAME, DOCUMENTATION] {
+        if let Some(block) = search.word(at, place).and_then(|start| search.block(start)) {
+            search.add(block.0, block.1);
+        }
     }
 }
 
@@ -148,32 +167,62 @@ fn buffer(search: &mut Search<'_, '_>, at: u64, known: &Type) {
     search.add(start.saturating_add(size).next_multiple_of(8), block.1);
 }
 
-/// The values in the keys that the objects of a class share: the values of each are elsewhere, and nobody writes here.
-fn shared(search: &mut Search<'_, '_>, at: u64) {
-    let release = search.process.release;
-    let Some(keys) = search.word(at, release.cached_keys()).filter(|&keys| keys != 0) else { return };
-    let heap_type = search.word(at, FLAGS).is_some_and(|flags| flags & HEAP_TYPE != 0);
-    let Some((start, end)) = search.block(keys).filter(|block| block.0 == keys && heap_type) else { return };
-    let Some(head) = search.word(keys, 8) else { return };
-    let (first, stride) = match release.minor {
-        // DICT_KEYS_SPLIT
-        11.. if head >> 16 & 0xff == 2 && head >> 8 & 0xff <= 16 => (32 + (1 << (head >> 8 & 0xff)), 16),
-        ..=10 if head <= 0xff => (40 + head, 24),
-        _ => return,
-    };
-    let mut entry = start.saturating_add(first);
-    while entry.saturating_add(stride) <= end {
-        search.add(entry + stride - 8, entry + stride);
-        entry += stride;
+/// The hashes in the table of a set. A small one lies in the object.
+fn members(search: &mut Search<'_, '_>, at: u64, end: u64) {
+    let (Some(mask), Some(table)) = (search.word(at, MASK), search.word(at, TABLE)) else { return };
+    let limit = if at <= table && table < end { Some(end) } else { search.block(table).map(|block| block.1) };
+    let room = limit.map_or(0, |limit| (limit - table) / SET_ENTRY);
+    if mask < room {
+        hashes(search, table + 8, SET_ENTRY, mask + 1);
     }
 }
 
-/// The rest of the block behind the keys of a dictionary.
+/// The values in the keys that the objects of a class share: the values of each are elsewhere, and nobody writes here.
+fn shared(search: &mut Search<'_, '_>, at: u64) {
+    let Some(keys) = search.word(at, search.process.release.cached_keys()).filter(|&keys| keys != 0) else { return };
+    let heap_type = search.word(at, FLAGS).is_some_and(|flags| flags & HEAP_TYPE != 0);
+    let Some((_, end)) = search.block(keys).filter(|block| block.0 == keys && heap_type) else { return };
+    let release = search.process.release;
+    let Some(table) = Keys::read(&mut search.words, release, keys) else { return };
+    // DICT_KEYS_SPLIT. Until 3.10 the keys of a class are always shared, and few.
+    if !(table.split || release.minor <= 10 && table.room <= MOST_SHARED) {
+        return;
+    }
+    let mut entry = table.entries;
+    while entry.saturating_add(table.stride) <= end {
+        search.add(entry + table.stride - 8, entry + table.stride);
+        entry += table.stride;
+    }
+}
+
+/// What the table of a dictionary does not use, and its numbers: the indices, and the hashes that are addresses.
 fn keys(search: &mut Search<'_, '_>, at: u64, offset: u64) {
     let Some(start) = search.word(at, offset).filter(|&start| start != 0) else { return };
     let Some(block) = search.block(start) else { return };
-    let size = Reader { words: &mut search.words, release: search.process.release }.keys(start);
-    if let Some(size) = size {
-        search.add(start.saturating_add(size).next_multiple_of(8), block.1);
+    let release = search.process.release;
+    let Some(table) = Keys::read(&mut search.words, release, start) else { return };
+    let end = start.saturating_add(table.size());
+    if end > block.1 {
+        return;
+    }
+    search.add(start, table.entries);
+    search.add(end.next_multiple_of(8), block.1);
+    // The keys that objects share are strings.
+    if table.hashed() && table.references == 1 {
+        hashes(search, table.entries, table.stride, table.used.min(table.room));
+    }
+}
+
+/// The hashes of `count` entries from `first` on, as far as they are addresses: the hash of an int is its value, and
+/// programs have dictionaries of what id() returned (copy.deepcopy, pickle).
+fn hashes(search: &mut Search<'_, '_>, first: u64, stride: u64, count: u64) {
+    let Some(left) = search.entries.checked_sub(count) else { return };
+    search.entries = left;
+    for number in 0..count {
+        let at = first + number * stride;
+        let Some(hash) = search.word(at, 0) else { return };
+        if (LEAST_ADDRESS..1 << 47).contains(&hash) && search.word(hash & !7, 0).is_some() {
+            search.add(at, at + 8);
+        }
     }
 }

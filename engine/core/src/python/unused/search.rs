@@ -12,6 +12,8 @@ use std::collections::HashMap;
 
 /// Links of all deques that are followed.
 const MOST_LINKS: u64 = 1 << 24;
+/// Bytes of the smallest entry, one of a set.
+const LEAST_ENTRY: u64 = 16;
 /// Blocks of 4 KiB that are kept.
 const CACHED: usize = 4096;
 
@@ -51,6 +53,8 @@ pub struct Search<'a, 'p> {
     pub(super) nodes: Nodes<'a>,
     /// How many links of deques may still be followed: damaged ones may lead to each other.
     pub(super) links: u64,
+    /// How many entries of tables may still be read: in a damaged dump many objects may have one table.
+    pub(super) entries: u64,
     /// Whether each type is a built-in one, and the first of its family.
     pub(super) builtins: HashMap<u64, bool>,
 }
@@ -67,6 +71,8 @@ impl<'a, 'p> Search<'a, 'p> {
             found: Vec::new(),
             nodes: Nodes { sorted: process.links.map_or(&[], |links| &links.nodes), place: 0 },
             links: MOST_LINKS,
+            // Each has memory of its own.
+            entries: image.size() / LEAST_ENTRY,
             builtins: HashMap::new(),
         }
     }
