@@ -35,7 +35,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Reads the table at the address. None: it is none.
+    /// Reads the table at the address. None: nothing there looks like one.
     pub fn read(words: &mut CachedReader<'_>, release: Release, start: u64) -> Option<Keys> {
         let mut word = |offset: u64| words.word(start.checked_add(offset)?, 8);
         let (references, head) = (word(0)?, word(8)?);
