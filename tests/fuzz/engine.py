@@ -37,6 +37,7 @@ TARGETS = {
     "memmap": (2, 2048),
     "slabs": (2, 2048),
     "kallsyms": (1, 2048),
+    "shape": (2, 64),
     "btf": (2, 1024),
     "jemalloc": (2, 2048),
     "tcmalloc": (2, 4096),

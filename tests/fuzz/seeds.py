@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 
 # engine/fuzz/src/targets/machine.rs
@@ -46,6 +47,7 @@ def of(target: str) -> Iterator[bytes]:
             for form, compress in ((0, gzip.compress), (1, lzma.compress), (3, bz2.compress))
         ),
         "kallsyms": _kallsyms,
+        "shape": lambda: (bytes([3, shift, how]) + bytes(8) + b"\1\5\2" for shift, how in ((0, 0), (9, 129), (0, 70))),
         "btf": _btf,
         "audit": _audit,
         "lines": lambda: (b"\0" + elf for elf in _objects()),
@@ -296,14 +298,20 @@ def _golang() -> Iterator[bytes]:
 
 
 def _tcmalloc() -> Iterator[bytes]:
-    """Yield a page map, a span of 16 bytes an object at 0x2000 and one object at 0x3000, a cache, and free objects."""
-    for levels in (0, 1):
+    """Yield a page map, a span of 16 bytes an object at 0x2000 and one object at 0x3000, a cache, and free objects.
+
+    In half of them the one object is sampled: its span hangs on a list at 0x12c0, and has a stack at 0x1300.
+    """
+    for levels, sampled in product((0, 1), (False, True)):
         root, leaf = [0x1080, *[0] * 15], [0, 0, 0x1100, 0x1130, *[0] * 12]
         if levels:  # 4, 2 and 2 bits
             root, leaf = [0x1080, *[0] * 15], [0x10A0, *[0] * 3, *leaf[:4], *[0] * 8]
-        records = [2, 1, 0, 0, 0x2010, 2 << 16 | 250, 3, 1, 0, 0, 0, 0]
+        last = [0x12C0, 0x12C0, 0x1300, 1 << 26] if sampled else [0] * 4
+        records = [2, 1, 0, 0, 0x2010, 2 << 16 | 250, 3, 1, *last]
         cache = [0, 0, 0, 0, 0, 0, 0, 8, 0x2040, 2, 0, 16, 0, 0, 0, 48, 0, 0, 0, 4096, *[0] * 8]
         words = [*root, *leaf, *records, 0x1170, 0, *cache]
+        if sampled:
+            words += [*[0] * (0x58 - len(words)), 0, 0, 0x1130, 0x1130, *[0] * 4, 100, 2, 0x5000, 0x6000]
         tree = struct.pack(f"<{len(words)}Q", *words).ljust(0x400, b"\0")
         # The central cache of size class 2 begins at 0x1400 + 2 * 192; its slots, 128 bytes on.
         central = b"".join(

@@ -66,9 +66,9 @@ def structures(made_core: Path) -> list[tuple[int, int]]:
     for start, end in inner.owned[:1]:  # records and leaves: the words that are not zero
         words = memoryview(image.read(start, end - start)).cast("Q")
         wanted += [(start + 8 * at, start + 8 * at + 8) for at, word in enumerate(words) if word]
-    out = []
+    out, loaded = [], segments(made_core)  # once: the core is read whole
     for start, end in wanted:
-        for address, length, offset in segments(made_core):
+        for address, length, offset in loaded:
             if address <= start and end <= address + length:
                 out.append((start - address + offset, end - start))
     return out

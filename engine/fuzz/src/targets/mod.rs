@@ -41,6 +41,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("memmap", machine::memmap),
     ("slabs", slabs::slabs),
     ("kallsyms", own_types::kallsyms),
+    ("shape", own_types::shape),
     ("btf", own_types::btf),
     ("audit", recorded::audit),
     ("pprof", recorded::pprof),

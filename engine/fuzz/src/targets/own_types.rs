@@ -1,5 +1,7 @@
 //! A kernel's own symbols and types.
 
+use std::sync::OnceLock;
+
 use dmods_engine::kernel::own_types::btf::{Btf, Tag};
 use dmods_engine::kernel::own_types::by_shape;
 use dmods_engine::kernel::own_types::dwarf;
@@ -18,9 +20,6 @@ const KERNEL: Kernel =
 
 /// The arrays of a symbol table. Their sizes come from the input.
 pub fn kallsyms(data: &[u8]) {
-    if let Some((3, rest)) = data.split_last().map(|(last, rest)| (last % 8, rest)) {
-        return in_image(rest);
-    }
     let mut input = Input(data);
     let (count, how) = (usize::from(input.byte()), input.byte());
     let token_index = input.take(512);
@@ -37,43 +36,59 @@ pub fn kallsyms(data: &[u8]) {
     }
 }
 
-/// A part of a kernel's image with a symbol table in it, damaged as the input says.
-fn in_image(data: &[u8]) {
+/// A part of a kernel's image with a symbol table in it, damaged as the input says. No name is `_stext`, whose address is
+/// that of the first symbol, or of none.
+pub fn shape(data: &[u8]) {
     let mut input = Input(data);
-    let (count, shift, damages) =
-        (257 + usize::from(input.byte()), usize::from(input.byte()), usize::from(input.byte() % 5));
+    // Two markers: the second is that of name 256. More names cost time, and add nothing but names.
+    let count = 257 + usize::from(input.byte() % 32);
+    let (shift, how) = (usize::from(input.byte()), usize::from(input.byte()));
+    let (damages, stext) = (how % 5, START + (how / 128) as u64);
+    // Three bytes a symbol stand before the tokens since 6.2.
+    let sequences = if how & 64 == 0 { 0 } else { 3 * count };
     let places: [usize; 4] = std::array::from_fn(|_| input.short() as usize);
     let lengths = if input.0.is_empty() { &[1] } else { input.0 };
-    let (mut names, mut markers) = (Vec::new(), Vec::new());
+    let (mut names, mut markers) = (Vec::with_capacity(9 * count), Vec::new());
     for (number, &length) in lengths.iter().cycle().take(count).enumerate() {
         if number % 256 == 0 {
             markers.extend((names.len() as u32).to_le_bytes());
         }
         let length = length % 8 + 1;
         names.push(length);
-        names.extend((0..length).map(|at| b'a' + at));
+        names.extend_from_slice(&b"abcdefgh"[..usize::from(length)]);
     }
-    let (mut table, mut index) = (Vec::new(), Vec::new());
-    for byte in 0..=255u8 {
-        index.extend((table.len() as u16).to_le_bytes());
-        table.extend([byte.clamp(b'!', b'~'), 0]);
-    }
-    let offsets = (0..count as i32).flat_map(|number| number.to_le_bytes()).collect();
-    let parts = [offsets, START.to_le_bytes().to_vec(), (count as u32).to_le_bytes().to_vec(), names, markers];
+    let Fixed { offsets, order, table, index } = fixed();
     let mut image = vec![0; shift];
-    for part in parts.iter().chain([&table, &index]) {
+    let (start, number) = (START.to_le_bytes(), (count as u32).to_le_bytes());
+    for part in [&offsets[..4 * count], &start, &number, &names, &markers, &order[..sequences], table, index] {
         image.resize(image.len().next_multiple_of(8), 0);
-        image.extend(part);
+        image.extend_from_slice(part);
     }
     for place in &places[..damages] {
         let at = place % image.len();
         image[at] ^= input.byte().max(1);
     }
-    for stext in [START, START + 1] {
-        // No name is `_stext`.
-        assert!(!matches!(by_shape::find(&image, START, stext), Ok(Some(_))));
-    }
-    assert!(damages > 0 || by_shape::find(&image, START, START).is_err());
+    let found = by_shape::find(&image, START, stext);
+    assert!(!matches!(found, Ok(Some(_))), "no name is _stext");
+    assert!(damages > 0 || found.is_err(), "the table is found");
+}
+
+/// The arrays that are the same for every input. `order` has the symbols by name.
+struct Fixed {
+    offsets: Vec<u8>,
+    order: Vec<u8>,
+    table: Vec<u8>,
+    index: Vec<u8>,
+}
+
+fn fixed() -> &'static Fixed {
+    static FIXED: OnceLock<Fixed> = OnceLock::new();
+    FIXED.get_or_init(|| Fixed {
+        offsets: (0..288i32).flat_map(i32::to_le_bytes).collect(),
+        order: (0..288u16).flat_map(|number| [0, (number >> 8) as u8, number as u8]).collect(),
+        table: (0..=255u8).flat_map(|byte| [byte.clamp(b'!', b'~'), 0]).collect(),
+        index: (0..256u16).flat_map(|token| (2 * token).to_le_bytes()).collect(),
+    })
 }
 
 const EMPTY: [u8; 25] = [0x9f, 0xeb, 1, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
