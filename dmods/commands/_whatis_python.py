@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
+from dmods.base.dataclass import replace
+from dmods.graph.paths import Path
 from dmods.heap.block import FREE, Block
 from dmods.report import Column, Table
-from dmods.runtimes.python.describe import entries, object_in, value_of
+from dmods.runtimes.python.describe import object_in, value_of
+from dmods.runtimes.python.dicts import entries
 from dmods.runtimes.python.memory import DICT, LIST, TUPLE, Objects
 from dmods.runtimes.python.runtime import find_python
 from dmods.target import Target
@@ -20,13 +23,14 @@ OBJECT = (
     Column("type_address", "address", title="  its type lies at"),
     Column("value", title="  value"),
     Column("references", "count", title="  references"),
+    Column("held_by", title="  held by"),
     Column("immortal", hidden=True),
 )
 ITEMS = (Column("key"), Column("address", "address", width=16), Column("type"), Column("value"))
 
 
-def python_tables(target: Target, block: Optional[Block], address: int) -> Iterator[Table]:
-    """Yield the object in the block, or at exactly the address, and its first items."""
+def python_tables(target: Target, block: Optional[Block], address: int, path: Optional[Path]) -> Iterator[Table]:
+    """Yield the object in the block, or at exactly the address, and its first items. ``path`` leads to the block."""
     python = find_python(target).python
     if python is None or (block is not None and block.state == FREE):
         return
@@ -37,8 +41,10 @@ def python_tables(target: Target, block: Optional[Block], address: int) -> Itera
     if at is None or kind is None or not count:
         return
     immortal = objects.immortal(count)
-    row = (at, kind.name, kind.address, value_of(objects, at), None if immortal else count, immortal)
-    columns = OBJECT if not immortal else (*OBJECT[:4], Column("references", "count", hidden=True), OBJECT[5])
+    held = path.python if path is not None else None
+    row = (at, kind.name, kind.address, value_of(objects, at), None if immortal else count, held, immortal)
+    absent = [name for name, value in (("references", row[4]), ("held_by", held)) if value is None]
+    columns = [replace(column, hidden=column.hidden or column.name in absent) for column in OBJECT]
     yield Table("python", columns, [row], style="record")
     items = list(_items(objects, at, kind.flags))
     if items:

@@ -17,7 +17,7 @@ from dmods.commands.pathto import path_table
 from dmods.graph.looks import typed
 from dmods.graph.paths import path_to
 from dmods.graph.roots import named_roots
-from dmods.heap.block import DIRECT, FREE, INDIRECT, OWN, Block
+from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, Block
 from dmods.heap.blocks import STATES, arena_name
 from dmods.heap.content import Content, describe_content
 from dmods.heap.guards import verify
@@ -98,7 +98,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.tables.append(_record("block", BLOCK, _block(heap, block, address, content)))
         if content.points_to:
             report.tables.append(Table("points_to", CONTENT, content.points_to, title="points to"))
-    report.tables.extend(python_tables(target, block, address))
+    path = (
+        path_to(named_roots(target), block.address) if block is not None and block.state in (LIVE, INDIRECT) else None
+    )
+    report.tables.extend(python_tables(target, block, address, path))
     if block is not None:
         garbage = heap.is_garbage(block)
         report.tables.extend(table for one in heap.heaps for table in one.tables(block, garbage))
@@ -113,7 +116,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         columns = MAPPING if mapping.path is not None else _without(MAPPING, "offset", "path")
         report.tables.append(Table("mapping", columns, [_mapping(mapping, address)]))
         report.tables.append(_pointed_to_by(finder, block, address, args.most, report))
-        report.tables.extend(_kept_alive(heap, block))
+        if path is not None:
+            title = f"kept alive by {path.root.name}" if path.root is not None else "leaked with"
+            report.tables.append(path_table(path, title))
     return report
 
 
@@ -273,15 +278,6 @@ def _pointed_to_by(finder: AddressFinder, block: Optional[Block], address: int, 
     return holders_table(rows)
 
 
-def _kept_alive(heap: ProcessHeap, block: Optional[Block]) -> Iterator[Table]:
-    """Yield the path from the best root, or from a direct leak, to a block in use, as `pathto` shows it."""
-    if block is None or block.state in (FREE, DIRECT, OWN):
-        return
-    path = path_to(named_roots(heap.target), block.address)
-    if path is not None:
-        yield path_table(path, f"kept alive by {path.root.name}" if path.root is not None else "leaked with")
-
-
 def _holder_row(finder: AddressFinder, holder: Holder) -> tuple[Value, ...]:
     if holder.address is None:
         where, kind = f"register {holder.register} of {finder.thread_named(holder.tid)}", "register"
@@ -309,6 +305,8 @@ COMMAND = Command(
         "For a block, whatis shows its allocator, arena and size. It says whether the block is allocated, free\n"
         "(and on which list) or leaked, and what it looks like: a C++ class by its vtable, a string, or what its\n"
         "words point to. Its first bytes follow.\n\n"
+        "For an object of CPython, whatis shows its type, its value and how a variable leads to it, as Python would\n"
+        "write it: app.store.cache[1000]['text']. A local variable has the file, line and function of its frame.\n\n"
         "Then whatis lists where pointers to the block lie: variables, stacks with their frames, registers, other\n"
         "blocks. Pointers that keep the block alive come first: a path from a root leads to them without passing\n"
         "the block itself.\n\n"

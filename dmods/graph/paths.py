@@ -12,6 +12,10 @@ from dmods.graph.root import Root
 from dmods.graph.roots import NamedRoots
 from dmods.graph.typegraph import find_typegraph
 from dmods.heap.block import Block
+from dmods.runtimes.python.parts import ITEM, KEY, Parts
+from dmods.runtimes.python.runtime import find_python
+
+_MOST_WORDS = 16  # words of a block that lead to the next one
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Step:
 
     ``holder`` is where the word lies: a root's place, or "+0x18 .next" in the block of the step before. ``at`` is its
     address; None for a register or where the word could not be found again. ``to`` is how far into ``block`` it points.
+    ``part`` is what the word is of an object of CPython: see runtimes/python/parts.py.
     """
 
     holder: str
@@ -27,6 +32,7 @@ class Step:
     block: Block
     to: Optional[int]
     looks_like: str
+    part: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,25 @@ class Path:
 
     root: Optional[Root]
     steps: list[Step]
+
+    @property
+    def python(self) -> Optional[str]:
+        """Return the last block as Python says it, "app.store.cache[1000].name"; None without a variable of CPython."""
+        root = self.root
+        variable = root is not None and (root.kind == "python" or root.where is not None)
+        if root is None or not variable:
+            return None
+        text = root.name
+        if root.where is not None:
+            text = f"{root.where}: {root.variable}" if root.variable is not None else f"{root.where}, value stack"
+        for number, step in enumerate(self.steps[1:], 1):
+            if step.part in (KEY, ITEM) and number == len(self.steps) - 1:
+                return f"{'a key' if step.part == KEY else 'an item'} of {text}"
+            if step.part is None or step.part in (KEY, ITEM):
+                further = len(self.steps) - number
+                return f"{text}, {further} {'block' if further == 1 else 'blocks'} further"
+            text += step.part
+        return text
 
 
 def path_to(roots: NamedRoots, address: int, only: Optional[int] = None) -> Optional[Path]:
@@ -52,9 +77,14 @@ def path_to(roots: NamedRoots, address: int, only: Optional[int] = None) -> Opti
     kind, where, number, addresses = found
     blocks = [block for each in addresses if (block := heap.block_at(each)) is not None]
     steps = []
+    python = find_python(roots.target).python
+    parts = Parts(python) if python is not None else None
     for before, block in zip([None, *blocks], blocks):
-        holder, at, to = _first(roots, kind, where, number, block) if before is None else _inside(roots, before, block)
-        steps.append(Step(holder, at, block, to, looks_like(heap, block)))
+        if before is None:
+            holder, at, to = _first(roots, kind, where, number, block)
+            steps.append(Step(holder, at, block, to, looks_like(heap, block)))
+        else:
+            steps.append(_inside(roots, before, block, parts))
     return Path(roots.root(number) if kind != "leak" else None, steps)
 
 
@@ -69,15 +99,19 @@ def _first(
     return roots.place(number, where), where, None if value is None else value - block.address
 
 
-def _inside(roots: NamedRoots, before: Block, block: Block) -> tuple[str, Optional[int], Optional[int]]:
-    words = roots.heap.words
+def _inside(roots: NamedRoots, before: Block, block: Block, parts: Optional[Parts]) -> Step:
+    words, looks = roots.heap.words, looks_like(roots.heap, block)
     # A pointer just past the header counts as one into the block before: the last word may name the end.
     found = _engine.find_pointers(
-        roots.target.image(), [(before.address, before.end)], words.size, [(block.address, block.end)], 1
+        roots.target.image(), [(before.address, before.end)], words.size, [(block.address, block.end)], _MOST_WORDS
     )[0]
     if not found:
-        return "inside", None, None
-    at = found[0]
+        return Step("inside", None, block, None, looks)
+    at, part = found[0], None
+    if parts is not None:
+        # The links of CPython's collector may lead to the block as well. They are no part of an object.
+        at, part = parts.first(before.address, before.size, found) or (at, None)
     graph = find_typegraph(roots.target)
     field = graph.field(before, at - before.address) if graph is not None else ""
-    return f"+{at - before.address:#x}" + (f" {field}" if field else ""), at, (words.at(at) or 0) - block.address
+    holder = f"+{at - before.address:#x}" + (f" {field or part}" if field or part else "")
+    return Step(holder, at, block, (words.at(at) or 0) - block.address, looks, part)

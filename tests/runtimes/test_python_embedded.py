@@ -1,7 +1,8 @@
-"""Programs that have CPython inside (libpython3.11.a), stripped; and builds that dmods refuses."""
+"""Programs that have CPython inside (the host's libpython3*.a), stripped; and builds that dmods refuses."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -13,8 +14,12 @@ from dmods.graph.owners import find_owners
 from fixtures import answers, pythons
 from tests.corekit import kernel_core
 
-_ARCHIVE = Path("/usr/lib/python3.11/config-3.11-x86_64-linux-gnu/libpython3.11.a")
-_LIBRARIES = ("-lexpat", "-lz", "-ldl", "-lutil", "-lm", "-lpthread")
+# Where the host's own CPython has its headers and its archive, and what that is linked with.
+_ASK = (
+    "import json, sysconfig as own; get = own.get_config_var;"
+    "print(json.dumps([own.get_path('include'), f'{get(\"LIBPL\")}/{get(\"LIBRARY\")}',"
+    "*get('MODLIBS').split(), *get('LIBS').split(), '-lm']))"
+)
 _SCRIPT = """
 cache = {n: b'held %06d' % n for n in range(3000)}
 def dies():
@@ -33,15 +38,16 @@ int main(void) {
 """
 
 
-@pytest.mark.skipif(not _ARCHIVE.exists(), reason="libpython3.11-dev is not installed")
 def test_a_stripped_program_with_a_static_interpreter(tmp_path: Path) -> None:
     source = tmp_path / "embeds.c"
     script = "".join(f'"{line}\\n"\n' for line in _SCRIPT.splitlines())
     source.write_text(_PROGRAM.replace("SCRIPT", script))
     program = tmp_path / "embeds"
-    include = ("-I/usr/include/python3.11", "-I/usr/include/x86_64-linux-gnu/python3.11")
-    how = (str(_ARCHIVE), *_LIBRARIES, "-rdynamic", "-no-pie", "-s")
-    words = ["gcc", "-O1", *include, str(source), "-o", str(program), *how]
+    asked = subprocess.run(["/usr/bin/python3", "-c", _ASK], capture_output=True, text=True, check=True).stdout
+    include, archive, *libraries = json.loads(asked)
+    assert Path(archive).exists(), f"{archive} is not there (scripts/setup --tests installs its package)"
+    how = (archive, *libraries, "-rdynamic", "-no-pie", "-s")
+    words = ["gcc", "-O1", f"-I{include}", str(source), "-o", str(program), *how]
     subprocess.run(words, check=True)
     core = kernel_core(program, tmp_path)
     (thread,) = answers.by_name(answers.typed("pystack", core))["threads"]

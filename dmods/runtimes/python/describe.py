@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple, Optional
 
 from dmods.runtimes.python.memory import BYTES, DICT, LIST, LONG, TUPLE, TYPE, UNICODE, Objects
@@ -165,37 +164,3 @@ def _named(objects: Objects, address: int, kind: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-
-def entries(objects: Objects, address: int, most: int) -> list[tuple[int, int]]:
-    """Return up to ``most`` (key, value) of a dict: addresses of objects. [] where its keys cannot be read.
-
-    Include/internal/pycore_dict.h: until 3.10 the keys have dk_size at 8 and their entries behind the indices at 40;
-    from 3.11 on log2 of both sizes at 8, the kind at 10, and the indices at 32.
-    """
-    words = objects.words
-    keys, values = words.at(address + 32), words.at(address + 40)
-    head = objects.image.read(keys, 40) if keys else b""
-    if keys is None or len(head) != 40:
-        return []
-    if objects.version >= (3, 11):
-        log_size, log_index, kind = head[8], head[9], head[10]
-        if log_size > 40 or log_index > 48:
-            return []
-        count = struct.unpack_from("<Q", head, 24)[0]
-        start, stride, skip = keys + 32 + (1 << log_index), 24 if kind == 0 else 16, 8 if kind == 0 else 0
-    else:
-        size, count = struct.unpack_from("<Q", head, 8)[0], struct.unpack_from("<Q", head, 32)[0]
-        if size > 1 << 40:
-            return []
-        width = 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4 if size <= 0xFFFFFFFF else 8
-        start, stride, skip = keys + 40 + size * width, 24, 8
-    found = []
-    for number in range(min(count, most)):
-        pair = words.many(start + number * stride + skip, 2)
-        if pair is None:
-            break
-        value = words.at((values & ~7) + 8 * number) if values else pair[1]
-        if pair[0] and value:
-            found.append((pair[0], value))
-    return found

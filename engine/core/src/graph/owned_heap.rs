@@ -1,6 +1,8 @@
 //! A heap with its owners, and the questions about them.
 
+use super::edges::Edges;
 use super::owners::{Alike, Kept, Line, Owners, Scope};
+use super::parts;
 use super::paths::{self, Origin, Wanted};
 use super::reference::Reference;
 use super::roots::Named;
@@ -119,6 +121,9 @@ impl OwnedHeap {
                 return Ok(None);
             };
             let leaked = heap.leaks.as_ref().is_some_and(|leaks| leaks.is_leaked(goal));
+            // The words of variables are roots, so no path comes to them through the block that they lie in.
+            let taken = if cut.is_none() { parts::taken(tables, named) } else { Edges::default() };
+            let cut = cut.or(Some(&taken)).filter(|cut| cut.count > 0);
             let search = |cut| {
                 let wanted = Wanted { root, leaked, cut };
                 paths::shortest(tables, image, named, (&heap.own, heap.direct()), wanted, goal, control)

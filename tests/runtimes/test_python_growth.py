@@ -1,0 +1,35 @@
+"""growth by owner with the variables of CPython, compared with the ledger of the program."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures import answers, growths, pythons
+
+VERSIONS = pytest.mark.parametrize(
+    "version",
+    [
+        "host",
+        *(pytest.param(each, marks=pytest.mark.thorough("it needs Debian's Pythons")) for each in pythons.VERSIONS),
+    ],
+)
+
+_STRAY = 10  # objects that a word also holds which nobody uses any more: they belong to a variable and that word
+
+
+@VERSIONS
+def test_variables_grow_as_the_program_says(version: str) -> None:
+    run = growths.in_python(version, "variables_grow")
+    under = ("--sysroot", run.sysroot) if run.sysroot is not None else ()
+    answer = answers.typed("growth", *run.cores, "--by", "owner", "--top", "1000000", *under)
+    rows = {row["key"]: row for row in answers.by_name(answer)["growth"]}
+    (local,) = [key for key in rows if key.endswith(", local 'rows'")]
+    assert "program.py main in thread " in local
+    for kind in run.kinds:
+        row = rows[local if kind == "main:rows" else kind]
+        for turn in range(3):
+            blocks, size = run.ledger[turn, kind]
+            assert abs(blocks - row["each_count"][turn]) <= _STRAY, (kind, turn, row["each_count"])
+            assert abs(size - row["each_bytes"][turn]) <= _STRAY * 512, (kind, turn, row["each_bytes"])
+    first = answers.by_name(answer)["findings"][0]["finding"]
+    assert first.startswith("What app.store.cache holds grew by ")
