@@ -12,8 +12,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, NoReturn, Optional
+from typing import NoReturn, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.sizes import human_size
 from dmods.corefile import packed
