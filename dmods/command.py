@@ -30,6 +30,7 @@ _PACKAGES = {USERLAND: "dmods.commands", KERNEL: "drgnext.commands"}
 
 
 _UNITS = "KMGT"
+_USUAL_COLUMNS = 80
 _LONGEST = 15  # digits of a size
 
 
@@ -118,8 +119,23 @@ def _hang(line: str) -> int:
     return column.end() if column is not None else len(line) - len(line.lstrip()) + 4
 
 
+def _columns() -> int:
+    """Return the width that shutil.get_terminal_size() gives: COLUMNS, else that of the terminal, else 80."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size().columns or _USUAL_COLUMNS
+    except OSError:  # no terminal
+        return _USUAL_COLUMNS
+
+
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Fill paragraphs to the width of the terminal. Indented lines stay lines of their own."""
+
+    def __init__(self, prog: str) -> None:
+        # argparse makes a formatter for each argument that is added, and imports shutil (4 ms) to ask for the width.
+        super().__init__(prog, width=_columns() - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         import textwrap  # only help needs it, and to import it takes 3 ms

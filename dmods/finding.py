@@ -7,9 +7,10 @@ parts of dmods that judge a dump speak in findings: allocators of damage and was
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Union
+from typing import Any, Union
 
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 
 #: How bad a finding is. The order is that of the report.
 FATAL, SERIOUS, WASTE = "fatal", "serious", "waste"

@@ -13,6 +13,7 @@ from typing import Optional
 import gdb
 
 from dmods.cli import gdb_arguments
+from dmods.cli.frontend import NAMED
 from dmods.errors import UserError
 from dmods.modules.elf import ET_CORE
 from gdbext import batch
@@ -88,9 +89,7 @@ def loaded_core() -> Optional[str]:
 
 
 def _adopt_argument(line: gdb_arguments.CommandLine) -> None:
-    from dmods.corefile.stored import PREFIX, named
-
-    given = [named(name) if name.startswith(PREFIX) else name for name in (line.core, *line.files) if name]
+    given = [_stored(name) if name.startswith(NAMED) else name for name in (line.core, *line.files) if name]
     files = [name for name in given if os.path.exists(name)]
     if not files or line.args or line.pid:
         return
@@ -102,6 +101,12 @@ def _adopt_argument(line: gdb_arguments.CommandLine) -> None:
     if cores and line.files and line.files[0] == core:
         note(f'gdb says that {core} is "not in executable format": this is expected, it is a core. dmods loads it.')
     adopt(core, loaded=False, executable=programs[0] if programs else None)
+
+
+def _stored(name: str) -> str:
+    from dmods.corefile.stored import named  # it knows all keepers of cores, and a path needs none
+
+    return named(name)
 
 
 def _own_command_line() -> gdb_arguments.CommandLine:

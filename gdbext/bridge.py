@@ -11,7 +11,6 @@ import gdb
 
 from dmods.cli.frontend import CANNOT, INTERRUPTED, Asked, exit_status, not_set_up
 from dmods.errors import OutputError, UserError
-from dmods.output.json import write_error
 from dmods.output.layout import paragraph
 from gdbext import output
 from gdbext.batch import keep_status
@@ -35,6 +34,8 @@ def bridge(work: Callable[[], None], asked: Optional[Asked] = None) -> None:
     except UserError as error:
         keep_status(exit_status(error))
         if asked is not None and asked.json and not error.in_json:
+            from dmods.output.json import write_error
+
             write_error(error, asked.command, asked.target, exit_status(error), sys.stdout)
         limit = output.width() or None
         raise gdb.GdbError(f"{paragraph(error.what, limit)}\n{paragraph(error.how, limit)}") from None

@@ -16,9 +16,10 @@ from dmods.cli.completion import candidates, choices
 from dmods.cli.frontend import Asked
 from dmods.command import USERLAND, Argument, Command, command_modules, command_names, find_command
 from dmods.errors import UsageError, UserError
-from dmods.output.json import target_name
-from gdbext import batch, output, session, sysbp
+from dmods.output.streaming import target_name
+from gdbext import batch, output, sysbp
 from gdbext.bridge import bridge
+from gdbext.help_texts import help_text, known_texts
 
 _PREFIX = "mdb"
 _registered: list[gdb.Command] = []
@@ -34,15 +35,14 @@ def register() -> None:
     taken = _taken()
     _registered.append(_Mdb(_PREFIX, gdb.COMMAND_DATA, gdb.COMPLETE_COMMAND, True))
     here = {name for name, side, _module in command_modules() if side == USERLAND}
+    texts = known_texts()
     for name in command_names():
         missing = [shown for shown in (f"{_PREFIX} {name}", name) if shown not in taken]
-        # Commands for kernels are not loaded: that would take longer than all commands for processes.
         if name not in here:
             _registered.extend(_ForDrgn(shown, name) for shown in missing)
         elif missing:
-            command = find_command(name)
-            text = help_text(command)
-            _registered.extend(_GdbCommand(shown, command, text) for shown in missing)
+            text = texts.get(name) or help_text(find_command(name))
+            _registered.extend(_GdbCommand(shown, name, text) for shown in missing)
     for shown in (f"{_PREFIX} {sysbp.NAME}", sysbp.NAME):
         if shown not in taken:
             _registered.append(sysbp.SysBp(shown))
@@ -57,15 +57,6 @@ def _taken() -> set[str]:
         return set(gdb.execute("complete ", to_string=True).splitlines())
     finally:
         gdb.execute(f"set max-completions {'unlimited' if limit in (None, -1) else limit}", to_string=True)
-
-
-def help_text(command: Command) -> str:
-    """Return what gdb's `help NAME` shows. `help mdb` lists its first line, and `apropos` finds it."""
-    parser = command.parser()
-    usage = parser.format_usage().partition(": ")[2].strip()
-    # The usage and the summary come first and may be broken into lines.
-    rest = parser.format_help().partition("\n\n")[2].partition("\n\n")[2].strip()
-    return f"{command.summary.rstrip('.')}.\nUsage: {usage}\n\n{rest}"
 
 
 class _Mdb(gdb.Command):
@@ -87,23 +78,25 @@ class _Mdb(gdb.Command):
 
 
 class _GdbCommand(gdb.Command):
-    def __init__(self, name: str, command: Command, text: str) -> None:
-        self.command = command
+    """A command for processes. Its module is imported when the user types its name, or completes its arguments."""
+
+    def __init__(self, shown: str, name: str, text: str) -> None:
+        self.name = name
         self.__doc__ = text
-        super().__init__(name, gdb.COMMAND_DATA)
+        super().__init__(shown, gdb.COMMAND_DATA)
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         self.dont_repeat()
         # gdb has removed the name from `walk leak | bufctl`, and from `maps::whatis` (a symbol called maps).
         if argument.startswith("::") or mdb.has_pipe(argument, command_names()):
             between = "" if argument.startswith("::") else " "
-            _bridged_line(f"{self.command.name}{between}{argument}")
+            _bridged_line(f"{self.name}{between}{argument}")
         else:
-            asked = Asked(self.command.name, json="--json" in argument.split())
-            bridge(lambda: _run(self.command, argument, asked), asked)
+            asked = Asked(self.name, json="--json" in argument.split())
+            bridge(lambda: _run(find_command(self.name), argument, asked), asked)
 
     def complete(self, text: str, word: Optional[str]) -> Any:
-        return complete(self.command, text, word)
+        return complete(find_command(self.name), text, word)
 
 
 class _ForDrgn(gdb.Command):
@@ -144,6 +137,8 @@ class _Gdb:
         return parse(command, text, more)
 
     def target(self, command: Command) -> Any:
+        from gdbext import session  # what reads a core is imported when a command asks for it
+
         if command.optional:
             with suppress(UserError):  # nothing is loaded
                 return session.current_target()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 
+from dmods.base.regex import regex
 from dmods.corefile.keepers.common import Context
 from dmods.corefile.live.context import live_context
 from dmods.corefile.live.process import root_of
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 # gdb's names of machines (bfd's printable name).
 _ARCHES = {"i386:x86-64": arches.X86_64, "i386": arches.I386, "aarch64": arches.AARCH64}
 # A line of /proc/PID/maps: proc(5).
-_MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x])\S* ([0-9a-f]+) \S+ \d+ *(.*)")
+_MAP = regex(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x])\S* ([0-9a-f]+) \S+ \d+ *(.*)")
 # A line of gdb's `info proc mappings` with permissions, as gdb 12 and newer print it.
-_GDB_MAP = re.compile(r"\s*0x([0-9a-f]+)\s+0x([0-9a-f]+)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+([-r][-w][-x])\S*\s*(.*)")
+_GDB_MAP = regex(r"\s*0x([0-9a-f]+)\s+0x([0-9a-f]+)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+([-r][-w][-x])\S*\s*(.*)")
 _MOST_READ_ONLY = 8 << 20  # bytes of files' read-only mappings that are read from a remote stub
 _STOPS = (5, 19)  # SIGTRAP and SIGSTOP: gdb itself stops a process with them
 

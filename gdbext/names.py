@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any, Callable, Optional
 
 import gdb
 
+from dmods.base.regex import regex
 from dmods.errors import UsageError
 from dmods.process.addresses import AmbiguousName
 from dmods.target import Symbol
 
-_NAME = re.compile(r"[A-Za-z_$][\w$.:@~]*\Z")
+_NAME = regex(r"[A-Za-z_$][\w$.:@~]*\Z")
 # gdb's `info symbol`: "main + 18 in section .text of /usr/bin/x", "main in section .text"
-_INFO_SYMBOL = re.compile(r"(?P<name>.+?)(?: \+ (?P<offset>\d+))? in section \S+(?: of (?P<path>.*))?$")
+_INFO_SYMBOL = regex(r"(?P<name>.+?)(?: \+ (?P<offset>\d+))? in section \S+(?: of (?P<path>.*))?$")
 # Names as dmods prints them. gdb reads them differently or not at all: module`name, f(int), v<T>, {vtable(T)},
 # f[abi:x]. gdb would call f() in a live process.
-_PRINTED = re.compile(r"[^$&*(\d\s].*[`(<]|[{<].*|.*\[abi:")
-_OFFSET = re.compile(r"[^\s$&*(\d-].*\+(?P<offset>0x[0-9a-f]+)\Z")
+_PRINTED = regex(r"[^$&*(\d\s].*[`(<]|[{<].*|.*\[abi:")
+_OFFSET = regex(r"[^\s$&*(\d-].*\+(?P<offset>0x[0-9a-f]+)\Z")
 
 _SLOTS = ("@got.plt", "@got[plt]")
 

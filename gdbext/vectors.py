@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 import gdb
 
+from dmods.base.regex import regex
 from dmods.process.vectors import x87_register
 from dmods.target import Arch
 
@@ -20,7 +21,7 @@ _LOST = (
     f"gdb {gdb.VERSION} reads AVX-512's registers from the wrong places on this processor (gdb 14 does not): "
     "a block that only they hold is reported as leaked"
 )
-_WORD = re.compile(r"0x([0-9a-f]+)")
+_WORD = regex(r"0x([0-9a-f]+)")
 
 
 class LiveVectors(Mapping[str, bytes]):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 
 NO_ARENA = 0xFFFFFFFF  # the number of blocks that have a mapping of their own and no arena; None in a Block
 _FIRST = 1 << 31  # the least number that stands for an allocator with one arena

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Callable, Optional, Protocol
 
 from dmods._engine import Slots
 from dmods.allocators import figures
@@ -30,6 +30,7 @@ from dmods.allocators.vocabulary import (
     contradiction,
 )
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.finding import Finding
 from dmods.report import Table

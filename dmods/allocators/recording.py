@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from dmods import _engine
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 
 
 class RecordedThread(NamedTuple):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from dmods._engine import elf_section
 from dmods.base.cached import cached
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.sizes import human_size
 from dmods.process.addresses import module_at
 from dmods.target import Module, Target

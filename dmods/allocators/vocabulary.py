@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Optional, Union
 
 from dmods._engine import Extents, Slots
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, Finding
 from dmods.report import Table, Value
 

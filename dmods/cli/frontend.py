@@ -16,7 +16,6 @@ from typing import Callable, Optional, TextIO
 from dmods.base.dataclass import dataclass
 from dmods.command import Argument
 from dmods.errors import OutputError, UsageError, UserError
-from dmods.output.json import write_error
 from dmods.output.layout import paragraph, terminal_width
 from dmods.output.stdout import checked_stdout, occupy_closed_streams
 from dmods.output.text import printable
@@ -91,6 +90,8 @@ def fail(error: UserError, asked: Asked) -> int:
     """Show the error, on stdout as well where JSON was asked for. Return the exit status."""
     status = exit_status(error)
     if asked.json and not error.in_json:
+        from dmods.output.json import write_error
+
         write_error(error, asked.command, asked.target, status, sys.stdout)
     complain(error)
     return status

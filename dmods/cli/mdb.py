@@ -5,17 +5,17 @@ This module only reads the language. dmods/cli/pipeline.py runs what was read, a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 
 from dmods.base.dataclass import dataclass
+from dmods.base.regex import regex
 from dmods.errors import UsageError
 
 # mdb's own names for things that dmods has under other names.
 ALIASES = {"dcmds": ("dmods", "-l"), "walkers": ("walk", "")}
 HELP = "help"
-_DCMD = re.compile(r"::\s*(?P<name>[A-Za-z_]\w*)(?=\s|$|\|)")
-_WORD = re.compile(r"(?P<name>[A-Za-z_]\w*)(?=\s|$|\|)")
+_DCMD = regex(r"::\s*(?P<name>[A-Za-z_]\w*)(?=\s|$|\|)")
+_WORD = regex(r"(?P<name>[A-Za-z_]\w*)(?=\s|$|\|)")
 
 
 @dataclass(frozen=True)

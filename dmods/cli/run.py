@@ -7,7 +7,6 @@ import errno
 import grp
 import os
 import pwd
-import re
 import shutil
 import stat
 import struct
@@ -15,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
+from dmods.base.regex import regex
 from dmods.cli.frontend import say
 from dmods.command import HelpFormatter
 from dmods.errors import DmodsError, UsageError, UserError
@@ -41,7 +41,7 @@ _MOST_INTERPRETERS = 5  # a script may name a script as its interpreter (fs/exec
 _MOST_LINE = 256  # bytes of a script's #! line that the kernel reads (BINPRM_BUF_SIZE)
 # The largest values that the auditor takes (audit/options.c).
 _MOST = {"audit": 64, "sample": 1 << 40, "log": 1 << 26, "contents": 1 << 20}
-_WORD = re.compile(r"guards|maps|(audit|sample|log|contents)(=[0-9]+[kKmMgG]?)?")
+_WORD = regex(r"guards|maps|(audit|sample|log|contents)(=[0-9]+[kKmMgG]?)?")
 
 
 def run(words: Sequence[str]) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.commands._goroutines import ShownFrame, frame_name, frames_to_show, stack_values
 from dmods.process.shapes import STACK_COLUMNS

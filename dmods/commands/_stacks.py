@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.modules.lines import source_lines
 from dmods.process.addresses import module_at
 from dmods.process.recursion import recursions

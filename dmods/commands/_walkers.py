@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
+from dmods.base.regex import regex
 from dmods.commands._records import address_of, event
 from dmods.commands._walker import Rows, Walker
 from dmods.errors import ASK_WHATIS, UsageError
@@ -25,7 +27,7 @@ from dmods.target import Target
 
 _MOST_REFERRERS = 1 << 16  # words
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SIZES = re.compile(r"([0-9]+)([KMG]?)(?:(\.\.)(?:([0-9]+)([KMG]?))?)?", re.IGNORECASE)
+_SIZES = regex(r"([0-9]+)([KMG]?)(?:(\.\.)(?:([0-9]+)([KMG]?))?)?", re.IGNORECASE)
 
 
 class Sizes(NamedTuple):

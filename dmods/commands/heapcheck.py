@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.allocators.vocabulary import Checked, Contradiction, Part
+from dmods.base.named_tuple import NamedTuple
 from dmods.command import Argument, Command
 from dmods.commands._auditor import stopped_table
 from dmods.commands._guards import SHOWN, guards_notes, guards_stacks, guards_table

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from dmods.base.dataclass import replace
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.command import Command
 from dmods.commands._goroutine_groups import STACKS, Group, Wanted, group_row, grouped

@@ -6,14 +6,14 @@ engine maps a file, and gdb and drgn open one, so a compressed dump has to becom
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, NoReturn, Optional
+from typing import NoReturn, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.sizes import human_size
 from dmods.corefile import packed
@@ -52,6 +52,8 @@ def plain_path(path: str) -> tuple[str, list[str]]:
         return path, []
     if form is None:
         return path, []
+    import hashlib  # it brings OpenSSL: 3 ms
+
     status = os.stat(path)
     folder = own_folder()
     known = f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {form}"

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import BinaryIO, Optional
 
+from dmods.base.regex import regex
 from dmods.errors import CorruptError, TruncatedError
 from dmods.modules import elf
 
@@ -24,12 +25,12 @@ _HEADER = struct.Struct("<III")
 _BEGIN = b"OSRELEASE="
 _LEAST, _MOST = 64, 1 << 16  # bytes of text; a page, but for kernels with more
 _STEP = 8 << 20
-_SYMBOL = re.compile(rb"^SYMBOL\(init_uts_ns\)=([0-9a-f]{1,16})$", re.M)
-_RELEASE = re.compile(rb"^OSRELEASE=(\S{1,64})$", re.M)
+_SYMBOL = regex(rb"^SYMBOL\(init_uts_ns\)=([0-9a-f]{1,16})$", re.M)
+_RELEASE = regex(rb"^OSRELEASE=(\S{1,64})$", re.M)
 # What turns an address of the kernel's image into a physical one: arch/x86/kernel/machine_kexec_64.c and
 # arch/arm64/kernel/crash_core.c.
-_PHYS_BASE = re.compile(rb"^NUMBER\(phys_base\)=(-?\d{1,20})$", re.M)
-_VOFFSET = re.compile(rb"^NUMBER\(kimage_voffset\)=0x([0-9a-f]{1,16})$", re.M)
+_PHYS_BASE = regex(rb"^NUMBER\(phys_base\)=(-?\d{1,20})$", re.M)
+_VOFFSET = regex(rb"^NUMBER\(kimage_voffset\)=0x([0-9a-f]{1,16})$", re.M)
 _START_KERNEL_MAP = 0xFFFFFFFF80000000  # arch/x86/include/asm/page_64_types.h
 _UTS_SIZE = 1024  # struct uts_namespace begins with a counter in some releases, and then has six texts of 65 bytes
 _WORD = (1 << 64) - 1

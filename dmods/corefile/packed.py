@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import CorruptError, TruncatedError
 from dmods.modules import elf
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.rows import Rows
 from dmods.modules.elf import PF_R, PF_W, PF_X, PT_LOAD, TOP, Segment
 from dmods.modules.mapped_file import FileMapping

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import weakref
 from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Sequence
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
-from dmods.corefile.images.root import open_root
 from dmods.corefile.keepers.common import Context
 from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
@@ -38,6 +36,7 @@ from dmods.target import AddressRange, Module, Symbol, Thread
 
 if TYPE_CHECKING:
     from dmods._engine import Image
+    from dmods.corefile.images.root import ImageRoot
     from dmods.modules.symbols import ModuleSymbols
 
 _MAX_NOTES = 1 << 28  # bytes of notes that are read: enough for 500,000 threads
@@ -58,7 +57,11 @@ class CoreFile:
         self.path: Optional[str] = path
         self.notes: list[str] = []
         self.context: Optional[Context] = None  # what /proc says of a live process
-        sysroot, self._packed = open_root(sysroot)
+        self._packed: Optional[ImageRoot] = None
+        if sysroot is not None:
+            from dmods.corefile.images.root import open_root  # what reads archives takes 6 ms to import
+
+            sysroot, self._packed = open_root(sysroot)
         self._files = LocalFiles(sysroot, self._packed)
         self._core, unpacking = plain_path(path)
         self._descriptor, self._size, self._state = _open(self._core)
@@ -352,6 +355,8 @@ def _header(read: elf.Read, path: str) -> elf.Elf:
         raise KernelDumpError(path)
     for start, kind, how in _OTHERS:
         if magic.startswith(start):
+            import shlex
+
             raise UserError(f"{path} is {kind}, not a core file", how.format(shlex.quote(path)))
     try:
         header = elf.parse(read, path)

@@ -7,11 +7,11 @@ ends with `operator delete(this, sizeof(T))`. So a stripped program knows the si
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Optional
 
 from dmods import _engine
+from dmods.base.regex import regex
 from dmods.base.words import Words
 from dmods.graph.code_branches import INSTRUCTION, behind_stub, branch_target, slot_of_stub
 from dmods.graph.type_name import TypeName, type_name
@@ -28,9 +28,9 @@ _MOST_ELEMENTS, _LEAST_ELEMENTS = 8, 2  # of an array, that are compared
 _DELETING = "D0Ev"  # the end of a deleting destructor's symbol (Itanium C++ ABI, 5.1.4.3)
 _SIZED = ("_ZdlPvm", "_ZdlPvmSt11align_val_t")
 # The second argument: %esi; w1 or x1.
-_ARGUMENT = re.compile(r"mov[lq]? (?:\$(0x[0-9a-f]+), ?%[er]si|[wx]1, #(0x[0-9a-f]+))$")
-_CALL = re.compile(r"(?:bnd )?(?:call|jmp|bl?)[lq]? ")
-_END = re.compile(r"(?:bnd |rep )?ret")
+_ARGUMENT = regex(r"mov[lq]? (?:\$(0x[0-9a-f]+), ?%[er]si|[wx]1, #(0x[0-9a-f]+))$")
+_CALL = regex(r"(?:bnd )?(?:call|jmp|bl?)[lq]? ")
+_END = regex(r"(?:bnd |rep )?ret")
 
 
 def class_size(target: Target, vptr: int) -> Optional[int]:

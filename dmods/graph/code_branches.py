@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Optional
 
 from dmods import _engine
+from dmods.base.regex import regex
 from dmods.target import Target
 
 INSTRUCTION = 16  # bytes, at most
 _STUB = 4  # instructions of an entry of the procedure linkage table before its jump
-_BRANCH = re.compile(r"(?:bnd |notrack )?(?:call|jmp|b|bl)[lqw]? +(\$[+-])?(0x[0-9a-f]+)$")
-_PAGE = re.compile(r"adrp x16, \$([+-])(0x[0-9a-f]+)$")  # AArch64
-_LOAD = re.compile(r"ldr x17, \[x16(?:, #(0x[0-9a-f]+))?\]$")
-_THROUGH = re.compile(r"(?:bnd |notrack )?jmp[lq]? +\*(0x[0-9a-f]+)(?:\(%[re]ip\))?$")
+_BRANCH = regex(r"(?:bnd |notrack )?(?:call|jmp|b|bl)[lqw]? +(\$[+-])?(0x[0-9a-f]+)$")
+_PAGE = regex(r"adrp x16, \$([+-])(0x[0-9a-f]+)$")  # AArch64
+_LOAD = regex(r"ldr x17, \[x16(?:, #(0x[0-9a-f]+))?\]$")
+_THROUGH = regex(r"(?:bnd |notrack )?jmp[lq]? +\*(0x[0-9a-f]+)(?:\(%[re]ip\))?$")
 
 
 def branch_target(text: str, at: int) -> Optional[int]:

@@ -7,10 +7,11 @@ Under every key the bytes of the first core plus the growth are the bytes of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from dmods import _engine
 from dmods.base.dataclass import dataclass, field, replace
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.growth_arenas import arena_keys

@@ -7,8 +7,9 @@ one won.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.graph.types import Types
 
 _MOST_PART = 0.5  # of the growth of a stack. A type that grew by less than this part was replaced

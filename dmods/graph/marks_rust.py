@@ -11,14 +11,15 @@ trait tell which name is the folded one.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods import _engine
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.graph.mark import Mark
 from dmods.graph.type_name import TypeName
 from dmods.target import Module, Target
@@ -27,7 +28,7 @@ _DROP = "drop_in_place"
 # Legacy and v0 mangling of "<T as Trait>" and of closures.
 _METHODS = ("$u20$as$u20$", "_RNvX", "$u7b$$u7b$closure$u7d$$u7d$", "_RNC")
 # A parameter of an impl, or a pointer to one. Types have their crate before them.
-_GENERIC = re.compile(r"(?:&(?:mut )?|\*(?:const|mut) )*[A-Z]\w*")
+_GENERIC = regex(r"(?:&(?:mut )?|\*(?:const|mut) )*[A-Z]\w*")
 _HEAD = 3  # words before the methods
 _MOST_METHODS = 64
 _MOST_FUNCTIONS = 1 << 17

@@ -7,8 +7,8 @@ engine/core/src/graph/parts.rs. Frames lie in memory of their own since 3.11; un
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.graph.frame_roots import ThreadNames
 from dmods.graph.python_names import python_names
 from dmods.graph.root import RANK_FRAME, Root

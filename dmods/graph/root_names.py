@@ -5,20 +5,21 @@ The full name of a root has these. It is needed where two roots have one name, a
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.graph.root import Root
 from dmods.graph.roots import NamedRoots
 
 _MOST_WORDS = 1 << 10  # of a root that are looked at. A larger root is named as a whole
 # [lex.name]: such names are the implementation's. The members of a container say nothing to its user, nor do those of
 # the C library's own variables.
-_INSIDE = re.compile(r"\.(_[A-Z]|__).*")
-_OWN = re.compile(r"((?:_[A-Z]|__)\w*).*")
+_INSIDE = regex(r"\.(_[A-Z]|__).*")
+_OWN = regex(r"((?:_[A-Z]|__)\w*).*")
 
 
 class Word(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from dmods.base.dataclass import replace
+from dmods.base.regex import regex
 from dmods.base.sizes import counted
 from dmods.graph.owners import Kept, Kind, Line, Owners
 from dmods.graph.paths import path_to
@@ -17,7 +17,7 @@ from dmods.heap.texts import printable
 _LOOKED_AT = 4  # blocks whose holder is looked up
 _SAMPLED = 6  # kinds whose example is read for a text
 _LEAST_TEXT, _MOST_TEXT = 4, 24
-_PART = re.compile(r" \((items|table|values)\)$")  # of a container of CPython: graph/python_names.py
+_PART = regex(r" \((items|table|values)\)$")  # of a container of CPython: graph/python_names.py
 
 
 def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 
 _LEAST, _ALL = 6, 17  # characters, with the letter
 
@@ -15,6 +14,8 @@ def kind_id(number: int) -> str:
 
 def type_id(text: str) -> str:
     """Return the whole name of a type from debug information."""
+    from hashlib import blake2b  # it brings OpenSSL: 3 ms
+
     return f"t{blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods.base.cached import cached
 from dmods.base.class_names import named_alike, plain_class
 from dmods.base.dataclass import replace
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.sizes import counted
 from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.leaks_by_type import joined_groups, leak_name

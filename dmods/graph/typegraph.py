@@ -8,12 +8,13 @@ keeps what the user taught (``istype``, ``notype``) for as long as the target is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods import _engine
 from dmods.base.cached import cached, forget
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.words import Words
 from dmods.errors import UsageError

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods import _engine
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.texts import MOST_SHOWN, printable, text_in

@@ -7,14 +7,15 @@ below its stack pointer is dead only where something proves that it belongs to t
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from dmods import _engine
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
+from dmods.base.regex import regex
 from dmods.base.rows import at_or_before
 from dmods.base.words import Words
 from dmods.heap.red_zone import RedZones
@@ -30,7 +31,7 @@ _MOST_POINTERS = 1 << 12  # into the memory below one stack pointer
 _MOST_ROUNDS = 8
 _NOWHERE = -1  # the address of a register
 _MOST_READ = 16 << 20  # bytes below a stack pointer in which an unused part is searched
-_UNUSED = re.compile(rb"\0{4096,}")
+_UNUSED = regex(rb"\0{4096,}")
 _TOP_REACH = 1024  # bytes between the end of a stack and the sp of its outermost frame
 _FLAGS_MAX = 4  # of ss_flags: 0, SS_ONSTACK, SS_DISABLE
 

@@ -6,13 +6,13 @@ one block of glibc, so a search of glibc's heap proves nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.unwalked import AUDITOR, allocator_in
 from dmods.base.cached import cached
+from dmods.base.regex import regex
 from dmods.base.words import Words
 from dmods.heap.survey import survey
 from dmods.process.addresses import module_at
@@ -20,7 +20,7 @@ from dmods.process.malloc_slots import ALLOCATE, definers, slots
 from dmods.target import Module, Target
 
 # They have malloc() themselves: C libraries, glibc's copy of its own with checks, and dynamic linkers.
-_LIBC = re.compile(r"(^|/)(libc[-.](\d[^/]*\.)?so|libc\.musl|libc_malloc_debug\.so|ld-|ld\.so|ld64\.so)")
+_LIBC = regex(r"(^|/)(libc[-.](\d[^/]*\.)?so|libc\.musl|libc_malloc_debug\.so|ld-|ld\.so|ld64\.so)")
 _MOST = 4096  # pointers to code in the data of a module that are looked at
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.heap.block import FREE, OWN, Block
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.records.model import Entry, Guards, Recording, record, transaction

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.locate import AddressFinder

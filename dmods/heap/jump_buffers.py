@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from dmods import _engine
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.process.mappings import mapping_at

@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.heap.mapping_kinds import classify_mappings
 from dmods.modules.elf import PAGE

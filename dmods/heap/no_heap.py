@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from dmods.allocators.unwalked import unwalked_malloc
 from dmods.base.cached import cached
 from dmods.base.ranges import Ranges
+from dmods.base.regex import regex
 from dmods.heap.foreign import foreign_malloc
 from dmods.heap.survey import survey
 from dmods.modules.find import writable_segments
 from dmods.target import Target
 
-_LIBC = re.compile(r"(^|/)libc[-.](\d[^/]*\.)?so")
+_LIBC = regex(r"(^|/)libc[-.](\d[^/]*\.)?so")
 
 
 @cached

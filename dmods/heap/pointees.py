@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass, replace
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.heap.block import FREE, OWN, Block
 from dmods.heap.content import class_of
 from dmods.heap.locate import AddressFinder
@@ -42,12 +44,12 @@ class Operands(NamedTuple):
 
 # -- the registers of an instruction ----------------------------------------------------------------------------------
 
-_X86_NAME = re.compile(r"%([a-z][a-z0-9]*)")
-_X86_MEMORY = re.compile(r"\(([^)]*)\)")
-_ARM_NAME = re.compile(r"\b([xw][0-9]{1,2}|sp)\b")
-_ARM_MEMORY = re.compile(r"\[([^\]]*)\]")
+_X86_NAME = regex(r"%([a-z][a-z0-9]*)")
+_X86_MEMORY = regex(r"\(([^)]*)\)")
+_ARM_NAME = regex(r"\b([xw][0-9]{1,2}|sp)\b")
+_ARM_MEMORY = regex(r"\[([^\]]*)\]")
 # Instructions that use the stack pointer without naming it.
-_USES_STACK = re.compile(r"^(push|pop|call|ret|enter|leave)")
+_USES_STACK = regex(r"^(push|pop|call|ret|enter|leave)")
 _LOW_BYTES = {"sil": "si", "dil": "di", "bpl": "bp", "spl": "sp"}
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods._engine import CollectorLinks, Slots, python_objects
 from dmods.allocators.vocabulary import PYTHON
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from dmods.heap.process_heap import ProcessHeap

@@ -19,6 +19,7 @@ from dmods.allocators.size_classes import size_classes
 from dmods.allocators.unwalked import AUDITOR, OTHERS, unwalked_malloc
 from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
+from dmods.base.regex import regex
 from dmods.modules.elf import PAGE
 from dmods.modules.find import VDSO
 from dmods.process.unwind import ManyThreads
@@ -30,13 +31,13 @@ from dmods.target import Module, Target
 # Allocators whose pages with blocks hold nothing else.
 _PAGES_OF_BLOCKS = ("tcmalloc", "mimalloc")
 # Functions of an allocator that give out blocks, and that the auditor does not replace.
-_DIRECT = re.compile(
+_DIRECT = regex(
     rb"(?:tc_(?:new|malloc|calloc|realloc|memalign|posix_memalign|p?valloc)\w*"
     rb"|mi_\w*(?:alloc|new|dup|realpath|aligned)\w*"
     rb"|__libc_(?:malloc|calloc|realloc|memalign|p?valloc))\0"
 )
-_USABLE = re.compile(rb"(?:malloc_usable_size|malloc_size|malloc_good_size|tc_nallocx|nallocx|mi_good_size)\0")
-_LIBC = re.compile(r"(?:^|/)(?:libc|ld-linux[^/]*|ld64)[-.][^/]*$")
+_USABLE = regex(rb"(?:malloc_usable_size|malloc_size|malloc_good_size|tc_nallocx|nallocx|mi_good_size)\0")
+_LIBC = regex(r"(?:^|/)(?:libc|ld-linux[^/]*|ld64)[-.][^/]*$")
 _BATCH = 65536
 _SECTIONS = (".dynstr", ".rodata")  # names that a module imports, and names for dlsym()
 

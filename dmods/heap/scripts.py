@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 
 _USUAL = " .,;:!?'\"-()/\n\r\t\xa0\xbf\xa1\xab\xbb\u2010\u2011\u2012\u2013\u2014\u2018\u2019\u201c\u201d\u201e\u2026"
 _LEAST_IDEOGRAPHS = 6  # random words look like ideographs more often than like letters
 _LONGEST_WORD = 40
 _CONSONANTS = 7  # in a row, at most, in the middle of a Latin word
-_WORD = re.compile(r"U+(?!l)|U?l+|o+")  # see _shape
+_WORD = regex(r"U+(?!l)|U?l+|o+")  # see _shape
 _VOWELS = frozenset("aeiouyAEIOUY")
 
 

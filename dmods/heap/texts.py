@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.heap.scripts import looks_written, runs_of
 
 MOST_SHOWN = 256  # characters of a string

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.allocators.vocabulary import Place
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.heap.process_heap import ProcessHeap
 from dmods.process.mappings import mapping_at

@@ -9,16 +9,18 @@ import glob
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.base.sizes import counted, human_size
 from dmods.corefile.context import context_lines
 from dmods.corefile.keepers.common import Context
 from dmods.corefile.live.context import live_context
 from dmods.machine.doctor import Remark
 
-_HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
-_SIZES = re.compile(r"(\d{1,15})(?:\.\d+)?\s*([KMGTP]?)", re.IGNORECASE)
+_HEADER = regex(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
+_SIZES = regex(r"(\d{1,15})(?:\.\d+)?\s*([KMGTP]?)", re.IGNORECASE)
 _MOST_MAPPINGS = 1 << 20
 #: Bits of coredump_filter, and the memory that each lets into a core.
 BITS = {

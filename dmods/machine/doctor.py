@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import shlex
 import shutil
@@ -15,8 +14,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.errors import UserError
 from dmods.machine.dumping import leaves_no_core
 from dmods.machine.installed import AUDITOR, FOR_GDB, ROOT, drgn_install_command, find_drgn, preloadable, setup_advice
@@ -94,7 +95,7 @@ def _gdb() -> Iterator[Remark]:
         yield Remark("in gdb", f"dmods gdb CORE; or: gdb -x {FOR_GDB} CORE")
 
 
-_BY_SHELL = re.compile(r"\'\'\'exec\' (.*) \"\$0\" \"\$@\"$")
+_BY_SHELL = regex(r"\'\'\'exec\' (.*) \"\$0\" \"\$@\"$")
 
 
 def _drgn() -> Iterator[Remark]:

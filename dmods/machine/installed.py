@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import stat
 import sys
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
+from dmods.base.regex import regex
 from dmods.errors import UserError
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -21,7 +21,7 @@ ROOT = PACKAGE.parent
 FOR_GDB = ROOT / "gdbext" / "heapcmds.py"
 FOR_DRGN = ROOT / "drgnext" / "launcher.py"
 AUDITOR = str(PACKAGE / "libdmods_audit.so")
-_ENDS_A_PATH = re.compile(r"[\s:]")
+_ENDS_A_PATH = regex(r"[\s:]")
 
 
 def preloadable(library: str) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Callable, NamedTuple, Optional, Union, overload
+from typing import Callable, Optional, Union, overload
 
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import CorruptError, TruncatedError
 
 # read(offset, size) returns up to ``size`` bytes: fewer, or none, where the file or memory ends.

@@ -8,10 +8,11 @@ asked for it (dmods.modules.debuginfod). No file is opened before somebody asks 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from dmods._engine import Lines
 from dmods.base.cached import cached
+from dmods.base.named_tuple import NamedTuple
 from dmods.modules.by_address import ModulesByAddress, modules_by_address
 from dmods.modules.debuginfod import debuginfod_file, told
 from dmods.modules.golang.moduledata import go_places_at

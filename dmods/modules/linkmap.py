@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.modules.elf import PT_DYNAMIC, PT_PHDR, Read, Segment, page_down
 
 _DT_NULL, _DT_DEBUG = 0, 21

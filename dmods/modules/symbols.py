@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods._engine import Lines, Symbols, elf_section
+from dmods.base.named_tuple import NamedTuple
 from dmods.modules.debuginfod import debuginfod_file
 from dmods.modules.elf import Read
 from dmods.modules.localfiles import open_local

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional, TextIO
 
 from dmods.base.dataclass import as_mapping
 from dmods.errors import UsageError, UserError
-from dmods.output.streaming import Subject, batches
+from dmods.output.streaming import Subject, batches, target_name
 from dmods.report import Address, Report, Table, Value
 
 _MOST_KEPT = 4096  # results of functions, for each column
@@ -64,13 +64,6 @@ def write_error(error: UserError, command: Optional[str], target: Optional[str],
 
 def _error(error: UserError) -> dict[str, str]:
     return {"what": error.what, "how": error.how}
-
-
-def target_name(target: Optional[Subject]) -> Optional[str]:
-    """Return the core, "process PID" or "kernel"; None for a command that needs no target."""
-    if target is None or target.path is not None:
-        return target.path if target is not None else None
-    return f"process {target.pid}" if target.pid is not None else "kernel"
 
 
 def _json_address(value: Value) -> str:

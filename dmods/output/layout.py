@@ -8,18 +8,19 @@ characters stays whole, even where it is longer than the terminal is wide.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional, TextIO
+from typing import Optional, TextIO
 
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.report import Column
 
 _STEP = 4  # how far a continuation is indented
 _COMFORT = 28  # a text column that is narrower than this is hard to read
 _NARROWEST = 20  # below this nothing can be laid out
 _ABSENT = ("", "-")
-_SOFT = re.compile(r".+?(?:[/,`<>()]+|::|$)")
+_SOFT = regex(r".+?(?:[/,`<>()]+|::|$)")
 
 
 def terminal_width(stream: TextIO) -> Optional[int]:

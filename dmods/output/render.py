@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Optional, TextIO
 
-from dmods.output import json as json_form
 from dmods.output.layout import paragraph, terminal_width
 from dmods.output.streaming import Subject
 from dmods.output.text import emphasis, printable, table_text
@@ -30,6 +29,8 @@ def render(  # noqa: PLR0917 (every front end gives all six)
         return list(dict.fromkeys([*(target.notes if target is not None else ()), *report.notes]))
 
     if json:
+        from dmods.output import json as json_form  # and the standard library's json
+
         json_form.write(report, command, target, all_notes, out)
         return
     across, beside = (terminal_width(stream) if width is None else width or None for stream in (out, err))

@@ -24,3 +24,10 @@ def batches(rows: Iterable[Sequence[Value]]) -> Iterator[list[Sequence[Value]]]:
     walker = iter(rows)
     while batch := list(islice(walker, BATCH)):
         yield batch
+
+
+def target_name(target: Optional[Subject]) -> Optional[str]:
+    """Return the core, "process PID" or "kernel"; None for a command that needs no target."""
+    if target is None or target.path is not None:
+        return target.path if target is not None else None
+    return f"process {target.pid}" if target.pid is not None else "kernel"

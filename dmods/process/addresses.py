@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Callable, Optional
 
 from dmods._engine import demangle
+from dmods.base.regex import regex
 from dmods.errors import UsageError
 from dmods.modules.symbols import NamedSymbol
 from dmods.target import Module, Symbol, Target
 
-_OFFSET = re.compile(r"^(?P<name>.+?)\s*\+\s*(?P<offset>0[xX][0-9a-fA-F]+|[0-9]+)$")
-_HEX = re.compile(r"^[0-9a-fA-F]+$")
+_OFFSET = regex(r"^(?P<name>.+?)\s*\+\s*(?P<offset>0[xX][0-9a-fA-F]+|[0-9]+)$")
+_HEX = regex(r"^[0-9a-fA-F]+$")
 
 
 def describe_code(target: Target, address: int, inside: Optional[int] = None) -> str:

@@ -8,8 +8,9 @@ context that it saved leads back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.modules.golang.moduledata import GoModule, go_module_at
 from dmods.modules.golang.pclntab import Function

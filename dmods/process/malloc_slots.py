@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from dmods._engine import elf_section
+from dmods.base.named_tuple import NamedTuple
 from dmods.process.addresses import module_at
 from dmods.target import Module, Target
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import NamedTuple
+
+from dmods.base.named_tuple import NamedTuple
 
 _LONGEST_PERIOD = 8  # functions that call each other
 _LEAST_REPEATS = 4

@@ -8,8 +8,9 @@ itself, and so uses it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.process.unwind import Frame
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from dmods.base.cached import cached
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import FaultError
 from dmods.target import Target
 

@@ -13,9 +13,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice, takewhile
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from dmods._engine import find_dtv_pointers, find_self_pointers
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.base.rows import at_or_before
 from dmods.base.words import Words

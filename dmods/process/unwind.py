@@ -6,11 +6,12 @@ The engine unwinds. This file says what its answers mean, and finds the frame th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods._engine import Unwinder
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass, replace
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import FaultError
 from dmods.modules.golang.moduledata import go_module_at, go_modules
 from dmods.process import signals

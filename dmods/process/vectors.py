@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.target import Arch
 
 # include/uapi/linux/elf.h

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.profile.code import Locations
 from dmods.profile.model import TYPES, Profile, Sample

@@ -7,8 +7,9 @@ structure whose sums are those of its buckets (src/heap-profile-table.h, verifie
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.modules.by_address import modules_by_address
 from dmods.profile.code import Locations

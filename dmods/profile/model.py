@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional, Union
+from typing import Optional, Union
 
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 
 SPACE, OBJECTS = "inuse_space", "inuse_objects"
 ALLOC_SPACE, ALLOC_OBJECTS = "alloc_space", "alloc_objects"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import UsageError
 from dmods.profile.model import BASE, SPACE, UNKNOWN, Location, Profile, Sample
 

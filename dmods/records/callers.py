@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods._engine import demangle
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.modules.lines import SourceFrame, source_lines
 from dmods.process.addresses import describe_code, module_at
 from dmods.process.shapes import Frame, frame_value
@@ -19,10 +21,10 @@ UNKNOWN = "?"  # the caller of a block without a record
 Place = tuple[int, bool]  # a frame: (address, whether it is exact: else it is a return address)
 
 # Modules that contain an allocator or a recorder and nothing else.
-_MODULES = re.compile(r"^lib(dmods_audit|jemalloc|tcmalloc(_minimal)?|mimalloc)\b")
+_MODULES = regex(r"^lib(dmods_audit|jemalloc|tcmalloc(_minimal)?|mimalloc)\b")
 # The allocator's own functions where they share a module with others: the C family (and glibc's insides of it), C++'s
 # operators (Itanium ABI: _Znw, _Zna), Rust's shims, jemalloc linked into the program.
-_FUNCTIONS = re.compile(
+_FUNCTIONS = regex(
     r"^(__libc_|__|_int_|_)?(malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|valloc|pvalloc"
     r"|free|cfree)$"
     r"|^_Zn[wa][mj]"

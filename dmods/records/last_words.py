@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Optional
 
+from dmods.base.regex import regex
 from dmods.records.callers import Callers
 from dmods.records.model import LastWords, Records, Stack
 
@@ -13,15 +13,15 @@ _AT = "0x[0-9a-f]{1,16}"
 _SAID = (
     (
         "overrun",
-        re.compile(
+        regex(
             rf"overrun: the block at (?P<block>{_AT}) of (?P<size>[0-9]+) bytes was written beyond its end, "
             r"at offset (?P<offset>[0-9]+)"
         ),
     ),
-    ("double-free", re.compile(rf"double free: the block at (?P<block>{_AT}) had been freed before")),
+    ("double-free", regex(rf"double free: the block at (?P<block>{_AT}) had been freed before")),
     (
         "invalid-free",
-        re.compile(rf"invalid free: {_AT} (is no block|lies inside the block at (?P<block>{_AT}))"),
+        regex(rf"invalid free: {_AT} (is no block|lies inside the block at (?P<block>{_AT}))"),
     ),
 )
 

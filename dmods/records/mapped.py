@@ -10,10 +10,11 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods import _engine
 from dmods.base.cached import cached
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.errors import UserError

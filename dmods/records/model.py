@@ -7,10 +7,11 @@ same model of both. `sources` finds the recorders.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Optional, Union
 
 from dmods.allocators.recording import NOBODY, Guards, LastWords, RecordedThread, Recording
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from dmods._engine import LogRow, RecordRow

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from dmods.base.regex import regex
+
 # Names of C functions. They are not mangled.
 C = {
     "programs that exit when memory runs out (GNU, BSD, git, OpenSSH)": (
@@ -102,9 +104,9 @@ RUST = {
 }
 
 # A compiler's copy of a function: gcc's and LLVM's.
-_CLONE = re.compile(r"(\s*\[clone [^\]]*\]|\.(part|isra|constprop|cold|lto_priv|llvm|localalias)(\.[0-9A-Za-z]+)*)+$")
+_CLONE = regex(r"(\s*\[clone [^\]]*\]|\.(part|isra|constprop|cold|lto_priv|llvm|localalias)(\.[0-9A-Za-z]+)*)+$")
 # The two manglings of Rust: v0 (_R), and the older one, which looks like C++ but ends with a hash.
-_RUST = re.compile(r"^_R|^_ZN.*17h[0-9a-f]{16}E")
+_RUST = regex(r"^_R|^_ZN.*17h[0-9a-f]{16}E")
 
 
 _TABLES = {"C": C, "C++": CPP, "Rust": RUST}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from dmods.base.named_tuple import NamedTuple
 from dmods.finding import Evidence
 from dmods.process.malloc_slots import ALLOCATE, RELEASE, Slot, providers, slots
 from dmods.target import Module, Target

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import DmodsError, UserError
 from dmods.finding import CannotCheck
 from dmods.output.text import cell_text, table_text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.finding import Evidence
 from dmods.heap.block import FREE, Block
 from dmods.heap.pointees import operands_of

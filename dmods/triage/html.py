@@ -17,8 +17,7 @@ from typing import Any
 from dmods.base.sizes import human_size
 from dmods.base.times import utc_minute
 from dmods.errors import UserError
-from dmods.output.json import target_name
-from dmods.output.streaming import Subject
+from dmods.output.streaming import Subject, target_name
 from dmods.output.text import printable
 from dmods.profile import flame
 from dmods.report import Report

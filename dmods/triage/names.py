@@ -6,15 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
+from dmods.base.regex import regex
+
 HANDLER = "<signal handler called>"  # gdb's words for the code that a handler of signals returns to
-_OFFSET = re.compile(r"\+0x[0-9a-f]+$")
+_OFFSET = regex(r"\+0x[0-9a-f]+$")
 # Libraries that pass a fault on: the C and C++ runtimes, the linker, allocators, recorders.
-_RUNTIME_LIBRARIES = re.compile(
+_RUNTIME_LIBRARIES = regex(
     r"^(lib(c|c-[0-9.]+|pthread|pthread-[0-9.]+|stdc\+\+|c\+\+|c\+\+abi|gcc_s|unwind|dmods_audit|jemalloc|tcmalloc"
     r"(_minimal)?|mimalloc)\.so|ld-(linux|musl)|ld-[0-9.]+\.so|\[vdso\])"
 )
 # The same functions in a static program, and those of Rust and Go, which always are.
-_RUNTIME_FUNCTIONS = re.compile(
+_RUNTIME_FUNCTIONS = regex(
     r"^(_*(abort|raise|gsignal|pthread_kill(_implementation|_internal)?|kill|tgkill)$|__libc_|__assert|__GI_|"
     r"__stack_chk_fail|__fortify_fail|__chk_fail|malloc_printerr|_int_(free|malloc|realloc|memalign)|_?unlink_chunk|"
     r"malloc_consolidate|sysmalloc|tcache_|__(malloc|free|calloc|realloc|memalign)$|(malloc|free|calloc|realloc|cfree|"

@@ -14,16 +14,18 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.triage.names import is_runtime_library
 
 FRAMES = 5  # of the program, that the keys are made of
 _SHOWN = 3  # functions in a signature
 _LONGEST = 200  # characters of a signature
-_PARAMETERS = re.compile(r"\((?!anonymous)[^()]*\)( const)?$")
+_PARAMETERS = regex(r"\((?!anonymous)[^()]*\)( const)?$")
 # What compilers append to the name of a part or a copy of a function, and Rust's hash.
-_CLONE = re.compile(r"(\.(isra|part|constprop|cold|lto_priv|llvm)(\.?\d*)*)+$|::h[0-9a-f]{16}$")
+_CLONE = regex(r"(\.(isra|part|constprop|cold|lto_priv|llvm)(\.?\d*)*)+$|::h[0-9a-f]{16}$")
 # The start of a thread or of a program says nothing about its crash.
 OUTERMOST = frozenset({"_start", "__libc_start_main", "__libc_start_call_main", "start_thread", "clone", "clone3"})
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.report import Column, Table, Value
 from drgnext.kernel.crash.first_fault import FirstFault, Place
 from drgnext.kernel.dump.cpu_notes import read_cpu_notes

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.command import Command
 from dmods.commands._stack_arguments import chosen_frames, limit_argument

@@ -6,8 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
+from dmods.base.regex import regex
+
 # Someone asked for the crash: echo c >/proc/sysrq-trigger, an NMI button, a hypervisor's command.
-_ASKED = re.compile(r"sysrq|SysRq", re.IGNORECASE)
+_ASKED = regex(r"sysrq|SysRq", re.IGNORECASE)
 _KINDS = (
     (r"NULL pointer dereference", "null-pointer"),
     (r"use-after-free", "use-after-free"),

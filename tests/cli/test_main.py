@@ -180,6 +180,18 @@ def test_a_command_imports_little(crashed: Crash, name: str) -> None:
     loaded = set(done.stdout.rpartition("MODULES")[2].split())
     assert "dmods.commands" in loaded
     assert not loaded & {"dataclasses", "inspect", "jinja2", "drgn", "elftools.dwarf", "sqlite3", "asyncio", "http"}
+    assert not loaded & {
+        "hashlib",
+        "tarfile",
+        "shutil",
+        "platform",
+        "subprocess",
+        "tempfile",
+        "pathlib",
+        "urllib.parse",
+    }
+    rooms = ("triage", "profile", "machine", "corefile.images", "corefile.live", "cli.run", "output.json")
+    assert [one for one in loaded if one.startswith(tuple(f"dmods.{room}" for room in rooms))] == []
 
 
 def test_a_word_misspelt_and_a_process_for_a_core(crashed: Crash) -> None:

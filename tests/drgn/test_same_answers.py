@@ -13,7 +13,8 @@ from dmods.cli.frontend import exit_status
 from dmods.command import USERLAND, command_names, find_command
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
-from dmods.output.json import target_name, write_error
+from dmods.output.json import write_error
+from dmods.output.streaming import target_name
 from fixtures import answers, cores
 from fixtures.limits import HANG
 from tests.corekit import Crash

@@ -6,10 +6,11 @@ A tool that does not know these lists reports their chunks as leaked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods.allocators.numbers import NO_ARENA
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import GRANULE, Words
 
 if TYPE_CHECKING:

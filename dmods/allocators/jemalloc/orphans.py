@@ -8,11 +8,12 @@ addresses of its blocks (jemalloc src/tcache.c, tsd_tcache_data_init). All array
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from dmods.allocators.jemalloc.caches import Tcache, bin_arrays
 from dmods.allocators.jemalloc.layouts import Layout
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 
 if TYPE_CHECKING:

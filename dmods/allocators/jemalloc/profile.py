@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods import _engine
 from dmods.allocators.jemalloc.caches import Tcache, find_tcaches
@@ -18,6 +18,7 @@ from dmods.allocators.jemalloc.find import Jemalloc, find_jemallocs
 from dmods.allocators.jemalloc.layouts import Profile
 from dmods.allocators.recording import NOBODY, RecordedThread, Recording
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.target import Target
 

@@ -10,13 +10,14 @@ from dmods.allocators.mimalloc.heap import made
 from dmods.allocators.protocol import Found
 from dmods.allocators.unwalked import is_named, unwalked_malloc
 from dmods.base.ranges import Ranges
+from dmods.base.regex import regex
 from dmods.base.words import Words
 from dmods.modules.data import module_data
 from dmods.process.malloc_slots import slots
 from dmods.target import Target
 
 NAME = "mimalloc"
-_GLIBC = re.compile(r"libc[-.](\d[^/]*\.)?so")
+_GLIBC = regex(r"libc[-.](\d[^/]*\.)?so")
 _MOST = 1 << 22  # bytes of each part of libc's data that are looked at
 
 

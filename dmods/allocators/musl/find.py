@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Optional
 
 from dmods import _engine
@@ -10,12 +9,13 @@ from dmods.allocators.musl.heap import NAME, make
 from dmods.allocators.protocol import Found, Heap
 from dmods.base.progress import Progress
 from dmods.base.ranges import Ranges
+from dmods.base.regex import regex
 from dmods.base.words import Words
 from dmods.modules.data import module_data
 from dmods.process import musl_threads
 from dmods.target import Module, Target
 
-_LIBC = re.compile(r"(?:^|/)(?:ld-musl-[^/]*|libc\.musl-[^/]*)$|-musl/libc\.so$")
+_LIBC = regex(r"(?:^|/)(?:ld-musl-[^/]*|libc\.musl-[^/]*)$|-musl/libc\.so$")
 _THREADS = 16  # whose libc is looked at
 _BINS = 64  # of oldmalloc
 _LEAST_BINS = 2  # that must be in use before oldmalloc is believed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Optional
@@ -15,11 +14,12 @@ from dmods.allocators.tcmalloc.walked import debugging, near, walked
 from dmods.allocators.vocabulary import Problem
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
+from dmods.base.regex import regex
 from dmods.process.addresses import module_at
 from dmods.target import Module, Target
 
 NAME = "tcmalloc"
-_LIBRARY = re.compile(r"(?:^|/)libtcmalloc[^/]*$")
+_LIBRARY = regex(r"(?:^|/)libtcmalloc[^/]*$")
 _FAULTS = {
     "missing": "the record is not in the dump",
     "pages": "the record does not name the page that leads to it",

@@ -6,12 +6,13 @@ A sampled block has a span of its own, which leads to a `StackTrace`. The engine
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.recording import NOBODY, Recording
 from dmods.allocators.tcmalloc.walked import walked
 from dmods.base.cached import cached
+from dmods.base.named_tuple import NamedTuple
 from dmods.modules.data import module_data
 from dmods.process.arguments import variable
 from dmods.process.mappings import mapping_at

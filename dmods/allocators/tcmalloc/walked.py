@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods import _engine
 from dmods.base.cached import cached
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.modules.data import module_data
 from dmods.target import Target
 
-_DEBUG = re.compile(r"(?:^|/)libtcmalloc(?:_minimal)?_debug[^/]*$")  # debugallocation.cc
+_DEBUG = regex(r"(?:^|/)libtcmalloc(?:_minimal)?_debug[^/]*$")  # debugallocation.cc
 _REACH = 64 << 10  # bytes of static TLS on either side of a thread pointer
 
 

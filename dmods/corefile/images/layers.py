@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.corefile.images.store import MOST_ENTRIES, Section, clean, members
 from dmods.modules.rooted import resolved
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
+from dmods.base.regex import regex
 from dmods.corefile.images.store import Section, Store
 from dmods.errors import UserError
 
 _MOST_JSON = 16 << 20
 _MOST_LAYERS = 512  # overlayfs takes 500
-_DIGEST = re.compile(r"([a-z0-9]+):([0-9a-f]{32,128})")
+_DIGEST = regex(r"([a-z0-9]+):([0-9a-f]{32,128})")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
 SAVE = "`docker save IMAGE -o image.tar` saves one image; `skopeo copy docker://IMAGE oci-archive:image.tar` as well"
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from typing import Optional
 
+from dmods.base.regex import regex
 from dmods.corefile.keepers.common import Context, Stored, entries, is_whole, number, place, small_file, status_of
 
 KEEPER = "abrt"
@@ -20,7 +20,7 @@ _ITEMS = {
     "pwd": "cwd", "rootdir": "root", "container_id": "container", "proc_pid_status": "status",
     "reason": "reason", "signal": "signal", "signal_number": "signal",
 }  # fmt: skip
-_SIGNAL = re.compile(r"signal (\d{1,3})\b|\b(SIG[A-Z0-9]{2,8})\b")
+_SIGNAL = regex(r"signal (\d{1,3})\b|\b(SIG[A-Z0-9]{2,8})\b")
 
 
 def core_in(folder: str) -> Optional[str]:

@@ -13,12 +13,13 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO, Optional
 
+from dmods.base.regex import regex
 from dmods.corefile.keepers.common import MOST_TEXT, Context, Stored, decoded, entries, number, place, status_of
 
 KEEPER = "apport"
 FOLDER = "/var/crash"
 MAGIC = b"ProblemType:"
-_KEY = re.compile(rb"[A-Za-z0-9_.-]{1,100}:")
+_KEY = regex(rb"[A-Za-z0-9_.-]{1,100}:")
 _CORE = "CoreDump"
 _BEGIN = _CORE.encode() + b": base64"
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -32,7 +33,7 @@ _STEP = 1 << 20  # bytes of a line that are read at once: a multiple of 4
 _MOST_KEYS = 500
 _MOST_TEXTS = 64 << 20  # bytes of all texts together
 _MOST_LISTED = 8 << 20  # bytes that are read of a report for a list; its texts come first
-_PID = re.compile(r"^Pid:\s*(\d+)$", re.MULTILINE)
+_PID = regex(r"^Pid:\s*(\d+)$", re.MULTILINE)
 
 
 def is_report(head: bytes) -> bool:

@@ -6,7 +6,10 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 
 #: The environment variable that names another root: the disk of another machine, or a test's folder.
 ROOT = "DMODS_CORES_ROOT"
@@ -15,10 +18,10 @@ LIVE = "/proc"
 #: The most bytes of a text of a process that are kept: PROC_MAPS of 10,000 mappings.
 MOST_TEXT = 1 << 20
 _LATEST = 1 << 33  # seconds since 1970: the year 2242
-_LIMIT = re.compile(r"^(Max [a-z ]+?)\s{2,}(\S+)\s+(\S+)", re.MULTILINE)
-_OPEN = re.compile(r"^(\d{1,9}):(?!\t| )(.*)$", re.MULTILINE)
+_LIMIT = regex(r"^(Max [a-z ]+?)\s{2,}(\S+)\s+(\S+)", re.MULTILINE)
+_OPEN = regex(r"^(\d{1,9}):(?!\t| )(.*)$", re.MULTILINE)
 # Names of containers in a control group: docker, podman, containerd, cri-o, Kubernetes, lxc and systemd-nspawn.
-_CONTAINER = re.compile(
+_CONTAINER = regex(
     r"(?:docker|libpod|cri-containerd|containerd|crio)[-/:]([0-9a-f]{12,64})|"
     r"kubepods[^\n]*?/([0-9a-f]{64})|lxc(?:\.payload)?[./]([\w.-]{1,64})|/machine-([^/\n]{1,64}?)\.scope"
 )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
 from typing import Optional
 
+from dmods.base.regex import regex
 from dmods.corefile.keepers.common import (
     MOST_TEXT,
     ROOT,
@@ -28,11 +28,11 @@ from dmods.corefile.keepers.common import (
 
 KEEPER = "systemd-coredump"
 FOLDER = "/var/lib/systemd/coredump"
-_NAME = re.compile(
+_NAME = regex(
     r"core\.(?P<comm>[^./]+)\.(?P<uid>\d{1,10})\.(?P<boot>[0-9a-f]{32})\.(?P<pid>\d{1,10})\.(?P<timestamp>\d{1,20})"
     r"(?:\.(?:zst|lz4|xz))?"
 )
-_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
+_ESCAPE = regex(rb"\\x([0-9a-fA-F]{2})")
 _PREFIX = "user.coredump."
 _ATTRIBUTES = ("pid", "uid", "gid", "signal", "timestamp", "rlimit", "hostname", "comm", "exe")
 _MESSAGE = "fc2e22bc6ee647b6b90729ab34a250b1"  # SD_MESSAGE_COREDUMP (systemd, sd-messages.h)

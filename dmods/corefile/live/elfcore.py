@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.corefile.notes import NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO
 from dmods.modules.elf import MAGIC, PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE
 from dmods.process.vectors import NT_PRFPREG

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import UserError
 
 _CAP_SYS_PTRACE = 1 << 19  # linux/capability.h

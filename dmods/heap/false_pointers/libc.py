@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from dmods.allocators.search import LOW_END, Search
 from dmods.base.ranges import Ranges
+from dmods.base.regex import regex
 from dmods.base.rows import at_or_before
 from dmods.modules.auxv import AT_RANDOM
 from dmods.target import Target
 
 _RANDOM_BYTES = 16
 _PAGES = (4096, 16384, 65536)
-_RANDOM_TYPES = re.compile(  # rand_type, rand_deg, rand_sep of TYPE_1 to TYPE_4; TYPE_0 is a single number
+_RANDOM_TYPES = regex(  # rand_type, rand_deg, rand_sep of TYPE_1 to TYPE_4; TYPE_0 is a single number
     b"|".join(re.escape(struct.pack("<3I", *row)) for row in ((1, 7, 3), (2, 15, 1), (3, 31, 3), (4, 63, 1)))
 )
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 
 MAGICS = {0xFFFFFFF0: 40, 0xFFFFFFF1: 44}  # of Go 1.18, 1.20; the size of struct _func (1.20 added startLine)

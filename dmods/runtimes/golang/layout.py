@@ -6,8 +6,9 @@ The order of the fields is that of runtime/runtime2.go, Go 1.18 to 1.27. Release
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.modules.golang.moduledata import GoModule, go_module_at
 from dmods.process.go_frames import current_gs, go_machine

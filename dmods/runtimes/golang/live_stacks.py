@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.base.words import Words
 from dmods.runtimes.golang.goroutines import SYSCALL, WAITING, Goroutine, find_goroutines

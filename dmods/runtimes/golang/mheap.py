@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.modules.golang.moduledata import GoModule, go_modules
 from dmods.process.mappings import mapping_at

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods._engine import GoObjects, Labels
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.modules.golang.moduledata import go_modules
 from dmods.runtimes.golang.live_stacks import live_stacks

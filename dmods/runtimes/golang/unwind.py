@@ -7,9 +7,10 @@ thread may be on the runtime's own stack, or in a signal handler.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.modules.golang.moduledata import go_module_at
 from dmods.modules.golang.pclntab import Function, Place

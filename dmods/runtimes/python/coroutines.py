@@ -8,8 +8,9 @@ A coroutine awaits what lies on top of its value stack (``_PyGen_yf``, Objects/g
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.runtimes.python.frame_locals import frame_locals
 from dmods.runtimes.python.runtime import Python, PythonFrame
 

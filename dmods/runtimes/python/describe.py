@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.runtimes.python.memory import BYTES, DICT, LIST, LONG, TUPLE, TYPE, UNICODE, Objects
 from dmods.runtimes.python.runtime import find_python
 from dmods.target import Target

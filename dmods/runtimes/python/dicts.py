@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.runtimes.python.memory import Objects
 
 KEYS, VALUES = 32, 40  # ma_keys and ma_values in a dict

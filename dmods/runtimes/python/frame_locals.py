@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.runtimes.python.memory import TUPLE
 from dmods.runtimes.python.runtime import Python
 

@@ -6,9 +6,10 @@ Nothing here is believed unless it is proven: an object has a type whose types e
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods._engine import Image
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 
 _MOST_NAME = 200

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from dmods.base.cached import cached
+from dmods.base.named_tuple import NamedTuple
 from dmods.process.unwind import Frame
 from dmods.runtimes.python.runtime import PythonFrame, PythonThread, find_python
 from dmods.target import Target, Thread

@@ -7,8 +7,9 @@ pointer to a coroutine tells.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.runtimes.python.coroutines import Chain, chain_of, future_of
 from dmods.runtimes.python.describe import value_of
 from dmods.runtimes.python.memory import LONG, UNICODE, Type

@@ -8,8 +8,9 @@ is the same in every release, and on every architecture of 64 bits).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.process.unwind import walk
 from dmods.target import Thread

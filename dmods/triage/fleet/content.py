@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import stat
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, NamedTuple, Optional
+from typing import BinaryIO, Optional
 
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from dmods.corefile import packed
 from dmods.corefile.context import context_of
 from dmods.corefile.keepers import abrt, apport
@@ -21,7 +22,7 @@ from dmods.modules import elf
 SIDE = ".dmods.json"  # the file beside a dump that says where it comes from
 _MOST_NOTES = 16 << 20
 _HEAD = 1 << 16
-_NAME = re.compile("core|dump")
+_NAME = regex("core|dump")
 _HEAD_BYTES = 18  # of a dump, that say what it is: up to e_type
 
 

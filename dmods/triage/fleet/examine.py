@@ -11,8 +11,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.corefile.kept import form_of
 from dmods.errors import UserError
 from dmods.triage.fleet import packed

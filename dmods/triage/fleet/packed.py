@@ -8,8 +8,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, NamedTuple, Optional
+from typing import BinaryIO, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.corefile.keepers import apport
 from dmods.corefile.kept import about
 from dmods.corefile.packed import Limits, Unpacked, form_of, unpack

@@ -7,20 +7,20 @@ POST, and ignores the query, takes them as well.
 from __future__ import annotations
 
 import http.client
-import re
 import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import Optional
 
+from dmods.base.regex import regex
 from dmods.errors import UsageError
 from dmods.triage.fleet.content import Origin
 
 SECONDS = 10.0  # that the server may take for one profile
 MOST = 32 << 20  # bytes of a profile
 _GIVE_UP = 3  # failures in a row
-_LABEL = re.compile(r"[^A-Za-z0-9_.:/ -]")
+_LABEL = regex(r"[^A-Za-z0-9_.:/ -]")
 
 
 class Pusher:

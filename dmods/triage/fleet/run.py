@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.errors import UserError
 from dmods.triage.fleet.content import content_id, dumps, origin

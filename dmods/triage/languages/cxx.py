@@ -7,9 +7,10 @@ with the unwinder's header, whose first word is a constant: GNUCC++ (libstdc++) 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods import _engine
+from dmods.base.named_tuple import NamedTuple
 from dmods.finding import CERTAIN, FATAL, LIKELY, Evidence, Finding
 from dmods.heap.block import FREE
 from dmods.heap.content import type_info_name

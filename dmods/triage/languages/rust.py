@@ -10,14 +10,15 @@ import re
 import struct
 from typing import Optional
 
+from dmods.base.regex import regex
 from dmods.finding import CERTAIN, FATAL, Finding
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.names import has
 
 _PANIC = r"(_*rustc::)?(rust_panic|rust_begin_unwind)|core::panicking::|std::panicking::|std::rt::panic"
 _BELOW = 1 << 16  # bytes below sp that are searched
-_SAID = re.compile(rb"panicked at ([^\n\0]{1,400}?):?\n([^\0]{1,2000}?)(?:\nnote: |\n\0|\n$|\0)", re.DOTALL)
-_OLD = re.compile(rb"panicked at '([^\0]{1,2000}?)', ([^\n\0]{1,400}:\d+:\d+)", re.DOTALL)  # before 1.73
+_SAID = regex(rb"panicked at ([^\n\0]{1,400}?):?\n([^\0]{1,2000}?)(?:\nnote: |\n\0|\n$|\0)", re.DOTALL)
+_OLD = regex(rb"panicked at '([^\0]{1,2000}?)', ([^\n\0]{1,400}:\d+:\d+)", re.DOTALL)  # before 1.73
 _REMEDY = "handle the case, or keep it from happening"
 
 

@@ -6,14 +6,16 @@ This knows the ring of records of 5.10 and later (kernel/printk/printk_ringbuffe
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from drgnext.kernel.crash.records import Record
 
 if TYPE_CHECKING:
     from drgn import Program
 
-_LINE = re.compile(r"^([\w.()-]{1,100})=(.{0,4096})$", re.M | re.A)
+_LINE = regex(r"^([\w.()-]{1,100})=(.{0,4096})$", re.M | re.A)
 _MOST_BITS = 24  # of the number of records
 _MOST_DATA_BITS = 31  # of the size of the text (LOG_BUF_LEN_MAX)
 _COMMITTED, _FINALIZED = 1, 2  # enum desc_state

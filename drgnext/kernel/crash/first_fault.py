@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
-_WHO = re.compile(
-    r"^CPU: (\d{1,6}) (?:UID: \d+ )?PID: (\d{1,10}) Comm: (.*?) (?:Kdump: loaded )?(?:Tainted: |Not tainted)"
-)
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
+
+_WHO = regex(r"^CPU: (\d{1,6}) (?:UID: \d+ )?PID: (\d{1,10}) Comm: (.*?) (?:Kdump: loaded )?(?:Tainted: |Not tainted)")
 _PLACE = r"([\w.$]+)\+0x([0-9a-f]+)/0x([0-9a-f]+)(?: \[(\w+)(?: [0-9a-f]+)?\])?"
 # Interrupted code within a trace is printed as RIP (x86: show_iret_regs) or pc (arm64).
-_PC = re.compile(rf"^(?:RIP: (?:0010|e030):|pc : )(?:{_PLACE}|(0x[0-9a-f]+))")
-_FRAME = re.compile(rf"^ *{_PLACE}(?: \(P\)| \(L\))?$")  # a frame that the kernel was not sure of has a "? "
-_TRACE = re.compile(r"^Call [Tt]race:")
-_TRACE_ENDS = re.compile(r"^(Modules linked in:|Code: |---\[ end trace|CR2: | </TASK>|</TASK>)")
-_DETAILS = re.compile(r"^(#PF: |Oops|.*: [0-9a-f]{4,16} \[#\d+\]|Internal error|  ESR = )")
+_PC = regex(rf"^(?:RIP: (?:0010|e030):|pc : )(?:{_PLACE}|(0x[0-9a-f]+))")
+_FRAME = regex(rf"^ *{_PLACE}(?: \(P\)| \(L\))?$")  # a frame that the kernel was not sure of has a "? "
+_TRACE = regex(r"^Call [Tt]race:")
+_TRACE_ENDS = regex(r"^(Modules linked in:|Code: |---\[ end trace|CR2: | </TASK>|</TASK>)")
+_DETAILS = regex(r"^(#PF: |Oops|.*: [0-9a-f]{4,16} \[#\d+\]|Internal error|  ESR = )")
 _MOST_FRAMES = 256
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from drgnext.kernel.crash.first_fault import FirstFault, details_in, read_oops
 from drgnext.kernel.crash.oom import INVOKED, oom_details
 from drgnext.kernel.crash.oopses import SAME_MOMENT, Oops, find_oopses, sentence_before
@@ -37,25 +39,25 @@ class PanicLog(NamedTuple):
     beside: tuple[Record, ...] = ()
 
 
-_PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
+_PANIC = regex(r"Kernel panic - not syncing: (.*)")
 
 # Messages of panic() that are only a consequence of an oops.
-_AFTER_OOPS = re.compile(r"^(Fatal exception|Attempted to kill|Aiee, killing|Oops|.*: Fatal exception)")
-_WARNING = re.compile(r"^(WARNING: |BUG: |UBSAN: )")
+_AFTER_OOPS = regex(r"^(Fatal exception|Attempted to kill|Aiee, killing|Oops|.*: Fatal exception)")
+_WARNING = regex(r"^(WARNING: |BUG: |UBSAN: )")
 # (message of panic() that is only a consequence, how the log began to report its cause).
 _CAUSES = (
-    (re.compile(r"softlockup|soft lockup"), re.compile(r"soft lockup")),
-    (re.compile(r"hard LOCKUP", re.I), re.compile(r"hard LOCKUP", re.I)),
-    (re.compile(r"hung_task"), re.compile(r"blocked for more than \d+ seconds")),
-    (re.compile(r"RCU Stall", re.I), re.compile(r"rcu.*(stall|starved)", re.I)),
-    (re.compile(r"panic_on_warn set"), _WARNING),
-    (re.compile(r"^NMI: Not continuing|^NMI IOCK|unknown NMI"), re.compile(r"NMI.*(unknown reason|error)")),
-    (re.compile(r"^Out of memory|out of memory|deadlocked on memory", re.I), INVOKED),
+    (regex(r"softlockup|soft lockup"), regex(r"soft lockup")),
+    (regex(r"hard LOCKUP", re.I), regex(r"hard LOCKUP", re.I)),
+    (regex(r"hung_task"), regex(r"blocked for more than \d+ seconds")),
+    (regex(r"RCU Stall", re.I), regex(r"rcu.*(stall|starved)", re.I)),
+    (regex(r"panic_on_warn set"), _WARNING),
+    (regex(r"^NMI: Not continuing|^NMI IOCK|unknown NMI"), regex(r"NMI.*(unknown reason|error)")),
+    (regex(r"^Out of memory|out of memory|deadlocked on memory", re.I), INVOKED),
 )
-_ONE_CHECK = re.compile(r"hung_task|RCU Stall", re.I)
-_ADDRESS = re.compile(r"(?:address:?|paging request at|dereference at) (?:virtual address )?(?:0x)?([0-9a-f]{8,16})\b")
+_ONE_CHECK = regex(r"hung_task|RCU Stall", re.I)
+_ADDRESS = regex(r"(?:address:?|paging request at|dereference at) (?:virtual address )?(?:0x)?([0-9a-f]{8,16})\b")
 # Only the kernel's code segment (Xen's, too): the registers of user space are printed with their RIP as well.
-_RIP = re.compile(r"^(?:RIP: (?:0010|e030):|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
+_RIP = regex(r"^(?:RIP: (?:0010|e030):|pc : )(\S+\+0x\S+(?: \[\w+\])?|0x[0-9a-f]+)")
 
 
 def read_panic_log(records: Sequence[Record], callers: Collection[int] = ()) -> PanicLog:

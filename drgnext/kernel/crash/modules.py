@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
+
+from dmods.base.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from drgn import Program

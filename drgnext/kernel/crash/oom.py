@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from drgnext.kernel.crash.records import Record
 
-INVOKED = re.compile(r"invoked oom-killer")
-_COLUMNS = re.compile(r"^\[ +pid +\] +uid +tgid total_vm +rss\b")
-_ROW = re.compile(r"^\[ *(\d{1,10})\]((?: +-?\d{1,20}){1,20}) (.+)$")
-_USAGE = re.compile(r"^memory: (usage \d+kB, limit \d+kB)")
-_GROUP = re.compile(r"^Memory cgroup stats for (\S+):")
+INVOKED = regex(r"invoked oom-killer")
+_COLUMNS = regex(r"^\[ +pid +\] +uid +tgid total_vm +rss\b")
+_ROW = regex(r"^\[ *(\d{1,10})\]((?: +-?\d{1,20}){1,20}) (.+)$")
+_USAGE = regex(r"^memory: (usage \d+kB, limit \d+kB)")
+_GROUP = regex(r"^Memory cgroup stats for (\S+):")
 # Behind a kill: the group whose limit was hit, and the victim.
-_KILL = re.compile(r"^oom-kill:constraint=\w+,.*?,oom_memcg=([^,]+),")
-_INVOKER = re.compile(r"^(.{1,32}?) invoked oom-killer: ")
-_PID = re.compile(r"^CPU: \d{1,6} (?:UID: \d{1,10} )?PID: (\d{1,10}) Comm: ")
-_KILLED = re.compile(
+_KILL = regex(r"^oom-kill:constraint=\w+,.*?,oom_memcg=([^,]+),")
+_INVOKER = regex(r"^(.{1,32}?) invoked oom-killer: ")
+_PID = regex(r"^CPU: \d{1,6} (?:UID: \d{1,10} )?PID: (\d{1,10}) Comm: ")
+_KILLED = regex(
     r"^(?:Out of memory|Out of memory \(oom_kill_allocating_task\)|Memory cgroup out of memory): "
     r"Killed process (\d{1,10}) \((.{0,32}?)\),? total-vm:\d{1,20}kB, "
     r"anon-rss:(\d{1,20})kB, file-rss:(\d{1,20})kB(?:, shmem-rss:(\d{1,20})kB)?"

@@ -5,10 +5,11 @@ Two CPUs may oops at the same time, and then their lines alternate. Each line ha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
 from drgnext.kernel.crash.records import Record
 
 #: The most seconds between lines that belong together. A slow serial console takes its time.
@@ -16,27 +17,27 @@ SAME_MOMENT = 5.0
 
 # The first line of an oops. x86: show_fault_oops, __die_header; arm64: die_kernel_fault, die; BUG(): __warn,
 # report_bug.
-_OOPS = re.compile(
+_OOPS = regex(
     r"^(BUG: (?!soft lockup|workqueue)|Unable to handle kernel|[Kk]ernel BUG at |Oops|Internal error: "
     r"|(general protection fault|divide error|invalid opcode|int3|stack segment|double fault|invalid TSS"
     r"|segment not present|bounds|coprocessor|alignment check|control protection fault|PANIC: double fault)\b"
     r"|traps: PANIC: |Insufficient stack space|Bad mode in |.*: [0-9a-f]{4,16} \[#\d+\])"
 )
 # Reports that begin like an oops: the kernel prints them, and goes on.
-_REPORT = re.compile(
+_REPORT = regex(
     r"^BUG: (scheduling while atomic|sleeping function called|using |Bad |Invalid wait context|non-zero|Dentry "
     r"|spinlock |rwlock |atomic |MAX_|looking up|key )"
 )
-_DIES = re.compile(r": [0-9a-f]{4,16} \[#\d+\]")  # __die_header, die: reports that are only printed lack it
-_OOPS_END = re.compile(r"^---\[ end trace")
-_CUT_HERE = re.compile(r"^-+\[ cut here \]")
-_BUG_AT = re.compile(r"^[Kk]ernel BUG at (\S+):\d+!")
-_WARNING_AT = re.compile(r"^WARNING: .*?(\S+):\d+ at |^WARNING: .* at (\S+):\d+ ")
+_DIES = regex(r": [0-9a-f]{4,16} \[#\d+\]")  # __die_header, die: reports that are only printed lack it
+_OOPS_END = regex(r"^---\[ end trace")
+_CUT_HERE = regex(r"^-+\[ cut here \]")
+_BUG_AT = regex(r"^[Kk]ernel BUG at (\S+):\d+!")
+_WARNING_AT = regex(r"^WARNING: .*?(\S+):\d+ at |^WARNING: .* at (\S+):\d+ ")
 
 # What the kernel says right before BUG(), and before the line of a fault: lib/string_helpers.c, lib/list_debug.c,
 # arch/x86/mm/fault.c, mm/usercopy.c, lib/refcount.c, mm/debug.c, net/core/skbuff.c (skb_panic),
 # fs/jbd2 and fs/btrfs (assertions), mm/slub.c, arch/x86/kernel/cet.c.
-_SENTENCE = re.compile(
+_SENTENCE = regex(
     r"detected buffer overflow|^list_\w+ corruption|^kernel tried to (execute|access)|^unable to execute userspace code"
     r"|^usercopy: |^refcount_t: |dumped because: |skb_(over|under)_panic|[Aa]ssertion fail|^slab(_\w+)?: |Missing ENDBR"
     r"|^cache_from_obj: |^kernel stack overflow|^CFI failure"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Optional
 
-_OPERAND = re.compile(
+from dmods.base.regex import regex
+
+_OPERAND = regex(
     r"(?<![:\w])(?P<displacement>-?0x[0-9a-f]+)?"
     r"\((?:%(?P<base>\w+))?(?:,%(?P<index>\w+)(?:,(?P<scale>[1248]))?)?\)"
 )
-_NO_ACCESS = re.compile(r"^(lea|nop|prefetch|data16 nop)")
+_NO_ACCESS = regex(r"^(lea|nop|prefetch|data16 nop)")
 
 
 def address(instruction: str, registers: Mapping[str, int]) -> Optional[int]:

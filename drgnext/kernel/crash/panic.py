@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Optional
 
 from dmods.base.dataclass import dataclass
+from dmods.base.regex import regex
 from drgnext.kernel.crash.bare_log import crash_time, read_vmcoreinfo
 from drgnext.kernel.crash.klog import PanicLog, oops_notes, read_panic_log
 from drgnext.kernel.crash.outcome import has_died
@@ -38,7 +39,7 @@ _DYING = _PANIC | {
     *("__show_regs", "show_trace_log_lvl", "machine_crash_shutdown", "native_machine_crash_shutdown", "bust_spinlocks"),
 }
 # The suffixes that GCC adds to parts of a function that it moved elsewhere.
-_SUFFIX = re.compile(r"\.(cold|part|isra|constprop|llvm)\b.*")
+_SUFFIX = regex(r"\.(cold|part|isra|constprop|llvm)\b.*")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from dmods.base.named_tuple import NamedTuple
 
 #: In a caller: the line was not printed by a task, and the rest is the number of the CPU (printk_caller_id()).
 NO_TASK = 0x80000000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Optional
 
+from dmods.base.regex import regex
 from dmods.process import recursion
 from dmods.process.recursion import Recursion
 from drgnext.kernel.crash.panic import trap_kind
@@ -12,7 +12,7 @@ from drgnext.kernel.stacks.frames import ENDS, GUESSES, WHOLE, Frame, Stack
 from drgnext.kernel.stacks.threads import Threads
 from drgnext.kernel.stacks.traps import TrapFrame
 
-_TARGET = re.compile(r"^(?:data16 )?(?:call|jmp|j[a-z]{1,3}|bl|b)q? +(0x[0-9a-f]+)$")
+_TARGET = regex(r"^(?:data16 )?(?:call|jmp|j[a-z]{1,3}|bl|b)q? +(0x[0-9a-f]+)$")
 
 _MOST_CALLS = 3  # that a remark names
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.frames import Stack
 from drgnext.kernel.stacks.threads import Threads
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import CorruptError, TruncatedError
 from dmods.modules import elf
 from dmods.process import arch

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import CorruptError, TruncatedError
 from dmods.modules import elf
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from dmods.base.regex import regex
+
 if TYPE_CHECKING:
     from drgn import Program
 
 
 # The number of digits is limited to what a 64-bit number can have.
-_NUMBER = re.compile(rb"^NUMBER\((\w{1,64})\)=(-?(?:0x[0-9a-fA-F]{1,16}|[0-9]{1,20}))$", re.M | re.A)
+_NUMBER = regex(rb"^NUMBER\((\w{1,64})\)=(-?(?:0x[0-9a-fA-F]{1,16}|[0-9]{1,20}))$", re.M | re.A)
 
 
 def numbers(prog: Program) -> dict[str, int]:

@@ -7,7 +7,9 @@ count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from dmods.base.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from drgn import Object, Program

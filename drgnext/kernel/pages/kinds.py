@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from dmods.base.named_tuple import NamedTuple
 
 KERNEL = "Kernel"
 ZFS = "ZFS File Data"

@@ -8,9 +8,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import MissingDebugInfoError
 from drgnext.kernel.dump.cached_memory import Pages
 from drgnext.kernel.pages.layout import enumerators

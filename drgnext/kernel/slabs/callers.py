@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Optional, cast
 
+from dmods.base.regex import regex
 from dmods.process.shapes import Frame, frame_value
 from dmods.records.callers import UNKNOWN, Callers, Place
 from dmods.records.model import Stack
@@ -15,12 +16,12 @@ from drgnext.kernel.stacks.code import kernel_code
 from drgnext.kernel.stacks.code_names import CodeNames, Function, Line
 
 # The allocator's own functions, and what records the stack.
-_FUNCTIONS = re.compile(
+_FUNCTIONS = regex(
     r"^_*(do_)?(kv?[mz]alloc|kcalloc|kvcalloc|kmem_cache_|kmalloc_|slab_|allocate_slab|new_slab|alloc_from_pcs"
     r"|set_track|stack_depot_save|stack_trace_save|kasan_|kfree|kvfree|free_debug_processing|free_to_partial_list)"
 )
 # Functions that allocate for whoever calls them.
-_WRAPPERS = re.compile(
+_WRAPPERS = regex(
     r"^_*(kmemdup|kstrn?dup|kv?asprintf|v?memdup_user|memdup_user|strndup_user|kv?realloc|krealloc|alloc_cpumask_var"
     r"|zalloc_cpumask_var|devm_k|devres_alloc|idr_alloc|kzalloc|kobject_create|sg_alloc_table|sg_kmalloc)"
 )

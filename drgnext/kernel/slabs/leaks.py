@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 import time
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import UserError
 from dmods.modules.elf import PT_NOTE, read_segments
 from dmods.report import Verdict

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from dmods._engine import Slabs
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import MissingDebugInfoError, UserError
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.memmap import Counted, PageArray, Progress, page_array

@@ -6,8 +6,9 @@ Each pattern names a type by what an object of it holds. A pattern never goes by
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.own_types.carried import stands_for_vmlinux
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.cached_memory import Pages
 from drgnext.kernel.pages.kinds import KINDS
 from drgnext.kernel.slabs.caches import cpu_offsets

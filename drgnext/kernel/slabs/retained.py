@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from dmods._engine import CacheSum, KeptObject, SlabsRetained
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import UserError
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.pages.memmap import Progress

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods._engine import disassemble
 from dmods.base.cached import cached
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.cached_memory import Memory, Pages
 from drgnext.kernel.dump.machine import architecture
 from drgnext.kernel.stacks import orc

@@ -6,8 +6,9 @@ vmlinux has no module name. Each address is looked up once.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.kernel.stacks.traps import TrapFrame

@@ -11,8 +11,8 @@ may place the label of _THIS_IP_ where objtool sees no code that runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks.code_names import CodeNames
 from drgnext.kernel.stacks.frames import Frame, Unwinder

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import NamedTuple, Optional, Protocol
+from typing import Optional, Protocol
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks.traps import CodeMap, Machine, StackRange, TrapFrame
 

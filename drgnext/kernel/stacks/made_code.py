@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks import orc
 from drgnext.kernel.stacks.probes import BpfImage, BpfLine, Probes, bpf_line

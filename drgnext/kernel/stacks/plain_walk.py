@@ -5,8 +5,9 @@ One is drgn's own trace. The other is a walker that takes every pc for a return 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.code_names import CodeNames
 from drgnext.kernel.stacks.frames import Frame, Stack
 from drgnext.kernel.stacks.tasks import Task

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
+
+from dmods.base.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from drgn import Object, Program

@@ -11,8 +11,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.cached_memory import Memory
 
 if TYPE_CHECKING:

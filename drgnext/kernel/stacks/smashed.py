@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Optional
 
 from dmods._engine import disassemble
+from dmods.base.regex import regex
 from drgnext.kernel.dump.cached_memory import Memory
 from drgnext.kernel.stacks import orc
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.code_names import Function
 from drgnext.kernel.stacks.frames import Frame
 
-_DIRECT = re.compile(r"(?:data16 )?callq? +(0x[0-9a-f]+)$")
+_DIRECT = regex(r"(?:data16 )?callq? +(0x[0-9a-f]+)$")
 _LARGEST_FUNCTION = 1 << 16  # bytes
 _NEVER_RETURNS = "__stack_chk_fail"  # called at the end of many functions
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from dmods.errors import UsageError
 from drgnext.kernel.dump.cached_memory import Memory
 

@@ -5,10 +5,11 @@ Machines have millions of both, so the engine counts them (engine/core/src/kerne
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dmods._engine import count_inodes, count_names
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.pages.memmap import Progress, page_array
 from drgnext.kernel.system.paths import Paths
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.system.paths import Paths
 
 if TYPE_CHECKING:

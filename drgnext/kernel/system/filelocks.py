@@ -7,8 +7,9 @@ a list of its own. From 6.9 on the common part of locks and leases is struct fil
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.system.paths import Paths
 from drgnext.kernel.system.reading import Reader
 

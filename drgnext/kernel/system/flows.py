@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.system.ages import Clocks
 from drgnext.kernel.system.sockets import Socket
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.threads import Threads
 from drgnext.kernel.system.processes import Process
 from drgnext.kernel.system.reading import Reader

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system.reading import number
 from drgnext.kernel.system.rt_locks import RealTimeLocks

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.image import page_tables
 from drgnext.kernel.dump.vmcoreinfo import numbers
 

@@ -6,8 +6,9 @@ The file shows the global counters. What CPUs have not yet added to them is miss
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.machine import architecture
 from drgnext.kernel.dump.vmcoreinfo import numbers
 from drgnext.kernel.system.reading import Reader, number

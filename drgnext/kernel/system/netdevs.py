@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.system.reading import Reader, number
 from drgnext.kernel.system.socket_tables import namespaces
 

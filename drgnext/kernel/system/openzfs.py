@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.crash.modules import loaded
 
 if TYPE_CHECKING:

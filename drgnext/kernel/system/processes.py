@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.stacks.threads import Threads, kernel_threads
 from drgnext.kernel.system.ages import Clocks

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.stacks.threads import Threads
 from drgnext.kernel.system.reading import Reader, number

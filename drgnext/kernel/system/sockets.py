@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from dmods.base.dataclass import dataclass, field
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.system.ages import Clocks
 from drgnext.kernel.system.descriptors import holders
 from drgnext.kernel.system.reading import Reader, number

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.system.paths import Paths
 from drgnext.kernel.system.reading import number
 

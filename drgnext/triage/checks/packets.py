@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from dmods.base.regex import regex
 from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Finding, Measured, Said
 from drgnext.kernel.system.interrupts import interrupts
 from drgnext.kernel.system.softnet import received
@@ -16,7 +17,7 @@ _SQUEEZED = 10_000
 _OFTEN = 0.01  # of the packets
 _NAMED = 3
 #: What drivers call the interrupts of received packets: virtio0-input.0, eth0-TxRx-3, ens5-Tx-Rx-1, eth0-rx-0.
-_RECEIVES = re.compile(r"-(input|(tx-?)?rx)\b", re.IGNORECASE)
+_RECEIVES = regex(r"-(input|(tx-?)?rx)\b", re.IGNORECASE)
 
 
 def run(facts: KernelFacts) -> Iterator[Said]:

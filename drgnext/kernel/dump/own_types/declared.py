@@ -10,8 +10,9 @@ name: the BTF of kernels before 5.13 lacks those that are used only at boot.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+
+from dmods.base.regex import regex
 
 _DECLARED = """
 atomic_t panic_cpu
@@ -117,9 +118,9 @@ struct vm_event_state vm_event_states
 void *high_memory, *stack_pools[?], *stack_slabs[]
 """
 # type, variables
-_LINE = re.compile(r"((?:[\w ]+(?: \{[^}]*\})?) )(?=\**\w)(.*)")
+_LINE = regex(r"((?:[\w ]+(?: \{[^}]*\})?) )(?=\**\w)(.*)")
 # pointers, name, array
-_VARIABLE = re.compile(r"(\**)(\w+)(\[\??\])?")
+_VARIABLE = regex(r"(\**)(\w+)(\[\??\])?")
 
 
 def declarations() -> Iterator[tuple[str, str, int, bool, bool]]:

@@ -6,15 +6,15 @@ BTF is a copy of /sys/kernel/btf/vmlinux, or lies in a vmlinux without DWARF (as
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from typing import Any, Optional
 
 from dmods.base.dataclass import dataclass
+from dmods.base.regex import regex
 from drgnext.kernel.dump.own_types.proofs import NotCarried
 
 SYMBOLS, TYPES = "symbols", "types"
-_LISTED = re.compile(rb"[0-9a-fA-F]{8,16} [a-zA-Z] \S")
+_LISTED = regex(rb"[0-9a-fA-F]{8,16} [a-zA-Z] \S")
 _BTF = (b"\x9f\xeb\x01", b"\x7fELF")
 _LARGEST = 256 << 20
 _LARGEST_ELF_NOTE = 1 << 16

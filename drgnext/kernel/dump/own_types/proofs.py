@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods._engine import KernelSymbols, btf_answers, misplaced_variable
 from dmods.base.dataclass import dataclass
+from dmods.base.regex import regex
 
 if TYPE_CHECKING:
     from drgn import Program
 
-_LINE = re.compile(rb"^([A-Z-]+)(\([\w.]+\))?=([\w.+-]+)$", re.MULTILINE)
+_LINE = regex(rb"^([A-Z-]+)(\([\w.]+\))?=([\w.+-]+)$", re.MULTILINE)
 _ASKED = ("SIZE", "OFFSET", "LENGTH", "NUMBER")
 # A kernel says more than twice as many.
 _LEAST_ANSWERS = 20

@@ -7,9 +7,10 @@ give them stacks made by hand as well as dumps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Optional, Protocol
+from typing import Optional, Protocol
 
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.dump.cached_memory import Memory
 
 
