@@ -30,7 +30,7 @@ from dmods.heap.leaks import Leaks, group_of_row
 from dmods.heap.mapping_kinds import other_anonymous_bytes
 from dmods.heap.roots import Roots, bury_made_stacks, find_roots, live_stacks, readable_ranges
 from dmods.heap.survey import program_mappings, survey
-from dmods.process import stdio
+from dmods.process import found_objects, stdio
 from dmods.process.vectors import unaligned_values
 from dmods.records.sources import allocation_records
 from dmods.target import Target
@@ -65,7 +65,8 @@ class ProcessHeap:
         self.roots: Roots = find_roots(target, self.owned, self.records)
         self.collector = find_collector(target)
         # Words in blocks, too: no rule of false_pointers, which know the roots alone, may name them.
-        words = (*stdio.false_pointers(target), *(part for one in self.heaps for part in one.dead))
+        words = [*stdio.false_pointers(target), *found_objects.false_pointers(target)]
+        words += (part for one in self.heaps for part in one.dead)
         self.roots.bury(sorted([*self.collector.dead, *words]))
         self.notes.extend(self.collector.notes)
         walks = [each for one in self.heaps for each in one.walks() if isinstance(each, Chunks)]
