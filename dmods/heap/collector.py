@@ -16,11 +16,11 @@ from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.process.addresses import module_at
 from dmods.runtimes.python.frame_stacks import unused_stacks
+from dmods.runtimes.python.free_slots import STATE, old_slots
 from dmods.runtimes.python.runtime import find_python
 from dmods.target import Target
 
 LINKS = 16  # bytes of a PyGC_Head
-_STATE = 1 << 20  # bytes of the state of an interpreter, where the lists begin
 _THREAD_STATE = 1024  # bytes that hold a PyThreadState (3.14: 900)
 _PYMALLOC = "pymalloc"
 
@@ -29,9 +29,9 @@ _PYMALLOC = "pymalloc"
 class Collector:
     """The collector of a process. ``links`` is None where there is no CPython, or its lists are damaged.
 
-    ``dead`` is memory outside the heap whose words keep nothing alive: the heads of the lists, and the parts of
-    Python's frame stacks where no frame is. ``unfreed`` is how many unreachable objects it would free; None before it
-    was asked. ``unfreed_objects`` are their addresses.
+    ``dead`` is memory whose words keep nothing alive: the heads of the lists, the parts of Python's frame stacks where
+    no frame is, and what is not in use of the arrays of free objects. ``unfreed`` is how many unreachable objects it
+    would free; None before it was asked. ``unfreed_objects`` are their addresses.
     """
 
     target: Target
@@ -61,8 +61,8 @@ def find_collector(target: Target) -> Collector:
     if python is None:
         return Collector(target)
     minor = python.layout.version[1]
-    states = [(at, at + _STATE) for at in python.interpreters]
-    dead = unused_stacks(python)
+    states = [(at, at + STATE) for at in python.interpreters]
+    dead = unused_stacks(python) + old_slots(python)
     links = CollectorLinks(target.image(), states, minor)
     if links.broken is not None or not len(links):
         why = f"damaged at {links.broken:#x}" if links.broken is not None else "not found"
@@ -92,7 +92,7 @@ def find_unused(
     writable = [(part.start, part.end) for part in interpreter.ranges if "w" in part.flags] if interpreter else []
     image = target.image()
     threads = Ranges((thread.address, thread.address + _THREAD_STATE) for thread in python.threads)
-    heads = Ranges([*writable, *((at, at + _STATE) for at in python.interpreters)])
+    heads = Ranges([*writable, *((at, at + STATE) for at in python.interpreters)])
     return [
         UnusedWords(
             image,

@@ -1,4 +1,4 @@
-"""What lies behind ld.so's tables of libraries, in a program that has lost blocks before it opens a library."""
+"""Old words behind the tables of ld.so, in a program that has lost blocks before it opens a library."""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ const ITEMS: u64 = 24;
 /// `PyDictObject.ma_used` and `ma_version_tag`. Each change of any dictionary counts the version up, since 3.12 by 256 and
 /// in 3.13 by 4096 (`DICT_VERSION_INCREMENT`): it passes the addresses of the heap of an interpreter at a fixed address.
 const NUMBERS: (u64, u64) = (16, 32);
+/// `PyCodeObject._co_unique_id` (3.14, Include/cpython/code.h): only a free-threaded build writes it.
+const CODE_ID: (u64, u64) = (184, 192);
 /// An entry of a set: the key and its hash.
 const SET_ENTRY: u64 = 16;
 /// No page below is mapped.
@@ -80,7 +82,12 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         }
         // The instructions. Pointers among them are borrowed: what is valid has another owner, and the version of a type
         // says whether it is (Python/specialize.c). References stand before the first instruction.
-        Kind::Code => search.add(at.saturating_add(known.basic), end),
+        Kind::Code => {
+            search.add(at.saturating_add(known.basic), end);
+            if search.process.release.minor >= 14 {
+                search.add(at + CODE_ID.0, at + CODE_ID.1);
+            }
+        }
         // `PyMemberDef` for each slot, and one that ends them (`_PyType_AllocNoTrack`).
         Kind::Type => {
             if let Some(count) = search.word(at, 16).filter(|&count| count < MOST_SLOTS) {
