@@ -8,8 +8,8 @@ use super::states::{State, States};
 use crate::hw;
 use crate::keys::Keys;
 
-/// Sizes below this are counted in a table.
-const SMALL: usize = 1 << 12;
+/// Sizes below this are counted in a table. It has room for the sizes that there are: a small heap has few.
+const SMALL: u64 = 1 << 12;
 
 /// How many blocks of a size (usable bytes) are in use and free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,16 +47,20 @@ impl<I: Index, const P: usize> hw::Work for Counting<'_, I, P> {
     #[inline(always)]
     fn run<const FAST: bool>(self) -> Self::Out {
         let Counting { tables, mut states, arena } = self;
-        let mut small = vec![SizeCount::default(); SMALL];
+        let mut small: Vec<SizeCount> = Vec::new();
         let mut large: HashMap<u64, SizeCount, Keys> = HashMap::default();
         for (index, placed) in tables.word_map.runs.iter().enumerate() {
             if arena.is_some_and(|arena| placed.run.owner.arena != arena) {
                 continue;
             }
             tables.each_block(index, EVERY, |block| {
-                let entry = match small.get_mut(block.size as usize) {
-                    Some(entry) => entry,
-                    None => large.entry(block.size).or_default(),
+                let entry = if block.size < SMALL {
+                    if block.size as usize >= small.len() {
+                        small.resize((block.size as usize + 1).next_power_of_two(), SizeCount::default());
+                    }
+                    &mut small[block.size as usize]
+                } else {
+                    large.entry(block.size).or_default()
                 };
                 entry.size = block.size;
                 match states.of(&block) {

@@ -17,6 +17,9 @@ pub const MOST_SLAB: u64 = 1 << 25;
 /// The edges of a large run begin at a multiple of this: where a huge page begins.
 pub const EDGES_APART: usize = hw::HUGE / std::mem::size_of::<u32>();
 
+/// No slot of the table is smaller: 256 bytes. Few runs are.
+const LEAST_SHIFT: u32 = 8;
+
 /// A run with its place in the numbering.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacedRun {
@@ -138,7 +141,7 @@ impl<const P: usize> WordMap<P> {
             self.spans.len[side] = hi - lo;
             // Many slots for each run, but at most 2^16 for each span: 256 KiB that stay in the second-level cache.
             let bits = (range.len().ilog2() + 9).min(16);
-            let shift = (64 - (hi - lo).leading_zeros()).saturating_sub(bits);
+            let shift = (64 - (hi - lo).leading_zeros()).saturating_sub(bits).max(LEAST_SHIFT);
             let slots = ((hi - lo) >> shift) as usize + 1;
             let mut first = range.start;
             self.table[side] = (0..slots as u64)

@@ -12,6 +12,8 @@ use crate::image::Image;
 use std::collections::{HashMap, HashSet};
 
 const MOST_ARENA: u64 = 1 << 44;
+/// Bytes behind `xthread_free` and the word after it in which a page's `memid` begins.
+const MOST_OFFSET: usize = 160;
 /// Words of a `mi_arena_t` that are searched for its size and its bitmaps.
 const ARENA_WORDS: u64 = 24;
 /// How many pages are asked for the place of their `memid`, and for their bit.
@@ -45,9 +47,9 @@ pub(super) struct Entries {
 
 /// Leaves out the entries of pages that are gone. `mapped` are the mappings of the process.
 pub(super) fn in_use(image: &Image, all: Vec<Entry>, mapped: &[(u64, u64)]) -> Entries {
-    let mut tried = shapes().into_iter().filter(|shape| shape.keys.is_none()).map(|shape| {
-        let mut arenas = Arenas::find(image, &shape, &all);
-        let agreed = arenas.find_starts(image, &shape, &all);
+    let mut tried = shapes().iter().filter(|shape| shape.keys.is_none()).map(|shape| {
+        let mut arenas = Arenas::find(image, shape, &all);
+        let agreed = arenas.find_starts(image, shape, &all);
         (agreed, shape, arenas)
     });
     let Some(first) = tried.next() else { return Entries::default() };
@@ -59,7 +61,7 @@ pub(super) fn in_use(image: &Image, all: Vec<Entry>, mapped: &[(u64, u64)]) -> E
         let (page, from, _) = entry;
         if begins_itself(entry) && arenas.is_start(page) == Some(false) {
             // A page with used blocks is not gone, whatever its bit says.
-            if Page::read(image, &shape, page, area(entry)).is_none_or(|page| page.used == 0) {
+            if Page::read(image, shape, page, area(entry)).is_none_or(|page| page.used == 0) {
                 out.left_behind = true;
                 continue;
             }
@@ -232,18 +234,22 @@ fn has(map: &[u8], slice: u64) -> Option<bool> {
 fn memory_ids(image: &Image, shape: &Shape, entries: &[Entry]) -> Vec<Memory> {
     // The arena's memory begins with it, or where its own memid says (3.6).
     let base = |[arena, index]: [u64; 2], from: u64| -> Option<u64> {
+        if arena == 0 || arena % SLICE != 0 || index >> 32 == 0 {
+            return None;
+        }
         let bytes = (index & 0xffff_ffff) << 16;
-        let own = [Some(arena), image.word(arena, 8)].into_iter().flatten();
-        let mut own = own.filter(|base| base.checked_add(bytes) == Some(from));
-        own.next().filter(|base| arena != 0 && arena % SLICE == 0 && base % SLICE == 0 && index >> 32 != 0)
+        let fits = |base: &u64| base.checked_add(bytes) == Some(from) && base % SLICE == 0;
+        Some(arena).filter(fits).or_else(|| image.word(arena, 8).filter(fits))
     };
-    let named = |at: u64, from: u64| -> Option<u64> { base(image.words::<2>(at, 8)?, from) };
     let first = shape.thread_free + 16;
     let mut votes: HashMap<usize, usize> = HashMap::new();
     for &(page, from, _) in entries.iter().step_by(entries.len() / TRIED + 1) {
-        for offset in (first..first + 160).step_by(8) {
-            if named(page.saturating_add(offset as u64), from).is_some() {
-                *votes.entry(offset).or_default() += 1;
+        let mut bytes = [0; MOST_OFFSET + 8];
+        let got = image.read(page.saturating_add(first as u64), &mut bytes);
+        let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        for at in (0..MOST_OFFSET).step_by(8).take_while(|at| at + 16 <= got) {
+            if base([word(at), word(at + 8)], from).is_some() {
+                *votes.entry(first + at).or_default() += 1;
             }
         }
     }

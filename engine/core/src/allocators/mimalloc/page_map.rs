@@ -7,6 +7,7 @@ use super::arenas::{area, begins_itself, in_use, Arenas, Entries, Entry};
 use super::page::{Fault, Page};
 use super::shape::{mapped, Shape, LARGE, SLICE};
 use super::walked::{merged, Heap, Trial};
+use crate::cached_reader::CachedReader;
 use crate::control::Control;
 use crate::image::Image;
 use crate::nonzero_words::each_word;
@@ -244,15 +245,16 @@ fn entries(image: &Image, map: Map, control: &Control) -> (Vec<Entry>, Vec<u64>)
 fn choose(image: &Image, entries: &[Entry]) -> Result<Shape, String> {
     let mut trial = Trial::default();
     let step = entries.len() / TRIED + 1;
+    let mut reader = CachedReader::new(image);
     for shape in mapped() {
-        let mut heap = Heap::new(shape);
+        let mut heap = Heap::new(*shape);
         for &entry in entries.iter().step_by(step) {
-            match Page::read(image, &shape, entry.0, area(entry)) {
+            match Page::read(image, shape, entry.0, area(entry)) {
                 Some(page) => heap.pages.push(page),
                 None => heap.fault(Fault::Page, entry.0),
             }
         }
-        heap.follow(image, &Control::default());
+        heap.follow(&mut reader, &Control::default());
         trial.add(heap);
     }
     trial.best()
@@ -290,6 +292,6 @@ fn read(image: &Image, shape: Shape, map: Map, entries: &Entries, control: &Cont
         }
     }
     Arenas::find(image, &shape, &entries.kept).own(&mut heap);
-    heap.follow(image, control);
+    heap.follow(&mut CachedReader::new(image), control);
     heap
 }

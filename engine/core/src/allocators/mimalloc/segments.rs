@@ -160,12 +160,13 @@ fn header(image: &Image, address: u64, out: &mut Vec<Segment>) {
 /// Returns the shape in which the most pages agree with themselves, or what failed.
 fn choose(image: &Image, segments: &[Segment]) -> Result<Shape, String> {
     let mut trial = Trial::default();
+    let mut reader = CachedReader::new(image);
     for shape in in_segments() {
-        let mut heap = Heap::new(shape);
+        let mut heap = Heap::new(*shape);
         for segment in segments.iter().filter(|one| one.used > 0).take(TRIED) {
-            slices(image, &shape, segment, &mut heap);
+            slices(&mut reader, shape, segment, &mut heap);
         }
-        heap.follow(image, &Control::default());
+        heap.follow(&mut reader, &Control::default());
         trial.add(heap);
     }
     trial.best()
@@ -174,7 +175,7 @@ fn choose(image: &Image, segments: &[Segment]) -> Result<Shape, String> {
 /// Reads all segments.
 fn read(image: &Image, shape: &Shape, mut segments: Vec<Segment>, control: &Control) -> Heap {
     segments.sort_by_key(|one| one.address);
-    let mut heap = Heap::new(*shape);
+    let (mut heap, mut reader) = (Heap::new(*shape), CachedReader::new(image));
     let mut reached = 0;
     for segment in &segments {
         // What looks like a segment within another one is its content.
@@ -187,16 +188,15 @@ fn read(image: &Image, shape: &Shape, mut segments: Vec<Segment>, control: &Cont
         }
         heap.own(segment.address, end);
         heap.regions.push((segment.address, end, segment.thread));
-        slices(image, shape, segment, &mut heap);
+        slices(&mut reader, shape, segment, &mut heap);
     }
-    heap.follow(image, control);
+    heap.follow(&mut reader, control);
     delayed(image, &mut heap);
     heap
 }
 
 /// Reads the pages of a segment.
-fn slices(image: &Image, shape: &Shape, segment: &Segment, heap: &mut Heap) {
-    let mut reader = CachedReader::new(image);
+fn slices(reader: &mut CachedReader<'_>, shape: &Shape, segment: &Segment, heap: &mut Heap) {
     let at = |i: u64| segment.address + segment.slices + i * shape.stride;
     let mut i = segment.info;
     while i < segment.entries {
@@ -214,7 +214,7 @@ fn slices(image: &Image, shape: &Shape, segment: &Segment, heap: &mut Heap) {
         // A span that is free has the block size 0.
         if size > 0 {
             let from = segment.address + i * SLICE;
-            match Page::read(image, shape, at(i), (from, from + count * SLICE)) {
+            match Page::read(reader.image(), shape, at(i), (from, from + count * SLICE)) {
                 Some(page) => heap.pages.push(Page { thread: segment.thread, ..page }),
                 None => heap.fault(Fault::Page, at(i)),
             }

@@ -3,6 +3,8 @@
 //! Sources: `types.h` of mimalloc 2.0.0 to 2.4.1 and 3.0.1 to 3.4.3, 64-bit; 3.6.0 from its memory. A build that encodes its free lists, or pads
 //! its blocks, has two keys in each page (`MI_SECURE` >= 3, `MI_DEBUG`).
 
+use std::sync::OnceLock;
+
 /// Bytes of a slice: `MI_SEGMENT_SLICE_SIZE`, `MI_ARENA_SLICE_SIZE`.
 pub const SLICE: u64 = 1 << 16;
 /// The furthest slice of a page that a page map knows: `MI_LARGE_PAGE_SIZE`.
@@ -128,27 +130,33 @@ const LATER: Shape = Shape {
 };
 
 /// Returns the shapes of pages in segments (2.x).
-pub(super) fn in_segments() -> Vec<Shape> {
-    let narrow = [("2.0.9", Start::Fixed(384)), ("2.0.3", Start::Fixed(128)), ("2.1.2", Start::Blocks)];
-    let narrow = narrow.map(|(name, start)| {
-        let plain = Shape { name, start, ..NARROW };
-        // The keys stand before xthread_free since 2.0.9, and behind `free` before.
-        let keyed = Shape { stride: 96, thread_free: 56, keys: Some(40), ..plain };
-        let early = Shape { used: (40, 4), block: (44, 4), local: 48, keys: Some(24), ..keyed };
-        (plain, vec![keyed, early])
-    });
-    let wide = (WIDE, vec![Shape { stride: 112, thread_free: 72, keys: Some(56), ..WIDE }]);
-    in_all_builds(narrow.into_iter().chain([wide]))
+pub(super) fn in_segments() -> &'static [Shape] {
+    static SHAPES: OnceLock<Vec<Shape>> = OnceLock::new();
+    SHAPES.get_or_init(|| {
+        let narrow = [("2.0.9", Start::Fixed(384)), ("2.0.3", Start::Fixed(128)), ("2.1.2", Start::Blocks)];
+        let narrow = narrow.map(|(name, start)| {
+            let plain = Shape { name, start, ..NARROW };
+            // The keys stand before xthread_free since 2.0.9, and behind `free` before.
+            let keyed = Shape { stride: 96, thread_free: 56, keys: Some(40), ..plain };
+            let early = Shape { used: (40, 4), block: (44, 4), local: 48, keys: Some(24), ..keyed };
+            (plain, vec![keyed, early])
+        });
+        let wide = (WIDE, vec![Shape { stride: 112, thread_free: 72, keys: Some(56), ..WIDE }]);
+        in_all_builds(narrow.into_iter().chain([wide]))
+    })
 }
 
 /// Returns the shapes of pages in a page map (3.x).
-pub(super) fn mapped() -> Vec<Shape> {
-    let kinds = [(MAPPED.name, Start::Pointer(48), [64, 56]), ("3.3 and 3.4", Start::Words(48), [56, 64])];
-    let kinds = kinds.map(|(name, start, keys)| {
-        let plain = Shape { name, start, ..MAPPED };
-        (plain, keys.map(|at| Shape { keys: Some(at), ..plain }).to_vec())
-    });
-    in_all_builds(kinds.into_iter().chain([(LATER, Vec::new())]))
+pub(super) fn mapped() -> &'static [Shape] {
+    static SHAPES: OnceLock<Vec<Shape>> = OnceLock::new();
+    SHAPES.get_or_init(|| {
+        let kinds = [(MAPPED.name, Start::Pointer(48), [64, 56]), ("3.3 and 3.4", Start::Words(48), [56, 64])];
+        let kinds = kinds.map(|(name, start, keys)| {
+            let plain = Shape { name, start, ..MAPPED };
+            (plain, keys.map(|at| Shape { keys: Some(at), ..plain }).to_vec())
+        });
+        in_all_builds(kinds.into_iter().chain([(LATER, Vec::new())]))
+    })
 }
 
 /// Returns each plain shape and behind it those with keys: once with encoded links, once without. A build with keys and

@@ -69,10 +69,10 @@ impl Heap {
     }
 
     /// Sorts the pages, drops those that overlap others, and follows their lists.
-    pub(super) fn follow(&mut self, image: &Image, control: &Control) {
+    pub(super) fn follow(&mut self, reader: &mut CachedReader<'_>, control: &Control) {
         let mut pages = std::mem::take(&mut self.pages);
         pages.sort_by_key(|page| (page.start, page.address));
-        let (mut reached, mut reader) = (0, CachedReader::new(image));
+        let mut reached = 0;
         for mut page in pages {
             if control.cancelled() {
                 break;
@@ -83,11 +83,11 @@ impl Heap {
             }
             reached = page.end();
             // Nothing is known of blocks that the dump does not have. Their number may be a lie.
-            if image.next(page.start).is_none_or(|at| at >= page.made().max(page.start + 1)) {
+            if reader.image().next(page.start).is_none_or(|at| at >= page.made().max(page.start + 1)) {
                 self.absent += 1;
                 continue;
             }
-            match page.follow(&mut reader) {
+            match page.follow(reader) {
                 Err((Fault::Count, _))
                     if u64::from(page.capacity).abs_diff(page.in_no_list() + u64::from(page.used)) == 1 =>
                 {
