@@ -1,4 +1,4 @@
-"""How an object of CPython is reached, as an expression of Python that the process evaluated before it died."""
+"""The expressions by which objects of CPython are reached, compared with those that the process evaluated before it died."""
 
 from __future__ import annotations
 
