@@ -1,4 +1,4 @@
-"""The expressions by which objects of CPython are reached, compared with those that the process evaluated before it died."""
+"""Expressions that lead to objects of CPython, compared with those that the process evaluated before it died."""
 
 from __future__ import annotations
 
