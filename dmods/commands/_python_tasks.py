@@ -7,7 +7,7 @@ from typing import Any
 
 from dmods.commands._stacks import python_frame_value
 from dmods.heap.process_heap import find_heap
-from dmods.heap.python_objects import objects_in
+from dmods.heap.python_objects import PythonObjects, objects_in
 from dmods.report import Column, Report, Table
 from dmods.runtimes.python.runtime import Python, PythonFrame
 from dmods.runtimes.python.tasks import Task, is_task_type, task_at
@@ -30,13 +30,9 @@ FRAMES = (Column("where"), Column("function"))
 def task_report(target: Target, python: Python, limit: int) -> Report:
     """Return the tasks that are not done, by name, with at most ``limit`` frames of each."""
     heap = find_heap(target)
-    memory = objects_in(heap, python.layout.version[1])
-    types = [row[0] for row in memory.census()[0] if is_task_type(python, python.objects.type_at(row[0]))]
-    found = memory.census(types, _MOST)[1] if types else []
-    tasks = [task for row in found if (task := task_at(python, row[0])) is not None]
-    tasks.sort(key=lambda task: (len(task.name), task.name, task.address))
+    tasks, looked_at = tasks_in(python, objects_in(heap, python.layout.version[1]))
     report = Report(notes=[*python.notes, *heap.notes])
-    if len(found) >= _MOST:
+    if looked_at >= _MOST:
         report.notes.append(f"tasks after the first {_MOST} are not looked at")
     report.tables += [_table(task, limit) for task in tasks[:_MOST_SHOWN]]
     if len(tasks) > _MOST_SHOWN:
@@ -53,8 +49,16 @@ def task_report(target: Target, python: Python, limit: int) -> Report:
         for task in tasks
     ]
     report.tables.append(Table("tasks", TASKS, rows, only="json"))
-    report.totals = {"release": python.layout.name, "tasks": len(tasks), "done": len(found) - len(tasks)}
+    report.totals = {"release": python.layout.name, "tasks": len(tasks), "done": looked_at - len(tasks)}
     return report
+
+
+def tasks_in(python: Python, memory: PythonObjects) -> tuple[list[Task], int]:
+    """Return the tasks that are not done, by name; and how many objects are tasks. At most 1,000,000 are looked at."""
+    types = [row[0] for row in memory.census()[0] if is_task_type(python, python.objects.type_at(row[0]))]
+    found = memory.census(types, _MOST)[1] if types else []
+    tasks = [task for row in found if (task := task_at(python, row[0])) is not None]
+    return sorted(tasks, key=lambda task: (len(task.name), task.name, task.address)), len(found)
 
 
 def _table(task: Task, limit: int) -> Table:

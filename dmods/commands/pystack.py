@@ -8,8 +8,10 @@ from typing import Any, Optional
 
 from dmods.command import Argument, Command, positive
 from dmods.commands._python import python_of
+from dmods.commands._python_suspended import suspended_report
 from dmods.commands._python_tasks import task_report
 from dmods.commands._stacks import python_frame_value
+from dmods.errors import UsageError
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.python.runtime import MOST_FRAMES, PythonStack, PythonThread
 from dmods.target import Target
@@ -30,8 +32,12 @@ FRAMES = (Column("where"), Column("function"), Column("note"))
 def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the Python stack of each thread, the thread that died first; or the tasks of asyncio."""
     python = python_of(target)
+    if args.tasks and args.suspended:
+        raise UsageError("--tasks and --suspended are two lists", "give one of them")
     if args.tasks:
         return task_report(target, python, args.limit)
+    if args.suspended:
+        return suspended_report(target, python)
     report = Report(notes=list(python.notes))
     order = {thread.tid: number for number, thread in enumerate(target.threads())}
     threads = sorted(python.threads, key=lambda one: order.get(one.thread.tid, -1) if one.thread else len(order))
@@ -100,15 +106,20 @@ COMMAND = Command(
         "generator or a coroutine waits in are no part of a thread's stack. `stacks` and `findstack` show the same\n"
         "frames between those of C. A free-threaded build (3.13t and later) is not read.\n\n"
         "--tasks shows the tasks of asyncio that are not done, as asyncio.all_tasks() has them: the name, what the\n"
-        "task waits for, and the line of each coroutine that it waits in. The innermost coroutine comes first."
+        "task waits for, and the line of each coroutine that it waits in. The innermost coroutine comes first.\n\n"
+        "--suspended counts the generators and coroutines that have not ended, by the line where they stand. Those\n"
+        "that a thread runs, or that a task of asyncio waits in, do not count. Many in one place are iterators that\n"
+        "nobody went on with, or coroutines that nobody awaited."
     ),
     run=run,
     arguments=(
         Argument("--tasks", action="store_true", help="the tasks of asyncio, with the lines where they wait"),
+        Argument("--suspended", action="store_true", help="generators and coroutines outside of tasks, by place"),
         Argument("-n", "--limit", type=positive, default=MOST_FRAMES, metavar="N", help="at most N frames a thread"),
     ),
     examples=(
         ("pystack", "where every thread was in its Python code"),
         ("pystack --tasks", "where every task of asyncio waits"),
+        ("pystack --suspended", "where generators stand that nobody runs, and how many"),
     ),
 )

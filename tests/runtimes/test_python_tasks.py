@@ -25,8 +25,10 @@ VERSIONS = pytest.mark.parametrize(
 
 
 @VERSIONS
-def test_tasks_wait_where_python_says(version: str) -> None:
-    made = pythons.core(version, "tasks")
+@pytest.mark.parametrize("kind", ["C", "pure"])
+def test_tasks_wait_where_python_says(version: str, kind: str) -> None:
+    """The tasks are those of _asyncio, or those of asyncio in Python."""
+    made = pythons.core(version, "tasks", arguments=["pure"] if kind == "pure" else [])
     truth = made.truth()
     shown = answers.typed("pystack", *made.argv(), "--tasks")
     rows = answers.by_name(shown)["tasks"]
@@ -41,6 +43,9 @@ def test_tasks_wait_where_python_says(version: str) -> None:
     assert by_name["new"]["state"] == "has not begun"
     assert {row["state"] for name, row in by_name.items() if name not in (truth["running"], "new")} == {"waits"}
     assert "task 'leaf'" in {row["waits_for"] for row in rows}
+    types = answers.by_name(answers.typed("pyobjects", *made.argv(), "--top", 100000))["types"]
+    counts = {row["type"]: row["count"] for row in types}
+    assert counts["Task" if kind == "pure" else "_asyncio.Task"] == len(rows) + 2
     # A task that returned, and one that raised.
     assert shown["totals"]["done"] == 2
 

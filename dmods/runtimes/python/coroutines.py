@@ -15,7 +15,7 @@ from dmods.runtimes.python.frame_locals import frame_locals
 from dmods.runtimes.python.runtime import Python, PythonFrame
 
 WAITS, RUNS, NEW = "waits", "runs", "has not begun"
-_KINDS = ("coroutine", "generator", "async_generator")
+KINDS = ("coroutine", "generator", "async_generator")
 #: Objects that lead to the coroutine that they await, by the offset of the pointer.
 _BETWEEN = ("coroutine_wrapper", "async_generator_asend", "async_generator_athrow", "anext_awaitable")
 _FUTURE_ITERATOR = "_asyncio.FutureIter"
@@ -49,7 +49,7 @@ class Chain(NamedTuple):
 def waiting_at(python: Python, address: int) -> Optional[Waiting]:
     """Return the coroutine or generator at an address; None where none is, or where it has ended."""
     kind = python.objects.type_of(address)
-    if kind is None or kind.name not in _KINDS:
+    if kind is None or kind.name not in KINDS:
         return None
     version, words = python.layout.version, python.objects.words
     if version <= (3, 10):

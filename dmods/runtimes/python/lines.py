@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Optional
 
 _NONE, _LONG, _NO_COLUMNS, _ONE_LINE = 15, 14, 13, 10  # PEP 657, Objects/locations.md: the kinds of entries
 _UNIT = 2  # bytes of an instruction
 
 
+@lru_cache(maxsize=1 << 14)  # many frames stand at the same place
 def line_of(form: str, table: bytes, first: int, offset: int) -> Optional[int]:
     """Return the line of the instruction ``offset`` bytes into the code, or None where it has none.
 

@@ -47,6 +47,8 @@ class Objects:
         self.version = version
         self.words = Words(image, 8)
         self._types: dict[int, Optional[Type]] = {}
+        #: The names of the modules of classes, by the address of the class: see attributes.py.
+        self.class_modules: dict[int, Optional[str]] = {}
 
     def type_of(self, address: int) -> Optional[Type]:
         """Return the type of the object at the address, or None where no object is."""

@@ -6,24 +6,28 @@ A path leads from block to block, and a container may have several: a dict and i
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from typing import Optional
 
+from dmods.runtimes.python.attributes import (
+    MANAGED_DICT,
+    MANAGED_VALUES,
+    dict_offset,
+    inline_values,
+    is_managed,
+    shared_keys,
+)
 from dmods.runtimes.python.coroutines import waiting_at
 from dmods.runtimes.python.describe import object_in, value_of
 from dmods.runtimes.python.dicts import KEYS, VALUES, Keys, keys_at, values_at
 from dmods.runtimes.python.frame_locals import frame_locals
-from dmods.runtimes.python.memory import DICT, HEAPTYPE, LIST, TUPLE, Type
+from dmods.runtimes.python.memory import DICT, LIST, TUPLE, Type
 from dmods.runtimes.python.runtime import Python, PythonFrame
 
 KEY, ITEM = "(key)", "(item)"  # a key of a dict; an object in a set or a deque
 _SIMPLE = ("str", "bytes", "int", "float", "bool", "NoneType")
 _MOST_BASES, _MOST_MEMBERS = 64, 1000
-_MEMBERS, _DICT_OFFSET = 240, 288  # tp_members and tp_dictoffset (Include/cpython/object.h)
-_CACHED_KEYS = {(3, 9): 864, (3, 10): 872, (3, 11): 872}  # ht_cached_keys; 880 since 3.12
-# A dictionary or values outside of the object: the second and third word before its collector's links.
-_MANAGED_VALUES, _MANAGED_DICT = 32, 24
+_MEMBERS = 240  # tp_members (Include/cpython/object.h)
 _FRAMES = {"generator": ".gi_frame", "coroutine": ".cr_frame", "async_generator": ".ag_frame"}
 _SET_TABLE, _SET_SMALL = 40, 64  # table and smalltable of a set (Include/cpython/setobject.h)
 _DEQUE_ENDS = (24, 32)  # leftblock and rightblock
@@ -98,19 +102,19 @@ class Parts:
         return f".f_locals[{places.names[number]!r}]" if places and 0 <= number < len(places.names) else None
 
     def _of_instance(self, kind: Type, address: int, at: int) -> Optional[str]:
-        version, words, offset = self._objects.version, self._objects.words, at - address
-        managed = version >= (3, 11) and kind.flags & 1 << 4
-        if managed and version == (3, 11) and offset == -_MANAGED_VALUES:
+        objects, offset = self._objects, at - address
+        version, managed = objects.version, is_managed(objects, kind)
+        if managed and version == (3, 11) and offset == -MANAGED_VALUES:
             self._of = ("instance values", address)
             return ""
-        if managed and offset == -_MANAGED_DICT:
-            tagged = version == (3, 12) and (words.at(at) or 0) & 1
+        if managed and offset == -MANAGED_DICT:
+            tagged = version == (3, 12) and (objects.words.at(at) or 0) & 1
             self._of = ("instance values" if tagged else "instance", address)
             return ""
-        if version >= (3, 13) and kind.flags & 1 << 2 and offset >= kind.basicsize + 8:
-            return self._attribute(kind, (offset - kind.basicsize - 8) // 8)
-        place = struct.unpack("<q", struct.pack("<Q", words.at(kind.address + _DICT_OFFSET) or 0))[0]
-        if offset == (16 if kind.name == "module" else place) > 0:
+        inline = inline_values(objects, kind)
+        if inline is not None and offset >= inline:
+            return self._attribute(kind, (offset - inline) // 8)
+        if offset == (16 if kind.name == "module" else dict_offset(objects, kind)) > 0:
             self._of = ("instance", address)
             return ""
         return self._member(kind, offset)
@@ -124,7 +128,7 @@ class Parts:
         if kind == "instance values":
             objects = self._objects
             own, version = objects.type_of(owner), objects.version
-            start = objects.words.at(owner - (_MANAGED_VALUES if version == (3, 11) else _MANAGED_DICT)) or 0
+            start = objects.words.at(owner - (MANAGED_VALUES if version == (3, 11) else MANAGED_DICT)) or 0
             return self._attribute(own, (at - start - (version == (3, 12))) // 8) if own is not None else None
         return ITEM if kind == "set" else self._of_dict(kind, owner, at)
 
@@ -155,9 +159,7 @@ class Parts:
 
     def _attribute(self, kind: Type, number: int) -> Optional[str]:
         """Return the attribute by its number among the values of an instance: its class has the names."""
-        place = _CACHED_KEYS.get(self._objects.version, 880)
-        table = self._objects.words.at(kind.address + place) if kind.flags & HEAPTYPE else None
-        keys = keys_at(self._objects, table or 0)
+        keys = shared_keys(self._objects, kind)
         return self._key(keys, number, True) if keys is not None else None
 
     def _member(self, kind: Type, offset: int) -> Optional[str]:
