@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +18,7 @@ from dmods.cli.frontend import (
     SYSROOT,
     Asked,
     check_files,
+    collect_little,
     guard_program,
     limit_size,
     live_process,
@@ -36,7 +35,6 @@ from dmods.output.render import render
 if TYPE_CHECKING:
     from dmods.corefile.target import CoreFile
 
-_COLLECT_AFTER = 50_000  # new objects that others can refer to; Python's own number is 700
 USAGE = "usage: dmods NAME core [args]   (or -p PID; `dmods` lists the commands, `dmods help NAME` explains one)"
 
 
@@ -46,10 +44,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     A command may have other statuses.
     """
     if arguments is None:
-        # This process runs one command. Fewer collections save 10 ms, most of them while modules are imported.
-        gc.set_threshold(_COLLECT_AFTER, 20, 100)
-        # Python looks for garbage three times as it ends. That takes 10 ms, and the kernel frees all memory anyway.
-        atexit.register(gc.freeze)
+        collect_little()
     words = list(sys.argv[1:] if arguments is None else arguments)
     asked = Asked()
     return guard_program(lambda: _run(words, asked), f"this Python ({sys.executable})", asked)

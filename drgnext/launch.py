@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.cli import mdb_shell, pipeline
 from dmods.cli.drgn_starter import BTF, MDB, SYMBOLS
-from dmods.cli.frontend import DEBUGINFOD, EXE, SYSROOT, Asked, guard, guard_program, safe_output
+from dmods.cli.frontend import DEBUGINFOD, EXE, SYSROOT, Asked, collect_little, guard, guard_program, safe_output
 from dmods.command import KERNEL, USERLAND, Command, command_names, find_command
 from dmods.errors import OutputError, UserError
 from dmods.output.render import render
@@ -25,6 +25,7 @@ WHO = f"this drgn (Python {sys.version_info[0]}.{sys.version_info[1]}, {sys.exec
 
 def main(name: str, prog: Program) -> int:
     """Run a launcher's command on drgn's command line, and return the exit status."""
+    collect_little()
     safe_output()
     return guard_program(lambda: _run(name, prog, sys.argv[1:], {}), WHO, _asked(name, prog, sys.argv[1:]))
 

@@ -1,4 +1,4 @@
-"""The texts of gdb's ``help NAME``. gdb asks for it as it registers a command, before anybody types the command's name.
+"""The texts of gdb's ``help NAME``. gdb asks for a text as it registers a command, before anybody types its name.
 
 The texts are in a table, ``help.json``, which scripts/docs makes from the commands. To import all commands for their
 texts would take most of the time that dmods adds to gdb's start. A command that the table does not have is imported.

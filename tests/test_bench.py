@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import answers
 from fixtures.bench import __main__ as bench
-from fixtures.bench import beside, dumps, goals, heaps, measure
+from fixtures.bench import beside, dumps, goals, heaps, measure, start
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "fixtures" / "bench"
@@ -209,3 +209,23 @@ def test_dumps_are_measured(cache: heaps.Cache, tmp_path: Path) -> None:
     assert min(found.seconds, found.limit) > 0
     _made, wrong = dumps.unpacked(command, cache.get("mixed", BLOCKS).core, tmp_path, 1)
     assert wrong == []
+
+
+def test_start_judges_the_median_by_its_goal() -> None:
+    runs, limit = [90.0, 300.0, 95.0], 50.0
+
+    def reached(**goal: float) -> Optional[bool]:
+        return start._figures(start.Command("a", (), (), **goal), runs, limit).reached
+
+    assert reached() is None
+    assert [reached(goal_ms=100), reached(goal_ms=94)] == [True, False]
+    assert [reached(goal_times=1.9), reached(goal_times=1.89)] == [True, False]
+    figures = start._figures(start.Command("a", (), ()), runs, limit)
+    assert (figures.median, figures.least, figures.most, figures.times) == (95, 90, 300, 1.9)
+
+
+def test_start_runs_every_command_and_its_limit(cache: heaps.Cache) -> None:
+    commands = start.of_processes(cache.get("mixed", start.BLOCKS).core, cache.generator)
+    found = start.measure(commands, 1)
+    assert [one.name for one in found] == [one.name for one in commands]
+    assert all(one.median > 0 and one.limit > 0 for one in found)

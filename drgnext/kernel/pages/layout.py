@@ -241,7 +241,7 @@ def _movers(prog: Program) -> Iterable[tuple[int, str]]:
     from drgn import FaultError, container_of
     from drgn.helpers.linux.list import list_for_each_entry
 
-    operations = _module_symbol(prog, "zsmalloc_mops")
+    operations = _module_symbol(prog, "zsmalloc", "zsmalloc_mops")
     if operations is not None:
         yield operations, "zsmalloc"
         return
@@ -254,8 +254,8 @@ def _movers(prog: Program) -> Iterable[tuple[int, str]]:
                 yield pool.inode.i_data.address_of_().value_(), "zsmalloc"
 
 
-def _module_symbol(prog: Program, name: str) -> Optional[int]:
-    """Return the address of a variable, also of a module without debug information, or None.
+def _module_symbol(prog: Program, module: str, name: str) -> Optional[int]:
+    """Return the address of a variable of a module that may be built in, also without debug information, or None.
 
     Kernels with CONFIG_KALLSYMS_ALL keep the names of modules' variables.
     """
@@ -264,12 +264,14 @@ def _module_symbol(prog: Program, name: str) -> Optional[int]:
     with suppress(LookupError):
         return int(prog[name].address_of_().value_())
     try:
-        from drgn.helpers.linux.kallsyms import load_module_kallsyms
+        from drgn.helpers.linux.kallsyms import module_kallsyms
+        from drgn.helpers.linux.module import find_module
 
-        found = load_module_kallsyms(prog)(prog, name, None, True)
+        loaded = find_module(prog, module)
+        symbols = module_kallsyms(loaded) if loaded else []  # the tables of all modules would take 20 ms to read
     except (FaultError, ImportError, LookupError, ValueError, AttributeError):
         return None
-    return int(found[0].address) if found else None
+    return next((int(each.address) for each in symbols if each.name == name), None)
 
 
 def _files(prog: Program) -> dict[str, Any]:

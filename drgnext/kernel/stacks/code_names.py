@@ -57,8 +57,7 @@ class CodeNames:
         self._step = step
         self._functions: dict[int, Optional[Function]] = {}
         self._lines: dict[int, list[Line]] = {}
-        self._asked_kallsyms = False
-        self._kallsyms: Optional[SymbolIndex] = None
+        self._kallsyms: dict[str, Optional[SymbolIndex]] = {}
 
     def inside(self, frame: Frame) -> int:
         """Return an address inside the frame's instruction, for looking up names and lines.
@@ -144,20 +143,20 @@ class CodeNames:
         try:
             symbol: Optional[Symbol] = self._prog.symbol(address)
         except (LookupError, ValueError, OverflowError):
-            symbol = self._from_kallsyms(address) if text is not None else None
+            symbol = self._from_kallsyms(address, text.module) if text is not None else None
         if symbol is None or text is None:
             return None
         return Function(symbol.name, int(symbol.address), text.module)
 
-    def _from_kallsyms(self, address: int) -> Optional[Symbol]:
-        """Return the symbol from the kernel's own symbol table, or None.
+    def _from_kallsyms(self, address: int, module: str) -> Optional[Symbol]:
+        """Return the symbol from the module's own symbol table in the kernel's memory, or None.
 
         It names what no file names (a module whose .ko is missing).
         """
-        if not self._asked_kallsyms:
-            self._asked_kallsyms = True
-            self._kallsyms = _kallsyms(self._prog)
-        found = self._kallsyms(self._prog, None, address, True) if self._kallsyms is not None else []
+        if module not in self._kallsyms:
+            self._kallsyms[module] = _kallsyms(self._prog, module)
+        index = self._kallsyms[module]
+        found = index(self._prog, None, address, True) if index is not None else []
         return found[0] if found else None
 
     def _find_lines(self, address: int) -> list[Line]:
@@ -188,12 +187,14 @@ def _no_line() -> tuple[type[Exception], ...]:
     return (LookupError, ValueError, OverflowError, *of_drgn)
 
 
-def _kallsyms(prog: Program) -> Optional[SymbolIndex]:
-    """Return the index of the kernel's own symbol table, or None if the dump lacks it."""
-    from drgn import FaultError
-    from drgn.helpers.linux.kallsyms import load_module_kallsyms
+def _kallsyms(prog: Program, module: str) -> Optional[SymbolIndex]:
+    """Return the index of a module's own symbol table, or None if it has none or the dump lacks it."""
+    from drgn import FaultError, SymbolIndex
+    from drgn.helpers.linux.kallsyms import module_kallsyms
+    from drgn.helpers.linux.module import find_module
 
     try:
-        return load_module_kallsyms(prog)
+        loaded = find_module(prog, module)  # the tables of all modules would take 25 ms to read
+        return SymbolIndex(module_kallsyms(loaded)) if loaded else None
     except (FaultError, LookupError, ValueError, AttributeError):
         return None
