@@ -142,6 +142,12 @@ def test_run_measures_the_child() -> None:
     assert 100 << 20 < sample.rss < max(200 << 20, own_peak + (1 << 20))
 
 
+def test_python_keeps_what_it_compiles_in_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each run would compile all modules anew, and be slower than what a user sees."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    measure.run([sys.executable, "-c", "import sys; sys.exit(sys.dont_write_bytecode)"])
+
+
 @pytest.mark.thorough("it times several commands")
 def test_scripts_bench_runs(cache: heaps.Cache) -> None:
     command = [str(ROOT / "scripts" / "bench"), "--size", "100k", "--runs", "1", "--json", "--cache", str(cache.folder)]

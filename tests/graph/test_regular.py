@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fixtures import answers
+from fixtures import answers, libcxx
 from tests.corekit import HERE, compile_c, dumped_in, kernel_core
 
 _WORDS = "1000"
@@ -56,6 +56,19 @@ def test_the_end_of_a_block_owns_nothing(tmp_path: Path, library: str) -> None:
     A deque gets the memory in which another one had its pointers, and does not use all of it.
     """
     core = dumped(tmp_path, "-O2", preload=library)
+    told = truth(tmp_path)
+    found = held(core)
+    assert {name: found.get(name) for name in told} == told
+
+
+@pytest.mark.thorough("it downloads clang and libc++")
+@pytest.mark.parametrize("library", ["libtcmalloc_minimal.so.4", "libmimalloc.so.2.0"])
+def test_the_containers_of_libcxx(tmp_path: Path, library: str) -> None:
+    """A piece of a deque has 4 KiB and few pointers, which are left over. Nodes and texts have the memory of arrays."""
+    program = tmp_path / "stale"
+    source = str(HERE / "graph" / "stale.cc")
+    subprocess.run([*libcxx.compiler(), "-g", "-O1", source, "-o", str(program)], check=True)
+    core = kernel_core(program, tmp_path, _WORDS, _WORDS, env={"LD_PRELOAD": library})
     told = truth(tmp_path)
     found = held(core)
     assert {name: found.get(name) for name in told} == told
@@ -148,6 +161,21 @@ def test_a_rare_structure_keeps_its_arrays(tmp_path: Path) -> None:
     # The map, and for each of its tables the table, its array, and the sessions in it.
     assert (held["how"], held["count"]) == ("alone", 1 + 64 * (1 + 1 + 400))
     assert rows["tables`jobs"]["count"] == 2 * 5000
+
+
+def test_large_blocks_and_texts(tmp_path: Path) -> None:
+    """tests/graph/leftover.c: blocks of one size tell which of their few pointers are left over.
+
+    What begins with text has no pointers where structures have one. An array may begin with text.
+    """
+    core = kernel_core(compile_c(HERE / "graph" / "leftover.c", tmp_path / "leftover", "-O1"), tmp_path)
+    rows = answers.typed("owners", core)["tables"][0]["rows"]
+    counts = dict.fromkeys(("first", "second", "third"), 3000)
+    counts.update(pieces=1 + 100, tables=1 + 100, holders=2 * 5000, others=1 + 100, texts=1 + 100, names=1)
+    alone = {row["owner"].partition("`")[2]: row["count"] for row in rows if row["how"] == "alone"}
+    assert {name: alone.get(name) for name in counts} == counts
+    shared = {row["owner"]: row["count"] for row in rows if row["how"] == "shared"}
+    assert shared == {"leftover`recent, leftover`tables": 100 * 5, "leftover`names, leftover`values": 200}
 
 
 _NODES = 10000

@@ -16,7 +16,7 @@
 //! only left over: they lead on to what nothing better leads to.
 
 use super::numbering::{is_start, HeapGraph};
-use super::regular::offsets;
+use super::offsets::offsets;
 use super::roots::{each_word, Named, DATA};
 use crate::blocks::ends::word_of_edge;
 use crate::blocks::index::{edges_of, next_start, Block, Tables};

@@ -12,12 +12,15 @@ pub(super) const MANY: usize = 64;
 /// A field is regular from one in so many blocks on, and from so many blocks on.
 const ONE_IN: u32 = 50;
 const LEAST: u32 = 3;
+const LEAST_OF_LARGE: u32 = 8;
+/// Texts have no pointer at an offset if at most one in so many of the blocks with a pointer there begin with text.
+const TEXT_ONE_IN: u32 = 10;
 /// A field that leads to blocks of any kind is regular from one in so many blocks on.
 const ANY_ONE_IN: u32 = 5;
 /// A field is regular, too, if it leads to three in four blocks of a kind, to so many at least, and to each once.
 const COVERED: u32 = 8;
 /// The largest element of an array, in words.
-const LARGEST_ELEMENT: usize = 64;
+pub(super) const LARGEST_ELEMENT: usize = 64;
 /// Bytes by which a chunk of glibc may be larger than what was asked for needs, where words have 8 bytes: a rest of 16 bytes is no
 /// chunk (MINSIZE is 32).
 pub(super) const SLACK: u64 = 16;
@@ -40,6 +43,8 @@ pub(super) fn smaller(target: Target) -> Option<Target> {
 pub(super) struct Field {
     /// Every pointer to the first byte of a block is regular.
     any: bool,
+    /// What begins with text and has a pointer here is another kind of block: the pointer is left over.
+    pub not_of_text: bool,
     targets: Vec<Target>,
 }
 
@@ -61,6 +66,8 @@ pub(super) struct Counts {
     of: HashMap<u64, u32, Keys>,
     /// For each offset: the pointers to the first byte of a block.
     starts: Vec<u32>,
+    /// For each offset: the pointers in blocks that begin with text.
+    texts: Vec<u32>,
 }
 
 impl Counts {
@@ -72,18 +79,65 @@ impl Counts {
         self.starts[usize::from(offset)] += u32::from(target & 1);
     }
 
+    /// Counts a pointer in a block that begins with text. It is counted by [`Counts::add`], too.
+    pub(super) fn add_text(&mut self, offset: usize) {
+        if self.texts.len() <= offset {
+            self.texts.resize(offset + 1, 0);
+        }
+        self.texts[offset] += 1;
+    }
+
+    /// Returns whether some of the blocks begin with text.
+    pub(super) fn has_texts(&self) -> bool {
+        !self.texts.is_empty()
+    }
+
     /// Returns the fields, of which `of` blocks or elements might have each.
     pub(super) fn fields(&self, of: u32) -> Vec<Field> {
+        self.fields_from(of, LEAST)
+    }
+
+    /// Does the same for blocks with many offsets, at each of which a few words may be left over.
+    pub(super) fn fields_of_large(&self, of: u32) -> Vec<Field> {
+        self.fields_from(of, LEAST_OF_LARGE)
+    }
+
+    /// Returns a field that may stand anywhere: where so many of `words` lead, or most of the pointers.
+    pub(super) fn anywhere(&self, words: u64) -> Field {
+        let mut targets: HashMap<Target, u64, Keys> = HashMap::default();
+        for (&key, &count) in &self.of {
+            *targets.entry(key as Target).or_default() += u64::from(count);
+        }
+        let all: u64 = targets.values().sum();
+        targets.retain(|_, count| *count * u64::from(ONE_IN) >= words || *count * 2 > all);
+        Field { targets: targets.into_keys().collect(), ..Field::default() }
+    }
+
+    fn fields_from(&self, of: u32, least: u32) -> Vec<Field> {
         let mut fields = vec![Field::default(); self.starts.len()];
         for (&key, &count) in &self.of {
-            if count >= LEAST && u64::from(count) * u64::from(ONE_IN) >= u64::from(of) {
+            if count >= least && u64::from(count) * u64::from(ONE_IN) >= u64::from(of) {
                 fields[(key >> 16) as usize].targets.push(key as Target);
             }
         }
         for (field, &count) in fields.iter_mut().zip(&self.starts) {
             field.any = u64::from(count) * u64::from(ANY_ONE_IN) >= u64::from(of);
         }
+        if self.has_texts() {
+            self.mark_texts(&mut fields);
+        }
         fields
+    }
+
+    /// Tells the fields of structures that share their size with texts.
+    fn mark_texts(&self, fields: &mut [Field]) {
+        let mut all = vec![0u32; fields.len()];
+        for (&key, &count) in &self.of {
+            all[(key >> 16) as usize] += count;
+        }
+        for (offset, (field, all)) in fields.iter_mut().zip(all).enumerate() {
+            field.not_of_text = self.texts.get(offset).copied().unwrap_or(0) * TEXT_ONE_IN <= all;
+        }
     }
 }
 
@@ -161,6 +215,34 @@ pub(super) fn element_of(offsets: &[usize]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_of_large_blocks() {
+        // 100 blocks: a pointer to one kind at +3 in each, a few words left over elsewhere.
+        let (mut counts, node, other) = (Counts::default(), target_of(72, true), target_of(40, true));
+        (0..100).for_each(|i| counts.add(3, if i < 10 { other } else { node }));
+        (0..6).for_each(|_| counts.add(7, node));
+        let fields = counts.fields_of_large(100);
+        assert!(fields[3].is_regular(node) && fields[3].is_regular(other));
+        assert!(!fields[7].is_regular(node));
+        // Most of them lead to one kind.
+        let anywhere = counts.anywhere(100 * 512);
+        assert!(anywhere.is_regular(node) && !anywhere.is_regular(other));
+        // Ten in 100 * 5 words are an array.
+        assert!(counts.anywhere(100 * 5).is_regular(other));
+    }
+
+    #[test]
+    fn what_begins_with_text_has_no_fields_of_structures() {
+        let mut counts = Counts::default();
+        (0..100).for_each(|_| counts.add(4, target_of(72, true)));
+        (0..100).for_each(|i| counts.add(6, target_of(72, i % 2 == 0)));
+        assert!(!counts.fields(100)[4].not_of_text);
+        (0..3).for_each(|_| counts.add_text(4));
+        (0..90).for_each(|_| counts.add_text(6));
+        let fields = counts.fields(100);
+        assert!(fields[4].not_of_text && !fields[6].not_of_text);
+    }
 
     #[test]
     fn the_elements_of_an_array() {
