@@ -14,7 +14,7 @@ from dmods.errors import FaultError
 from dmods.modules.auxv import AT_BASE
 from dmods.target import Target
 
-_LINE = 128  # bytes: cache_line_size_estimate. A table begins at a multiple, and its block is so much larger
+_LINE = 128  # bytes: cache_line_size_estimate. A table begins at a multiple; its block may be so much larger
 _GRANULE = 16  # MALLOC_ALIGNMENT
 _HEADER = 4  # words: the table before, the block for free(), rows in use, rows
 _ROWS = (4, 5, 6)  # words of a row: where a library begins and ends, its link_map, .eh_frame_hdr, and newer ones
@@ -36,7 +36,7 @@ def false_pointers(target: Target) -> Iterator[tuple[int, int]]:
         if size is None:
             continue
         yield block, at
-        yield start + used * size, _end(words, block, _HEADER * words.size + rows * size + _LINE)
+        yield start + used * size, _end(words, block, start + rows * size)
         if before and before not in seen and len(waiting) < _MOST_TABLES:
             seen.add(before)
             waiting.append(before)
@@ -58,11 +58,11 @@ def _data(target: Target) -> list[int]:
     return found
 
 
-def _end(words: Words, block: int, size: int) -> int:
-    """Return the end of a block of ``size`` bytes: glibc's header before it says that a word follows, or does not."""
-    chunk = (size + words.size + _GRANULE - 1) // _GRANULE * _GRANULE
-    header = words.at(block - words.size)
-    return block + (chunk - words.size if header is not None and header & ~7 == chunk else size)
+def _end(words: Words, block: int, end: int) -> int:
+    """Return the end of a table's block. glibc's header before it says where; else ``end``, that of the table."""
+    chunk = (words.at(block - words.size) or 0) & ~7
+    last = block + chunk - words.size
+    return last if end <= last <= end + _LINE + _GRANULE else end
 
 
 def _row_size(words: Words, start: int, used: int) -> Optional[int]:

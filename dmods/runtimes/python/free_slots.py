@@ -1,9 +1,9 @@
-"""The arrays in which CPython keeps freed lists, dictionaries and tables of dictionaries for reuse (until 3.13).
+"""The arrays in which CPython keeps freed lists, dictionaries and tables of dictionaries for reuse (3.10 to 3.13).
 
-Each has 80 slots, and counts those in use (``free_list`` and ``numfree``, Objects/listobject.c and dictobject.c; since
-3.10 in Include/internal/pycore_list.h and pycore_dict.h, in 3.13 in pycore_freelist.h). A slot is not cleared when its
-object is taken: the pointer stays, whatever becomes of that memory. Nor is a table cleared when it is kept: that of a
-dictionary that grew still has a reference, and pointers to all keys and values.
+Each has 80 slots, and counts those in use (``free_list`` and ``numfree``, Include/internal/pycore_list.h and
+pycore_dict.h; in 3.13 in pycore_freelist.h). A slot is not cleared when its object is taken: the pointer stays,
+whatever becomes of that memory. Nor is a table cleared when it is kept: that of a dictionary that grew still has a
+reference, and pointers to all keys and values.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dmods.runtimes.python.runtime import Python
 
 STATE = 1 << 20  # bytes of an interpreter's state that are searched
 _SLOTS = 80
+_LEAST = 1 << 32  # arenas come from mmap()
 _MOST_BETWEEN = 2  # words between a count and the next array: numbers of versions, in 3.12
 _COUNTS = 0x7F_0000_007F  # the bits of two ints that count slots
 _LISTS, _DICTS, _TABLES = 0, 1, 2  # what an array keeps. The arrays lie in this order
@@ -43,8 +44,8 @@ def old_slots(python: Python) -> list[tuple[int, int]]:
 
     A free object proves an array. One without must be next to one that is proven.
     """
-    if python.layout.version >= (3, 14):
-        return []  # the free lists are linked
+    if not (3, 10) <= python.layout.version < (3, 14):
+        return []  # 3.9 has them among other variables, in any order; since 3.14 the free lists are linked
     module = module_at(python.target, python.runtime)
     data = [(part.start, part.end) for part in module.ranges if "w" in part.flags] if module is not None else []
     size = _SMALL_BYTES if python.layout.version >= (3, 11) else _SMALL_OLD_BYTES
@@ -85,7 +86,7 @@ def _in_words(python: Python, words: Sequence[int]) -> Iterator[_Arrays]:
 def _are_slots(slots: Sequence[int], count: int) -> bool:
     """Return whether the words are slots, the first ``count`` of them in use: those that never were are 0."""
     used = next((number for number, word in enumerate(slots) if not word), _SLOTS)
-    return count <= used and not any(slots[used:]) and all(word % 16 == 0 for word in slots)
+    return count <= used and not any(slots[used:]) and all(word % 16 == 0 and word >= _LEAST for word in slots[:used])
 
 
 def _kind(python: Python, at: int) -> int:
