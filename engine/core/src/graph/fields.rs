@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use crate::hw;
 use crate::keys::Keys;
 
+/// Pointers to blocks of one kind, at least, that make a block an array although its kind has no such fields.
+pub(super) const ARRAY: usize = 16;
 /// The largest blocks that are judged with the others of their kind.
 pub(super) const SMALL: u64 = 1024;
 /// Pointers of a block, at least, that is judged alone.

@@ -2,7 +2,7 @@
 //! [`super::regular`].
 
 use super::edges::{each_edge, Edges};
-use super::fields::{element_of, smaller, Counts, Field, Target, SLACK, SMALL};
+use super::fields::{element_of, smaller, Counts, Field, Target, ARRAY, SLACK, SMALL};
 use super::offsets::offsets;
 use super::regular::{kind, Judge, SAMPLE};
 use crate::blocks::ends::word_of_edge;
@@ -13,9 +13,7 @@ use std::cmp::Ordering;
 
 /// Pointers of an array that are counted.
 const SAMPLE_OF_ARRAY: usize = 1 << 16;
-/// Pointers to blocks of one kind, at least, that make a block an array although its kind has no such fields. They take one
-/// in `ARRAY_ONE_IN` of its words.
-pub(super) const ARRAY: usize = 16;
+/// The pointers of an array take one in so many of its words, at least.
 const ARRAY_ONE_IN: usize = 5;
 
 impl<I: Index, const P: usize, const FAST: bool> Judge<'_, I, P, FAST> {

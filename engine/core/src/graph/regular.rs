@@ -24,8 +24,7 @@
 //! This decides whose memory a block is, never whether it leaks: marking follows all edges.
 
 use super::edges::{each_edge, Edges};
-use super::fields::{smaller, Counts, Field, Rare, Target, MANY, SMALL};
-use super::judged::ARRAY;
+use super::fields::{smaller, Counts, Field, Rare, Target, ARRAY, MANY, SMALL};
 use super::kinds_of_targets::{Kinds, Waiting};
 use super::numbering::HeapGraph;
 use super::offsets::{begins_with_text, text_length, TEXT};
