@@ -97,8 +97,18 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         Kind::Frame => frames::of_frame(search, at, &known, object.inside, end),
         Kind::Generator => frames::of_generator(search, at, &known, behind, end),
         Kind::Plain if known.flags & TUPLE != 0 || known.item == 0 => search.add(behind, end),
-        Kind::List | Kind::Dict | Kind::Set | Kind::Bytearray | Kind::Deque | Kind::Array => search.add(behind, end),
-        _ => {}
+        Kind::List
+        | Kind::Dict
+        | Kind::Set
+        | Kind::Bytearray
+        | Kind::Deque
+        | Kind::Array
+        | Kind::Module
+        | Kind::Weak => {
+            search.add(behind, end);
+        }
+        // Items beyond those that the object counts may be in use.
+        Kind::Plain => {}
     }
 }
 
