@@ -410,6 +410,15 @@ class UnusedWords:
         """
 
     @staticmethod
+    def in_data(
+        image: Image, minor: int, interpreter: list[tuple[int, int]], data: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Return the ranges of ``data``, the writable parts of CPython's file, where no word is a pointer.
+
+        They are the instructions, characters and numbers of objects that the compiler made (deepfreeze.py, 3.11).
+        """
+
+    @staticmethod
     def stale_links(image: Image, slots: Slots, progress: Progress = None) -> UnusedWords:
         """Find blocks that are zero but for their first word, where it leads to a block of the same size.
 

@@ -17,7 +17,7 @@ from dmods.base.ranges import Ranges
 from dmods.process.addresses import module_at
 from dmods.runtimes.python.frame_stacks import unused_stacks
 from dmods.runtimes.python.free_slots import STATE, old_slots
-from dmods.runtimes.python.runtime import find_python
+from dmods.runtimes.python.runtime import Python, find_python
 from dmods.target import Target
 
 LINKS = 16  # bytes of a PyGC_Head
@@ -30,7 +30,7 @@ class Collector:
     """The collector of a process. ``links`` is None where there is no CPython, or its lists are damaged.
 
     ``dead`` is memory whose words keep nothing alive: the heads of the lists, the parts of Python's frame stacks where
-    no frame is, and what is not in use of the arrays of free objects. ``unfreed`` is how many unreachable objects it
+    no frame is, what is not in use of the arrays of free objects, and constants. ``unfreed`` is how many unreachable objects it
     would free; None before it was asked. ``unfreed_objects`` are their addresses.
     """
 
@@ -62,7 +62,9 @@ def find_collector(target: Target) -> Collector:
         return Collector(target)
     minor = python.layout.version[1]
     states = [(at, at + STATE) for at in python.interpreters]
-    dead = unused_stacks(python) + old_slots(python)
+    interpreter, data = _file_of(python)
+    constants = UnusedWords.in_data(target.image(), minor, interpreter, data)
+    dead = unused_stacks(python) + old_slots(python) + constants
     links = CollectorLinks(target.image(), states, minor)
     if links.broken is not None or not len(links):
         why = f"damaged at {links.broken:#x}" if links.broken is not None else "not found"
@@ -87,9 +89,7 @@ def find_unused(
     slots = [heap.slots for heap in heaps if heap.name == _PYMALLOC]
     if python is None or not slots:
         return []
-    interpreter = module_at(target, python.runtime)
-    parts = [(part.start, part.end) for part in interpreter.ranges] if interpreter is not None else []
-    writable = [(part.start, part.end) for part in interpreter.ranges if "w" in part.flags] if interpreter else []
+    parts, writable = _file_of(python)
     image = target.image()
     threads = Ranges((thread.address, thread.address + _THREAD_STATE) for thread in python.threads)
     heads = Ranges([*writable, *((at, at + STATE) for at in python.interpreters)])
@@ -108,3 +108,11 @@ def find_unused(
             list(chunks),
         )
     ]
+
+
+def _file_of(python: Python) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the ranges of the file that has CPython, and those of its data."""
+    module = module_at(python.target, python.runtime)
+    ranges = module.ranges if module is not None else ()
+    parts = [(part.start, part.end) for part in ranges]
+    return parts, [(part.start, part.end) for part in ranges if "w" in part.flags]

@@ -148,6 +148,23 @@ impl UnusedWords {
         Ok(UnusedWords { ranges: Arc::new(ranges) })
     }
 
+    /// Returns the ranges of the interpreter's data that have the instructions and characters of static objects.
+    #[staticmethod]
+    fn in_data(
+        py: Python<'_>,
+        image: &Image,
+        minor: u32,
+        interpreter: Ranges,
+        data: Ranges,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        let image = image.inner.clone();
+        let [interpreter, data] = [interpreter, data].map(plain);
+        watched(py, None, |control| {
+            let process = unused::Process { interpreter: &interpreter, ..unused::Process::of(Release { minor }) };
+            Ok(unused::statics::find(&image, &process, &data, control))
+        })
+    }
+
     /// Returns the links of free lists in blocks that nobody wrote to.
     #[staticmethod]
     #[pyo3(signature = (image, slots, progress=None))]

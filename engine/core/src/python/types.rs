@@ -70,6 +70,8 @@ pub struct Type {
     pub gc: bool,
     /// Where an object has the list of its weak references (`tp_weaklistoffset`). 0: it has none.
     pub weak: i64,
+    /// Whether an object says how a C type lies in memory: ctypes' `StgDict` until 3.12, since then a class of ctypes.
+    pub lays_out: bool,
 }
 
 impl Type {
@@ -198,7 +200,34 @@ impl<'a> Types<'a> {
         let before = u64::from(gc) * 16 + managed * 16;
         let weak = self.word(address, 208)? as i64;
         let weak = if weak % 8 == 0 && (-64..basic as i64).contains(&weak) { weak } else { 0 };
-        Some(Type { basic, item, flags, kind: self.kind(address, flags), before, gc, weak })
+        let kind = self.kind(address, flags);
+        let lays_out = self.lays_out(address, kind);
+        Some(Type { basic, item, flags, kind, before, gc, weak, lays_out })
+    }
+
+    /// Modules/_ctypes/ctypes.h: `StgDictObject`, and `StgInfo` in classes that a subclass of `CType_Type` makes.
+    fn lays_out(&mut self, address: u64, kind: Kind) -> bool {
+        match kind {
+            Kind::Dict => {
+                self.is_static(address) && self.name(address).is_some_and(|name| name.starts_with(b"StgDict\0"))
+            }
+            Kind::Type if self.release.minor >= 13 => self.inherits(address, b"_ctypes.CType_Type\0"),
+            _ => false,
+        }
+    }
+
+    fn inherits(&mut self, address: u64, from: &[u8]) -> bool {
+        let mut at = address;
+        for _ in 0..MOST_STEPS {
+            if self.name(at).is_some_and(|name| name.starts_with(from)) {
+                return true;
+            }
+            match self.word(at, 256) {
+                Some(base) if base != 0 && base % 8 == 0 => at = base,
+                _ => break,
+            }
+        }
+        false
     }
 
     /// Returns whether no class statement made the type (`Py_TPFLAGS_HEAPTYPE`): a class may have any name.

@@ -4,7 +4,7 @@
 //! glibc's chunks: the second word of the block is a built-in type, and the size that the object says is that of the block.
 
 use super::objects;
-use super::search::Search;
+use super::search::{Search, MAPPED};
 use crate::control::Control;
 use crate::python::census::{self, Found};
 use crate::python::links::LINKS;
@@ -16,10 +16,6 @@ const MOST: u64 = 1 << 47;
 const MOST_LEFT: u64 = 48;
 /// A block with a mapping of its own ends where the mapping does.
 const MOST_LEFT_MAPPED: u64 = 1 << 16;
-/// `IS_MMAPPED`
-const MAPPED: u64 = 2;
-/// `Py_TPFLAGS_BYTES_SUBCLASS`
-const BYTES: u64 = 1 << 27;
 /// What the hooks of PYTHONMALLOC=debug put before an object.
 const GUARD: u64 = 16;
 /// Chunks between two looks at the control.
@@ -87,11 +83,11 @@ fn untracked(search: &mut Search<'_, '_>, (start, end): (u64, u64), control: &Co
 fn large(search: &mut Search<'_, '_>, block: u64, end: u64, mapped: bool) -> Option<Found> {
     let at = [block, block.saturating_add(GUARD)].into_iter().find(|&at| {
         let kind = search.word(at, 8).unwrap_or(0);
-        search.process.interpreter.iter().any(|part| part.0 <= kind && kind < part.1)
+        search.is_inside(kind)
     })?;
     let kind = search.word(at, 8)?;
     let known = search.builtin(kind).filter(|known| !known.gc)?;
-    if !matches!(known.kind, Kind::Str | Kind::Int | Kind::Code) && known.flags & BYTES == 0 {
+    if !matches!(known.kind, Kind::Str | Kind::Int | Kind::Code) && !objects::is_bytes(&known) {
         return None;
     }
     let release = search.process.release;

@@ -11,6 +11,7 @@
 //! * [`free_lists`]: objects that CPython keeps for reuse. Only the links of these lists count.
 //! * [`arena`]: the memory of the compiler's trees. Their objects are also in a list.
 //! * [`large`]: objects above 512 bytes, which lie in blocks of malloc.
+//! * [`statics`]: objects in the data of the interpreter's file.
 
 pub mod arena;
 pub mod deques;
@@ -19,6 +20,7 @@ pub mod free_lists;
 pub mod large;
 pub mod objects;
 pub mod search;
+pub mod statics;
 pub mod values;
 
 use super::census;

@@ -34,6 +34,18 @@ const LEAST_ADDRESS: u64 = 1 << 12;
 const MOST_SHARED: u64 = 170;
 /// `__slots__` of a class.
 const MOST_SLOTS: u64 = 1 << 16;
+/// Words of an object that describes a C type: behind its type, and not more than a class has.
+const FIRST_MEMBER: u64 = 16;
+const MOST_MEMBERS: u64 = 4096;
+/// How the description of a C type begins: an order of bytes, a sign for pointer, function or struct, the shape of an array,
+/// or, of what has no size, a B (Modules/_ctypes/_ctypes.c). Members' names make it long.
+const FORMATS: &[u8] = b"<>&XT(B";
+const MOST_FORMAT: u64 = 1 << 16;
+/// `PyBUF_MAX_NDIM`
+const MOST_DIMENSIONS: u64 = 64;
+/// `PyLongObject.ob_digit`, and the bytes of a digit.
+const DIGITS: u64 = 24;
+const DIGIT: u64 = 4;
 /// `PyBytesObject.ob_sval`
 const BYTES_START: u64 = 32;
 
@@ -53,6 +65,7 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
             keys(search, at, search.process.release.cached_keys());
             shared(search, at);
             texts(search, at);
+            slots(search, at, &known, end);
         }
         Kind::Deque => deques::unused(search, at, object.kind),
         Kind::Set => {
@@ -63,11 +76,17 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         Kind::Weak => BORROWED.iter().for_each(|&(from, to)| search.add(at + from, at + to)),
         _ => {}
     }
+    if known.lays_out {
+        c_type(search, at, &known);
+    }
     if let Some(list) = known.weak_list(at) {
         search.add(list, list + 8);
     }
     values::of_object(search, at, &known, object.kind, end);
     if !is_first_builtin(search, object.kind) {
+        if known.kind == Kind::Int && known.flags & HEAP_TYPE != 0 {
+            number(search, at, &known, end);
+        }
         return;
     }
     let behind = at.saturating_add(object.inside);
@@ -75,7 +94,7 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         // Digits: an address does not fit into one, and two do not look like it.
         Kind::Int => search.add(at + 16, end),
         Kind::Str => text(search, at, behind, end),
-        Kind::Plain if known.flags & BYTES != 0 => {
+        Kind::Plain if is_bytes(&known) => {
             search.add(at + 16, at + BYTES_START);
             // The last byte is a NUL that ends what the program wrote: its word is no pointer.
             search.add((behind - 1) & !7, end);
@@ -86,12 +105,6 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
             search.add(at.saturating_add(known.basic), end);
             if search.process.release.minor >= 14 {
                 search.add(at + CODE_ID.0, at + CODE_ID.1);
-            }
-        }
-        // `PyMemberDef` for each slot, and one that ends them (`_PyType_AllocNoTrack`).
-        Kind::Type => {
-            if let Some(count) = search.word(at, 16).filter(|&count| count < MOST_SLOTS) {
-                search.add(at.saturating_add(known.basic + known.item * (count + 1)), end);
             }
         }
         Kind::Frame => frames::of_frame(search, at, &known, object.inside, end),
@@ -107,9 +120,14 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         | Kind::Weak => {
             search.add(behind, end);
         }
-        // Items beyond those that the object counts may be in use.
-        Kind::Plain => {}
+        // Items beyond those that the object counts may be in use. What is behind a class was looked at.
+        Kind::Plain | Kind::Type => {}
     }
+}
+
+/// Returns whether the type is bytes, or inherits from it.
+pub(super) fn is_bytes(known: &Type) -> bool {
+    known.flags & BYTES != 0
 }
 
 /// Returns whether the type is a built-in one, and no built-in type of the same family is above it: str, not a subclass.
@@ -126,6 +144,21 @@ fn is_first_builtin(search: &mut Search<'_, '_>, kind: u64) -> bool {
     });
     search.builtins.insert(kind, first);
     first
+}
+
+/// The digits of an object whose class inherits from int, as those of an `IntEnum` do, and what is behind it. It has place for
+/// a digit more than it needs (`long_subtype_new`, Objects/longobject.c; `PyType_GenericAlloc`). Until 3.11, the last word of
+/// what it needs is `__dict__`.
+fn number(search: &mut Search<'_, '_>, at: u64, known: &Type, end: u64) {
+    let Some(size) = search.word(at, 16) else { return };
+    let count = if search.process.release.minor >= 12 { size >> 3 } else { (size as i64).unsigned_abs() };
+    let Some(digits) =
+        count.checked_mul(DIGIT).filter(|&digits| at.saturating_add(DIGITS).saturating_add(digits) <= end)
+    else {
+        return;
+    };
+    search.add(at + 16, at + DIGITS + digits.next_multiple_of(8));
+    search.add((at + known.basic + digits + DIGIT).next_multiple_of(8), end);
 }
 
 /// Objects/unicodeobject.c: length, hash and state are numbers; then, up to 3.11, a pointer to wide characters. What is
@@ -158,6 +191,14 @@ fn items(search: &mut Search<'_, '_>, at: u64) {
     }
 }
 
+/// What is behind `PyMemberDef` for each slot, and one that ends them. Metaclasses allocate no other way
+/// (`_PyType_AllocNoTrack`, Objects/typeobject.c).
+fn slots(search: &mut Search<'_, '_>, at: u64, known: &Type, end: u64) {
+    if let Some(count) = search.word(at, 16).filter(|&count| count < MOST_SLOTS) {
+        search.add(at.saturating_add(known.basic + known.item * (count + 1)), end);
+    }
+}
+
 /// The texts that a heap type owns, with the rest of their blocks (`type_dealloc`, Objects/typeobject.c, frees them): what
 /// documents it, and since 3.11 its name, if a C extension made it (`_ht_tpname`).
 fn texts(search: &mut Search<'_, '_>, at: u64) {
@@ -169,6 +210,31 @@ fn texts(search: &mut Search<'_, '_>, at: u64) {
             search.add(block.0, block.1);
         }
     }
+}
+
+/// The text that describes a C type to `memoryview`, "<h" or "T{<i:count:}", and the lengths of an array's dimensions
+/// (`format`, `ndim` and `shape`, Modules/_ctypes/ctypes.h), each with the rest of its block. A text is short: with what was in
+/// the block before, it can look like an address.
+fn c_type(search: &mut Search<'_, '_>, at: u64, known: &Type) {
+    for offset in (FIRST_MEMBER..known.basic.min(MOST_MEMBERS)).step_by(8) {
+        let Some(block) = search.word(at, offset).and_then(|start| search.block(start)) else { continue };
+        if !is_format(search, block) {
+            continue;
+        }
+        search.add(block.0, block.1);
+        let dimensions = search.words.word(at + offset + 8, 4).filter(|&count| (1..=MOST_DIMENSIONS).contains(&count));
+        let shape = dimensions.and_then(|_| search.word(at, offset + 16)).and_then(|start| search.block(start));
+        if let Some(block) = shape {
+            search.add(block.0, block.1);
+        }
+    }
+}
+
+fn is_format(search: &mut Search<'_, '_>, block: (u64, u64)) -> bool {
+    let places = (block.0..block.1.min(block.0 + MOST_FORMAT)).step_by(8);
+    let bytes: Vec<u8> = places.map_while(|place| search.word(place, 0)).flat_map(u64::to_le_bytes).collect();
+    let text = bytes.split(|&byte| byte == 0).next().filter(|text| text.len() < bytes.len()).unwrap_or_default();
+    text.first().is_some_and(|first| FORMATS.contains(first)) && text.iter().all(|byte| (b' '..=b'~').contains(byte))
 }
 
 /// The rest of the block behind the table of a set, and behind the bytes that a bytearray or an array has.

@@ -17,6 +17,9 @@ const LEAST_ENTRY: u64 = 16;
 /// Blocks of 4 KiB that are kept.
 const CACHED: usize = 4096;
 
+/// `IS_MMAPPED` (malloc/malloc.c): a chunk has a mapping of its own.
+pub(super) const MAPPED: u64 = 2;
+
 /// What is known of the process.
 pub struct Process<'a> {
     /// pymalloc's blocks.
@@ -39,6 +42,24 @@ pub struct Process<'a> {
     pub frames: &'a [u64],
     /// glibc's chunks: stretches of memory that consist of them.
     pub chunks: &'a [(u64, u64)],
+}
+
+impl Process<'_> {
+    /// Makes one of which nothing but the release is known.
+    pub fn of(release: Release) -> Self {
+        Process {
+            slots: &[],
+            release,
+            links: None,
+            interpreter: &[],
+            heads: &[],
+            stacks: &[],
+            threads: &[],
+            registers: &[],
+            frames: &[],
+            chunks: &[],
+        }
+    }
 }
 
 /// What every rule uses.
@@ -100,15 +121,21 @@ impl<'a, 'p> Search<'a, 'p> {
     /// Returns the block in use that begins at the address: its start and end. None where no allocator tells.
     ///
     /// glibc's header stands before a block: its size with three flags, of which the lowest says whether the chunk before
-    /// it is in use (malloc/malloc.c).
+    /// it is in use (malloc/malloc.c). Behind the last chunk of a stretch is the header of what is free at the top. A mapped
+    /// chunk is a stretch of its own.
     pub(super) fn block(&mut self, start: u64) -> Option<(u64, u64)> {
         if let Some(block) = self.blocks.at(start) {
             return Some(block).filter(|block| block.0 == start);
         }
         let next = self.process.chunks.partition_point(|part| part.0 <= start);
         let part = self.process.chunks.get(next.checked_sub(1)?).filter(|part| start < part.1)?;
-        let end = start.checked_sub(8)?.checked_add(self.word(start - 8, 0)? & !7)?;
-        let proper = start % 16 == 0 && end >= start + 24 && end % 16 == 8 && end < part.1;
+        let chunk = start.checked_sub(16)?;
+        let field = self.word(chunk, 8)?;
+        if field & MAPPED != 0 {
+            return (part.0 == chunk).then_some((start, part.1));
+        }
+        let end = chunk.checked_add(field & !7).filter(|&next| next <= part.1)?.checked_add(8)?;
+        let proper = start % 16 == 0 && end >= start + 24 && end % 16 == 8;
         (proper && self.word(end, 0)? & 1 == 1).then_some((start, end))
     }
 
@@ -119,8 +146,13 @@ impl<'a, 'p> Search<'a, 'p> {
 
     /// Returns the type at the address if it is a built-in one: no subclass that a program or a module made.
     pub(super) fn builtin(&mut self, kind: u64) -> Option<Type> {
-        let ours = self.process.interpreter.iter().any(|part| part.0 <= kind && kind < part.1);
+        let ours = self.is_inside(kind);
         self.types.at(kind).filter(|known| ours && known.flags & HEAP_TYPE == 0)
+    }
+
+    /// Returns whether the address is in the interpreter's file.
+    pub(super) fn is_inside(&self, address: u64) -> bool {
+        self.process.interpreter.iter().any(|part| part.0 <= address && address < part.1)
     }
 }
 
