@@ -109,6 +109,10 @@ def _slots(target: Target, module: Module, path: str) -> Iterator[Slot]:
             server = module_at(target, value) if len(data) == target.arch.word and value else None
             if server is None or not _is_bound(target, module, server, value, name):
                 continue
+            # A plain word may be a variable of the program, as libogg's `ogg_free_func` is. The program sets it to a
+            # function with another name, which may well pass the call on.
+            if kind == types[2] and server.file is not None and name not in _defined(server.file):
+                continue
             yield Slot(module, name, at, value, server)
 
 
