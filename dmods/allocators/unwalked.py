@@ -15,7 +15,7 @@ from dmods.base.cached import cached
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.sizes import human_size
 from dmods.process.addresses import module_at
-from dmods.target import Module, Target
+from dmods.target import AddressRange, Module, Target
 
 
 class Runtime(NamedTuple):
@@ -51,7 +51,9 @@ class Other(NamedTuple):
 
 OTHERS = (
     Other("tcmalloc", r"libtcmalloc[^/]*$", "tc_malloc"),  # gperftools
-    Other("tcmalloc", r"(?!)", "TCMallocInternalMalloc"),  # github.com/google/tcmalloc
+    # github.com/google/tcmalloc, which is always part of the program. The second: the crate tcmalloc-better
+    Other("google/tcmalloc", r"(?!)", "TCMallocInternalMalloc"),
+    Other("google/tcmalloc", r"(?!)", "BridgeTCMallocInternalNewAlignedNothrow"),
     Other("mimalloc", r"libmimalloc[^/]*$", "mi_malloc"),
     # Firefox's allocator, derived from jemalloc. On Linux libmozglue is part of the program.
     Other("mozjemalloc", r"libmozglue[^/]*$", "moz_arena_malloc"),
@@ -72,11 +74,48 @@ OTHERS = (
 
 AUDITOR = "libdmods_audit"
 _SHADOW = 1 << 40  # bytes of the least mapping that is taken for shadow memory
-_SANITIZERS = (
-    (b"HWASAN_OPTIONS", "HWAddressSanitizer's malloc"),
-    (b"ASAN_OPTIONS", "AddressSanitizer's malloc"),
-    (b"TSAN_OPTIONS", "ThreadSanitizer's malloc"),
-    (b"MSAN_OPTIONS", "MemorySanitizer's malloc"),
+_GIB = 1 << 30
+
+
+def _is_shadow(mapping: AddressRange) -> bool:
+    """Return whether it may be shadow memory of a sanitizer, which reserves terabytes of it."""
+    return mapping.size >= _SHADOW
+
+
+def _is_region(mapping: AddressRange) -> bool:
+    """Return whether it may be part of a region of google/tcmalloc: a GiB at a multiple of a GiB (kMinMmapAlloc).
+
+    Its last pages are used first.
+    """
+    return mapping.start % _GIB == 0 or mapping.end % _GIB == 0
+
+
+def _is_reserved(mapping: AddressRange) -> bool:
+    """Return whether it may be the rest of what Scudo reserved for a size class: some GiB, used from the beginning."""
+    return mapping.size >= _GIB and not set(mapping.flags) & set("rwx")
+
+
+class Inside(NamedTuple):
+    """An allocator that is linked into a program, stripped or not.
+
+    `constant` is a string of its code that stays in the program. `takes` says whether an anonymous mapping may be its.
+    """
+
+    name: str
+    constant: bytes
+    takes: Callable[[AddressRange], bool]
+
+
+# Names of the variables that they read (compiler-rt: sanitizer_flags.cpp, scudo's flags.cpp), and of google/tcmalloc's
+# mappings (MmapAlignedLocked, since 2023). A debugger has such constants as well: the memory must be there, too.
+INSIDE = (
+    Inside("HWAddressSanitizer's malloc", b"HWASAN_OPTIONS", _is_shadow),
+    Inside("AddressSanitizer's malloc", b"ASAN_OPTIONS", _is_shadow),
+    Inside("ThreadSanitizer's malloc", b"TSAN_OPTIONS", _is_shadow),
+    Inside("MemorySanitizer's malloc", b"MSAN_OPTIONS", _is_shadow),
+    Inside("google/tcmalloc", b"tcmalloc_region_%s", _is_region),
+    Inside("google/tcmalloc", b"TCMALLOC_HPAA_CONTROL", _is_region),
+    Inside("Scudo", b"SCUDO_OPTIONS", _is_reserved),
 )
 
 
@@ -101,21 +140,22 @@ def allocator_in(target: Target, module: Module) -> Optional[str]:
             program and target.lookup(f"{module.name}`{other.symbol}") is not None
         ):
             return other.name
-    return sanitizer_in(target) if program else None
+    return linked_in(target) if program else None
 
 
 @cached
-def sanitizer_in(target: Target) -> Optional[str]:
-    """Return the name of the sanitizer's malloc that is linked into the program, stripped or not. None without one.
+def linked_in(target: Target) -> Optional[str]:
+    """Return the name of an allocator that is linked into the program, stripped or not. None without one.
 
-    The sanitizers that reserve shadow memory, terabytes of it, read their options from the environment
-    (compiler-rt's sanitizer_flags.cpp). The name of the variable is among the program's constants.
+    Both must be there: the constant, and memory as it takes it. The constants are read from the program's file.
     """
     program = _program(target)
-    if program is None or not any(m.anonymous and m.size >= _SHADOW for m in target.mappings()):
+    mappings = [mapping for mapping in target.mappings() if mapping.anonymous]
+    taking = {one.takes for one in INSIDE if any(map(one.takes, mappings))}
+    if program is None or not taking:
         return None
     constants = elf_section(program.file or "", ".rodata") or b""
-    return next((name for variable, name in _SANITIZERS if b"\0" + variable + b"\0" in constants), None)
+    return next((one.name for one in INSIDE if one.takes in taking and b"\0" + one.constant + b"\0" in constants), None)
 
 
 def unwalked_heap_notes(
@@ -137,7 +177,7 @@ def unwalked_heap_notes(
             found.append(_runtime_note(runtime.what, runtime.name))
     others = [other for other in OTHERS if other.name not in walked]
     there = [other.name for other in others if _is_there(target, modules, program, other.files, other.symbol)]
-    linked = sanitizer_in(target)
+    linked = linked_in(target)
     there += [linked] if linked is not None and linked not in walked else []
     for name in dict.fromkeys(there):
         found.append(f"blocks of {name} are not walked; what its memory points to counts as reachable")

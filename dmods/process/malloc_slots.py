@@ -18,7 +18,7 @@ ALLOCATE = ("malloc", "calloc", "realloc", "valloc", "pvalloc", "memalign", "ali
 RELEASE = ("free", "cfree", "realloc", "malloc_usable_size")
 _FAMILY = frozenset((*ALLOCATE, *RELEASE))
 # GLOB_DAT, JUMP_SLOT and the plain word, by machine: the psABIs of x86-64, i386 and AArch64.
-_TYPES = {"x86_64": (6, 7, 1), "i386": (6, 7, 1), "aarch64": (1025, 1026, 257)}
+_TYPES: dict[str, tuple[int, ...]] = {"x86_64": (6, 7, 1), "i386": (6, 7, 1), "aarch64": (1025, 1026, 257)}
 _MOST = 400_000  # relocations of a file that are looked at
 _OWN_CALLS = ("ld-linux", "libdmods_audit", "ld-")  # they pass calls on, or call before anyone else can
 
@@ -108,6 +108,10 @@ def _slots(target: Target, module: Module, path: str) -> Iterator[Slot]:
             value = int.from_bytes(data, "little")
             server = module_at(target, value) if len(data) == target.arch.word and value else None
             if server is None or not _is_bound(target, module, server, value, name):
+                continue
+            # A plain word may be a variable of the program, as libogg's `ogg_free_func` is. The program sets it to a
+            # function with another name, which may well pass the call on.
+            if kind == types[-1] and server.file is not None and name not in _defined(server.file):
                 continue
             yield Slot(module, name, at, value, server)
 

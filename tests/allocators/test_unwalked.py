@@ -15,7 +15,7 @@ from fixtures.programs import PROGRAMS
 from tests import quick
 from tests.corekit import compile_c, kernel_core
 
-TCMALLOC = ("TCMallocInternalMalloc", "tcmalloc")
+TCMALLOC = ("TCMallocInternalMalloc", "google/tcmalloc")
 
 
 def test_another_allocator_by_its_file() -> None:
@@ -42,6 +42,42 @@ def test_another_allocator_by_its_symbol(symbol: str, name: str) -> None:
     notes = find_heap(judge.open_core(made)).notes
     assert [note for note in notes if note.startswith(f"blocks of {name} are not walked")]
     assert not [note for note in find_heap(judge.open_core(cores.take("graph"))).notes if "not walked" in note]
+
+
+#: google/tcmalloc's regions begin and end at multiples of a GiB. A debugger has the constant, and no such memory.
+REGION = """
+#include <stdlib.h>
+#include <stdio.h>
+#include <sys/mman.h>
+const char *volatile name = "NAME";
+int main(void) {
+    char *region = mmap((void *)PLACE, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (region != (char *)PLACE || !malloc(100)) return 1;
+    puts(name);
+    abort();
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("constant", "place", "named"),
+    [
+        ("tcmalloc_region_%s", 0x2C0C80000000, True),
+        ("TCMALLOC_HPAA_CONTROL", 0x2C0C80000000, True),  # of builds before 2023
+        ("tcmalloc_region_%s", 0x2C0CBFF00000, True),  # the last MiB of one
+        ("tcmalloc_region_%s", 0x2C0C80001000, False),
+        ("a tcmalloc_region_%s of another", 0x2C0C80000000, False),
+    ],
+)
+def test_googles_tcmalloc_without_symbols(constant: str, place: int, named: bool, tmp_path: Path) -> None:
+    source = tmp_path / "region.c"
+    source.write_text(REGION.replace("NAME", constant).replace("PLACE", f"{place:#x}"))
+    core = kernel_core(compile_c(source, tmp_path / "region", "-s"), tmp_path, output=tmp_path / "said")
+    notes = find_heap(CoreFile(str(core))).notes
+    assert len([note for note in notes if note.startswith("blocks of google/tcmalloc are not walked")]) == named
+    sizes = [int(found[1]) for note in notes if (found := re.search(r"\((\d+) bytes\) of anonymous memory", note))]
+    assert len(sizes) == named
+    assert all(size >= 1 << 20 for size in sizes)
 
 
 ARENA = 40 << 20

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 from fixtures._cache import CACHE, ROOT
@@ -101,14 +102,20 @@ def build(compares: bool) -> Path:
     return Path(os.environ.get("CARGO_TARGET_DIR", CRATE / "target")) / TRIPLE / "release"
 
 
+@cache
+def sown(name: str) -> Path:
+    """Return the corpus of a target, with the seeds of today: an old corpus lacks those of newer structures."""
+    corpus = CACHE / "fuzz" / name
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(seeds.of(name)):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    return corpus
+
+
 def fuzz(program: Path, longest: int, seconds: float, most: int) -> record.Run:
     """Run one target for that long, or for ``most`` executions. The ledger gets what it did."""
     name = program.name
-    corpus = CACHE / "fuzz" / name
-    if not corpus.exists():
-        corpus.mkdir(parents=True)
-        for number, seed in enumerate(seeds.of(name)):
-            (corpus / f"seed-{number}").write_bytes(seed)
+    corpus = sown(name)
     kept = REGRESSIONS / name
     argv = [
         *("nice", "-n", "19", str(program), str(corpus)),

@@ -300,18 +300,23 @@ def _golang() -> Iterator[bytes]:
 def _tcmalloc() -> Iterator[bytes]:
     """Yield a page map, a span of 16 bytes an object at 0x2000 and one object at 0x3000, a cache, and free objects.
 
-    In half of them the one object is sampled: its span hangs on a list at 0x12c0, and has a stack at 0x1300.
+    In some of them the one object is sampled: its span hangs on a list at 0x12c0, and has a stack at 0x1300. In some
+    another such object follows at 0x4000, with a stack at 0x1320.
     """
-    for levels, sampled in product((0, 1), (False, True)):
-        root, leaf = [0x1080, *[0] * 15], [0, 0, 0x1100, 0x1130, *[0] * 12]
+    for levels, sampled in product((0, 1), (0, 1, 2)):
+        root, leaf = [0x1080, *[0] * 15], [0, 0, 0x1100, 0x1130, 0x1260 if sampled == 2 else 0, *[0] * 11]
         if levels:  # 4, 2 and 2 bits
-            root, leaf = [0x1080, *[0] * 15], [0x10A0, *[0] * 3, *leaf[:4], *[0] * 8]
-        last = [0x12C0, 0x12C0, 0x1300, 1 << 26] if sampled else [0] * 4
+            leaf = [0x10A0, 0x10C0, 0, 0, *leaf[:12]]
+        after, final = (0x1260, 0x1260) if sampled == 2 else (0x12C0, 0x1130)
+        last = [after, 0x12C0, 0x1300, 1 << 26] if sampled else [0] * 4
         records = [2, 1, 0, 0, 0x2010, 2 << 16 | 250, 3, 1, *last]
         cache = [0, 0, 0, 0, 0, 0, 0, 8, 0x2040, 2, 0, 16, 0, 0, 0, 48, 0, 0, 0, 4096, *[0] * 8]
         words = [*root, *leaf, *records, 0x1170, 0, *cache]
         if sampled:
-            words += [*[0] * (0x58 - len(words)), 0, 0, 0x1130, 0x1130, *[0] * 4, 100, 2, 0x5000, 0x6000]
+            second = [4, 1, 0x12C0, 0x1130, 0x1320, 1 << 26] if sampled == 2 else []
+            words += [*[0] * (0x4C - len(words)), *second]
+            words += [*[0] * (0x58 - len(words)), 0, 0, 0x1130, final, *[0] * 4, 100, 2, 0x5000, 0x6000]
+            words += [4000, 1, 0x7000] if sampled == 2 else []
         tree = struct.pack(f"<{len(words)}Q", *words).ljust(0x400, b"\0")
         # The central cache of size class 2 begins at 0x1400 + 2 * 192; its slots, 128 bytes on.
         central = b"".join(

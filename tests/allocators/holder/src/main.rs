@@ -8,6 +8,10 @@ static ALLOCATOR: rpmalloc::RpMalloc = rpmalloc::RpMalloc;
 #[global_allocator]
 static ALLOCATOR: snmalloc_rs::SnMalloc = snmalloc_rs::SnMalloc;
 
+#[cfg(feature = "tcmalloc")]
+#[global_allocator]
+static ALLOCATOR: tcmalloc_better::TCMalloc = tcmalloc_better::TCMalloc;
+
 fn main() {
     let held: Vec<Vec<u8>> = (0..20_000).map(|number| vec![number as u8; 2000 + number % 100]).collect();
     std::hint::black_box(&held);
