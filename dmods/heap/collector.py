@@ -15,9 +15,8 @@ from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.process.addresses import module_at
-from dmods.runtimes.python.frame_stacks import unused_stacks
-from dmods.runtimes.python.free_slots import STATE, old_slots
-from dmods.runtimes.python.runtime import find_python
+from dmods.runtimes.python import STATE
+from dmods.runtimes.python.find import find_python
 from dmods.target import Target
 
 LINKS = 16  # bytes of a PyGC_Head
@@ -60,6 +59,9 @@ def find_collector(target: Target) -> Collector:
     python = find_python(target).python
     if python is None:
         return Collector(target)
+    from dmods.runtimes.python.frame_stacks import unused_stacks
+    from dmods.runtimes.python.free_slots import old_slots
+
     minor = python.layout.version[1]
     states = [(at, at + STATE) for at in python.interpreters]
     dead = unused_stacks(python) + old_slots(python)

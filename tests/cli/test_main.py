@@ -196,6 +196,7 @@ def test_a_command_imports_little(crashed: Crash, name: str) -> None:
     assert {one for one in loaded if re.fullmatch(r"dmods\.allocators\.\w+\.(heap|profile|samples)", one)} == {
         "dmods.allocators.glibc.heap"
     }
+    assert [one for one in loaded if re.match(r"dmods\.runtimes\.(golang|python\.(?!find))", one)] == []
 
 
 def test_a_word_misspelt_and_a_process_for_a_core(crashed: Crash) -> None:

@@ -10,7 +10,7 @@ from dmods._engine import Pymalloc
 from dmods.allocators.protocol import Found
 from dmods.base.ranges import Ranges
 from dmods.modules.find import writable_segments
-from dmods.runtimes.python.runtime import find_python
+from dmods.runtimes.python.find import find_python
 from dmods.target import Target
 
 # (bytes of an arena, bytes of a pool): since 3.10, and before. A build may choose the other (WITH_PYMALLOC_RADIX_TREE).
