@@ -11,7 +11,6 @@ from copy import copy
 from typing import TYPE_CHECKING, Callable, Optional, Protocol
 
 from dmods._engine import Slots
-from dmods.allocators import figures
 from dmods.allocators.numbers import arena_number
 from dmods.allocators.vocabulary import (
     ArenaKey,
@@ -339,6 +338,8 @@ class Heap:
         del every_class
         if not self.is_checked:
             return Statistics()
+        from dmods.allocators import figures
+
         return figures.statistics(
             self.name, self._sizes(), sum(end - start for start, end in self.owned), self.statistics()
         )
@@ -362,10 +363,14 @@ class Heap:
 
     def usage(self) -> Optional[str]:
         """Return in words how much of its memory is in use. None: this is not told."""
+        from dmods.allocators import figures
+
         return figures.usage(self.name, self._sizes()) if self._keeps_free else None
 
     def waste(self) -> Iterator[Finding]:
         """Yield what the allocator holds and the program does not use, if it is much."""
+        from dmods.allocators import figures
+
         if self._keeps_free:
             yield from figures.waste(self.name, self._sizes())
 

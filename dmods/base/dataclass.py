@@ -2,7 +2,7 @@
 
 ``dataclasses`` imports ``inspect`` (13 ms), and compiles up to six methods of every class while its module is imported:
 0.4 ms each, 91 classes for ``findleaks``. That was a third of the command's time on a small core. Here one method,
-``__init__``, is compiled when the first instance is made; the others are shared.
+``__init__``, is compiled (0.1 ms) for a class that has more than a few instances; the others are shared.
 
 Type checkers see the standard library's own. What dmods uses of it behaves the same, but for two things: an assignment
 to a field of a frozen class is an error of mypy's only, and a mutable default is not refused.
@@ -21,6 +21,7 @@ __all__ = ["as_mapping", "dataclass", "field", "field_names", "replace"]
 _T = TypeVar("_T")
 _MISSING: Any = object()
 _FIELDS = "__record_fields__"
+_SELDOM = 16  # instances that are made without a compiled method: it takes as long as 30 of them
 
 
 class _Field:
@@ -75,10 +76,22 @@ def _define(class_: type, frozen: bool, eq: bool) -> type:
                 setattr(class_, name, made.default)
     setattr(class_, _FIELDS, fields)
 
-    def __init__(self: Any, *args: Any, **keywords: Any) -> None:  # until the first instance is made
-        made = _compile_init(fields, hasattr(class_, "__post_init__"))
-        class_.__init__ = made  # type: ignore[misc]
-        made(self, *args, **keywords)
+    left = _SELDOM
+    has_post_init = hasattr(class_, "__post_init__")
+
+    def __init__(self: Any, *args: Any, **keywords: Any) -> None:
+        nonlocal left
+        left -= 1
+        values = _values(fields, args, keywords) if left >= 0 else None
+        if values is None:  # a call that does not fit gets Python's own error from the compiled method
+            made = _compile_init(fields, has_post_init)
+            class_.__init__ = made  # type: ignore[misc]
+            made(self, *args, **keywords)
+            return
+        for name, value in values.items():
+            setattr(self, name, value)
+        if has_post_init:
+            self.__post_init__()
 
     shared: dict[str, Any] = {"__init__": __init__, "__repr__": _repr}
     if eq:
@@ -88,6 +101,25 @@ def _define(class_: type, frozen: bool, eq: bool) -> type:
         if name == "__init__" or class_.__dict__.get(name) is None:
             setattr(class_, name, method)
     return class_
+
+
+def _values(fields: dict[str, _Field], args: tuple[Any, ...], keywords: dict[str, Any]) -> Optional[dict[str, Any]]:
+    """Return the values of all fields, in their order. None: the arguments do not fit."""
+    values = dict(zip(fields, args))
+    if len(args) > len(fields) or not keywords.keys() <= fields.keys() - values.keys():
+        return None
+    for name, made in fields.items():
+        if name in values:
+            continue
+        if name in keywords:
+            values[name] = keywords[name]
+        elif made.factory is not _MISSING:
+            values[name] = made.factory()
+        elif made.default is not _MISSING:
+            values[name] = made.default
+        else:
+            return None
+    return values
 
 
 def _compile_init(fields: dict[str, _Field], has_post_init: bool) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dmods.errors import UserError
-from dmods.runtimes.python.runtime import Python, find_python
+from dmods.runtimes.python.find import find_python
+from dmods.runtimes.python.runtime import Python
 from dmods.target import Target
 
 

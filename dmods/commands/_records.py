@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
 from typing import Optional
 
 from dmods.command import Argument
@@ -20,7 +19,6 @@ from dmods.report import Column, Table, Value
 from dmods.target import Target
 
 INDENT = 17  # of a stack below its head
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 CALLER = Column("caller")
 REQUESTED = Column("requested", "bytes", title="ASKED FOR")
@@ -174,8 +172,10 @@ def date(recording: Recording, time: int) -> Optional[str]:
     """Return the date and time in UTC, or None if it is not known."""
     if recording.epoch is None:
         return None
+    from datetime import datetime, timedelta, timezone  # few processes have records
+
     try:
-        moment = _EPOCH + timedelta(microseconds=(time + recording.epoch) // 1000)
+        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=(time + recording.epoch) // 1000)
     except OverflowError:
         return None
     return moment.strftime("%Y-%m-%d %H:%M:%S.%f UTC")

@@ -11,8 +11,8 @@ from dmods.heap.block import FREE, Block
 from dmods.report import Column, Table
 from dmods.runtimes.python.describe import object_in, value_of
 from dmods.runtimes.python.dicts import entries
+from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.memory import DICT, LIST, TUPLE, Objects
-from dmods.runtimes.python.runtime import find_python
 from dmods.target import Target
 
 _SHOWN = 8  # items of a container

@@ -24,11 +24,9 @@ from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.typed_rows import leaks_by_type
 from dmods.heap.block import DIRECT, INDIRECT
 from dmods.heap.blocks import arena_name
-from dmods.heap.content import describe_content
 from dmods.heap.doubtful import doubtful_blocks, doubtful_notes
 from dmods.heap.leak_groups import LeakGroup, group_leaks, group_of_block, groups_through
 from dmods.heap.leaks import Leaks
-from dmods.heap.no_heap import no_heap
 from dmods.heap.process_heap import ProcessHeap, find_heap_as
 from dmods.heap.signal_stacks import signal_stack_notes
 from dmods.heap.vector_roots import vector_notes
@@ -70,6 +68,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     callers = callers_asked(target, args, lines=args.lines or args.details)
     report = Report(notes=list(heap.notes))
     if not heap.found:
+        from dmods.heap.no_heap import no_heap
+
         report.notes.insert(0, no_heap(target))
     leaks = heap.leaks()
     report.verdict = leak_verdict(heap)
@@ -177,6 +177,7 @@ def _details(heap: ProcessHeap, callers: Callers, groups: list[LeakGroup], notes
 
 
 def _looks(heap: ProcessHeap, groups: list[LeakGroup]) -> Iterator[tuple[Value, ...]]:
+    from dmods.heap.content import describe_content
     from dmods.heap.locate import address_finder
 
     places = address_finder(heap.target)

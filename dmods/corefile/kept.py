@@ -6,7 +6,6 @@ engine maps a file, and gdb and drgn open one, so a compressed dump has to becom
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.sizes import human_size
 from dmods.corefile import packed
-from dmods.corefile.keepers import abrt, apport
+from dmods.corefile.keepers import APPORT, REPORT
 from dmods.errors import UserError
 
 #: The environment variable with the most bytes that a dump may have when it is unpacked.
@@ -44,7 +43,9 @@ def plain_path(path: str) -> tuple[str, list[str]]:
     Raises UserError where what is in the file is no dump, or where there is no place for it.
     """
     if os.path.isdir(path):
-        path = abrt.core_in(path) or path
+        from dmods.corefile.keepers.abrt import core_in
+
+        path = core_in(path) or path
     try:
         # The wrong kind of file (a pipe) would wait for a writer. Whoever opens it says what is wrong.
         form = form_of(path) if stat.S_ISREG(os.stat(path).st_mode) else None
@@ -80,11 +81,11 @@ def form_of(path: str) -> Optional[str]:
     """Return the compression of a dump, "apport" for a report, or None for a plain file. Raises OSError."""
     with open(path, "rb") as file:
         head = file.read(16)
-    return apport.KEEPER if apport.is_report(head) else packed.form_of_bytes(head)
+    return APPORT if head.startswith(REPORT) else packed.form_of_bytes(head)
 
 
 def _is_what(form: str) -> str:
-    return "is a report of apport" if form == apport.KEEPER else f"is compressed ({form})"
+    return "is a report of apport" if form == APPORT else f"is compressed ({form})"
 
 
 def room() -> int:
@@ -205,6 +206,8 @@ def _told(copy: str) -> Optional[dict[str, object]]:
         if not stat.S_ISREG(os.lstat(copy).st_mode):
             return None
         with open(about(copy), "rb") as file:
+            import json  # also below: few dumps are compressed
+
             told: object = json.load(file)
         if isinstance(told, dict) and told.get("size") == os.stat(copy).st_size:
             return told
@@ -248,7 +251,7 @@ class _Packed(NamedTuple):
 
 
 def _make(path: str, form: str, status: os.stat_result, copy: str) -> dict[str, object]:
-    if form != apport.KEEPER:
+    if form != APPORT:
         return _make_of(_Packed(path, form, path), status, copy)
     with new_file(copy + ".packed") as inner:
         intact = _write_payload(path, inner)
@@ -260,10 +263,12 @@ def _make(path: str, form: str, status: os.stat_result, copy: str) -> dict[str, 
 
 def _write_payload(path: str, to: str) -> bool:
     """Write the compressed core of a report into an empty file. Return whether it is there to its end."""
+    from dmods.corefile.keepers.apport import write_core
+
     free = os.statvfs(os.path.dirname(to))
     with open(to, "wb") as file:
         try:
-            ended = apport.write_core(path, file, max(0, free.f_bavail * free.f_frsize - _LEFT_FREE))
+            ended = write_core(path, file, max(0, free.f_bavail * free.f_frsize - _LEFT_FREE))
         except OSError as error:
             raise UserError(f"cannot unpack {path}: {error.strerror}", _elsewhere(to)) from None
     if ended is None:
@@ -272,6 +277,8 @@ def _write_payload(path: str, to: str) -> bool:
 
 
 def _make_of(what: _Packed, status: os.stat_result, copy: str) -> dict[str, object]:
+    import json
+
     size = os.stat(what.path).st_size
     limits = _limits(what, size, os.path.dirname(copy))
     with new_file(copy) as part, Progress(f"unpacking {os.path.basename(what.source)}") as bar:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
-from dmods.corefile.keepers.common import Context
 from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
 from dmods.corefile.packed import KDUMP
@@ -37,6 +36,7 @@ from dmods.target import AddressRange, Module, Symbol, Thread
 if TYPE_CHECKING:
     from dmods._engine import Image
     from dmods.corefile.images.root import ImageRoot
+    from dmods.corefile.keepers.common import Context
     from dmods.modules.symbols import ModuleSymbols
 
 _MAX_NOTES = 1 << 28  # bytes of notes that are read: enough for 500,000 threads

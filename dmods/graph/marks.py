@@ -1,8 +1,8 @@
 """Types that something beside a block's own first word tells: its holder, or two functions at its start.
 
 A *mark* (`mark.Mark`) is the address of a function or of a vtable. The engine finds all marks in one pass over the
-memory in use (engine/core/src/graph/labels.rs). `marks_cxx` and `marks_rust` know the values. A stripped
-program has none.
+memory in use (engine/core/src/graph/labels.rs). `marks_coroutines`, `marks_cxx` and `marks_rust` know the values. A
+stripped program has none.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dmods import _engine
 from dmods.base.cached import cached
 from dmods.base.progress import Progress
 from dmods.graph.mark import Mark
-from dmods.graph.marks_cxx import coroutine_marks, cxx_marks, pool_marks
-from dmods.graph.marks_rust import rust_marks
+from dmods.graph.marks_coroutines import coroutine_marks
 from dmods.graph.type_name import TypeName
 from dmods.heap.process_heap import ProcessHeap
 from dmods.target import Target
@@ -38,6 +37,9 @@ def own_marks(target: Target) -> list[Mark]:
 @cached
 def find_marks(target: Target) -> list[Mark]:
     """Return the marks of the target's modules."""
+    from dmods.graph.marks_cxx import cxx_marks, pool_marks  # leaks ask only for marks that stand in the blocks
+    from dmods.graph.marks_rust import rust_marks
+
     return different((*coroutine_marks(target), *cxx_marks(target), *pool_marks(target), *rust_marks(target)))
 
 

@@ -6,9 +6,6 @@
   keeps the functor behind a vtable.
 * `std::any` is {manager, value or a pointer to it}. Large values have managers of their own (libstdc++'s any:
   _Manager_external; libc++'s any: _LargeHandler).
-* The frame of a C++20 coroutine begins with the functions that resume and destroy it. The symbols of the two end with
-  ".actor" and ".destroy" (gcc, cp/mangle.cc) or ".resume" and ".destroy" (LLVM, CoroSplit.cpp). At the final suspend
-  point the first is 0.
 * libstdc++ allocates a pool at its start, from which exceptions are thrown when malloc fails: 72,704 bytes in most
   releases. Its static variable has the list of free entries, the pool and its size, one behind the other
   (libsupc++/eh_alloc.cc, class pool).
@@ -17,7 +14,6 @@
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from dmods import _engine
@@ -33,7 +29,6 @@ EXCEPTION_POOL = "libstdc++'s pool for exceptions"
 _MANAGER = "10_M_managerERSt9_Any_data"
 _INVOKE = "9_M_invokeE"
 _EXTERNAL, _LARGE = "17_Manager_external", "13_LargeHandler"
-_RESUME, _ACTOR, _DESTROY = ".resume", ".actor", ".destroy"
 _PARTS = (_MANAGER, _INVOKE, _EXTERNAL, _LARGE)
 _ALLOCATING = ("_Znwm", "_Znwj", "_ZdlPv", "_ZdlPvm", "_ZdlPvj", "malloc", "free")
 # bits/std_function.h, _Base_manager: its functions get a true or false for whether the functor is stored in place
@@ -102,21 +97,6 @@ def exception_pools(target: Target) -> list[tuple[int, int, int]]:
             if pool and _POOL.start <= size < _POOL.stop and pool <= free < pool + size:
                 found.append((free, pool, size))
     return found
-
-
-def coroutine_marks(target: Target) -> Iterator[Mark]:
-    """Yield the marks of coroutines: they stand in the frames themselves."""
-    symbols = target.symbols_with((_RESUME, _ACTOR, _DESTROY))
-    resumes: dict[str, list[int]] = defaultdict(list)
-    for symbol in symbols:
-        for end in (_RESUME, _ACTOR):
-            if symbol.name.endswith(end):
-                resumes[symbol.name[: -len(end)]].append(symbol.address)
-    for symbol in symbols:
-        resume = resumes.get(symbol.name[: -len(_DESTROY)], ()) if symbol.name.endswith(_DESTROY) else ()
-        if len(resume) == 1:
-            name = TypeName(f"coroutine {_engine.demangle(symbol.name)}", "coroutine", "likely")
-            yield Mark(symbol.address, name, 0, -1, resume[0])
 
 
 class _Calls:

@@ -12,8 +12,8 @@ from dmods.graph.root import Root
 from dmods.graph.roots import NamedRoots
 from dmods.graph.typegraph import find_typegraph
 from dmods.heap.block import Block
+from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.parts import ITEM, KEY, Parts
-from dmods.runtimes.python.runtime import find_python
 
 _MOST_WORDS = 16  # words of a block that lead to the next one
 

@@ -9,7 +9,7 @@ from dmods.base.cached import cached
 from dmods.base.progress import Progress
 from dmods.graph.type_name import TypeName
 from dmods.heap.process_heap import ProcessHeap, find_heap
-from dmods.runtimes.python.runtime import find_python
+from dmods.runtimes.python.find import find_python
 from dmods.target import Target
 
 

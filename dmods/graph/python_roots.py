@@ -14,8 +14,9 @@ from dmods.graph.python_names import python_names
 from dmods.graph.root import RANK_FRAME, Root
 from dmods.heap.block import LIVE
 from dmods.heap.process_heap import ProcessHeap
+from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.frame_locals import frame_locals
-from dmods.runtimes.python.runtime import Python, PythonFrame, PythonThread, find_python
+from dmods.runtimes.python.runtime import Python, PythonFrame, PythonThread
 
 BODY, VARIABLE = 0, 1  # the ranks of parts (engine/core/src/graph/parts.rs); those of frames are as of any stack
 _MOST_FRAMES = 100_000  # of all threads

@@ -17,7 +17,6 @@ from dmods.base.class_names import named_alike, plain_class, split_template
 from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.progress import Progress
 from dmods.graph.amount import NOTHING, Amount
-from dmods.graph.class_size import object_name
 from dmods.graph.marks import Names, labelled
 from dmods.graph.marks_go import go_names
 from dmods.graph.places import Modules, places
@@ -25,7 +24,6 @@ from dmods.graph.python_names import python_types
 from dmods.graph.type_ids import kind_id, named_so, short_length
 from dmods.graph.type_name import TypeName, type_name
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from dmods.heap.content import class_of, type_info_name
 from dmods.heap.process_heap import ProcessHeap, engine_threads, find_heap
 from dmods.heap.texts import printable
 from dmods.process.addresses import module_at
@@ -261,6 +259,9 @@ class Types:
 
     def _object(self, kind: int, module: int, offset: int) -> TypeName:
         """Return the name of an object with a vtable, or of an exception, at whose type_info the words point."""
+        from dmods.graph.class_size import object_name  # heaps of C have no vtables
+        from dmods.heap.content import class_of, type_info_name
+
         row = self._all[kind]
         found = self.modules.address(module, offset)
         if row.form == EXCEPTION:
@@ -298,6 +299,8 @@ class Types:
         return f"{allocator}-{low}" if low == high else f"{allocator}-{low}..{high}"
 
     def _class(self, module: int, offset: int) -> Optional[str]:
+        from dmods.heap.content import class_of
+
         found = self.modules.address(module, offset)
         return class_of(*found) if found is not None else None
 

@@ -15,9 +15,8 @@ from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass, field
 from dmods.base.ranges import Ranges
 from dmods.process.addresses import module_at
-from dmods.runtimes.python.frame_stacks import unused_stacks
-from dmods.runtimes.python.free_slots import STATE, old_slots
-from dmods.runtimes.python.runtime import Python, find_python
+from dmods.runtimes.python import STATE
+from dmods.runtimes.python.find import find_python
 from dmods.target import Target
 
 LINKS = 16  # bytes of a PyGC_Head
@@ -30,8 +29,8 @@ class Collector:
     """The collector of a process. ``links`` is None where there is no CPython, or its lists are damaged.
 
     ``dead`` is memory whose words keep nothing alive: the heads of the lists, the parts of Python's frame stacks where
-    no frame is, what is not in use of the arrays of free objects, and constants. ``unfreed`` is how many unreachable objects it
-    would free; None before it was asked. ``unfreed_objects`` are their addresses.
+    no frame is, what is not in use of the arrays of free objects, and constants. ``unfreed`` is how many unreachable
+    objects it would free; None before it was asked. ``unfreed_objects`` are their addresses.
     """
 
     target: Target
@@ -60,9 +59,12 @@ def find_collector(target: Target) -> Collector:
     python = find_python(target).python
     if python is None:
         return Collector(target)
+    from dmods.runtimes.python.frame_stacks import unused_stacks
+    from dmods.runtimes.python.free_slots import old_slots
+
     minor = python.layout.version[1]
     states = [(at, at + STATE) for at in python.interpreters]
-    interpreter, data = _file_of(python)
+    interpreter, data = _file_of(target, python.runtime)
     constants = UnusedWords.in_data(target.image(), minor, interpreter, data)
     dead = unused_stacks(python) + old_slots(python) + constants
     links = CollectorLinks(target.image(), states, minor)
@@ -89,7 +91,7 @@ def find_unused(
     slots = [heap.slots for heap in heaps if heap.name == _PYMALLOC]
     if python is None or not slots:
         return []
-    parts, writable = _file_of(python)
+    parts, writable = _file_of(target, python.runtime)
     image = target.image()
     threads = Ranges((thread.address, thread.address + _THREAD_STATE) for thread in python.threads)
     heads = Ranges([*writable, *((at, at + STATE) for at in python.interpreters)])
@@ -110,9 +112,9 @@ def find_unused(
     ]
 
 
-def _file_of(python: Python) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the ranges of the file that has CPython, and those of its data."""
-    module = module_at(python.target, python.runtime)
+def _file_of(target: Target, runtime: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the ranges of the file that has CPython's runtime, and those of its data."""
+    module = module_at(target, runtime)
     ranges = module.ranges if module is not None else ()
     parts = [(part.start, part.end) for part in ranges]
     return parts, [(part.start, part.end) for part in ranges if "w" in part.flags]

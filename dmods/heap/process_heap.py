@@ -27,7 +27,6 @@ from dmods.heap.foreign import foreign_malloc, foreign_note
 from dmods.heap.garbage import Garbage, find_garbage
 from dmods.heap.jump_buffers import jump_buffer_values
 from dmods.heap.leaks import Leaks, group_of_row
-from dmods.heap.mapping_kinds import other_anonymous_bytes
 from dmods.heap.roots import Roots, bury_made_stacks, find_roots, live_stacks, readable_ranges
 from dmods.heap.survey import program_mappings, survey
 from dmods.process import found_objects, stdio
@@ -155,8 +154,13 @@ class ProcessHeap:
         walked = [one.allocator for one in self.heaps]
         foreign = foreign_malloc(self.target)
         notes = [foreign_note(foreign)] if foreign is not None else []
-        out.extend(unwalked_heap_notes(self.target, walked, partial(other_anonymous_bytes, self.target), notes))
+        out.extend(unwalked_heap_notes(self.target, walked, self._other_anonymous_bytes, notes))
         return out
+
+    def _other_anonymous_bytes(self) -> tuple[int, int]:
+        from dmods.heap.mapping_kinds import other_anonymous_bytes
+
+        return other_anonymous_bytes(self.target)
 
     def _missing_bare(self) -> int:
         """Return how many bytes of slabs and extents the dump lacks.

@@ -14,7 +14,6 @@ from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from dmods.heap.foreign import foreign_malloc, passing_malloc
-from dmods.heap.no_heap import no_heap
 from dmods.heap.process_heap import ProcessHeap
 from dmods.modules.data import module_data
 from dmods.modules.find import writable_segments
@@ -100,6 +99,8 @@ def _search_verdict(heap: ProcessHeap) -> Verdict:
     if not heap.found:
         lost = sum(end - start for start, end in heap.target.missing)
         cut = f"; the dump is truncated and lacks {lost} bytes ({human_size(lost)})" if lost else ""
+        from dmods.heap.no_heap import no_heap
+
         return Verdict(False, no_heap(heap.target) + cut)
     lost, unknown = lost_bytes(heap)
     doubts = [doubt for one in heap.heaps for doubt in one.doubts]

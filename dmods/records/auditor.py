@@ -30,7 +30,6 @@ from dmods.records.audit_format import (
     read_root,
     read_thread,
 )
-from dmods.records.last_words import parse_last_words
 from dmods.records.model import NOBODY, Guards, RecordedThread, Recording
 from dmods.target import Target
 
@@ -137,6 +136,8 @@ def _recording(target: Target, root: Root) -> Recording:
         return records
 
     options, latest = root.options, latest_moment(root)
+    from dmods.records.last_words import parse_last_words
+
     own = list(_own(target, root, words))
     offset, size = root.tls_offset, root.tls_size
     pointers = [thread.registers.get(target.arch.thread_pointer, 0) for thread in target.threads()]

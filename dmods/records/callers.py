@@ -14,7 +14,6 @@ from dmods.process.addresses import describe_code, module_at
 from dmods.process.shapes import Frame, frame_value
 from dmods.process.source import source_cells, source_place, text_lines
 from dmods.records.model import Stack
-from dmods.records.wrappers import is_wrapper
 from dmods.target import Symbol, Target
 
 UNKNOWN = "?"  # the caller of a block without a record
@@ -169,6 +168,8 @@ class Callers:
         symbol = self._symbol(frame)
         if symbol is None:
             return False
+        from dmods.records.wrappers import is_wrapper  # only a process with records has stacks
+
         name = demangle(symbol.name)
         if not self._all_frames and is_wrapper(symbol.name, name):
             return True

@@ -97,8 +97,19 @@ def _behaviour(maker: Any) -> list[object]:
     return said
 
 
-def test_they_behave_as_the_standard_librarys() -> None:
+@pytest.mark.parametrize("uncompiled", [0, ours._SELDOM])
+def test_they_behave_as_the_standard_librarys(uncompiled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "_SELDOM", uncompiled)  # instances that are made before the method is compiled
     assert _behaviour(ours) == _behaviour(dataclasses)
+
+
+def test_many_instances_are_alike() -> None:
+    _base, child, *_rest = _classes(ours)
+    _base, standard, *_rest = _classes(dataclasses)
+    count = 3 * ours._SELDOM
+    made, known = ([vars(one(number, third=[number])) for number in range(count)] for one in (child, standard))
+    assert made == known
+    assert [list(one) for one in made] == [list(one) for one in known]  # the order of the fields
 
 
 @ours.dataclass(frozen=True)

@@ -75,8 +75,16 @@ def _behaviour(base: Any) -> list[object]:
     return said
 
 
-def test_they_behave_as_the_standard_librarys() -> None:
+@pytest.mark.parametrize("uncompiled", [0, ours._SELDOM])
+def test_they_behave_as_the_standard_librarys(uncompiled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "_SELDOM", uncompiled)  # instances that are made before the constructor is compiled
     assert _behaviour(ours) == _behaviour(typing)
+
+
+def test_many_instances_are_alike() -> None:
+    (two, *_), (standard, *_) = _classes(ours), _classes(typing)
+    count = 3 * ours._SELDOM
+    assert [two(number, new="n") for number in range(count)] == [standard(number, new="n") for number in range(count)]
 
 
 class Sent(ours.NamedTuple):

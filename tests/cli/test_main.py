@@ -192,6 +192,11 @@ def test_a_command_imports_little(crashed: Crash, name: str) -> None:
     }
     rooms = ("triage", "profile", "machine", "corefile.images", "corefile.live", "cli.run", "output.json")
     assert [one for one in loaded if one.startswith(tuple(f"dmods.{room}" for room in rooms))] == []
+    # The process has glibc's malloc, and no other allocator or runtime.
+    assert {one for one in loaded if re.fullmatch(r"dmods\.allocators\.\w+\.(heap|profile|samples)", one)} == {
+        "dmods.allocators.glibc.heap"
+    }
+    assert [one for one in loaded if re.match(r"dmods\.runtimes\.(golang|python\.(?!find))", one)] == []
 
 
 def test_a_word_misspelt_and_a_process_for_a_core(crashed: Crash) -> None:

@@ -14,7 +14,8 @@ import pytest
 from dmods.base.class_names import plain_class, split_template
 from dmods.corefile.target import CoreFile
 from dmods.graph.marks import different
-from dmods.graph.marks_cxx import coroutine_marks, cxx_marks
+from dmods.graph.marks_coroutines import coroutine_marks
+from dmods.graph.marks_cxx import cxx_marks
 from dmods.graph.marks_rust import Method, Vtable, dropped_type, method_of, resolved
 from dmods.graph.type_name import TypeName
 from dmods.graph.types import find_types

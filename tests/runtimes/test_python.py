@@ -12,8 +12,8 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
 from dmods.heap.process_heap import find_heap
+from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.lines import line_of
-from dmods.runtimes.python.runtime import find_python
 from fixtures import answers, pythons
 
 pytestmark = pytest.mark.thorough("it needs Debian's Pythons")

@@ -11,7 +11,7 @@ import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
-from dmods.runtimes.python.runtime import find_python
+from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.tasks import task_at
 from fixtures import answers, pythons
 

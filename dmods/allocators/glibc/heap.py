@@ -1,21 +1,21 @@
-"""The heap of glibc's malloc, as the rest of dmods sees it."""
+"""The heap of glibc's malloc, as the rest of dmods sees it.
+
+Almost every process has one, and most commands ask only for its blocks. So modules about addresses, figures and damage
+are imported by the methods that need them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Optional, TypeVar
+from typing import TYPE_CHECKING, Optional, TypeVar
 
 from dmods.allocators.block import Block
-from dmods.allocators.glibc import integrity, places, report
 from dmods.allocators.glibc.arenas import find_mallocs
 from dmods.allocators.glibc.caches import cached_by_arena
-from dmods.allocators.glibc.damage import damages
 from dmods.allocators.glibc.false_words import malloc_sizes, tcache_keys
-from dmods.allocators.glibc.lists import FreeLists
 from dmods.allocators.glibc.runs import arrange, top_bytes
 from dmods.allocators.glibc.state import NAME, State
 from dmods.allocators.glibc.unseen import damaged_chunks, seen_anomalies
-from dmods.allocators.glibc.usage import Usage, usages, used, waste
 from dmods.allocators.numbers import NO_ARENA, arena_name
 from dmods.allocators.protocol import Found, Heap, Process, Teller
 from dmods.allocators.search import Search
@@ -36,6 +36,10 @@ from dmods.finding import LIKELY, Finding
 from dmods.modules.elf import PAGE
 from dmods.process.mappings import subtract
 from dmods.target import Target
+
+if TYPE_CHECKING:
+    from dmods.allocators.glibc.lists import FreeLists
+    from dmods.allocators.glibc.usage import Usage
 
 _LINKS = 16  # bytes of a free chunk that hold fd and bk, or a tcache's next and key
 _LARGE_LINKS = 32  # a free chunk of a large bin also holds fd_nextsize and bk_nextsize
@@ -90,7 +94,9 @@ class GlibcHeap(State):
 
     def arena_of(self, address: int) -> Optional[int]:
         """Return the number of the arena whose ``malloc_state`` or memory contains the address, or None."""
-        return places.arena_of(self, address)
+        from dmods.allocators.glibc.places import arena_of
+
+        return arena_of(self, address)
 
     def memory_of(self, number: int) -> list[tuple[int, int]]:
         """Return the stretches of chunks of an arena."""
@@ -125,7 +131,9 @@ class GlibcHeap(State):
 
     def place(self, teller: Teller, address: int) -> Optional[Place]:
         """Return what an address is that is in no block."""
-        return places.place(self, teller, address)
+        from dmods.allocators.glibc.places import place
+
+        return place(self, teller, address)
 
     def holding(self, teller: Teller, block: Block) -> str:
         """Return the list that a free block is on."""
@@ -137,6 +145,8 @@ class GlibcHeap(State):
 
     def _lists(self, teller: Teller) -> FreeLists:
         if self.lists is None:
+            from dmods.allocators.glibc.lists import FreeLists
+
             self.lists = FreeLists(self, teller.thread_named)
         return self.lists
 
@@ -159,17 +169,23 @@ class GlibcHeap(State):
     def usages(self) -> list[Usage]:
         """Return the use of each arena, computed once."""
         if self.found_usages is None:
+            from dmods.allocators.glibc.usage import usages
+
             self.found_usages = usages(self)
         return self.found_usages
 
     def report(self, every_class: bool) -> Statistics:
         """Return what malloc_stats(3) and mallinfo2(3) say."""
         del every_class
-        return report.report(self, self.usages)
+        from dmods.allocators.glibc.report import report
+
+        return report(self, self.usages)
 
     def own_report(self) -> list[str]:
         """Return the text of malloc_stats(3)."""
-        return list(report.own_lines(self, self.usages))
+        from dmods.allocators.glibc.report import own_lines
+
+        return list(own_lines(self, self.usages))
 
     @property
     def free_at_top(self) -> int:
@@ -178,10 +194,14 @@ class GlibcHeap(State):
 
     def usage(self) -> str:
         """Return how much of the arenas is free."""
+        from dmods.allocators.glibc.usage import used
+
         return used(self.usages)
 
     def waste(self) -> Iterator[Finding]:
         """Yield what fewer arenas would save, or what malloc_trim() would give back."""
+        from dmods.allocators.glibc.usage import waste
+
         yield from waste(self.usages)
 
     def advice(self) -> str:
@@ -197,6 +217,8 @@ class GlibcHeap(State):
     def damages(self) -> list[Damage]:
         """Return the damaged chunks. They are looked at once."""
         if self.found_damages is None:
+            from dmods.allocators.glibc.damage import damages
+
             self.found_damages = self._as_sure(damages(self))
         return self.found_damages
 
@@ -206,9 +228,11 @@ class GlibcHeap(State):
 
     def check(self) -> Checked:
         """Return the damage, and a part for each arena, for all tcaches, mapped blocks and malloc as a whole."""
-        structures, links = self._as_sure(integrity.structures(self)), self._as_sure(integrity.links(self))
+        from dmods.allocators.glibc.integrity import links, structures
+
+        broken, wrong = self._as_sure(structures(self)), self._as_sure(links(self))
         undescribed = self.bins.problem_count - len(self.bins.problems)
-        return Checked(self._parts(structures, links), self.damages(), structures, links, undescribed)
+        return Checked(self._parts(broken, wrong), self.damages(), broken, wrong, undescribed)
 
     def _parts(self, structures: Sequence[Contradiction], links: Sequence[Contradiction]) -> list[Part]:
         """Return the arenas, then the other parts that exist."""

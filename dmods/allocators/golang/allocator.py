@@ -1,8 +1,23 @@
 """Go's own heap, as dmods finds it."""
 
-from dmods.allocators.golang.heap import NAME, find_go
-from dmods.allocators.protocol import Allocator
+from __future__ import annotations
+
+from dmods.allocators.golang import NAME
+from dmods.allocators.protocol import Allocator, Found
+from dmods.base.ranges import Ranges
+from dmods.modules.golang.moduledata import go_modules
+from dmods.target import Target
 
 _ADVICE = "debug.FreeOSMemory() gives free spans back; GOGC and GOMEMLIMIT decide how much Go keeps."
 
-ALLOCATOR = Allocator(NAME, find_go, turn=34, place=34, advice=_ADVICE)
+
+def _find(target: Target, taken: Ranges) -> Found:
+    """Return the heap of the Go runtime in the process, if there is Go code."""
+    if not go_modules(target):
+        return Found()
+    from dmods.allocators.golang.heap import find_go
+
+    return find_go(target, taken)
+
+
+ALLOCATOR = Allocator(NAME, _find, turn=34, place=34, advice=_ADVICE)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from dmods._engine import Slots, find_pointers
+from dmods.allocators.golang import NAME
 from dmods.allocators.golang.objects import object_table
 from dmods.allocators.golang.stacks import stack_frames, stack_name
 from dmods.allocators.protocol import Found, Heap
@@ -27,7 +28,6 @@ from dmods.target import Target
 if TYPE_CHECKING:
     from dmods.allocators.block import Block
 
-NAME = "Go"
 _MOST_ENDS = 1 << 20  # words that point to the end of one stack
 
 

@@ -10,11 +10,11 @@ from dmods.allocators.block import Block
 from dmods.allocators.jemalloc import stats
 from dmods.allocators.jemalloc.caching import Caches
 from dmods.allocators.jemalloc.false_words import leaf_keys, noted_breaks
-from dmods.allocators.jemalloc.find import FAULTS, STATES, Jemalloc, find_jemallocs
+from dmods.allocators.jemalloc.find import FAULTS, STATES, Jemalloc
 from dmods.allocators.jemalloc.numbers import NAME, arena_name, first_arena, split
 from dmods.allocators.jemalloc.orphans import Pattern, find_orphans
 from dmods.allocators.jemalloc.report import report
-from dmods.allocators.protocol import Found, Heap, Teller
+from dmods.allocators.protocol import Heap, Teller
 from dmods.allocators.search import Search
 from dmods.allocators.vocabulary import (
     ADVICE_BYTES,
@@ -37,7 +37,6 @@ from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.finding import Finding
-from dmods.target import Target
 
 
 @dataclass
@@ -281,12 +280,8 @@ class JemallocHeap(Heap):
             yield contradiction(None, "tcache", tcache.address, text)
 
 
-def find(target: Target, taken: Ranges) -> Found:
-    """Return every jemalloc of the process. They are found by the data of modules: ``taken`` is not needed."""
-    del taken
-    found = find_jemallocs(target)
-    heaps = [
-        JemallocHeap(one.name, one.owned, notes=one.notes, found=one, order=order)
-        for order, one in enumerate(found.all)
+def heaps_of(found: Sequence[Jemalloc]) -> list[Heap]:
+    """Return the heaps of the jemallocs of a process."""
+    return [
+        JemallocHeap(one.name, one.owned, notes=one.notes, found=one, order=order) for order, one in enumerate(found)
     ]
-    return Found(heaps, found.notes)

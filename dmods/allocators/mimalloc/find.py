@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods import _engine
-from dmods.allocators.mimalloc.heap import made
-from dmods.allocators.protocol import Found
+from dmods.allocators.protocol import Found, Heap
 from dmods.allocators.unwalked import is_named, unwalked_malloc
 from dmods.base.ranges import Ranges
 from dmods.base.regex import regex
@@ -29,21 +29,27 @@ def find_mimallocs(target: Target, owned: Ranges) -> Found:
     writable = Ranges((m.start, m.end) for m in mappings if "w" in m.flags and m.anonymous)
     image, mapped = target.image(), [(m.start, m.end) for m in mappings]
     found, refused = _engine.find_mimallocs(image, list(module_data(target)), owned.without(writable), mapped)
-    named = unwalked_malloc(target) == NAME
-    heaps = []
-    for one in found:
-        home = None if named else _malloc_of(target, one)
-        heap = made(one, image, named or home is not None)
-        heap.home = home
-        heaps.append(heap)
-    if heaps or not is_named(target, NAME):
-        return Found(heaps)
+    if found:
+        return Found(list(_heaps(target, image, found)))
+    if not is_named(target, NAME):
+        return Found()
     number = version(target)
     if number is not None and number < 200:
         known = f"mimalloc {number // 100}.{number // 10 % 10}.{number % 10}"
         return Found([], [f"{known} is in the process: dmods reads the layouts of 2.x and 3.x, not those of 1.x"])
     why = "; ".join(refused) or "no segment and no page map was found"
     return Found([], [f"mimalloc is in the process, and its layout could not be proven ({why})"])
+
+
+def _heaps(target: Target, image: _engine.Image, found: Sequence[_engine.Mimalloc]) -> Iterator[Heap]:
+    from dmods.allocators.mimalloc.heap import made
+
+    named = unwalked_malloc(target) == NAME
+    for one in found:
+        home = None if named else _malloc_of(target, one)
+        heap = made(one, image, named or home is not None)
+        heap.home = home
+        yield heap
 
 
 def _malloc_of(target: Target, read: _engine.Mimalloc) -> Optional[int]:

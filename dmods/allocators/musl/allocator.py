@@ -1,7 +1,7 @@
 """musl's malloc, as dmods finds it."""
 
+from dmods.allocators.musl import NAME
 from dmods.allocators.musl.find import find
-from dmods.allocators.musl.heap import NAME
 from dmods.allocators.protocol import Allocator
 
 # mallocng, free.c: a group is unmapped, or goes back to the group that holds it, when its last slot is freed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods import _engine
-from dmods.allocators.musl.heap import NAME, make
+from dmods.allocators.musl import NAME
 from dmods.allocators.protocol import Found, Heap
 from dmods.base.progress import Progress
 from dmods.base.ranges import Ranges
@@ -31,6 +31,8 @@ def find(target: Target, owned: Ranges) -> Found:
         with Progress(f"reading {NAME}") as bar:
             read = _engine.Mallocng(image, word, context, inside, lambda done: bar.update(done, 0))
         if _is_sound(read):
+            from dmods.allocators.musl.heap import make
+
             heaps.append(make(read, context[0]))
     if heaps:
         return Found(heaps)

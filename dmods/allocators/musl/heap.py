@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods import _engine
+from dmods.allocators.musl import NAME
 from dmods.allocators.protocol import Heap
 from dmods.allocators.vocabulary import Problem
 from dmods.base.dataclass import dataclass, field
 
-NAME = "musl's malloc"
 _SECRET = 8  # bytes, on every architecture
 _FAULTS = {
     "area": "the area of metas at {at:#x} has another number of metas than {what}",

@@ -1,1 +1,3 @@
 """CPython's pymalloc: arenas and pools (Objects/obmalloc.c)."""
+
+NAME = "pymalloc"

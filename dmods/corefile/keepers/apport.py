@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import BinaryIO, Optional
 
 from dmods.base.regex import regex
+from dmods.corefile.keepers import APPORT, REPORT
 from dmods.corefile.keepers.common import MOST_TEXT, Context, Stored, decoded, entries, number, place, status_of
 
-KEEPER = "apport"
+KEEPER = APPORT
 FOLDER = "/var/crash"
-MAGIC = b"ProblemType:"
 _KEY = regex(rb"[A-Za-z0-9_.-]{1,100}:")
 _CORE = "CoreDump"
 _BEGIN = _CORE.encode() + b": base64"
@@ -38,7 +38,7 @@ _PID = regex(r"^Pid:\s*(\d+)$", re.MULTILINE)
 
 def is_report(head: bytes) -> bool:
     """Return whether these are the first bytes of a report."""
-    return head.startswith(MAGIC)
+    return head.startswith(REPORT)
 
 
 def fields(path: str, most: Optional[int] = None) -> dict[str, str]:
@@ -120,7 +120,7 @@ def context(path: str) -> Optional[Context]:
     """Return what a report knows of the process, or None where the file is not a report."""
     try:
         with open(path, "rb") as file:
-            if not is_report(file.read(len(MAGIC))):
+            if not is_report(file.read(len(REPORT))):
                 return None
         return _context(fields(path))
     except OSError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods.base.named_tuple import NamedTuple
+from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.memory import BYTES, DICT, LIST, LONG, TUPLE, TYPE, UNICODE, Objects
-from dmods.runtimes.python.runtime import find_python
 from dmods.target import Target
 
 _LONGEST = 60  # characters of a value

@@ -15,10 +15,10 @@ from typing import Optional
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.process.addresses import module_at
+from dmods.runtimes.python import STATE
 from dmods.runtimes.python.memory import DICT, LIST
 from dmods.runtimes.python.runtime import Python
 
-STATE = 1 << 20  # bytes of an interpreter's state that are searched
 _SLOTS = 80
 _LEAST = 1 << 32  # arenas come from mmap()
 _MOST_BETWEEN = 2  # words between a count and the next array: numbers of versions, in 3.12

@@ -12,7 +12,6 @@ from typing import Optional
 
 from dmods.base.dataclass import dataclass, replace
 
-COOKIE = b"xdebugpy"  # _Py_Debug_Cookie
 NEWEST = (3, 14)
 _MOST = 1 << 16  # larger than any offset in these structures, but for those in the state of an interpreter
 _MOST_STATE = 1 << 24

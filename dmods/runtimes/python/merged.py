@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dmods.base.cached import cached
 from dmods.base.named_tuple import NamedTuple
 from dmods.process.unwind import Frame
-from dmods.runtimes.python.runtime import PythonFrame, PythonThread, find_python
+from dmods.runtimes.python.find import find_python
+from dmods.runtimes.python.runtime import PythonFrame, PythonThread
 from dmods.target import Target, Thread
 
 EVAL = "_PyEval_EvalFrameDefault"

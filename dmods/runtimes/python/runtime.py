@@ -1,4 +1,4 @@
-"""Find the interpreters of CPython in a process, with their threads, and prove the layout of their structures."""
+"""Read the interpreters of CPython in a process, with their threads, and prove the layout of their structures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.words import Words
-from dmods.modules.find import writable_segments
 from dmods.process.addresses import module_at
-from dmods.runtimes.python.layout import COOKIE, KNOWN, TABLE_SIZE, CodeLayout, Layout, NotStarted, Refused, from_table
+from dmods.runtimes.python import COOKIE
+from dmods.runtimes.python.layout import KNOWN, TABLE_SIZE, CodeLayout, Layout, NotStarted, Refused, from_table
 from dmods.runtimes.python.lines import line_of
 from dmods.runtimes.python.memory import Objects
 from dmods.target import Target, Thread
@@ -22,7 +21,6 @@ _MOST_TABLE = 1 << 22  # bytes of a line table
 _RUNTIME_WORDS = 1024  # of _PyRuntime in which interpreters.head is searched
 _STATE_WORDS = 64  # of PyInterpreterState in which the head of its threads is searched (3.12: the 10th)
 _THREAD_WORDS = 64  # of PyThreadState in which thread_id is searched (3.9: the 22nd)
-_STEP = 1 << 20
 _FLAGS = 16  # bytes: the flags of all releases, or more
 _NOT_STARTED = "the program is linked with CPython, but never started it"
 _PROVED = 64  # threads, and frames of each, that prove a layout
@@ -187,55 +185,8 @@ def _code(objects: Objects, layout: CodeLayout, address: int) -> Optional[Code]:
     return Code(address, file, name, qualname or name, first, table, start)
 
 
-class Found:
-    """The result of a search for CPython: the interpreters, or why they were not found although its data is there."""
-
-    def __init__(self, python: Optional[Python] = None, refusal: Optional[str] = None, *, started: bool = True) -> None:
-        self.python = python
-        self.refusal = refusal
-        self.started = started  # False: the program is linked with libpython and never used it
-
-
-@cached
-def find_python(target: Target) -> Found:
-    """Return the CPython of the process."""
-    if target.arch.word != 8 or not target.arch.little_endian:
-        return Found()
-    symbol = target.lookup("_PyRuntime")
-    try:
-        if symbol is not None:
-            return Found(_open(target, symbol.address))
-        at = _cookie(target)
-        return Found(_open(target, at)) if at is not None else Found(refusal=_without_file(target))
-    except NotStarted as idle:
-        return Found(refusal=str(idle), started=False)
-    except Refused as refused:
-        return Found(refusal=str(refused))
-
-
-def _without_file(target: Target) -> Optional[str]:
-    names = [module.name for module in target.modules() if module.name.startswith(("libpython3", "python3"))]
-    return f"{names[0]}: its file is not on this machine, so _PyRuntime is not found" if names else None
-
-
-def _cookie(target: Target) -> Optional[int]:
-    """Return where the cookie of _PyRuntime lies (3.13 and later), where no symbol tells."""
-    image = target.image()
-    # A damaged header may claim any size: only what is in the dump is read.
-    parts = (part for start, end in writable_segments(target) for part in image.covered(start, end))
-    for start, end in parts:
-        for at in range(start, end, _STEP):
-            data = image.read(at, min(_STEP + 8, end - at))
-            place = data.find(COOKIE)
-            while place >= 0:
-                if (at + place) % 8 == 0 and len(image.read(at + place, 24)) == 24:
-                    return at + place
-                place = data.find(COOKIE, place + 1)
-    return None
-
-
-def _open(target: Target, runtime: int) -> Python:
-    """Return the interpreters below _PyRuntime. Raises Refused."""
+def open_python(target: Target, runtime: int) -> Python:
+    """Return the interpreters below _PyRuntime. Raises Refused, and NotStarted."""
     head = target.image().read(runtime, TABLE_SIZE)
     if head[:8] == COOKIE:
         table = from_table(head)

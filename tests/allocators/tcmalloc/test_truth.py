@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dmods.allocators.tcmalloc.find import Tcmalloc
+from dmods.allocators.tcmalloc.heap import Tcmalloc
 from dmods.heap.process_heap import ProcessHeap, find_heap, find_heap_as
 from fixtures import judge, tcmallocs
 from fixtures.cores import CoreSet
