@@ -14,6 +14,8 @@ pub struct VirtualMemory<'p> {
 
 /// Blocks of physical memory that were read last. Structures from one slab lie together, and reading a few bytes costs
 /// almost as much as reading a block.
+///
+/// The memory for them is taken with the first block: most virtual memory is made for a single read of a page.
 struct Near {
     /// (address, how many bytes of it there are), by number modulo the count.
     blocks: Vec<(u64, usize)>,
@@ -29,11 +31,15 @@ const BLOCKS: usize = 256;
 impl Near {
     fn new(physical: &dyn Physical) -> Near {
         let size = BLOCK.min(physical.granule());
-        Near { blocks: vec![(u64::MAX, 0); BLOCKS], bytes: vec![0; size * BLOCKS], size }
+        Near { blocks: Vec::new(), bytes: Vec::new(), size }
     }
 
     /// Returns the bytes from `address` on, to the end of its block.
     fn read(&mut self, physical: &dyn Physical, address: u64) -> &[u8] {
+        if self.blocks.is_empty() {
+            self.blocks = vec![(u64::MAX, 0); BLOCKS];
+            self.bytes = vec![0; self.size * BLOCKS];
+        }
         let (number, offset) = (address / self.size as u64, (address % self.size as u64) as usize);
         let place = (number % BLOCKS as u64) as usize;
         let bytes = &mut self.bytes[place * self.size..(place + 1) * self.size];
