@@ -343,13 +343,21 @@ def test_without_types_the_whole_log_is_the_consoles(bare: Path) -> None:
     guest = kernel.guest("6.1", "null", dump="kexec")
     done = answers.dmods("panicinfo", bare, "-v", "--json")
     (table,) = (one for one in answers._object(done.stdout)["tables"] if one["name"] == "log")
-    # The crash kernel prints its own log behind that of the guest.
-    end = guest.console.index("dmods guest: vmcore of")
-    printed = re.findall(r"^\[ *\d+\.\d+\] (.*)$", guest.console[:end], re.M)
+    printed = _printed_by_the_first_kernel(guest.console)
     logged = [row["text"].rstrip() for row in table["rows"]]
     missing = [line for line in printed if line.rstrip() not in logged]
     assert len(printed) > 100
     assert not missing
+
+
+def _printed_by_the_first_kernel(console: str) -> list[str]:
+    """Return the lines of the log that a console has.
+
+    The crash kernel prints what it finds alarming behind them. Its time begins at 0 again, before that of the oops.
+    """
+    lines = [(float(time), line) for time, line in re.findall(r"^\[ *(\d+\.\d+)\] (.*)$", console, re.M)]
+    oops = next(place for place, (_time, line) in enumerate(lines) if line.startswith("BUG: "))
+    return [line for place, (time, line) in enumerate(lines) if place < oops or time >= lines[oops][0]]
 
 
 def test_symbols_and_architecture_go_to_drgn() -> None:
