@@ -94,7 +94,7 @@ def test_scudo(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("-s",)], ids=["", "stripped"])
 def test_scudo_inside_a_program(flags: tuple[str, ...], tmp_path: Path) -> None:
-    """As clang's -fsanitize=scudo links it, in a program that holds 40 MB."""
+    """Scudo is linked in as clang's -fsanitize=scudo does. The program holds 40 MB."""
     (tmp_path / "holder.c").write_text(HOLDER)
     library = ("-Wl,--whole-archive", str(scudo(".a", tmp_path)), "-Wl,--no-whole-archive", "-lstdc++", "-rdynamic")
     work = tmp_path / "work"

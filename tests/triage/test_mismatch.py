@@ -1,4 +1,4 @@
-"""Allocator mismatches that are none: slots that the program filled, not the dynamic linker."""
+"""A variable that the program sets is no slot of the dynamic linker: it proves no allocator mismatch."""
 
 from __future__ import annotations
 

@@ -12,6 +12,9 @@ const MOST_KNOWN: usize = 1 << 20;
 const MOST_STEPS: usize = 64;
 /// SMALL_REQUEST_THRESHOLD: pymalloc's largest block (Objects/obmalloc.c).
 const LARGEST_SLOT: u64 = 512;
+/// Where `ffi_type_pointer` ends, in `StgDictObject` and in `StgInfo`.
+const BEHIND_FFI_312: u64 = 96;
+const BEHIND_FFI: u64 = 56;
 /// How many types are kept where no hash is computed.
 const RECENT: usize = 1024;
 
@@ -70,8 +73,9 @@ pub struct Type {
     pub gc: bool,
     /// Where an object has the list of its weak references (`tp_weaklistoffset`). 0: it has none.
     pub weak: i64,
-    /// Whether an object says how a C type lies in memory: ctypes' `StgDict` until 3.12, since then a class of ctypes.
-    pub lays_out: bool,
+    /// Where the words begin that may lead to the description of a C type: in ctypes' `StgDict` until 3.12, since then in a
+    /// class of ctypes. An object of another type has 0.
+    pub description: u64,
 }
 
 impl Type {
@@ -201,33 +205,31 @@ impl<'a> Types<'a> {
         let weak = self.word(address, 208)? as i64;
         let weak = if weak % 8 == 0 && (-64..basic as i64).contains(&weak) { weak } else { 0 };
         let kind = self.kind(address, flags);
-        let lays_out = self.lays_out(address, kind);
-        Some(Type { basic, item, flags, kind, before, gc, weak, lays_out })
+        let description = self.description(address, kind).unwrap_or(0);
+        Some(Type { basic, item, flags, kind, before, gc, weak, description })
     }
 
-    /// Modules/_ctypes/ctypes.h: `StgDictObject`, and `StgInfo` in classes that a subclass of `CType_Type` makes.
-    fn lays_out(&mut self, address: u64, kind: Kind) -> bool {
+    /// Modules/_ctypes/ctypes.h: `StgDictObject`, and `StgInfo` behind the structure of `type`, in classes that a subclass of
+    /// `CType_Type` makes. Returns where `ffi_type_pointer` ends there.
+    fn description(&mut self, address: u64, kind: Kind) -> Option<u64> {
         match kind {
             Kind::Dict => {
-                self.is_static(address) && self.name(address).is_some_and(|name| name.starts_with(b"StgDict\0"))
+                let ours = self.is_static(address) && self.name(address)?.starts_with(b"StgDict\0");
+                ours.then_some(BEHIND_FFI_312)
             }
-            Kind::Type if self.release.minor >= 13 => self.inherits(address, b"_ctypes.CType_Type\0"),
-            _ => false,
+            Kind::Type if self.release.minor >= 13 => {
+                let mut at = address;
+                for _ in 0..MOST_STEPS {
+                    let base = self.word(at, 256).filter(|&base| base != 0 && base % 8 == 0)?;
+                    if self.name(at)?.starts_with(b"_ctypes.CType_Type\0") {
+                        return Some(self.word(base, 32)?.checked_next_multiple_of(16)?.saturating_add(BEHIND_FFI));
+                    }
+                    at = base;
+                }
+                None
+            }
+            _ => None,
         }
-    }
-
-    fn inherits(&mut self, address: u64, from: &[u8]) -> bool {
-        let mut at = address;
-        for _ in 0..MOST_STEPS {
-            if self.name(at).is_some_and(|name| name.starts_with(from)) {
-                return true;
-            }
-            match self.word(at, 256) {
-                Some(base) if base != 0 && base % 8 == 0 => at = base,
-                _ => break,
-            }
-        }
-        false
     }
 
     /// Returns whether no class statement made the type (`Py_TPFLAGS_HEAPTYPE`): a class may have any name.

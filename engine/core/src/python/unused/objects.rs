@@ -34,9 +34,8 @@ const LEAST_ADDRESS: u64 = 1 << 12;
 const MOST_SHARED: u64 = 170;
 /// `__slots__` of a class.
 const MOST_SLOTS: u64 = 1 << 16;
-/// Words of an object that describes a C type: behind its type, and not more than a class has.
-const FIRST_MEMBER: u64 = 16;
-const MOST_MEMBERS: u64 = 4096;
+/// Words of an object that may lead to the description of a C type.
+const MOST_MEMBERS: u64 = 32;
 /// How the description of a C type begins: an order of bytes, a sign for pointer, function or struct, the shape of an array,
 /// or, of what has no size, a B (Modules/_ctypes/_ctypes.c). Members' names make it long.
 const FORMATS: &[u8] = b"<>&XT(B";
@@ -76,7 +75,7 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         Kind::Weak => BORROWED.iter().for_each(|&(from, to)| search.add(at + from, at + to)),
         _ => {}
     }
-    if known.lays_out {
+    if known.description != 0 {
         c_type(search, at, &known);
     }
     if let Some(list) = known.weak_list(at) {
@@ -216,25 +215,38 @@ fn texts(search: &mut Search<'_, '_>, at: u64) {
 /// (`format`, `ndim` and `shape`, Modules/_ctypes/ctypes.h), each with the rest of its block. A text is short: with what was in
 /// the block before, it can look like an address.
 fn c_type(search: &mut Search<'_, '_>, at: u64, known: &Type) {
-    for offset in (FIRST_MEMBER..known.basic.min(MOST_MEMBERS)).step_by(8) {
+    let last = known.basic.min(known.description.saturating_add(MOST_MEMBERS * 8));
+    for offset in (known.description..last).step_by(8) {
         let Some(block) = search.word(at, offset).and_then(|start| search.block(start)) else { continue };
-        if !is_format(search, block) {
+        let Some(count) = search.words.word(at.saturating_add(offset + 8), 4) else { return };
+        let Some(shape) = search.word(at, offset + 16) else { return };
+        if count > MOST_DIMENSIONS || (count == 0) != (shape == 0) || !is_format(search, block) {
             continue;
         }
         search.add(block.0, block.1);
-        let dimensions = search.words.word(at + offset + 8, 4).filter(|&count| (1..=MOST_DIMENSIONS).contains(&count));
-        let shape = dimensions.and_then(|_| search.word(at, offset + 16)).and_then(|start| search.block(start));
-        if let Some(block) = shape {
+        if let Some(block) = search.block(shape) {
             search.add(block.0, block.1);
         }
+        return;
     }
 }
 
 fn is_format(search: &mut Search<'_, '_>, block: (u64, u64)) -> bool {
-    let places = (block.0..block.1.min(block.0 + MOST_FORMAT)).step_by(8);
-    let bytes: Vec<u8> = places.map_while(|place| search.word(place, 0)).flat_map(u64::to_le_bytes).collect();
-    let text = bytes.split(|&byte| byte == 0).next().filter(|text| text.len() < bytes.len()).unwrap_or_default();
-    text.first().is_some_and(|first| FORMATS.contains(first)) && text.iter().all(|byte| (b' '..=b'~').contains(byte))
+    for place in (block.0..block.1.min(block.0.saturating_add(MOST_FORMAT))).step_by(8) {
+        let Some(left) = search.entries.checked_sub(1) else { return false };
+        search.entries = left;
+        let Some(word) = search.word(place, 0) else { return false };
+        for (number, byte) in word.to_le_bytes().into_iter().enumerate() {
+            let first = place == block.0 && number == 0;
+            match byte {
+                _ if first && !FORMATS.contains(&byte) => return false,
+                0 => return true,
+                b' '..=b'~' => {}
+                _ => return false,
+            }
+        }
+    }
+    false
 }
 
 /// The rest of the block behind the table of a set, and behind the bytes that a bytearray or an array has.
