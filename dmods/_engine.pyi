@@ -701,11 +701,12 @@ class Heap:
         address: int,
         progress: Progress = None,
         parts: list[tuple[int, int, int, int]] = ...,
-    ) -> Optional[tuple[str, int, int, list[int]]]:
+    ) -> Optional[tuple[str, int, int, bytes]]:
         """Return a shortest path to the block at the address, from the best root or only from ``root``.
 
         It is ("memory", address of the word, root, blocks), ("value", index in ``single``, root, blocks), or ("leak",
-        0, 0, blocks) from a direct leak to a leaked block. The blocks are addresses; the last is the block itself.
+        0, 0, blocks) from a direct leak to a leaked block. The blocks are addresses of 8 bytes in this machine's order;
+        the last is the block itself.
         """
 
 # (start, end, section, number of the module, its bias); section: 0 code, 1 read-only, 2 data, 3 outside all modules

@@ -278,8 +278,7 @@ def _path(target: Target, query: Query) -> Rows:
     heap = find_heap(target)
     block = _block_of(heap, query, "path")
     path = path_to(named_roots(heap.target), block.address)
-    found = [step.block.address for step in path.steps] if path is not None else []
-    return _rows_of(heap, found, query)
+    return _rows_of(heap, path.addresses if path is not None else [], query)
 
 
 def _arenas(target: Target, _query: Query) -> Rows:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from dmods.command import Argument, Command
+from dmods.command import Argument, Command, positive
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.owners import find_owners
-from dmods.graph.paths import Path, Step, path_to
+from dmods.graph.paths import MOST_STEPS, Path, Step, path_to
 from dmods.graph.roots import named_roots
 from dmods.heap.block import FREE
 from dmods.heap.blocks import STATES
@@ -28,14 +28,21 @@ STEPS = (
 )
 
 
-def path_table(path: Path, title: str = "") -> Table:
-    """Return a path as a table: a row for each step."""
-    return Table("path", STEPS, [_row(number, step) for number, step in enumerate(path.steps, 1)], title=title)
+def path_table(path: Path, title: str, report: Report) -> Table:
+    """Return a path as a table: a row for each step that is described. A note says that some are not."""
+    count = len(path.addresses)
+    if len(path.steps) < count:
+        first = next(number for number, step in enumerate(path.steps) if step.number != number + 1)
+        report.notes.append(
+            f"the path has {count} blocks; the first {first} and the last {len(path.steps) - first} are shown"
+            f" (`pathto {path.addresses[-1]:#x} -n {count}` shows all)"
+        )
+    return Table("path", STEPS, [_row(step) for step in path.steps], title=title)
 
 
-def _row(number: int, step: Step) -> tuple[Value, ...]:
+def _row(step: Step) -> tuple[Value, ...]:
     block = step.block
-    return number, step.holder, step.at, block.address, step.to, block.size, step.looks_like or None
+    return step.number, step.holder, step.at, block.address, step.to, block.size, step.looks_like or None
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -48,14 +55,14 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         raise UsageError(f"{address:#x} {state}", ASK_WHATIS)
     roots = named_roots(target)
     report = Report(notes=[*heap.notes, *heap.roots.notes, *roots.notes])
-    best = path_to(roots, address)
+    best = path_to(roots, address, most=args.most)
     if best is None:
         report.notes.append(f"no root leads to {block.address:#x}: the block is {STATES[block.state]}")
         report.tables.append(Table("path", STEPS, []))
         return report
-    report.tables.append(path_table(best, _title(best)))
+    report.tables.append(path_table(best, _title(best), report))
     if args.all:
-        report.tables.extend(_others(target, address, best, report))
+        report.tables.extend(_others(target, address, best, args.most, report))
     return report
 
 
@@ -63,7 +70,7 @@ def _title(path: Path) -> str:
     return f"from {path.root.name}" if path.root is not None else "from a direct leak"
 
 
-def _others(target: Target, address: int, best: Path, report: Report) -> list[Table]:
+def _others(target: Target, address: int, best: Path, most: int, report: Report) -> list[Table]:
     """Return the paths from the other roots that hold the block."""
     owners = find_owners(target)
     found = owners.above(address)
@@ -73,8 +80,8 @@ def _others(target: Target, address: int, best: Path, report: Report) -> list[Ta
     if len(others) > _MOST_PATHS:
         report.notes.append(f"{len(others) - _MOST_PATHS} more roots lead there")
     numbers = [owners.roots.number_of(root) for root in others[:_MOST_PATHS]]
-    paths = [path_to(owners.roots, address, number) for number in numbers if number is not None]
-    return [path_table(path, _title(path)) for path in paths if path is not None]
+    paths = [path_to(owners.roots, address, number, most) for number in numbers if number is not None]
+    return [path_table(path, _title(path), report) for path in paths if path is not None]
 
 
 COMMAND = Command(
@@ -84,11 +91,13 @@ COMMAND = Command(
         "Each line is a word that points into the next block. The first word lies in a root, and each other word\n"
         "in the block before. pathto chooses the best root: data before stacks, and a pointer to a block's start\n"
         "before a pointer into its middle. From that root it shows the path of fewest blocks. --all shows a path\n"
-        "from each root that holds the block. For a leaked block the path begins at a direct leak."
+        "from each root that holds the block. For a leaked block the path begins at a direct leak. Of a long path,\n"
+        "through a linked list for example, the first and the last steps are shown."
     ),
     run=run,
     arguments=(
         Argument("--all", action="store_true", help="a path from each root that holds the block"),
+        Argument("-n", "--most", type=positive, default=MOST_STEPS, metavar="N", help=f"show N steps ({MOST_STEPS})"),
         Argument("address", metavar="ADDR", help="an address in a block"),
     ),
     examples=(("pathto 0x55d0c8a012a0", "how the block there is reached"),),

@@ -118,7 +118,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.tables.append(_pointed_to_by(finder, block, address, args.most, report))
         if path is not None:
             title = f"kept alive by {path.root.name}" if path.root is not None else "leaked with"
-            report.tables.append(path_table(path, title))
+            report.tables.append(path_table(path, title, report))
     return report
 
 

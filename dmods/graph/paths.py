@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods import _engine
@@ -15,18 +16,20 @@ from dmods.heap.block import Block
 from dmods.runtimes.python.find import find_python
 from dmods.runtimes.python.parts import ITEM, KEY, Parts
 
+MOST_STEPS = 32  # steps of a path that are described
 _MOST_WORDS = 16  # words of a block that lead to the next one
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a path: a word that points into the next block, and that block.
+    """A step of a path: a word that points into the next block, and that block. ``number`` counts from 1.
 
     ``holder`` is where the word lies: a root's place, or "+0x18 .next" in the block of the step before. ``at`` is its
     address; None for a register or where the word could not be found again. ``to`` is how far into ``block`` it points.
     ``part`` is what the word is of an object of CPython: see runtimes/python/parts.py.
     """
 
+    number: int
     holder: str
     at: Optional[int]
     block: Block
@@ -37,9 +40,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Path:
-    """A shortest path. ``root`` is None for a path from a direct leak to a leaked block."""
+    """A shortest path. ``root`` is None for a path from a direct leak to a leaked block.
+
+    ``addresses`` are those of its blocks, from the root on. ``steps`` has all steps, or of a long path the first ones
+    and the last ones.
+    """
 
     root: Optional[Root]
+    addresses: Sequence[int]
     steps: list[Step]
 
     @property
@@ -52,20 +60,22 @@ class Path:
         text = root.name
         if root.where is not None:
             text = f"{root.where}: {root.variable}" if root.variable is not None else f"{root.where}, value stack"
-        for number, step in enumerate(self.steps[1:], 1):
-            if step.part in (KEY, ITEM) and number == len(self.steps) - 1:
+        last = len(self.addresses)
+        for number, step in enumerate(self.steps[1:], 2):
+            if step.part in (KEY, ITEM) and number == last:
                 return f"{'a key' if step.part == KEY else 'an item'} of {text}"
-            if step.part is None or step.part in (KEY, ITEM):
-                further = len(self.steps) - number
+            if step.part is None or step.part in (KEY, ITEM) or step.number != number:
+                further = last - number + 1
                 return f"{text}, {further} {'block' if further == 1 else 'blocks'} further"
             text += step.part
         return text
 
 
-def path_to(roots: NamedRoots, address: int, only: Optional[int] = None) -> Optional[Path]:
+def path_to(roots: NamedRoots, address: int, only: Optional[int] = None, most: int = MOST_STEPS) -> Optional[Path]:
     """Return the shortest path to the block at the address, from the best root or from root number ``only``.
 
-    None: no path leads there, or there is no block in use.
+    At most ``most`` of its steps, and at least the first and the last one, are described: a path through a list has as
+    many as the list. None: no path leads there, or there is no block in use.
     """
     heap = roots.heap
     with Progress("searching for a path") as bar:
@@ -74,18 +84,32 @@ def path_to(roots: NamedRoots, address: int, only: Optional[int] = None) -> Opti
         )
     if found is None:
         return None
-    kind, where, number, addresses = found
-    blocks = [block for each in addresses if (block := heap.block_at(each)) is not None]
-    steps = []
+    kind, where, number, packed = found
+    addresses = memoryview(packed).cast("Q")  # a list of them would take four times the memory
     python = find_python(roots.target).python
     parts = Parts(python) if python is not None else None
-    for before, block in zip([None, *blocks], blocks):
+    steps = []
+    for place in _described(len(addresses), most):
+        block = heap.block_at(addresses[place])
+        before = heap.block_at(addresses[place - 1]) if place else None
+        if block is None:
+            continue
         if before is None:
             holder, at, to = _first(roots, kind, where, number, block)
-            steps.append(Step(holder, at, block, to, looks_like(heap, block)))
+            steps.append(Step(place + 1, holder, at, block, to, looks_like(heap, block)))
         else:
-            steps.append(_inside(roots, before, block, parts))
-    return Path(roots.root(number) if kind != "leak" else None, steps)
+            steps.append(_inside(roots, place + 1, before, block, parts))
+    return Path(roots.root(number) if kind != "leak" else None, addresses, steps)
+
+
+def _described(count: int, most: int) -> Iterator[int]:
+    """Yield the places of ``count`` blocks that are described: all, or a quarter of ``most`` first, the others last."""
+    if count <= max(most, 2):
+        yield from range(count)
+    else:
+        first = max(most // 4, 1)
+        yield from range(first)
+        yield from range(count - max(most - first, 1), count)
 
 
 def _first(
@@ -99,14 +123,14 @@ def _first(
     return roots.place(number, where), where, None if value is None else value - block.address
 
 
-def _inside(roots: NamedRoots, before: Block, block: Block, parts: Optional[Parts]) -> Step:
+def _inside(roots: NamedRoots, number: int, before: Block, block: Block, parts: Optional[Parts]) -> Step:
     words, looks = roots.heap.words, looks_like(roots.heap, block)
     # A pointer just past the header counts as one into the block before: the last word may name the end.
     found = _engine.find_pointers(
         roots.target.image(), [(before.address, before.end)], words.size, [(block.address, block.end)], _MOST_WORDS
     )[0]
     if not found:
-        return Step("inside", None, block, None, looks)
+        return Step(number, "inside", None, block, None, looks)
     at, part = found[0], None
     if parts is not None:
         # The links of CPython's collector may lead to the block as well. They are no part of an object.
@@ -114,4 +138,4 @@ def _inside(roots: NamedRoots, before: Block, block: Block, parts: Optional[Part
     graph = find_typegraph(roots.target)
     field = graph.field(before, at - before.address) if graph is not None else ""
     holder = f"+{at - before.address:#x}" + (f" {field or part}" if field or part else "")
-    return Step(holder, at, block, (words.at(at) or 0) - block.address, looks, part)
+    return Step(number, holder, at, block, (words.at(at) or 0) - block.address, looks, part)

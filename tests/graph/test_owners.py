@@ -142,6 +142,36 @@ def test_the_path_to_a_node_begins_at_its_container(program: Path) -> None:
     assert shown["rows"] == steps
 
 
+def test_of_a_path_through_a_list_the_ends_are_shown(program: Path) -> None:
+    """The last node of the chain is reached through all the others, one after the other."""
+    core, truth = dumped(program, "plain")
+    target = CoreFile(str(core))
+    owners = find_owners(target)
+    held = next(line for line in owners.lines if line.name == "containers`chain")
+    assert held.set is not None
+    nodes = list(owners.addresses(("set", held.set)))
+    ends = [found for node in (nodes[0], nodes[-1]) if (found := path_to(owners.roots, node)) is not None]
+    path = max(ends, key=lambda found: len(found.addresses))
+    count = truth["chain"][1]
+    assert sorted(path.addresses) == nodes
+    assert len(nodes) == count
+    words = find_heap(target).words
+    assert all(words.at(node) == following for node, following in zip(path.addresses, path.addresses[1:]))
+    last = hex(path.addresses[-1])
+    answer = answers.answer(target, "pathto", last)
+    rows = answer["tables"][0]["rows"]
+    assert [row["step"] for row in rows] == [*range(1, 9), *range(count - 23, count + 1)]
+    assert [row["block"] for row in rows] == [hex(path.addresses[row["step"] - 1]) for row in rows]
+    assert all(row["at"] == hex(path.addresses[row["step"] - 2]) for row in rows[1:])
+    noted = f"the path has {count} blocks; the first 8 and the last 24 are shown (`pathto {last} -n {count}` shows all)"
+    assert noted in answer["notes"]
+    whole = answers.answer(target, "pathto", last, "-n", str(count))
+    assert [row["block"] for row in whole["tables"][0]["rows"]] == [hex(node) for node in path.addresses]
+    assert not [note for note in whole["notes"] if "are shown" in note]
+    two = answers.answer(target, "pathto", last, "-n", "1")["tables"][0]["rows"]
+    assert [row["step"] for row in two] == [1, count]
+
+
 @pytest.mark.parametrize("name", ["graph", "shapes", "cxx", "anchors"])
 def test_every_byte_has_one_line(name: str) -> None:
     """The lines sum to the heap, and every block is in the line that its state says."""

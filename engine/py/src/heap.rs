@@ -12,7 +12,7 @@ use dmods_engine::graph::roots::Named;
 use dmods_engine::python::unused::merged;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::address::{plain, Address, Ranges};
 use crate::heap_rows::{bin_fault, report_dict, state, Block, Group};
@@ -361,9 +361,9 @@ impl Heap {
     }
 
     #[pyo3(signature = (ranges, named, single, root, address, progress=None, parts=Vec::new()))]
-    fn path(
+    fn path<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         ranges: Ranges,
         named: Vec<AreaRow>,
         single: Vec<Value>,
@@ -371,16 +371,20 @@ impl Heap {
         address: Address,
         progress: Option<Bound<'_, PyAny>>,
         parts: Vec<AreaRow>,
-    ) -> PyResult<Option<Path>> {
+    ) -> PyResult<Option<Path<'py>>> {
         let (ranges, named, single, parts) = (plain(ranges), areas(named)?, values(single), areas(parts)?);
-        watched(py, progress.as_ref(), |control| {
+        let found = watched(py, progress.as_ref(), |control| {
             let roots = Named { ranges: &ranges, areas: &named, values: &single, parts: &parts, ..Named::default() };
-            let found = self.heap().path(&self.image, roots, root, address.0, control)?;
-            Ok(found.map(|(origin, blocks)| match origin {
+            self.heap().path(&self.image, roots, root, address.0, control)
+        })?;
+        Ok(found.map(|(origin, blocks)| {
+            let bytes: Vec<u8> = blocks.iter().flat_map(|block| block.to_ne_bytes()).collect();
+            let blocks = PyBytes::new(py, &bytes);
+            match origin {
                 Origin::Memory(at, root) => ("memory", at, root, blocks),
                 Origin::Value(index, root) => ("value", index as u64, root, blocks),
                 Origin::Leak => ("leak", 0, 0, blocks),
-            }))
-        })
+            }
+        }))
     }
 }

@@ -3,7 +3,8 @@
 use dmods_engine::graph::owners;
 use dmods_engine::graph::roots::{Area, Home, Word};
 use pyo3::exceptions::PyValueError;
-use pyo3::PyResult;
+use pyo3::types::PyBytes;
+use pyo3::{Bound, PyResult};
 
 use crate::address::Address;
 
@@ -17,8 +18,8 @@ pub type HomeRow = (u32, Option<u32>, bool);
 pub type Scope = (String, u64);
 /// (address, usable bytes, blocks, bytes) that a block keeps alive, itself included.
 pub type KeptRow = (u64, u64, u32, u64);
-/// Where the path begins ("memory", "value" or "leak"), the address or index, the root, and the blocks.
-pub type Path = (&'static str, u64, u32, Vec<u64>);
+/// Where the path begins ("memory", "value" or "leak"), the address or index, the root, and the addresses of the blocks.
+pub type Path<'py> = (&'static str, u64, u32, Bound<'py, PyBytes>);
 
 /// Returns the areas. Raises ValueError if they overlap or are not sorted.
 pub fn areas(rows: Vec<AreaRow>) -> PyResult<Vec<Area>> {

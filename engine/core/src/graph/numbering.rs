@@ -74,6 +74,25 @@ pub struct HeapGraph<'a, I: Index, const P: usize> {
     pub cut: Option<&'a Edges>,
 }
 
+impl<I: Index, const P: usize> HeapGraph<'_, I, P> {
+    /// Asks the CPU to load what `edges` and `number` need for a node.
+    #[inline(always)]
+    pub fn load(&self, node: usize) {
+        hw::prefetch(&self.tables.regions, node / REGION);
+        hw::prefetch(&self.numbering.before, node / REGION);
+    }
+
+    /// Asks the CPU to load the edges of a range, or the first ones of many: it loads those after them by itself.
+    #[inline(always)]
+    pub fn load_edges(&self, first: usize, end: usize) {
+        if first < end {
+            let edges = self.tables.edges.as_slice();
+            hw::prefetch(edges, first);
+            hw::prefetch(edges, end - 1);
+        }
+    }
+}
+
 impl<I: Index, const P: usize> Graph for HeapGraph<'_, I, P> {
     type Edge = I;
 

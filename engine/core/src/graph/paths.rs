@@ -12,7 +12,13 @@ use super::too_many;
 use crate::blocks::index::Tables;
 use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
+use crate::hw;
 use crate::image::Image;
+
+/// Blocks whose edges are looked up together. Meanwhile the CPU loads what the next step needs.
+const BATCH: usize = 64;
+/// Edges that are followed together, for the same reason.
+const EDGES: usize = 256;
 
 /// Where a path begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +54,9 @@ pub fn shortest<I: Index, const P: usize>(
 ) -> Result<Option<(Origin, Vec<usize>)>, Stopped> {
     let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
     let graph = HeapGraph { tables, numbering: &numbering, cut: wanted.cut };
-    let mut spread = Spread { graph: &graph, closed, from: vec![0; numbering.count()], queue: Vec::new(), goal };
+    let from = vec![0; numbering.count()];
+    hw::huge_pages(&from);
+    let mut spread = Spread { graph: &graph, closed, from, queue: Vec::new(), followed: 0, goal };
     if wanted.leaked {
         for granule in leaks {
             spread.enter(granule.get(), START);
@@ -133,49 +141,34 @@ const START: u32 = u32::MAX;
 struct Spread<'a, I: Index, const P: usize> {
     graph: &'a HeapGraph<'a, I, P>,
     closed: &'a [usize],
-    /// For each number: 1 + that of the block it was reached from, START, or 0 if it was not.
+    /// For each number: 1 + the place in the queue of the block that it was reached from, START, or 0 if it was not.
     from: Vec<u32>,
+    /// The blocks in the order in which they were reached. The edges of the first `followed` ones were followed.
     queue: Vec<I>,
+    followed: usize,
     goal: usize,
 }
 
 impl<I: Index, const P: usize> Spread<'_, I, P> {
-    fn enter(&mut self, node: usize, from: u32) -> bool {
+    #[inline(always)]
+    fn enter(&mut self, node: usize, from: u32) {
         let number = self.graph.number(node);
-        let tables = self.graph.tables;
-        if self.from[number] != 0 || tables.is_free(node) || self.closed.binary_search(&node).is_ok() {
-            return false;
+        if self.from[number] != 0 || self.graph.tables.is_free(node) || self.closed.binary_search(&node).is_ok() {
+            return;
         }
         self.from[number] = from;
         self.queue.push(I::new(node));
-        true
     }
 
     /// Spreads from what was entered. Returns whether it reached the goal.
     fn run(&mut self, control: &Control) -> Result<bool, Stopped> {
-        let mut at = 0;
         let goal = self.graph.number(self.goal);
-        while at < self.queue.len() && self.from[goal] == 0 {
-            let node = self.queue[at].get();
-            at += 1;
-            let number = self.graph.number(node) as u32;
-            let (first, end) = self.graph.edges(node);
-            for edge in first..end {
-                if let Some(target) = self.graph.target(edge) {
-                    self.enter(target, number + 1);
-                }
-            }
-            if at % (1 << 16) == 0 && control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
-        }
-        self.queue.clear();
+        hw::fast_work(Spreading { spread: self, goal, control })?;
         Ok(self.from[goal] != 0)
     }
 
     /// Returns the blocks from the first one, to which a root leads, to the goal.
     fn path(&self) -> Option<Vec<usize>> {
-        let regions = &self.graph.tables.regions;
         let mut path = vec![self.goal];
         loop {
             let first = *path.last()?;
@@ -185,8 +178,77 @@ impl<I: Index, const P: usize> Spread<'_, I, P> {
                     path.reverse();
                     return Some(path);
                 }
-                from => path.push(self.graph.numbering.granule(regions, from as usize - 1)),
+                from => path.push(self.queue.get(from as usize - 1)?.get()),
             }
+        }
+    }
+}
+
+/// The search from what was entered on, as work that is inlined. Blocks are taken in the order in which they were reached.
+struct Spreading<'s, 'a, I: Index, const P: usize> {
+    spread: &'s mut Spread<'a, I, P>,
+    goal: usize,
+    control: &'s Control,
+}
+
+impl<I: Index, const P: usize> hw::Work for Spreading<'_, '_, I, P> {
+    type Out = Result<(), Stopped>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        let Spreading { spread, goal, control } = self;
+        let graph = spread.graph;
+        let (mut lists, mut ahead, mut batches) = (Vec::with_capacity(BATCH), Ahead::default(), 0);
+        while spread.followed < spread.queue.len() && spread.from[goal] == 0 {
+            let batch = spread.followed..spread.queue.len().min(spread.followed + BATCH);
+            spread.followed = batch.end;
+            for node in &spread.queue[batch.clone()] {
+                graph.load(node.get());
+            }
+            for (place, node) in batch.clone().zip(&spread.queue[batch]) {
+                let (first, end) = graph.edges(node.get());
+                graph.load_edges(first, end);
+                lists.push((first, end, place as u32 + 1));
+            }
+            for (first, end, from) in lists.drain(..) {
+                for edge in first..end {
+                    graph.prefetch(edge);
+                    ahead.edges.push((edge, from));
+                    if ahead.edges.len() == EDGES {
+                        ahead.follow(spread);
+                    }
+                }
+            }
+            ahead.follow(spread);
+            batches += 1;
+            if batches % (1 << 10) == 0 && control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the CPU loads while other edges are looked at.
+#[derive(Default)]
+struct Ahead {
+    /// Edges, each with the block that it belongs to: see [`Spread::from`].
+    edges: Vec<(usize, u32)>,
+    /// The blocks that they lead to.
+    nodes: Vec<(usize, u32)>,
+}
+
+impl Ahead {
+    /// Enters the blocks to which the edges lead, in their order.
+    #[inline(always)]
+    fn follow<I: Index, const P: usize>(&mut self, spread: &mut Spread<I, P>) {
+        for (edge, from) in self.edges.drain(..) {
+            if let Some(node) = spread.graph.target(edge) {
+                hw::prefetch(&spread.from, spread.graph.number(node));
+                self.nodes.push((node, from));
+            }
+        }
+        for (node, from) in self.nodes.drain(..) {
+            spread.enter(node, from);
         }
     }
 }

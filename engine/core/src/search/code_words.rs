@@ -42,7 +42,7 @@ mod tests {
     use crate::image::{Segment, Source};
 
     const BASE: u64 = 0x7f00_0000_0000;
-    const BLOCK: usize = 1 << 20;
+    const BLOCK: usize = 1 << 18;
 
     #[test]
     fn finds_pointers_at_every_unaligned_byte_also_across_blocks() {

@@ -7,6 +7,7 @@ mod code_words;
 pub use code_words::code_words;
 
 use crate::control::{Control, Stopped};
+use crate::hw;
 use crate::image::Image;
 use crate::words::{grow_to, USER_END};
 
@@ -20,27 +21,76 @@ pub fn pointers(
     most: usize,
     control: &Control,
 ) -> Result<Vec<Vec<u64>>, Stopped> {
-    let mut found = vec![Vec::new(); wanted.len()];
-    let mut unfilled = if most == 0 { 0 } else { wanted.len() };
-    let (Some(&(low, _)), Some(&(_, high))) = (wanted.first(), wanted.last()) else { return Ok(found) };
+    let mut found = Found { wanted, most, places: vec![Vec::new(); wanted.len()], unfilled: wanted.len() };
+    let (Some(&(low, _)), Some(&(_, high))) = (wanted.first(), wanted.last()) else { return Ok(found.places) };
+    if most == 0 {
+        return Ok(found.places);
+    }
+    let span = hw::Spans { lo: [low, 0], len: [high.saturating_sub(low), 0] };
     each_block(image, ranges, 0, control, |start, bytes| {
-        for (i, value) in bytes.chunks_exact(word as usize).enumerate() {
-            let value = <[u8; 8]>::try_from(value).map_or_else(|_| little(value), u64::from_le_bytes);
-            if value < low || value >= high {
-                continue;
-            }
-            let Some(place) = wanted.partition_point(|&(lo, _)| lo <= value).checked_sub(1) else { continue };
-            if value < wanted[place].1 && found[place].len() < most {
-                found[place].push(start + i as u64 * word);
-                unfilled -= usize::from(found[place].len() == most);
-            }
-        }
-        unfilled > 0
+        hw::fast_work(Testing { start, bytes, word: word as usize, span: &span, found: &mut found });
+        found.unfilled > 0
     })?;
-    Ok(found)
+    Ok(found.places)
 }
 
-/// Hands out the readable bytes of the ranges in blocks of 1 MiB, each with the first `overlap` bytes of the next, until
+/// The words that were found for each of the wanted ranges.
+struct Found<'w> {
+    wanted: &'w [(u64, u64)],
+    most: usize,
+    places: Vec<Vec<u64>>,
+    /// How many of the ranges may have more.
+    unfilled: usize,
+}
+
+impl Found<'_> {
+    /// Takes a word whose value lies between the first and the last range.
+    fn take(&mut self, at: u64, value: u64) {
+        let Some(range) = self.wanted.partition_point(|&(lo, _)| lo <= value).checked_sub(1) else { return };
+        let place = &mut self.places[range];
+        if value < self.wanted[range].1 && place.len() < self.most {
+            place.push(at);
+            self.unfilled -= usize::from(place.len() == self.most);
+        }
+    }
+}
+
+/// The words of a block of memory are range-tested, 64 at once where a word has 8 bytes.
+struct Testing<'b, 'w> {
+    start: u64,
+    bytes: &'b [u8],
+    word: usize,
+    span: &'b hw::Spans,
+    found: &'b mut Found<'w>,
+}
+
+impl hw::Work for Testing<'_, '_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<const FAST: bool>(self) {
+        let Testing { start, bytes, word, span, found } = self;
+        let mut rest = 0;
+        if word == 8 {
+            for (part, bytes) in bytes.chunks_exact(512).enumerate() {
+                let mut mask = bytes.try_into().map_or(0, |bytes| hw::in_spans_64(bytes, span));
+                while mask != 0 {
+                    let offset = mask.trailing_zeros() as usize * 8;
+                    mask &= mask - 1;
+                    found.take(start + (part * 512 + offset) as u64, little(&bytes[offset..offset + 8]));
+                }
+            }
+            rest = bytes.len() / 512 * 512;
+        }
+        for (i, bytes) in bytes[rest..].chunks_exact(word).enumerate() {
+            let value = little(bytes);
+            if span.contains(value) {
+                found.take(start + (rest + i * word) as u64, value);
+            }
+        }
+    }
+}
+
+/// Hands out the readable bytes of the ranges in blocks of 256 KiB, each with the first `overlap` bytes of the next, until
 /// `each` returns false.
 pub(crate) fn each_block(
     image: &Image,
@@ -49,7 +99,7 @@ pub(crate) fn each_block(
     control: &Control,
     mut each: impl FnMut(u64, &[u8]) -> bool,
 ) -> Result<(), Stopped> {
-    const BLOCK: u64 = 1 << 20;
+    const BLOCK: u64 = 1 << 18; // a few such blocks fit in the second-level cache
     let mut buffer = Vec::new();
     for &(start, end) in ranges {
         for (from, to) in image.usable(start, end) {
