@@ -609,6 +609,20 @@ class Heap:
         again: about as much work as ``mark``.
         """
 
+    def pointers(
+        self,
+        ranges: list[tuple[int, int]],
+        dead: list[tuple[int, int]],
+        wanted: list[tuple[int, int]],
+        most: int,
+        progress: Progress = None,
+    ) -> list[list[int]]:
+        """Return for each wanted range the addresses of up to ``most`` words in memory whose value lies in it.
+
+        Memory in ``ranges`` is searched. Heaps of chunks are not read again, but for their parts in ``dead``: where they
+        point to is known. All ranges are sorted and do not overlap.
+        """
+
     def groups(self) -> list[Group]:
         """Return the direct leaks by size."""
 

@@ -364,27 +364,20 @@ class ProcessHeap:
     def pointers(self, wanted: list[tuple[int, int]], most: int) -> list[list[int]]:
         """Return for each range the addresses of up to ``most`` words in memory that point into it.
 
-        The ranges may have any order and do not overlap. All of memory is read once.
+        The ranges may have any order and do not overlap. Memory is read once, but for heaps of chunks: their pointers are
+        known. A word that is part of a text is none of these.
         """
         order = sorted(range(len(wanted)), key=wanted.__getitem__)
         ranges = readable_ranges(self.target, self.mappings)
         with _bar("searching for pointers", sum(end - start for start, end in ranges)) as told:
-            found = self._pointers(ranges, [wanted[place] for place in order], most, told)
+            in_order = [wanted[place] for place in order]
+            found = self.index.pointers(ranges, self.roots.dead, in_order, most, told)
         links = self.collector.links
         if links is not None:  # every object that Python's collector tracks points to its neighbours in a list
             found = [[at for at in addresses if at not in links] for addresses in found]
         for unused in self.unused:
             found = [[at for at in addresses if at not in unused] for addresses in found]
         return [addresses for _place, addresses in sorted(zip(order, found))]
-
-    def _pointers(
-        self,
-        ranges: list[tuple[int, int]],
-        wanted: list[tuple[int, int]],
-        most: int,
-        told: Optional[Callable[[int], object]] = None,
-    ) -> list[list[int]]:
-        return _engine.find_pointers(self.target.image(), ranges, self.words.size, wanted, most, told)
 
 
 @cached

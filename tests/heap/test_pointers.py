@@ -1,4 +1,4 @@
-"""The engine's search for pointers, compared with a loop over every word."""
+"""The engine's search for pointers, compared with a loop over every word, and in a heap with one over all of memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import struct
 import pytest
 
 from dmods._engine import Image, find_pointers
+from dmods.corefile.target import CoreFile
+from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE
+from dmods.heap.process_heap import find_heap
+from dmods.heap.roots import readable_ranges
+from fixtures.cores import take
 
 
 @pytest.mark.parametrize("word", [4, 8])
@@ -41,3 +46,27 @@ def test_what_the_progress_raises_ends_it() -> None:
 
     with pytest.raises(KeyboardInterrupt):  # 64 GB; the search calls the progress twenty times a second
         find_pointers(image, [(0, 64 << 20)] * 1000, 8, [(1, 2)], 1, told)
+
+
+@pytest.mark.parametrize("name", ["graph", "shapes", "arenas"])
+def test_the_tables_know_the_pointers_that_memory_has(name: str) -> None:
+    """Chunks are not read again. Among what points to a block are free blocks, and memory that nothing reads."""
+    target = CoreFile(str(take(name).core))
+    heap = find_heap(target)
+    ranges = readable_ranges(target, heap.mappings)
+    blocks = sorted((block.address, block.end) for block in heap.blocks(LIVE, FREE, DIRECT, INDIRECT))
+    image, word = target.image(), heap.words.size
+    every = find_pointers(image, ranges, word, blocks, 1 << 20)
+    assert heap.index.pointers(ranges, heap.roots.dead, blocks, 1 << 20) == every
+    inside = [at for places in every for at in places if at in heap.owned]
+    assert len(inside) > len(blocks) // 8
+    # Only some of them, exact addresses, nothing at all, and a part of memory.
+    assert heap.index.pointers(ranges, [], blocks, 1) == find_pointers(image, ranges, word, blocks, 1)
+    starts = [(start, start + 1) for start, _end in blocks]
+    assert heap.index.pointers(ranges, [], starts, 9) == find_pointers(image, ranges, word, starts, 9)
+    assert heap.index.pointers(ranges, [], blocks, 0) == [[] for _block in blocks]
+    start, end = min(heap.owned)
+    part = [(start + 0x1008, (start + end) // 2)]
+    assert heap.index.pointers(part, [], blocks, 99) == find_pointers(image, part, word, blocks, 99)
+    with pytest.raises(ValueError, match="overlap"):
+        heap.index.pointers(ranges, [], blocks[::-1], 1)

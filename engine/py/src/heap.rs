@@ -4,6 +4,7 @@ use dmods_engine::allocators::glibc::bins::{self, Bin};
 use dmods_engine::allocators::glibc::lists::{self, Followed, List, Problem};
 use dmods_engine::blocks;
 use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::pointers::{pointers, Asked};
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
 use dmods_engine::blocks::tcache::TcacheShape;
 use dmods_engine::graph::owned_heap::OwnedHeap;
@@ -14,7 +15,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::address::{plain, Address, Ranges};
+use crate::address::{self, plain, Address, Ranges};
 use crate::heap_rows::{bin_fault, report_dict, state, Block, Group};
 use crate::image::Image;
 use crate::jemalloc::Extents;
@@ -245,6 +246,23 @@ impl Heap {
         let ranges = plain(ranges);
         watched(py, progress.as_ref(), |control| {
             self.heap().reached_without(&self.image, &ranges, &values, barrier.0, &asked, control)
+        })
+    }
+
+    #[pyo3(signature = (ranges, dead, wanted, most, progress=None))]
+    fn pointers(
+        &self,
+        py: Python<'_>,
+        ranges: Ranges,
+        dead: Ranges,
+        wanted: Ranges,
+        most: usize,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<Vec<u64>>> {
+        let (ranges, dead, wanted) = (plain(ranges), plain(dead), address::wanted(wanted)?);
+        watched(py, progress.as_ref(), |control| {
+            let asked = Asked { ranges: &ranges, dead: &dead, wanted: &wanted, most };
+            pointers(&**self.heap(), &self.image, asked, control)
         })
     }
 

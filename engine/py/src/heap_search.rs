@@ -5,7 +5,7 @@ use dmods_engine::search::{self, code_words};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::address::{plain, Ranges};
+use crate::address::{self, plain, Ranges};
 use crate::image::Image;
 use crate::watch::watched;
 
@@ -57,10 +57,7 @@ pub fn find_pointers(
     most: usize,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Vec<Vec<u64>>> {
-    let (ranges, wanted) = (plain(ranges), plain(wanted));
-    if wanted.windows(2).any(|pair| pair[1].0 < pair[0].1) {
-        return Err(PyValueError::new_err("the wanted ranges must be sorted and must not overlap"));
-    }
+    let (ranges, wanted) = (plain(ranges), address::wanted(wanted)?);
     watched(py, progress.as_ref(), |control| search::pointers(&image.inner, &ranges, word, &wanted, most, control))
 }
 
@@ -72,9 +69,9 @@ pub fn find_code_words(
     word: usize,
     wanted: Ranges,
 ) -> PyResult<Vec<(u64, u64)>> {
-    let (ranges, wanted) = (plain(ranges), plain(wanted));
-    if !matches!(word, 4 | 8) || wanted.windows(2).any(|pair| pair[1].0 < pair[0].1) {
-        return Err(PyValueError::new_err("a word has 4 or 8 bytes; the wanted ranges are sorted and do not overlap"));
+    let (ranges, wanted) = (plain(ranges), address::wanted(wanted)?);
+    if !matches!(word, 4 | 8) {
+        return Err(PyValueError::new_err("a word has 4 or 8 bytes"));
     }
     watched(py, None, |control| code_words(&image.inner, &ranges, word, &wanted, control))
 }

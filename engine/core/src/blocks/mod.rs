@@ -15,6 +15,7 @@
 //! * [`root_reader`]: reads the words of roots; `unaligned`: finds pointers at every byte, where that is asked for.
 //! * [`leaks`]: splits the unreachable blocks into direct and indirect leaks.
 //! * [`holders`]: finds the blocks that are reachable without one given block.
+//! * [`pointers`]: finds the words of memory that point to given places.
 //! * `listing`: lists of blocks with their states.
 //! * [`states`]: the states of blocks, in address order; `sizes`: how many blocks of each size are in which state.
 //! * [`number`]: the width of the numbers that name words.
@@ -33,6 +34,7 @@ pub mod marking;
 pub mod model;
 pub mod number;
 pub mod pass;
+pub mod pointers;
 pub mod queue;
 mod region;
 pub mod root_reader;

@@ -54,6 +54,22 @@ impl<I: Index, const P: usize> Region<I, P> {
         count
     }
 
+    /// Returns the word that holds candidate pointer number `place` of this region. There must be as many.
+    pub fn pointer(&self, mut place: usize) -> usize {
+        for i in 0..P {
+            let mut bits = self.ptr[i] & !self.size_words(i);
+            let count = bits.count_ones() as usize;
+            if place < count {
+                for _ in 0..place {
+                    bits &= bits - 1;
+                }
+                return i * 64 + bits.trailing_zeros() as usize;
+            }
+            place -= count;
+        }
+        REGION * P
+    }
+
     /// Returns whether the chunk that begins at a granule is marked.
     #[inline(always)]
     pub fn marked(&self, granule: usize) -> bool {

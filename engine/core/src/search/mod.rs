@@ -21,31 +21,43 @@ pub fn pointers(
     most: usize,
     control: &Control,
 ) -> Result<Vec<Vec<u64>>, Stopped> {
-    let mut found = Found { wanted, most, places: vec![Vec::new(); wanted.len()], unfilled: wanted.len() };
+    let mut found = Found::new(wanted, most);
     let (Some(&(low, _)), Some(&(_, high))) = (wanted.first(), wanted.last()) else { return Ok(found.places) };
-    if most == 0 {
+    if found.is_filled() {
         return Ok(found.places);
     }
     let span = hw::Spans { lo: [low, 0], len: [high.saturating_sub(low), 0] };
     each_block(image, ranges, 0, control, |start, bytes| {
         hw::fast_work(Testing { start, bytes, word: word as usize, span: &span, found: &mut found });
-        found.unfilled > 0
+        !found.is_filled()
     })?;
     Ok(found.places)
 }
 
 /// The words that were found for each of the wanted ranges.
-struct Found<'w> {
+pub(crate) struct Found<'w> {
     wanted: &'w [(u64, u64)],
     most: usize,
-    places: Vec<Vec<u64>>,
+    /// Their addresses.
+    pub places: Vec<Vec<u64>>,
     /// How many of the ranges may have more.
     unfilled: usize,
 }
 
-impl Found<'_> {
-    /// Takes a word whose value lies between the first and the last range.
-    fn take(&mut self, at: u64, value: u64) {
+impl<'w> Found<'w> {
+    /// Begins with none. The ranges are in order and do not overlap; of each at most `most` words are taken.
+    pub fn new(wanted: &'w [(u64, u64)], most: usize) -> Self {
+        let unfilled = if most == 0 { 0 } else { wanted.len() };
+        Found { wanted, most, places: vec![Vec::new(); wanted.len()], unfilled }
+    }
+
+    /// Returns whether no more words are taken.
+    pub fn is_filled(&self) -> bool {
+        self.unfilled == 0
+    }
+
+    /// Takes a word, if its value lies in one of the ranges.
+    pub fn take(&mut self, at: u64, value: u64) {
         let Some(range) = self.wanted.partition_point(|&(lo, _)| lo <= value).checked_sub(1) else { return };
         let place = &mut self.places[range];
         if value < self.wanted[range].1 && place.len() < self.most {
