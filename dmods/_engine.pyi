@@ -619,8 +619,8 @@ class Heap:
     ) -> list[list[int]]:
         """Return for each wanted range the addresses of up to ``most`` words in memory whose value lies in it.
 
-        Memory in ``ranges`` is searched. Heaps of chunks are not read again, but for their parts in ``dead``: where they
-        point to is known. All ranges are sorted and do not overlap.
+        Memory in ``ranges`` is searched. Heaps of chunks are not read again, but for their parts in ``dead``: where
+        they point to is known. All ranges are sorted and do not overlap.
         """
 
     def groups(self) -> list[Group]:

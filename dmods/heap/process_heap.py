@@ -364,8 +364,8 @@ class ProcessHeap:
     def pointers(self, wanted: list[tuple[int, int]], most: int) -> list[list[int]]:
         """Return for each range the addresses of up to ``most`` words in memory that point into it.
 
-        The ranges may have any order and do not overlap. Memory is read once, but for heaps of chunks: their pointers are
-        known. A word that is part of a text is none of these.
+        The ranges may have any order and do not overlap. Memory is read once, but for heaps of chunks: their pointers
+        are known. There, a word that is part of a text does not count as a pointer.
         """
         order = sorted(range(len(wanted)), key=wanted.__getitem__)
         ranges = readable_ranges(self.target, self.mappings)

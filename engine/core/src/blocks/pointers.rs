@@ -42,8 +42,13 @@ fn in_memory<I: Index, const P: usize>(
     control: &Control,
 ) -> Result<Vec<Vec<u64>>, Stopped> {
     let Asked { ranges, dead, wanted, most } = asked;
-    let known: Vec<(u64, u64)> =
-        tables.word_map.runs.iter().filter(|placed| is_known(placed.run.kind)).map(|p| (p.run.start, p.run.end)).collect();
+    let known: Vec<(u64, u64)> = tables
+        .word_map
+        .runs
+        .iter()
+        .filter(|placed| is_known(placed.run.kind))
+        .map(|p| (p.run.start, p.run.end))
+        .collect();
     let mut read = Vec::new();
     for &range in ranges {
         let mut at = range.0;
@@ -61,7 +66,9 @@ fn in_memory<I: Index, const P: usize>(
     let mut words = CachedReader::new(image);
     let mut meet = |at: u64| {
         // A single block has one word in the tables, whatever its size: the value tells whether it is meant.
-        if let Some(value) = words.word(at, WordMap::<P>::WORD).filter(|_| overlapping(ranges, (at, at + 1)).next().is_some()) {
+        if let Some(value) =
+            words.word(at, WordMap::<P>::WORD).filter(|_| overlapping(ranges, (at, at + 1)).next().is_some())
+        {
             inside.take(at, value);
         }
         !inside.is_filled()
@@ -85,7 +92,10 @@ fn is_known(kind: Kind) -> bool {
 /// Returns the parts of sorted ranges within a range.
 fn overlapping(ranges: &[(u64, u64)], (start, end): (u64, u64)) -> impl Iterator<Item = (u64, u64)> + '_ {
     let first = ranges.partition_point(|range| range.1 <= start);
-    ranges[first..].iter().take_while(move |range| range.0 < end).map(move |range| (range.0.max(start), range.1.min(end)))
+    ranges[first..]
+        .iter()
+        .take_while(move |range| range.0 < end)
+        .map(move |range| (range.0.max(start), range.1.min(end)))
 }
 
 /// Returns the numbers of the words in the places, as pairs of the first and the last one, in order.
