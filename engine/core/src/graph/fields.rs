@@ -56,10 +56,14 @@ impl Field {
         (self.any && target & 1 != 0) || self.has(target)
     }
 
-    /// There are few of them. `contains` is compiled apart: see [`hw::Work`].
     #[inline(always)]
     fn has(&self, target: Target) -> bool {
-        self.targets.iter().any(|&each| each == target)
+        // There are few of them. `contains` is compiled apart: see [`hw::Work`].
+        let mut found = false;
+        for &each in &self.targets {
+            found |= each == target;
+        }
+        found
     }
 
     /// Does the same where the target's chunk may be larger than it has to be. `smaller` is the target that it then is.

@@ -60,9 +60,9 @@ fn is_text(byte: u8) -> bool {
 /// Returns whether a block begins with text.
 pub(super) fn begins_with_text(reader: &mut CachedReader, block: &Block) -> bool {
     // The next large block lies in other memory than the reader would keep.
-    let words = match block.size {
-        ..TEXT => None,
-        ..APART => reader.words::<{ TEXT as usize / 8 }>(block.address, 8),
+    let words: Option<[u64; TEXT as usize / 8]> = match block.size {
+        0..TEXT => None,
+        TEXT..APART => reader.words(block.address, 8),
         _ => reader.image().words(block.address, 8),
     };
     words.is_some_and(|words| words.iter().all(|word| word.to_le_bytes().into_iter().all(is_text)))
