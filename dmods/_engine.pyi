@@ -882,6 +882,15 @@ class Kinds:
     def kinds_at(self, index: int, heap: Heap, asked: list[int]) -> list[Optional[int]]:
         """Return the kind of the block in use that begins at each address, or None. The addresses must be sorted."""
 
+def changed_in_place(
+    old: Heap, new: Heap, owned: list[tuple[int, int]], word: int, progress: Progress = None
+) -> tuple[int, int]:
+    """Return how many surviving blocks were compared, and in how many most words have changed.
+
+    ``owned`` is the memory of the older heap: ranges in order. All blocks of a small heap are compared, else those of
+    parts that lie evenly in it. ``word`` is the size of a word, 4 or 8.
+    """
+
 def compare_heaps(
     cores: list[
         tuple[

@@ -18,7 +18,6 @@ from dmods.graph.growth_arenas import arena_keys
 from dmods.graph.growth_keys import OWN_KEY, OWN_NAME, Labels, holder_label, set_keys
 from dmods.graph.growth_net import ByType, TypeGrowth
 from dmods.graph.identity import difference
-from dmods.graph.in_place import changed_in_place
 from dmods.graph.interval import hours_between
 from dmods.graph.owners import find_owners
 from dmods.graph.places import Modules, shifts
@@ -214,12 +213,20 @@ def compare(heaps: Sequence[ProcessHeap], by: str, callers: Callable[[int], Call
     notes = types.notes(len(heaps) - 1) if types is not None else []
     merged = sorted(_merged(changes), key=lambda change: (-change.growth, change.label))
     hours = hours_between(heaps[0], heaps[-1]) if differs is None else None
-    changed = changed_in_place(heaps[0], heaps[-1]) if differs is None and not recorded else (0, 0)
+    changed = _changed_in_place(heaps[0], heaps[-1]) if differs is None and not recorded else (0, 0)
     memory = [_memory(heap) for heap in heaps]
     found = Growth(by, merged, memory, differs, notes, hours, changed, partial=partial)
     if by == "stack":
         _net_by_type(found, heaps, cores)
     return found
+
+
+def _changed_in_place(old: ProcessHeap, new: ProcessHeap) -> tuple[int, int]:
+    """Return how many surviving blocks were compared, and in how many most words have changed.
+
+    A block that is linked elsewhere, or counts, changes a word or two.
+    """
+    return _engine.changed_in_place(old.index, new.index, list(old.owned), old.words.size)
 
 
 def _net_by_type(found: Growth, heaps: Sequence[ProcessHeap], cores: list[_Core]) -> None:

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dmods_engine::contents::{self, Place, Section};
 use dmods_engine::graph::by_stack::{self, Known};
 use dmods_engine::graph::growth::{self, By, Core};
+use dmods_engine::graph::in_place::{self, Side};
 use dmods_engine::graph::kinds;
 use dmods_engine::graph::labels::{self, Label, Mark};
 use dmods_engine::graph::named::named;
@@ -378,4 +379,28 @@ pub fn compare_heaps(
     })?;
     let rows = found.rows.into_iter().map(|(key, row)| GrowthRow::new(key, &row));
     Ok((rows.collect(), found.stacks))
+}
+
+#[pyfunction]
+#[pyo3(signature = (old, new, owned, word, progress=None))]
+pub fn changed_in_place(
+    py: Python<'_>,
+    old: &Heap,
+    new: &Heap,
+    owned: Ranges,
+    word: u64,
+    progress: Option<Bound<'_, PyAny>>,
+) -> PyResult<(u64, u64)> {
+    if std::ptr::eq(old, new) {
+        return Err(PyValueError::new_err("a heap is compared with itself"));
+    }
+    if word != 4 && word != 8 {
+        return Err(PyValueError::new_err("a word has 4 or 8 bytes"));
+    }
+    let owned = plain(owned);
+    watched(py, progress.as_ref(), |control| {
+        let (before, after) = (old.heap(), new.heap());
+        let (before, after) = (Side { heap: &**before, image: &old.image }, Side { heap: &**after, image: &new.image });
+        in_place::changed(&before, &after, &owned, word, control)
+    })
 }

@@ -78,6 +78,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<graph::Kinds>()?;
     m.add_class::<graph::Labels>()?;
     m.add_function(wrap_pyfunction!(graph::find_labels, m)?)?;
+    m.add_function(wrap_pyfunction!(graph::changed_in_place, m)?)?;
     m.add_function(wrap_pyfunction!(graph::compare_heaps, m)?)?;
     m.add_class::<jemalloc::Extents>()?;
     m.add_function(wrap_pyfunction!(jemalloc::find_radix_trees, m)?)?;

@@ -66,6 +66,24 @@ impl Others {
     }
 }
 
+/// The work of [`immediate`].
+pub struct Dominating<'a> {
+    /// The vertex that each was reached from.
+    pub parents: &'a [u32],
+    /// The other edges.
+    pub others: &'a Others,
+    /// Ends the work.
+    pub control: &'a Control,
+}
+
+impl hw::Work for Dominating<'_> {
+    type Out = Result<Vec<u32>, Stopped>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        immediate(self.parents, self.others, self.control)
+    }
+}
+
 /// Returns the immediate dominator of each vertex. That of vertex 0 is 0.
 #[inline(always)]
 pub fn immediate(parents: &[u32], others: &Others, control: &Control) -> Result<Vec<u32>, Stopped> {

@@ -35,6 +35,8 @@ const LEAST: u64 = 64;
 const PIECE: usize = 1 << 10;
 /// Words between the beginning of a deque and `cur` of each of its iterators.
 const ITERATORS: [u64; 2] = [2, 6];
+/// Places whose regions are being loaded.
+const WAITING: usize = 16;
 /// Edges between two looks at [`Control`].
 const CHECK: usize = 1 << 20;
 
@@ -55,7 +57,7 @@ pub fn unused<I: Index, const P: usize>(
 ) -> Result<Vec<usize>, Stopped> {
     let tables = graph.tables;
     let mut extents = Extents { tables, reader: CachedReader::new(image), arrays: HashSet::new(), found: Vec::new() };
-    for address in hw::fast(|| in_blocks(tables, image, control))? {
+    for address in hw::fast_work(InBlocks { tables, image, control })? {
         extents.vector(address);
         extents.deque(address);
     }
@@ -94,7 +96,23 @@ fn is_triple([first, second, third]: [usize; 3]) -> bool {
         & ((first <= second) | (third.wrapping_sub(second) <= PIECE))
 }
 
+/// The work of [`in_blocks`].
+struct InBlocks<'a, I: Index, const P: usize> {
+    tables: &'a Tables<I, P>,
+    image: &'a Image,
+    control: &'a Control,
+}
+
+impl<I: Index, const P: usize> hw::Work for InBlocks<'_, I, P> {
+    type Out = Result<Vec<u64>, Stopped>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        in_blocks(self.tables, self.image, self.control)
+    }
+}
+
 /// Returns the addresses of words in blocks in use that may begin a vector or an iterator of a deque.
+#[inline(always)]
 fn in_blocks<I: Index, const P: usize>(
     tables: &Tables<I, P>,
     image: &Image,
@@ -106,14 +124,11 @@ fn in_blocks<I: Index, const P: usize>(
         let end = last.edge.get() + last.rank(REGION * P);
         let Some(edges) = tables.edges.as_slice().get(placed.edge..end) else { continue };
         let mut places = Vec::new();
-        for at in 0..edges.len().saturating_sub(1) {
-            if at % CHECK == 0 && control.cancelled() {
+        for from in (0..edges.len().saturating_sub(1)).step_by(CHECK) {
+            if control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
-            let words = [at, at + 1, at + 2].map(|at| edges.get(at).map_or(0, |edge| edge.get()));
-            if is_pair::<P>([words[0], words[1]]) || (is_triple(words) && about_one_block(tables, words)) {
-                places.push(placed.edge + at);
-            }
+            in_edges(tables, edges, from, |at| places.push(placed.edge + at));
         }
         if !placed.run.kind.is_single() {
             found.extend(places.into_iter().filter_map(|edge| address_of(tables, run, edge)));
@@ -128,6 +143,35 @@ fn in_blocks<I: Index, const P: usize>(
         }
     }
     Ok(found)
+}
+
+/// Calls `take` with the number of each of [`CHECK`] edges that may begin a vector or an iterator with the next two, by number. The
+/// regions that tell are at random places: a word waits until its region has been loaded.
+#[inline(always)]
+fn in_edges<I: Index, const P: usize>(tables: &Tables<I, P>, edges: &[I], from: usize, mut take: impl FnMut(usize)) {
+    let word = |at: usize| edges.get(at).map_or(0, |edge| edge.get());
+    let mut settle = |(at, words): (usize, [usize; 3])| {
+        if is_pair::<P>([words[0], words[1]]) || about_one_block(tables, words) {
+            take(at);
+        }
+    };
+    let end = (from + CHECK).min(edges.len().saturating_sub(1));
+    let (mut waiting, mut count) = ([(0, [0; 3]); WAITING], 0);
+    let (mut first, mut second) = (word(from), word(from + 1));
+    for at in from..end {
+        let third = word(at + 2);
+        let words = [first, second, third];
+        (first, second) = (second, third);
+        if is_pair::<P>([words[0], words[1]]) | is_triple(words) {
+            hw::prefetch(&tables.regions, words[0].min(words[1]) / (REGION * P));
+            let oldest = std::mem::replace(&mut waiting[count % WAITING], (at, words));
+            if count >= WAITING {
+                settle(oldest);
+            }
+            count += 1;
+        }
+    }
+    (count.saturating_sub(WAITING)..count).for_each(|nth| settle(waiting[nth % WAITING]));
 }
 
 /// Whether three words lead into one block, the lower of the first two to its beginning.

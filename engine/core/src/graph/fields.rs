@@ -53,12 +53,22 @@ pub(super) struct Field {
 impl Field {
     #[inline(always)]
     pub(super) fn is_regular(&self, target: Target) -> bool {
-        (self.any && target & 1 != 0) || self.targets.contains(&target)
+        (self.any && target & 1 != 0) || self.has(target)
+    }
+
+    #[inline(always)]
+    fn has(&self, target: Target) -> bool {
+        // There are few of them. `contains` is compiled apart: see [`hw::Work`].
+        let mut found = false;
+        for &each in &self.targets {
+            found |= each == target;
+        }
+        found
     }
 
     /// Does the same where the target's chunk may be larger than it has to be. `smaller` is the target that it then is.
     pub(super) fn is_regular_or(&self, target: Target, smaller: Option<Target>) -> bool {
-        self.is_regular(target) || smaller.is_some_and(|target| self.targets.contains(&target))
+        self.is_regular(target) || smaller.is_some_and(|target| self.has(target))
     }
 }
 
@@ -66,6 +76,8 @@ impl Field {
 #[derive(Default)]
 pub(super) struct Counts {
     of: HashMap<u64, u32, Keys>,
+    /// For each offset: where the last pointer led, and how many in a row that are not in `of` yet.
+    last: Vec<(Target, u32)>,
     /// For each offset: the pointers to the first byte of a block.
     starts: Vec<u32>,
     /// For each offset: the pointers in blocks that begin with text.
@@ -73,12 +85,36 @@ pub(super) struct Counts {
 }
 
 impl Counts {
+    #[inline(always)]
     pub(super) fn add(&mut self, offset: u16, target: Target) {
-        *self.of.entry(u64::from(offset) << 16 | u64::from(target)).or_default() += 1;
-        if self.starts.len() <= usize::from(offset) {
-            self.starts.resize(usize::from(offset) + 1, 0);
+        let at = usize::from(offset);
+        if self.starts.len() <= at {
+            self.starts.resize(at + 1, 0);
+            self.last.resize(at + 1, (0, 0));
         }
-        self.starts[usize::from(offset)] += u32::from(target & 1);
+        self.starts[at] += u32::from(target & 1);
+        let last = &mut self.last[at];
+        if last.0 == target {
+            last.1 += 1;
+        } else {
+            let (before, count) = std::mem::replace(last, (target, 1));
+            self.note(offset, before, count);
+        }
+    }
+
+    #[inline(never)]
+    fn note(&mut self, offset: u16, target: Target, count: u32) {
+        if count > 0 {
+            *self.of.entry(u64::from(offset) << 16 | u64::from(target)).or_default() += count;
+        }
+    }
+
+    /// Brings all counts into `of`.
+    fn finish(&mut self) {
+        for offset in 0..self.last.len() {
+            let (target, count) = std::mem::take(&mut self.last[offset]);
+            self.note(offset as u16, target, count);
+        }
     }
 
     /// Counts a pointer in a block that begins with text. It is counted by [`Counts::add`], too.
@@ -95,17 +131,18 @@ impl Counts {
     }
 
     /// Returns the fields, of which `of` blocks or elements might have each.
-    pub(super) fn fields(&self, of: u32) -> Vec<Field> {
+    pub(super) fn fields(&mut self, of: u32) -> Vec<Field> {
         self.fields_from(of, LEAST)
     }
 
     /// Does the same for blocks with many offsets, at each of which a few words may be left over.
-    pub(super) fn fields_of_large(&self, of: u32) -> Vec<Field> {
+    pub(super) fn fields_of_large(&mut self, of: u32) -> Vec<Field> {
         self.fields_from(of, LEAST_OF_LARGE)
     }
 
     /// Returns a field that may stand anywhere: where so many of `words` lead, or most of the pointers.
-    pub(super) fn anywhere(&self, words: u64) -> Field {
+    pub(super) fn anywhere(&mut self, words: u64) -> Field {
+        self.finish();
         let mut targets: HashMap<Target, u64, Keys> = HashMap::default();
         for (&key, &count) in &self.of {
             *targets.entry(key as Target).or_default() += u64::from(count);
@@ -115,7 +152,8 @@ impl Counts {
         Field { targets: targets.into_keys().collect(), ..Field::default() }
     }
 
-    fn fields_from(&self, of: u32, least: u32) -> Vec<Field> {
+    fn fields_from(&mut self, of: u32, least: u32) -> Vec<Field> {
+        self.finish();
         let mut fields = vec![Field::default(); self.starts.len()];
         for (&key, &count) in &self.of {
             if count >= least && u64::from(count) * u64::from(ONE_IN) >= u64::from(of) {

@@ -25,6 +25,7 @@
 //! * [`stream`]: all blocks in use of a heap, in address order.
 //! * [`sums`]: counts the blocks of each kind.
 //! * [`growth`]: compares the blocks of several cores of one process; `growth_rows`: what it adds up.
+//! * [`in_place`]: the blocks of two cores that stayed where they were and hold other content.
 
 pub mod by_stack;
 pub mod dense;
@@ -34,6 +35,7 @@ mod extents;
 mod fields;
 pub mod growth;
 mod growth_rows;
+pub mod in_place;
 mod judged;
 pub mod kinds;
 mod kinds_of_targets;

@@ -12,6 +12,8 @@ use crate::words::word_at;
 const AHEAD: usize = 1 << 16;
 /// Bytes of text at the start of a block that is text.
 pub(super) const TEXT: u64 = 16;
+/// Blocks from this size on are read one by one.
+const APART: u64 = 1 << 10;
 /// Bytes that are read at once, and of one block at most.
 const WINDOW: usize = 1 << 18;
 const READ: u64 = 1 << 28;
@@ -57,9 +59,13 @@ fn is_text(byte: u8) -> bool {
 
 /// Returns whether a block begins with text.
 pub(super) fn begins_with_text(reader: &mut CachedReader, block: &Block) -> bool {
-    let word = |reader: &mut CachedReader, i| reader.word(block.address + 8 * i, 8);
-    block.size >= TEXT
-        && (0..TEXT / 8).all(|i| word(reader, i).is_some_and(|word| word.to_le_bytes().into_iter().all(is_text)))
+    // The next large block lies in other memory than the reader would keep.
+    let words: Option<[u64; TEXT as usize / 8]> = match block.size {
+        0..TEXT => None,
+        TEXT..APART => reader.words(block.address, 8),
+        _ => reader.image().words(block.address, 8),
+    };
+    words.is_some_and(|words| words.iter().all(|word| word.to_le_bytes().into_iter().all(is_text)))
 }
 
 /// Returns how many bytes of text a block begins with, as far as [`LARGEST_ELEMENT`] words.

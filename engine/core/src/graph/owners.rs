@@ -1,7 +1,7 @@
 //! The owners of a heap: for each block, the roots that lead to it and what the block keeps alive alone.
 
 use super::dense::Placed;
-use super::dominators::{add_up, immediate, Others};
+use super::dominators::{add_up, Dominating, Others};
 use super::edges::Edges;
 use super::numbering::{HeapGraph, Numbering};
 use super::parts;
@@ -152,7 +152,7 @@ impl Owners {
         };
         let Found { vertices, numbers, parents, others } = found;
         let others = Others::new(numbers.len(), others)?;
-        let dominators = hw::fast(|| immediate(&parents, &others, control))?;
+        let dominators = hw::fast_work(Dominating { parents: &parents, others: &others, control })?;
         let (Sets { members, many, .. }, sets) = sets::of_vertices(&dominators, &parents, &others, &roots, control)?;
         drop((parents, others));
         let leaked = members.iter().position(|each| each[..] == [LEAKED]).map(|set| set as u32);

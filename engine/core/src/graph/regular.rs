@@ -30,7 +30,8 @@ use super::numbering::HeapGraph;
 use super::offsets::{begins_with_text, text_length, TEXT};
 use super::roots::Named;
 use super::sparse::Sparse;
-use crate::blocks::index::{edges_of, Block, Tables, EVERY};
+use crate::blocks::cursor::Blocks;
+use crate::blocks::index::{edges_of, Block, Tables};
 use crate::blocks::number::Index;
 use crate::cached_reader::CachedReader;
 use crate::contents::{class_index, size_class, CLASSES};
@@ -95,6 +96,29 @@ impl<I: Index, const P: usize> hw::Work for Judging<'_, I, P> {
     }
 }
 
+/// Reads the blocks in use one after the other.
+struct InUse<'c, 'a, I: Index, const P: usize> {
+    blocks: Blocks<'a, I, P>,
+    seen: u32,
+    control: &'c Control,
+}
+
+impl<I: Index, const P: usize> InUse<'_, '_, I, P> {
+    #[inline(always)]
+    fn next(&mut self) -> Result<Option<Block>, Stopped> {
+        for block in self.blocks.by_ref() {
+            self.seen = self.seen.wrapping_add(1);
+            if self.seen % CHECK == 0 && self.control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+            if !block.free {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+}
+
 #[inline(always)]
 pub(super) fn kind(size: u64) -> u16 {
     class_index(size_class(size).0) as u16
@@ -106,16 +130,13 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
     fn count(graph: &'a HeapGraph<'a, I, P>) -> Self {
         let (mut kinds, mut counts) = (Kinds::new(graph), vec![0; CLASSES]);
         let mut sparse = Sparse::new();
-        for run in 0..graph.tables.word_map.runs.len() {
-            graph.tables.each_block(run, EVERY, |block| {
-                let kind = kind(block.size);
-                kinds.set(block.granule, kind);
-                counts[usize::from(kind)] += u32::from(!block.free);
-                if !block.free {
-                    sparse.count(block.size);
-                }
-                true
-            });
+        for block in Blocks::new(graph.tables) {
+            let kind = kind(block.size);
+            kinds.set(block.granule, kind);
+            counts[usize::from(kind)] += u32::from(!block.free);
+            if !block.free {
+                sparse.count(block.size);
+            }
         }
         Judge { tables: graph.tables, kinds, counts, sparse, found: Edges::default() }
     }
@@ -125,37 +146,16 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
         block.size <= SMALL && self.counts[usize::from(kind(block.size))] >= COMMON
     }
 
-    /// Calls `each` for the blocks in use.
+    /// Returns the blocks in use.
     #[inline(always)]
-    fn each_in_use(&self, control: &Control, mut each: impl FnMut(Block)) -> Result<(), Stopped> {
-        let mut seen = 0u32;
-        for run in 0..self.tables.word_map.runs.len() {
-            self.tables.each_block(run, EVERY, |block| {
-                seen = seen.wrapping_add(1);
-                if seen % CHECK == 0 && control.cancelled() {
-                    return false;
-                }
-                if !block.free {
-                    each(block);
-                }
-                true
-            });
-            if control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
-        }
-        Ok(())
+    fn in_use<'c>(&self, control: &'c Control) -> InUse<'c, 'a, I, P> {
+        InUse { blocks: Blocks::new(self.tables), seen: 0, control }
     }
 
-    /// Calls `each` for the blocks in use that have pointers.
+    /// Returns the edges of a block, where it has some.
     #[inline(always)]
-    fn each_block(&self, control: &Control, mut each: impl FnMut(Block, (usize, usize))) -> Result<(), Stopped> {
-        self.each_in_use(control, |block| {
-            let edges = edges_of(&self.tables.regions, block.granule);
-            if edges.0 < edges.1 {
-                each(block, edges);
-            }
-        })
+    fn edges(&self, block: &Block) -> Option<(usize, usize)> {
+        Some(edges_of(&self.tables.regions, block.granule)).filter(|edges| edges.0 < edges.1)
     }
 
     /// Returns the fields of each common kind. It looks at a part of the blocks.
@@ -171,15 +171,16 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
                 counts[usize::from(kind)].get_or_insert_with(Box::default).add(offset, target);
             }
         };
-        self.each_in_use(control, |block| {
+        let mut blocks = self.in_use(control);
+        while let Some(block) = blocks.next()? {
             if !self.is_common(&block) {
-                return;
+                continue;
             }
             let kind = kind(block.size);
             let left = &mut left[usize::from(kind)];
             if *left > 0 {
                 *left -= 1;
-                return;
+                continue;
             }
             *left = self.step(usize::from(kind)) - 1;
             let edges = edges_of(&self.tables.regions, block.granule);
@@ -190,24 +191,39 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
                     texts.push((kind, offset));
                 }
             });
-        })?;
+        }
         waiting.finish(&mut settle);
         for (kind, offset) in texts {
             counts[usize::from(kind)].get_or_insert_with(Box::default).add_text(offset);
         }
-        let fields = |(kind, counts): (usize, &Option<Box<Counts>>)| {
+        let fields = |(kind, counts): (usize, &mut Option<Box<Counts>>)| {
             let looked_at = self.counts[kind] as usize / self.step(kind);
-            counts.as_ref().map_or_else(Vec::new, |counts| counts.fields(looked_at.max(1) as u32))
+            counts.as_mut().map_or_else(Vec::new, |counts| counts.fields(looked_at.max(1) as u32))
         };
-        Ok(counts.iter().enumerate().map(fields).collect())
+        Ok(counts.iter_mut().enumerate().map(fields).collect())
     }
 
     /// Returns whether a block with pointers begins with text. No memory is read of one that begins with a pointer.
     #[inline(always)]
     fn is_text(&self, block: &Block, edges: (usize, usize), reader: &mut CachedReader) -> bool {
+        let first = self.first_offset(block, edges);
+        first.is_some_and(|at| at as u64 * (16 / P as u64) >= TEXT) && begins_with_text(reader, block)
+    }
+
+    /// Returns whether a pointer stands where a text of [`TEXT`] bytes would: no text has the upper bytes of an address. With
+    /// words of 4 bytes, and in a block with a run of its own, the tables do not tell.
+    #[inline(always)]
+    fn begins_with_pointer(&self, block: &Block, edges: (usize, usize)) -> bool {
+        let is_single = self.tables.word_map.runs[block.run].run.kind.is_single();
+        P == 2 && !is_single && self.first_offset(block, edges).is_some_and(|at| at as u64 * 8 < TEXT)
+    }
+
+    /// Returns the offset in words of a block's first pointer.
+    #[inline(always)]
+    fn first_offset(&self, block: &Block, edges: (usize, usize)) -> Option<usize> {
         let mut first = None;
         each_edge(&self.tables.regions, block.granule, (edges.0, edges.1.min(edges.0 + 1)), |at, _| first = Some(at));
-        first.is_some_and(|at| at as u64 * (16 / P as u64) >= TEXT) && begins_with_text(reader, block)
+        first
     }
 
     /// One in so many blocks of a kind is looked at.
@@ -241,10 +257,9 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
                 rare.add(kind, offset, target);
             }
         };
-        judge.each_block(control, |block, edges| {
-            if !judge.is_common(&block) {
-                return;
-            }
+        let mut blocks = judge.in_use(control);
+        while let Some(block) = blocks.next()? {
+            let Some(edges) = judge.edges(&block).filter(|_| judge.is_common(&block)) else { continue };
             let others = judge.smaller_kind(&block, fields);
             let kind = kind(block.size);
             let fields = &fields[usize::from(kind)];
@@ -257,16 +272,15 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
                 let other = others.and_then(|others| others.get(offset));
                 waiting.push(edge, Judged { field, other, kind, offset: offset as u16 }, &mut settle);
             });
-        })?;
+        }
         waiting.finish(&mut settle);
         of_texts.into_iter().for_each(|edge| found.add(edge, room));
         self.by_one_kind(&of_smaller, fields, |edge| found.add(edge, room));
         rare.keep_covering(&self.counts);
         if !rare.is_empty() {
-            self.each_block(control, |block, edges| {
-                if !self.is_common(&block) {
-                    return;
-                }
+            let mut blocks = self.in_use(control);
+            while let Some(block) = blocks.next()? {
+                let Some(edges) = self.edges(&block).filter(|_| self.is_common(&block)) else { continue };
                 each_edge(&self.tables.regions, block.granule, edges, |offset, edge| {
                     if !found.contains(edge) {
                         return;
@@ -275,7 +289,7 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
                         found.remove(edge);
                     }
                 });
-            })?;
+            }
         }
         self.found = found;
         Ok(())
@@ -296,19 +310,22 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
         let mut reader = CachedReader::new(image);
         let mut sparse = std::mem::take(&mut self.sparse);
         let judge = &*self;
-        judge.each_block(control, |block, edges| {
+        let mut blocks = judge.in_use(control);
+        while let Some(block) = blocks.next()? {
+            let Some(edges) = judge.edges(&block) else { continue };
             let is_leaf = !leaves.is_empty() && leaves.binary_search(&block.address).is_ok();
             if !is_leaf && judge.is_common(&block) {
                 if edges.1 - edges.0 < ARRAY {
-                    return;
+                    continue;
                 }
                 let others = (edges.0..edges.1).filter(|&edge| found.contains(edge)).count();
                 if others >= ARRAY && !begins_with_text(&mut reader, &block) {
                     judge.array_of_one_kind(&block, edges, &mut found);
                 }
-                return;
+                continue;
             }
-            let (is_many, is_text) = (edges.1 - edges.0 >= MANY, begins_with_text(&mut reader, &block));
+            let is_many = edges.1 - edges.0 >= MANY;
+            let is_text = !judge.begins_with_pointer(&block, edges) && begins_with_text(&mut reader, &block);
             if is_leaf || (is_text && !is_many) {
                 (edges.0..edges.1).for_each(|edge| found.add(edge, room));
             } else if is_many {
@@ -319,7 +336,7 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
             } else if !judge.tables.word_map.runs[block.run].run.kind.is_single() {
                 sparse.add(&block);
             }
-        })?;
+        }
         sparse.judge(judge.tables, &judge.kinds, control, |edge| found.add(edge, room))?;
         self.found = found;
         Ok(())
