@@ -790,11 +790,18 @@ class Census:
     def __len__(self) -> int:
         """Return how many blocks there are."""
 
-    def named(self, heap: Heap, labels: Labels, names: dict[LabelKey, int], progress: Progress = None) -> Census:
+    def named(
+        self,
+        heap: Heap,
+        labels: Labels,
+        names: dict[LabelKey, int],
+        whole: set[LabelKey] = ...,
+        progress: Progress = None,
+    ) -> Census:
         """Return the census with names for the labelled blocks: their kind is "named".
 
-        ``names`` has the number of the name for the key of a label. Others keep their shape. Objects and exceptions
-        stay what they are.
+        ``names`` has the number of the name for the key of a label. Others keep their shape. Exceptions stay what they
+        are, and so do objects, but for those with a key in ``whole``: there the object is a first part.
         """
 
 # (value, label, where a pointer to the block stands, where ``beside`` stands, beside). Places are in words from the

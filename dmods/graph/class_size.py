@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dmods import _engine
+from dmods.base.dataclass import dataclass
 from dmods.base.regex import regex
 from dmods.base.words import Words
 from dmods.graph.code_branches import INSTRUCTION, behind_stub, branch_target, slot_of_stub
 from dmods.graph.type_name import TypeName, type_name
-from dmods.heap.content import class_of
 from dmods.process.addresses import module_at
 from dmods.process.malloc_slots import slots_named
 from dmods.process.mappings import mapping_at
@@ -25,6 +25,9 @@ _SLOTS = 64  # virtual functions that are looked at
 _MOST_CODE = 1024  # bytes of a function
 _MOST_SIZE = 1 << 24
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 8, 2  # of an array, that are compared
+_MOST_ELEMENT = 512  # bytes of an element whose size is not known
+_REST = 16  # bytes that are too few for a chunk of glibc
+_FEW = 4  # blocks
 _DELETING = "D0Ev"  # the end of a deleting destructor's symbol (Itanium C++ ABI, 5.1.4.3)
 _SIZED = ("_ZdlPvm", "_ZdlPvmSt11align_val_t")
 # The second argument: %esi; w1 or x1.
@@ -112,26 +115,64 @@ def fits(size: int, usable: int) -> bool:
     return size <= usable <= max(size + 31, 24, size + size // 4)
 
 
-def object_name(
-    target: Target, vptr: int, usable: tuple[int, int], examples: Sequence[int], alone: bool
-) -> Optional[TypeName]:
-    """Return the type of blocks that begin with a vtable pointer; None if they only begin with such an object.
+@dataclass(frozen=True)
+class Alike:
+    """Blocks that begin with one vtable pointer.
 
-    `usable` are their least and largest size. `alone`: no blocks of other sizes begin with the same pointer. They are
-    arrays if further elements follow in all of the `examples`.
+    ``usable`` are their least and largest size. ``examples`` are the addresses of a few. ``count`` is how many there
+    are, and ``others`` has how many blocks of other sizes begin with the same pointer: (largest size, count).
     """
-    name, size = class_of(target, vptr), class_size(target, vptr)
-    if name is None:
-        return None
-    if size is None:
-        return type_name(name, "vtable", "likely") if alone else None
-    if any(fits(size, each) for each in usable):
-        return type_name(name, "vtable", "proven")
+
+    usable: tuple[int, int]
+    examples: Sequence[int]
+    count: int
+    others: Sequence[tuple[int, int]] = ()
+
+
+def object_name(target: Target, vptr: int, name: str, blocks: Alike, evidence: str = "vtable") -> Optional[TypeName]:
+    """Return the type of blocks that begin with a vtable pointer of the class `name`; None if they only begin with one.
+
+    They are arrays if further elements follow in all of the examples.
+    """
+    size = class_size(target, vptr)
     words = Words(target.image(), target.arch.word)
-    count = min(usable[0] // size, _MOST_ELEMENTS)
-    if count < _LEAST_ELEMENTS or not examples:
+    distance = size if size is not None else _distance(words, vptr, blocks)
+    if size is None and distance is None:
+        sizes = [blocks.usable[1], *(usable for usable, _count in blocks.others)]
+        # A chunk of glibc may be larger than it has to be.
+        return type_name(name, evidence, "likely") if max(sizes) - min(sizes) <= _REST else None
+    if size is not None and any(fits(size, each) for each in blocks.usable):
+        confidence = "proven" if evidence == "vtable" else "likely"
+        return type_name(name, evidence, confidence) if not _is_larger(size, blocks) else None
+    count = min(blocks.usable[0] // distance, _MOST_ELEMENTS) if distance else 0
+    if count < _LEAST_ELEMENTS or not blocks.examples:
         return None
-    if all(words.at(start + place * size) == vptr for start in examples for place in range(1, count)):
-        element = type_name(name, "vtable", "likely")
-        return TypeName(f"{element.text}[]", "vtable", "likely", f"{name}[]")
+    places = [place * distance for place in range(1, count)] if distance else []
+    if all(words.at(start + place) == vptr for start in blocks.examples for place in places):
+        element = type_name(name, evidence, "likely")
+        return TypeName(f"{element.text}[]", evidence, "likely", f"{name}[]")
     return None
+
+
+def _distance(words: Words, vptr: int, blocks: Alike) -> Optional[int]:
+    """Return how far behind the first vtable pointer the next one stands in all examples, or None where none follows.
+
+    No object has a member of its own class, so the blocks are arrays, or something else. 0: the distances differ.
+    """
+    within = range(words.size, min(blocks.usable[0] - words.size, _MOST_ELEMENT) + 1, words.size)
+    found = [next((at for at in within if words.at(start + at) == vptr), None) for start in blocks.examples]
+    if not any(found):
+        return None
+    return found[0] if len(set(found)) == 1 else 0
+
+
+def _is_larger(size: int, blocks: Alike) -> bool:
+    """Return whether too many blocks are 16 bytes larger than glibc makes them for objects of this size.
+
+    glibc leaves a rest of 16 bytes in a chunk now and then (malloc.c, MINSIZE). If most blocks have it, then the object
+    is the first member of something larger.
+    """
+    usual = max(24, (size + 8 + 15) // 16 * 16 - 8)
+    if blocks.usable[1] != usual + _REST or blocks.count < _FEW:
+        return False
+    return blocks.count > sum(count for usable, count in blocks.others if usable == usual)

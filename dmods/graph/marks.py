@@ -20,8 +20,9 @@ from dmods.graph.type_name import TypeName
 from dmods.heap.process_heap import ProcessHeap
 from dmods.target import Target
 
-#: The name for each key of a label: see ``_engine.Labels.sizes``.
-Names = dict[tuple[int, int, bool, int], TypeName]
+#: The key of a label, and the name for each: see ``_engine.Labels.sizes``.
+Key = tuple[int, int, bool, int]
+Names = dict[Key, TypeName]
 _SLACK = 16  # bytes: glibc leaves a rest that is too small for a chunk in the block (malloc.c, MINSIZE)
 _LEAST_USABLE = 40  # bytes: the smallest chunk, with such a rest
 _SELDOM = 5  # one in so many: blocks of a type that look like fewer of them are left out
@@ -53,8 +54,10 @@ def different(marks: Iterable[Mark]) -> list[Mark]:
 
 def labelled(
     heap: ProcessHeap, kinds: _engine.Kinds, index: int, direct: bool
-) -> Optional[tuple[_engine.Labels, Names]]:
-    """Return the blocks of a heap that marks name, and their names; None where the program has no marks.
+) -> Optional[tuple[_engine.Labels, Names, set[Key]]]:
+    """Return the blocks of a heap that marks name, their names, and where an object is the first part of what is named.
+
+    Return None where the program has no marks.
 
     ``kinds`` are the kinds that contents alone give, and ``index`` is the heap's number there. With ``direct``, only
     direct leaks that say so themselves.
@@ -69,7 +72,7 @@ def labelled(
             heap.index, heap.words.size, inside, outside, rows, direct, lambda done: bar.update(done, 0)
         )
     labels = kinds.take_kinds(index, heap.index, found) if len(found) and not direct else found
-    return labels, _names(heap, labels, marks)
+    return labels, *_names(heap, labels, marks)
 
 
 def _has_equal_sizes(heap: ProcessHeap) -> bool:
@@ -78,8 +81,8 @@ def _has_equal_sizes(heap: ProcessHeap) -> bool:
     return any(one.equal_sizes for one in used) and not any(one.has_headers for one in used)
 
 
-def _names(heap: ProcessHeap, labels: _engine.Labels, marks: Sequence[Mark]) -> Names:
-    """Return the names of the blocks whose sizes and contents fit.
+def _names(heap: ProcessHeap, labels: _engine.Labels, marks: Sequence[Mark]) -> tuple[Names, set[Key]]:
+    """Return the names of blocks whose sizes and contents fit, and the keys that most blocks of a type have.
 
     All values of a type have one size, and most look alike. A holder that an earlier use of the memory left behind
     leads to blocks of other kinds.
@@ -91,6 +94,7 @@ def _names(heap: ProcessHeap, labels: _engine.Labels, marks: Sequence[Mark]) -> 
         sizes[label][size] += count
         kinds[label][kind] += count
     names: Names = {}
+    usual: set[Key] = set()
     for key, _count in labels.sizes():
         label, size, counted, kind = key
         mark = marks[label]
@@ -103,7 +107,9 @@ def _names(heap: ProcessHeap, labels: _engine.Labels, marks: Sequence[Mark]) -> 
             name = None
         if name is not None:
             names[key] = name
-    return names
+            if mark.pointer and 2 * kinds[label][kind] > sum(kinds[label].values()):
+                usual.add(key)
+    return names, usual
 
 
 def _usual(sizes: Counter[int]) -> int:

@@ -24,7 +24,7 @@ from dmods.graph.unnamed import Joiner
 from dmods.heap.block import OWN
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
-from dmods.process.stdio import buffers
+from dmods.process.stdio import own_blocks
 from dmods.process.threads import ThreadStack, pthread_reach, stacks_of
 from dmods.process.tls import dtv_blocks
 from dmods.process.vectors import values as vector_values
@@ -81,7 +81,7 @@ class NamedRoots:
             for number, root in enumerate(self._roots)
             if root.tid is not None and root.kind in ("frame", "stack", "register")
         ]
-        self.leaves = buffers(self.target)
+        self.leaves = own_blocks(self.target)
 
     def root(self, number: int) -> Root:
         """Return the root with the engine's number."""

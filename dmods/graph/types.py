@@ -6,8 +6,8 @@ The engine takes the *signature* of every block in one pass and merges signature
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence, Set
 from itertools import groupby, islice
 from typing import Optional
 
@@ -17,7 +17,7 @@ from dmods.base.class_names import named_alike, plain_class, split_template
 from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.progress import Progress
 from dmods.graph.amount import NOTHING, Amount
-from dmods.graph.marks import Names, labelled
+from dmods.graph.marks import Key, Names, labelled
 from dmods.graph.marks_go import go_names
 from dmods.graph.places import Modules, places
 from dmods.graph.python_names import python_types
@@ -116,7 +116,7 @@ class Types:
         self._names: dict[int, TypeName] = {}
         self._tables: dict[tuple[int, int], Optional[str]] = {}
         self._given: dict[TypeName, int] = {}
-        self._by_vtable: Optional[Counter[tuple[int, int]]] = None
+        self._by_vtable: Optional[dict[int, Counter[int]]] = None  # for each vtable: how many blocks by size
         self._id_length = 0  # characters that tell the kinds apart; 0: not yet known
         self._notes: list[list[str]] = [[] for _heap in heaps]
         self._censuses = [_census(heap, self.modules, direct) for heap in heaps]
@@ -135,8 +135,9 @@ class Types:
             found = labelled(heap, plain, index, direct)
             if found is None:
                 continue
-            labels, names = found
-            self._rename(index, labels, names)
+            labels, names, whole = found
+            # An object of the type that its holder names keeps what it says itself.
+            self._rename(index, labels, names, {key for key in whole if self.name(key[3]).text != names[key].text})
             if labels.conflicts:
                 self._notes[index].append(
                     f"{labels.conflicts} blocks have holders of different types: none is believed"
@@ -156,10 +157,11 @@ class Types:
             self._rename(index, labels, names)
         self._count()
 
-    def _rename(self, index: int, labels: _engine.Labels, names: Names) -> None:
+    def _rename(self, index: int, labels: _engine.Labels, names: Names, whole: Set[Key] = frozenset()) -> None:
+        """Give blocks their names; also those that begin with an object, where the key of the label is in `whole`."""
         if names:
             numbers = {key: self._given.setdefault(name, len(self._given)) for key, name in names.items()}
-            self._censuses[index] = self._censuses[index].named(self.heaps[index].index, labels, numbers)
+            self._censuses[index] = self._censuses[index].named(self.heaps[index].index, labels, numbers, set(whole))
 
     def _count(self) -> None:
         self.kinds = _engine.Kinds(self._censuses)
@@ -252,14 +254,15 @@ class Types:
             return TypeName(f"{cache}: {'other shapes' if form == VARIOUS else 'not in the dump'}", "none", "none")
         symbol = self._table(module, offset) if words[0][0] == _TABLE else None
         if symbol is not None and symbol.startswith(_PRIMARY) and not self._shapes_only:
-            return type_name(symbol[len(_PRIMARY) :], "vtable symbol", "likely")
+            known = self._of_class(kind, module, offset, symbol[len(_PRIMARY) :], "vtable symbol")
+            if known is not None:
+                return known
         size = self.heaps[0].words.size
         shape = self._shape(words[: low // size], row.sample, row.same, low > len(words) * size)
         return TypeName(f"{cache}: {shape}", "shape", "none")
 
     def _object(self, kind: int, module: int, offset: int) -> TypeName:
         """Return the name of an object with a vtable, or of an exception, at whose type_info the words point."""
-        from dmods.graph.class_size import object_name  # heaps of C have no vtables
         from dmods.heap.content import class_of, type_info_name
 
         row = self._all[kind]
@@ -274,7 +277,7 @@ class Types:
             return TypeName(f"object with vtable {self._place(module, offset)}", "vtable", "none")
         known = None
         if not self._shapes_only:
-            known = object_name(*found, (row.least, row.most), self._examples(kind), self._is_alone(kind))
+            known = self._of_class(kind, module, offset, name, "vtable")
         return known or TypeName(
             f"{self._cache(row.least, row.most)}: begins with {plain_class(name)}", "vtable", "none"
         )
@@ -287,11 +290,23 @@ class Types:
                 return found
         return []
 
-    def _is_alone(self, kind: int) -> bool:
-        """Return whether no other kind of object has the same vtable."""
+    def _of_class(self, kind: int, module: int, offset: int, name: str, evidence: str) -> Optional[TypeName]:
+        """Return the type of the blocks of a kind, which begin with a vtable pointer of a class, or None."""
+        from dmods.graph.class_size import Alike, object_name  # heaps of C have no vtables
+
+        found = self.modules.address(module, offset)
+        if found is None:
+            return None
+        row = self._all[kind]
         if self._by_vtable is None:
-            self._by_vtable = Counter(row.words[0] for row in self._all if row.form == OBJECT)
-        return self._by_vtable[self._all[kind].words[0]] == 1
+            self._by_vtable = defaultdict(Counter)
+            for each in self._all:
+                if each.form == OBJECT or (each.form == SHAPE and each.words[0][0] == _TABLE):
+                    self._by_vtable[each.words[0][1]][each.most] += each.count
+        sizes = self._by_vtable[row.words[0][1]]
+        others = [each for each in sizes.items() if each[0] != row.most]
+        blocks = Alike((row.least, row.most), self._examples(kind), sizes[row.most], others)
+        return object_name(*found, name, blocks, evidence)
 
     def _cache(self, low: int, high: int) -> str:
         names = {one.allocator for heap in self.heaps for one in heap.heaps if one.is_used}

@@ -68,12 +68,21 @@ def false_pointers(target: Target) -> Iterator[tuple[int, int]]:
                     yield word, word + _WORD
 
 
-def buffers(target: Target) -> list[int]:
-    """Return where the buffers of files begin. They hold bytes, whatever these look like."""
+def own_blocks(target: Target) -> list[int]:
+    """Return where the ``FILE`` structures and their buffers begin, sorted.
+
+    A buffer holds bytes, whatever these look like. fopen() clears no part of a structure that narrow text does not need
+    (libio/wgenops.c, _IO_wide_data): old pointers remain there. What a structure does hold nobody else has.
+    """
     if target.arch.word != _WORD:
         return []
-    found = (_FILE.unpack_from(raw)[1:] for _at, raw in _structures(target))
-    return [pointers[_BUF_BASE] for pointers in found if pointers[_BUF_BASE] < pointers[_BUF_END]]
+    found: set[int] = set()
+    for at, raw in _structures(target):
+        _flags, *pointers = _FILE.unpack_from(raw)
+        found.add(at)
+        if pointers[_BUF_BASE] < pointers[_BUF_END]:
+            found.add(pointers[_BUF_BASE])
+    return sorted(found)
 
 
 @cached

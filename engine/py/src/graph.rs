@@ -1,6 +1,6 @@
 //! Types, shapes and growth: what Python gives and gets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use dmods_engine::contents::{self, Place, Section};
@@ -9,7 +9,7 @@ use dmods_engine::graph::growth::{self, By, Core};
 use dmods_engine::graph::in_place::{self, Side};
 use dmods_engine::graph::kinds;
 use dmods_engine::graph::labels::{self, Label, Mark};
-use dmods_engine::graph::named::named;
+use dmods_engine::graph::named::{named, Name};
 use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::retained;
 use dmods_engine::graph::sums::{Next, View};
@@ -84,18 +84,22 @@ impl Census {
         self.inner.of_block.len()
     }
 
-    #[pyo3(signature = (heap, labels, names, progress=None))]
+    #[pyo3(signature = (heap, labels, names, whole=HashSet::new(), progress=None))]
     fn named(
         &self,
         py: Python<'_>,
         heap: &Heap,
         labels: &Labels,
         names: HashMap<labels::Key, u32>,
+        whole: HashSet<labels::Key>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Census> {
         let inner = watched(py, progress.as_ref(), |control| {
-            let name = |row: &Label| Some((row.address, *names.get(&(row.label, row.size, row.counted, row.kind))?));
-            let chosen: Vec<(u64, u32)> = labels.inner.rows.iter().filter_map(name).collect();
+            let name = |row: &Label| {
+                let key = (row.label, row.size, row.counted, row.kind);
+                Some((row.address, *names.get(&key)?, whole.contains(&key)))
+            };
+            let chosen: Vec<Name> = labels.inner.rows.iter().filter_map(name).collect();
             named(&self.inner, &**heap.heap(), &chosen, control)
         })?;
         Ok(Census { inner: Arc::new(inner) })

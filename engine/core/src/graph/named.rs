@@ -12,9 +12,13 @@ const CHECK: usize = 1 << 16;
 /// Entries that names can add.
 const MOST: usize = 1 << 16;
 
-/// Returns the census with names for some blocks: (address, the caller's number of the name), sorted by address. An object
-/// or an exception keeps what it says itself.
-pub fn named(census: &Census, heap: &dyn Heap, names: &[(u64, u32)], control: &Control) -> Result<Census, Stopped> {
+/// A name for a block: its address, the caller's number of the name, and whether an object may be the first part of what is
+/// named.
+pub type Name = (u64, u32, bool);
+
+/// Returns the census with names for some blocks, sorted by address. An object keeps what it says itself, if it is no first
+/// part. So does an exception.
+pub fn named(census: &Census, heap: &dyn Heap, names: &[Name], control: &Control) -> Result<Census, Stopped> {
     let mut entries: Vec<Entry> = census.entries.iter().map(|entry| Entry { sum: Sum::default(), ..*entry }).collect();
     let mut of_block = Vec::with_capacity(census.of_block.len());
     let mut of_name: HashMap<(u64, u32), u32> = HashMap::new();
@@ -32,10 +36,15 @@ pub fn named(census: &Census, heap: &dyn Heap, names: &[(u64, u32)], control: &C
         while names.get(next).is_some_and(|name| name.0 < address) {
             next += 1;
         }
-        let name = names.get(next).filter(|name| name.0 == address).map(|name| name.1);
-        let own = |entry: &Entry| matches!(entry.signature.form, Form::Object | Form::Exception);
+        let name = names.get(next).filter(|name| name.0 == address).map(|name| (name.1, name.2));
         let mut index = before;
-        if let Some(name) = name.filter(|_| entries.get(before as usize).is_some_and(|entry| !own(entry))) {
+        let form = entries.get(before as usize).map(|entry| entry.signature.form);
+        let free = |&(_, whole): &(u32, bool)| match form {
+            Some(Form::Object) => whole,
+            Some(Form::Exception) | None => false,
+            Some(_) => true,
+        };
+        if let Some((name, _)) = name.filter(free) {
             let class = size_class(size).0;
             let full = entries.len() >= census.entries.len() + MOST;
             index = match of_name.get(&(class, name)) {

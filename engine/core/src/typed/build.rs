@@ -1,8 +1,8 @@
 //! The passes, one after the other.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use super::blocks::{Blocks, Claim, Conflict, Rank, Shape, Table};
+use super::blocks::{Blocks, Claim, Conflict, Found, Rank, Shape, Table};
 use super::pools::Pools;
 use super::propagate::{fits, Spread};
 use crate::blocks::model::Heap;
@@ -19,6 +19,10 @@ const SLOTS: usize = 1 << 14;
 const ROUNDS: usize = 4;
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 16;
+/// Bytes that are too few for a chunk of glibc where words have 8 bytes: they stay with the block (malloc.c, MINSIZE).
+const REST: u64 = 16;
+/// Blocks, at least, that are compared with others of their class.
+const FEW: u64 = 4;
 
 /// A variable with its place in the process.
 #[derive(Clone, Debug)]
@@ -120,7 +124,7 @@ impl Spread<'_, '_> {
         self.rank = Rank::Candidate;
         self.judge_inside(control)?;
         self.judge_structures(control)?;
-        while self.judge_tags(control)? {
+        while self.judge_only_derived(control)? || self.judge_tags(control)? {
             self.settle(control)?;
             self.judge_inside(control)?;
         }
@@ -169,18 +173,37 @@ impl Spread<'_, '_> {
     }
 
     /// Forgets the classes that a vtable told of blocks of another size: it is that of a first member, or of the first
-    /// element of an array.
+    /// element of an array. Now and then a chunk of glibc is 16 bytes larger than it has to be; if most blocks of a class
+    /// are, they hold more than such an object.
     fn forget_members(&mut self, control: &Control) -> Result<(), Stopped> {
+        let mut counts: HashMap<Id, (u64, u64)> = HashMap::new();
+        self.each_told(control, |spread, found, claim| {
+            let size = spread.types().size(claim.kind);
+            let (exact, larger) = counts.entry(claim.kind).or_default();
+            *exact += u64::from(found.block.size == usual(size));
+            *larger += u64::from(found.block.size == usual(size) + REST);
+        })?;
+        let word = self.word;
+        self.each_told(control, |spread, found, claim| {
+            let (size, &(exact, larger)) = (spread.types().size(claim.kind), &counts[&claim.kind]);
+            let rest = word == 8 && found.block.size == usual(size) + REST && larger >= FEW && larger > exact;
+            if rest || !fits(size, found.block.size) {
+                spread.blocks.set(found.number, Claim::default());
+            }
+        })
+    }
+
+    /// Calls `each` for the blocks whose class only the vtable at their start tells.
+    fn each_told(&mut self, control: &Control, mut each: impl FnMut(&mut Self, Found, Claim)) -> Result<(), Stopped> {
         let heap = self.blocks.heap();
-        for (count, each) in Stream::new(heap).enumerate() {
+        for (count, block) in Stream::new(heap).enumerate() {
             if count % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
-            let Some(found) = self.blocks.at(each.block.address) else { continue };
+            let Some(found) = self.blocks.at(block.block.address) else { continue };
             let claim = self.blocks.claim(found.number);
-            let told = claim.rank == Rank::Vtable && claim.shape == Shape::One;
-            if told && !fits(self.types().size(claim.kind), each.block.size) {
-                self.blocks.set(found.number, Claim::default());
+            if claim.rank == Rank::Vtable && claim.shape == Shape::One {
+                each(self, found, claim);
             }
         }
         Ok(())
@@ -233,6 +256,11 @@ impl Spread<'_, '_> {
     pub(super) fn pointer_to(&mut self, element: Id) -> Id {
         self.made_pointer(element)
     }
+}
+
+/// Returns the usable bytes of the chunk that glibc makes for an object (malloc.c, request2size).
+fn usual(size: u64) -> u64 {
+    (size.saturating_add(23) / 16 * 16).saturating_sub(8).max(24)
 }
 
 fn static_place(root: &Root) -> Option<(u64, Id)> {

@@ -60,6 +60,8 @@ impl TypeGraph {
         let proven = matches!(form, Some(Form::Object | Form::Exception)) && !over;
         Some(match claim {
             Claim { disputed: true, .. } => Counted::Kind(kind),
+            // Its holder knows more than its first member.
+            claim if claim.rank == Rank::Vtable && !over && form == Some(Form::Named) => Counted::Kind(kind),
             claim if claim.is_some() && !proven => Counted::Type((claim.kind, claim.shape, claim.rank)),
             _ => Counted::Kind(kind),
         })

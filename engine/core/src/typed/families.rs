@@ -171,4 +171,52 @@ impl Spread<'_, '_> {
         }
         any
     }
+    /// Gives objects of families without a tag the one struct that may be there. Returns whether one got a type.
+    pub(super) fn judge_only_derived(&mut self, control: &Control) -> Result<bool, Stopped> {
+        let bases: Vec<Id> = self.families.all.keys().copied().collect();
+        let mut any = false;
+        for base in bases {
+            if control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+            let Some(family) = self.families.all.get_mut(&base).filter(|family| family.tag.is_none()) else { continue };
+            let mut left = Vec::new();
+            for unknown in std::mem::take(&mut family.unknown) {
+                if self.only_derived(base, &unknown) {
+                    any = true;
+                } else {
+                    left.push(unknown);
+                }
+            }
+            if let Some(family) = self.families.all.get_mut(&base) {
+                family.unknown.append(&mut left);
+            }
+        }
+        Ok(any)
+    }
+
+    /// Gives an object the only struct derived from a base that its block has room for. A pointer behind the members that
+    /// all of the family have must prove it, and the base alone must be too small.
+    fn only_derived(&mut self, base: Id, unknown: &Unknown) -> bool {
+        let Some(found) = self.object(unknown.address) else { return false };
+        let (usable, common, old) = (found.block.size, self.types().size(base), self.blocks.claim(found.number));
+        if fits(common, usable) || (old.is_some() && old.rank != Rank::Weak) {
+            return false;
+        }
+        let mut only = None;
+        for &(_, id) in self.families.derived(base).unwrap_or_default().iter() {
+            if self.may_be(id, usable) && only.replace(id).is_some() {
+                return false;
+            }
+        }
+        let Some(kind) = only else { return false };
+        let plan = self.plans.of(self.debug, kind);
+        if self.proof(unknown.address, &plan, common).flatten().is_none() {
+            return false;
+        }
+        let shape = if plan.flexible.is_some() { Shape::Flexible } else { Shape::One };
+        let claim = self.claim(kind, unknown.from, self.rank.max(Rank::Candidate), shape);
+        let Some(whole) = self.blocks.at(unknown.address) else { return false };
+        self.say(whole, unknown.address - whole.block.address, claim)
+    }
 }

@@ -215,10 +215,22 @@ impl Spread<'_, '_> {
         let Some(found) = self.blocks.at(start) else { return };
         let _ = to;
         let size = self.types().size(kind);
+        let inside = start - found.block.address;
         if found.block.address == start && size > 0 && size <= found.block.size {
             self.propose(found, self.claim(kind, from, Rank::Vtable, Shape::One));
+        } else if inside > 0 && self.is_counted(start, inside, size, found.block.size) {
+            self.say(found, inside, self.claim(kind, from, self.rank.max(Rank::Loose), Shape::Many));
         } else if found.block.address != start {
             self.may_be_pooled(start, kind, from);
         }
+    }
+    /// Returns whether the number of elements that operator new[] puts before objects with destructors stands there, and they
+    /// fill the block (Itanium C++ ABI, 2.7).
+    fn is_counted(&mut self, start: u64, inside: u64, size: u64, usable: u64) -> bool {
+        if size == 0 || (inside != self.word && inside != 2 * self.word) {
+            return false;
+        }
+        let count = self.read(start - self.word).unwrap_or(0);
+        count > 0 && count.checked_mul(size).is_some_and(|bytes| fits(bytes.saturating_add(inside), usable))
     }
 }

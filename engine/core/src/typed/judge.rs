@@ -1,5 +1,5 @@
-//! What is less certain than a pointer to a block of the right size: larger blocks, arrays, pointers in unions. And whether
-//! memory looks like a type.
+//! What is less certain than a pointer to a block of the right size: larger blocks, and arrays. And whether memory looks like
+//! a type.
 
 use std::rc::Rc;
 
@@ -35,6 +35,9 @@ impl Spread<'_, '_> {
     fn judge(&mut self, waiting: &Waiting) {
         let &Waiting { value, to, from } = waiting;
         let Some(found) = self.blocks.at(value) else { return };
+        if self.leads_back(value, to, from) {
+            return;
+        }
         let rank = self.rank.max(Rank::Loose);
         let skip = self.header(found, value - found.block.address, to);
         let object = found.behind(skip);
@@ -117,6 +120,14 @@ impl Spread<'_, '_> {
             None if plan.slots.iter().any(|slot| matches!(slot.what, What::Choice(_))) => self.wait(waiting),
             None => self.may_be_part(waiting),
         }
+    }
+
+    /// Returns whether a pointer to a pointer leads to the one that leads back: the link of a list to the place where the object
+    /// before has its address (`pprev` of Linux, `le_prev` of BSD). No array begins there.
+    fn leads_back(&mut self, value: u64, to: Id, from: u64) -> bool {
+        let Some(object) = self.types().pointee(to) else { return false };
+        let size = self.types().size(object);
+        self.read(value).is_some_and(|back| back > 0 && back <= from && from - back < size)
     }
 
     /// Takes a pointer of the same type into what would be the flexible array member of an object: the block is a pool of such
@@ -258,41 +269,5 @@ impl Spread<'_, '_> {
         let top = if self.word == 4 { 1 << 32 } else { 0u64 };
         // Programs keep flags in the lowest bits of pointers.
         value < SMALL || value >= top.wrapping_sub(SMALL) || self.is_mapped(value & !7)
-    }
-
-    /// Judges the pointers in unions: exactly one of the types must fit.
-    pub(super) fn judge_unions(&mut self, control: &Control) -> Result<(), Stopped> {
-        let unions = std::mem::take(&mut self.unions);
-        for (count, (value, choices, from)) in unions.into_iter().enumerate() {
-            if count % CHECK == 0 && control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
-            let Some(found) = self.blocks.at(value).filter(|found| found.block.address == value) else { continue };
-            let (mut fitting, mut bases) = (Vec::new(), Vec::new());
-            for to in choices {
-                let to = self.types().bare(to);
-                if self.may_be_derived(to, found.block.size) {
-                    bases.push(to);
-                    continue;
-                }
-                let (size, plan) = (self.types().size(to), self.plans.of(self.debug, to));
-                if self.types().record(to).is_some()
-                    && fits(size, found.block.size)
-                    && self.convincing(value, size, 1, &plan)
-                {
-                    fitting.push(to);
-                }
-            }
-            match (&fitting[..], &bases[..]) {
-                ([], [base]) => {
-                    self.meet(found, *base, from);
-                }
-                ([to], []) => {
-                    self.propose(found, self.claim(*to, from, self.rank.max(Rank::Union), Shape::One));
-                }
-                _ => {}
-            }
-        }
-        self.drain(control)
     }
 }

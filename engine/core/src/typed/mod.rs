@@ -7,7 +7,7 @@
 //! * `plan`: the pointers and containers in an object of a type.
 //! * `containers`, `nodes`, `walk`: the containers of libstdc++ and libc++.
 //! * `rust`, `rust_walk`: those of Rust's library.
-//! * `judge`: what is less certain.
+//! * `judge`, `unions`: what is less certain.
 //! * `counted`: arrays whose holder says how many elements they have.
 //! * `parts`: objects that do not fill their blocks.
 //! * [`pools`]: blocks that hold many objects.
@@ -42,6 +42,7 @@ mod rust_walk;
 mod structure;
 mod tags;
 mod texts;
+mod unions;
 mod untold;
 mod vtables;
 mod walk;

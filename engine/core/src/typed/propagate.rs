@@ -212,7 +212,10 @@ impl<'a, 'd> Spread<'a, 'd> {
         }
         if agree || claim.rank == Rank::Weak {
             // An array is more than one object.
-            if agree && old.shape == Shape::One && claim.shape == Shape::Many && claim.rank <= old.rank {
+            // The vtable at the start of an array is that of its first element.
+            let first = old.rank == Rank::Vtable && !fits(self.types().size(old.kind), found.block.size);
+            let better = claim.rank <= old.rank || (first && claim.rank < Rank::Weak);
+            if agree && old.shape == Shape::One && claim.shape == Shape::Many && better {
                 self.accept(found, claim);
                 return true;
             }
@@ -221,8 +224,7 @@ impl<'a, 'd> Spread<'a, 'd> {
         if self.holds(&old, &claim) {
             return false;
         }
-        // An object with a vtable that is much smaller than its block is the first member of a larger one.
-        let part = old.rank == Rank::Vtable && !fits(self.types().size(old.kind), found.block.size);
+        let part = self.is_first_member(found, &old, &claim);
         let replaces = claim.rank <= Rank::Frame.max(old.rank) && (old.rank > Rank::Vtable || part);
         if replaces && self.holds(&claim, &old) {
             claim.over_vtable = part;
@@ -241,6 +243,17 @@ impl<'a, 'd> Spread<'a, 'd> {
             return true;
         }
         false
+    }
+
+    /// Returns whether an object that its vtable names may be the first member of another one: it is much smaller than its
+    /// block, or the other one has no vtable of its own and fills the block as well.
+    fn is_first_member(&mut self, found: Found, old: &Claim, claim: &Claim) -> bool {
+        if old.rank != Rank::Vtable || old.kind == claim.kind {
+            return false;
+        }
+        let (own, outer) = (self.types().size(old.kind), self.types().size(claim.kind));
+        let plain = self.plans.of(self.debug, claim.kind).vtable.is_none();
+        !fits(own, found.block.size) || (plain && own < outer && fits(outer, found.block.size))
     }
 
     fn accept(&mut self, found: Found, claim: Claim) {

@@ -8,7 +8,7 @@ use dmods_engine::contents::{kind_of, of, size_class, word_kind, Census, Form, S
 use dmods_engine::graph::by_stack::{labels, Known};
 use dmods_engine::graph::growth::{compare, Amount, By, Core};
 use dmods_engine::graph::kinds::Kinds;
-use dmods_engine::graph::named::named;
+use dmods_engine::graph::named::{named, Name};
 use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::sums::View;
 use dmods_engine::records::log::Log;
@@ -83,10 +83,10 @@ fn names_move_blocks_and_lose_none() {
         let heap = solve(&world, 1);
         let (plain, control) = (census(&world, &*heap, false, 1), Control::default());
         let blocks = in_use(&world);
-        let mut names: Vec<(u64, u32)> = Vec::new();
+        let mut names: Vec<Name> = Vec::new();
         for &(address, _) in &blocks {
             if dice.one_in(3) {
-                names.push((address, dice.below(3) as u32));
+                names.push((address, dice.below(3) as u32, dice.one_in(2)));
             }
         }
         let made = named(&plain, &*heap, &names, &control).expect("not stopped");
@@ -98,7 +98,7 @@ fn names_move_blocks_and_lose_none() {
         };
         assert_eq!(sums(&plain, &before), sums(&made, &after), "round {round}");
         assert_eq!(made.entries.iter().map(|entry| entry.count).sum::<u64>(), blocks.len() as u64);
-        let by_address: HashMap<u64, u32> = names.into_iter().collect();
+        let by_address: HashMap<u64, u32> = names.into_iter().map(|name| (name.0, name.1)).collect();
         for (&(address, usable), &entry) in blocks.iter().zip(&made.of_block) {
             let signature = &made.entries[entry as usize].signature;
             assert_eq!(signature.class, size_class(usable).0);
@@ -120,13 +120,13 @@ fn a_caller_that_makes_one_type_says_what_its_blocks_are() {
         let heap = solve(&world, 1);
         let (plain, control) = (census(&world, &*heap, false, 1), Control::default());
         let blocks = in_use(&world);
-        let mut names: Vec<(u64, u32)> = Vec::new();
+        let mut names: Vec<Name> = Vec::new();
         let mut records = Vec::new();
         let (stacks, keys) = Stacks::of_lists([&[1u64][..], &[2, 3], &[2, 4], &[5]]);
         let callers: HashMap<u32, u32> = keys[..3].iter().copied().zip([7, 8, 8]).collect();
         for &(address, size) in &blocks {
             if dice.one_in(4) {
-                names.push((address, dice.below(12) as u32 / 5)); // 0 and 1 often, 2 seldom
+                names.push((address, dice.below(12) as u32 / 5, false)); // 0 and 1 often, 2 seldom
             }
             let stack = keys[dice.below(4) as usize];
             records.push(Record { address, size, stack, ..Record::default() });
@@ -145,7 +145,7 @@ fn a_caller_that_makes_one_type_says_what_its_blocks_are() {
         let said = labels(&view, &of_shapes, &[(&records, callers.clone())], &known, &control).expect("not stopped");
         let said: BTreeMap<u64, u32> = said.rows.iter().map(|row| (row.address, row.label)).collect();
 
-        let names: HashMap<u64, u32> = names.into_iter().collect();
+        let names: HashMap<u64, u32> = names.into_iter().map(|name| (name.0, name.1)).collect();
         let addresses: Vec<u64> = blocks.iter().map(|block| block.0).collect();
         let shape: HashMap<u64, Option<u32>> =
             addresses.iter().copied().zip(of_shapes.kinds_at(&addresses, &control).expect("found")).collect();

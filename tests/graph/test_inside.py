@@ -1,0 +1,101 @@
+"""Objects inside of others: links in C, values in containers, words that an earlier use left in a FILE."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dmods.corefile.target import CoreFile
+from fixtures import answers
+from tests.corekit import kernel_core
+from tests.graph.typed import HERE, Dumped, compared, dump, graph_of
+
+
+def test_links_and_unions_of_c(tmp_path: Path) -> None:
+    """A pointer to the link before is no array, and what a union leads to must look like it."""
+    dumped = dump(tmp_path, ["gcc", "-O1", "-g"], "intrusive.c")
+    graph = graph_of(dumped.core)
+    found = compared(graph, dumped.blocks, {})
+    assert found.wrong == []
+    # The texts are those of connections.
+    assert set(found.missing) <= {"struct conn", "struct packet", "char[]"}
+    assert graph.conflict_count == 0
+
+
+def names_in(core: Path) -> dict[int, str]:
+    """Return the type of each block that `types` names."""
+    target = CoreFile(str(core))
+    found: dict[int, str] = {}
+    for row in answers.answer(target, "types", "--top", "1000")["tables"][0]["rows"]:
+        if row["confidence"] != "none" and row["type"].startswith(("zoo::", "main::")):
+            walked = answers.answer(target, "walk", "buf", "--type", row["type"])["tables"][0]["rows"]
+            found.update((int(each["address"], 16), row["type"]) for each in walked)
+    return found
+
+
+# What each kind of block may be called where no debug information says more.
+_PLAIN = {
+    "zoo::Dog[]": {"zoo::Dog[]"},
+    "DEQUE(Cat)": {"zoo::Cat[]"},
+    "zoo::Cage": set[str](),
+    "zoo::Four": {"zoo::Dog[]"},
+    "zoo::Node<zoo::Cat>": set[str](),
+    "LAMBDA": {"main::{lambda()#5}::operator()() const::{lambda()#1}"},
+    "zoo::Dog": {"zoo::Dog"},
+    "KENNEL": {"zoo::Dog[]"},
+}
+
+
+def lambdas(dumped: Dumped, names: dict[int, str]) -> set[str]:
+    return {names.get(block.address, "") for block in dumped.of("LAMBDA")}
+
+
+@pytest.mark.thorough("it takes several seconds to compile")
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2",), ("-O2", "-fno-rtti")], ids=" ".join)
+def test_a_vtable_at_the_start_of_something_larger(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """It names an object that fills its block, and arrays of such objects."""
+    dumped = dump(tmp_path, ["g++", "-std=c++17", *flags], "byvalue.cc")
+    names = names_in(dumped.core)
+    wrong = [
+        (block.type, names[block.address])
+        for block in dumped.blocks
+        if block.address in names and block.type != "LAMBDA" and names[block.address] not in _PLAIN[block.type]
+    ]
+    assert wrong == []
+    (named,) = lambdas(dumped, names)
+    assert named.startswith("main::{lambda()#")
+    known = {block.type for block in dumped.blocks if block.address in names}
+    assert known >= ({"zoo::Dog[]", "zoo::Four"} if "-fno-rtti" in flags else {"zoo::Dog[]", "zoo::Four", "zoo::Dog"})
+
+
+@pytest.mark.thorough("it takes several seconds to compile")
+def test_debug_information_tells_what_a_vtable_does_not(tmp_path: Path) -> None:
+    dumped = dump(tmp_path, ["g++", "-std=c++17", "-O2", "-g"], "byvalue.cc")
+    told = {"zoo::Node<zoo::Cat>", "zoo::Cage", "zoo::Four", "zoo::Dog", "zoo::Dog[]"}
+    other = {"DEQUE(Cat)": ("zoo::Cat[]", "zoo::Cat*[]"), "KENNEL": ("zoo::Dog[]",)}
+    # The arrays of pointers were told as what they point to.
+    arrays = {f"zoo::{each}": (f"zoo::{each}", f"zoo::{each}*[]") for each in ("Cage", "Four")}
+    graph = graph_of(dumped.core)
+    found = compared(
+        graph, [block for block in dumped.blocks if block.type in told | other.keys()], {**other, **arrays}
+    )
+    assert found.wrong == []
+    assert found.missing == []
+    (named,) = lambdas(dumped, names_in(dumped.core))
+    assert named.startswith("main::{lambda()#")
+
+
+def test_old_words_in_a_file_own_nothing(tmp_path: Path) -> None:
+    """fopen() clears neither all of a FILE nor its buffer."""
+    program = tmp_path / "files"
+    subprocess.run(["gcc", "-O0", "-g", str(HERE / "files.c"), "-o", str(program)], check=True)
+    core = kernel_core(program, tmp_path)
+    size, count = map(int, (tmp_path / "truth").read_text().split())
+    rows = answers.typed("owners", core)["tables"][0]["rows"]
+    (root,) = (row for row in rows if row["owner"].endswith("`root"))
+    assert (root["bytes"], root["count"], root["how"]) == (size, count, "alone")
+    # The words are there: every pointer counts.
+    everything = answers.typed("owners", core, "--all-edges")["tables"][0]["rows"]
+    assert any(row["how"] == "shared" and row["count"] > count / 2 for row in everything)
