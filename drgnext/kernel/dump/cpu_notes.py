@@ -61,6 +61,16 @@ class CpuNotes(NamedTuple):
             found = [one for one in found if one.number == cpu]
         return found[0] if len(found) == 1 else None
 
+    def running(self, pid: int, cpu: Optional[int]) -> Optional[CpuNote]:
+        """Return the registers of the task that ran on the CPU, or None if it is not certain which they are.
+
+        The note's number decides, and in a note by a kernel the pid as well.
+        """
+        if cpu is None or not 0 <= cpu < len(self.cpus):
+            return None
+        found = self.cpus[cpu]
+        return found if found.pid == pid or not self.by_kernel else None
+
 
 NOTHING = CpuNotes((), False)
 

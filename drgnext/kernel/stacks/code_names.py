@@ -12,6 +12,7 @@ from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.frames import Frame
 from drgnext.kernel.stacks.traps import TrapFrame
+from drgnext.kernel.stacks.vmlinux_symbols import VmlinuxSymbols
 
 if TYPE_CHECKING:
     from drgn import Program, Symbol, SymbolIndex
@@ -58,6 +59,7 @@ class CodeNames:
         self._functions: dict[int, Optional[Function]] = {}
         self._lines: dict[int, list[Line]] = {}
         self._kallsyms: dict[str, Optional[SymbolIndex]] = {}
+        self._vmlinux = VmlinuxSymbols(prog)
 
     def inside(self, frame: Frame) -> int:
         """Return an address inside the frame's instruction, for looking up names and lines.
@@ -140,6 +142,8 @@ class CodeNames:
         made = self._code.made_at(address)
         if made is not None:
             return Function(made.name, made.start, made.module)
+        if text is not None and not text.module and (name := self._vmlinux.at(address)) is not None:
+            return Function(*name, text.module)
         try:
             symbol: Optional[Symbol] = self._prog.symbol(address)
         except (LookupError, ValueError, OverflowError):

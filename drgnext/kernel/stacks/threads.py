@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 from dmods.base.cached import cached
 from dmods.errors import UserError
 from drgnext.kernel.dump.cached_memory import Pages
+from drgnext.kernel.dump.cpu_notes import CpuNotes, read_cpu_notes
 from drgnext.kernel.dump.machine import architecture
 from drgnext.kernel.stacks.code import KernelCode
 from drgnext.kernel.stacks.code_names import CodeNames, Function
@@ -61,6 +62,8 @@ class Threads:
         self.tasks = Tasks(prog, self.memory)
         self.stack_size = thread_size(prog)
         self._kept: Optional[tuple[dict[str, int], int]] = None
+        self._path = kernel.path
+        self._noted: Optional[CpuNotes] = None
         self.walker = StackWalker(self.memory, self.machine, self.code, unwinder, cpu_stacks(prog))
         self._of_cpu: Optional[dict[str, list[StackRange]]] = None  # by the CPU's number
         self._crash_cpu = CrashCpu(self.memory, self.machine, self.code, unwinder, self.places)
@@ -149,6 +152,16 @@ class Threads:
 
     def _running(self, task: Task) -> Optional[Frame]:
         """Return the first frame of a running task, from its CPU's registers in the dump, or None."""
+        if self._noted is None:
+            self._noted = read_cpu_notes(self._path)
+        noted = self._noted.running(task.pid, self.cpu_of(task))
+        if noted is None:
+            return self._running_by_drgn(task)
+        registers = {name: value for name, value in noted.registers.items() if name != "orig_rax"}  # QEMU writes 0
+        return Frame(noted.pc, noted.sp, True, "cpu", registers)
+
+    def _running_by_drgn(self, task: Task) -> Optional[Frame]:
+        """Return the same frame from drgn. It unwinds the whole stack for that, and sorts its ORC table first."""
         from drgn import FaultError
 
         try:

@@ -28,6 +28,7 @@ pub mod python;
 pub mod records;
 pub mod red_zone;
 pub mod search;
+pub mod sole_symbols;
 pub mod symbols;
 pub mod tcb;
 pub mod typed;

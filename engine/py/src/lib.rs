@@ -116,6 +116,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<lines::Lines>()?;
     m.add_class::<typed::TypeGraph>()?;
     m.add_class::<symbols::Symbols>()?;
+    m.add_class::<symbols::SoleSymbols>()?;
     m.add_function(wrap_pyfunction!(symbols::demangle, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::short_type, m)?)?;
     m.add_function(wrap_pyfunction!(symbols::is_short, m)?)?;

@@ -50,6 +50,25 @@ impl Symbols {
     }
 }
 
+/// The symbols of an ELF file, for addresses that one of them alone contains. See `_engine.pyi`.
+#[pyclass(frozen, module = "dmods._engine")]
+pub struct SoleSymbols {
+    inner: dmods_engine::sole_symbols::SoleSymbols,
+}
+
+#[pymethods]
+impl SoleSymbols {
+    #[new]
+    fn new(py: Python<'_>, path: std::path::PathBuf) -> SoleSymbols {
+        SoleSymbols { inner: py.detach(|| dmods_engine::sole_symbols::SoleSymbols::load(&path)) }
+    }
+
+    fn at(&self, address: i128) -> Option<(String, u64, u64)> {
+        let (name, start, size) = self.inner.at(u64::try_from(address).ok()?)?;
+        Some((String::from_utf8_lossy(&name).into_owned(), start, size))
+    }
+}
+
 #[pyfunction]
 pub fn demangle(name: &str) -> String {
     core::demangle(name).unwrap_or_else(|| name.to_owned())
