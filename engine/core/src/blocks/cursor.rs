@@ -87,7 +87,7 @@ impl<'a, I: Index, const P: usize> Blocks<'a, I, P> {
         }
     }
 
-    /// Goes to the next run. Returns false where there is none.
+    /// Goes to the next run. Returns false after the last one.
     #[cold]
     #[inline(never)]
     fn next_run(&mut self) -> bool {
@@ -153,5 +153,40 @@ impl<I: Index, const P: usize> Iterator for Blocks<'_, I, P> {
             let (address, size) = self.place(granule);
             return Some(Block { granule, address, size, run: self.run, free: self.free >> bit & 1 != 0 });
         }
+    }
+}
+
+/// What takes the blocks of [`Tables::each_block_to`].
+pub trait Each {
+    /// Takes a block. Returns whether more are wanted. It should be `#[inline(always)]`.
+    fn take(&mut self, block: Block) -> bool;
+}
+
+struct Closure<F>(F);
+
+impl<F: FnMut(Block) -> bool> Each for Closure<F> {
+    #[inline(always)]
+    fn take(&mut self, block: Block) -> bool {
+        (self.0)(block)
+    }
+}
+
+impl<I: Index, const P: usize> Tables<I, P> {
+    /// Calls `each` for every block of a run, free ones too, in address order from granule `from` on, until it returns
+    /// false. No block begins at `end` or later. Returns false where `each` did.
+    #[inline(always)]
+    pub fn each_block(&self, run: usize, range: (usize, usize), each: impl FnMut(Block) -> bool) -> bool {
+        self.each_block_to(run, range, &mut Closure(each))
+    }
+
+    /// Does the same for what is inlined for certain.
+    #[inline(always)]
+    pub fn each_block_to(&self, run: usize, range: (usize, usize), to: &mut impl Each) -> bool {
+        for block in Blocks::of_run(self, run, range) {
+            if !to.take(block) {
+                return false;
+            }
+        }
+        true
     }
 }

@@ -1,6 +1,5 @@
 //! The tables that the pass fills, and lookups in them.
 
-use super::cursor::Blocks;
 use super::guide::Guide;
 use super::number::Index;
 pub use super::region::Region;
@@ -24,21 +23,6 @@ pub struct Block {
     pub run: usize,
     /// Whether it is free.
     pub free: bool,
-}
-
-/// What takes the blocks of [`Tables::each_block_to`].
-pub trait Each {
-    /// Takes a block. Returns whether more are wanted. It should be `#[inline(always)]`.
-    fn take(&mut self, block: Block) -> bool;
-}
-
-struct Closure<F>(F);
-
-impl<F: FnMut(Block) -> bool> Each for Closure<F> {
-    #[inline(always)]
-    fn take(&mut self, block: Block) -> bool {
-        (self.0)(block)
-    }
 }
 
 /// All results of the pass.
@@ -260,24 +244,6 @@ impl<I: Index, const P: usize> Tables<I, P> {
     fn in_use_range(&self, run: usize, granule: usize) -> bool {
         !self.word_map.runs[run].run.kind.has_chunks()
             || (self.word_map.address(run, granule) < self.used_end[run] && self.holes.binary_search(&granule).is_err())
-    }
-
-    /// Calls `each` for every block of a run, free ones too, in address order from granule `from` on, until it returns
-    /// false. No block begins at `end` or later. Returns false where `each` did.
-    #[inline(always)]
-    pub fn each_block(&self, run: usize, range: (usize, usize), each: impl FnMut(Block) -> bool) -> bool {
-        self.each_block_to(run, range, &mut Closure(each))
-    }
-
-    /// Does the same for what is inlined for certain.
-    #[inline(always)]
-    pub fn each_block_to(&self, run: usize, range: (usize, usize), to: &mut impl Each) -> bool {
-        for block in Blocks::of_run(self, run, range) {
-            if !to.take(block) {
-                return false;
-            }
-        }
-        true
     }
 
     /// Returns whether a block is reachable, once [`super::mark`] has run. Free blocks count as marked.
