@@ -5,7 +5,7 @@
 //!   [`stale_links`]: the links that free ones left behind.
 //! * [`pass`]: reads each run once and keeps which words hold candidate pointers.
 //! * [`tcache`]: recognises a tcache by its content.
-//! * [`index`]: the tables that the pass fills, and lookups in them.
+//! * [`index`]: the tables that the pass fills, and lookups in them; [`cursor`]: reads their blocks one after the other.
 //! * `region`: 1 KiB of heap in the tables.
 //! * [`guide`]: says where the edges of a block are, about.
 //! * [`model`]: the heap, as the rest of the engine sees it; `build` makes it; [`widths`]: what works on its tables.
