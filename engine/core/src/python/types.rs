@@ -47,6 +47,8 @@ pub enum Kind {
     Frame,
     /// code (3.11 and later: the instructions are in the object)
     Code,
+    /// function (3.11 and later: it has a version)
+    Function,
     /// module
     Module,
     /// A reference that is not counted: weakref and the proxies.
@@ -251,6 +253,7 @@ impl<'a> Types<'a> {
                 b"set" | b"frozenset" => return Kind::Set,
                 b"frame" => return Kind::Frame,
                 b"code" if self.release.minor >= 11 => return Kind::Code,
+                b"function" if self.release.minor >= 11 && self.is_static(at) => return Kind::Function,
                 b"bytearray" => return Kind::Bytearray,
                 b"collections.deque" => return Kind::Deque,
                 b"array.array" => return Kind::Array,

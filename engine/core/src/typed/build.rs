@@ -21,6 +21,8 @@ const ROUNDS: usize = 4;
 const CHECK: usize = 1 << 16;
 /// Bytes that are too few for a chunk of glibc where words have 8 bytes: they stay with the block (malloc.c, MINSIZE).
 const REST: u64 = 16;
+/// What families of structs tell leads to more of them. Each round looks at all that wait, so there are not more than so many.
+const MOST_ROUNDS: usize = 128;
 /// Blocks, at least, that are compared with others of their class.
 const FEW: u64 = 4;
 
@@ -124,7 +126,10 @@ impl Spread<'_, '_> {
         self.rank = Rank::Candidate;
         self.judge_inside(control)?;
         self.judge_structures(control)?;
-        while self.judge_only_derived(control)? || self.judge_tags(control)? {
+        for _round in 0..MOST_ROUNDS {
+            if !self.judge_only_derived(control)? && !self.judge_tags(control)? {
+                break;
+            }
             self.settle(control)?;
             self.judge_inside(control)?;
         }

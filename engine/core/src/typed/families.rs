@@ -171,6 +171,7 @@ impl Spread<'_, '_> {
         }
         any
     }
+
     /// Gives objects of families without a tag the one struct that may be there. Returns whether one got a type.
     pub(super) fn judge_only_derived(&mut self, control: &Control) -> Result<bool, Stopped> {
         let bases: Vec<Id> = self.families.all.keys().copied().collect();

@@ -289,6 +289,12 @@ impl World {
             let block = dice.choose(&self.blocks).clone();
             let start = block.address / self.word * self.word;
             self.dead.push((start, start + self.word * (1 + dice.below(block.usable / self.word))));
+        } else if let Some(last) = self.blocks.iter().max_by_key(|block| block.address).filter(|last| !last.free) {
+            // The last word of the last chunk stands where the run ends.
+            let at = last.address / self.word * self.word + last.usable - self.word;
+            let value = dice.choose(&self.blocks).address;
+            self.put(at, value);
+            self.dead.push((at, at + self.word));
         }
         // The missing part lies within one block, so every header is known. (The last word may be the next one's.)
         if dice.one_in(3) {

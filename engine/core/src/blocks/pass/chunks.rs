@@ -19,11 +19,11 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             self.single(buffer, dead, control);
             return;
         }
-        let first = dead.partition_point(|d| d.1 <= run.start);
-        let dead = &dead[first..dead.partition_point(|d| d.0 < run.end).max(first)];
-        let mut window = CachedReader::new(self.image);
         // One more header lies beyond the end: its PREV_INUSE belongs to the last chunk, and so does its prev_size.
         let end = run.end + GRANULE;
+        let first = dead.partition_point(|d| d.1 <= run.start);
+        let dead = &dead[first..dead.partition_point(|d| d.0 < end).max(first)];
+        let mut window = CachedReader::new(self.image);
         let mut start = run.start;
         let mut back = self.placed.region * REGION;
         while start < end && !control.cancelled() {

@@ -72,6 +72,9 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
             members(search, at, end);
         }
         Kind::Bytearray | Kind::Array => buffer(search, at, &known),
+        // `func_version` is the last member of PyFunctionObject (Include/cpython/funcobject.h) and has 32 bits. What was in the
+        // other half of the word is left.
+        Kind::Function => search.add(at.saturating_add(known.basic.saturating_sub(8)), at.saturating_add(known.basic)),
         Kind::Weak => BORROWED.iter().for_each(|&(from, to)| search.add(at + from, at + to)),
         _ => {}
     }
@@ -115,6 +118,7 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         | Kind::Bytearray
         | Kind::Deque
         | Kind::Array
+        | Kind::Function
         | Kind::Module
         | Kind::Weak => {
             search.add(behind, end);
