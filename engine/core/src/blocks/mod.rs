@@ -21,7 +21,6 @@
 //! * [`ends`]: words that are the end of a block and the beginning of the next one.
 
 mod build;
-pub mod cursor;
 pub mod ends;
 pub mod guide;
 pub mod holders;
