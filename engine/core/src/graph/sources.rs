@@ -105,7 +105,7 @@ impl<'a, 'c, I: Index, const P: usize> Sources<'a, 'c, I, P> {
         before.then_some(found)
     }
 
-    /// Goes to the next region. Returns false where there is none.
+    /// Goes to the next region. Returns false behind the last one.
     #[inline(always)]
     fn next_region(&mut self) -> Result<bool, Stopped> {
         self.region = self.region.wrapping_add(1);
