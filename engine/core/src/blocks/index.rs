@@ -3,7 +3,7 @@
 use super::guide::Guide;
 use super::number::Index;
 pub use super::region::Region;
-use super::runs::{Kind, REGION};
+use super::runs::{Kind, GRANULE, REGION};
 use super::word_map::WordMap;
 use crate::hw;
 
@@ -23,6 +23,21 @@ pub struct Block {
     pub run: usize,
     /// Whether it is free.
     pub free: bool,
+}
+
+/// What takes the blocks of [`Tables::each_block_to`].
+pub trait Each {
+    /// Takes a block. Returns whether more are wanted. It should be `#[inline(always)]`.
+    fn take(&mut self, block: Block) -> bool;
+}
+
+struct Closure<F>(F);
+
+impl<F: FnMut(Block) -> bool> Each for Closure<F> {
+    #[inline(always)]
+    fn take(&mut self, block: Block) -> bool {
+        (self.0)(block)
+    }
 }
 
 /// All results of the pass.
@@ -244,6 +259,68 @@ impl<I: Index, const P: usize> Tables<I, P> {
     fn in_use_range(&self, run: usize, granule: usize) -> bool {
         !self.word_map.runs[run].run.kind.has_chunks()
             || (self.word_map.address(run, granule) < self.used_end[run] && self.holes.binary_search(&granule).is_err())
+    }
+
+    /// Calls `each` for every block of a run, free ones too, in address order from granule `from` on, until it returns
+    /// false. No block begins at `end` or later. Returns false where `each` did.
+    #[inline(always)]
+    pub fn each_block(&self, run: usize, range: (usize, usize), each: impl FnMut(Block) -> bool) -> bool {
+        self.each_block_to(run, range, &mut Closure(each))
+    }
+
+    /// Does the same for what is inlined for certain.
+    #[inline(always)]
+    pub fn each_block_to(&self, run: usize, (from, end): (usize, usize), to: &mut impl Each) -> bool {
+        let placed = &self.word_map.runs[run];
+        let first = placed.region * REGION;
+        let (last, stride) = match placed.run.kind {
+            Kind::Mmapped | Kind::Extent => (first + 1, 1),
+            Kind::Slab => (first + placed.run.granules(), placed.run.stride()),
+            Kind::Main | Kind::Thread => (first + ((self.used_end[run] - placed.run.start) / GRANULE) as usize, 0),
+        };
+        let (from, last, used_end) = (from.max(first), last.min(end), self.used_end[run]);
+        // Where blocks have no headers, they are counted: a division for each takes time.
+        let mut slot = if stride > 0 { (from - first).div_ceil(stride) as u64 } else { 0 };
+        let mut holes = &self.holes[self.holes.partition_point(|&hole| hole < from)..];
+        for region in from / REGION..last.div_ceil(REGION) {
+            let mut bits = self.regions[region].start;
+            if region == from / REGION {
+                bits &= u64::MAX << (from % REGION);
+            }
+            let free = self.free[region];
+            while bits != 0 {
+                let bit = bits.trailing_zeros() as usize;
+                let granule = region * REGION + bit;
+                bits &= bits - 1;
+                if granule >= last {
+                    return true;
+                }
+                if holes.first() == Some(&granule) {
+                    holes = &holes[1..];
+                    continue;
+                }
+                let (address, size) = if stride > 0 {
+                    slot += 1;
+                    (placed.block(slot - 1, WordMap::<P>::HEADER), placed.run.usable)
+                } else {
+                    let next = match bits {
+                        0 => next_start(&self.regions, granule),
+                        _ => region * REGION + bits.trailing_zeros() as usize,
+                    };
+                    // The granules are those of the run, so its addresses do not overflow.
+                    let at = |granule: usize| {
+                        placed.run.start.wrapping_add((granule.wrapping_sub(first) * GRANULE as usize) as u64)
+                    };
+                    // See `size_of`.
+                    let size = at(next).min(used_end).wrapping_sub(at(granule)).saturating_sub(WordMap::<P>::WORD);
+                    (at(granule).wrapping_add(WordMap::<P>::HEADER), size)
+                };
+                if !to.take(Block { granule, address, size, run, free: free >> bit & 1 != 0 }) {
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Returns whether a block is reachable, once [`super::mark`] has run. Free blocks count as marked.

@@ -5,7 +5,7 @@
 //!   [`stale_links`]: the links that free ones left behind.
 //! * [`pass`]: reads each run once and keeps which words hold candidate pointers.
 //! * [`tcache`]: recognises a tcache by its content.
-//! * [`index`]: the tables that the pass fills, and lookups in them; [`cursor`]: reads their blocks one after the other.
+//! * [`index`]: the tables that the pass fills, and lookups in them.
 //! * `region`: 1 KiB of heap in the tables.
 //! * [`guide`]: says where the edges of a block are, about.
 //! * [`model`]: the heap, as the rest of the engine sees it; `build` makes it; [`widths`]: what works on its tables.
@@ -22,7 +22,6 @@
 //! * [`ends`]: words that are the end of a block and the beginning of the next one.
 
 mod build;
-pub mod cursor;
 pub mod ends;
 pub mod guide;
 pub mod holders;

@@ -89,7 +89,7 @@ fn census<I: Index, const P: usize>(
             hw::fast_work(Looking { pass: &mut pass, step });
         }
         pass.drain();
-        (pass.table.into_entries(), pass.of_block, pass.missing)
+        (pass.table, pass.of_block, pass.missing)
     };
     let done = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
@@ -111,7 +111,7 @@ fn census<I: Index, const P: usize>(
     }
     parts.sort_by_key(|&(nth, _)| nth);
     let parts = parts.into_iter().map(|(_, part)| part).collect();
-    Ok(Census { direct: direct.is_some(), ..joined(parts, &keys) })
+    Ok(Census { direct: direct.is_some(), ..joined(parts) })
 }
 
 /// One step of a pass.
@@ -128,24 +128,18 @@ impl<I: Index, const P: usize> hw::Work for Looking<'_, '_, I, P> {
     }
 }
 
-/// Puts the parts of the threads together, in address order.
-fn joined(parts: Vec<(Vec<Entry>, Vec<u32>, u64)>, keys: &Keys) -> Census {
-    let mut table = Table::new(keys);
-    let mut census = Census::default();
-    for (entries, of_block, missing) in parts {
-        let renumbered: Vec<u32> = entries.iter().map(|entry| table.join(entry)).collect();
-        census.missing += missing;
-        if census.of_block.is_empty() {
-            census.of_block = of_block;
-            for index in &mut census.of_block {
-                *index = renumbered[*index as usize];
-            }
-        } else {
-            census.of_block.extend(of_block.iter().map(|&index| renumbered[index as usize]));
-        }
+/// Puts the parts of the threads together, in address order. The first has the numbers that it would get in an empty table.
+fn joined(parts: Vec<(Table, Vec<u32>, u64)>) -> Census {
+    let count: usize = parts.iter().map(|part| part.1.len()).sum();
+    let mut parts = parts.into_iter();
+    let Some((mut table, mut of_block, mut missing)) = parts.next() else { return Census::default() };
+    of_block.reserve_exact(count - of_block.len());
+    for (other, more, lacking) in parts {
+        let renumbered: Vec<u32> = other.into_entries().iter().map(|entry| table.join(entry)).collect();
+        of_block.extend(more.into_iter().map(|index| renumbered[index as usize]));
+        missing += lacking;
     }
-    census.entries = table.into_entries();
-    census
+    Census { entries: table.into_entries(), of_block, missing, direct: false }
 }
 
 /// Returns the steps for a list of granules.

@@ -6,8 +6,8 @@ use super::signature::{class_index, kind_of, size_class, word_kind as k, Form, W
 use super::sums::Part;
 use super::table::{Counted, Table};
 use super::targets::{Pointers, SomeFree, Targets};
-use crate::blocks::cursor::Each;
-use crate::blocks::index::{Block, Tables};
+
+use crate::blocks::index::{Block, Each, Tables};
 use crate::blocks::number::Index;
 use crate::blocks::runs::Kind;
 use crate::blocks::states::{State, States};

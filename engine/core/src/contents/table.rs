@@ -29,6 +29,9 @@ pub(super) struct Table {
     folds: Folds,
     /// How many signatures each size class has.
     of_class: Vec<u32>,
+    /// For each size class that has too many: the index plus 1 of the entry for those that are not told apart; 0 where
+    /// none has been met.
+    various: Vec<u32>,
 }
 
 /// A place of the hash table. Two signatures have the same 64 bits of a hash, with keys that a dump cannot know, once in
@@ -140,6 +143,7 @@ impl Table {
             slots: vec![Slot::default(); SLOTS],
             folds: Folds::new(keys),
             of_class: vec![0; CLASSES],
+            various: vec![0; CLASSES],
         }
     }
 
@@ -196,7 +200,11 @@ impl Table {
     fn index(&mut self, counted: &Counted, sample: &[u64; WORDS]) -> u32 {
         let full = |table: &Self| table.of_class[counted.class_index()] >= COARSE || table.entries.len() >= MOST;
         if counted.coarse && full(self) {
-            return self.coarser(counted, sample);
+            let class = counted.class_index();
+            if self.various[class] == 0 {
+                self.various[class] = self.coarser(counted, sample) + 1;
+            }
+            return self.various[class] - 1;
         }
         if counted.index != 0 {
             return counted.index - 1;

@@ -29,6 +29,8 @@ pub trait Graph {
 
 /// Where an edge leads that leads nowhere.
 pub const NOWHERE: usize = 0;
+/// What is said of a node that has no edges, before a search reaches it.
+pub const LEAF: u32 = u32::MAX - 1;
 /// Edges whose targets are being looked up.
 const WAITING: usize = 16;
 /// Edges ahead whose targets' regions are loaded.
@@ -38,8 +40,8 @@ const CHECK: usize = 1 << 16;
 
 /// The list. `W` is the width of a place.
 pub struct Dense<W: Index> {
-    /// For each node, at its place: what the search says of it, then its edges. The last edge has the bit [`Dense::LAST`]. A node
-    /// without edges has one that leads nowhere.
+    /// For each node, at its place: what the search says of it, then its edges. The last edge has the bit [`Dense::LAST`]. Of a
+    /// node without edges, [`LEAF`] is said: half of the blocks may be such.
     pub words: Vec<W>,
     /// The places of the nodes, by number.
     places: Vec<W>,
@@ -85,7 +87,7 @@ impl<G: Graph, W: Index> hw::Work for Placing<'_, G, W> {
         graph.each(|_, first, end| {
             // A place that does not fit is not used: the list is refused below.
             places.push(if size < Dense::<W>::LAST { W::new(size) } else { W::default() });
-            size += 1 + (end - first).max(1);
+            size += 1 + (end - first);
             true
         });
         (size < Dense::<W>::LAST).then_some(Placed { places, size })
@@ -104,7 +106,7 @@ impl<W: Index> Dense<W> {
     /// Tells the last edge of a node.
     pub const LAST: usize = (W::LIMIT / 2 + 1) as usize;
 
-    /// Makes the list. What stands at a node's place is 0, and at [`NOWHERE`] it is `closed`. The nodes have been placed.
+    /// Makes the list. What stands at a node's place is 0 or [`LEAF`], and at [`NOWHERE`] it is `closed`. The nodes have been placed.
     #[inline(always)]
     fn new<G: Graph, const FAST: bool>(
         graph: &G,
@@ -125,7 +127,7 @@ impl<W: Index> Dense<W> {
         graph.each(|number, first, end| {
             let place = places[number].get() + 1;
             if first == end {
-                words[place] = W::new(Self::LAST);
+                words[place - 1] = W::new(LEAF as usize);
             }
             for edge in first..end {
                 graph.prefetch(edge + AHEAD);
@@ -158,9 +160,24 @@ impl<W: Index> Dense<W> {
         self.places[number].get()
     }
 
+    /// Returns what the search says of the node at a place: 0 if it was not reached.
+    #[inline(always)]
+    pub fn said(&self, place: usize) -> u32 {
+        reached(self.words[place].get() as u32)
+    }
+
     /// Returns what the search says of each node, by number. The places make room for that.
     pub fn into_said(self) -> Vec<u32> {
         let Dense { words, places } = self;
-        places.into_iter().map(|place| words[place.get()].get() as u32).collect()
+        places.into_iter().map(|place| reached(words[place.get()].get() as u32)).collect()
+    }
+}
+
+#[inline(always)]
+fn reached(said: u32) -> u32 {
+    if said == LEAF {
+        0
+    } else {
+        said
     }
 }

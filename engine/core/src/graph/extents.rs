@@ -19,7 +19,7 @@ use super::numbering::{is_start, HeapGraph};
 use super::offsets::offsets;
 use super::roots::{each_word, Named, DATA};
 use crate::blocks::ends::word_of_edge;
-use crate::blocks::index::{edges_of, next_start, Block, Tables};
+use crate::blocks::index::{chunk_of_word, edges_of, next_start, Block, Tables};
 use crate::blocks::number::Index;
 use crate::blocks::runs::REGION;
 use crate::blocks::word_map::WordMap;
@@ -35,8 +35,8 @@ const LEAST: u64 = 64;
 const PIECE: usize = 1 << 10;
 /// Words between the beginning of a deque and `cur` of each of its iterators.
 const ITERATORS: [u64; 2] = [2, 6];
-/// Places whose regions are being loaded.
-const WAITING: usize = 16;
+/// Places whose regions are loaded at once.
+const WAITING: usize = 32;
 /// Edges between two looks at [`Control`].
 const CHECK: usize = 1 << 20;
 
@@ -150,35 +150,35 @@ fn in_blocks<I: Index, const P: usize>(
 #[inline(always)]
 fn in_edges<I: Index, const P: usize>(tables: &Tables<I, P>, edges: &[I], from: usize, mut take: impl FnMut(usize)) {
     let word = |at: usize| edges.get(at).map_or(0, |edge| edge.get());
-    let mut settle = |(at, words): (usize, [usize; 3])| {
-        if is_pair::<P>([words[0], words[1]]) || about_one_block(tables, words) {
-            take(at);
-        }
-    };
     let end = (from + CHECK).min(edges.len().saturating_sub(1));
-    let (mut waiting, mut count) = ([(0, [0; 3]); WAITING], 0);
-    let (mut first, mut second) = (word(from), word(from + 1));
-    for at in from..end {
-        let third = word(at + 2);
-        let words = [first, second, third];
-        (first, second) = (second, third);
-        if is_pair::<P>([words[0], words[1]]) | is_triple(words) {
-            hw::prefetch(&tables.regions, words[0].min(words[1]) / (REGION * P));
-            let oldest = std::mem::replace(&mut waiting[count % WAITING], (at, words));
-            if count >= WAITING {
-                settle(oldest);
+    let (mut at, mut first, mut second) = (from, word(from), word(from + 1));
+    let mut waiting = [(0, [0; 3]); WAITING];
+    while at < end {
+        let mut count = 0;
+        while at < end && count < WAITING {
+            let words = [first, second, word(at + 2)];
+            if is_pair::<P>([words[0], words[1]]) | is_triple(words) {
+                hw::prefetch(&tables.regions, words[0].min(words[1]) / (REGION * P));
+                waiting[count] = (at, words);
+                count += 1;
             }
-            count += 1;
+            (first, second) = (words[1], words[2]);
+            at += 1;
+        }
+        for &(at, words) in &waiting[..count] {
+            if is_pair::<P>([words[0], words[1]]) || about_one_block(tables, words) {
+                take(at);
+            }
         }
     }
-    (count.saturating_sub(WAITING)..count).for_each(|nth| settle(waiting[nth % WAITING]));
 }
 
 /// Whether three words lead into one block, the lower of the first two to its beginning.
 #[inline(always)]
 fn about_one_block<I: Index, const P: usize>(tables: &Tables<I, P>, [first, second, third]: [usize; 3]) -> bool {
     let (low, high) = (first.min(second), first.max(second));
-    let Some(block) = tables.chunk_of_word(low).filter(|&block| is_start::<P>(low, block)) else { return false };
+    let block = chunk_of_word(&tables.regions, low).filter(|&block| is_start::<P>(low, block));
+    let Some(block) = block else { return false };
     let next = next_start(&tables.regions, block);
     // The end of a block without a header is the beginning of the next one.
     high / P <= next && third / P <= next + 1

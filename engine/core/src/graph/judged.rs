@@ -29,7 +29,7 @@ impl<I: Index, const P: usize, const FAST: bool> Judge<'_, I, P, FAST> {
             seen = Some(granule);
             let block = self.tables.block(run, granule);
             let own = Some(&fields[usize::from(kind(block.size))][..]);
-            let [own, other] = [own, self.smaller_kind(&block, fields)].map(|fields| {
+            let [own, other] = [own, self.smaller_kind(run, block.size, fields)].map(|fields| {
                 let mut others = Vec::new();
                 self.others(fields.unwrap_or(&[]), &block, edges_of(&self.tables.regions, granule), &mut others);
                 others
@@ -55,10 +55,11 @@ impl<I: Index, const P: usize, const FAST: bool> Judge<'_, I, P, FAST> {
         }
     }
 
-    /// Returns the fields of the kind that a block has if its chunk is larger than it has to be.
-    pub(super) fn smaller_kind<'f>(&self, block: &Block, fields: &'f [Vec<Field>]) -> Option<&'f [Field]> {
-        let chunks = P == 2 && self.tables.word_map.runs[block.run].run.kind.has_chunks();
-        let smaller = block.size.checked_sub(SLACK).filter(|_| chunks && block.size <= SMALL)?;
+    /// Returns the fields of the kind that a block of a run has if its chunk is larger than it has to be.
+    #[inline(always)]
+    pub(super) fn smaller_kind<'f>(&self, run: usize, size: u64, fields: &'f [Vec<Field>]) -> Option<&'f [Field]> {
+        let chunks = P == 2 && self.tables.word_map.runs[run].run.kind.has_chunks();
+        let smaller = size.checked_sub(SLACK).filter(|_| chunks && size <= SMALL)?;
         Some(&fields[usize::from(kind(smaller))][..]).filter(|fields| !fields.is_empty())
     }
 

@@ -18,6 +18,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use foldhash::fast::RandomState;
+
 use crate::contents::{kind_of, of, word_kind as k, Census, Entry, Form, WORDS};
 
 /// The detail of a pointer to a block that is mostly text.
@@ -58,7 +60,7 @@ pub struct Kinds {
 impl Kinds {
     /// Merges the signatures of several censuses.
     pub fn new(censuses: &[&Census]) -> Kinds {
-        let mut found: HashMap<_, usize> = HashMap::new();
+        let mut found: HashMap<_, usize, RandomState> = HashMap::default();
         let mut merged: Vec<Entry> = Vec::new();
         let mut place: Vec<Vec<usize>> = Vec::new();
         for census in censuses {

@@ -39,6 +39,12 @@ impl<'a, I: Index, const P: usize> Kinds<'a, I, P> {
         self.of[number] = kind;
     }
 
+    /// Returns the kind of the block with this number.
+    #[inline(always)]
+    pub fn of(&self, number: usize) -> u16 {
+        self.of[number]
+    }
+
     /// Returns where an edge leads.
     #[inline(always)]
     pub fn target(&self, edge: usize) -> Option<Target> {

@@ -9,6 +9,7 @@
 //! * [`dominators`]: the dominator tree (semi-NCA) and retained sizes.
 //! * [`sets`]: which roots lead to what no single root dominates.
 //! * [`weak`]: the roots on stacks that nothing else makes needless.
+//! * [`sources`]: the blocks in use that have pointers.
 //! * [`regular`]: which pointers belong to the structures, and which are left over (`fields`, `kinds_of_targets`); `set_aside`: those that are not followed.
 //! * [`roots`]: the roots, with names and ranks; [`tiers`]: the search from them, the strongest first.
 //! * [`parts`]: words in blocks that are roots, or own nothing: the variables of a language runtime.
@@ -54,6 +55,7 @@ pub mod roots;
 pub mod search;
 mod set_aside;
 pub mod sets;
+pub mod sources;
 mod sparse;
 pub mod stream;
 pub mod sums;

@@ -157,7 +157,7 @@ impl<I: Index, const P: usize> Graph for HeapGraph<'_, I, P> {
 }
 
 /// A region whose edges are asked for at several places.
-struct Ranks<'a, I: Index, const P: usize> {
+pub(super) struct Ranks<'a, I: Index, const P: usize> {
     region: &'a Region<I, P>,
     /// Where words have 8 bytes: those that are candidate pointers.
     words: u128,
@@ -165,14 +165,20 @@ struct Ranks<'a, I: Index, const P: usize> {
 
 impl<'a, I: Index, const P: usize> Ranks<'a, I, P> {
     #[inline(always)]
-    fn new(region: &'a Region<I, P>) -> Self {
+    pub(super) fn new(region: &'a Region<I, P>) -> Self {
         let part = |i: usize| u128::from(region.ptr[i] & !region.size_words(i)) << (64 * i);
         Ranks { region, words: if P == 2 { part(0) | part(1) } else { 0 } }
     }
 
+    /// Returns whether the region has no pointers. Where words have 4 bytes, it does not tell.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        P == 2 && self.words == 0
+    }
+
     /// Returns the first edge of the block whose chunk begins at a granule of the region: see `blocks::index::edges_of`.
     #[inline(always)]
-    fn edge_of(&self, granule: usize) -> usize {
+    pub(super) fn edge_of(&self, granule: usize) -> usize {
         let before = match P {
             // Nothing is masked twice: a chunk's size word holds no pointer.
             2 => (self.words & ((2 << (granule * P)) - 1)).count_ones() as usize,

@@ -236,14 +236,17 @@ impl Owners {
     /// Returns the vertex of each block in use, in address order; 0 for a block of the allocator's own.
     pub fn vertices<I: Index, const P: usize>(&self, tables: &Tables<I, P>) -> Vec<u32> {
         let mut found = Vec::with_capacity(self.numbering.count());
-        for run in 0..tables.word_map.runs.len() {
-            tables.each_block(run, EVERY, |block| {
-                if !block.free {
-                    let vertex = self.vertices[self.numbering.of(&tables.regions, block.granule)];
+        // The numbers are those of all starts, in order. What is no block counts as free.
+        let mut vertices = self.vertices.iter();
+        for (region, &free) in tables.regions.iter().zip(&tables.free) {
+            let mut bits = region.start;
+            let count = bits.count_ones() as usize;
+            for &vertex in vertices.by_ref().take(count) {
+                if free & bits & bits.wrapping_neg() == 0 {
                     found.push(if vertex == CLOSED { 0 } else { vertex });
                 }
-                true
-            });
+                bits &= bits - 1;
+            }
         }
         found
     }

@@ -29,10 +29,11 @@ use super::kinds_of_targets::{Kinds, Waiting};
 use super::numbering::HeapGraph;
 use super::offsets::{begins_with_text, text_length, TEXT};
 use super::roots::Named;
+use super::sources::{Source, Sources, CHECK};
 use super::sparse::Sparse;
-use crate::blocks::cursor::Blocks;
-use crate::blocks::index::{edges_of, Block, Tables};
+use crate::blocks::index::{edges_of, Block, Each, Tables, EVERY};
 use crate::blocks::number::Index;
+use crate::blocks::runs::REGION;
 use crate::cached_reader::CachedReader;
 use crate::contents::{class_index, size_class, CLASSES};
 use crate::control::{Control, Stopped};
@@ -43,8 +44,6 @@ use crate::image::Image;
 const COMMON: u32 = 64;
 /// Blocks of a kind, and pointers of an array, that are looked at to learn its fields.
 pub(super) const SAMPLE: usize = 4096;
-/// Blocks between two looks at [`Control`].
-const CHECK: u32 = 1 << 16;
 
 /// What an edge of a common kind is judged by.
 #[derive(Clone, Copy)]
@@ -96,26 +95,23 @@ impl<I: Index, const P: usize> hw::Work for Judging<'_, I, P> {
     }
 }
 
-/// Reads the blocks in use one after the other.
-struct InUse<'c, 'a, I: Index, const P: usize> {
-    blocks: Blocks<'a, I, P>,
-    seen: u32,
-    control: &'c Control,
+/// What the blocks are counted into.
+struct Counting<'a, I: Index, const P: usize> {
+    kinds: Kinds<'a, I, P>,
+    counts: Vec<u32>,
+    sparse: Sparse<I>,
 }
 
-impl<I: Index, const P: usize> InUse<'_, '_, I, P> {
+impl<I: Index, const P: usize> Each for Counting<'_, I, P> {
     #[inline(always)]
-    fn next(&mut self) -> Result<Option<Block>, Stopped> {
-        for block in self.blocks.by_ref() {
-            self.seen = self.seen.wrapping_add(1);
-            if self.seen % CHECK == 0 && self.control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
-            if !block.free {
-                return Ok(Some(block));
-            }
+    fn take(&mut self, block: Block) -> bool {
+        let kind = kind(block.size);
+        self.kinds.set(block.granule, kind);
+        self.counts[usize::from(kind)] += u32::from(!block.free);
+        if !block.free {
+            self.sparse.count(block.size);
         }
-        Ok(None)
+        true
     }
 }
 
@@ -128,34 +124,32 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
     /// Notes the kind of each block, and counts the blocks in use of each kind.
     #[inline(always)]
     fn count(graph: &'a HeapGraph<'a, I, P>) -> Self {
-        let (mut kinds, mut counts) = (Kinds::new(graph), vec![0; CLASSES]);
-        let mut sparse = Sparse::new();
-        for block in Blocks::new(graph.tables) {
-            let kind = kind(block.size);
-            kinds.set(block.granule, kind);
-            counts[usize::from(kind)] += u32::from(!block.free);
-            if !block.free {
-                sparse.count(block.size);
-            }
+        let mut counting = Counting { kinds: Kinds::new(graph), counts: vec![0; CLASSES], sparse: Sparse::new() };
+        for run in 0..graph.tables.word_map.runs.len() {
+            graph.tables.each_block_to(run, EVERY, &mut counting);
         }
+        let Counting { kinds, counts, sparse } = counting;
         Judge { tables: graph.tables, kinds, counts, sparse, found: Edges::default() }
     }
 
+    /// Returns whether the block of this kind that begins at a granule is judged with the others of its kind.
     #[inline(always)]
-    fn is_common(&self, block: &Block) -> bool {
-        block.size <= SMALL && self.counts[usize::from(kind(block.size))] >= COMMON
+    fn is_common(&self, kind: u16, granule: usize) -> bool {
+        let size = u64::from(kind);
+        // The first class of several sizes begins with the last of the small ones.
+        self.counts[usize::from(kind)] >= COMMON
+            && (size < SMALL || (size == SMALL && self.block(granule).size == SMALL))
     }
 
-    /// Returns the blocks in use.
-    #[inline(always)]
-    fn in_use<'c>(&self, control: &'c Control) -> InUse<'c, 'a, I, P> {
-        InUse { blocks: Blocks::new(self.tables), seen: 0, control }
+    /// Returns the block that begins at a granule.
+    fn block(&self, granule: usize) -> Block {
+        self.tables.block(self.tables.word_map.run_of_granule(granule), granule)
     }
 
-    /// Returns the edges of a block, where it has some.
+    /// Returns the blocks in use that have pointers.
     #[inline(always)]
-    fn edges(&self, block: &Block) -> Option<(usize, usize)> {
-        Some(edges_of(&self.tables.regions, block.granule)).filter(|edges| edges.0 < edges.1)
+    fn sources<'c>(&self, control: &'c Control) -> Sources<'a, 'c, I, P> {
+        Sources::new(self.tables, control)
     }
 
     /// Returns the fields of each common kind. It looks at a part of the blocks.
@@ -171,26 +165,37 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
                 counts[usize::from(kind)].get_or_insert_with(Box::default).add(offset, target);
             }
         };
-        let mut blocks = self.in_use(control);
-        while let Some(block) = blocks.next()? {
-            if !self.is_common(&block) {
-                continue;
+        let mut next = 0;
+        for (at, (region, &free)) in self.tables.regions.iter().zip(&self.tables.free).enumerate() {
+            if at % CHECK == 0 && control.cancelled() {
+                return Err(Stopped::Cancelled);
             }
-            let kind = kind(block.size);
-            let left = &mut left[usize::from(kind)];
-            if *left > 0 {
-                *left -= 1;
-                continue;
-            }
-            *left = self.step(usize::from(kind)) - 1;
-            let edges = edges_of(&self.tables.regions, block.granule);
-            let is_text = self.is_text(&block, edges, &mut reader);
-            each_edge(&self.tables.regions, block.granule, edges, |offset, edge| {
-                waiting.push(edge, (kind, offset as u16), &mut settle);
-                if is_text {
-                    texts.push((kind, offset));
+            let mut bits = region.start;
+            while bits != 0 {
+                let (granule, is_free) =
+                    (at * REGION + bits.trailing_zeros() as usize, free & bits & bits.wrapping_neg() != 0);
+                bits &= bits - 1;
+                let number = next;
+                next += 1;
+                let kind = self.kinds.of(number);
+                if is_free || !self.is_common(kind, granule) {
+                    continue;
                 }
-            });
+                let left = &mut left[usize::from(kind)];
+                if *left > 0 {
+                    *left -= 1;
+                    continue;
+                }
+                *left = self.step(usize::from(kind)) - 1;
+                let edges = edges_of(&self.tables.regions, granule);
+                let is_text = self.is_text(granule, edges, &mut reader);
+                each_edge(&self.tables.regions, granule, edges, |offset, edge| {
+                    waiting.push(edge, (kind, offset as u16), &mut settle);
+                    if is_text {
+                        texts.push((kind, offset));
+                    }
+                });
+            }
         }
         waiting.finish(&mut settle);
         for (kind, offset) in texts {
@@ -205,9 +210,9 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
 
     /// Returns whether a block with pointers begins with text. No memory is read of one that begins with a pointer.
     #[inline(always)]
-    fn is_text(&self, block: &Block, edges: (usize, usize), reader: &mut CachedReader) -> bool {
-        let first = self.first_offset(block, edges);
-        first.is_some_and(|at| at as u64 * (16 / P as u64) >= TEXT) && begins_with_text(reader, block)
+    fn is_text(&self, granule: usize, edges: (usize, usize), reader: &mut CachedReader) -> bool {
+        let first = self.first_offset(granule, edges);
+        first.is_some_and(|at| at as u64 * (16 / P as u64) >= TEXT) && begins_with_text(reader, &self.block(granule))
     }
 
     /// Returns whether a pointer stands where a text of [`TEXT`] bytes would: no text has the upper bytes of an address. With
@@ -215,14 +220,14 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
     #[inline(always)]
     fn begins_with_pointer(&self, block: &Block, edges: (usize, usize)) -> bool {
         let is_single = self.tables.word_map.runs[block.run].run.kind.is_single();
-        P == 2 && !is_single && self.first_offset(block, edges).is_some_and(|at| at as u64 * 8 < TEXT)
+        P == 2 && !is_single && self.first_offset(block.granule, edges).is_some_and(|at| at as u64 * 8 < TEXT)
     }
 
     /// Returns the offset in words of a block's first pointer.
     #[inline(always)]
-    fn first_offset(&self, block: &Block, edges: (usize, usize)) -> Option<usize> {
+    fn first_offset(&self, granule: usize, edges: (usize, usize)) -> Option<usize> {
         let mut first = None;
-        each_edge(&self.tables.regions, block.granule, (edges.0, edges.1.min(edges.0 + 1)), |at, _| first = Some(at));
+        each_edge(&self.tables.regions, granule, (edges.0, edges.1.min(edges.0 + 1)), |at, _| first = Some(at));
         first
     }
 
@@ -257,14 +262,16 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
                 rare.add(kind, offset, target);
             }
         };
-        let mut blocks = judge.in_use(control);
-        while let Some(block) = blocks.next()? {
-            let Some(edges) = judge.edges(&block).filter(|_| judge.is_common(&block)) else { continue };
-            let others = judge.smaller_kind(&block, fields);
-            let kind = kind(block.size);
+        let mut sources = judge.sources(control);
+        while let Some(Source { granule, number, run, edges }) = sources.read()? {
+            let kind = judge.kinds.of(number);
+            if !judge.is_common(kind, granule) {
+                continue;
+            }
+            let others = judge.smaller_kind(run, u64::from(kind), fields);
             let fields = &fields[usize::from(kind)];
-            let is_text = has_texts[usize::from(kind)] && judge.is_text(&block, edges, &mut reader);
-            each_edge(&judge.tables.regions, block.granule, edges, |offset, edge| {
+            let is_text = has_texts[usize::from(kind)] && judge.is_text(granule, edges, &mut reader);
+            each_edge(&judge.tables.regions, granule, edges, |offset, edge| {
                 let field = fields.get(offset).unwrap_or(&none);
                 if is_text && field.not_of_text {
                     return of_texts.push(edge);
@@ -278,14 +285,17 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
         self.by_one_kind(&of_smaller, fields, |edge| found.add(edge, room));
         rare.keep_covering(&self.counts);
         if !rare.is_empty() {
-            let mut blocks = self.in_use(control);
-            while let Some(block) = blocks.next()? {
-                let Some(edges) = self.edges(&block).filter(|_| self.is_common(&block)) else { continue };
-                each_edge(&self.tables.regions, block.granule, edges, |offset, edge| {
+            let mut sources = self.sources(control);
+            while let Some(Source { granule, number, edges, .. }) = sources.read()? {
+                let kind = self.kinds.of(number);
+                if !self.is_common(kind, granule) {
+                    continue;
+                }
+                each_edge(&self.tables.regions, granule, edges, |offset, edge| {
                     if !found.contains(edge) {
                         return;
                     }
-                    if self.kinds.target(edge).is_some_and(|to| rare.has(kind(block.size), offset as u16, to)) {
+                    if self.kinds.target(edge).is_some_and(|to| rare.has(kind, offset as u16, to)) {
                         found.remove(edge);
                     }
                 });
@@ -310,11 +320,16 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
         let mut reader = CachedReader::new(image);
         let mut sparse = std::mem::take(&mut self.sparse);
         let judge = &*self;
-        let mut blocks = judge.in_use(control);
-        while let Some(block) = blocks.next()? {
-            let Some(edges) = judge.edges(&block) else { continue };
-            let is_leaf = !leaves.is_empty() && leaves.binary_search(&block.address).is_ok();
-            if !is_leaf && judge.is_common(&block) {
+        let mut sources = judge.sources(control);
+        while let Some(Source { granule, number, run, edges }) = sources.read()? {
+            let is_few = edges.1 - edges.0 < ARRAY && leaves.is_empty();
+            let is_common = judge.is_common(judge.kinds.of(number), granule);
+            if is_few && is_common {
+                continue;
+            }
+            let block = judge.tables.block(run, granule);
+            let is_leaf = leaves.binary_search(&block.address).is_ok();
+            if !is_leaf && is_common {
                 if edges.1 - edges.0 < ARRAY {
                     continue;
                 }
@@ -331,7 +346,7 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
             } else if is_many {
                 let text = if is_text { text_length(&mut reader, &block) } else { 0 };
                 judge.array(image, &block, edges, text, |edge| found.add(edge, room));
-            } else if let Some(fields) = judge.smaller_kind(&block, fields) {
+            } else if let Some(fields) = judge.smaller_kind(run, block.size, fields) {
                 judge.like(fields, &block, edges, |edge| found.add(edge, room));
             } else if !judge.tables.word_map.runs[block.run].run.kind.is_single() {
                 sparse.add(&block);

@@ -7,7 +7,7 @@
 //! attributes only what strong evidence does not reach, and changes nothing else.
 
 pub use super::dense::Graph;
-use super::dense::{Building, Dense, Placed, NOWHERE};
+use super::dense::{Building, Dense, Placed, LEAF};
 use super::too_many;
 use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
@@ -25,6 +25,8 @@ const DEPTHS: [usize; 2] = [12, 6];
 const NEAR: usize = 3;
 /// Blocks that may have been put on the stack since, so that what was loaded is still there.
 const WARM: usize = 64;
+/// Roots for which there is room at first.
+const ROOTS: usize = 1 << 12;
 /// Edges that were met of late, by the vertex that they lead to. A root often holds many words with one value.
 const RECENT: usize = 1 << 10;
 
@@ -65,10 +67,13 @@ pub struct Search<'g, G: Graph, W: Index> {
 impl<'g, G: Graph, W: Index> Search<'g, G, W> {
     /// Begins a search. `placed` says where the graph's nodes stand.
     pub fn new(graph: &'g G, placed: Placed<W>, control: &Control) -> Result<Self, Stopped> {
+        // The list of parents is written from its beginning: what is not used stays untouched.
+        let mut parents = Vec::with_capacity(graph.count() + ROOTS);
+        parents.push(0);
         Ok(Search {
             graph,
             dense: hw::fast_work(Building { graph, placed, closed: CLOSED, control })?,
-            parents: vec![0],
+            parents,
             others: Vec::new(),
             stack: Vec::new(),
             recent: vec![(0, 0); RECENT],
@@ -97,7 +102,7 @@ impl<'g, G: Graph, W: Index> Search<'g, G, W> {
     /// Returns the vertex of the node with this number: see [`Search::vertex`].
     #[inline(always)]
     pub fn vertex_of(&self, number: usize) -> u32 {
-        self.dense.words[self.dense.place(number)].get() as u32
+        self.dense.said(self.dense.place(number))
     }
 
     /// Adds a root. The words that it holds go to `reach` before another root is added.
@@ -108,7 +113,7 @@ impl<'g, G: Graph, W: Index> Search<'g, G, W> {
     #[inline(always)]
     fn add(&mut self, parent: u32) -> Result<u32, Stopped> {
         let vertex = self.parents.len() as u32;
-        if vertex >= CLOSED - 1 {
+        if vertex >= LEAF {
             return Err(too_many());
         }
         self.parents.push(parent);
@@ -180,7 +185,7 @@ impl<'g, G: Graph, W: Index> Search<'g, G, W> {
     #[inline(always)]
     fn meet(&mut self, from: u32, place: usize) -> Result<(), Stopped> {
         let known = self.dense.words[place].get() as u32;
-        if known != 0 {
+        if known != 0 && known != LEAF {
             if known != CLOSED && known >= self.floor && known != from && self.is_news(known, from) {
                 self.others.push((known, from));
             }
@@ -189,10 +194,10 @@ impl<'g, G: Graph, W: Index> Search<'g, G, W> {
         let vertex = self.add(from)?;
         self.dense.words[place] = W::new(vertex as usize);
         self.is_news(vertex, from); // it is in the tree
-        let first = place + 1;
-        if self.dense.words[first].get() == NOWHERE | Dense::<W>::LAST {
+        if known == LEAF {
             return Ok(());
         }
+        let first = place + 1;
         let wide = !(first..first + AHEAD).any(|edge| self.load(edge));
         self.stack.push(Frame { at: W::new(first), vertex, wide });
         Ok(())

@@ -3,14 +3,19 @@
 use crate::blocks::made::{Dice, Sizes, World};
 use crate::blocks::plain::Plain;
 use crate::blocks::reference::solve;
+use dmods_engine::blocks::index::{edges_of, Tables};
 use dmods_engine::blocks::model::State;
+use dmods_engine::blocks::number::Index;
+use dmods_engine::blocks::widths::Widths;
 use dmods_engine::contents::Census;
 use dmods_engine::graph::kinds::Kinds;
+use dmods_engine::graph::numbering::Numbering;
 use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::graph::owners::Scope;
 use dmods_engine::graph::parts::{BODY, VARIABLE};
 use dmods_engine::graph::retained::{by_group, in_scope};
 use dmods_engine::graph::roots::{Area, Named, Word, DATA, LEAKED};
+use dmods_engine::graph::sources::Sources;
 use dmods_engine::graph::sums::View;
 use dmods_engine::Control;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,12 +72,38 @@ fn check(seed: u64, word: u64) -> (usize, usize) {
         assert_eq!(leaked, found.iter().all(|&at| is_leaked(&heap, at)), "{label}");
         assert!(found.iter().all(|&at| seen.insert(at)), "{label}: a block twice");
     }
+    check_sources(&world, &heap, &label);
     check_retained(&world, &plain, &heap, &label);
     check_kinds(&world, &heap, &mut dice, &label);
     check_data(&world, &plain, &heap, (&areas, &ranges), &label);
     check_paths(&world, &plain, &heap, named, &image, &label);
     let several = lines.iter().filter(|line| line.roots.as_ref().is_some_and(|roots| roots.len() > 1)).count();
     (lines.len(), several)
+}
+
+/// The blocks in use that have edges, each with those that the tables have for it alone.
+fn check_sources(world: &World, heap: &OwnedHeap, label: &str) {
+    match heap.widths() {
+        Widths::Few8(heap) => check_sources_of(world, heap.tables(), label),
+        Widths::Many8(heap) => check_sources_of(world, heap.tables(), label),
+        Widths::Few4(heap) => check_sources_of(world, heap.tables(), label),
+        Widths::Many4(heap) => check_sources_of(world, heap.tables(), label),
+    }
+}
+
+fn check_sources_of<I: Index, const P: usize>(world: &World, tables: &Tables<I, P>, label: &str) {
+    let (control, numbering) = (Control::default(), Numbering::new(&tables.regions).expect("few blocks"));
+    let mut sources = Sources::new(tables, &control);
+    let mut found = Vec::new();
+    while let Some(source) = sources.read().expect("not cancelled") {
+        assert_eq!(source.number, numbering.of(&tables.regions, source.granule), "{label}");
+        found.push((tables.block(source.run, source.granule).address, source.edges));
+    }
+    let in_use = world.blocks.iter().filter(|block| !block.free).map(|block| block.address);
+    let edges = |address: u64| edges_of(&tables.regions, tables.find(address).expect("a block").granule);
+    let mut wanted: Vec<_> = in_use.map(|at| (at, edges(at))).filter(|(_, edges)| edges.0 < edges.1).collect();
+    wanted.sort_unstable();
+    assert_eq!(found, wanted, "{label}");
 }
 
 /// Words of blocks that belong to roots: every block in use still has one owner, and what only such a word leads to is its.
