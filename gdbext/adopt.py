@@ -13,7 +13,7 @@ from typing import Optional
 import gdb
 
 from dmods.cli import gdb_arguments
-from dmods.cli.frontend import NAMED
+from dmods.cli.frontend import NAMED, collect_little
 from dmods.errors import UserError
 from dmods.modules.elf import ET_CORE
 from gdbext import batch
@@ -28,6 +28,7 @@ def at_start(script: str) -> None:
     """Adopt now if gdb has read its files. Otherwise adopt as soon as it has, or at the first dmods command."""
     line = _own_command_line()
     if line.batch:
+        collect_little()
         batch.watch_exit()
         fit_terminal()
     _pending.append(line)

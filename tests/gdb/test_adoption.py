@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.answers import HANG
 from fixtures.packing import FORMS
-from tests.gdb.conftest import ROOT, Gdb, waiting
+from tests.gdb.conftest import ROOT, Gdb, gdb_environment, waiting
 
 SHOW = ("-ex", "python print('PROGRAM', gdb.current_progspace().filename)")
 STACK = ("-ex", "bt -frame-info short-location")
@@ -259,6 +260,21 @@ def test_a_sysroot_is_where_the_program_is_looked_for(gdb: Gdb, here: str, progr
     shutil.copy(program, under)
     done = gdb("-iex", f"set sysroot {place}", "-x", "heapcmds.py", here, *SHOW)
     assert loaded(done) == str(under)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_only_a_batch_changes_how_pythons_garbage_is_collected(
+    here: str, place: Path, tmp_path: Path, batch: bool
+) -> None:
+    """gdb's Python is the user's own: scripts of theirs may run in it for days."""
+    shown = ("-ex", "python import gc; print('COLLECTS', gc.get_threshold())")
+    words = ["gdb", *["-batch"] * batch, *shown, "-x", "heapcmds.py", here, *shown, "-ex", "quit"]
+    done = subprocess.run(
+        words, cwd=place, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL, timeout=HANG,
+        env=gdb_environment(tmp_path),
+    )  # fmt: skip
+    before, after = (line for line in done.stdout.splitlines() if line.startswith("COLLECTS "))
+    assert (before != after) == batch
 
 
 def test_an_unset_up_pack_says_what_to_run(here: str, gdb: Gdb, place: Path) -> None:
