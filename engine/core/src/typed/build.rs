@@ -19,6 +19,8 @@ const SLOTS: usize = 1 << 14;
 const ROUNDS: usize = 4;
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 16;
+/// Passes over the objects of which only the base is known.
+const DERIVED: usize = 16;
 /// Bytes that are too few for a chunk of glibc where words have 8 bytes: they stay with the block (malloc.c, MINSIZE).
 const REST: u64 = 16;
 /// Blocks, at least, that are compared with others of their class.
@@ -124,7 +126,9 @@ impl Spread<'_, '_> {
         self.rank = Rank::Candidate;
         self.judge_inside(control)?;
         self.judge_structures(control)?;
-        while self.judge_only_derived(control)? || self.judge_tags(control)? {
+        // An object that got a type may prove another one: not a whole chain of them, or it would take a pass for each.
+        let mut passes = 0..DERIVED;
+        while (passes.next().is_some() && self.judge_only_derived(control)?) || self.judge_tags(control)? {
             self.settle(control)?;
             self.judge_inside(control)?;
         }
