@@ -136,9 +136,9 @@ class TypeGraph:
         cfa: int | None,
         registers: dict[int, int],
         line: int | None,
-    ) -> list[tuple[str, str, int | None, int, int | None]]:
-        """Add the variables of a frame. Return (name, type, address or None, size, register or None) of each that has a
-        place at the pc.
+    ) -> list[tuple[str, str, int | None, int, int | None, str | None]]:
+        """Add the variables of a frame. Return (name, type, address or None, size, register or None, the inlined
+        function that has it or None) of each that has a place at the pc.
 
         Registers are by DWARF's numbers. Variables that are declared below ``line`` are left out.
         """

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods._engine import demangle
+from dmods.base.named_tuple import NamedTuple
 from dmods.graph.root import RANK_FRAME, RANK_NO_FRAME, Root
 from dmods.graph.typegraph import opened
 from dmods.heap.process_heap import ProcessHeap
@@ -15,9 +16,17 @@ from dmods.process.threads import LiveStack, LiveStackFinder
 from dmods.process.unwind import Frame
 from dmods.target import Target, Thread
 
+_CONST = " const"
 _MOST_LOCAL = 8 << 20  # bytes of a local variable: a stack's usual limit
 
 Area = tuple[int, int, Root, int]  # start, end, root, rank
+
+
+class _Local(NamedTuple):
+    """A local variable, and the inlined function that has it; None: the frame's own function has it."""
+
+    name: str
+    inlined: Optional[str]
 
 
 class ThreadNames:
@@ -51,16 +60,16 @@ class FrameRoots:
         self.threads = ThreadNames(heap.target)
         self.registers: dict[tuple[int, str], tuple[Root, int]] = {}
         self._word = heap.words.size
-        self._in_memory: dict[int, list[tuple[int, str, int, int]]] = {}
-        self._in_registers: dict[int, dict[tuple[int, str], str]] = {}
+        self._in_memory: dict[int, list[tuple[int, _Local, int, int]]] = {}
+        self._in_registers: dict[int, dict[tuple[int, str], _Local]] = {}
         information = opened(self.target)
         if information is not None:
             information.add_frames(heap)
-            for tid, place, name, address, size in information.locals:
+            for tid, place, name, address, size, inlined in information.locals:
                 if 0 < size <= _MOST_LOCAL:
-                    self._in_memory.setdefault(tid, []).append((place, name, address, size))
-            for tid, place, name, register in information.in_registers:
-                self._in_registers.setdefault(tid, {}).setdefault((place, register), name)
+                    self._in_memory.setdefault(tid, []).append((place, _Local(name, inlined), address, size))
+            for tid, place, name, register, inlined in information.in_registers:
+                self._in_registers.setdefault(tid, {}).setdefault((place, register), _Local(name, inlined))
 
     def areas(self) -> Iterator[Area]:
         """Yield the memory of frames, and the parts of stacks where no frame is known. Of two, the first is meant."""
@@ -109,12 +118,14 @@ class FrameRoots:
                 self.registers.setdefault((thread.tid, register), (root, _rank(frames, place)))
 
     def _local(
-        self, thread: Thread, frames: Sequence[Frame], place: int, variable: str, address: Optional[int]
+        self, thread: Thread, frames: Sequence[Frame], place: int, local: _Local, address: Optional[int]
     ) -> Root:
         function, always = self._function(frames[place])
-        text = f"{function} in {self.threads.name(thread.tid)}, frame {place}, local '{variable}'"
-        alike = f"{always} in {self.threads.anywhere(thread.tid)}, local '{variable}'"
-        return Root(text, "frame", address, None, thread.tid, alike, variable, place)
+        if local.inlined is not None:
+            function = always = _without_parameters(local.inlined)
+        text = f"{function} in {self.threads.name(thread.tid)}, frame {place}, local '{local.name}'"
+        alike = f"{always} in {self.threads.anywhere(thread.tid)}, local '{local.name}'"
+        return Root(text, "frame", address, None, thread.tid, alike, local.name, place)
 
     def _register(self, thread: Thread, frames: Sequence[Frame], place: int, register: str) -> Root:
         function, always = self._function(frames[place])
@@ -126,11 +137,24 @@ class FrameRoots:
         """Return the function's name, and a name that means the same in other runs."""
         symbol = self.target.symbol_at(frame.code_address)
         if symbol is not None:
-            name = demangle(symbol.name).split("(")[0]
+            name = _without_parameters(demangle(symbol.name))
             return name, name
         module = module_at(self.target, frame.code_address)
         offset = f"{module.name}`{frame.code_address - module.bias:#x}" if module is not None else "unknown code"
         return f"{frame.pc:#x}", offset
+
+
+def _without_parameters(name: str) -> str:
+    """Return a function's name without its parameters. A lambda has those of the function around it: they stay."""
+    name = name[: -len(_CONST)] if name.endswith(_CONST) else name
+    if not name.endswith(")") or name.endswith("operator()"):
+        return name
+    depth = 0
+    for at in range(len(name) - 1, -1, -1):
+        depth += (name[at] == ")") - (name[at] == "(")
+        if depth == 0:
+            return name[:at] or name
+    return name
 
 
 def _rank(frames: Sequence[Frame], place: int) -> int:

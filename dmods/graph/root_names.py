@@ -63,8 +63,8 @@ class RootNames:
             return f"{function}: {part or root.variable}{thread}"
         if root.kind == "register" and root.frame is not None:
             return root.name.rpartition(" in ")[0] + thread
-        if part and root.kind == "thread-local":
-            return f"thread-local {part}{thread}"
+        if root.kind == "thread-local" and (part or root.variable):
+            return f"thread-local {part or root.variable}{thread}"
         return f"{root.module}`{part}" if part and root.module is not None else root.name
 
     def words(self, number: int, most: int = _MOST_WORDS) -> Optional[list[Word]]:

@@ -15,6 +15,7 @@ from typing import Optional
 from dmods._engine import demangle, find_pointers
 from dmods.base.cached import cached
 from dmods.base.ranges import Ranges
+from dmods.base.regex import regex
 from dmods.errors import FaultError
 from dmods.graph.frame_roots import FrameRoots
 from dmods.graph.python_roots import PythonRoots
@@ -39,12 +40,25 @@ _MOST_LOOKUPS = 1 << 18  # symbols that are looked up
 _MOST_WANTED = 1 << 12  # ranges of the heap that are told apart while words are searched
 
 
+_HIDDEN, _ANONYMOUS = "_GLOBAL__N_1", "(anonymous namespace)"  # as gcc and clang call it, and as c++filt writes it
+_MEMBER = regex(r"[.\[]")  # what begins the part of a variable
+
 _OTHER = Root("other memory", "mapping")
 _ALLOCATOR = Root("the allocator itself", "allocator")
 _UNALIGNED = Root("words that are not aligned", "mapping")
 _LEAKED = Root("leaked blocks", "leaked")
 _CODE = Root("code that the program made", "mapping")
 _GARBAGE = Root("garbage that is not yet collected", "mapping")
+
+
+def _qualified(place: str, root: Root) -> str:
+    """Return a part of a variable with the namespaces and classes of the variable, which its symbol has."""
+    if root.kind != "variable":
+        return place
+    symbol = root.name.partition("`")[2]
+    own = symbol.rpartition("::")[2]
+    rest = place[len(own) :]
+    return symbol + rest if own != symbol and place.startswith(own) and (not rest or rest[0] in ".[") else place
 
 
 class NamedRoots:
@@ -116,7 +130,8 @@ class NamedRoots:
         if self.root(number).kind not in ("variable", "data", "thread-local", "frame"):
             return None
         information = opened(self.target)
-        return information.place(address) if information is not None else None
+        place = information.place(address) if information is not None else None
+        return place if place is None else _qualified(place.replace(_HIDDEN, _ANONYMOUS), self.root(number))
 
     def place(self, number: int, address: int) -> str:
         """Return the place of a word of a root: "server+0x30"."""
@@ -189,7 +204,21 @@ class NamedRoots:
             root = Root(f"thread-local memory of {name}", "thread-local", stack.tcb, tid=stack.tid, alike=alike)
             low, high = max(low, mapping.start), min(high, mapping.end)
             self._find_arena(stack, low, high)
+            yield from self._thread_variables(root, low, high, (name, self.threads.anywhere(stack.tid)))
             yield low, high, root, RANK_DATA
+
+    def _thread_variables(
+        self, around: Root, low: int, high: int, thread: tuple[str, str]
+    ) -> Iterator[tuple[int, int, Root, int]]:
+        """Yield the words of a thread's own variables that point into the heap, where debug information has them."""
+        information = opened(self.target)
+        for at in self.heap_words([(low, high)]) if information is not None else ():
+            place = information.place(at) if information is not None else None
+            if place is not None:
+                variable = _MEMBER.split(place, maxsplit=1)[0]
+                name, alike = (f"thread-local {variable} of {each}" for each in thread)
+                root = Root(name, "thread-local", around.address, None, around.tid, alike, variable)
+                yield at, at + self.heap.words.size, root, RANK_DATA
 
     def _find_arena(self, stack: ThreadStack, low: int, high: int) -> None:
         """Note which arena the thread allocates from: that of its cache, to which its thread-local memory points."""
@@ -225,7 +254,7 @@ class NamedRoots:
                 yield from (self._unnamed(module, part) for part in joiner.groups(run))
                 run = []
                 end = symbol.address + max(symbol.size, address + word - symbol.address)
-                name = demangle(symbol.name)
+                name = demangle(symbol.name).replace(_HIDDEN, _ANONYMOUS)
                 root = Root(f"{module.name}`{name}", "variable", symbol.address, module.name)
                 yield symbol.address, end, root, RANK_DATA
             yield from (self._unnamed(module, part) for part in joiner.groups(run))

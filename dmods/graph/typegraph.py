@@ -218,16 +218,16 @@ class Opened:
     """The debug information of a target's modules, with the variables in it.
 
     ``modules`` are those that have any. ``locals`` are the variables of frames that are in memory, as (thread, number
-    of the frame, name, address, size). ``in_registers`` are those that are in registers, as (thread, number of the
-    frame, name, register).
+    of the frame, name, address, size, function). ``in_registers`` are those that are in registers, as (thread, number
+    of the frame, name, register, function). The function is an inlined one, or None: the frame's own.
     """
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.engine = _engine.TypeGraph(target.arch.word)
         self.modules: dict[int, tuple[int, Module]] = {}
-        self.locals: list[tuple[int, int, str, int, int]] = []
-        self.in_registers: list[tuple[int, int, str, str]] = []
+        self.locals: list[tuple[int, int, str, int, int, Optional[str]]] = []
+        self.in_registers: list[tuple[int, int, str, str, Optional[str]]] = []
         self.variables = 0
         self._framed = False
         left_out = 0
@@ -297,18 +297,18 @@ class Opened:
                     continue
                 left -= 1
                 caller = frames[place + 1] if place + 1 < len(frames) else None
-                for name, _type, address, size, register in self._variables_of(heap, known[0], frame, caller):
+                for name, _type, address, size, register, inlined in self._variables_of(heap, known[0], frame, caller):
                     if address is not None:
-                        self.locals.append((thread.tid, place, name, address, size))
+                        self.locals.append((thread.tid, place, name, address, size, inlined))
                     elif register in names:
-                        self.in_registers.append((thread.tid, place, name, names[register]))
+                        self.in_registers.append((thread.tid, place, name, names[register], inlined))
         if left <= 0:
             self.notes.append(f"types: the variables of the first {_MOST_FRAMES} frames only are looked at")
 
     def _variables_of(
         self, heap: ProcessHeap, module: int, frame: Frame, caller: Optional[Frame]
-    ) -> list[tuple[str, str, Optional[int], int, Optional[int]]]:
-        """Add the variables of a frame. Return (name, type, address, size, register) of each."""
+    ) -> list[tuple[str, str, Optional[int], int, Optional[int], Optional[str]]]:
+        """Add the variables of a frame. Return (name, type, address, size, register, inlined function) of each."""
         numbers = _NUMBERS.get(self.target.arch.name, {})
         registers = {numbers[name]: value for name, value in frame.registers.items() if name in numbers}
         # The caller's stack pointer is this frame's CFA, unless a signal lies between them.

@@ -53,7 +53,7 @@ fn main() {
     json: json(8), locked: Arc::new(RwLock::new((0..70).map(|i| (i, Arc::new(session(i, &users[2])))).collect())),
     funcs: (0..20u64).map(|i| -> Box<dyn Fn(u64) -> u64> { let k = key(i); let v = vec![i; 5]; Box::new(move |x| x + k.a as u64 + v[0]) }).collect(),
     any: (0..20u64).map(|i| -> Box<dyn Any> { if i % 2 == 0 { Box::new(key(i)) } else { Box::new(i) } }).collect(),
-    cells: (0..30).map(|i| Rc::new(Cell::new(i))).collect(), arcstr: (0..30).map(|i| Arc::from(format!("a shared text {i}"))).collect(), rcslice: (0..9).map(key).collect(), opt: (0..30).map(|i| if i % 2 == 0 { Some(Box::new(key(i))) } else { None }).collect(), boxed: (0..25).map(|i| Some(format!("optional text {i}"))).collect(),
+    cells: (0..30).map(|i| Rc::new(Cell::new(i))).collect(), arcstr: (0..30).map(|i| Arc::from(format!("a shared text {i}{}", "!".repeat(i * 3)))).collect(), rcslice: (0..9).map(key).collect(), opt: (0..30).map(|i| if i % 2 == 0 { Some(Box::new(key(i))) } else { None }).collect(), boxed: (0..25).map(|i| Some(format!("optional text {i}"))).collect(),
   };
   for u in &users { told("ARC(User)", unsafe { (Arc::as_ptr(u) as *const u8).sub(16) }); told("TEXT", u.name.as_ptr()); told("TEXT", u.mail.as_ref().unwrap().as_ptr()); told("u64[]", u.sessions.lock().unwrap().as_ptr()); }
   told("DYNS", w.animals.as_ptr()); w.animals.iter().for_each(|a| a.tell());
@@ -73,7 +73,7 @@ fn main() {
   told("ANYS", w.any.as_ptr()); for a in &w.any { if let Some(k) = a.downcast_ref::<Key>() { told("containers::Key", k); tk(k); } else if let Some(n) = a.downcast_ref::<u64>() { told("u64", n); } }
   told("CELLS", w.cells.as_ptr()); for c in &w.cells { told("RC(Cell)", unsafe { (Rc::as_ptr(c) as *const u8).sub(16) }); }
   told("ARCSTRS", w.arcstr.as_ptr()); for s in &w.arcstr { told("ARC(str)", unsafe { s.as_ptr().sub(16) }); }
-  told("RC(slice)?", (w.rcslice.as_ptr() as *const u8).wrapping_sub(16)); w.rcslice.iter().for_each(|k| told("TEXT?", k.text.as_ptr()));
+  told("RC(slice)", (w.rcslice.as_ptr() as *const u8).wrapping_sub(16)); w.rcslice.iter().for_each(|k| told("TEXT", k.text.as_ptr()));
   told("OPTS", w.opt.as_ptr()); w.opt.iter().flatten().for_each(|k| { told("containers::Key", &**k as *const Key); tk(k); });
   told("OPTSTR", w.boxed.as_ptr()); w.boxed.iter().flatten().for_each(|s| told("TEXT", s.as_ptr()));
   unsafe { WORLD = Some(w); }

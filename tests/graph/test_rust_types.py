@@ -43,7 +43,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "RC(Cell)": _counted("core::cell::Cell<u64>"),
     "RCS(Tree)": ("alloc::rc::Rc<containers::Tree, alloc::alloc::Global>[]",),
     "CELLS": ("alloc::rc::Rc<core::cell::Cell<u64>, alloc::alloc::Global>[]",),
-    "RC(slice)": (),
+    "RC(slice)": _counted("[containers::Key]"),
     "HEAP": ("(u64, containers::Key)[]",),
     "OPTS": ("core::option::Option<alloc::boxed::Box<containers::Key, alloc::alloc::Global>>[]",),
     "OPTSTR": ("core::option::Option<alloc::string::String>[]",),

@@ -24,7 +24,7 @@ use crate::owners::{scope, Scope};
 use crate::typed_rows::{text_of, ClaimRow};
 use crate::watch::watched;
 
-type Local = (String, String, Option<u64>, u64, Option<u16>);
+type Local = (String, String, Option<u64>, u64, Option<u16>, Option<String>);
 /// A group of direct leaks, with its type where it has no kind.
 type NamedGroup = (Group, Option<String>);
 type AlikeRow = (Option<u32>, Option<String>, u64, u64, u64);
@@ -127,7 +127,7 @@ impl TypeGraph {
                 };
                 let size = state.debug.types.size(variable.kind);
                 let kind = state.debug.types.text(variable.kind);
-                out.push((variable.name.clone(), kind, at, size, variable.register));
+                out.push((variable.name.clone(), kind, at, size, variable.register, variable.function.clone()));
                 state.roots.push(Root { variable, local: true });
             }
             Ok(out)

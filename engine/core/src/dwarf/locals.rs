@@ -44,6 +44,8 @@ pub(super) struct FoundLocal {
     pub(super) key: Key,
     pub(super) name: Key,
     pub(super) place: Local,
+    /// The entry with the name of the inlined function that has it. None: the frame's own function has it.
+    pub(super) function: Option<Key>,
 }
 
 /// Reads a word of memory: the address, and how many bytes.
@@ -67,9 +69,13 @@ pub(super) fn locals(
     let unit = function.key.0;
     let mut base: Option<Option<u64>> = None;
     let mut frame_base: Option<Place<'_>> = None;
+    let mut inlined: Vec<(isize, Option<Key>)> = Vec::new();
     parsed.below(function.key, |die| {
         if out.len() >= MOST {
             return Ok(Below::Stop);
+        }
+        while inlined.last().is_some_and(|&(depth, _)| depth >= die.depth) {
+            inlined.pop();
         }
         match die.tag {
             _ if die.depth == 0 => {
@@ -78,6 +84,9 @@ pub(super) fn locals(
             }
             c::DW_TAG_lexical_block | c::DW_TAG_inlined_subroutine => {
                 let inside = ranges(parsed, unit, &die).iter().any(|&(start, end)| start <= pc && pc < end);
+                if inside && die.tag == c::DW_TAG_inlined_subroutine {
+                    inlined.push((die.depth, named(parsed, index, unit, &die)));
+                }
                 return Ok(if inside { Below::Go } else { Below::Skip });
             }
             c::DW_TAG_variable | c::DW_TAG_formal_parameter => {}
@@ -97,7 +106,8 @@ pub(super) fn locals(
         if let Some((place, (key, name))) = place.zip(described(parsed, index, unit, &die)) {
             // A static variable is global: it is listed as such.
             if !is_static(&die, parsed, unit) {
-                out.push(FoundLocal { key, name, place });
+                let function = inlined.last().and_then(|&(_, function)| function);
+                out.push(FoundLocal { key, name, place, function });
             }
         }
         Ok(Below::Skip)
@@ -125,6 +135,23 @@ pub(super) fn described<'a>(parsed: &Parsed<'a>, index: &Index, unit: u32, die: 
         next = other.origin.or(other.specification).map(|reference| (key.0, reference));
     }
     Some((kind?, name?))
+}
+
+/// Returns the entry that has the name of an inlined function: the first of its origins that has a mangled one, or else a plain one.
+fn named(parsed: &Parsed<'_>, index: &Index, unit: u32, die: &Die<'_>) -> Option<Key> {
+    let mut plain = None;
+    let mut next = die.origin.map(|reference| (unit, reference));
+    for _ in 0..4 {
+        let Some((unit, reference)) = next else { break };
+        let key = parsed.resolve(unit, reference, &index.signatures)?;
+        let other = parsed.die(key).ok()??;
+        if other.linkage.is_some() {
+            return Some(key);
+        }
+        plain = plain.or(other.name.map(|_| key));
+        next = other.origin.or(other.specification).map(|reference| (key.0, reference));
+    }
+    plain
 }
 
 /// Returns the expression that holds at a pc.

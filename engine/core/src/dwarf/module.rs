@@ -3,12 +3,13 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 
-use super::file::{open, Cell, Opened};
+use super::file::{open, Cell, Key, Opened, Parsed};
 use super::index::{Index, Stored};
 use super::locals::{described, locals, FrameAt, Local, Read};
 use super::model::{plain, Form, Id, Types, VOID};
 use super::read::{From, Reader};
 use crate::lines::{describe, Wanted};
+use crate::symbols::demangle;
 
 /// Stack that must be free while debug information is read. Nothing here recurses.
 const STACK: usize = 1 << 20;
@@ -37,6 +38,8 @@ pub struct Variable {
     pub place: Place,
     /// The register that it is in, by DWARF's number, if it is in one.
     pub register: Option<u16>,
+    /// The inlined function that has it, if the frame's own function has not.
+    pub function: Option<String>,
 }
 
 /// A program or library with debug information.
@@ -146,7 +149,7 @@ impl DebugTypes {
                     let Ok(Some(named)) = parsed.die(name) else { continue };
                     let text = parsed.text(name.0, &named.name).unwrap_or_default();
                     let name = match parsed.text(variable.key.0, &die.linkage) {
-                        Some(linkage) => crate::symbols::demangle(&linkage)
+                        Some(linkage) => demangle(&linkage)
                             .unwrap_or_else(|| format!("{}{text}", index.scopes[variable.scope as usize])),
                         None => format!("{}{text}", index.scopes[variable.scope as usize]),
                     };
@@ -155,7 +158,7 @@ impl DebugTypes {
                         Stored::At(address) => Place::At(address.wrapping_add(*bias)),
                         Stored::Thread(offset) => Place::Thread(offset),
                     };
-                    out.push(Variable { name, kind, place, register: None });
+                    out.push(Variable { name, kind, place, register: None, function: None });
                 }
                 out
             })
@@ -185,7 +188,8 @@ impl DebugTypes {
                         Local::Register(number, value) => (Place::Value(value), Some(number)),
                         Local::Value(value) => (Place::Value(value), None),
                     };
-                    out.push(Variable { name, kind, place, register });
+                    let function = local.function.and_then(|key| function_name(parsed, key));
+                    out.push(Variable { name, kind, place, register, function });
                 }
                 out
             })
@@ -289,4 +293,11 @@ impl DebugTypes {
         out.retain(|&id| self.types.record(id).is_some());
         out
     }
+}
+
+/// Returns the name of a function as its symbol would have it.
+fn function_name(parsed: &Parsed<'_>, key: Key) -> Option<String> {
+    let die = parsed.die(key).ok()??;
+    let linkage = parsed.text(key.0, &die.linkage);
+    linkage.and_then(|linkage| demangle(&linkage)).or_else(|| parsed.text(key.0, &die.name))
 }

@@ -19,10 +19,10 @@ const SLOTS: usize = 1 << 14;
 const ROUNDS: usize = 4;
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 16;
+/// Passes over the objects of which only the base is known.
+const DERIVED: usize = 16;
 /// Bytes that are too few for a chunk of glibc where words have 8 bytes: they stay with the block (malloc.c, MINSIZE).
 const REST: u64 = 16;
-/// What families of structs tell leads to more of them. Each round looks at all that wait, so there are not more than so many.
-const MOST_ROUNDS: usize = 128;
 /// Blocks, at least, that are compared with others of their class.
 const FEW: u64 = 4;
 
@@ -126,10 +126,9 @@ impl Spread<'_, '_> {
         self.rank = Rank::Candidate;
         self.judge_inside(control)?;
         self.judge_structures(control)?;
-        for _round in 0..MOST_ROUNDS {
-            if !self.judge_only_derived(control)? && !self.judge_tags(control)? {
-                break;
-            }
+        // An object that got a type may prove another one: not a whole chain of them, or it would take a pass for each.
+        let mut passes = 0..DERIVED;
+        while (passes.next().is_some() && self.judge_only_derived(control)?) || self.judge_tags(control)? {
             self.settle(control)?;
             self.judge_inside(control)?;
         }

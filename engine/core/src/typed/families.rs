@@ -5,6 +5,8 @@
 //! Which member that is, and what its values mean, is learned from the objects to which pointers of their own types lead. A
 //! member can be the tag if no value of it stands in objects of two types.
 
+use std::collections::HashMap;
+
 use super::blocks::{Found, Rank, Shape};
 use super::family::{Field, Unknown, MOST_LESSONS};
 use super::propagate::{fits, Spread, MOST_WAITING};
@@ -175,7 +177,7 @@ impl Spread<'_, '_> {
     /// Gives objects of families without a tag the one struct that may be there. Returns whether one got a type.
     pub(super) fn judge_only_derived(&mut self, control: &Control) -> Result<bool, Stopped> {
         let bases: Vec<Id> = self.families.all.keys().copied().collect();
-        let mut any = false;
+        let (mut any, mut only) = (false, HashMap::new());
         for base in bases {
             if control.cancelled() {
                 return Err(Stopped::Cancelled);
@@ -183,7 +185,7 @@ impl Spread<'_, '_> {
             let Some(family) = self.families.all.get_mut(&base).filter(|family| family.tag.is_none()) else { continue };
             let mut left = Vec::new();
             for unknown in std::mem::take(&mut family.unknown) {
-                if self.only_derived(base, &unknown) {
+                if self.only_derived(base, &unknown, &mut only) {
                     any = true;
                 } else {
                     left.push(unknown);
@@ -198,19 +200,19 @@ impl Spread<'_, '_> {
 
     /// Gives an object the only struct derived from a base that its block has room for. A pointer behind the members that
     /// all of the family have must prove it, and the base alone must be too small.
-    fn only_derived(&mut self, base: Id, unknown: &Unknown) -> bool {
+    /// `only` has the answers for the sizes of blocks that were met.
+    fn only_derived(&mut self, base: Id, unknown: &Unknown, only: &mut HashMap<(Id, u64), Option<Id>>) -> bool {
         let Some(found) = self.object(unknown.address) else { return false };
         let (usable, common, old) = (found.block.size, self.types().size(base), self.blocks.claim(found.number));
         if fits(common, usable) || (old.is_some() && old.rank != Rank::Weak) {
             return false;
         }
-        let mut only = None;
-        for &(_, id) in self.families.derived(base).unwrap_or_default().iter() {
-            if self.may_be(id, usable) && only.replace(id).is_some() {
-                return false;
-            }
-        }
-        let Some(kind) = only else { return false };
+        let kind = *only.entry((base, usable)).or_insert_with(|| {
+            let derived = self.families.derived(base).unwrap_or_default();
+            let mut fitting = derived.iter().map(|&(_, id)| id).filter(|&id| self.may_be(id, usable));
+            fitting.next().filter(|_| fitting.next().is_none())
+        });
+        let Some(kind) = kind else { return false };
         let plan = self.plans.of(self.debug, kind);
         if self.proof(unknown.address, &plan, common).flatten().is_none() {
             return false;

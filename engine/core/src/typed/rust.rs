@@ -11,6 +11,9 @@ pub(super) enum Container {
     Buffer { pointer: u64, capacity: u64, head: Option<u64>, length: u64, element: Id },
     /// `Box<[T]>`, `Box<str>`: a pointer and a length.
     Slice { pointer: u64, length: u64, element: Id },
+    /// What `Rc<[T]>` and `Arc<str>` have in them: a pointer to the record with the counters, and a length. `kind` is the
+    /// record; `start` is where the elements begin in it.
+    Counted { pointer: u64, length: u64, kind: Id, start: u64, element: Id },
     /// hashbrown's table: the control bytes, behind the buckets; the number of buckets less one; how many are full.
     Table { control: u64, mask: u64, items: u64, element: Id },
     /// A pointer to an object of some type that has a trait, and the vtable of that type. For `Rc` and `Arc`: the record
@@ -41,6 +44,9 @@ pub(super) fn recognize(debug: &mut DebugTypes, id: Id, name: &str) -> Option<Op
     let types = &debug.types;
     if let Some(object) = object(types, id, name) {
         return Some(Some(object));
+    }
+    if let Some(slice) = counted_slice(types, id, name) {
+        return Some(Some(slice));
     }
     let template = template_of(name).unwrap_or(name);
     let at = |name: &str| types.find_member(id, name).map(|(at, _)| at);
@@ -81,6 +87,21 @@ fn object(types: &Types, id: Id, name: &str) -> Option<Container> {
     let counted = template_of(to).filter(|outer| COUNTED.contains(outer)).map(str::to_string);
     let bare = to.trim_start_matches('(').starts_with("dyn ");
     (bare || counted.is_some()).then_some(Container::Object { pointer: data.offset, vtable: vtable.offset, counted })
+}
+
+/// Returns the parts of a pointer to the record around a slice or a text that `Rc` or `Arc` counts.
+fn counted_slice(types: &Types, id: Id, name: &str) -> Option<Container> {
+    let members = &types.record(id).filter(|_| name.starts_with(['&', '*']))?.members;
+    let [data, length] = &members[..] else { return None };
+    if data.name != "data_ptr" || length.name != "length" {
+        return None;
+    }
+    let kind = types.bare(types.pointee(data.kind)?);
+    template_of(&types.get(kind).name).filter(|outer| COUNTED.contains(outer))?;
+    let last = types.record(kind)?.members.iter().max_by_key(|member| member.offset)?;
+    let (pointer, length) = (data.offset, length.offset);
+    // rustc gives the last member the type of one element, and of a text that of a byte.
+    Some(Container::Counted { pointer, length, kind, start: last.offset, element: last.kind })
 }
 
 /// What `Rc` and `Arc` allocate.

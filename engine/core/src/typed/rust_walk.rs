@@ -29,7 +29,9 @@ impl Spread<'_, '_> {
                     && (self.is_mapped(pointer) || (capacity == 0 && pointer < SMALL))
                     && (length <= capacity || capacity == 0)
             }
-            Container::Slice { pointer, .. } => self.read(at + pointer).is_some_and(|pointer| pointer != 0),
+            Container::Slice { pointer, .. } | Container::Counted { pointer, .. } => {
+                self.read(at + pointer).is_some_and(|pointer| pointer != 0)
+            }
             Container::Table { control, mask, .. } => {
                 let (Some(control), Some(mask)) = (self.read(at + control), self.read(at + mask)) else { return false };
                 self.is_mapped(control) && mask.wrapping_add(1).is_power_of_two()
@@ -76,6 +78,17 @@ impl Spread<'_, '_> {
                 let (buffer, length, size) = (self.read(from)?, self.read(at + length)?, self.types().size(element));
                 let found = self.exact(buffer, length.checked_mul(size)?)?;
                 self.elements(found, element, from, length * size)
+            }
+            Container::Counted { pointer, length, kind, start, element } => {
+                let (from, size) = (at + pointer, self.types().size(element));
+                let (record, length) = (self.read(from)?, self.read(at + length)?);
+                let found = self.exact(record, length.checked_mul(size)?.checked_add(start)?)?;
+                let plan = self.plans.of(self.debug, element);
+                let fine = self.read(record)? > 0 && self.plausible(record + start, size, length, &plan);
+                if fine && self.held(found, kind, from, Shape::One) && self.forget_last(found) {
+                    self.areas.push((record + start, size, length, plan));
+                }
+                Some(())
             }
             Container::Table { control, mask, items, element } => self.buckets(at, (control, mask, items), element),
             Container::Object { pointer, vtable, ref counted } => {
