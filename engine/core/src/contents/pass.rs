@@ -6,7 +6,6 @@ use super::signature::{class_index, kind_of, size_class, word_kind as k, Form, W
 use super::sums::Part;
 use super::table::{Counted, Table};
 use super::targets::{Pointers, SomeFree, Targets};
-
 use crate::blocks::index::{Block, Each, Tables};
 use crate::blocks::number::Index;
 use crate::blocks::runs::Kind;
