@@ -14,8 +14,9 @@ struct frame {
     uintptr_t pc, sp, bp;
     uintptr_t bp_at; /* where the frame saved its caller's rbp; 0: it did not save it */
     uint64_t hash;   /* of the frames from the outermost cached one to this one */
-    uint32_t flags;
-    int32_t cfa_at; /* FRAME_INDIRECT: the CFA is stored at rbp + cfa_at */
+    uint16_t flags;
+    uint16_t next_words; /* the first frame from this one outwards that depends on more than its return address */
+    int32_t cfa_at;      /* FRAME_INDIRECT: the CFA is stored at rbp + cfa_at */
 };
 #define NODE_FLAGS_AT DMODS_AUDIT_NODE_TRUNCATED_BIT
 enum {
@@ -26,6 +27,8 @@ enum {
     FRAME_USES_BP = 16, /* the CFA of this frame is computed from rbp */
     FRAME_INDIRECT = 32,
 };
+#define FRAME_WORDS (FRAME_CHECK_BP | FRAME_INDIRECT) /* the caller depends on more words than its return address */
+#define NO_WORDS UINT16_MAX
 
 _Static_assert(FRAME_EXACT == 1 << (DMODS_AUDIT_NODE_EXACT_BIT - NODE_FLAGS_AT),
                "the flags are in the order of the bits");

@@ -58,16 +58,23 @@ KEEP static void aligned(int n) { // the stack is realigned: a word of it gives 
     churn(big[n % 256] + p[n]);
 }
 
-// Two paths lead to the same frame of `same_place` at the same address, with different frames between. The words of one
-// path are still on the stack on the other path. Only the saved rbp differs.
+// Two paths lead to the same frame of `same_place` or `saving_place` at the same address, with different frames
+// between. The words of one path are still on the stack on the other path. Only rbp differs, which `saving_place`
+// saves.
 KEEP static void same_place(int n) {
     churn(n);
     sink += n;
 }
+KEEP static void saving_place(int n) {
+    __asm__ volatile("mov $1, %%ebp" : : : "rbp");
+    churn(n);
+    sink += n;
+}
+static void (*volatile place)(int);
 KEEP static void moved(int n, int all) {
     volatile char *p = (volatile char *)alloca(n);
     p[0] = 1;
-    same_place(all);
+    place(all);
     sink += p[0];
 }
 KEEP static void one_way(int n) {
@@ -81,6 +88,12 @@ KEEP static void other_way(int n) {
     p[0] = 1;
     moved(n, 1024);
     sink += p[0] + 1;
+}
+static void (*volatile const ways[])(int) = {one_way, other_way};
+static volatile const int factors[] = {1, 3}; // volatile: gcc would make a call for each way
+KEEP static void take(int n) {                // both ways return to the same place
+    for (volatile int way = 0; way < 2; way++)
+        ways[way](16 * (factors[way] * n % 60 + 1));
 }
 
 KEEP static void thrower(int depth, int n) {
@@ -189,8 +202,8 @@ int main(int argc, char **argv) {
         if (setjmp(far_away) == 0)
             jumper(i % 20);
         variable(i + 1);
-        one_way(i * 16 % 1000 + 16);
-        other_way(i * 48 % 1000 + 16);
+        place = i % 2 == 0 ? same_place : saving_place;
+        take(i);
     }
     if (argc > 1)
         plugins(argc - 1, argv + 1);
