@@ -16,6 +16,7 @@ from dmods.base.regex import regex
 from dmods.base.words import Words
 from dmods.graph.code_branches import INSTRUCTION, behind_stub, branch_target, slot_of_stub
 from dmods.graph.type_name import TypeName, type_name
+from dmods.heap.process_heap import ProcessHeap
 from dmods.process.addresses import module_at
 from dmods.process.malloc_slots import slots_named
 from dmods.process.mappings import mapping_at
@@ -28,6 +29,7 @@ _MOST_ELEMENTS, _LEAST_ELEMENTS = 8, 2  # of an array, that are compared
 _MOST_ELEMENT = 512  # bytes of an element whose size is not known
 _REST = 16  # bytes that are too few for a chunk of glibc
 _FEW = 4  # blocks
+_MOST_ASKED, _MOST_POINTERS = 16, 16  # times that all pointers are looked at, and pointers to one block
 _DELETING = "D0Ev"  # the end of a deleting destructor's symbol (Itanium C++ ABI, 5.1.4.3)
 _SIZED = ("_ZdlPvm", "_ZdlPvmSt11align_val_t")
 # The second argument: %esi; w1 or x1.
@@ -119,20 +121,24 @@ def fits(size: int, usable: int) -> bool:
 class Alike:
     """Blocks that begin with one vtable pointer.
 
-    ``usable`` are their least and largest size. ``examples`` are the addresses of a few. ``count`` is how many there
-    are, and ``others`` has how many blocks of other sizes begin with the same pointer: (largest size, count).
+    ``usable`` are their least and largest size. ``examples`` are the addresses of a few, in ``heap``. ``count`` is how
+    many there are, ``all_count`` how many of their size in all, and ``others`` has how many blocks of other sizes begin
+    with the same pointer: (largest size, count).
     """
 
     usable: tuple[int, int]
+    heap: ProcessHeap
     examples: Sequence[int]
     count: int
+    all_count: int
     others: Sequence[tuple[int, int]] = ()
 
 
 def object_name(target: Target, vptr: int, name: str, blocks: Alike, evidence: str = "vtable") -> Optional[TypeName]:
     """Return the type of blocks that begin with a vtable pointer of the class `name`; None if they only begin with one.
 
-    They are arrays if further elements follow in all of the examples.
+    They are arrays if further elements follow in all of the examples, and something else says so as well: a block that
+    nobody has written may have the array that was there before.
     """
     size = class_size(target, vptr)
     words = Words(target.image(), target.arch.word)
@@ -148,10 +154,39 @@ def object_name(target: Target, vptr: int, name: str, blocks: Alike, evidence: s
     if count < _LEAST_ELEMENTS or not blocks.examples:
         return None
     places = [place * distance for place in range(1, count)] if distance else []
-    if all(words.at(start + place) == vptr for start in blocks.examples for place in places):
+    if not all(words.at(start + place) == vptr for start in blocks.examples for place in places):
+        return None
+    if distance and (_are_most(blocks, distance) or _are_vectors(words, blocks, distance)):
         element = type_name(name, evidence, "likely")
         return TypeName(f"{element.text}[]", evidence, "likely", f"{name}[]")
     return None
+
+
+def _are_most(blocks: Alike, distance: int) -> bool:
+    """Return whether most blocks of their size are so, and no single objects in chunks that are too large."""
+    if blocks.count < _FEW or 2 * blocks.count < blocks.all_count:
+        return False
+    # What was asked for may be so much less.
+    least = blocks.usable[0] - 2 * _REST + 1
+    smaller = sum(count for usable, count in blocks.others if usable == blocks.usable[1] - _REST)
+    return least >= 2 * distance or smaller <= blocks.count
+
+
+def _are_vectors(words: Words, blocks: Alike, distance: int) -> bool:
+    """Return whether a vector has each example: its begin, the end of its elements and that of its room."""
+
+    def has(start: int, place: int) -> bool:
+        end, room = (words.at(place + words.size * i) for i in (1, 2))
+        if end is None or room is None or not start < end <= room <= start + blocks.usable[1]:
+            return False
+        return (end - start) % distance == (room - start) % distance == 0 and 2 * (room - start) > blocks.usable[0]
+
+    asked = vars(blocks.heap.target).setdefault("_asked_for_vectors", [0])
+    asked[0] += 1
+    if asked[0] > _MOST_ASKED:
+        return False
+    found = blocks.heap.pointers([(start, start + 1) for start in blocks.examples], _MOST_POINTERS)
+    return all(any(has(start, place) for place in places) for start, places in zip(blocks.examples, found))
 
 
 def _distance(words: Words, vptr: int, blocks: Alike) -> Optional[int]:

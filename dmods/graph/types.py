@@ -16,6 +16,7 @@ from dmods.base.cached import cached
 from dmods.base.class_names import named_alike, plain_class, split_template
 from dmods.base.dataclass import dataclass, field, replace
 from dmods.base.progress import Progress
+from dmods.base.words import Words
 from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.marks import Key, Names, labelled
 from dmods.graph.marks_go import go_names
@@ -282,13 +283,13 @@ class Types:
             f"{self._cache(row.least, row.most)}: begins with {plain_class(name)}", "vtable", "none"
         )
 
-    def _examples(self, kind: int) -> list[int]:
+    def _examples(self, kind: int) -> tuple[ProcessHeap, list[int]]:
         """Return the addresses of a few blocks of a kind, in the first heap that has some."""
-        for index in range(len(self.heaps)):
+        for index, heap in enumerate(self.heaps):
             found = list(islice(self.addresses([kind], _IN_USE, index), _EXAMPLES))
             if found:
-                return found
-        return []
+                return heap, found
+        return self.heaps[0], []
 
     def _of_class(self, kind: int, module: int, offset: int, name: str, evidence: str) -> Optional[TypeName]:
         """Return the type of the blocks of a kind, which begin with a vtable pointer of a class, or None."""
@@ -305,7 +306,9 @@ class Types:
                     self._by_vtable[each.words[0][1]][each.most] += each.count
         sizes = self._by_vtable[row.words[0][1]]
         others = [each for each in sizes.items() if each[0] != row.most]
-        blocks = Alike((row.least, row.most), self._examples(kind), sizes[row.most], others)
+        heap, examples = self._examples(kind)
+        all_count = sum(each.count for each in self._all if each.most == row.most)
+        blocks = Alike((row.least, row.most), heap, examples, sizes[row.most], all_count, others)
         return object_name(*found, name, blocks, evidence)
 
     def _cache(self, low: int, high: int) -> str:
@@ -342,8 +345,11 @@ class Types:
         if symbol.name.startswith(_VTABLE_SYMBOL):
             text = _engine.demangle(_TYPE_INFO_NAME + symbol.name[len(_VTABLE_SYMBOL) :])
             name = text[len(_NAME_OF) :] if text.startswith(_NAME_OF) else symbol.name
-            # Itanium C++ ABI, 2.5.2: the offset to top and the type_info stand before the address point.
-            return (_PRIMARY if inside == 2 * found[0].arch.word else "secondary vtable of ") + name
+            # Itanium C++ ABI, 2.5.2: before the address point stand the type_info and the offset to top: 0 where
+            # the object begins; before them the offsets of virtual bases.
+            word = found[0].arch.word
+            top = Words(found[0].image(), word).at(found[1] - 2 * word) if inside >= 2 * word else None
+            return (_PRIMARY if top == 0 else "secondary vtable of ") + name
         name = _engine.demangle(symbol.name)
         return f"{name}+{inside:#x}" if inside else name
 

@@ -10,7 +10,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from fixtures import answers
 from tests.corekit import kernel_core
-from tests.graph.typed import HERE, Dumped, compared, dump, graph_of
+from tests.graph.typed import HERE, Dumped, compared, dump, graph_of, told_in
 
 
 def test_links_and_unions_of_c(tmp_path: Path) -> None:
@@ -68,6 +68,21 @@ def test_a_vtable_at_the_start_of_something_larger(tmp_path: Path, flags: tuple[
     assert named.startswith("main::{lambda()#")
     known = {block.type for block in dumped.blocks if block.address in names}
     assert known >= ({"zoo::Dog[]", "zoo::Four"} if "-fno-rtti" in flags else {"zoo::Dog[]", "zoo::Four", "zoo::Dog"})
+
+
+@pytest.mark.parametrize("flags", [("-O1",), ("-O2", "-fno-rtti")], ids=" ".join)
+@pytest.mark.parametrize("seed", ["1", "7"])
+def test_what_nobody_wrote_is_no_array(tmp_path: Path, flags: tuple[str, ...], seed: str) -> None:
+    """It has the array that was there before. Vectors say where arrays are."""
+    program = tmp_path / "unwritten"
+    subprocess.run(["g++", *flags, str(HERE / "unwritten.cc"), "-o", str(program)], check=True)
+    core = kernel_core(program, tmp_path, seed)
+    told = told_in(tmp_path)
+    names = names_in(core)
+    assert [
+        (block.type, names[block.address]) for block in told if names.get(block.address, block.type) != block.type
+    ] == []
+    assert {block.type for block in told if block.address in names} >= {"zoo::Shared[]", "zoo::Small[]", "zoo::Deleted"}
 
 
 @pytest.mark.thorough("it takes several seconds to compile")

@@ -51,7 +51,11 @@ def dump(where: Path, command: Sequence[str], source: str) -> Dumped:
     """Compile, let it die, and read what it told. A line "freed" takes a block back."""
     program = where / "typed"
     subprocess.run([*command, str(HERE / source), "-o", str(program)], check=True, cwd=where)
-    core = kernel_core(program, where)
+    return Dumped(kernel_core(program, where), told_in(where))
+
+
+def told_in(where: Path) -> list[Told]:
+    """Return the blocks that a program told of, in the file "truth"."""
     live: dict[int, Told] = {}
     for line in (where / "truth").read_text().splitlines():
         kind, address, size = line.rsplit("|", 2)
@@ -59,7 +63,7 @@ def dump(where: Path, command: Sequence[str], source: str) -> Dumped:
             live.pop(int(address), None)
         else:
             live[int(address)] = Told(kind.rstrip("?"), kind.endswith("?"), int(address), int(size))
-    return Dumped(core, list(live.values()))
+    return list(live.values())
 
 
 def graph_of(core: Path) -> TypeGraph:

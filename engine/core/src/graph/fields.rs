@@ -15,7 +15,8 @@ pub(super) const MANY: usize = 64;
 const ONE_IN: u32 = 50;
 const LEAST: u32 = 3;
 const LEAST_OF_LARGE: u32 = 8;
-/// Texts have no pointer at an offset if at most one in so many of the blocks with a pointer there begin with text.
+/// Texts have no pointer at an offset if at most one in so many of the blocks with a pointer there begin with text, and if fewer
+/// than one in so many of those that begin with text have a pointer there.
 const TEXT_ONE_IN: u32 = 10;
 /// A field that leads to blocks of any kind is regular from one in so many blocks on.
 const ANY_ONE_IN: u32 = 5;
@@ -66,7 +67,20 @@ impl Field {
         found
     }
 
-    /// Does the same where the target's chunk may be larger than it has to be. `smaller` is the target that it then is.
+    /// Returns whether every pointer to the first byte of a block is regular.
+    #[inline(always)]
+    pub(super) fn is_any(&self) -> bool {
+        self.any
+    }
+
+    /// Returns whether the pointer is regular only because those of this field lead to blocks of any kind.
+    #[inline(always)]
+    pub(super) fn is_loose(&self, target: Target, smaller: Option<Target>) -> bool {
+        self.any && target & 1 != 0 && !self.has(target) && !smaller.is_some_and(|target| self.has(target))
+    }
+
+    /// Does the same as [`Field::is_regular`] where the target's chunk may be larger than it has to be. `smaller` is the target that
+    /// it then is.
     pub(super) fn is_regular_or(&self, target: Target, smaller: Option<Target>) -> bool {
         self.is_regular(target) || smaller.is_some_and(|target| self.has(target))
     }
@@ -82,6 +96,8 @@ pub(super) struct Counts {
     starts: Vec<u32>,
     /// For each offset: the pointers in blocks that begin with text.
     texts: Vec<u32>,
+    /// The blocks that begin with text.
+    text_count: u32,
 }
 
 impl Counts {
@@ -125,7 +141,12 @@ impl Counts {
         self.texts[offset] += 1;
     }
 
-    /// Returns whether some of the blocks begin with text.
+    /// Counts a block that begins with text, whether it has pointers or not.
+    pub(super) fn add_text_block(&mut self) {
+        self.text_count += 1;
+    }
+
+    /// Returns whether some of the blocks with pointers begin with text.
     pub(super) fn has_texts(&self) -> bool {
         !self.texts.is_empty()
     }
@@ -176,7 +197,8 @@ impl Counts {
             all[(key >> 16) as usize] += count;
         }
         for (offset, (field, all)) in fields.iter_mut().zip(all).enumerate() {
-            field.not_of_text = self.texts.get(offset).copied().unwrap_or(0) * TEXT_ONE_IN <= all;
+            let texts = self.texts.get(offset).copied().unwrap_or(0) * TEXT_ONE_IN;
+            field.not_of_text = texts <= all || texts < self.text_count;
         }
     }
 }
@@ -282,6 +304,9 @@ mod tests {
         (0..90).for_each(|_| counts.add_text(6));
         let fields = counts.fields(100);
         assert!(fields[4].not_of_text && !fields[6].not_of_text);
+        // Texts alone: what few of them have behind their end is left over.
+        (0..901).for_each(|_| counts.add_text_block());
+        assert!(counts.fields(100)[6].not_of_text);
     }
 
     #[test]

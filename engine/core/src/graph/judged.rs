@@ -29,14 +29,15 @@ impl<I: Index, const P: usize, const FAST: bool> Judge<'_, I, P, FAST> {
             seen = Some(granule);
             let block = self.tables.block(run, granule);
             let own = Some(&fields[usize::from(kind(block.size))][..]);
+            let edges = edges_of(&self.tables.regions, granule);
             let [own, other] = [own, self.smaller_kind(run, block.size, fields)].map(|fields| {
-                let mut others = Vec::new();
-                self.others(fields.unwrap_or(&[]), &block, edges_of(&self.tables.regions, granule), &mut others);
-                others
+                let (fields, mut others) = (fields.unwrap_or(&[]), Vec::new());
+                self.others(fields, &block, edges, &mut others);
+                (self.loose(fields, &block, edges) + others.len(), others)
             });
-            match own.len().cmp(&other.len()) {
-                Ordering::Less => own.into_iter().for_each(&mut take),
-                Ordering::Greater => other.into_iter().for_each(&mut take),
+            match (own.0, own.1.len()).cmp(&(other.0, other.1.len())) {
+                Ordering::Less => own.1.into_iter().for_each(&mut take),
+                Ordering::Greater => other.1.into_iter().for_each(&mut take),
                 Ordering::Equal => {}
             }
         }
@@ -81,6 +82,16 @@ impl<I: Index, const P: usize, const FAST: bool> Judge<'_, I, P, FAST> {
                 others.push(edge);
             }
         });
+    }
+
+    /// Returns how many pointers of one block are regular only because a field leads to blocks of any kind.
+    fn loose(&self, fields: &[Field], block: &Block, edges: (usize, usize)) -> usize {
+        let mut count = 0;
+        each_edge(&self.tables.regions, block.granule, edges, |offset, edge| {
+            let is = |target: Target| fields.get(offset).is_some_and(|f| f.is_loose(target, smaller(target)));
+            count += usize::from(self.kinds.target(edge).is_some_and(is));
+        });
+        count
     }
 
     /// Judges the pointers of one block as those of an array. Calls `take` for each edge that is not regular. The block begins with

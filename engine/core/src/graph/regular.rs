@@ -19,7 +19,8 @@
 //!   as the buffers of files. But libc++ keeps short strings at the beginning of an element, and structures have names. So in a
 //!   kind of many blocks only pointers are not regular where other blocks have pointers. An array is bytes if its first
 //!   element is shorter than the text.
-//! * Where a chunk may be larger than it has to be, it is judged by the kind that has more of its pointers as fields.
+//! * Where a chunk may be larger than it has to be, it is judged by the kind that has more of its pointers as fields. A field
+//!   that leads to blocks of any kind counts less than one that leads to blocks of this kind.
 //!
 //! This decides whose memory a block is, never whether it leaks: marking follows all edges.
 
@@ -156,7 +157,7 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
     #[inline(always)]
     fn learn(&self, image: &Image, control: &Control) -> Result<Vec<Vec<Field>>, Stopped> {
         let mut counts: Vec<Option<Box<Counts>>> = self.counts.iter().map(|_| None).collect();
-        let (mut reader, mut texts) = (CachedReader::new(image), Vec::new());
+        let (mut reader, mut texts, mut text_kinds) = (CachedReader::new(image), Vec::new(), Vec::new());
         // For each kind: the blocks before the next one that is looked at.
         let mut left = vec![0usize; self.counts.len()];
         let mut waiting = Waiting::new(&self.kinds, (0u16, 0u16));
@@ -188,7 +189,13 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
                 }
                 *left = self.step(usize::from(kind)) - 1;
                 let edges = edges_of(&self.tables.regions, granule);
-                let is_text = self.is_text(granule, edges, &mut reader);
+                let is_text = match edges.0 == edges.1 {
+                    true => begins_with_text(&mut reader, &self.block(granule)),
+                    false => self.is_text(granule, edges, &mut reader),
+                };
+                if is_text {
+                    text_kinds.push(kind);
+                }
                 each_edge(&self.tables.regions, granule, edges, |offset, edge| {
                     waiting.push(edge, (kind, offset as u16), &mut settle);
                     if is_text {
@@ -198,6 +205,9 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
             }
         }
         waiting.finish(&mut settle);
+        for kind in text_kinds {
+            counts[usize::from(kind)].get_or_insert_with(Box::default).add_text_block();
+        }
         for (kind, offset) in texts {
             counts[usize::from(kind)].get_or_insert_with(Box::default).add_text(offset);
         }
@@ -250,7 +260,17 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
         let mut waiting = Waiting::new(&judge.kinds, Judged { field: &none, other: None, kind: 0, offset: 0 });
         let (mut rare, mut of_smaller) = (Rare::default(), Vec::new());
         let mut settle = |Judged { field, other, kind, offset }: Judged, edge: usize, target: Option<Target>| {
-            if let Some(target) = target.filter(|&target| !field.is_regular(target)) {
+            let Some(target) = target else { return };
+            if field.is_regular(target) {
+                // A pointer of a field to blocks of any kind may be one of the smaller kind's.
+                if let Some(other) = other.filter(|_| field.is_any()) {
+                    let slack = smaller(target);
+                    let is_other = other.is_regular_or(target, slack) && !other.is_loose(target, slack);
+                    if is_other && field.is_loose(target, slack) {
+                        of_smaller.push(edge);
+                    }
+                }
+            } else {
                 let slack = smaller(target);
                 if field.is_regular_or(target, slack) {
                     return;
