@@ -13,6 +13,7 @@ from dmods.process.addresses import AmbiguousName
 from dmods.target import Symbol
 
 _NAME = regex(r"[A-Za-z_$][\w$.:@~]*\Z")
+_WORD = regex(r"\w+\Z")
 # gdb's `info symbol`: "main + 18 in section .text of /usr/bin/x", "main in section .text"
 _INFO_SYMBOL = regex(r"(?P<name>.+?)(?: \+ (?P<offset>\d+))? in section \S+(?: of (?P<path>.*))?$")
 # Names as dmods prints them. gdb reads them differently or not at all: module`name, f(int), v<T>, {vtable(T)},
@@ -63,7 +64,7 @@ def _function_size(start: int) -> int:
 
 def lookup(name: str) -> Optional[Symbol]:
     """Return the global of that name that gdb finds first (the program's, then the libraries'), or None."""
-    if not _NAME.match(name) or name.startswith("$"):
+    if not _NAME.match(name) or name.startswith("$") or _is_unknown(name):
         return None
     try:
         value = gdb.parse_and_eval(f"&{name}")
@@ -73,6 +74,21 @@ def lookup(name: str) -> Optional[Symbol]:
         return None
     found = symbol_at(address)
     return Symbol(name, address, size, found.module if found else "")
+
+
+def _is_unknown(name: str) -> bool:
+    """Return whether neither debug information nor a symbol table that gdb has read knows the name.
+
+    `info address` looks in the same tables as an expression does. An expression also looks for a source file of that
+    name: 20 ms the first time, 4 ms for each name (gdb/c-exp.y, classify_name).
+    """
+    if not _WORD.match(name):
+        return False  # a name with a dot or a colon may be an expression of several names
+    try:
+        gdb.execute(f"info address {name}", to_string=True)
+    except gdb.error:
+        return True
+    return False
 
 
 def address(text: str, word: int, own: Own, own_symbol_at: Callable[[int], Optional[Symbol]]) -> int:

@@ -296,3 +296,22 @@ def test_a_name_of_two_functions_is_refused(gdb: Gdb, tmp_path: Path, flags: str
     done = gdb("-x", "heapcmds.py", core, "-ex", "mdb whatis grow", "-ex", "mdb whatis other")
     assert "grow is ambiguous: 2 symbols have this name" in done.stderr
     assert " is other, in " in done.stdout
+
+
+EXTRA = '#line 1 "extra"\n'
+EXTRA += "int seen[4] = {1};\nstatic int hidden = 2;\nint work(void) { return hidden++ + seen[0]; }\n"
+
+
+@pytest.mark.parametrize("flags", ["-g", "-g0"])
+def test_names_of_a_symbol_file_that_only_gdb_knows(gdb: Gdb, core: Path, tmp_path: Path, flags: str) -> None:
+    """dmods asks gdb for a name that no module of the core has."""
+    (tmp_path / "extra.c").write_text(EXTRA)
+    extra = compile_c(tmp_path / "extra.c", tmp_path / "extra.so", flags, "-shared", "-fPIC")
+    with open(extra, "rb") as stream:
+        table = ELFFile(stream).get_section_by_name(".symtab")
+        truth = {name: table.get_symbol_by_name(name)[0]["st_value"] + (1 << 32) for name in ("seen", "hidden", "work")}
+    asked = [*truth, "extra", "not_there"]  # a source file, and nothing
+    show = "python import json; from gdbext.session import current_target; look = current_target().lookup; "
+    show += f"print('{{cut}}', json.dumps({{name: look(name) and look(name).address for name in {asked!r}}}))"
+    done = gdb("-x", "heapcmds.py", core, "-ex", f"add-symbol-file {extra} -o {1 << 32}", "-ex", show)
+    assert json.loads(done.stdout.partition("{cut}")[2]) == {**truth, "extra": None, "not_there": None}, done.stderr
