@@ -7,7 +7,7 @@ from typing import Optional
 
 from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
-from dmods.graph.amount import NOTHING, Amount
+from dmods.graph.amount import Amount
 from dmods.graph.owners import find_owners
 from dmods.graph.typed_rows import typed_blocks
 from dmods.graph.types import TypeRow
@@ -61,16 +61,17 @@ def run(target: Target, args: argparse.Namespace) -> Report:
             kept[id(row)] = (0 if args.leaked else live) + (0 if args.live else leaked)
     else:
         report.notes.append(f"RETAINED takes time for {blocks} blocks, and is left out: --retained computes it")
-    rows = [row for row in types.rows() if _part(row, args).count]
-    rows.sort(key=lambda row: (-_part(row, args).bytes, row.name.text))
-    total = sum((_blocks(row, args) for row in rows), NOTHING)
-    named = sum((_blocks(row, args) for row in rows if row.name.is_type), NOTHING)
+    parts = [(row, _part(row, args)) for row in types.rows()]
+    rows = [each for each in parts if each[1].count]
+    rows.sort(key=lambda each: (-each[1].bytes, each[0].name.text))
+    total = _sum(rows)
+    named = _sum([each for each in rows if each[0].name.is_type])
     top = args.top or _USUAL
     shown, rest = rows[:top], rows[top:]
-    cells = [_cells(row, args, total, kept.get(id(row))) for row in shown]
+    cells = [_cells(row, args, total, kept.get(id(row))) for row, _amount in shown]
     if rest:
-        others = sum((_part(row, args) for row in rest), NOTHING)
-        report.notes.append(f"{len(rest)} more types and shapes, {others.bytes} bytes, are not shown (--top)")
+        others = sum(part.bytes for _row, part in rest)
+        report.notes.append(f"{len(rest)} more types and shapes, {others} bytes, are not shown (--top)")
     footer = ["-" * 72, f"Total: {total.count} blocks, {total.bytes} bytes; {len(rows)} types and shapes"]
     if total.count:
         share = 100 * named.count / total.count
@@ -92,10 +93,9 @@ def _part(row: TypeRow, args: argparse.Namespace) -> Amount:
     return row.leaked if args.leaked else row.total
 
 
-def _blocks(row: TypeRow, args: argparse.Namespace) -> Amount:
-    """Return how many blocks a row has, and its bytes. Objects in a pool are no blocks."""
-    part = _part(row, args)
-    return Amount(0, part.bytes) if row.pooled else part
+def _sum(rows: list[tuple[TypeRow, Amount]]) -> Amount:
+    """Return how many blocks the rows have, and their bytes. Objects in a pool are no blocks."""
+    return Amount(sum(part.count for row, part in rows if not row.pooled), sum(part.bytes for _row, part in rows))
 
 
 def _cells(row: TypeRow, args: argparse.Namespace, total: Amount, kept: Optional[int]) -> tuple[Value, ...]:

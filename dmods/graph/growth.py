@@ -330,8 +330,12 @@ def _by_stack(
 
 def _change(row: _engine.GrowthRow, label: str, shape: bool = False) -> Change:
     totals = tuple(Amount(*total) for total in row.totals)
-    amounts = Amount(*row.gone), Amount(*row.new), Amount(*row.kept), Amount(*row.survived)
+    amounts = _amount(row.gone), _amount(row.new), _amount(row.kept), _amount(row.survived)
     return Change(label, totals, *amounts, row.proven, row.example, row.times, shape=shape)
+
+
+def _amount(count_and_bytes: tuple[int, int]) -> Amount:
+    return Amount(*count_and_bytes) if count_and_bytes[0] else NOTHING  # most are nothing
 
 
 def _merged(changes: Sequence[Change]) -> list[Change]:

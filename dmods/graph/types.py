@@ -50,6 +50,7 @@ _PLAIN = {
 }
 _TO_ANY, _TO_TEXT = 0, 1  # the details of a pointer to a block of any size, and to one that is mostly text
 _TEXTS = (_TEXT, _SHORT)
+_ALWAYS = (_ZERO, _NUMBER, _LEFT)  # what has no other name
 _MODULE_BITS = 40
 _EXACT = 1024  # sizes up to this are classes of their own (engine/core/src/contents/signature.rs)
 _VTABLE_SYMBOL = "_ZTV"  # Itanium C++ ABI, 5.1.4: the symbol of a vtable
@@ -92,8 +93,10 @@ class TypeRow:
     def add(self, sums: _engine.SumRow) -> None:
         """Add the blocks of a kind or a type that is there."""
         self.live += Amount(*sums.live)
-        self.leaked += Amount(*sums.leaked)
-        self.own += Amount(*sums.own)
+        if sums.leaked[0]:
+            self.leaked += Amount(*sums.leaked)
+        if sums.own[0]:
+            self.own += Amount(*sums.own)
         self.least, self.most = min(self.least, sums.least), max(self.most, sums.most)
         self.first = _lower(self.first, sums.first)
         self.first_leaked = _lower(self.first_leaked, sums.first_leaked)
@@ -118,6 +121,7 @@ class Types:
         self._tables: dict[tuple[int, int], Optional[str]] = {}
         self._given: dict[TypeName, int] = {}
         self._by_vtable: Optional[dict[int, Counter[int]]] = None  # for each vtable: how many blocks by size
+        self._allocator = ""  # whose blocks they are, in the names of shapes; "": not yet known
         self._id_length = 0  # characters that tell the kinds apart; 0: not yet known
         self._notes: list[list[str]] = [[] for _heap in heaps]
         self._censuses = [_census(heap, self.modules, direct) for heap in heaps]
@@ -211,7 +215,9 @@ class Types:
             if sums.first is None:
                 continue
             name, key = self.name(kind), self.id(kind)
-            row = found.setdefault((name.text, name.confidence), TypeRow(name, key, least=sums.least, most=sums.most))
+            row = found.get((name.text, name.confidence))
+            if row is None:
+                row = found[name.text, name.confidence] = TypeRow(name, key, least=sums.least, most=sums.most)
             row.name = _joined_names(row.name, name)
             row.kinds.append(kind)
             row.add(sums)
@@ -312,9 +318,10 @@ class Types:
         return object_name(*found, name, blocks, evidence)
 
     def _cache(self, low: int, high: int) -> str:
-        names = {one.allocator for heap in self.heaps for one in heap.heaps if one.is_used}
-        allocator = names.pop().split()[-1] if len(names) == 1 else "malloc"
-        return f"{allocator}-{low}" if low == high else f"{allocator}-{low}..{high}"
+        if not self._allocator:
+            names = {one.allocator for heap in self.heaps for one in heap.heaps if one.is_used}
+            self._allocator = names.pop().split()[-1] if len(names) == 1 else "malloc"
+        return f"{self._allocator}-{low}" if low == high else f"{self._allocator}-{low}..{high}"
 
     def _class(self, module: int, offset: int) -> Optional[str]:
         from dmods.heap.content import class_of
@@ -368,6 +375,8 @@ class Types:
         return ", ".join(out) + (", .." if more else "")
 
     def _word(self, kind: int, detail: int, sample: int, same: int) -> str:
+        if not detail and kind in _ALWAYS:
+            return _PLAIN[kind]
         size = self.heaps[0].words.size
         if kind == _HEAP:
             return {_TO_ANY: "heap", _TO_TEXT: "heap text"}.get(detail, f"heap-{detail}")
@@ -408,6 +417,8 @@ def _callers(heap: ProcessHeap) -> list[tuple[_engine.Records, dict[int, int]]]:
 
 def _joined_names(one: TypeName, other: TypeName) -> TypeName:
     """Return the name with the evidence of both."""
+    if one.evidence == other.evidence and "," not in one.evidence:
+        return one
     evidence = sorted({*one.evidence.split(", "), *other.evidence.split(", ")})
     return replace(one, evidence=", ".join(evidence))
 

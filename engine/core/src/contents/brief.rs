@@ -46,7 +46,7 @@ impl Brief {
         }
     }
 
-    /// Puts the coarser signature in its place: see [`super::signature::coarse`].
+    /// Puts the coarser signature in its place: see `coarse` in [`super::signature`].
     #[inline(always)]
     pub fn coarsen(&mut self) {
         let numbers = self.mask(NUMBERS) | self.mask(LEFT_OVER);

@@ -7,7 +7,7 @@ use super::pass::{Pass, Step};
 use super::places::Place;
 use super::sums::Entry;
 use super::table::Table;
-use super::targets::SomeFree;
+use super::targets::Hints;
 use crate::blocks::index::Tables;
 use crate::blocks::model::Heap;
 use crate::blocks::number::Index;
@@ -77,10 +77,10 @@ fn census<I: Index, const P: usize>(
         Some(list) => list.chunks(list.len().div_ceil(parts(list.len(), LEAST_BLOCKS)).max(1)).map(listed).collect(),
         None => shares(tables, parts(tables.word_map.regions, LEAST_REGIONS)),
     };
-    let some_free = SomeFree::new(&tables.free);
+    let hints = Hints::new(tables);
     let stopped = AtomicBool::new(false);
     let work = |share: &[Step<I>]| {
-        let mut pass = Pass::new(tables, &some_free, states, image, &sorted, &keys);
+        let mut pass = Pass::new(tables, &hints, states, image, &sorted, &keys);
         for step in share {
             if control.cancelled() {
                 stopped.store(true, Ordering::Relaxed);
@@ -135,7 +135,7 @@ fn joined(parts: Vec<(Table, Vec<u32>, u64)>) -> Census {
     let Some((mut table, mut of_block, mut missing)) = parts.next() else { return Census::default() };
     of_block.reserve_exact(count - of_block.len());
     for (other, more, lacking) in parts {
-        let renumbered: Vec<u32> = other.into_entries().iter().map(|entry| table.join(entry)).collect();
+        let renumbered = table.join(&other);
         of_block.extend(more.into_iter().map(|index| renumbered[index as usize]));
         missing += lacking;
     }

@@ -10,12 +10,13 @@
 //! * [`places`]: what a word means that does not point into the heap.
 //! * [`targets`]: where the pointers of a block lead.
 //! * [`sums`]: what the blocks of one signature have in common, and their states.
-//! * [`table`]: the table of signatures.
+//! * [`table`]: the table of signatures; [`counted`]: one on its way into it.
 //! * [`pass`]: the pass over a part of the heap; [`census`]: over all of it.
 //! * [`folds`]: the hashes of signatures.
 
 mod brief;
 mod census;
+mod counted;
 mod folds;
 mod packed;
 mod pass;

@@ -19,7 +19,7 @@ pub(super) fn spread(mask: u8) -> u64 {
     ((bits + 0x7f7f_7f7f_7f7f_7f7f) >> 7) & ONES
 }
 
-/// A signature, and the coarser one that may stand for it: see [`super::signature::coarse`].
+/// A signature, and the coarser one that may stand for it: see `coarse` in [`super::signature`].
 #[derive(Clone, Copy)]
 pub(super) struct Packed {
     /// The kinds of the words, the first in the lowest byte.

@@ -1,11 +1,12 @@
 //! The pass over the blocks of a part of the heap.
 
 use super::brief::Brief;
+use super::counted::Counted;
 use super::places::{Place, Places};
 use super::signature::{class_index, kind_of, size_class, word_kind as k, Form, WORDS};
 use super::sums::Part;
-use super::table::{Counted, Table};
-use super::targets::{Pointers, SomeFree, Targets};
+use super::table::Table;
+use super::targets::{Hints, Pointers, Targets};
 use crate::blocks::index::{Block, Each, Tables};
 use crate::blocks::number::Index;
 use crate::blocks::runs::Kind;
@@ -85,7 +86,7 @@ impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
 
     pub fn new(
         tables: &'a Tables<I, P>,
-        some_free: &'a SomeFree,
+        hints: &'a Hints,
         states: States<'a, I>,
         image: &'a Image,
         places: &'a [Place],
@@ -105,7 +106,7 @@ impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
             tables,
             edges: tables.edges.as_slice(),
             pointers: Pointers::new(tables),
-            targets: Targets::new(tables, some_free),
+            targets: Targets::new(tables, hints),
             image,
             places: Places::new(image, places, keys),
             table: Table::new(keys),

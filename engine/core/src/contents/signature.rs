@@ -34,6 +34,7 @@ pub mod word_kind {
     /// A word below 2^32 that may be a short text or a number.
     pub const SHORT: u8 = 12;
 }
+#[cfg(test)]
 use word_kind as k;
 
 /// Returns the kind of a word of a signature.
@@ -107,8 +108,9 @@ pub(super) fn class_of(index: usize) -> u64 {
     (4 + above as u64 % 4) << (above / 4 + 8)
 }
 
-/// Returns a signature that says less: which words are pointers, and into what.
-#[inline(always)]
+/// Returns a signature that says less: which words are pointers, and into what. The tests compare the pass's
+/// own forms of a signature with it.
+#[cfg(test)]
 pub(super) fn coarse(signature: Signature) -> Signature {
     let mut words = signature.words;
     for word in &mut words {
@@ -120,6 +122,7 @@ pub(super) fn coarse(signature: Signature) -> Signature {
 }
 
 /// For each kind of word: the bits that stay, and those that are set.
+#[cfg(test)]
 const COARSE: [(u64, u64); 16] = {
     let mut all = [(u64::MAX, 0); 16];
     all[k::SMALL as usize] = (0, of(k::NUMBER, 0));

@@ -1,9 +1,9 @@
 //! The table of signatures. Its size has a bound.
 
-use super::brief::Brief;
+use super::counted::Counted;
 use super::folds::Folds;
 use super::packed::Packed;
-use super::signature::{class_index, coarse, kind_of, word_kind as k, Form, Signature, CLASSES, WORDS};
+use super::signature::{class_index, kind_of, word_kind as k, Form, Signature, CLASSES, WORDS};
 use super::sums::{add_same, Entry, Part, Sum};
 use crate::hw;
 use crate::keys::Keys;
@@ -21,9 +21,11 @@ const SLOTS: usize = 1 << 10;
 
 /// The signatures that one thread has met, or all of them.
 pub(super) struct Table {
-    entries: Vec<Entry>,
-    /// For each entry: what nearly every block changes.
+    signatures: Vec<Signature>,
+    /// For each of them: what nearly every block changes.
     often: Vec<Often>,
+    /// The blocks that are not live: few signatures have some.
+    others: Vec<Sum>,
     /// A hash table.
     slots: Vec<Slot>,
     folds: Folds,
@@ -43,7 +45,7 @@ struct Slot {
     index: u32,
 }
 
-/// What nearly every block changes: the live blocks of an entry. It is two cache lines, the second for few blocks only.
+/// What nearly every block changes: the live blocks of a signature. It is two cache lines, the second for few blocks only.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 struct Often {
@@ -51,6 +53,10 @@ struct Often {
     bytes: u64,
     least: u64,
     most: u64,
+    /// The address of the first.
+    first: u64,
+    /// The place of the sum of the blocks that are not live, plus 1; 0 where all are live.
+    others: u32,
     /// See [`Entry::same`].
     same: [u8; WORDS],
     /// The words of which some bytes are the same in all blocks. Words that are zero are not among them.
@@ -63,72 +69,29 @@ struct Often {
 #[repr(align(64))]
 struct Sample([u64; WORDS]);
 
-/// A signature that waits to be counted. One that can be [`Brief`] always is: the hash depends on it.
-#[derive(Clone, Copy)]
-pub(super) struct Counted {
-    /// The signature, where it can be brief.
-    pub brief: Brief,
-    /// The signature, where it cannot.
-    pub packed: Packed,
-    /// Which of the two it is.
-    pub is_brief: bool,
-    /// Its hash.
-    pub hash: u64,
-    /// Whether it stands for others of its size class, which has too many.
-    pub coarse: bool,
-    /// The index of its entry plus 1; 0 where that has not been found.
-    pub index: u32,
-}
-
-impl Counted {
-    pub const EMPTY: Counted =
-        Counted { brief: Brief::EMPTY, packed: Packed::EMPTY, is_brief: false, hash: 0, coarse: false, index: 0 };
-
-    fn of(packed: Packed) -> Counted {
-        let mut counted = Counted { packed, ..Counted::EMPTY };
-        counted.shorten();
-        counted
-    }
-
-    /// Makes it brief where it can be. Call it when `packed` is complete.
-    #[inline(always)]
-    pub fn shorten(&mut self) {
-        if let Some(brief) = self.packed.brief() {
-            (self.brief, self.is_brief) = (brief, true);
+impl Often {
+    /// Adds the live blocks of another one.
+    fn add(&mut self, other: &Often) {
+        if self.count == 0 {
+            (self.count, self.bytes, self.first) = (other.count, other.bytes, other.first);
+            (self.least, self.most) = (other.least, other.most);
+        } else if other.count > 0 {
+            (self.count, self.bytes) = (self.count + other.count, self.bytes.saturating_add(other.bytes));
+            (self.least, self.most) = (self.least.min(other.least), self.most.max(other.most));
+            self.first = self.first.min(other.first);
         }
     }
 
-    #[inline(always)]
-    fn class_index(&self) -> usize {
-        if self.is_brief {
-            self.brief.class_index()
-        } else {
-            self.packed.class_index()
-        }
-    }
-
-    #[inline(always)]
-    fn is_shape(&self) -> bool {
-        self.is_brief || self.packed.form == Form::Shape
-    }
-
-    /// Puts the coarser signature in its place.
-    #[inline(always)]
-    fn coarsen(&mut self) {
-        self.coarse = true;
-        if self.is_brief {
-            self.brief.coarsen();
-        } else {
-            self.packed.coarsen();
-            self.shorten();
-        }
-    }
-
-    fn signature(&self) -> Signature {
-        if self.is_brief {
-            self.brief.signature()
-        } else {
-            self.packed.signature()
+    /// Returns the sum of the live blocks.
+    fn live(&self) -> Sum {
+        match self.count {
+            0 => Sum::default(),
+            _ => Sum {
+                live: (self.count, self.bytes),
+                sizes: Some((self.least, self.most)),
+                first: Some(self.first),
+                ..Sum::default()
+            },
         }
     }
 }
@@ -138,8 +101,9 @@ impl Table {
     pub fn new(keys: &Keys) -> Table {
         let often = Vec::with_capacity(MOST);
         Table {
-            entries: Vec::new(),
+            signatures: Vec::new(),
             often,
+            others: Vec::new(),
             slots: vec![Slot::default(); SLOTS],
             folds: Folds::new(keys),
             of_class: vec![0; CLASSES],
@@ -162,7 +126,7 @@ impl Table {
     /// no more of them. The slot has been loaded.
     #[inline(always)]
     pub fn coarsen(&self, counted: &mut Counted) {
-        let crowded = counted.is_shape() && self.of_class[counted.class_index()] >= FINE;
+        let crowded = counted.form() == Form::Shape && self.of_class[counted.class_index()] >= FINE;
         if !crowded {
             return;
         }
@@ -198,7 +162,7 @@ impl Table {
     /// Returns the index of the signature's entry. Where there are too many, a coarser signature stands for it.
     #[inline(always)]
     fn index(&mut self, counted: &Counted, sample: &[u64; WORDS]) -> u32 {
-        let full = |table: &Self| table.of_class[counted.class_index()] >= COARSE || table.entries.len() >= MOST;
+        let full = |table: &Self| table.of_class[counted.class_index()] >= COARSE || table.signatures.len() >= MOST;
         if counted.coarse && full(self) {
             let class = counted.class_index();
             if self.various[class] == 0 {
@@ -231,39 +195,35 @@ impl Table {
         }
     }
 
-    /// Returns the signature that a new one is counted with.
-    fn wanted(&self, signature: &Signature) -> Signature {
-        let of_class = self.of_class[class_index(signature.class)];
-        let full = self.entries.len() >= MOST;
-        match signature.form {
-            Form::Various | Form::Missing => *signature,
-            Form::Shape if (FINE..COARSE).contains(&of_class) && !full => coarse(*signature),
-            _ if of_class >= COARSE || full => Signature { form: Form::Various, words: [0; WORDS], ..*signature },
-            _ => *signature,
+    /// Returns what a new signature is counted with: itself, a coarser one, or the one of all that are not told apart.
+    fn wanted(&self, counted: &Counted) -> Counted {
+        let of_class = self.of_class[counted.class_index()];
+        let full = self.signatures.len() >= MOST;
+        let mut wanted = *counted;
+        match counted.form() {
+            Form::Various | Form::Missing => return wanted,
+            Form::Shape if (FINE..COARSE).contains(&of_class) && !full => wanted.coarsen(),
+            _ if of_class >= COARSE || full => wanted = counted.various(),
+            _ => return wanted,
         }
+        wanted.hash = self.hash(&wanted);
+        wanted
     }
 
     /// Returns the index of the entry that stands for a signature which the table does not have.
     #[inline(never)]
     fn coarser(&mut self, counted: &Counted, sample: &[u64; WORDS]) -> u32 {
-        let wanted = self.wanted(&counted.signature());
-        let hash = self.hash(&Counted::of(Packed::from(&wanted)));
-        match self.find(hash) {
+        let wanted = self.wanted(counted);
+        match self.find(wanted.hash) {
             Ok(slot) => self.slots[slot].index - 1,
-            Err(slot) => self.append(wanted, (hash, slot), sample),
+            Err(slot) => self.append(wanted.signature(), (wanted.hash, slot), sample),
         }
     }
 
     fn append(&mut self, wanted: Signature, (hash, slot): (u64, usize), sample: &[u64; WORDS]) -> u32 {
         self.of_class[class_index(wanted.class)] += 1;
-        let index = self.entries.len() as u32;
-        self.entries.push(Entry {
-            signature: wanted,
-            count: 0,
-            sample: [0; WORDS],
-            same: [0; WORDS],
-            sum: Sum::default(),
-        });
+        let index = self.signatures.len() as u32;
+        self.signatures.push(wanted);
         // A word that is zero in the signature of a shape is zero in all its blocks.
         let zero = |i: usize| wanted.form == Form::Shape && kind_of(wanted.words[i]) == k::ZERO;
         let open = (0..WORDS).filter(|&i| !zero(i)).fold(0, |open, i| open | 1 << i);
@@ -273,7 +233,7 @@ impl Table {
         }
         self.often.push(Often { least: u64::MAX, open, same: [8; WORDS], sample, ..Often::default() });
         self.slots[slot] = Slot { hash, index: index + 1 };
-        if self.entries.len() * 2 > self.slots.len() {
+        if self.signatures.len() * 2 > self.slots.len() {
             self.grow();
         }
         index
@@ -319,40 +279,56 @@ impl Table {
         index
     }
 
-    /// Counts the first live block of an entry, or one that is not live.
+    /// Counts the first live block of a signature, or one that is not live.
     fn first(&mut self, at: usize, (address, size): (u64, u64), part: Part) {
-        let entry = &mut self.entries[at];
-        entry.sum.first.get_or_insert(address);
         if part == Part::Live {
             let often = &mut self.often[at];
-            (often.count, often.bytes, often.least, often.most) = (1, size, size, size);
+            (often.count, often.bytes, often.least, often.most, often.first) = (1, size, size, size, address);
         } else {
-            entry.sum.count(address, size, part);
+            self.others_of(at).count(address, size, part);
         }
     }
 
-    /// Adds the blocks of another table's entry. Returns the index of the entry here.
-    pub fn join(&mut self, other: &Entry) -> u32 {
-        let mut counted = Counted::of(Packed::from(&other.signature));
+    /// Returns the sum of the blocks of a signature that are not live.
+    fn others_of(&mut self, at: usize) -> &mut Sum {
+        let place = &mut self.often[at].others;
+        if *place == 0 {
+            self.others.push(Sum::default());
+            *place = self.others.len() as u32;
+        }
+        &mut self.others[*place as usize - 1]
+    }
+
+    /// Adds the blocks of another table. Returns for each of its entries the index of the entry here.
+    pub fn join(&mut self, other: &Table) -> Vec<u32> {
+        let entries = other.signatures.iter().zip(&other.often);
+        entries.map(|(signature, often)| self.join_one(signature, often, &other.others)).collect()
+    }
+
+    fn join_one(&mut self, signature: &Signature, other: &Often, others: &[Sum]) -> u32 {
+        let mut counted = Counted::of(Packed::from(signature));
         counted.hash = self.hash(&counted);
-        let index = self.index(&counted, &other.sample);
+        let index = self.index(&counted, &other.sample.0);
         let often = &mut self.often[index as usize];
-        add_same(&mut often.same, &often.sample.0, &other.sample, &other.same);
-        self.entries[index as usize].sum.add(&other.sum);
+        add_same(&mut often.same, &often.sample.0, &other.sample.0, &other.same);
+        often.add(other);
+        if other.others != 0 {
+            self.others_of(index as usize).add(&others[other.others as usize - 1]);
+        }
         index
     }
 
     /// Returns the entries, in the order of their first blocks.
-    pub fn into_entries(mut self) -> Vec<Entry> {
-        for (entry, live) in self.entries.iter_mut().zip(&self.often) {
-            if live.count > 0 {
-                let (live, sizes) = ((live.count, live.bytes), Some((live.least, live.most)));
-                entry.sum.add(&Sum { live, sizes, ..Sum::default() });
+    pub fn into_entries(self) -> Vec<Entry> {
+        let entry = |(signature, often): (&Signature, &Often)| {
+            let mut sum = often.live();
+            if often.others != 0 {
+                sum.add(&self.others[often.others as usize - 1]);
             }
-            (entry.sample, entry.same) = (live.sample.0, live.same);
-            entry.count = entry.sum.live.0 + entry.sum.leaked.0 + entry.sum.own.0;
-        }
-        self.entries
+            let count = sum.live.0 + sum.leaked.0 + sum.own.0;
+            Entry { signature: *signature, count, sample: often.sample.0, same: often.same, sum }
+        };
+        self.signatures.iter().zip(&self.often).map(entry).collect()
     }
 }
 
@@ -394,6 +370,6 @@ mod tests {
                 assert_eq!(u64::from(table.index(&made, &[0; WORDS])), i, "round {round}");
             }
         }
-        assert_eq!(table.entries.len(), 5_000);
+        assert_eq!(table.signatures.len(), 5_000);
     }
 }

@@ -61,32 +61,66 @@ struct Last {
     usable: Option<u64>,
 }
 
-/// Which regions have a block that is free. Most have none: then the bits of their blocks need not be loaded.
-pub(super) struct SomeFree(Vec<u64>);
+/// What is known of the blocks that begin in each region, one bit for each: so most pointers need no more than the region.
+pub(super) struct Hints {
+    /// Whether one of them is free. Most have none: then the bits of their blocks need not be loaded.
+    some_free: Vec<u64>,
+    /// Whether all of them are chunks that end where the next one begins: then their run need not be known.
+    chunks: Vec<u64>,
+}
 
-impl SomeFree {
-    /// `free` has the bits of each region's blocks.
-    pub fn new(free: &[u64]) -> SomeFree {
+impl Hints {
+    /// Looks at all regions.
+    pub fn new<I: Index, const P: usize>(tables: &Tables<I, P>) -> Hints {
         let one = |part: &[u64]| part.iter().enumerate().fold(0, |bits, (i, &free)| bits | u64::from(free != 0) << i);
-        SomeFree(free.chunks(64).map(one).collect())
+        let mut chunks = vec![0; tables.regions.len().div_ceil(64)];
+        for run in 0..tables.word_map.runs.len() {
+            for region in whole_chunks(tables, run) {
+                chunks[region / 64] |= 1 << (region % 64);
+            }
+        }
+        Hints { some_free: tables.free.chunks(64).map(one).collect(), chunks }
     }
 
     #[inline(always)]
-    fn of(&self, region: usize) -> bool {
-        self.0[region / 64] >> (region % 64) & 1 != 0
+    fn some_free(&self, region: usize) -> bool {
+        self.some_free[region / 64] >> (region % 64) & 1 != 0
     }
+
+    #[inline(always)]
+    fn chunks(&self, region: usize) -> bool {
+        self.chunks[region / 64] >> (region % 64) & 1 != 0
+    }
+}
+
+/// Returns the regions of a run in which only chunks begin that end where the next one begins. The last block of a run
+/// ends before its sentinel.
+fn whole_chunks<I: Index, const P: usize>(tables: &Tables<I, P>, run: usize) -> std::ops::Range<usize> {
+    let placed = &tables.word_map.runs[run];
+    let first = placed.region;
+    if !matches!(placed.run.kind, Kind::Main | Kind::Thread) {
+        return first..first;
+    }
+    let used = (tables.used_end[run].saturating_sub(placed.run.start) / GRANULE) as usize;
+    let last = (first + used / REGION).min(tables.word_map.region_end(run).saturating_sub(1));
+    // Up to where the last chunk begins that may be the next one.
+    let begins = |&region: &usize| {
+        let within = if region == first + used / REGION { u64::MAX >> (REGION - 1 - used % REGION) } else { u64::MAX };
+        tables.regions[region].start & within != 0
+    };
+    first..(first..=last).rev().find(begins).unwrap_or(first)
 }
 
 /// What pointers into the heap lead to.
 pub(super) struct Targets<'a, I: Index, const P: usize> {
     tables: &'a Tables<I, P>,
-    some_free: &'a SomeFree,
+    hints: &'a Hints,
     last: Last,
 }
 
 impl<'a, I: Index, const P: usize> Targets<'a, I, P> {
-    pub fn new(tables: &'a Tables<I, P>, some_free: &'a SomeFree) -> Self {
-        Targets { tables, some_free, last: Last { first: 0, granules: 0, used: 0, usable: None } }
+    pub fn new(tables: &'a Tables<I, P>, hints: &'a Hints) -> Self {
+        Targets { tables, hints, last: Last { first: 0, granules: 0, used: 0, usable: None } }
     }
 
     /// Asks the CPU to load what [`Targets::class`] needs.
@@ -94,7 +128,7 @@ impl<'a, I: Index, const P: usize> Targets<'a, I, P> {
     pub fn load(&self, word: usize) {
         let region = word / (REGION * P);
         hw::prefetch(&self.tables.regions, region);
-        if self.some_free.of(region) {
+        if self.hints.some_free(region) {
             hw::prefetch(&self.tables.free, region);
         }
     }
@@ -104,8 +138,12 @@ impl<'a, I: Index, const P: usize> Targets<'a, I, P> {
     pub fn class(&mut self, word: usize) -> Option<u64> {
         let regions = &self.tables.regions[..];
         let granule = chunk_of_word(regions, word)?;
-        if self.some_free.of(granule / REGION) && self.tables.is_free(granule) {
+        if self.hints.some_free(granule / REGION) && self.tables.is_free(granule) {
             return None;
+        }
+        if self.hints.chunks(granule / REGION) {
+            let size = (next_start(regions, granule).wrapping_sub(granule) as u64).wrapping_mul(GRANULE);
+            return Some(size_class(size.saturating_sub(WordMap::<P>::WORD)).0);
         }
         if granule.wrapping_sub(self.last.first) >= self.last.granules {
             self.find(granule);

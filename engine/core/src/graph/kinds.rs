@@ -60,22 +60,7 @@ pub struct Kinds {
 impl Kinds {
     /// Merges the signatures of several censuses.
     pub fn new(censuses: &[&Census]) -> Kinds {
-        let mut found: HashMap<_, usize, RandomState> = HashMap::default();
-        let mut merged: Vec<Entry> = Vec::new();
-        let mut place: Vec<Vec<usize>> = Vec::new();
-        for census in censuses {
-            let mut places = Vec::with_capacity(census.entries.len());
-            for entry in &census.entries {
-                let s = entry.signature;
-                let at = *found.entry((s.class, s.form, s.words)).or_insert_with(|| {
-                    merged.push(Entry { count: 0, ..*entry });
-                    merged.len() - 1
-                });
-                merged[at].add(entry.count, &entry.sample, &entry.same);
-                places.push(at);
-            }
-            place.push(places);
-        }
+        let (mut merged, place) = by_signature(censuses);
         name_text_blocks(&mut merged);
         let mut classes: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (at, entry) in merged.iter().enumerate() {
@@ -96,6 +81,31 @@ impl Kinds {
         kinds.of_entry = place.into_iter().map(by_entry).collect();
         kinds
     }
+}
+
+/// Returns each signature of the censuses once, and for each census: which of them its entries have.
+fn by_signature(censuses: &[&Census]) -> (Vec<Entry>, Vec<Vec<usize>>) {
+    if let [census] = censuses {
+        // A census has each signature once.
+        return (census.entries.clone(), vec![(0..census.entries.len()).collect()]);
+    }
+    let mut found: HashMap<_, usize, RandomState> = HashMap::default();
+    let mut merged: Vec<Entry> = Vec::new();
+    let mut place: Vec<Vec<usize>> = Vec::new();
+    for census in censuses {
+        let mut places = Vec::with_capacity(census.entries.len());
+        for entry in &census.entries {
+            let s = entry.signature;
+            let at = *found.entry((s.class, s.form, s.words)).or_insert_with(|| {
+                merged.push(Entry { count: 0, ..*entry });
+                merged.len() - 1
+            });
+            merged[at].add(entry.count, &entry.sample, &entry.same);
+            places.push(at);
+        }
+        place.push(places);
+    }
+    (merged, place)
 }
 
 /// FNV-1a over the merged signature, and then a mixing: the first digits alone are shown where they tell kinds apart, so
