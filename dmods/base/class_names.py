@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Optional
 
@@ -29,12 +29,25 @@ def plain_class(name: str) -> str:
     if arguments and last in _INPLACE:
         return f"make_shared<{arguments[0]}>"
     if arguments and last in _CONTROL:
-        return f"shared_ptr<{arguments[0].rstrip('*').rstrip()}> control block"
+        return f"shared_ptr<{_pointed(last, arguments)}> control block"
     if arguments and last == "__func" and "__function" in outer:  # libc++ (__functional/function.h)
         return f"std::function holding {arguments[0]}"
     if arguments and outer == "std::thread::_State_impl":  # libstdc++ (bits/std_thread.h)
         return f"std::thread running {_invoked(arguments[0])}"
     return name
+
+
+def _pointed(control: str, arguments: Sequence[str]) -> str:
+    """Return what the pointer of a control block leads to (libstdc++: bits/shared_ptr_base.h)."""
+    first = arguments[0]
+    if control == "_Sp_counted_array":  # made by make_shared<T[]>: the argument is an allocator
+        outer, inner = split_template(first)
+        return f"{inner[0]}[]" if inner and outer == "std::allocator" else first
+    deleter = arguments[1] if len(arguments) > 1 else ""
+    is_array = deleter == "std::__sp_array_delete" or (
+        deleter.startswith("std::default_delete<") and deleter.endswith("[]>")
+    )
+    return first.rstrip("*").rstrip() + ("[]" if is_array else "")
 
 
 def _invoked(text: str) -> str:

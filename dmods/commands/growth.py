@@ -19,6 +19,7 @@ from dmods.graph.growth_findings import growth_findings, replaced
 from dmods.graph.identity import difference
 from dmods.graph.order import other_program, wrong_order
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
+from dmods.heap.verdict import leak_verdict
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.sources import HOW_TO_RECORD
@@ -93,7 +94,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     _add_time(report, found, args.hours)
     _add_memory(report, found)
     _add_changes(report, found, named, args.top or _USUAL)
-    said = [*growth_findings(found, names), *fragmentation(found.memory, heaps)]
+    said: list[Said] = growth_findings(found, names)
+    if not found.partial & {0, len(names) - 1}:  # what a dump lacks is neither in use nor free
+        said += fragmentation(found.memory, heaps)
     report.tables.append(Table("findings", FINDINGS, list(map(_said, said)), style="plain"))
     report.notes.extend(replaced(found))
     _add_noise(report, found, names)
@@ -167,6 +170,10 @@ def _partial(found: Growth, names: list[str], heaps: list[ProcessHeap]) -> Itera
         elif place == len(names) - 1:
             means = "what it lacks and an older core has counts as gone"
         yield f"{names[place]}: {lacking(heaps[place])}: {means}"
+    for name, heap in zip(names, heaps):
+        verdict = leak_verdict(heap)
+        if not verdict.possible and verdict.reason != lacking(heap):
+            yield f"{name}: what is leaked is not known: {verdict.reason}"
 
 
 def _key(args: argparse.Namespace, heaps: list[ProcessHeap], report: Report) -> str:

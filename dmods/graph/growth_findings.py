@@ -13,9 +13,11 @@ from dmods.graph.growth_keys import LEAKED_NAME
 def growth_findings(found: Growth, names: Sequence[str]) -> list[Said]:
     """Return what grew. ``names`` are those of the cores, the oldest first."""
     if found.growth <= 0:
-        return [
-            Measured(f"The blocks in use did not grow: {found.memory[0].in_use} bytes, then {found.memory[-1].in_use}")
-        ]
+        before, after = found.memory[0].in_use, found.memory[-1].in_use
+        if len(names) - 1 in found.partial:
+            text = f"It is not known whether the blocks in use grew: {names[-1]} lacks a part of the heap"
+            return [Measured(f"{text}. What the dumps have: {before} bytes, then {after}")]
+        return [Measured(f"The blocks in use did not grow: {before} bytes, then {after}")]
     suspects = found.suspects()
     if not suspects:
         return [Measured(f"Nothing grew from each core to the next: the {human_size(found.growth)} come and go")]
@@ -35,7 +37,8 @@ def _finding(change: Change, found: Growth, names: Sequence[str]) -> Finding:
     return Finding(
         "growth",
         SERIOUS,
-        LIKELY if several else POSSIBLE,  # two cores cannot tell a leak from a cache that fills
+        # Two cores cannot tell a leak from a cache that fills, and what the first core lacks may have been there.
+        LIKELY if several and 0 not in found.partial else POSSIBLE,
         text,
         "",
         (Evidence(example, "one of the blocks"),) if example is not None else (),

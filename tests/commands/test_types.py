@@ -253,6 +253,10 @@ def test_names_of_control_blocks() -> None:
     assert plain_class(inplace) == "make_shared<shop::Pair<int, A>>"
     assert plain_class("std::__1::__shared_ptr_emplace<Foo, std::__1::allocator<Foo>>") == "make_shared<Foo>"
     assert plain_class("std::_Sp_counted_ptr<Foo*, (__gnu_cxx::_Lock_policy)2>") == "shared_ptr<Foo> control block"
+    array = "std::_Sp_counted_deleter<Foo*, std::__sp_array_delete, std::allocator<void>, (__gnu_cxx::_Lock_policy)2>"
+    assert plain_class(array) == "shared_ptr<Foo[]> control block"
+    made = "std::_Sp_counted_array<std::allocator<Foo>, (__gnu_cxx::_Lock_policy)2>"
+    assert plain_class(made) == "shared_ptr<Foo[]> control block"
     assert plain_class("mine::_Sp_counted_ptr<Foo*>") == "mine::_Sp_counted_ptr<Foo*>"
     assert split_template("std::map<int, std::pair<a, b>>") == ("std::map", ["int", "std::pair<a, b>"])
     assert split_template("plain") == ("plain", [])

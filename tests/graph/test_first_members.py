@@ -102,6 +102,27 @@ def test_debug_information_tells_what_a_vtable_does_not(tmp_path: Path) -> None:
     assert named.startswith("main::{lambda()#")
 
 
+def test_shared_arrays_and_what_an_any_holds(tmp_path: Path) -> None:
+    """An allocator takes no room: a pointer to where one may be proves no struct."""
+    dumped = dump(tmp_path, ["g++", "-std=c++17", "-O1", "-g"], "shared.cc")
+    control = "std::_Sp_counted_deleter<{}*, std::__sp_array_delete, std::allocator<void>, (__gnu_cxx::_Lock_policy)2>"
+    shared = "std::_Sp_counted_ptr_inplace<shop::Point, std::allocator<void>, (__gnu_cxx::_Lock_policy)2>"
+    names = {
+        "CONTROL(Point)": (control.format("shop::Point"),),
+        "CONTROL(long)": (control.format("long"),),
+        "SHARED(Point)": (shared,),
+        "STRING": ("std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >",),
+    }
+    found = compared(graph_of(dumped.core), dumped.blocks, names)
+    assert found.wrong == []
+    assert {kind for kind in found.missing if not dumped.of(kind)[0].may} == set()
+    rows = {
+        row["type"]: row["count"] for row in answers.typed("types", dumped.core, "--top", "100")["tables"][0]["rows"]
+    }
+    assert rows["shared_ptr<shop::Point[]> control block"] == 200
+    assert rows["shared_ptr<long[]> control block"] == 200
+
+
 def test_old_words_in_a_file_own_nothing(tmp_path: Path) -> None:
     """fopen() clears neither all of a FILE nor its buffer."""
     program = tmp_path / "files"

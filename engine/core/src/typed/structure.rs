@@ -209,6 +209,8 @@ impl Spread<'_, '_> {
         }
         let to = self.types().bare(to);
         let is_record = matches!(self.types().get(to).form, Form::Record(_));
+        // What has no members may be anywhere: an allocator is the base of many classes, and takes no room in them.
+        let is_proof = self.types().size(to) > 1;
         if let Some(found) = self.blocks.at(value) {
             // No code is in a block of the heap.
             if matches!(self.types().get(to).form, Form::Function) {
@@ -227,10 +229,10 @@ impl Spread<'_, '_> {
                     return Some(placed.is_some_and(|kind| self.canonical(kind) == self.canonical(to)));
                 }
                 let at = if claim.shape == Shape::Many && size > 0 { at % size } else { at };
-                return self.contains(claim.kind, at, to, 8).then_some(!claim.disputed);
+                return self.contains(claim.kind, at, to, 8).then_some(is_proof && !claim.disputed);
             }
             if let Some((at, kind)) = self.placed_at(value) {
-                return self.contains(kind, value - at, to, 8).then_some(true);
+                return self.contains(kind, value - at, to, 8).then_some(is_proof);
             }
             let size = self.types().size(to);
             let fine = inside > 0 || size <= found.block.size;

@@ -1,0 +1,68 @@
+"""growth and owners on cores that were cut in the middle of the heap: what is missing neither shrank nor is free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dmods.corefile.target import CoreFile
+from fixtures import answers
+from tests.corekit import compile_c, kernel_core
+from tests.graph.typed import HERE
+
+_NODE = 72  # usable bytes
+_STEP = 30000
+
+
+@pytest.fixture(scope="module")
+def cores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    where = tmp_path_factory.mktemp("grows")
+    program = compile_c(HERE / "grows.c", where / "grows", "-static")
+    found = []
+    for step in range(3):
+        folder = where / f"step{step}"
+        folder.mkdir()
+        found.append(kernel_core(program, folder, str(step)))
+    return found
+
+
+def cut(core: Path, to: Path, part: float) -> Path:
+    content = core.read_bytes()
+    to.write_bytes(content[: int(len(content) * part)])
+    return to
+
+
+def said(*cores: Path) -> tuple[str, list[str]]:
+    """Return all findings as one text, and the notes."""
+    *older, last = cores
+    answer = answers.answer(CoreFile(str(last)), "growth", *map(str, older))
+    findings = next(table for table in answer["tables"] if table["name"] == "findings")
+    return " ".join(row["finding"] for row in findings["rows"]), answer["notes"]
+
+
+def test_the_whole_cores(cores: list[Path]) -> None:
+    text, notes = said(*cores)
+    # The node at the end of the list has no pointer, and thus another shape.
+    assert f"grew by {(2 * _STEP - 1) * _NODE} bytes" in text
+    assert not [note for note in notes if "what is leaked is not known" in note]
+
+
+@pytest.mark.parametrize("part", [0.7, 0.4, 0.15])
+def test_what_a_cut_core_lacks_has_not_shrunk(cores: list[Path], tmp_path: Path, part: float) -> None:
+    short = cut(cores[2], tmp_path / "short", part)
+    text, notes = said(cores[0], short)
+    assert "fragmentation" not in text
+    assert "did not grow" not in text
+    assert ("is not known whether the blocks in use grew" in text) == (part < 0.2)
+    assert any(note.startswith("short: what is leaked is not known: ") for note in notes) or part < 0.5
+    # Nor is it the whole heap.
+    owners = answers.text(CoreFile(str(short)), "owners")
+    assert "the whole heap" not in owners
+
+
+def test_what_the_first_core_lacks_is_possible_at_most(cores: list[Path], tmp_path: Path) -> None:
+    short = cut(cores[0], tmp_path / "short", 0.5)
+    answer = answers.answer(CoreFile(str(cores[2])), "growth", str(short), str(cores[1]))
+    findings = next(table for table in answer["tables"] if table["name"] == "findings")
+    assert {row["confidence"] for row in findings["rows"]} <= {"possible"}
