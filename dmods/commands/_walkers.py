@@ -277,7 +277,7 @@ def _referrers(target: Target, query: Query) -> Rows:
 def _path(target: Target, query: Query) -> Rows:
     heap = find_heap(target)
     block = _block_of(heap, query, "path")
-    path = path_to(named_roots(heap.target), block.address)
+    path = path_to(named_roots(heap.target), block.address, most=0)
     return _rows_of(heap, path.addresses if path is not None else [], query)
 
 

@@ -55,14 +55,15 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         raise UsageError(f"{address:#x} {state}", ASK_WHATIS)
     roots = named_roots(target)
     report = Report(notes=[*heap.notes, *heap.roots.notes, *roots.notes])
-    best = path_to(roots, address, most=args.most)
+    most = max(args.most, 2)  # the first step and the last one, at least
+    best = path_to(roots, address, most=most)
     if best is None:
         report.notes.append(f"no root leads to {block.address:#x}: the block is {STATES[block.state]}")
         report.tables.append(Table("path", STEPS, []))
         return report
     report.tables.append(path_table(best, _title(best), report))
     if args.all:
-        report.tables.extend(_others(target, address, best, args.most, report))
+        report.tables.extend(_others(target, address, best, most, report))
     return report
 
 

@@ -43,7 +43,7 @@ class Path:
     """A shortest path. ``root`` is None for a path from a direct leak to a leaked block.
 
     ``addresses`` are those of its blocks, from the root on. ``steps`` has all steps, or of a long path the first ones
-    and the last ones.
+    and the last ones: see ``path_to``.
     """
 
     root: Optional[Root]
@@ -74,8 +74,9 @@ class Path:
 def path_to(roots: NamedRoots, address: int, only: Optional[int] = None, most: int = MOST_STEPS) -> Optional[Path]:
     """Return the shortest path to the block at the address, from the best root or from root number ``only``.
 
-    At most ``most`` of its steps, and at least the first and the last one, are described: a path through a list has as
-    many as the list. None: no path leads there, or there is no block in use.
+    At most ``most`` of its steps are described, each in about a millisecond: a path through a list has as many as the
+    list. With 1 it is the first step, with more the first ones and the last ones. None: no path leads there, or there
+    is no block in use.
     """
     heap = roots.heap
     with Progress("searching for a path") as bar:
@@ -104,12 +105,9 @@ def path_to(roots: NamedRoots, address: int, only: Optional[int] = None, most: i
 
 def _described(count: int, most: int) -> Iterator[int]:
     """Yield the places of ``count`` blocks that are described: all, or a quarter of ``most`` first, the others last."""
-    if count <= max(most, 2):
-        yield from range(count)
-    else:
-        first = max(most // 4, 1)
-        yield from range(first)
-        yield from range(count - max(most - first, 1), count)
+    first = count if count <= most else max(most // 4, min(most, 1))
+    yield from range(first)
+    yield from range(max(count - (most - first), first), count)
 
 
 def _first(

@@ -28,7 +28,7 @@ def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
     names = set()
     only = owners.roots.number_of(line.roots[0]) if len(line.roots) == 1 else None
     for block in blocks[:_LOOKED_AT]:
-        path = path_to(owners.roots, block.address, only)
+        path = path_to(owners.roots, block.address, only, most=1)
         if path is not None and path.root is not None:
             names.add(_named(owners, path.root, path.steps[0].holder))
     if len(names) == 1:

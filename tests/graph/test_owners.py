@@ -157,6 +157,11 @@ def test_of_a_path_through_a_list_the_ends_are_shown(program: Path) -> None:
     assert len(nodes) == count
     words = find_heap(target).words
     assert all(words.at(node) == following for node, following in zip(path.addresses, path.addresses[1:]))
+    for most, shown in enumerate([[], [1], [1, count], [1, count - 1, count]]):
+        few = path_to(owners.roots, path.addresses[-1], most=most)
+        assert few is not None
+        assert list(few.addresses) == list(path.addresses)
+        assert [step.number for step in few.steps] == shown
     last = hex(path.addresses[-1])
     answer = answers.answer(target, "pathto", last)
     rows = answer["tables"][0]["rows"]

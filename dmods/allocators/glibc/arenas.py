@@ -88,10 +88,14 @@ def _sound_bins(words: Words, bins: int, mapped: Optional[Ranges] = None) -> int
     good = 0
     for i in range(0, BIN_LINKS, 2):
         self_address = bins + i * words.size - 2 * words.size
-        back = words.at(links[i] + 3 * words.size) if links[i] else 0
-        absent = back is None and mapped is not None and links[i] % GRANULE == 0 and links[i] in mapped
-        if links[i] == links[i + 1] == self_address or back == self_address or absent:
+        if links[i] == links[i + 1] == self_address:
             good += 1
+        elif links[i]:
+            # Where the offset is wrong, empty bins lead to other bins.
+            within, odd = divmod(links[i] + 3 * words.size - bins, words.size)
+            back = links[within] if 0 <= within < BIN_LINKS and not odd else words.at(links[i] + 3 * words.size)
+            absent = back is None and mapped is not None and links[i] % GRANULE == 0 and links[i] in mapped
+            good += back == self_address or absent
     return good
 
 

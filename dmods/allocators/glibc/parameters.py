@@ -12,6 +12,7 @@ from dmods.target import AddressRange
 
 _NEIGHBOURHOOD = 64 << 10
 _SETTINGS = 16  # words; mp_ has at most so many before sbrk_base
+_MOST_BINS = 128  # of a tcache
 
 
 def find_parameters(words: Words, where: AddressRange, main: Arena) -> Optional[Parameters]:
@@ -34,6 +35,8 @@ def find_parameters(words: Words, where: AddressRange, main: Arena) -> Optional[
         base = main.top + (top_size & ~7) - main.system_mem
     best: Optional[tuple[int, Parameters]] = None
     for i in range(8, count - 4):
+        if not (1 <= data[i + 1] <= _MOST_BINS or data[i] == base):
+            continue  # most words: a call for each would take longer than all else here
         for score, fields in _parameters_at(words, data, raw, i, base):
             if best is None or score > best[0]:
                 best = (score, Parameters(start + i * words.size, *fields))
@@ -58,7 +61,7 @@ def _parameters_at(
     """Yield how much speaks for a candidate, and the fields of Parameters behind `address`."""
     mapped, most_mapped, sbrk_base = data[i - 2], data[i - 1], data[i]
     bins, limit, fill = data[i + 1], data[i + 2], data[i + 3]
-    tcache = 1 <= bins <= 128 and 8 <= limit <= 1 << 23 and fill <= 0xFFFF
+    tcache = 1 <= bins <= _MOST_BINS and 8 <= limit <= 1 << 23 and fill <= 0xFFFF
     known = base is not None and sbrk_base == base
     if not (tcache or known) or mapped > most_mapped or mapped % GRANULE or most_mapped % GRANULE:
         return

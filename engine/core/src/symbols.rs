@@ -20,7 +20,7 @@ const MAX_SYMBOLS: usize = 1 << 24;
 /// How many enclosing symbols are tried for one address. Real ones nest two or three deep.
 const MAX_NESTING: usize = 64;
 
-/// A symbol as it was read. A symbol of size 0 ends with its section until `arrange` finds the next symbol.
+/// A symbol as it was read. A symbol of size 0 ends with its section until `arranged` finds the next symbol.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,
@@ -66,7 +66,8 @@ pub struct Symbols {
     names: Vec<u8>,
     entries: Vec<Entry>,
     tls: Vec<Entry>,
-    places: Vec<Place>,
+    /// The entries by address. Many files are only asked for names.
+    places: OnceLock<Vec<Place>>,
     by_name: OnceLock<Vec<(u64, u32)>>,
 }
 
@@ -94,25 +95,25 @@ impl Symbols {
         for image in images {
             let _ = symbols.add(*image);
         }
-        symbols.arrange();
         symbols
     }
 
     /// Returns how many places have a name.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.places().len()
     }
 
     /// Returns whether no place has a name.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.places().is_empty()
     }
 
     /// Returns the symbol whose extent holds the address.
     pub fn at(&self, address: u64) -> Option<Symbol<'_>> {
-        let mut index = self.places.partition_point(|p| p.address <= address).checked_sub(1)?;
+        let places = self.places();
+        let mut index = places.partition_point(|p| p.address <= address).checked_sub(1)?;
         for _ in 0..MAX_NESTING {
-            let place = self.places.get(index)?;
+            let place = places.get(index)?;
             if address < place.end {
                 return Some(Symbol { name: self.text(place.name), address: place.address, size: place.size });
             }
@@ -261,9 +262,14 @@ impl Symbols {
         }
     }
 
-    /// Makes `places` of `entries`. An outer symbol precedes its inner ones, and each extent has one name. A symbol of
+    fn places(&self) -> &[Place] {
+        self.places.get_or_init(|| self.arranged())
+    }
+
+    /// Returns the entries by address. An outer symbol precedes its inner ones, and each extent has one name. A symbol of
     /// size 0 inside a symbol with a size is dropped: it is a label in assembler code, and gdb hides these too.
-    fn arrange(&mut self) {
+    fn arranged(&self) -> Vec<Place> {
+        let mut places: Vec<Place> = Vec::new();
         let mut order: Vec<u32> = (0..self.entries.len() as u32).collect();
         let names = &self.names;
         let entries = &self.entries;
@@ -274,10 +280,10 @@ impl Symbols {
         let mut open: Vec<u32> = Vec::new();
         for index in order {
             let entry = self.entries[index as usize];
-            while open.last().is_some_and(|&i| self.places[i as usize].end <= entry.address) {
+            while open.last().is_some_and(|&i| places[i as usize].end <= entry.address) {
                 open.pop();
             }
-            let last = self.places.last_mut();
+            let last = places.last_mut();
             if entry.end <= entry.address || entry.size == 0 && !open.is_empty() {
                 continue;
             }
@@ -297,10 +303,11 @@ impl Symbols {
                 parent: open.last().copied().unwrap_or(u32::MAX),
             };
             if entry.size != 0 {
-                open.push(self.places.len() as u32);
+                open.push(places.len() as u32);
             }
-            self.places.push(place);
+            places.push(place);
         }
+        places
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::image::Image;
 use crate::words::grow_to;
 
-const BUFFER: usize = 1 << 20;
+const BUFFER: usize = 1 << 16; // stacks are mostly holes, and a piece of the file is read up to its end
 
 /// The largest distance from the start of glibc's struct pthread to the TCB at its end (TLS variant I).
 const PTHREAD_MAX: usize = 0xc00;

@@ -23,7 +23,7 @@ use crate::heap::Heap;
 use crate::heap_rows::{state, Group};
 use crate::owners::{scope, Scope};
 use crate::records::Records;
-use crate::watch::watched;
+use crate::watch::{watched, watched_over};
 
 type Places = Vec<(Address, Address, u8, u16, Address)>;
 type Growth = (Vec<GrowthRow>, Vec<(usize, usize, u32)>);
@@ -69,7 +69,7 @@ impl Census {
                 Ok(Place { start: start.0, end: end.0, section, module, bias: bias.0 })
             })
             .collect::<PyResult<_>>()?;
-        let inner = watched(py, progress.as_ref(), |control| {
+        let inner = watched_over(py, heap.bytes, progress.as_ref(), |control| {
             contents::Census::take(&**heap.heap(), &heap.image, &places, direct, threads, control)
         })?;
         Ok(Census { inner: Arc::new(inner) })

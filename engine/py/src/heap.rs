@@ -22,13 +22,15 @@ use crate::jemalloc::Extents;
 use crate::owners::{areas, homes_of, scope, values, AreaRow, HomeRow, KeptRow, Path, Scope, Value};
 use crate::python::{CollectorLinks, PythonNames, UnusedWords};
 use crate::slots::Slots;
-use crate::watch::watched;
+use crate::watch::{bytes_in, watched, watched_over};
 
 /// An indexed heap. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
 pub struct Heap {
     inner: Mutex<OwnedHeap>,
     pub(crate) image: std::sync::Arc<dmods_engine::image::Image>,
+    /// How many bytes the runs have.
+    pub(crate) bytes: u64,
 }
 
 type Bins = (Vec<(u64, u64)>, u64, Vec<(usize, &'static str, u64, u64)>);
@@ -89,12 +91,13 @@ impl Heap {
         let watch: Vec<TcacheShape> =
             watch.into_iter().map(|(chunk, bins, width)| TcacheShape { chunk, bins, width }).collect();
         let memory = image.inner.clone();
-        let inner = watched(py, progress.as_ref(), |control| {
+        let bytes = runs.iter().fold(0, |sum: u64, run| sum.saturating_add(run.end.saturating_sub(run.start)));
+        let inner = watched_over(py, bytes, progress.as_ref(), |control| {
             let threads = threads.max(1);
             let request = Request { image: &memory, runs, dead: &dead, watch: &watch, maps: &maps, threads };
             blocks::build(word, request, control)
         })?;
-        Ok(Heap { inner: Mutex::new(OwnedHeap::new(inner)), image: memory })
+        Ok(Heap { inner: Mutex::new(OwnedHeap::new(inner)), image: memory, bytes })
     }
 
     /// Returns how many runs were left out because they overlap another.
@@ -173,7 +176,7 @@ impl Heap {
             .into_iter()
             .map(|(head, arena, least, most, sorted)| Bin { head, arena, least, most, sorted })
             .collect();
-        watched(py, progress.as_ref(), |control| {
+        watched_over(py, self.bytes, progress.as_ref(), |control| {
             let followed = bins::follow(&**self.heap(), &self.image, &bins, control)?;
             Ok((
                 followed.held.iter().map(|h| (h.count, h.bytes)).collect(),
@@ -193,7 +196,7 @@ impl Heap {
     }
 
     fn own(&self, py: Python<'_>, values: Vec<u64>, closure: bool) -> PyResult<u64> {
-        watched(py, None, |control| self.heap().own(&values, closure, control))
+        watched_over(py, self.bytes, None, |control| self.heap().own(&values, closure, control))
     }
 
     fn take_unaligned(&self, dead: Ranges) {
@@ -211,7 +214,8 @@ impl Heap {
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<(u64, u64)> {
         let ranges = plain(ranges);
-        watched(py, progress.as_ref(), |control| {
+        let bytes = self.bytes.saturating_add(bytes_in(&ranges));
+        watched_over(py, bytes, progress.as_ref(), |control| {
             let marked = self.heap().mark(&self.image, &ranges, &values, control)?;
             Ok((marked.candidates, marked.reached))
         })
@@ -222,12 +226,12 @@ impl Heap {
     }
 
     fn reveal_ends(&self, py: Python<'_>) -> PyResult<(Vec<u64>, Vec<u64>)> {
-        watched(py, None, |control| self.heap().reveal_ends(control))
+        watched_over(py, self.bytes, None, |control| self.heap().reveal_ends(control))
     }
 
     #[pyo3(signature = (progress=None))]
     fn find_leaks(&self, py: Python<'_>, progress: Option<Bound<'_, PyAny>>) -> PyResult<(u64, u64, u64, u64)> {
-        watched(py, progress.as_ref(), |control| {
+        watched_over(py, self.bytes, progress.as_ref(), |control| {
             let t = self.heap().find_leaks(&self.image, control)?;
             Ok((t.direct_count, t.direct_bytes, t.indirect_count, t.indirect_bytes))
         })

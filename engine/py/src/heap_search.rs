@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 
 use crate::address::{self, plain, Ranges};
 use crate::image::Image;
-use crate::watch::watched;
+use crate::watch::{bytes_in, watched_over};
 
 #[pyfunction]
 pub fn find_bins(py: Python<'_>, image: &Image, ranges: Ranges, word: u64) -> PyResult<Vec<u64>> {
     let ranges = plain(ranges);
-    watched(py, None, |control| find::bins(&image.inner, &ranges, word, control))
+    watched_over(py, bytes_in(&ranges), None, |control| find::bins(&image.inner, &ranges, word, control))
 }
 
 #[pyfunction]
@@ -58,7 +58,9 @@ pub fn find_pointers(
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Vec<Vec<u64>>> {
     let (ranges, wanted) = (plain(ranges), address::wanted(wanted)?);
-    watched(py, progress.as_ref(), |control| search::pointers(&image.inner, &ranges, word, &wanted, most, control))
+    watched_over(py, bytes_in(&ranges), progress.as_ref(), |control| {
+        search::pointers(&image.inner, &ranges, word, &wanted, most, control)
+    })
 }
 
 #[pyfunction]
@@ -73,5 +75,5 @@ pub fn find_code_words(
     if !matches!(word, 4 | 8) {
         return Err(PyValueError::new_err("a word has 4 or 8 bytes"));
     }
-    watched(py, None, |control| code_words(&image.inner, &ranges, word, &wanted, control))
+    watched_over(py, bytes_in(&ranges), None, |control| code_words(&image.inner, &ranges, word, &wanted, control))
 }
