@@ -76,10 +76,15 @@ def fit_terminal() -> None:
 def check_stdout() -> None:
     """Raise OutputError where gdb could not write its standard output. gdb itself does not notice a full disk.
 
-    gdb writes through libc's stdout (gdb/ui-file.c, stdio_file::puts), which remembers that a write failed.
+    gdb writes through libc's stdout (gdb/ui-file.c, stdio_file::puts), which remembers that a write failed. No disk
+    is behind a pipe, and its reader may close it early.
     """
+    mode = os.fstat(1).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        gdb.flush(gdb.STDOUT)
+        return
     try:
-        import ctypes
+        import ctypes  # it takes 2 ms
     except ImportError:  # a gdb whose Python has no libffi
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -91,6 +96,5 @@ def check_stdout() -> None:
     reason = os.strerror(ctypes.get_errno()) if failed else "a write failed, is the disk full?"
     failed = failed or libc.ferror(stream) != 0
     libc.clearerr(stream)
-    mode = os.fstat(libc.fileno(stream)).st_mode
-    if failed and not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):  # a reader may close its pipe early
+    if failed:
         raise OutputError(reason)
