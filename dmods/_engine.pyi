@@ -876,6 +876,12 @@ class Kinds:
         end.
         """
 
+    def examples(self, index: int, heap: Heap, wanted: list[int], states: list[int], most: int) -> list[list[int]]:
+        """Return for each of the wanted kinds the addresses of its first blocks in one of the states, up to ``most``.
+
+        One pass over the blocks finds those of all kinds.
+        """
+
     def retained(
         self, index: int, heap: Heap, groups: list[int], count: int, progress: Progress = None
     ) -> list[tuple[int, int]]:

@@ -7,16 +7,14 @@ ends with `operator delete(this, sizeof(T))`. So a stripped program knows the si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Optional
 
 from dmods import _engine
-from dmods.base.dataclass import dataclass
 from dmods.base.regex import regex
 from dmods.base.words import Words
+from dmods.graph.alike import Alike
 from dmods.graph.code_branches import INSTRUCTION, behind_stub, branch_target, slot_of_stub
 from dmods.graph.type_name import TypeName, type_name
-from dmods.heap.process_heap import ProcessHeap
 from dmods.process.addresses import module_at
 from dmods.process.malloc_slots import slots_named
 from dmods.process.mappings import mapping_at
@@ -29,7 +27,6 @@ _MOST_ELEMENTS, _LEAST_ELEMENTS = 8, 2  # of an array, that are compared
 _MOST_ELEMENT = 512  # bytes of an element whose size is not known
 _REST = 16  # bytes that are too few for a chunk of glibc
 _FEW = 4  # blocks
-_MOST_ASKED, _MOST_POINTERS = 16, 16  # times that all pointers are looked at, and pointers to one block
 _DELETING = "D0Ev"  # the end of a deleting destructor's symbol (Itanium C++ ABI, 5.1.4.3)
 _SIZED = ("_ZdlPvm", "_ZdlPvmSt11align_val_t")
 # The second argument: %esi; w1 or x1.
@@ -117,23 +114,6 @@ def fits(size: int, usable: int) -> bool:
     return size <= usable <= max(size + 31, 24, size + size // 4)
 
 
-@dataclass(frozen=True)
-class Alike:
-    """Blocks that begin with one vtable pointer.
-
-    ``usable`` are their least and largest size. ``examples`` are the addresses of a few, in ``heap``. ``count`` is how
-    many there are, ``all_count`` how many of their size in all, and ``others`` has how many blocks of other sizes begin
-    with the same pointer: (largest size, count).
-    """
-
-    usable: tuple[int, int]
-    heap: ProcessHeap
-    examples: Sequence[int]
-    count: int
-    all_count: int
-    others: Sequence[tuple[int, int]] = ()
-
-
 def object_name(target: Target, vptr: int, name: str, blocks: Alike, evidence: str = "vtable") -> Optional[TypeName]:
     """Return the type of blocks that begin with a vtable pointer of the class `name`; None if they only begin with one.
 
@@ -181,12 +161,10 @@ def _are_vectors(words: Words, blocks: Alike, distance: int) -> bool:
             return False
         return (end - start) % distance == (room - start) % distance == 0 and 2 * (room - start) > blocks.usable[0]
 
-    asked = vars(blocks.heap.target).setdefault("_asked_for_vectors", [0])
-    asked[0] += 1
-    if asked[0] > _MOST_ASKED:
-        return False
-    found = blocks.heap.pointers([(start, start + 1) for start in blocks.examples], _MOST_POINTERS)
-    return all(any(has(start, place) for place in places) for start, places in zip(blocks.examples, found))
+    found = blocks.pointers()
+    return found is not None and all(
+        any(has(start, place) for place in places) for start, places in zip(blocks.examples, found)
+    )
 
 
 def _distance(words: Words, vptr: int, blocks: Alike) -> Optional[int]:

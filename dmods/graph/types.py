@@ -6,10 +6,9 @@ The engine takes the *signature* of every block in one pass and merges signature
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence, Set
-from itertools import groupby, islice
-from typing import Optional
+from itertools import groupby
+from typing import TYPE_CHECKING, Optional
 
 from dmods import _engine
 from dmods.base.cached import cached
@@ -31,6 +30,9 @@ from dmods.process.addresses import module_at
 from dmods.records.callers import Callers
 from dmods.records.model import Stack
 from dmods.target import Target
+
+if TYPE_CHECKING:
+    from dmods.graph.alike import VtableBlocks
 
 __all__ = ["TypeName", "TypeRow", "Types", "find_types", "plain_class", "size_class", "split_template"]
 
@@ -120,7 +122,7 @@ class Types:
         self._names: dict[int, TypeName] = {}
         self._tables: dict[tuple[int, int], Optional[str]] = {}
         self._given: dict[TypeName, int] = {}
-        self._by_vtable: Optional[dict[int, Counter[int]]] = None  # for each vtable: how many blocks by size
+        self._with_vtables: Optional[VtableBlocks] = None
         self._allocator = ""  # whose blocks they are, in the names of shapes; "": not yet known
         self._id_length = 0  # characters that tell the kinds apart; 0: not yet known
         self._notes: list[list[str]] = [[] for _heap in heaps]
@@ -172,7 +174,7 @@ class Types:
         self.kinds = _engine.Kinds(self._censuses)
         self._all = self.kinds.all()
         self._names.clear()
-        self._by_vtable = None
+        self._with_vtables = None
         self._id_length = 0
 
     def _known(self, kind: int) -> int:
@@ -289,33 +291,20 @@ class Types:
             f"{self._cache(row.least, row.most)}: begins with {plain_class(name)}", "vtable", "none"
         )
 
-    def _examples(self, kind: int) -> tuple[ProcessHeap, list[int]]:
-        """Return the addresses of a few blocks of a kind, in the first heap that has some."""
-        for index, heap in enumerate(self.heaps):
-            found = list(islice(self.addresses([kind], _IN_USE, index), _EXAMPLES))
-            if found:
-                return heap, found
-        return self.heaps[0], []
+    def _first_blocks(self, index: int, kinds: list[int]) -> list[list[int]]:
+        return self.kinds.examples(index, self.heaps[index].index, kinds, list(_IN_USE), _EXAMPLES)
 
     def _of_class(self, kind: int, module: int, offset: int, name: str, evidence: str) -> Optional[TypeName]:
         """Return the type of the blocks of a kind, which begin with a vtable pointer of a class, or None."""
-        from dmods.graph.class_size import Alike, object_name  # heaps of C have no vtables
+        from dmods.graph.alike import VtableBlocks  # heaps of C have no vtables
+        from dmods.graph.class_size import object_name
 
         found = self.modules.address(module, offset)
         if found is None:
             return None
-        row = self._all[kind]
-        if self._by_vtable is None:
-            self._by_vtable = defaultdict(Counter)
-            for each in self._all:
-                if each.form == OBJECT or (each.form == SHAPE and each.words[0][0] == _TABLE):
-                    self._by_vtable[each.words[0][1]][each.most] += each.count
-        sizes = self._by_vtable[row.words[0][1]]
-        others = [each for each in sizes.items() if each[0] != row.most]
-        heap, examples = self._examples(kind)
-        all_count = sum(each.count for each in self._all if each.most == row.most)
-        blocks = Alike((row.least, row.most), heap, examples, sizes[row.most], all_count, others)
-        return object_name(*found, name, blocks, evidence)
+        if self._with_vtables is None:
+            self._with_vtables = VtableBlocks(self.heaps, self._all, _has_vtable, self._first_blocks)
+        return object_name(*found, name, self._with_vtables.alike(kind, self._all[kind]), evidence)
 
     def _cache(self, low: int, high: int) -> str:
         if not self._allocator:
@@ -413,6 +402,10 @@ def _callers(heap: ProcessHeap) -> list[tuple[_engine.Records, dict[int, int]]]:
                 of_stack[key] = numbers.setdefault(frame[0], len(numbers))
         found.append((recording.rows, of_stack))
     return found
+
+
+def _has_vtable(row: _engine.KindRow) -> bool:
+    return row.form == OBJECT or (row.form == SHAPE and row.words[0][0] == _TABLE)
 
 
 def _joined_names(one: TypeName, other: TypeName) -> TypeName:

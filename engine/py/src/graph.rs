@@ -235,6 +235,23 @@ impl Kinds {
         })
     }
 
+    fn examples(
+        &self,
+        py: Python<'_>,
+        index: usize,
+        heap: &Heap,
+        wanted: Vec<u32>,
+        states: Vec<u8>,
+        most: usize,
+    ) -> PyResult<Vec<Vec<u64>>> {
+        let census = self.census(index)?;
+        let states = states.into_iter().map(state).collect::<PyResult<Vec<_>>>()?;
+        watched_over(py, heap.bytes, None, |control| {
+            let heap = heap.heap();
+            View::new(&heap, census, &self.inner, index).examples(&wanted, &states, most, control)
+        })
+    }
+
     #[pyo3(signature = (index, heap, groups, count, progress=None))]
     fn retained(
         &self,

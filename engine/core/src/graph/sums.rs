@@ -135,6 +135,35 @@ impl<'a> View<'a> {
         Ok((out, next))
     }
 
+    /// Returns for each of these kinds the addresses of its first blocks in one of the states, up to `most`. One pass finds all.
+    pub fn examples(
+        &self,
+        wanted: &[u32],
+        states: &[State],
+        most: usize,
+        control: &Control,
+    ) -> Result<Vec<Vec<u64>>, Stopped> {
+        let mut places = vec![None; self.kinds.all.len()];
+        for (place, &kind) in wanted.iter().enumerate() {
+            if let Some(found) = places.get_mut(kind as usize) {
+                *found = Some(place);
+            }
+        }
+        let mut out = vec![Vec::new(); wanted.len()];
+        let mut left = wanted.len();
+        self.each(control, |found, kind| {
+            let place = places.get(kind as usize).copied().flatten();
+            if let Some(list) = place.and_then(|place| out.get_mut(place)) {
+                if list.len() < most && states.contains(&found.state) {
+                    list.push(found.block.address);
+                    left -= usize::from(list.len() == most);
+                }
+            }
+            left > 0
+        })?;
+        Ok(out)
+    }
+
     /// Returns the kind of the block at each address, where one in use begins there. The addresses are sorted.
     pub fn kinds_at(&self, asked: &[u64], control: &Control) -> Result<Vec<Option<u32>>, Stopped> {
         let mut out = vec![None; asked.len()];

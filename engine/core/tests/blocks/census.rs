@@ -3,8 +3,8 @@
 use super::made::{Dice, Sizes, World};
 use super::plain::Plain;
 use super::reference::solve;
-use dmods_engine::blocks::model::Heap;
-use dmods_engine::contents::{kind_of, of, size_class, word_kind, Census, Form, Sum, WORDS};
+use dmods_engine::blocks::model::{Heap, State};
+use dmods_engine::contents::{kind_of, of, size_class, word_kind, Census, Entry, Form, Sum, WORDS};
 use dmods_engine::graph::by_stack::{labels, Known};
 use dmods_engine::graph::growth::{compare, Amount, By, Core};
 use dmods_engine::graph::kinds::Kinds;
@@ -15,7 +15,7 @@ use dmods_engine::records::log::Log;
 use dmods_engine::records::stacks::Stacks;
 use dmods_engine::records::{Record, Records};
 use dmods_engine::Control;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 fn census(world: &World, heap: &dyn Heap, direct: bool, threads: usize) -> Census {
     Census::take(heap, &world.image(), &[], direct, threads, &Control::default()).expect("not stopped")
@@ -71,6 +71,29 @@ fn the_census_says_what_the_words_are() {
             assert_eq!(of_each(&census(&world, &*heap, false, threads)), of_each(&found), "{label}: {threads} threads");
         }
         check_groups(&world, &heap, &found, &label);
+        check_examples(&blocks, &heap, &found, &label);
+        let each = |entry: &Entry| {
+            let signature = entry.signature;
+            (signature.class, signature.form, signature.words)
+        };
+        let signatures: HashSet<_> = found.entries.iter().map(each).collect();
+        assert_eq!(signatures.len(), found.entries.len(), "{label}: each signature once");
+    }
+}
+
+/// The first blocks of each kind are those that all blocks show.
+fn check_examples(blocks: &[(u64, u64)], heap: &OwnedHeap, found: &Census, label: &str) {
+    const STATES: [State; 4] = [State::Live, State::LeakedDirectly, State::LeakedIndirectly, State::Own];
+    let kinds = Kinds::new(&[found]);
+    let wanted: Vec<u32> = (0..kinds.all.len() as u32).rev().step_by(2).chain([u32::MAX]).collect();
+    let view = View::new(heap, found, &kinds, 0);
+    for most in [0, 1, 3] {
+        let examples = view.examples(&wanted, &STATES, most, &Control::default()).expect("not stopped");
+        for (&kind, examples) in wanted.iter().zip(examples) {
+            let of_kind = blocks.iter().enumerate().filter(|&(i, _)| view.kind(i) == Some(kind));
+            let expected: Vec<u64> = of_kind.map(|(_, block)| block.0).take(most).collect();
+            assert_eq!(examples, expected, "{label}: {most} of kind {kind}");
+        }
     }
 }
 
