@@ -53,6 +53,7 @@ fn indexed<I: Named<P> + 'static, const P: usize>(
     request: Request,
     control: &Control,
 ) -> Result<Box<dyn Heap>, Stopped> {
+    let threads = request.threads;
     let pass::Built { tables, reports, dropped, missing } = pass::build::<I, P>(request, control)?;
     let chunk_runs = tables.word_map.runs.iter().map(|placed| placed.run).filter(|run| run.kind.has_chunks()).collect();
     Ok(Box::new(Indexed {
@@ -62,6 +63,7 @@ fn indexed<I: Named<P> + 'static, const P: usize>(
         leaks: None,
         sizes: OnceLock::new(),
         unaligned: None,
+        threads,
         ends: None,
     }))
 }

@@ -5,9 +5,12 @@
 
 use super::number::Index;
 use super::runs::REGION;
+use crate::hw;
 
 /// Regions between two entries. The table of a heap of 2 GiB has half a megabyte.
 const APART: usize = 16;
+/// How far from the guess the edges are loaded too.
+const AROUND: usize = 5;
 
 /// The number of the first edge of every sixteenth region.
 #[derive(Debug, Default)]
@@ -19,6 +22,14 @@ impl<I: Index> Guide<I> {
     /// Makes the guide from the number of each region's first edge.
     pub fn new(first: impl Iterator<Item = I>) -> Guide<I> {
         Guide { first: first.step_by(APART).collect() }
+    }
+
+    /// Asks the CPU to load the edges of a word's block.
+    #[inline(always)]
+    pub fn load<const P: usize>(&self, edges: &[I], word: usize) {
+        let edge = self.guess::<P>(word);
+        hw::prefetch(edges, edge.saturating_sub(AROUND));
+        hw::prefetch(edges, edge.wrapping_add(AROUND));
     }
 
     /// Returns about where the edges of a word's block are. It may be the number of no edge at all.

@@ -3,6 +3,7 @@
 use super::guide::Guide;
 use super::number::Index;
 pub use super::region::Region;
+use super::region::See;
 use super::runs::{Kind, GRANULE, REGION};
 use super::word_map::WordMap;
 use crate::hw;
@@ -97,13 +98,13 @@ impl<I: Index> Edges<I> {
 /// Returns the granule of the chunk that holds word `word`. None where the word is that chunk's own size field, which is
 /// not inside any block. (A block's last word is the prev_size of the chunk after it.)
 #[inline(always)]
-pub fn chunk_of_word<I: Index, const P: usize>(regions: &[Region<I, P>], word: usize) -> Option<usize> {
-    let region = &regions[word / (REGION * P)];
+pub fn chunk_of_word<I: Index, const P: usize>(regions: &[impl See<I, P>], word: usize) -> Option<usize> {
+    let region = regions[word / (REGION * P)].see();
     let granule = (word - 1) / P;
     if word % P == 1 && region.start >> (word / P % REGION) & 1 != 0 {
         return None;
     }
-    let region = if granule / REGION == word / (REGION * P) { region } else { &regions[granule / REGION] };
+    let region = if granule / REGION == word / (REGION * P) { region } else { regions[granule / REGION].see() };
     let below = region.start & (u64::MAX >> (REGION - 1 - granule % REGION));
     if below != 0 {
         Some(granule / REGION * REGION + (REGION - 1 - below.leading_zeros() as usize))
@@ -114,17 +115,17 @@ pub fn chunk_of_word<I: Index, const P: usize>(regions: &[Region<I, P>], word: u
 
 /// Returns the granule that begins the chunk after `granule`'s.
 #[inline(always)]
-pub fn next_start<I: Index, const P: usize>(regions: &[Region<I, P>], granule: usize) -> usize {
+pub fn next_start<I: Index, const P: usize>(regions: &[impl See<I, P>], granule: usize) -> usize {
     let mut region = granule / REGION;
     let within = granule % REGION;
-    let above = if within == REGION - 1 { 0 } else { regions[region].start >> (within + 1) };
+    let above = if within == REGION - 1 { 0 } else { regions[region].see().start >> (within + 1) };
     if above != 0 {
         return granule + 1 + above.trailing_zeros() as usize;
     }
     loop {
         region += 1;
         // A run ends with a sentinel, so this loop ends before the tables do.
-        let start = regions[region].start;
+        let start = regions[region].see().start;
         if start != 0 {
             return region * REGION + start.trailing_zeros() as usize;
         }
@@ -133,8 +134,8 @@ pub fn next_start<I: Index, const P: usize>(regions: &[Region<I, P>], granule: u
 
 /// Returns the range of edges of the block whose chunk begins at `granule`.
 #[inline(always)]
-pub fn edges_of<I: Index, const P: usize>(regions: &[Region<I, P>], granule: usize) -> (usize, usize) {
-    let region = &regions[granule / REGION];
+pub fn edges_of<I: Index, const P: usize>(regions: &[impl See<I, P>], granule: usize) -> (usize, usize) {
+    let region = regions[granule / REGION].see();
     let within = granule % REGION;
     let above = if within == REGION - 1 { 0 } else { region.start >> (within + 1) };
     if P == 2 && above != 0 {
@@ -185,8 +186,8 @@ pub fn first_pointers<I: Index, const P: usize>(
 }
 
 #[inline(always)]
-fn edge_at<I: Index, const P: usize>(regions: &[Region<I, P>], word: usize) -> usize {
-    let region = &regions[word / (REGION * P)];
+fn edge_at<I: Index, const P: usize>(regions: &[impl See<I, P>], word: usize) -> usize {
+    let region = regions[word / (REGION * P)].see();
     region.edge.get() + region.rank(word % (REGION * P))
 }
 

@@ -10,14 +10,13 @@ use super::number::Index;
 use super::queue::{Marked, Queue};
 use super::root_reader::RootReader;
 use super::runs::REGION;
+use super::together;
 use super::unaligned::Unaligned;
 use super::word_map::WordMap;
 use crate::control::{Control, Stopped};
 use crate::hw;
 use crate::image::Image;
 
-/// How far from the guess the edges are loaded too.
-const AROUND: usize = 5;
 /// The marking in progress.
 pub struct Marker<'a, I: Index, const P: usize> {
     /// The tables that are marked.
@@ -29,6 +28,8 @@ pub struct Marker<'a, I: Index, const P: usize> {
     bytes: u64,
     /// Whether bytes are counted too.
     pub count_bytes: bool,
+    /// How many threads may follow pointers. One, where bytes are counted, blocks are noted or goals are set.
+    pub threads: usize,
     /// If present, it records the blocks reached.
     pub journal: Option<Vec<usize>>,
     /// If present, a pointer may begin at any byte.
@@ -48,6 +49,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
             count: 0,
             bytes: 0,
             count_bytes: false,
+            threads: 1,
             journal: None,
             unaligned: None,
             ends: None,
@@ -104,7 +106,12 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
             return Ok(());
         }
         if !self.count_bytes && self.journal.is_none() && self.unaligned.is_none() {
-            return hw::fast_work(Following::<I, P, false> { marker: self, control });
+            hw::fast_work(Following::<I, P, false> { marker: self, control })?;
+            if self.can_share() && !self.queue.is_empty() {
+                let queue = std::mem::take(&mut self.queue);
+                self.count += together::follow(self.tables, queue, self.threads, control)?;
+            }
+            return Ok(());
         }
         loop {
             hw::fast_work(Following::<I, P, true> { marker: self, control })?;
@@ -117,15 +124,31 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         }
     }
 
+    /// Returns whether other threads may help.
+    fn can_share(&self) -> bool {
+        self.threads > 1 && self.goals.is_none()
+    }
+
     /// `ACCOUNT` counts bytes and notes the blocks.
     #[inline(always)]
     fn follow<const ACCOUNT: bool>(&mut self, control: &Control) -> Result<(), Stopped> {
+        let most = if !ACCOUNT && self.can_share() { together::MANY } else { usize::MAX };
         // Borrowed once, so that the compiler sees that a store to the tables does not change their addresses.
         let Marker { tables, journal, unaligned, goals, .. } = self;
         let Tables { word_map, regions, edges, guide, used_end, .. } = &mut **tables;
         let (regions, count, bytes) = (&mut regions[..], 0, 0);
-        let mut blocks =
-            Blocks::<I, P, ACCOUNT> { regions, guide, count, bytes, word_map, used_end, journal, unaligned, goals };
+        let mut blocks = Blocks::<I, P, ACCOUNT> {
+            regions,
+            guide,
+            count,
+            bytes,
+            most,
+            word_map,
+            used_end,
+            journal,
+            unaligned,
+            goals,
+        };
         let followed = self.queue.follow(&mut blocks, edges.as_slice(), control);
         let (count, bytes) = (blocks.count, blocks.bytes);
         self.count += count;
@@ -192,6 +215,8 @@ struct Blocks<'t, 'a, I: Index, const P: usize, const ACCOUNT: bool> {
     guide: &'t Guide<I>,
     count: u64,
     bytes: u64,
+    /// With more ranges than these, it stops: see [`together`].
+    most: usize,
     word_map: &'t WordMap<P>,
     used_end: &'t [u64],
     journal: &'t mut Option<Vec<usize>>,
@@ -207,9 +232,7 @@ impl<I: Index, const P: usize, const ACCOUNT: bool> Marked<I> for Blocks<'_, '_,
 
     #[inline(always)]
     fn load_edges(&self, edges: &[I], target: usize) {
-        let edge = self.guide.guess::<P>(target);
-        hw::prefetch(edges, edge.saturating_sub(AROUND));
-        hw::prefetch(edges, edge.wrapping_add(AROUND));
+        self.guide.load::<P>(edges, target);
     }
 
     #[inline(always)]
@@ -231,10 +254,9 @@ impl<I: Index, const P: usize, const ACCOUNT: bool> Marked<I> for Blocks<'_, '_,
     }
 
     #[inline(always)]
-    fn is_enough(&mut self) -> bool {
-        self.goals
-            .as_mut()
-            .is_some_and(|goals| are_reached(goals, |goal| self.regions[goal / REGION].marked(goal % REGION)))
+    fn pause(&mut self, waiting: &mut Vec<(I, I)>) -> bool {
+        let reached = |goal: usize| self.regions[goal / REGION].marked(goal % REGION);
+        waiting.len() > self.most || self.goals.as_mut().is_some_and(|goals| are_reached(goals, reached))
     }
 }
 

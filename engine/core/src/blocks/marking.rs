@@ -126,6 +126,7 @@ impl<I: Index, const P: usize> Marking for Indexed<I, P> {
             leaks::undo(&mut self.tables, &leaks);
         }
         let mut marker = Marker::new(&mut self.tables);
+        marker.threads = self.threads;
         marker.unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
         marker.ends = self.ends.is_some().then(Vec::new);
         let mut candidates = values.iter().filter(|&&value| marker.root(value)).count() as u64;

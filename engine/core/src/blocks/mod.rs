@@ -6,11 +6,12 @@
 //! * [`pass`]: reads each run once and keeps which words hold candidate pointers.
 //! * [`tcache`]: recognises a tcache by its content.
 //! * [`index`]: the tables that the pass fills, and lookups in them.
-//! * `region`: 1 KiB of heap in the tables.
+//! * [`region`]: 1 KiB of heap in the tables.
 //! * [`guide`]: says where the edges of a block are, about.
 //! * [`model`]: the heap, as the rest of the engine sees it; `build` makes it; [`widths`]: what works on its tables.
 //! * [`mark`]: finds the reachable blocks. **This decides what `findleaks` reports.**
 //! * [`queue`]: the work queue of every marking, that of a kernel's objects too.
+//! * `together`: several threads follow one queue.
 //! * [`marking`]: marking from the roots of a heap, step by step.
 //! * [`root_reader`]: reads the words of roots; `unaligned`: finds pointers at every byte, where that is asked for.
 //! * [`leaks`]: splits the unreachable blocks into direct and indirect leaks.
@@ -36,7 +37,7 @@ pub mod number;
 pub mod pass;
 pub mod pointers;
 pub mod queue;
-mod region;
+pub mod region;
 pub mod root_reader;
 pub mod runs;
 mod sizes;
@@ -46,6 +47,7 @@ pub mod stale_links;
 pub mod states;
 pub mod tcache;
 mod text;
+mod together;
 mod unaligned;
 pub mod widths;
 pub mod word_map;

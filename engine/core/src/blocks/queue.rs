@@ -15,6 +15,10 @@ const PENDING: usize = 32;
 const READY: usize = 8;
 /// With fewer targets in the ring, the edges of each are loaded before its tables are there.
 const FEW: usize = 2;
+/// How many edges of a block are followed at once. The rest of a long list waits, and another thread may take it.
+const PIECE: usize = 1 << 12;
+/// How many blocks are followed from one [`Marked::pause`] to the next.
+const STEPS: u32 = 1 << 10;
 
 /// What is marked. All methods should be `#[inline(always)]`.
 pub trait Marked<I: Index> {
@@ -24,8 +28,8 @@ pub trait Marked<I: Index> {
     fn load_edges(&self, _edges: &[I], _target: usize) {}
     /// Marks what the target names. Returns the range of its edges, or None if it was marked before or must not be.
     fn reach(&mut self, target: usize) -> Option<(usize, usize)>;
-    /// Returns whether marking may end. It is asked from time to time.
-    fn is_enough(&mut self) -> bool {
+    /// Looks at the ranges that wait. It is called from time to time, and may take some of them. Returns whether to stop.
+    fn pause(&mut self, _waiting: &mut Vec<(I, I)>) -> bool {
         false
     }
 }
@@ -68,6 +72,16 @@ impl Ring {
 }
 
 impl<I: Index> Queue<I> {
+    /// Makes a queue of ranges of edges.
+    pub fn of(waiting: Vec<(I, I)>) -> Self {
+        Queue { stack: waiting, ring: Ring::default() }
+    }
+
+    /// Returns whether nothing is left to follow.
+    pub fn is_empty(&self) -> bool {
+        self.stack.is_empty() && self.ring.waiting == 0
+    }
+
     /// Takes a pointer to `target`. It may be followed later.
     #[inline(always)]
     pub fn meet(&mut self, marked: &mut impl Marked<I>, edges: &[I], target: usize) {
@@ -89,7 +103,7 @@ impl<I: Index> Queue<I> {
         push(&mut self.stack, edges, range);
     }
 
-    /// Follows everything to the end, or until it is enough.
+    /// Follows everything to the end, or until `marked` stops it.
     #[inline(always)]
     pub fn follow(&mut self, marked: &mut impl Marked<I>, edges: &[I], control: &Control) -> Result<(), Stopped> {
         // Copies, which the compiler can keep in registers.
@@ -106,7 +120,12 @@ impl<I: Index> Queue<I> {
             // Not the newest: its edges were only just requested.
             let newest = stack.len().saturating_sub(READY);
             let (first, end) = stack.swap_remove(newest);
-            for &target in &edges[first.get()..end.get()] {
+            let (first, mut end) = (first.get(), end.get());
+            if end - first > PIECE {
+                stack.push((I::new(first + PIECE), I::new(end)));
+                end = first + PIECE;
+            }
+            for &target in &edges[first..end] {
                 marked.load(target.get());
                 if ring.waiting < FEW {
                     // A list in random order. Nothing else is there to do meanwhile, so both misses of a node are made one.
@@ -119,10 +138,10 @@ impl<I: Index> Queue<I> {
                 }
             }
             since_check += 1;
-            if since_check == 1 << 16 {
+            if since_check == STEPS {
                 since_check = 0;
                 stopped = control.cancelled();
-                enough = marked.is_enough();
+                enough = marked.pause(&mut stack);
             }
         }
         (self.stack, self.ring) = (stack, ring);

@@ -2,6 +2,7 @@
 
 use super::number::Index;
 use super::runs::REGION;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The state of 1 KiB of heap (64 granules). It has 32 bytes where a word has 8 bytes and numbers have 32 bits.
 ///
@@ -103,6 +104,52 @@ impl<I: Index, const P: usize> Region<I, P> {
     pub fn unmark(&mut self, granule: usize) {
         let bit = granule * P + 1;
         self.ptr[bit / 64] &= !(1 << (bit % 64));
+    }
+}
+
+/// A region in which several threads mark blocks at once. It lies in memory as [`Region`] does: [`crate::hw::shared`].
+#[derive(Debug)]
+#[repr(C)]
+pub struct Shared<I: Index, const P: usize> {
+    start: u64,
+    ptr: [AtomicU64; P],
+    edge: I,
+    back: I,
+}
+
+impl<I: Index, const P: usize> Shared<I, P> {
+    /// Marks the chunk that begins at a granule. Returns false if it was marked before.
+    #[inline(always)]
+    pub fn mark(&self, granule: usize) -> bool {
+        let bit = granule * P + 1;
+        let (word, mask) = (&self.ptr[bit / 64], 1 << (bit % 64));
+        // The first look is cheap, and most pointers lead to a block that is marked.
+        word.load(Ordering::Relaxed) & mask == 0 && word.fetch_or(mask, Ordering::Relaxed) & mask == 0
+    }
+}
+
+/// A region as lookups see it. What they use does not change while blocks are marked: the bits of marks are masked out.
+pub trait See<I: Index, const P: usize> {
+    /// Returns the region as it is now.
+    fn see(&self) -> Region<I, P>;
+}
+
+impl<I: Index, const P: usize> See<I, P> for Region<I, P> {
+    #[inline(always)]
+    fn see(&self) -> Region<I, P> {
+        *self
+    }
+}
+
+impl<I: Index, const P: usize> See<I, P> for Shared<I, P> {
+    #[inline(always)]
+    fn see(&self) -> Region<I, P> {
+        // Not `map`: it would be compiled apart, for any CPU.
+        let mut ptr = [0; P];
+        for (word, shared) in ptr.iter_mut().zip(&self.ptr) {
+            *word = shared.load(Ordering::Relaxed);
+        }
+        Region { start: self.start, ptr, edge: self.edge, back: self.back }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Indexed<I: Index, const P: usize> {
     pub(super) sizes: OnceLock<Vec<SizeCount>>,
     /// If present, pointers may begin at any byte; and memory inside blocks that is dead.
     pub(super) unaligned: Option<Vec<(u64, u64)>>,
+    /// How many threads mark.
+    pub(super) threads: usize,
     /// If present, the ends of blocks that are hidden.
     pub(super) ends: Option<Hidden<I>>,
 }

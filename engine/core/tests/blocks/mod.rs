@@ -8,3 +8,4 @@ pub mod made;
 pub mod plain;
 pub mod reference;
 mod text;
+mod together;
