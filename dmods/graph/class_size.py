@@ -136,10 +136,18 @@ def object_name(target: Target, vptr: int, name: str, blocks: Alike, evidence: s
     places = [place * distance for place in range(1, count)] if distance else []
     if not all(words.at(start + place) == vptr for start in blocks.examples for place in places):
         return None
+    if size is None and distance and _are_smaller(blocks, distance):
+        return None
     if distance and (_are_most(blocks, distance) or _are_vectors(words, blocks, distance)):
         element = type_name(name, evidence, "likely")
         return TypeName(f"{element.text}[]", evidence, "likely", f"{name}[]")
     return None
+
+
+def _are_smaller(blocks: Alike, distance: int) -> bool:
+    """Return whether most single objects with this vtable pointer have less room: then the elements only begin with one."""
+    smaller = sum(count for usable, count in blocks.others if usable < distance)
+    return smaller > sum(count for usable, count in blocks.others if fits(distance, usable))
 
 
 def _are_most(blocks: Alike, distance: int) -> bool:

@@ -85,6 +85,17 @@ def test_what_nobody_wrote_is_no_array(tmp_path: Path, flags: tuple[str, ...], s
     assert {block.type for block in told if block.address in names} >= {"zoo::Shared[]", "zoo::Small[]", "zoo::Deleted"}
 
 
+@pytest.mark.parametrize("flags", [("-O1",), ("-O2", "-fno-rtti")], ids=" ".join)
+def test_an_array_whose_elements_begin_with_an_object(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Single objects of the class are smaller than the elements."""
+    program = tmp_path / "larger"
+    subprocess.run(["g++", *flags, str(HERE / "larger.cc"), "-o", str(program)], check=True)
+    names = names_in(kernel_core(program, tmp_path))
+    told = told_in(tmp_path)
+    assert [(each.type, names[each.address]) for each in told if names.get(each.address, each.type) != each.type] == []
+    assert {each.type for each in told if each.address in names} >= {"zoo::Cat[]", "zoo::Dog[]"}
+
+
 @pytest.mark.thorough("it takes several seconds to compile")
 def test_debug_information_tells_what_a_vtable_does_not(tmp_path: Path) -> None:
     dumped = dump(tmp_path, ["g++", "-std=c++17", "-O2", "-g"], "byvalue.cc")

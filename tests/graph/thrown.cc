@@ -1,5 +1,5 @@
 // Exceptions that are kept: of fundamental types, pointers and classes. Each writes "TYPE|ADDRESS|SIZE" of its object to the
-// file "truth". Then the program dies.
+// file "truth". "alone" is an object that was not thrown. Then the program dies.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -10,13 +10,17 @@
 struct Point {
 	int x, y;
 };
+namespace shop {
 struct Refused : std::runtime_error {
 	using std::runtime_error::runtime_error;
 	long code = 5;
 };
+} // namespace shop
+using shop::Refused;
 
 static FILE *truth;
 static std::vector<std::exception_ptr> kept;
+static Refused *alone = new Refused("alone");
 
 template <typename T> static void keep(const char *type, T value)
 {
@@ -41,8 +45,9 @@ int main()
 	keep("unsigned long long", 5ULL);
 	keep("char const*", static_cast<const char *>("text"));
 	keep("Point", Point{1, 2});
-	keep("Refused", Refused("no"));
+	keep("shop::Refused", Refused("no"));
 	keep("std::string", std::string("a text that is longer than fifteen"));
+	fprintf(truth, "alone|%lu|%zu\n", (unsigned long)alone, sizeof(Refused));
 	fclose(truth);
 	abort();
 }
