@@ -53,8 +53,8 @@ def test_an_exception_is_not_the_object_itself(tmp_path: Path) -> None:
     core = kernel_core(program, tmp_path)
     (alone,) = (each.address for each in told_in(tmp_path) if each.type == "alone")
     walk = lambda name: answers.typed("walk", core, "buf", "--type", name)["tables"][0]["rows"]  # noqa: E731
-    assert [int(row["address"], 16) for row in walk("shop::Refused")] == [alone]
-    assert len(walk("exception shop::Refused")) == 20
+    assert [int(row["address"], 16) for row in walk("shop::Point")] == [alone]
+    assert len(walk("exception shop::Point")) == 20
 
 
 @pytest.mark.parametrize("userland", ["i386-bookworm"])

@@ -7,20 +7,20 @@
 #include <string>
 #include <vector>
 
+namespace shop {
 struct Point {
 	int x, y;
 };
-namespace shop {
 struct Refused : std::runtime_error {
 	using std::runtime_error::runtime_error;
 	long code = 5;
 };
 } // namespace shop
-using shop::Refused;
+using namespace shop;
 
 static FILE *truth;
 static std::vector<std::exception_ptr> kept;
-static Refused *alone = new Refused("alone");
+static Point *alone = new Point{3, 4};
 
 template <typename T> static void keep(const char *type, T value)
 {
@@ -44,10 +44,10 @@ int main()
 	keep("double", 0.5);
 	keep("unsigned long long", 5ULL);
 	keep("char const*", static_cast<const char *>("text"));
-	keep("Point", Point{1, 2});
+	keep("shop::Point", Point{1, 2});
 	keep("shop::Refused", Refused("no"));
 	keep("std::string", std::string("a text that is longer than fifteen"));
-	fprintf(truth, "alone|%lu|%zu\n", (unsigned long)alone, sizeof(Refused));
+	fprintf(truth, "alone|%lu|%zu\n", (unsigned long)alone, sizeof(Point));
 	fclose(truth);
 	abort();
 }
