@@ -149,12 +149,14 @@ class TypeGraph:
         memory: list[tuple[int, int]],
         taught: list[tuple[int, int]],
         untyped: list[int],
+        managed: list[tuple[int, int]],
         strange: list[int],
         progress: Callable[[int], object] | None = None,
     ) -> None:
         """Spread the types. ``taught`` are (address, number of a type). Find the leaks before.
 
-        Blocks at the addresses ``untyped`` and of the arenas ``strange`` get no type.
+        Blocks at the addresses ``untyped`` and of the arenas ``strange`` get no type. ``managed`` are the functions
+        that manage values of std::any, with the numbers of the types of these values.
         """
 
     def find(self, name: str) -> list[tuple[int, str, int]]:

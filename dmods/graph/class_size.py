@@ -131,7 +131,8 @@ def object_name(target: Target, vptr: int, name: str, blocks: Alike, evidence: s
         confidence = "proven" if evidence == "vtable" else "likely"
         return type_name(name, evidence, confidence) if not _is_larger(size, blocks) else None
     count = min(blocks.usable[0] // distance, _MOST_ELEMENTS) if distance else 0
-    if count < _LEAST_ELEMENTS or not blocks.examples:
+    is_part = size is None and distance is not None and _are_smaller(blocks, distance)
+    if count < _LEAST_ELEMENTS or is_part or not blocks.examples:
         return None
     places = [place * distance for place in range(1, count)] if distance else []
     if not all(words.at(start + place) == vptr for start in blocks.examples for place in places):
@@ -140,6 +141,12 @@ def object_name(target: Target, vptr: int, name: str, blocks: Alike, evidence: s
         element = type_name(name, evidence, "likely")
         return TypeName(f"{element.text}[]", evidence, "likely", f"{name}[]")
     return None
+
+
+def _are_smaller(blocks: Alike, distance: int) -> bool:
+    """Return whether most single objects of the class have less room: then the elements only begin with one."""
+    smaller = sum(count for usable, count in blocks.others if usable < distance)
+    return smaller > sum(count for usable, count in blocks.others if fits(distance, usable))
 
 
 def _are_most(blocks: Alike, distance: int) -> bool:

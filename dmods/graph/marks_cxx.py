@@ -65,7 +65,17 @@ def _functions(target: Target, symbols: Sequence[Symbol]) -> Iterator[Mark]:
         yield Mark(symbol.address, name, -2, *((1, invoker) if invoker is not None else ()))
 
 
+def managed_types(target: Target) -> list[tuple[int, str]]:
+    """Return the functions that manage large values of std::any, by address, and the types of these values."""
+    return list(_managed(target.symbols_with((_EXTERNAL, _LARGE))))
+
+
 def _anys(symbols: Sequence[Symbol]) -> Iterator[Mark]:
+    for address, name in _managed(symbols):
+        yield Mark(address, TypeName(name, "std::any", "likely"), 1)
+
+
+def _managed(symbols: Sequence[Symbol]) -> Iterator[tuple[int, str]]:
     for symbol in symbols:
         if (_EXTERNAL not in symbol.name and _LARGE not in symbol.name) or "." in symbol.name:
             continue
@@ -73,7 +83,7 @@ def _anys(symbols: Sequence[Symbol]) -> Iterator[Mark]:
         outer, arguments = split_template(owner)
         known = {"_Manager_external": ("_S_manage",), "_LargeHandler": ("__handle", "__handle[abi")}
         if outer.startswith("std::") and arguments and method.startswith(known.get(outer.rpartition("::")[2], ("\0",))):
-            yield Mark(symbol.address, TypeName(arguments[0], "std::any", "likely"), 1)
+            yield symbol.address, arguments[0]
 
 
 def pool_marks(target: Target) -> Iterator[Mark]:

@@ -124,12 +124,18 @@ class TypedBlocks:
 
     def matching(self, text: str, shape: bool) -> Wanted:
         """Return the kinds and types that `text` means, as ``Types.matching``."""
-        kinds = self.types.matching(text, shape)
         rows = self.rows()
+        kinds = self.types.matching(text, shape)
         names = list(self._numbers)
-        ids = {name: type_id(name) for name in names}
-        meant = named_so(text, ids.values()) if shape else set()
-        chosen = [name for name in names if ids[name] in meant] if shape else named_alike(text, names)
+        if shape:
+            ids = {name: type_id(name) for name in names}
+            meant = named_so(text, ids.values())
+            chosen = [name for name in names if ids[name] in meant]
+        else:
+            # What is spelled so in one list is meant alone: `shop::Point` is no `exception shop::Point` of the other.
+            alike = set(named_alike(text, dict.fromkeys([*(self.types.name(kind).text for kind in kinds), *names])))
+            kinds = [kind for kind in kinds if self.types.name(kind).text in alike]
+            chosen = [name for name in names if name in alike]
         types = [number for name in dict.fromkeys(chosen) for number in self._numbers[name]]
         in_use = {kind for row in rows for kind in row.kinds}
         return Wanted([kind for kind in kinds if kind in in_use], types)

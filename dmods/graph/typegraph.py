@@ -18,6 +18,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.words import Words
 from dmods.errors import UsageError
+from dmods.graph.marks_cxx import managed_types
 from dmods.heap.block import Block
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.modules.by_address import modules_by_address
@@ -147,7 +148,13 @@ class TypeGraph:
         strange = [one.arena for one in heap.heaps if not one.serves_malloc]
         with Progress("spreading types") as bar:
             self.engine.build(
-                heap.index, memory, numbers, sorted(said.untyped), strange, lambda done: bar.update(done, 0)
+                heap.index,
+                memory,
+                numbers,
+                sorted(said.untyped),
+                self._managed(),
+                strange,
+                lambda done: bar.update(done, 0),
             )
         if self.engine.exhausted:
             self.notes.append("types: the typed pointers are too many to follow: some blocks have no type for that")
@@ -156,6 +163,11 @@ class TypeGraph:
 
     def _number(self, name: str) -> int:
         return self.types_named(name)[0][0]
+
+    def _managed(self) -> list[tuple[int, int]]:
+        """Return the functions that manage values of std::any, and the types of these values."""
+        found = ((address, self.engine.find(name)) for address, name in managed_types(self.target))
+        return [(address, types[0][0]) for address, types in found if len({each[1:] for each in types}) == 1]
 
     def types_named(self, name: str) -> list[tuple[int, str, int]]:
         """Return the types of that name as (number, name, size). Raises UsageError for an unknown name."""

@@ -254,8 +254,8 @@ def type_info_name(target: Target, info: int) -> Optional[str]:
     type_info = _words(image.read(info, 2 * word), word)
     if len(type_info) != 2 or _file_mapping(target, type_info[0]) is None:
         return None
-    # In ARM's variant of the ABI, the top bit says that names are compared by address.
-    name_at = type_info[1] & ((1 << (8 * word - 1)) - 1)
+    # On AArch64 the top bit may say that names are compared by address. A word of four bytes is all address.
+    name_at = type_info[1] & ((1 << 63) - 1)
     return _type_name(image.read(name_at, _MOST_NAME)) if _file_mapping(target, name_at) else None
 
 
@@ -270,7 +270,7 @@ def _type_name(data: bytes) -> Optional[str]:
     The name is a mangled type without its _ZTS. A "*" stands before it if the type is local to its file.
     """
     raw, end, _ = data.partition(b"\0")
-    if not end or len(raw) < 2 or not raw.isascii():
+    if not end or not raw or not raw.isascii():
         return None
     mangled = raw.decode("ascii").lstrip("*")
     if not all(c.isalnum() or c in "_.$" for c in mangled):

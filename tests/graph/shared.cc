@@ -1,5 +1,5 @@
-// What std::shared_ptr<T[]> and std::any allocate. Each block writes "TYPE|ADDRESS|USABLE" to the file "truth", with "?" if it may have
-// no type. Then the program dies.
+// What std::shared_ptr<T[]>, std::unique_ptr<T[]> and std::any allocate. Each block writes "TYPE|ADDRESS|USABLE" to the file "truth".
+// Then the program dies.
 #include <malloc.h>
 
 #include <any>
@@ -46,6 +46,9 @@ using namespace shop;
 std::vector<std::any> anys;
 std::vector<std::shared_ptr<Point[]>> points;
 std::vector<std::shared_ptr<long[]>> longs;
+std::vector<std::shared_ptr<Item[]>> items;
+std::vector<std::unique_ptr<Point[]>> owned;
+std::vector<std::unique_ptr<Item[]>> owned_items;
 
 template <class Make>
 static void made(const char *first, const char *second, Make make)
@@ -61,17 +64,27 @@ int main()
 {
 	truth = fopen("truth", "w");
 	anys.reserve(800);
-	points.reserve(200);
-	longs.reserve(200);
+	points.reserve(400);
+	longs.reserve(400);
+	items.reserve(200);
+	owned.reserve(200);
+	owned_items.reserve(200);
 	std::string text("a text that is much longer than the string itself is");
 	for (int i = 0; i < 200; i++) {
-		made("STRING?", "char[]?", [&] { anys.emplace_back(text); });
-		made("shop::Point?", nullptr, [&] { anys.emplace_back(Point{1, 2, i}); });
-		made("shop::Item?", nullptr, [&] { anys.emplace_back(Item{"x", i}); });
-		made("SHARED(Point)", "std::shared_ptr<shop::Point>?",
+		made("STRING", "char[]", [&] { anys.emplace_back(text); });
+		made("shop::Point", nullptr, [&] { anys.emplace_back(Point{1, 2, i}); });
+		made("shop::Item", nullptr, [&] { anys.emplace_back(Item{"x", i}); });
+		made("SHARED(Point)", "std::shared_ptr<shop::Point>",
 		     [&] { anys.emplace_back(std::make_shared<Point>(Point{1, 2, 3})); });
-		made("shop::Point[]?", "CONTROL(Point)", [&] { points.emplace_back(new Point[7]()); });
-		made("long[]?", "CONTROL(long)", [&] { longs.emplace_back(new long[9]()); });
+		made("shop::Point[]", "CONTROL(Point)", [&] { points.emplace_back(new Point[7]()); });
+		made("long[]", "CONTROL(long)", [&] { longs.emplace_back(new long[9]()); });
+#if __cplusplus >= 202002L
+		made("shop::Point[]", nullptr, [&] { points.push_back(std::make_shared<Point[]>(5 + i % 4)); });
+		made("shop::Item[]", nullptr, [&] { items.push_back(std::make_shared<Item[]>(3)); });
+		made("long[]", nullptr, [&] { longs.push_back(std::make_shared<long[]>(9 + i % 3)); });
+#endif
+		made("shop::Point[]", nullptr, [&] { owned.push_back(std::make_unique<Point[]>(6)); });
+		made("shop::Item[]", nullptr, [&] { owned_items.push_back(std::make_unique<Item[]>(3)); });
 	}
 	fclose(truth);
 	abort();

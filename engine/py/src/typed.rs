@@ -134,7 +134,7 @@ impl TypeGraph {
         })
     }
 
-    #[pyo3(signature = (heap, memory, taught, untyped, strange, progress=None))]
+    #[pyo3(signature = (heap, memory, taught, untyped, managed, strange, progress=None))]
     fn build(
         &self,
         py: Python<'_>,
@@ -142,6 +142,7 @@ impl TypeGraph {
         memory: Ranges,
         taught: Vec<(u64, u32)>,
         untyped: Vec<u64>,
+        managed: Vec<(u64, u32)>,
         strange: Vec<u32>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
@@ -158,6 +159,7 @@ impl TypeGraph {
                 roots,
                 taught: &taught,
                 untyped: &untyped,
+                managed: &managed,
                 strange: &strange,
             };
             *built = Some(build(&request, debug, control)?);

@@ -18,8 +18,9 @@ use crate::words::word_at;
 
 /// Bytes that are read at once.
 const WINDOW: usize = 1 << 18;
-/// Bytes at the start of a block that are needed: an exception's header has 128.
+/// Bytes at the start of a block that are needed: an exception's header has 128, with words of four bytes 96.
 const HEAD: usize = 128;
+const HEAD_32: usize = 96;
 /// Blocks whose pointers are being loaded.
 const PENDING: usize = 16;
 /// After so many more blocks: what a block points to has been loaded, then its slot, then that of a coarser signature.
@@ -83,6 +84,7 @@ impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
     const WORD: usize = 16 / P;
     /// Bytes of the words that are looked at.
     const BYTES: usize = WORDS * Self::WORD;
+    const HEAD: usize = if P == 2 { HEAD } else { HEAD_32 };
 
     pub fn new(
         tables: &'a Tables<I, P>,
@@ -144,7 +146,7 @@ impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
             State::Own => Part::Own,
             State::LeakedDirectly | State::LeakedIndirectly => Part::Leaked,
         };
-        let want = usize::try_from(block.size).unwrap_or(HEAD).min(HEAD);
+        let want = usize::try_from(block.size).unwrap_or(Self::HEAD).min(Self::HEAD);
         let kind = self.tables.word_map.runs[block.run].run.kind;
         let have = self.fetch(block.address, want, kind.is_single());
         let count = (want / Self::WORD).min(WORDS);
@@ -174,7 +176,7 @@ impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
                 }
             }
         }
-        if want == HEAD && self.exception(at, place) {
+        if want == Self::HEAD && self.exception(at, place) {
             return self.queue();
         }
         self.heap_pointers(block, kind, count, place);
@@ -241,19 +243,18 @@ impl<'a, I: Index, const P: usize> Pass<'a, I, P> {
     }
 
     /// Recognises an exception in flight. In libstdc++ (unwind-cxx.h, __cxa_refcounted_exception) and libc++abi
-    /// (cxa_exception.h) 128 bytes stand before the object: the type_info at +16, the exception class at +96.
+    /// (cxa_exception.h) 128 bytes stand before the object: the type_info at +16, the exception class at +96. With words
+    /// of four bytes libstdc++ has 96, the type_info at +16 and the class at +64.
     #[inline(always)]
     fn exception(&mut self, at: usize, place: usize) -> bool {
-        if P != 2 {
-            return false;
-        }
-        let class = word_at::<P>(&self.window, at + 96);
+        // The class is a number of eight bytes, whatever the size of a word.
+        let class = word_at::<2>(&self.window, at + if P == 2 { 96 } else { 64 });
         // The last byte tells a dependent exception from a primary one.
         if !matches!(class >> 8, GNU_CLASS | CLANG_CLASS) {
             return false;
         }
         let waiting = &mut self.waiting[place];
-        let Some(word) = self.places.type_info(waiting.raw[2]) else { return false };
+        let Some(word) = self.places.type_info(waiting.raw[16 / Self::WORD]) else { return false };
         waiting.counted.packed.begin(waiting.size);
         waiting.counted.packed.set_form(Form::Exception, word);
         true

@@ -19,6 +19,8 @@ const STRETCHES: usize = 4;
 const MOST_TO_TOP: i64 = 1 << 20;
 /// Bytes of a mangled name that are looked at.
 const MOST_NAME: usize = 256;
+/// The least length of the mangled name of a class. Fundamental types have one letter (Itanium C++ ABI, 5.1.5.2).
+const LEAST_CLASS: usize = 2;
 
 /// What a part of a module is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,10 +107,10 @@ impl<'a, const P: usize> Places<'a, P> {
         hw::eight(words, &self.stretches)
     }
 
-    /// Returns the word of the signature for a type_info, or None where there is no type_info.
+    /// Returns the word of the signature for the type_info of any type, or None where there is no type_info.
     pub fn type_info(&mut self, info: u64) -> Option<u64> {
         let place = self.place_of(info)?;
-        self.is_type_info(info).then(|| of(k::VTABLE, detail(&self.sorted[place], info)))
+        self.is_type_info(info, 1).then(|| of(k::VTABLE, detail(&self.sorted[place], info)))
     }
 
     /// Returns the word of the signature for a value that does not point into the heap. For a vtable also the offset to
@@ -200,7 +202,7 @@ impl<'a, const P: usize> Places<'a, P> {
         }
         if let Some([to_top, info]) = self.reader.words::<2>(value - 2 * size, size) {
             let to_top = if size == 4 { i64::from(to_top as u32 as i32) } else { to_top as i64 };
-            if to_top <= 0 && to_top > -MOST_TO_TOP && self.is_type_info(info) {
+            if to_top <= 0 && to_top > -MOST_TO_TOP && self.is_type_info(info, LEAST_CLASS) {
                 return (of(k::VTABLE, detail(place, value)), to_top);
             }
         }
@@ -210,8 +212,8 @@ impl<'a, const P: usize> Places<'a, P> {
     }
 
     /// Returns whether a type_info may be at an address. Itanium C++ ABI, 2.9.5: it is an object with a vtable, and its
-    /// second word points to the mangled name.
-    fn is_type_info(&mut self, info: u64) -> bool {
+    /// second word points to the mangled name, which has `least` bytes or more.
+    fn is_type_info(&mut self, info: u64, least: usize) -> bool {
         let size = Self::WORD as u64;
         let in_module = |places: &mut Self, value: u64| {
             places.place_of(value).is_some_and(|at| places.sorted[at].section != Section::Elsewhere)
@@ -220,15 +222,15 @@ impl<'a, const P: usize> Places<'a, P> {
             return false;
         }
         let Some([vtable, name]) = self.reader.words::<2>(info, size) else { return false };
-        // In ARM's variant of the ABI, the top bit says that names are compared by address.
-        let name = name & (u64::MAX >> (65 - 8 * size));
+        // On AArch64 the top bit may say that names are compared by address. A word of four bytes is all address.
+        let name = name & (u64::MAX >> u32::from(size == 8));
         if !in_module(self, vtable) || !in_module(self, name) {
             return false;
         }
         let mut bytes = [0; MOST_NAME];
         let got = self.image.read(name, &mut bytes);
         let length = bytes[..got].iter().position(|&byte| byte == 0).unwrap_or(got);
-        length > 1
+        length >= least
             && bytes[..length].iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'$' | b'*'))
     }
 }

@@ -52,6 +52,8 @@ pub struct Request<'a> {
     pub taught: &'a [Taught],
     /// Blocks that have no type because the user said so.
     pub untyped: &'a [u64],
+    /// The functions that manage values of `std::any`, and the types of these values.
+    pub managed: &'a [(u64, Id)],
     /// Arenas whose blocks debug information does not describe: objects of an interpreter.
     pub strange: &'a [u32],
 }
@@ -112,6 +114,7 @@ impl Spread<'_, '_> {
             self.propose(found, self.claim(kind, found.block.address, Rank::Taught, shape));
         }
         self.untyped.extend(request.untyped.iter().copied());
+        self.managed.extend(request.managed.iter().copied());
         self.statics = request.roots.iter().filter(|root| !root.local).filter_map(static_place).collect();
         self.statics.sort_unstable();
         self.take_vtables();

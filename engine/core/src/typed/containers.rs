@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use super::nodes::{node, Known, Node};
-use crate::dwarf::model::{template_of, Id, Types};
+use crate::dwarf::model::{template_of, Form, Id, Types};
 use crate::dwarf::DebugTypes;
 
 /// A container's parts. All places are offsets from its start.
@@ -30,8 +30,12 @@ pub(super) enum Container {
     Tree { root: u64, header: u64, count: u64, links: Links, node: Node },
     /// A hash table: the array of buckets, how many; the first node, the count.
     Table { buckets: u64, slots: u64, first: u64, count: u64, single: Option<u64>, node: Node },
-    /// A pointer that owns an object, and a control block.
-    Shared { object: Option<u64>, control: u64, element: Id, base: Id },
+    /// A pointer that owns an object, or an array of `many`, and a control block.
+    Shared { object: Option<u64>, control: u64, element: Id, base: Id, many: bool },
+    /// A pointer that owns an array.
+    Owned { element: Id },
+    /// A value of any type: the function that manages it, and a pointer to it.
+    Any { manager: u64, pointer: u64 },
     /// An element that is there if a flag is set.
     Optional { flag: u64, at: u64, element: Id },
     /// One of several elements: the index and its size.
@@ -90,6 +94,13 @@ pub(super) fn is_link(types: &Types, id: Id) -> bool {
     name.starts_with("std::") && library_name(name).is_some_and(|name| LINKS.contains(&name.as_str()))
 }
 
+/// Returns the element if a record is a `std::unique_ptr<T[]>`.
+pub(super) fn owned_element(types: &Types, id: Id) -> Option<Id> {
+    let first = *types.record(id)?.arguments.first()?;
+    let Form::Array(element, _) = types.get(types.bare(first)).form else { return None };
+    (library_name(&types.get(id).name)? == "std::unique_ptr").then_some(element)
+}
+
 /// Returns the container that a record is.
 pub(super) fn recognize(known: &mut Known, debug: &mut DebugTypes, id: Id) -> Option<Rc<Container>> {
     let name = debug.types.get(id).name.clone();
@@ -113,6 +124,7 @@ fn container(
 ) -> Option<Option<Container>> {
     let types = &debug.types;
     let first = arguments.first().copied();
+    let many = first.is_some_and(|kind| matches!(types.get(types.bare(kind)).form, Form::Array(..)));
     let at = |name: &str| types.find_member(id, name).map(|(at, _)| at);
     let pointee = |name: &str| types.find_member(id, name).and_then(|(_, kind)| types.pointee(kind));
     let libstdcxx = types.find_member(id, "_M_impl").is_some();
@@ -296,7 +308,7 @@ fn container(
                 let (object, pointer) = types.find_member(id, "_M_ptr")?;
                 let (control, base) = types.find_member(id, "_M_pi")?;
                 let (element, base) = (types.pointee(pointer)?, types.pointee(base)?);
-                Some(Container::Shared { object: strong.then_some(object), control, element, base })
+                Some(Container::Shared { object: strong.then_some(object), control, element, base, many })
             })())
         }
         "shared_ptr" | "weak_ptr" if at("__cntrl_").is_some() => {
@@ -305,9 +317,14 @@ fn container(
                 let (object, pointer) = types.find_member(id, "__ptr_")?;
                 let (control, base) = types.find_member(id, "__cntrl_")?;
                 let (element, base) = (types.pointee(pointer)?, types.pointee(base)?);
-                Some(Container::Shared { object: strong.then_some(object), control, element, base })
+                Some(Container::Shared { object: strong.then_some(object), control, element, base, many })
             })())
         }
+        // bits of <any>: a small value is in place of the pointer, and has a manager of its own.
+        "any" => Some((|| {
+            let manager = at("_M_manager").or_else(|| at("__h"))?;
+            Some(Container::Any { manager, pointer: at("_M_storage").or_else(|| at("__s"))? })
+        })()),
         "_Optional_payload_base" => Some((|| {
             let (value, element) = types.find_member(id, "_M_value")?;
             Some(Container::Optional { flag: at("_M_engaged")?, at: value, element })

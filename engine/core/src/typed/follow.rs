@@ -226,7 +226,7 @@ impl Spread<'_, '_> {
     }
     /// Returns whether the number of elements that operator new[] puts before objects with destructors stands there, and they
     /// fill the block (Itanium C++ ABI, 2.7).
-    fn is_counted(&mut self, start: u64, inside: u64, size: u64, usable: u64) -> bool {
+    pub(super) fn is_counted(&mut self, start: u64, inside: u64, size: u64, usable: u64) -> bool {
         if size == 0 || (inside != self.word && inside != 2 * self.word) {
             return false;
         }

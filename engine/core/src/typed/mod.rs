@@ -32,6 +32,7 @@ mod follow;
 mod judge;
 pub mod names;
 mod nodes;
+mod owned;
 mod parts;
 mod plan;
 pub mod pools;

@@ -103,6 +103,7 @@ impl Plans {
                     self.union(debug, &mut plan, &record, depth);
                 } else {
                     self.record(debug, &mut plan, id, &record, depth);
+                    own_array(&debug.types, id, &mut plan);
                 }
             }
             _ => {}
@@ -204,6 +205,16 @@ impl Plans {
             }
         } else {
             plan.slots.push(Slot { at, what: What::Repeat(stride, count, inner) });
+        }
+    }
+}
+
+/// Says of the pointer in a `std::unique_ptr<T[]>` that it owns an array.
+fn own_array(types: &Types, id: Id, plan: &mut Plan) {
+    let Some(element) = containers::owned_element(types, id) else { return };
+    for slot in &mut plan.slots {
+        if matches!(slot.what, What::Pointer(to) if types.bare(to) == types.bare(element)) {
+            slot.what = What::Container(Rc::new(Container::Owned { element }));
         }
     }
 }

@@ -106,6 +106,8 @@ pub(super) struct Spread<'a, 'd> {
     pub(super) pools: HashSet<u64>,
     /// The types by their vtables, in Rust. None: two types share one.
     pub(super) concrete: HashMap<u64, Option<Id>>,
+    /// The types of the values of `std::any`, by the functions that manage them.
+    pub(super) managed: HashMap<u64, Id>,
     /// The records around objects that `Rc` and `Arc` count.
     pub(super) made_counted: HashMap<(String, Id), Id>,
 }
@@ -163,6 +165,7 @@ impl<'a, 'd> Spread<'a, 'd> {
             first_of_name: HashMap::new(),
             pools: HashSet::new(),
             concrete: HashMap::new(),
+            managed: HashMap::new(),
             made_counted: HashMap::new(),
         }
     }

@@ -31,7 +31,12 @@ impl Spread<'_, '_> {
             Container::Table { buckets, slots, first, count, single, node } => {
                 self.table(at, (buckets, slots), (first, count), single, node)
             }
-            Container::Shared { object, control, element, base } => self.shared(at, object, control, element, base),
+            Container::Shared { object, control, element, base, many } => match object.filter(|_| many) {
+                Some(object) => self.shared_array(at, object, control, (element, base)),
+                None => self.shared(at, object, control, element, base),
+            },
+            Container::Owned { element } => self.read(at).and_then(|value| self.owned_array(value, element, at)),
+            Container::Any { manager, pointer } => self.any(at, manager, pointer),
             Container::Optional { flag, at: value, element } => self.optional(at, flag, value, element),
             Container::Variant { index, width, at: data, ref elements } => {
                 self.variant(at, (index, width), data, elements)
