@@ -2,9 +2,6 @@
 
 pub mod trace;
 
-use crate::blocks::index::Region;
-use crate::blocks::number::Index;
-use crate::blocks::region::Shared;
 use crate::words::is_printed;
 
 /// Work for [`fast_work`].
@@ -75,17 +72,6 @@ pub fn huge_pages<T>(slice: &[T]) {
         // SAFETY: whole pages within the slice, which stays as it is whatever the kernel does.
         unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
     }
-}
-
-/// Lets several threads mark blocks in the same regions.
-pub fn shared<I: Index, const P: usize>(regions: &mut [Region<I, P>]) -> &[Shared<I, P>] {
-    const {
-        assert!(size_of::<Region<I, P>>() == size_of::<Shared<I, P>>());
-        assert!(align_of::<Region<I, P>>() == align_of::<Shared<I, P>>());
-    }
-    // SAFETY: both have the same fields in the same order (repr(C)), and an AtomicU64 is a u64 in memory. The regions are
-    // borrowed exclusively, so nobody reads or writes them in another way meanwhile.
-    unsafe { std::slice::from_raw_parts(regions.as_mut_ptr().cast(), regions.len()) }
 }
 
 /// Maps a part of a file for reading. If another process truncates the file meanwhile, an access kills this process

@@ -36,25 +36,39 @@ named!(u64, 2, Many8);
 named!(u32, 4, Few4);
 named!(u64, 4, Many4);
 
+/// Smaller parts of a run are not worth a search for their first chunk.
+const PART_BYTES: u64 = 16 << 20;
+
 /// Runs the pass over a heap whose pointers have `word` bytes.
 pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
+    build_in_parts(word, request, PART_BYTES, control)
+}
+
+/// Does the same where threads take parts of runs that have at least `part_bytes`. The answer is the same.
+pub fn build_in_parts(
+    word: u64,
+    request: Request,
+    part_bytes: u64,
+    control: &Control,
+) -> Result<Box<dyn Heap>, Stopped> {
     let apart = |run: &Run| 256 + if run.is_large() { EDGES_APART as u64 } else { 0 };
     let words_of = |run: &Run| (run.granules() as u64).saturating_mul(16 / word).saturating_add(apart(run));
     let words: u64 = request.runs.iter().map(words_of).fold(0, u64::saturating_add);
     match (word, words < <u32 as Index>::LIMIT) {
-        (4, true) => indexed::<u32, 4>(request, control),
-        (4, false) => indexed::<u64, 4>(request, control),
-        (_, true) => indexed::<u32, 2>(request, control),
-        (_, false) => indexed::<u64, 2>(request, control),
+        (4, true) => indexed::<u32, 4>(request, part_bytes, control),
+        (4, false) => indexed::<u64, 4>(request, part_bytes, control),
+        (_, true) => indexed::<u32, 2>(request, part_bytes, control),
+        (_, false) => indexed::<u64, 2>(request, part_bytes, control),
     }
 }
 
 fn indexed<I: Named<P> + 'static, const P: usize>(
     request: Request,
+    part_bytes: u64,
     control: &Control,
 ) -> Result<Box<dyn Heap>, Stopped> {
     let threads = request.threads;
-    let pass::Built { tables, reports, dropped, missing } = pass::build::<I, P>(request, control)?;
+    let pass::Built { tables, reports, dropped, missing } = pass::build::<I, P>(request, part_bytes, control)?;
     let chunk_runs = tables.word_map.runs.iter().map(|placed| placed.run).filter(|run| run.kind.has_chunks()).collect();
     Ok(Box::new(Indexed {
         tables,

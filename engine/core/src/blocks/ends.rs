@@ -239,7 +239,7 @@ pub fn word_of_edge<I: Index, const P: usize>(tables: &Tables<I, P>, run: usize,
     let region = &regions[place];
     let mut left = edge - region.edge.get();
     for i in 0..P {
-        let mut bits = region.ptr[i] & !region.size_words(i);
+        let mut bits = region.pointers(i);
         let count = bits.count_ones() as usize;
         if left >= count {
             left -= count;

@@ -87,12 +87,12 @@ fn mark<I: Index, const P: usize>(
 
 /// Sets or clears the marks of the chunks that begin at the granules of `mask`.
 fn set_marks<I: Index, const P: usize>(region: &mut Region<I, P>, mask: u64, to: bool) {
-    let marks = Region::<I, P> { start: mask, ..Default::default() };
+    let marks = Region::<I, P>::of_chunks(mask);
     for i in 0..P {
         if to {
-            region.ptr[i] |= marks.size_words(i);
+            *region.bits_mut(i) |= marks.size_words(i);
         } else {
-            region.ptr[i] &= !marks.size_words(i);
+            *region.bits_mut(i) &= !marks.size_words(i);
         }
     }
 }

@@ -3,7 +3,6 @@
 use super::guide::Guide;
 use super::number::Index;
 pub use super::region::Region;
-use super::region::See;
 use super::runs::{Kind, GRANULE, REGION};
 use super::word_map::WordMap;
 use crate::hw;
@@ -98,13 +97,13 @@ impl<I: Index> Edges<I> {
 /// Returns the granule of the chunk that holds word `word`. None where the word is that chunk's own size field, which is
 /// not inside any block. (A block's last word is the prev_size of the chunk after it.)
 #[inline(always)]
-pub fn chunk_of_word<I: Index, const P: usize>(regions: &[impl See<I, P>], word: usize) -> Option<usize> {
-    let region = regions[word / (REGION * P)].see();
+pub fn chunk_of_word<I: Index, const P: usize>(regions: &[Region<I, P>], word: usize) -> Option<usize> {
+    let region = &regions[word / (REGION * P)];
     let granule = (word - 1) / P;
     if word % P == 1 && region.start >> (word / P % REGION) & 1 != 0 {
         return None;
     }
-    let region = if granule / REGION == word / (REGION * P) { region } else { regions[granule / REGION].see() };
+    let region = if granule / REGION == word / (REGION * P) { region } else { &regions[granule / REGION] };
     let below = region.start & (u64::MAX >> (REGION - 1 - granule % REGION));
     if below != 0 {
         Some(granule / REGION * REGION + (REGION - 1 - below.leading_zeros() as usize))
@@ -115,17 +114,17 @@ pub fn chunk_of_word<I: Index, const P: usize>(regions: &[impl See<I, P>], word:
 
 /// Returns the granule that begins the chunk after `granule`'s.
 #[inline(always)]
-pub fn next_start<I: Index, const P: usize>(regions: &[impl See<I, P>], granule: usize) -> usize {
+pub fn next_start<I: Index, const P: usize>(regions: &[Region<I, P>], granule: usize) -> usize {
     let mut region = granule / REGION;
     let within = granule % REGION;
-    let above = if within == REGION - 1 { 0 } else { regions[region].see().start >> (within + 1) };
+    let above = if within == REGION - 1 { 0 } else { regions[region].start >> (within + 1) };
     if above != 0 {
         return granule + 1 + above.trailing_zeros() as usize;
     }
     loop {
         region += 1;
         // A run ends with a sentinel, so this loop ends before the tables do.
-        let start = regions[region].see().start;
+        let start = regions[region].start;
         if start != 0 {
             return region * REGION + start.trailing_zeros() as usize;
         }
@@ -134,13 +133,13 @@ pub fn next_start<I: Index, const P: usize>(regions: &[impl See<I, P>], granule:
 
 /// Returns the range of edges of the block whose chunk begins at `granule`.
 #[inline(always)]
-pub fn edges_of<I: Index, const P: usize>(regions: &[impl See<I, P>], granule: usize) -> (usize, usize) {
-    let region = regions[granule / REGION].see();
+pub fn edges_of<I: Index, const P: usize>(regions: &[Region<I, P>], granule: usize) -> (usize, usize) {
+    let region = &regions[granule / REGION];
     let within = granule % REGION;
     let above = if within == REGION - 1 { 0 } else { region.start >> (within + 1) };
     if P == 2 && above != 0 {
         // Most blocks lie within one region: its 128 bits are counted once.
-        let words = u128::from(region.ptr[0]) | u128::from(region.ptr[1]) << 64;
+        let words = u128::from(region.bits(0)) | u128::from(region.bits(1)) << 64;
         let first = within * P + 2;
         let count = (above.trailing_zeros() as usize + 1) * P - 1;
         // No chunk begins in the block, so none of its bits is a mark.
@@ -171,23 +170,23 @@ pub fn first_pointers<I: Index, const P: usize>(
         // With a header or with the granule that stands for it, two words come first.
         let region = &regions[granule / REGION];
         let first = granule % REGION * P + 2;
-        let words = u128::from(region.ptr[0]) | u128::from(region.ptr[1]) << 64;
+        let words = u128::from(region.bits(0)) | u128::from(region.bits(1)) << 64;
         let mut mask = if first < 128 { (words >> first) as u8 } else { 0 };
         if first + count > 128 {
-            mask |= (regions[granule / REGION + 1].ptr[0] << (128 - first)) as u8;
+            mask |= (regions[granule / REGION + 1].bits(0) << (128 - first)) as u8;
         }
         mask &= wanted;
         return (mask, if mask == 0 { 0 } else { region.edge.get() + region.rank(first) });
     }
     let first = granule * P + if bare { P } else { 2 };
-    let bit = |word: usize| regions[word / (REGION * P)].ptr[word % (REGION * P) / 64] >> (word % 64) & 1 != 0;
+    let bit = |word: usize| regions[word / (REGION * P)].bits(word % (REGION * P) / 64) >> (word % 64) & 1 != 0;
     let mask = (0..count).filter(|&i| bit(first + i)).fold(0, |mask, i| mask | 1 << i);
     (mask, if mask == 0 { 0 } else { edge_at(regions, first) })
 }
 
 #[inline(always)]
-fn edge_at<I: Index, const P: usize>(regions: &[impl See<I, P>], word: usize) -> usize {
-    let region = regions[word / (REGION * P)].see();
+fn edge_at<I: Index, const P: usize>(regions: &[Region<I, P>], word: usize) -> usize {
+    let region = &regions[word / (REGION * P)];
     region.edge.get() + region.rank(word % (REGION * P))
 }
 

@@ -6,7 +6,7 @@
 //! * [`pass`]: reads each run once and keeps which words hold candidate pointers.
 //! * [`tcache`]: recognises a tcache by its content.
 //! * [`index`]: the tables that the pass fills, and lookups in them.
-//! * [`region`]: 1 KiB of heap in the tables.
+//! * `region`: 1 KiB of heap in the tables.
 //! * [`guide`]: says where the edges of a block are, about.
 //! * [`model`]: the heap, as the rest of the engine sees it; `build` makes it; [`widths`]: what works on its tables.
 //! * [`mark`]: finds the reachable blocks. **This decides what `findleaks` reports.**
@@ -37,7 +37,7 @@ pub mod number;
 pub mod pass;
 pub mod pointers;
 pub mod queue;
-pub mod region;
+mod region;
 pub mod root_reader;
 pub mod runs;
 mod sizes;
@@ -52,4 +52,4 @@ mod unaligned;
 pub mod widths;
 pub mod word_map;
 
-pub use build::build;
+pub use build::{build, build_in_parts};

@@ -6,16 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The state of 1 KiB of heap (64 granules). It has 32 bytes where a word has 8 bytes and numbers have 32 bits.
 ///
-/// `ptr` has one bit for each word: the word holds a candidate pointer. The targets are in the edges, in order. A chunk's
-/// size word holds no pointer, so its bit is the chunk's *mark*: the chunk is reachable, or it is free and must not be
-/// followed.
-#[derive(Clone, Copy, Debug)]
+/// Each word has one bit: the word holds a candidate pointer. The targets are in the edges, in order. A chunk's size word
+/// holds no pointer, so its bit is the chunk's *mark*: the chunk is reachable, or it is free and must not be followed.
+/// Several threads may mark blocks at once. Nothing else changes meanwhile.
+#[derive(Debug)]
 #[repr(C)]
 pub struct Region<I: Index, const P: usize> {
     /// Which granules begin a chunk.
     pub start: u64,
-    /// The bits of the words.
-    pub ptr: [u64; P],
+    bits: [AtomicU64; P],
     /// The number of the first edge at or after this region's first word.
     pub edge: I,
     /// The last granule before this region that begins a chunk.
@@ -24,12 +23,46 @@ pub struct Region<I: Index, const P: usize> {
 
 impl<I: Index, const P: usize> Default for Region<I, P> {
     fn default() -> Self {
-        Region { start: 0, ptr: [0; P], edge: I::default(), back: I::default() }
+        Region { start: 0, bits: [const { AtomicU64::new(0) }; P], edge: I::default(), back: I::default() }
+    }
+}
+
+impl<I: Index, const P: usize> Clone for Region<I, P> {
+    fn clone(&self) -> Self {
+        let mut new = Region { start: self.start, edge: self.edge, back: self.back, ..Default::default() };
+        for i in 0..P {
+            *new.bits_mut(i) = self.bits(i);
+        }
+        new
     }
 }
 
 impl<I: Index, const P: usize> Region<I, P> {
-    /// Returns the bits of `ptr[i]` that are size words of chunks.
+    /// Makes a region where chunks begin at these granules.
+    pub fn of_chunks(start: u64) -> Self {
+        Region { start, ..Default::default() }
+    }
+
+    /// Returns the bits of words `64 * i` to `64 * i + 63`, marks among them.
+    #[inline(always)]
+    pub fn bits(&self, i: usize) -> u64 {
+        // As plain as a load of a u64, to the CPU.
+        self.bits[i].load(Ordering::Relaxed)
+    }
+
+    /// Returns these bits, to be written.
+    #[inline(always)]
+    pub fn bits_mut(&mut self, i: usize) -> &mut u64 {
+        self.bits[i].get_mut()
+    }
+
+    /// Returns which of these words hold candidate pointers.
+    #[inline(always)]
+    pub fn pointers(&self, i: usize) -> u64 {
+        self.bits(i) & !self.size_words(i)
+    }
+
+    /// Returns which of these words are the size words of chunks.
     #[inline(always)]
     pub fn size_words(&self, i: usize) -> u64 {
         if P == 2 {
@@ -50,7 +83,7 @@ impl<I: Index, const P: usize> Region<I, P> {
                 break;
             }
             let keep = if word - from >= 64 { u64::MAX } else { (1 << (word - from)) - 1 };
-            count += (self.ptr[i] & !self.size_words(i) & keep).count_ones() as usize;
+            count += (self.pointers(i) & keep).count_ones() as usize;
         }
         count
     }
@@ -58,7 +91,7 @@ impl<I: Index, const P: usize> Region<I, P> {
     /// Returns the word that holds candidate pointer number `place` of this region. There must be as many.
     pub fn pointer(&self, mut place: usize) -> usize {
         for i in 0..P {
-            let mut bits = self.ptr[i] & !self.size_words(i);
+            let mut bits = self.pointers(i);
             let count = bits.count_ones() as usize;
             if place < count {
                 for _ in 0..place {
@@ -75,14 +108,23 @@ impl<I: Index, const P: usize> Region<I, P> {
     #[inline(always)]
     pub fn marked(&self, granule: usize) -> bool {
         let bit = granule * P + 1;
-        self.ptr[bit / 64] >> (bit % 64) & 1 != 0
+        self.bits(bit / 64) >> (bit % 64) & 1 != 0
     }
 
     /// Marks the chunk that begins at a granule.
     #[inline(always)]
     pub fn mark(&mut self, granule: usize) {
         let bit = granule * P + 1;
-        self.ptr[bit / 64] |= 1 << (bit % 64);
+        *self.bits_mut(bit / 64) |= 1 << (bit % 64);
+    }
+
+    /// Marks it while other threads mark blocks. Returns false if it was marked before.
+    #[inline(always)]
+    pub fn mark_shared(&self, granule: usize) -> bool {
+        let bit = granule * P + 1;
+        let (word, mask) = (&self.bits[bit / 64], 1 << (bit % 64));
+        // The first look is cheap, and most pointers lead to a block that is marked.
+        word.load(Ordering::Relaxed) & mask == 0 && word.fetch_or(mask, Ordering::Relaxed) & mask == 0
     }
 
     /// Returns which granules begin a chunk that is not marked.
@@ -90,7 +132,7 @@ impl<I: Index, const P: usize> Region<I, P> {
     pub fn unmarked(&self) -> u64 {
         let (mut open, mut any) = ([0; P], 0);
         for (i, open) in open.iter_mut().enumerate() {
-            *open = self.size_words(i) & !self.ptr[i];
+            *open = self.size_words(i) & !self.bits(i);
             any |= *open;
         }
         if any == 0 {
@@ -103,53 +145,7 @@ impl<I: Index, const P: usize> Region<I, P> {
     #[inline(always)]
     pub fn unmark(&mut self, granule: usize) {
         let bit = granule * P + 1;
-        self.ptr[bit / 64] &= !(1 << (bit % 64));
-    }
-}
-
-/// A region in which several threads mark blocks at once. It lies in memory as [`Region`] does: [`crate::hw::shared`].
-#[derive(Debug)]
-#[repr(C)]
-pub struct Shared<I: Index, const P: usize> {
-    start: u64,
-    ptr: [AtomicU64; P],
-    edge: I,
-    back: I,
-}
-
-impl<I: Index, const P: usize> Shared<I, P> {
-    /// Marks the chunk that begins at a granule. Returns false if it was marked before.
-    #[inline(always)]
-    pub fn mark(&self, granule: usize) -> bool {
-        let bit = granule * P + 1;
-        let (word, mask) = (&self.ptr[bit / 64], 1 << (bit % 64));
-        // The first look is cheap, and most pointers lead to a block that is marked.
-        word.load(Ordering::Relaxed) & mask == 0 && word.fetch_or(mask, Ordering::Relaxed) & mask == 0
-    }
-}
-
-/// A region as lookups see it. What they use does not change while blocks are marked: the bits of marks are masked out.
-pub trait See<I: Index, const P: usize> {
-    /// Returns the region as it is now.
-    fn see(&self) -> Region<I, P>;
-}
-
-impl<I: Index, const P: usize> See<I, P> for Region<I, P> {
-    #[inline(always)]
-    fn see(&self) -> Region<I, P> {
-        *self
-    }
-}
-
-impl<I: Index, const P: usize> See<I, P> for Shared<I, P> {
-    #[inline(always)]
-    fn see(&self) -> Region<I, P> {
-        // Not `map`: it would be compiled apart, for any CPU.
-        let mut ptr = [0; P];
-        for (word, shared) in ptr.iter_mut().zip(&self.ptr) {
-            *word = shared.load(Ordering::Relaxed);
-        }
-        Region { start: self.start, ptr, edge: self.edge, back: self.back }
+        *self.bits_mut(bit / 64) &= !(1 << (bit % 64));
     }
 }
 

@@ -5,10 +5,9 @@
 //! so the answer is the same for any number of threads.
 
 use super::guide::Guide;
-use super::index::{chunk_of_word, edges_of, Tables};
+use super::index::{chunk_of_word, edges_of, Region, Tables};
 use super::number::Index;
 use super::queue::{Marked, Queue};
-use super::region::Shared;
 use super::runs::REGION;
 use crate::control::{Control, Stopped};
 use crate::hw;
@@ -29,7 +28,7 @@ pub(super) fn follow<I: Index, const P: usize>(
 ) -> Result<u64, Stopped> {
     let Tables { regions, edges, guide, .. } = tables;
     let pool = Pool::new(threads);
-    let (edges, blocks) = (edges.as_slice(), Blocks { regions: hw::shared(regions), guide, pool: &pool, count: 0 });
+    let (edges, blocks) = (edges.as_slice(), Blocks { regions: &regions[..], guide, pool: &pool, count: 0 });
     std::thread::scope(|scope| {
         let helpers: Vec<_> = (1..threads)
             .map(|_| scope.spawn(|| hw::fast_work(Helping { blocks, edges, queue: Queue::default(), control })))
@@ -124,7 +123,7 @@ impl<I: Index> Drop for Leaving<'_, I> {
 /// The blocks, as one of the threads sees them.
 #[derive(Clone, Copy)]
 struct Blocks<'t, I: Index, const P: usize> {
-    regions: &'t [Shared<I, P>],
+    regions: &'t [Region<I, P>],
     guide: &'t Guide<I>,
     pool: &'t Pool<I>,
     /// How many blocks this thread has reached.
@@ -145,7 +144,7 @@ impl<I: Index, const P: usize> Marked<I> for Blocks<'_, I, P> {
     #[inline(always)]
     fn reach(&mut self, target: usize) -> Option<(usize, usize)> {
         let granule = chunk_of_word(self.regions, target)?;
-        if !self.regions[granule / REGION].mark(granule % REGION) {
+        if !self.regions[granule / REGION].mark_shared(granule % REGION) {
             return None;
         }
         self.count += 1;

@@ -32,14 +32,14 @@ impl<'a, I: Index, const P: usize> Pointers<'a, I, P> {
         let number = granule / REGION;
         if number != self.region {
             let region = &regions[number];
-            let words = |i: usize| u128::from(region.ptr[i] & !region.size_words(i));
+            let words = |i: usize| u128::from(region.pointers(i));
             (self.region, self.words, self.edge) = (number, words(0) | words(1) << 64, region.edge.get());
         }
         // With a header or with the granule that stands for it, two words come first.
         let first = granule % REGION * P + 2;
         let mut mask = if first < 128 { (self.words >> first) as u8 } else { 0 };
         if first + count > 128 {
-            mask |= (regions[number + 1].ptr[0] << (128 - first)) as u8;
+            mask |= (regions[number + 1].bits(0) << (128 - first)) as u8;
         }
         mask &= ((1u32 << count) - 1) as u8;
         if mask == 0 {

@@ -91,7 +91,7 @@ pub fn each_edge<I: Index, const P: usize>(
     while edge < end {
         let Some(region) = regions.get(word / (REGION * P)) else { return };
         let part = word % (REGION * P) / 64;
-        let mut bits = region.ptr[part] & !region.size_words(part) & u64::MAX << (word % 64);
+        let mut bits = region.pointers(part) & u64::MAX << (word % 64);
         let base = word - word % 64;
         while bits != 0 && edge < end {
             each(base + bits.trailing_zeros() as usize - first, edge);

@@ -166,7 +166,7 @@ pub(super) struct Ranks<'a, I: Index, const P: usize> {
 impl<'a, I: Index, const P: usize> Ranks<'a, I, P> {
     #[inline(always)]
     pub(super) fn new(region: &'a Region<I, P>) -> Self {
-        let part = |i: usize| u128::from(region.ptr[i] & !region.size_words(i)) << (64 * i);
+        let part = |i: usize| u128::from(region.pointers(i)) << (64 * i);
         Ranks { region, words: if P == 2 { part(0) | part(1) } else { 0 } }
     }
 

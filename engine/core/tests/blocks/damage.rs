@@ -1,7 +1,7 @@
 //! Damaged heaps: the engine never panics, never takes long, and reads the parts far from the damage as before.
 
 use super::made::{Dice, Made, Sizes, World};
-use super::reference::solve;
+use super::reference::{solve, solve_in_parts};
 use dmods_engine::blocks::model::{Heap, State};
 
 fn extents(heap: &dyn Heap) -> Vec<(u64, u64, bool)> {
@@ -30,6 +30,7 @@ fn one_bad_header_spoils_only_its_neighbourhood() {
         let new = if word == 4 { new & 0xffff_ffff } else { new };
         world.put(field, new);
         let heap = solve(&world, 1);
+        same_in_parts(&*heap, &world);
         let said = extents(&*heap);
         let label = format!("seed {seed}: size of {chunk:#x} from {old:#x} to {new:#x}");
         // A possible size may cover other chunks, if it leads to a header.
@@ -73,8 +74,18 @@ fn random_bytes_anywhere() {
             let start = dice.choose(&world.blocks).chunk + dice.below(64);
             world.holes.push((start, start + 1 + dice.below(3000)));
         }
-        let heap = solve(&world, 1 + seed as usize % 3);
+        let heap = solve(&world, 1);
+        same_in_parts(&*heap, &world);
         consistent(&*heap, &world);
+    }
+}
+
+/// Several threads that share a run find the same blocks and the same damage as one thread.
+fn same_in_parts(heap: &dyn Heap, world: &World) {
+    let other = solve_in_parts(world, 64, 1024);
+    assert_eq!(extents(heap), extents(&*other));
+    for (one, other) in heap.found().reports.iter().zip(&other.found().reports) {
+        assert_eq!(format!("{one:?}"), format!("{other:?}"));
     }
 }
 

@@ -5,6 +5,7 @@ mod damage;
 mod holders;
 mod lists;
 pub mod made;
+mod parts;
 pub mod plain;
 pub mod reference;
 mod text;

@@ -27,11 +27,15 @@ fn rows(heap: &dyn Heap, batch: usize) -> Vec<Row> {
 }
 
 pub fn solve(world: &World, threads: usize) -> OwnedHeap {
+    solve_in_parts(world, threads, u64::MAX / 2)
+}
+
+pub fn solve_in_parts(world: &World, threads: usize, part_bytes: u64) -> OwnedHeap {
     let image = world.image();
     let control = Control::default();
-    let request =
-        Request { image: &image, runs: world.runs.clone(), dead: &world.dead, watch: &[], maps: &[], threads };
-    let mut heap = blocks::build(world.word, request, &control).expect("built");
+    let (runs, dead) = (world.runs.clone(), &world.dead[..]);
+    let request = Request { image: &image, runs, dead, watch: &[], maps: &[], threads };
+    let mut heap = blocks::build_in_parts(world.word, request, part_bytes, &control).expect("built");
     if world.unaligned {
         heap.take_unaligned(world.dead.clone());
     }
@@ -48,8 +52,9 @@ fn check(world: &World, dice: &mut Dice, label: &str) {
     let plain = Plain::new(world);
     let heap = solve(world, 1);
     let said = rows(&*heap, 7);
-    for threads in [2, 4] {
-        assert_eq!(said, rows(&*solve(world, threads), 1000), "{label}: {threads} threads say something else");
+    for (threads, part_bytes) in [(2, u64::MAX / 2), (4, u64::MAX / 2), (64, 1024), (64, 8192)] {
+        let other = rows(&*solve_in_parts(world, threads, part_bytes), 1000);
+        assert_eq!(said, other, "{label}: {threads} threads say something else, with parts of {part_bytes}");
     }
     let mut expected: Vec<(u64, u64, bool)> = world.blocks.iter().map(|b| (b.address, b.usable, b.free)).collect();
     expected.sort_unstable();

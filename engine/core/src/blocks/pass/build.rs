@@ -1,11 +1,12 @@
 //! Runs the pass over all runs, on several threads.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use super::chunk_scan::ChunkScan;
 use super::headerless::{self, HeaderlessScan};
+use super::parts::{self, Part};
 use super::report::{Request, RunReport};
+use super::share::Share;
 use crate::blocks::guide::Guide;
 use crate::blocks::index::{Edges, Region, Tables};
 use crate::blocks::number::Index;
@@ -28,9 +29,11 @@ pub struct Built<T> {
     pub missing: Vec<(u64, u64)>,
 }
 
-/// Runs the pass over all runs. The largest come first, and one thread handles a run.
+/// Runs the pass over all runs. The largest come first. Several threads handle a large run of chunks, in parts
+/// that have at least `part_bytes`.
 pub fn build<I: Index, const P: usize>(
     mut request: Request,
+    part_bytes: u64,
     control: &Control,
 ) -> Result<Built<Tables<I, P>>, Stopped> {
     let (runs, mut absurd) = believable(request.image, std::mem::take(&mut request.runs));
@@ -39,64 +42,40 @@ pub fn build<I: Index, const P: usize>(
     let mut regions = hw::table(Region::<I, P>::default(), word_map.regions);
     let mut free = vec![0u64; word_map.regions];
     let mut edges = Edges::<I>::new(word_map.edges).map_err(Stopped::NoMemory)?;
-    let chunked: Vec<usize> = (0..word_map.runs.len()).filter(|&i| word_map.runs[i].run.kind.has_chunks()).collect();
-    let mut reports = vec![RunReport::default(); chunked.len()];
+    let bytes = parts::size(&word_map, request.threads, part_bytes);
+    let chunked = (0..word_map.runs.len()).filter(|&index| word_map.runs[index].run.kind.has_chunks());
+    let divided: Vec<(usize, Vec<Part>)> =
+        chunked.map(|index| (index, parts::divide::<I, P>(&request, &word_map, index, bytes))).collect();
+    let mut of_parts = vec![RunReport::default(); divided.iter().map(|(_, parts)| parts.len()).sum()];
     let missing = Mutex::new(Vec::new());
-    {
-        let mut jobs = Vec::new();
-        let (mut regions, mut free, mut edges) = (&mut regions[..], &mut free[..], edges.as_mut_slice());
-        let mut reports = reports.iter_mut();
-        let mut index = 0;
-        while index < word_map.runs.len() {
-            let after = headerless::batch(&word_map.runs, index);
-            let (r, rest) = regions.split_at_mut(word_map.region_end(after - 1) - word_map.runs[index].region);
-            regions = rest;
-            let (f, rest) = free.split_at_mut(r.len());
-            free = rest;
-            let edge_end = word_map.runs.get(after).map_or(word_map.edges, |next| next.edge);
-            let (e, rest) = edges.split_at_mut(edge_end - word_map.runs[index].edge);
-            edges = rest;
-            // Of small runs the edges are sparse. Clearing pages that stay empty costs more than the TLB misses.
-            if word_map.runs[index].run.is_large() {
-                hw::huge_pages(e);
-            }
-            let bytes = word_map.runs[after - 1].run.end - word_map.runs[index].run.start;
-            let job = if word_map.runs[index].run.kind.has_chunks() {
-                let Some(report) = reports.next() else { break };
-                Job::Chunks(ChunkScan::new(request.image, &word_map, index, r, f, e, report))
-            } else {
-                Job::Headerless(HeaderlessScan::new(&request, &word_map, index..after, r, f, e, &missing))
-            };
-            jobs.push((bytes, Mutex::new(Some(job))));
-            index = after;
+    let mut all = Share { regions: &mut regions, free: &mut free, edges: edges.as_mut_slice() };
+    do_all(deal(&request, &word_map, &divided, all.again(), &mut of_parts, &missing), &request, control);
+    let mut reports = Vec::with_capacity(divided.len());
+    let mut left = &of_parts[..];
+    for (index, parts) in &divided {
+        let of_run;
+        (of_run, left) = left.split_at(parts.len());
+        if let [report] = of_run {
+            reports.push(report.clone());
+            continue;
         }
-        let mut order: Vec<usize> = (0..jobs.len()).collect();
-        order.sort_by_key(|&i| std::cmp::Reverse(jobs[i].0));
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut buffer = Vec::new();
-            while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let job = jobs[index].1.lock().unwrap_or_else(|e| e.into_inner()).take();
-                if let Some(job) = job {
-                    hw::fast_work(Scanning { job, buffer: &mut buffer, request: &request, control });
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..request.threads.min(jobs.len()) {
-                scope.spawn(work);
-            }
-            work();
-        });
+        let placed = &word_map.runs[*index];
+        let mut share = share_of(&word_map, all.again(), *index);
+        reports.push(parts::join(placed, parts, of_run, share.again()).unwrap_or_else(|| {
+            let mut report = RunReport::default();
+            let scan = ChunkScan::new(request.image, &word_map, *index, Part::whole(placed), share, &mut report);
+            do_all(vec![(0, Job::Chunks(scan))], &request, control);
+            report
+        }));
     }
     if control.cancelled() {
         return Err(Stopped::Cancelled);
     }
     let mut holes = Vec::new();
     let mut used_end: Vec<u64> = word_map.runs.iter().map(|placed| placed.run.end).collect();
-    for (&index, report) in chunked.iter().zip(&reports) {
-        let placed = &word_map.runs[index];
-        used_end[index] = report.used_end;
+    for ((index, _), report) in divided.iter().zip(&reports) {
+        let placed = &word_map.runs[*index];
+        used_end[*index] = report.used_end;
         holes.extend(
             report.holes.iter().map(|&at| placed.region * REGION + ((at - placed.run.start) / GRANULE) as usize),
         );
@@ -107,6 +86,87 @@ pub fn build<I: Index, const P: usize>(
     let mut missing = missing.into_inner().unwrap_or_else(|e| e.into_inner());
     missing.sort_unstable();
     Ok(Built { tables, reports, dropped, missing })
+}
+
+/// Deals the tables out to jobs, each with its size in bytes: a part of a run of chunks, or headerless runs that follow
+/// each other.
+fn deal<'a, I: Index, const P: usize>(
+    request: &Request<'a>,
+    word_map: &'a WordMap<P>,
+    divided: &[(usize, Vec<Part>)],
+    mut all: Share<'a, I, P>,
+    reports: &'a mut [RunReport],
+    missing: &'a Mutex<Vec<(u64, u64)>>,
+) -> Vec<(u64, Job<'a, I, P>)> {
+    let mut jobs = Vec::new();
+    let (mut reports, mut divided) = (reports.iter_mut(), divided.iter());
+    let mut index = 0;
+    while index < word_map.runs.len() {
+        let placed = &word_map.runs[index];
+        let after = headerless::batch(&word_map.runs, index);
+        let mut share =
+            all.take(word_map.region_end(after - 1) - placed.region, edges_end(word_map, after) - placed.edge);
+        // Of small runs the edges are sparse. Clearing pages that stay empty costs more than the TLB misses.
+        if placed.run.is_large() {
+            hw::huge_pages(share.edges);
+        }
+        if placed.run.kind.has_chunks() {
+            let parts = divided.next().map_or(&[][..], |(_, parts)| &parts[..]);
+            for (number, (part, report)) in parts.iter().zip(&mut reports).enumerate() {
+                let share = match parts.get(number + 1) {
+                    Some(next) => {
+                        share.take(next.regions_before(placed) - part.regions_before(placed), next.edge - part.edge)
+                    }
+                    None => std::mem::take(&mut share),
+                };
+                let scan = ChunkScan::new(request.image, word_map, index, *part, share, report);
+                jobs.push((part.end - part.start, Job::Chunks(scan)));
+            }
+        } else {
+            let bytes = word_map.runs[after - 1].run.end - placed.run.start;
+            let scan = HeaderlessScan::new(request, word_map, index..after, share, missing);
+            jobs.push((bytes, Job::Headerless(scan)));
+        }
+        index = after;
+    }
+    jobs
+}
+
+/// Returns where the edges of the run before `index` end.
+fn edges_end<const P: usize>(word_map: &WordMap<P>, index: usize) -> usize {
+    word_map.runs.get(index).map_or(word_map.edges, |next| next.edge)
+}
+
+/// Returns the tables of a run.
+fn share_of<'a, I: Index, const P: usize>(
+    word_map: &WordMap<P>,
+    mut all: Share<'a, I, P>,
+    index: usize,
+) -> Share<'a, I, P> {
+    let placed = &word_map.runs[index];
+    all.take(placed.region, placed.edge);
+    all.take(word_map.region_end(index) - placed.region, edges_end(word_map, index + 1) - placed.edge)
+}
+
+/// Does all jobs, on several threads. The largest come first.
+fn do_all<I: Index, const P: usize>(mut jobs: Vec<(u64, Job<I, P>)>, request: &Request, control: &Control) {
+    jobs.sort_by_key(|&(bytes, _)| std::cmp::Reverse(bytes));
+    let threads = request.threads.min(jobs.len());
+    let jobs = Mutex::new(jobs.into_iter());
+    let work = || {
+        let mut buffer = Vec::new();
+        loop {
+            let job = jobs.lock().unwrap_or_else(|e| e.into_inner()).next();
+            let Some((_, job)) = job else { return };
+            hw::fast_work(Scanning { job, buffer: &mut buffer, request, control });
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
 }
 
 /// Separates runs that are mostly not in the dump, so that the tables are in proportion to what is there, whatever a size

@@ -1,9 +1,11 @@
 //! The state of the walk and scan of one run of chunks.
 
+use super::parts::Part;
 use super::report::RunReport;
+use super::share::Share;
 use crate::blocks::index::Region;
 use crate::blocks::number::Index;
-use crate::blocks::runs::{GRANULE, REGION};
+use crate::blocks::runs::{GRANULE, REGION, REGION_BYTES};
 use crate::blocks::word_map::{PlacedRun, WordMap};
 use crate::image::Image;
 
@@ -11,7 +13,7 @@ use crate::image::Image;
 /// cost minutes.
 pub(super) const SEARCH_BACK: u64 = 1 << 26;
 
-/// The walk and scan of one run.
+/// The walk and scan of one run, or of a part of it.
 pub(super) struct ChunkScan<'a, I: Index, const P: usize> {
     pub(super) image: &'a Image,
     pub(super) word_map: &'a WordMap<P>,
@@ -20,6 +22,8 @@ pub(super) struct ChunkScan<'a, I: Index, const P: usize> {
     pub(super) free: &'a mut [u64],
     pub(super) edges: &'a mut [I],
     pub(super) report: &'a mut RunReport,
+    /// The part of the run that is walked and scanned. The tables are those of the part.
+    pub(super) part: Part,
     /// Edges written.
     pub(super) count: usize,
     /// The next chunk to look at, the one before it, and the one before that (0: none).
@@ -45,11 +49,11 @@ impl<'a, I: Index, const P: usize> ChunkScan<'a, I, P> {
         image: &'a Image,
         word_map: &'a WordMap<P>,
         index: usize,
-        regions: &'a mut [Region<I, P>],
-        free: &'a mut [u64],
-        edges: &'a mut [I],
+        part: Part,
+        share: Share<'a, I, P>,
         report: &'a mut RunReport,
     ) -> Self {
+        let Share { regions, free, edges } = share;
         let placed = word_map.runs[index];
         ChunkScan {
             image,
@@ -59,8 +63,9 @@ impl<'a, I: Index, const P: usize> ChunkScan<'a, I, P> {
             free,
             edges,
             report,
+            part,
             count: 0,
-            at: placed.run.start,
+            at: part.chunk,
             before: 0,
             before2: 0,
             done: false,
@@ -71,8 +76,16 @@ impl<'a, I: Index, const P: usize> ChunkScan<'a, I, P> {
         }
     }
 
+    /// Returns the granule of a chunk, counted from the part's first.
+    #[inline(always)]
     pub(super) fn granule(&self, chunk: u64) -> usize {
-        ((chunk - self.placed.run.start) / GRANULE) as usize
+        ((chunk - self.part.start) / GRANULE) as usize
+    }
+
+    /// Returns the number of a region of the part.
+    #[inline(always)]
+    pub(super) fn number(&self, index: usize) -> usize {
+        self.placed.region + ((self.part.start - self.placed.run.start) / REGION_BYTES) as usize + index
     }
 
     pub(super) fn set_start(&mut self, chunk: u64) {

@@ -19,13 +19,13 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             self.single(buffer, dead, control);
             return;
         }
-        // One more header lies beyond the end: its PREV_INUSE belongs to the last chunk, and so does its prev_size.
-        let end = run.end + GRANULE;
-        let first = dead.partition_point(|d| d.1 <= run.start);
+        // One more header lies beyond the run's end: its PREV_INUSE belongs to the last chunk, and so does its prev_size.
+        let end = self.part.next.map_or(run.end + GRANULE, |_| self.part.end);
+        let first = dead.partition_point(|d| d.1 <= self.part.start);
         let dead = &dead[first..dead.partition_point(|d| d.0 < end).max(first)];
         let mut window = CachedReader::new(self.image);
-        let mut start = run.start;
-        let mut back = self.placed.region * REGION;
+        let mut start = self.part.start;
+        let mut back = self.number(0) * REGION;
         while start < end && !control.cancelled() {
             let len = (end - start).min(BLOCK as u64) as usize;
             self.fill(start, &mut buffer[..len]);
@@ -44,7 +44,11 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             start += len as u64;
             control.add(len as u64);
         }
-        self.finish();
+        match self.part.next {
+            Some(next) => self.arrive(next, &mut window),
+            None => self.finish(),
+        }
+        self.report.edges = self.count;
     }
 
     /// Reads into `buffer`, fills with zeros what is not in the dump, and notes it.
@@ -131,22 +135,23 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
 
     #[inline(always)]
     fn keep_candidates(&mut self, at: u64, bytes: &[u8], dead: &[(u64, u64)], back: &mut usize) {
-        let index = ((at - self.placed.run.start) / REGION_BYTES) as usize;
+        let index = ((at - self.part.start) / REGION_BYTES) as usize;
+        let number = self.number(index);
+        let edge = self.part.edge + self.count;
         let region = &mut self.regions[index];
-        region.edge = I::new(self.placed.edge + self.count);
+        region.edge = I::new(edge);
         region.back = I::new(*back);
         if region.start != 0 {
-            *back = (self.placed.region + index) * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
+            *back = number * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
         }
-        let region = *region;
         // A closure would not be compiled for this CPU's instructions.
         let mut allowed = [0; P];
         for (i, allowed) in allowed.iter_mut().enumerate() {
             *allowed = !region.size_words(i);
         }
         let kept = self.candidates(at, bytes, allowed, dead);
-        for (mine, kept) in self.regions[index].ptr.iter_mut().zip(kept) {
-            *mine |= kept;
+        for (i, kept) in kept.into_iter().enumerate() {
+            *self.regions[index].bits_mut(i) |= kept;
         }
     }
 
@@ -161,11 +166,12 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
         self.set_start(end);
         self.set_free(end);
         if self.went_back {
-            let mut back = self.placed.region * REGION;
+            let number = self.number(0);
+            let mut back = number * REGION;
             for (i, region) in self.regions.iter_mut().enumerate() {
                 region.back = I::new(back);
                 if region.start != 0 {
-                    back = (self.placed.region + i) * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
+                    back = (number + i) * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
                 }
             }
         }

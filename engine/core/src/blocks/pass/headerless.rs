@@ -3,6 +3,7 @@
 
 use super::candidates::{fill, is_zero, pointers, BLOCK};
 use super::report::Request;
+use super::share::Share;
 use crate::blocks::index::Region;
 use crate::blocks::number::Index;
 use crate::blocks::runs::{Kind, REGION};
@@ -43,11 +44,10 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
         request: &Request<'a>,
         word_map: &'a WordMap<P>,
         runs: Range<usize>,
-        regions: &'a mut [Region<I, P>],
-        free: &'a mut [u64],
-        edges: &'a mut [I],
+        share: Share<'a, I, P>,
         missing: &'a Mutex<Vec<(u64, u64)>>,
     ) -> Self {
+        let Share { regions, free, edges } = share;
         HeaderlessScan { image: request.image, maps: request.maps, word_map, runs, regions, free, edges, missing }
     }
 
@@ -129,7 +129,7 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
                     regions[region].edge = I::new(placed.edge + count);
                 }
                 let bit = word % (REGION * P);
-                regions[here].ptr[bit / 64] |= 1 << (bit % 64);
+                *regions[here].bits_mut(bit / 64) |= 1 << (bit % 64);
                 edges[count] = I::new(target);
                 count += 1;
             });

@@ -60,6 +60,10 @@ pub struct RunReport {
     /// Where the last block ends.
     pub used_end: u64,
     pub(super) holes: Vec<u64>,
+    /// How many candidate pointers were kept.
+    pub(super) edges: usize,
+    /// A part of a run: its chunks do not lead to where the next part begins.
+    pub(super) strayed: bool,
 }
 
 /// What the pass over the bytes found besides the blocks.

@@ -98,7 +98,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             if !plain || size > run.end - at || at == run.end || is_watched(size) {
                 break;
             }
-            let granule = ((at - run.start) / GRANULE) as usize;
+            let granule = self.granule(at);
             self.regions[granule / REGION].start |= 1 << (granule % REGION);
             chunks += 1;
             (before2, before, at) = (before, at, at + size);
@@ -291,9 +291,13 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
     /// Returns the first place from `from` on where a chain of consistent chunks begins. Memory that is not in the dump
     /// and holes of the file are skipped: a run may have gigabytes of them.
     fn resync(&self, from: u64, window: &mut CachedReader) -> Option<u64> {
-        let last = self.placed.run.end.checked_sub(WordMap::<P>::MIN_CHUNK)?;
+        self.resync_below(from, self.placed.run.end.saturating_sub(WordMap::<P>::MIN_CHUNK - 1), window)
+    }
+
+    /// Does the same for places below `end`.
+    fn resync_below(&self, from: u64, end: u64, window: &mut CachedReader) -> Option<u64> {
         let (mut at, mut zeros) = (from, 0u64);
-        while at <= last {
+        while at < end {
             let field = window.word(at + Self::WORD, Self::WORD);
             if field.is_some() && self.chain(at, at, &mut u64::MAX.clone(), window) {
                 return Some(at);
@@ -317,6 +321,22 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
         let first = self.resync(from, window)?;
         let broken = self.breaks_off(first, window);
         broken.and_then(|broken| self.resync_before(first + GRANULE, broken, window)).or(Some(first))
+    }
+
+    /// Returns a place in `[from, end)` from which a long chain of consistent chunks begins.
+    pub(super) fn likely_chunk(&self, from: u64, end: u64, window: &mut CachedReader) -> Option<u64> {
+        self.resync_below(from, end, window).filter(|&at| self.breaks_off(at, window).is_none())
+    }
+
+    /// Ends a part that another one follows. The chunks must lead to where that begins, and its first header says whether
+    /// the last of them is free.
+    pub(super) fn arrive(&mut self, next: u64, window: &mut CachedReader) {
+        let (prev_size, field) = (window.word(next, Self::WORD), window.word(next + Self::WORD, Self::WORD));
+        let arrived = !self.done && self.at == next;
+        self.report.strayed = match (prev_size, field) {
+            (Some(prev_size), Some(field)) if arrived => !self.judge_before(prev_size, field, window),
+            _ => true,
+        };
     }
 
     /// Returns where the chain from `at` meets a header that is not valid, within `LONG_CHAIN` chunks.
