@@ -88,6 +88,24 @@ pub(super) fn divide<I: Index, const P: usize>(
     parts
 }
 
+impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
+    /// Returns a place in `[from, end)` from which a long chain of consistent chunks begins.
+    fn likely_chunk(&self, from: u64, end: u64, window: &mut CachedReader) -> Option<u64> {
+        self.resync_below(from, end, window).filter(|&at| self.breaks_off(at, window).is_none())
+    }
+
+    /// Ends a part that another one follows. The chunks must lead to where that begins, and its first header says whether
+    /// the last of them is free.
+    pub(super) fn arrive(&mut self, next: u64, window: &mut CachedReader) {
+        let (prev_size, field) = (window.word(next, Self::WORD), window.word(next + Self::WORD, Self::WORD));
+        let arrived = !self.done && self.at == next;
+        self.report.strayed = match (prev_size, field) {
+            (Some(prev_size), Some(field)) if arrived => !self.judge_before(prev_size, field, window),
+            _ => true,
+        };
+    }
+}
+
 /// Joins the tables of a run's parts, which are the run's share. Returns the report on the run. If it must be done again in
 /// one part, the tables are emptied.
 pub(super) fn join<I: Index, const P: usize>(

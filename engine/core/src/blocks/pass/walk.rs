@@ -167,7 +167,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
     /// Judges the chunk before. It is free when PREV_INUSE is clear, and then prev_size is its size. Returns false when
     /// it turns out that no chunk begins here.
     #[inline(always)]
-    fn judge_before(&mut self, prev_size: u64, field: u64, window: &mut CachedReader) -> bool {
+    pub(super) fn judge_before(&mut self, prev_size: u64, field: u64, window: &mut CachedReader) -> bool {
         if field & PREV_INUSE != 0 || !self.before_is_chunk {
             return true;
         }
@@ -295,7 +295,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
     }
 
     /// Does the same for places below `end`.
-    fn resync_below(&self, from: u64, end: u64, window: &mut CachedReader) -> Option<u64> {
+    pub(super) fn resync_below(&self, from: u64, end: u64, window: &mut CachedReader) -> Option<u64> {
         let (mut at, mut zeros) = (from, 0u64);
         while at < end {
             let field = window.word(at + Self::WORD, Self::WORD);
@@ -323,24 +323,8 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
         broken.and_then(|broken| self.resync_before(first + GRANULE, broken, window)).or(Some(first))
     }
 
-    /// Returns a place in `[from, end)` from which a long chain of consistent chunks begins.
-    pub(super) fn likely_chunk(&self, from: u64, end: u64, window: &mut CachedReader) -> Option<u64> {
-        self.resync_below(from, end, window).filter(|&at| self.breaks_off(at, window).is_none())
-    }
-
-    /// Ends a part that another one follows. The chunks must lead to where that begins, and its first header says whether
-    /// the last of them is free.
-    pub(super) fn arrive(&mut self, next: u64, window: &mut CachedReader) {
-        let (prev_size, field) = (window.word(next, Self::WORD), window.word(next + Self::WORD, Self::WORD));
-        let arrived = !self.done && self.at == next;
-        self.report.strayed = match (prev_size, field) {
-            (Some(prev_size), Some(field)) if arrived => !self.judge_before(prev_size, field, window),
-            _ => true,
-        };
-    }
-
     /// Returns where the chain from `at` meets a header that is not valid, within `LONG_CHAIN` chunks.
-    fn breaks_off(&self, mut at: u64, window: &mut CachedReader) -> Option<u64> {
+    pub(super) fn breaks_off(&self, mut at: u64, window: &mut CachedReader) -> Option<u64> {
         let end = self.placed.run.end;
         let mut size_before = 0;
         for _ in 0..LONG_CHAIN {
