@@ -10,7 +10,7 @@ from dmods.base.dataclass import replace
 from dmods.base.regex import regex
 from dmods.base.sizes import counted
 from dmods.errors import FaultError
-from dmods.graph.owners import Kept, Kind, Line, Owners
+from dmods.graph.owners import Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.paths import path_to
 from dmods.graph.root import Root
 from dmods.graph.root_names import RootNames, outer_part
@@ -37,7 +37,8 @@ def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
     It is the part of a variable that all of the outermost blocks hang on, or else the whole variable.
     """
     names = set()
-    only = owners.roots.number_of(line.roots[0]) if len(line.roots) == 1 else None
+    alone = len(line.roots) == 1 or any(map(is_runtime, line.roots))
+    only = owners.roots.number_of(line.roots[0]) if alone else None
     for block in blocks[:_LOOKED_AT]:
         path = path_to(owners.roots, block.address, only, most=1)
         if path is not None and path.root is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,32 @@ def test_a_register_is_named_by_its_function(tmp_path: Path) -> None:
     assert "frame" not in row["sentence"]
 
 
+def test_what_an_extension_of_python_holds_has_its_variable(tmp_path: Path) -> None:
+    """The list of objects is also at an end of a list of CPython's collector, which owns nothing."""
+    source = tmp_path / "keeping.c"
+    source.write_text("void *seen; void keep(void *object) { seen = object; }")
+    library = compile_c(source, tmp_path / "keeping.so", "-shared", "-fPIC")
+    core = kernel_core(Path("/usr/bin/python3"), tmp_path, "-c", _EXTENDED, str(library))
+    first = asked(core, "--least", "1M")["tables"][0]["rows"][0]
+    assert first["sentence"].startswith("`seen` (keeping.so)")
+    count = re.search(r": ([\d,]+) dict \(one holds 'user:", first["sentence"])
+    assert count, first["sentence"]
+    # The ends of the collector's other lists, and a dict that was looked at last, may be held by others as well.
+    assert _REQUESTS - 50 <= int(count[1].replace(",", "")) <= _REQUESTS
+
+
+_EXTENDED = """
+import ctypes, os, sys
+def fill():
+    made = []
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    keep = ctypes.CDLL(sys.argv[1]).keep
+    keep.argtypes = [ctypes.py_object]
+    keep(made)
+    made.extend({"user": "user:%d" % number, "id": number} for number in range(20000))
+fill()
+os.abort()
+"""
 _HOLDING = """
 #include <stdlib.h>
 #include <string.h>
