@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods.base.dataclass import replace
-from dmods.graph.growth import STATES, Change, Growth
+from dmods.graph.growth import STATES, Change, Growth, lacking
 from dmods.graph.growth_keys import LEAKED_NAME
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.verdict import leak_verdict
@@ -31,6 +31,21 @@ def growth_verdict(found: Growth, names: Sequence[str], heaps: Sequence[ProcessH
     if found.growth <= 0 and len(names) - 1 in found.partial:
         return Verdict(False, f"{names[-1]} lacks a part of the heap: it is not known whether the blocks in use grew")
     return Verdict(True)
+
+
+def partial_notes(found: Growth, names: list[str], heaps: list[ProcessHeap]) -> Iterator[str]:
+    """Yield what it means that the heap of a core is not whole."""
+    for place in sorted(found.partial):
+        means = "what it lacks is not counted there, and may be in use all the same"
+        if place == 0:
+            means = "what it lacks and a later core has counts as growth"
+        elif place == len(names) - 1:
+            means = "what it lacks and an older core has counts as gone"
+        yield f"{names[place]}: {lacking(heaps[place])}: {means}"
+    for name, heap in zip(names, heaps):
+        verdict = leak_verdict(heap)
+        if not verdict.possible and verdict.reason != lacking(heap):
+            yield f"{name}: what is leaked is not known: {verdict.reason}"
 
 
 def memory_table(found: Growth, leaks_known: bool) -> Table:

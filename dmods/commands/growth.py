@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.dataclass import replace
 from dmods.command import Argument, Command, positive, seconds
-from dmods.commands._growth_memory import growth_verdict, memory_table, without_leaks
+from dmods.commands._growth_memory import growth_verdict, memory_table, partial_notes, without_leaks
 from dmods.commands._records import CALLER_ARGUMENTS, stack_values
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
 from dmods.finding import Measured, Said
 from dmods.graph.fragmentation import fragmentation
-from dmods.graph.growth import KEYS, Change, Growth, compare, has_records, lacking
+from dmods.graph.growth import KEYS, Change, Growth, compare, has_records
 from dmods.graph.growth_findings import growth_findings, replaced
 from dmods.graph.identity import difference
 from dmods.graph.order import other_program, wrong_order
@@ -90,11 +89,11 @@ def run(target: Target, args: argparse.Namespace) -> Report:
             f"the cores are of different runs: {found.differs}. They are compared by {by} without addresses: "
             "which blocks are new and which have gone is not known"
         )
-    report.notes.extend(_partial(found, names, heaps))
+    report.notes.extend(partial_notes(found, names, heaps))
     _add_time(report, found, args.hours)
     report.tables.append(memory_table(found, leaks_known))
     _add_changes(report, found, named, args.top or _USUAL)
-    said: list[Said] = growth_findings(found, names)
+    said: list[Said] = growth_findings(found, names, heaps[-1])
     if not found.partial & {0, len(names) - 1}:  # what a dump lacks is neither in use nor free
         said += fragmentation(found.memory, heaps)
     report.tables.append(Table("findings", FINDINGS, list(map(_said, said)), style="plain"))
@@ -160,21 +159,6 @@ def _add_doubts(report: Report, names: list[str], heaps: list[ProcessHeap]) -> N
         other = other_program(heap.target, heaps[-1].target)
         doubts.append(f"{name} cannot be compared with {names[-1]} block by block: {other}" if other else None)
     report.notes[:0] = filter(None, doubts)
-
-
-def _partial(found: Growth, names: list[str], heaps: list[ProcessHeap]) -> Iterator[str]:
-    """Yield what it means that the heap of a core is not whole."""
-    for place in sorted(found.partial):
-        means = "what it lacks is not counted there, and may be in use all the same"
-        if place == 0:
-            means = "what it lacks and a later core has counts as growth"
-        elif place == len(names) - 1:
-            means = "what it lacks and an older core has counts as gone"
-        yield f"{names[place]}: {lacking(heaps[place])}: {means}"
-    for name, heap in zip(names, heaps):
-        verdict = leak_verdict(heap)
-        if not verdict.possible and verdict.reason != lacking(heap):
-            yield f"{name}: what is leaked is not known: {verdict.reason}"
 
 
 def _key(args: argparse.Namespace, heaps: list[ProcessHeap], report: Report) -> str:

@@ -32,6 +32,8 @@ SUSPECTS = (
     Column("remedy", hidden=True),
 )
 NEXT = (Column("commands"),)
+_DOUBT = "One core cannot tell whether what is held grows: `growth` compares two cores of the process."
+_HELD = ("held", "type")
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -49,6 +51,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     steps = [command for each in [*(named or found), *crowds] for command in each.next]
     rows = [_row(each) for each in [*named, *crowds]]
     report.tables.append(Table("suspects", SUSPECTS, rows, style="plain"))
+    if any(each.kind in _HELD for each in named):
+        report.tables.append(Table("doubt", (Column("doubt"),), [(_DOUBT,)], style="plain", only="text"))
     if not rows:
         report.notes.append(_none(memory, found, args.least))
         largest = [_row(each) for each in found]
@@ -93,6 +97,8 @@ def _none(memory: ProcessMemory, found: list[Suspect], least: int) -> str:
         )
     if found[0].weight < least:
         return f"no suspects: nothing has {human_size(least)} (--least). The heap has {human_size(memory.heap)}"
+    if found[0].is_reserved:
+        return "no suspects: most of what is held is one block that is hardly filled: it is nearly all zeros"
     return f"no suspects: nothing in the heap is {SHARE_OF_PROCESS:.0%} of the process's memory"
 
 
@@ -120,6 +126,10 @@ COMMAND = Command(
         "the process, and the block where the memory comes together, with a sample of what is there. A note says if\n"
         "most of the process's memory is not in the heap. In a Go program many goroutines that wait in one place\n"
         "are a suspect, too: they look like a leak of goroutines.\n\n"
+        "What has leaked, or what the allocator holds free, is certain. What a variable or a type holds is a possible\n"
+        "suspect only: a full cache, or data that the program needs, looks the same in one core. `growth` compares\n"
+        "two. A block that is nearly all zeros is no suspect: it was reserved, and not filled. A variable that each\n"
+        "thread has (thread-local, or a local of a worker's function) is one suspect.\n\n"
         "Exit status 4 means that no verdict is possible, as for `findleaks`."
     ),
     run=run,

@@ -8,10 +8,15 @@ from dmods.base.sizes import counted, human_size
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, Evidence, Finding, Measured, Said
 from dmods.graph.growth import STATES, Change, Growth
 from dmods.graph.growth_keys import LEAKED_NAME
+from dmods.graph.paths import path_to
+from dmods.graph.root_names import RootNames
+from dmods.graph.roots import named_roots
+from dmods.graph.suspect_names import named_place, written_type
+from dmods.heap.process_heap import ProcessHeap
 
 
-def growth_findings(found: Growth, names: Sequence[str]) -> list[Said]:
-    """Return what grew. ``names`` are those of the cores, the oldest first."""
+def growth_findings(found: Growth, names: Sequence[str], last: ProcessHeap) -> list[Said]:
+    """Return what grew. ``names`` are those of the cores, the oldest first. ``last`` is the heap of the last one."""
     if found.growth <= 0:
         before, after = found.memory[0].in_use, found.memory[-1].in_use
         if len(names) - 1 in found.partial:
@@ -21,10 +26,10 @@ def growth_findings(found: Growth, names: Sequence[str]) -> list[Said]:
     suspects = found.suspects()
     if not suspects:
         return [Measured(f"Nothing grew from each core to the next: the {human_size(found.growth)} come and go")]
-    return [_finding(each, found, names) for each in suspects]
+    return [_finding(each, found, names, last) for each in suspects]
 
 
-def _finding(change: Change, found: Growth, names: Sequence[str]) -> Finding:
+def _finding(change: Change, found: Growth, names: Sequence[str], last: ProcessHeap) -> Finding:
     sizes = " -> ".join(human_size(each.bytes) for each in change.totals)
     share = f"{100 * change.growth / found.growth:.0f} % of the growth" if found.growth > 0 else "while others shrank"
     least = "at least " if len(names) - 1 in found.partial and 0 not in found.partial else ""
@@ -34,7 +39,7 @@ def _finding(change: Change, found: Growth, names: Sequence[str]) -> Finding:
     several = len(names) > 2
     if several and found.differs is None:
         text += f". {change.kept.count} blocks are newer than {names[0]} and were kept until {names[-1]}"
-    text += _leaks(change)
+    text += _leaks(change) + _example(change, found.by, last)
     example = change.example
     return Finding(
         "growth",
@@ -61,6 +66,20 @@ def _leaks(change: Change) -> str:
     count, of = counted(after.count, "block"), f"of {change.totals[-1].count:,}"
     leaks = ". It leaks: nothing" if change.leaks else ". Nothing"
     return f"{leaks} points to {count} {of} any more ({human_size(before.bytes)} -> {human_size(after.bytes)})"
+
+
+def _example(change: Change, by: str, last: ProcessHeap) -> str:
+    """Return what one of the blocks is, and what leads to it; "" where nothing is known that the key does not say."""
+    if change.example is None:
+        return ""
+    written = written_type(last, change.example) if by != "type" or change.shape else ""
+    path = path_to(named_roots(last.target), change.example, most=1) if by not in ("owner", "holder") else None
+    leads = ""
+    if path is not None and path.root is not None and path.steps:
+        leads = named_place(RootNames(named_roots(last.target)), path.root, path.steps[0].holder)
+    said = [f"one is a {written}" if written else "", f"{leads} leads to {'it' if written else 'one'}" if leads else ""]
+    text = ", and ".join(filter(None, said))
+    return f". {text[0].upper()}{text[1:]}" if text else ""
 
 
 def replaced(found: Growth) -> list[str]:

@@ -299,8 +299,17 @@ _EVIDENCE = (
 )
 
 
-def _by_evidence(root: Root) -> tuple[int, str]:
-    return _EVIDENCE.index(root.kind), root.name
+# CPython's state has the ends of its collector's lists of objects. So it leads to what others own. (Since 3.7.)
+_RUNTIME = "`_PyRuntime"
+
+
+def is_runtime(root: Root) -> bool:
+    """Return whether the root is the state of a language's runtime, which leads to objects that others own."""
+    return root.kind == "variable" and root.name.endswith(_RUNTIME)
+
+
+def _by_evidence(root: Root) -> tuple[int, bool, str]:
+    return _EVIDENCE.index(root.kind), is_runtime(root), root.name
 
 
 def joined(names: Sequence[str], count: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Optional
 
+from dmods.base.dataclass import replace
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
 from dmods.graph.root import Root
@@ -66,6 +67,10 @@ class RootNames:
         if root.kind == "thread-local" and (part or root.variable):
             return f"thread-local {part or root.variable}{thread}"
         return f"{root.module}`{part}" if part and root.module is not None else root.name
+
+    def in_all_threads(self, root: Root) -> str:
+        """Return the name of a root of a thread without the thread: other threads have a root of this name, too."""
+        return self._short(replace(root, tid=None), "")
 
     def words(self, number: int, most: int = _MOST_WORDS) -> Optional[list[Word]]:
         """Return the words of root number `number` that point into blocks, or None where its memory has too many."""

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Optional
 
+from dmods.base.class_names import plain_class
 from dmods.base.dataclass import replace
 from dmods.base.regex import regex
 from dmods.base.sizes import counted
-from dmods.graph.owners import Kept, Kind, Line, Owners
+from dmods.errors import FaultError
+from dmods.graph.owners import Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.paths import path_to
 from dmods.graph.root import Root
-from dmods.graph.root_names import outer_part
+from dmods.graph.root_names import RootNames, outer_part
+from dmods.graph.typegraph import find_typegraph
+from dmods.heap.block import Block
 from dmods.heap.content import describe_content
+from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.texts import printable
 
 _LOOKED_AT = 4  # blocks whose holder is looked up
 _SAMPLED = 6  # kinds whose example is read for a text
 _LEAST_TEXT, _MOST_TEXT = 4, 24
+_LEAST_INSIDE = 6  # characters: the bytes of a pointer or a number may look like a shorter text
+_MOST_LOOKED_INTO = 256  # bytes of a block
+_LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the last choice
+_REGISTER = regex(r"(register \w+) of frame \d+ \((.+)\)( in .*)?$")
+_ARRAY = "[]"
 _PART = regex(r" \((items|table|values)\)$")  # of a container of CPython: graph/python_names.py
 
 
@@ -26,24 +37,28 @@ def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
     It is the part of a variable that all of the outermost blocks hang on, or else the whole variable.
     """
     names = set()
-    only = owners.roots.number_of(line.roots[0]) if len(line.roots) == 1 else None
+    alone = len(line.roots) == 1 or any(map(is_runtime, line.roots))
+    only = owners.roots.number_of(line.roots[0]) if alone else None
     for block in blocks[:_LOOKED_AT]:
         path = path_to(owners.roots, block.address, only, most=1)
         if path is not None and path.root is not None:
-            names.add(_named(owners, path.root, path.steps[0].holder))
+            names.add(named_place(owners.names, path.root, path.steps[0].holder))
     if len(names) == 1:
         return names.pop()
     if not line.roots:
         return "a set of many roots"
-    return _named(owners, line.roots[0], line.roots[0].name)
+    return named_place(owners.names, line.roots[0], line.roots[0].name)
 
 
-def _named(owners: Owners, root: Root, place: str) -> str:
-    """Return the name of a word's place in a root."""
+def named_place(names: RootNames, root: Root, place: str) -> str:
+    """Return the name of a word's place in a root, in backticks."""
     if root.kind == "frame":
         # The place is the root's name, with the part of the variable where it is known.
         part = place[len(root.name) :].strip() if place.startswith(root.name) else ""
-        return f"`{owners.names.name(root, outer_part(part))}`"
+        return f"`{names.name(root, outer_part(part))}`"
+    register = _REGISTER.match(root.name) if root.kind == "register" else None
+    if register is not None:
+        return f"`{register[2]}: {register[1]}`"
     if root.module is not None and "`" in place:
         return f"`{outer_part(place.split('`', 1)[1])}` ({root.module})"
     return f"`{place}`"
@@ -64,9 +79,21 @@ def with_parts(kinds: Sequence[Kind]) -> list[Kind]:
 
 
 def named_kinds(kinds: Sequence[Kind]) -> str:
-    """Return the first kind, and the second if it takes at least half as much memory as the first."""
+    """Return the first kind, and the second if it takes at least half as much memory as the first.
+
+    For arrays, which are mostly texts, return the objects that have them as well.
+    """
     more = f", {_counted(kinds[1])}" if kinds[1:] and 2 * kinds[1].bytes >= kinds[0].bytes else ""
+    if not more and kinds[0].name.endswith(_ARRAY):
+        # Texts and buffers say less than the objects that have them.
+        having = [kind for kind in kinds[1:] if _has(kind, kinds[0])]
+        more = f", {_counted(having[0])}" if having else ""
     return _counted(kinds[0]) + more
+
+
+def _has(kind: Kind, buffers: Kind) -> bool:
+    """Return whether the kind is a type of objects, of which each may have one of the buffers or a few."""
+    return kind.is_type and not kind.name.endswith(_ARRAY) and 4 * kind.count >= buffers.count
 
 
 def _counted(kind: Kind) -> str:
@@ -77,13 +104,38 @@ def _counted(kind: Kind) -> str:
 
 def sample(owners: Owners, kinds: Sequence[Kind]) -> str:
     """Return a text from one of the blocks that there are many of: " (one holds 'user:1234')"; "" if they hold none."""
+    filling = ""
     for kind in [kind for kind in kinds if kind.count > 1][:_SAMPLED]:
         block = owners.heap.block_at(kind.example)
         if block is None:
             continue
         content = describe_content(owners.heap, block, most=1)
-        for text in (content.text, *(string.text for string in content.strings)):
+        texts = (content.text, *(string.text for string in content.strings))
+        for text in texts if any(texts) else [_text_inside(owners, block)]:
             shown = printable(text.encode()[:_MOST_TEXT]) if text else None
             if shown is not None and len(shown) >= _LEAST_TEXT:
-                return f" (one holds '{shown}{'..' if text and len(text) > _MOST_TEXT else ''}')"
-    return ""
+                said = f" (one holds '{shown}{'..' if text and len(text) > _MOST_TEXT else ''}')"
+                if len(set(shown)) >= _LEAST_CHARACTERS:
+                    return said
+                filling = filling or said
+    return filling
+
+
+def _text_inside(owners: Owners, block: Block) -> Optional[str]:
+    """Return a text that begins at a word of the block and ends with a 0: a member such as `char key[32]`."""
+    try:
+        data = owners.target.read(block.address, min(block.size, _MOST_LOOKED_INTO))
+    except FaultError:
+        return None
+    for start in range(0, len(data), owners.heap.words.size):
+        text, ended, _rest = data[start:].partition(b"\0")
+        if ended and len(text) >= _LEAST_INSIDE and text.isascii() and text.decode().isprintable():
+            return text.decode()
+    return None
+
+
+def written_type(heap: ProcessHeap, address: int) -> str:
+    """Return the type of the block at the address: "struct request"; "" where debug information has none."""
+    graph, block = find_typegraph(heap.target), heap.block_at(address)
+    written = graph.name(block) if graph is not None and block is not None else None
+    return plain_class(written) if written else ""

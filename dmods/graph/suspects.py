@@ -5,11 +5,15 @@ The rules, in this one place:
 * What has leaked is one candidate, and what the allocator holds free another.
 * A *single* candidate is a root that alone holds at least SHARE of the blocks in use and LEAST bytes; or, where several
   roots lead to it, a block that keeps as much alive.
+* The variables of one name that several threads have, each its own, are one candidate where no thread has most of it.
 * A *group* is a type with as large a share, less what the single candidates hold of it. Blocks that have only a size
   in common are no group.
 * At most MOST are named, the largest first.
 * A candidate is a *suspect* if it is worth somebody's time: at least WORTH bytes, and SHARE_OF_PROCESS of the memory of
   the process. So a healthy small program has none, although one of its variables holds nearly all of its heap.
+* One block that is nearly all zeros is no suspect: a table that was reserved, and not filled.
+* What a variable holds is a suspect of the lowest confidence. One core cannot tell what accumulates from a cache that
+  is full, or from data that the program needs. What has leaked, or is held free, is certain.
 * The sentence names the block where the memory comes together: from the outermost block down, while one block keeps at
   least DOWN of what the block above it keeps (the accumulation point of Eclipse's Memory Analyzer).
 """
@@ -22,10 +26,12 @@ from typing import Optional
 from dmods.base.dataclass import dataclass
 from dmods.base.sizes import counted, human_size
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, Finding
-from dmods.graph.leaks_by_type import leaks_by_type
+from dmods.graph.filling import zero_part
 from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners
 from dmods.graph.process_share import ProcessMemory
-from dmods.graph.suspect_names import holder, named_kinds, sample, with_parts
+from dmods.graph.suspect_names import holder, named_kinds, sample, with_parts, written_type
+from dmods.graph.suspect_threads import ThreadLines, of_threads
+from dmods.graph.typed_rows import leaks_by_type
 from dmods.heap.leak_groups import group_leaks
 from dmods.records.callers import Callers
 
@@ -36,8 +42,10 @@ SHARE_OF_PROCESS = 0.1
 HELD_BACK = 0.5  # of the heap: so much free memory is named
 MOST = 3
 DOWN = 0.7
+RESERVED = 0.9  # of a block: so many zeros, and it is not filled
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 _CONSIDERED = 64
+_MANY_ZEROS = 0.5  # of a block: so many are worth a word
 _BY = "class"  # kinds: types, and one size where no type is known
 _KEEPS = "the outermost block that keeps so much alive"
 _DEEPEST = 16  # blocks on the way down to the accumulation point
@@ -45,12 +53,13 @@ _DEEPEST = 16  # blocks on the way down to the accumulation point
 
 #: What to do about each kind of suspect.
 _REMEDIES = {
-    "held": "ask whether it should hold so much: bound it, or drop what is old",
+    "held": "compare with a later core (`growth`). If it grows, bound it, or drop what is old",
     "type": "find who makes so many of them: `dmods run -- PROG` records who allocates",
     "leaked": "free what the caller allocates; `dmods run -- PROG` records the callers",
     "free": "malloc_stats says which arenas hold it, and how to give it back",
     "goroutines": "let them end: cancel what they wait for, or close the channel",
 }
+_CONFIDENCE = {"leaked": CERTAIN, "free": CERTAIN, "held": POSSIBLE, "type": POSSIBLE}
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,7 @@ class Suspect(Finding):
     count: Optional[int] = None
     share: Optional[float] = None
     share_of_process: Optional[float] = None
+    zeros: Optional[float] = None  # of a single block that is most of it: the part that is zeros
 
     @property
     def address(self) -> Optional[int]:
@@ -76,8 +86,15 @@ class Suspect(Finding):
         """Return the block where the memory comes together, or None."""
         return self.evidence[1].address if len(self.evidence) > 1 else None
 
+    @property
+    def is_reserved(self) -> bool:
+        """Return whether it is one block that the program has hardly filled."""
+        return self.zeros is not None and self.zeros >= RESERVED
+
     def is_worth(self, least: int) -> bool:
         """Return whether so much memory is worth somebody's time."""
+        if self.is_reserved:
+            return False
         return self.weight >= least and (self.share_of_process is None or self.share_of_process >= SHARE_OF_PROCESS)
 
 
@@ -91,12 +108,13 @@ def suspect(
     shares: tuple[Optional[float], Optional[float]] = (None, None),
     evidence: Sequence[Evidence] = (),
     root: str = "",
+    zeros: Optional[float] = None,
 ) -> Suspect:
     """Return the finding. ``shares`` are those of the heap and of the process."""
     return Suspect(
         kind,
         SERIOUS if kind == "leaked" else WASTE,
-        CERTAIN if kind in ("leaked", "free") else LIKELY,
+        _CONFIDENCE.get(kind, LIKELY),
         sentence,
         _REMEDIES[kind],
         tuple(evidence),
@@ -107,6 +125,7 @@ def suspect(
         count=count,
         share=shares[0],
         share_of_process=shares[1],
+        zeros=zeros,
     )
 
 
@@ -163,7 +182,12 @@ def _sizes(memory: ProcessMemory, size: int) -> str:
 
 
 def _singles(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspect]:
+    threads = of_threads(owners, owners.lines, limit)
+    yield from (_threads(owners, memory, each) for each in threads)
+    named = {line.set for each in threads for line in each.lines}
     for line in owners.lines:
+        if line.set in named:
+            continue
         if line.how not in (ALONE, SHARED) or line.bytes < limit or line.set is None:
             continue
         top = owners.largest(("set", line.set), _CONSIDERED)
@@ -174,6 +198,26 @@ def _singles(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Susp
         for kept in top:
             if kept.bytes >= limit:
                 yield _single(owners, memory, line, kept, kept)
+
+
+def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspect:
+    """Return the suspect: a variable that several threads have. What the first of them holds tells what it is."""
+    size, share = found.bytes, found.bytes / memory.in_use
+    first = found.lines[0]
+    kinds = with_parts(owners.kinds(("set", first.set or 0), _BY))
+    mostly = f": {named_kinds(kinds)}{sample(owners, kinds)}" if kinds else ""
+    name = f"`{found.name}` of {found.threads} threads"
+    sentence = (
+        f"{name} keeps {share:.0%} of the heap in use ({_sizes(memory, size)}) alive. Thread {first.roots[0].tid} has "
+        f"{human_size(first.bytes)} of it{mostly}"
+    )
+    top = owners.largest(("set", first.set or 0), 1)
+    next_ = [*(f"retained {each.address:#x}" for each in top), "owners"]
+    evidence = [Evidence(each.address, _KEEPS) for each in top]
+    shares = share, memory.share(size)
+    return suspect(
+        "held", sentence, size, next_, count=found.blocks, shares=shares, evidence=evidence, root=f"`{found.name}`"
+    )
 
 
 def _accumulation(owners: Owners, kept: Kept) -> Kept:
@@ -193,9 +237,9 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     name = holder(owners, line, [outer] if outer is not None else owners.largest(scope, _CONSIDERED))
     point = _accumulation(owners, outer) if outer is not None else None
     if point is not None and outer is not None:
-        through = f" through one block of {outer.size:,} bytes at {outer.address:#x}"
+        through = f" through one {_block(owners, outer)}"
         if point.size != outer.size:  # not the nodes of one list
-            through += f", and in it one of {point.size:,} bytes at {point.address:#x}"
+            through += f", and in it one {_block(owners, point)}"
         else:
             point = outer
         scope = ("below", point.address)
@@ -208,9 +252,13 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
         mostly = f": {named_kinds(kinds)}"
     if mostly:
         mostly += sample(owners, kinds)
+    zeros = None
     if outer is not None and outer.size >= MAINLY * size:
         # Nothing below it is worth a word.
-        through, mostly, point = f", mostly one block of {outer.size:,} bytes at {outer.address:#x}", "", outer
+        block = owners.heap.block_at(outer.address)
+        zeros = zero_part(owners.target, block) if block is not None and outer.size >= DOWN * size else None
+        through = f", mostly one {_block(owners, outer)}{_empty(zeros)}"
+        mostly, point = "", outer
     others = len(line.roots) - 1
     more = f" (and {counted(others, 'other root')})" if line.how == SHARED and others > 0 else ""
     sentence = f"{name}{more} keeps {share:.0%} of the heap in use ({_sizes(memory, size)}) alive{through}{mostly}"
@@ -221,7 +269,18 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     shares, evidence = (share, memory.share(size)), []
     if outer is not None and point is not None:
         evidence = [Evidence(outer.address, _KEEPS), Evidence(point.address, "there the memory comes together")]
-    return suspect("held", sentence, size, next_, count=count, shares=shares, evidence=evidence, root=name)
+    return suspect("held", sentence, size, next_, count=count, shares=shares, evidence=evidence, root=name, zeros=zeros)
+
+
+def _block(owners: Owners, kept: Kept) -> str:
+    written = written_type(owners.heap, kept.address)
+    return f"block of {kept.size:,} bytes{f' ({written})' if written else ''} at {kept.address:#x}"
+
+
+def _empty(zeros: Optional[float]) -> str:
+    if zeros is None or zeros < _MANY_ZEROS:
+        return ""
+    return ", which is nearly all zeros" if zeros >= RESERVED else f", of which about {zeros:.0%} is zeros"
 
 
 def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Suspect]) -> Iterator[Suspect]:

@@ -79,7 +79,7 @@ def test_what_leaked_comes_first_where_it_is_most(program: Path, tmp_path: Path)
     assert second["sentence"].startswith("`main: keep` keeps ")
     assert f"at {second['point']}" in second["sentence"]
     assert first["next"][0].startswith("findleaks")
-    assert (first["confidence"], second["confidence"]) == ("certain", "likely")
+    assert (first["confidence"], second["confidence"]) == ("certain", "possible")
 
 
 def test_a_small_heap_of_a_large_process_is_told_so(program: Path, tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""`suspects` on what is held: who holds it, what it is, and that one core cannot tell whether it grows (holds.c)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import answers
+from tests.corekit import HERE, compile_c, kernel_core
+
+_THREADS, _ENTRIES, _REQUESTS = 4, 6000, 20000
+_DOUBT = "One core cannot tell whether what is held grows"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(HERE / "commands" / "holds.c", tmp_path_factory.mktemp("holds") / "holds", "-pthread")
+
+
+def played(program: Path, where: Path, how: str) -> tuple[Path, dict[str, int]]:
+    """Return the core, and what the program said of itself."""
+    said = where / "said"
+    core = kernel_core(program, where, how, output=said)
+    lines = (line.split() for line in said.read_text().splitlines())
+    return core, {name: int(value, 0) for name, value in lines}
+
+
+def asked(core: Path, *words: str) -> dict[str, Any]:
+    return answers.typed("suspects", core, *words)
+
+
+@pytest.mark.parametrize(("how", "name"), [("thread-local", "thread-local mine"), ("local", "with_local: local")])
+def test_what_each_thread_has_is_one_suspect(program: Path, tmp_path: Path, how: str, name: str) -> None:
+    core, truth = played(program, tmp_path, how)
+    (row,) = asked(core, "--least", "2M")["tables"][0]["rows"]
+    assert row["sentence"].startswith(f"`{name}` of {_THREADS} threads keeps ")
+    assert row["count"] == _THREADS * _ENTRIES
+    assert row["bytes"] == truth["held"]
+    assert row["root"] == f"`{name}`"
+    assert f"{_ENTRIES:,} struct entry (one holds 'thread" in row["sentence"]
+
+
+def test_the_objects_are_named_beside_their_texts(program: Path, tmp_path: Path) -> None:
+    core, truth = played(program, tmp_path, "queue")
+    (row,) = asked(core, "--least", "2M")["tables"][0]["rows"]
+    assert row["sentence"].startswith("`head` (holds) keeps ")
+    assert f"(struct request) at {truth['head']:#x}" in row["sentence"]
+    assert f"{_REQUESTS:,} char[], {_REQUESTS:,} struct request (one holds 'POST /orders/" in row["sentence"]
+
+
+def test_a_table_that_is_hardly_filled_is_no_suspect(program: Path, tmp_path: Path) -> None:
+    core, truth = played(program, tmp_path, "reserved")
+    answer = asked(core)
+    assert answer["totals"]["suspects"] == 0
+    assert any("one block that is hardly filled" in note for note in answer["notes"])
+    # It has most of the memory all the same, and that is said.
+    (row,) = answers.by_name(answer)["largest"]
+    assert row["sentence"].startswith("`table` (holds) keeps ")
+    assert f"at {truth['table']:#x}, which is nearly all zeros" in row["sentence"]
+
+
+def test_a_full_table_is_possible_and_the_text_says_how_to_find_out(program: Path, tmp_path: Path) -> None:
+    core, truth = played(program, tmp_path, "full")
+    (row,) = asked(core)["tables"][0]["rows"]
+    assert (row["kind"], row["confidence"]) == ("held", "possible")
+    assert row["address"] == hex(truth["table"])
+    assert "zeros" not in row["sentence"]
+    done = answers.dmods("suspects", core)
+    assert done.returncode == 0
+    assert _DOUBT in done.stdout
+    assert "growth" in row["remedy"]
+
+
+def test_a_register_is_named_by_its_function(tmp_path: Path) -> None:
+    source = tmp_path / "holding.c"
+    source.write_text(_HOLDING)
+    core = kernel_core(compile_c(source, tmp_path / "holding"), tmp_path)
+    (row,) = asked(core, "--least", "1M")["tables"][0]["rows"]
+    assert row["sentence"].startswith("`main: ")
+    assert "frame" not in row["sentence"]
+
+
+def test_what_an_extension_of_python_holds_has_its_variable(tmp_path: Path) -> None:
+    """The list of objects is also at an end of a list of CPython's collector, which owns nothing."""
+    source = tmp_path / "keeping.c"
+    source.write_text("void *seen; void keep(void *object) { seen = object; }")
+    library = compile_c(source, tmp_path / "keeping.so", "-shared", "-fPIC")
+    core = kernel_core(Path("/usr/bin/python3"), tmp_path, "-c", _EXTENDED, str(library))
+    first = asked(core, "--least", "1M")["tables"][0]["rows"][0]
+    assert first["sentence"].startswith("`seen` (keeping.so)")
+    count = re.search(r": ([\d,]+) dict \(one holds 'user:", first["sentence"])
+    assert count, first["sentence"]
+    # The ends of the collector's other lists, and a dict that was looked at last, may be held by others as well.
+    assert _REQUESTS - 50 <= int(count[1].replace(",", "")) <= _REQUESTS
+
+
+_EXTENDED = """
+import ctypes, os, sys
+def fill():
+    made = []
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    keep = ctypes.CDLL(sys.argv[1]).keep
+    keep.argtypes = [ctypes.py_object]
+    keep(made)
+    made.extend({"user": "user:%d" % number, "id": number} for number in range(20000))
+fill()
+os.abort()
+"""
+_HOLDING = """
+#include <stdlib.h>
+#include <string.h>
+__attribute__((noinline)) static void die(void) { abort(); }
+int main(void)
+{
+	register void *block asm("rbx") = malloc(3 << 20);
+	memset(block, 1, 3 << 20);
+	asm volatile("" : "+r"(block));
+	die();
+	asm volatile("" : : "r"(block));
+}
+"""
