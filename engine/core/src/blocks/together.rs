@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// With so many ranges of edges in one queue it is worth while to start threads.
-pub(super) const MANY: usize = 1 << 12;
+pub(super) const MANY: usize = 1 << 9;
 /// With fewer, a thread keeps them: they are followed sooner than another thread wakes up.
 const FEW: usize = 1 << 6;
 

@@ -4,7 +4,8 @@ use std::sync::Mutex;
 
 use super::chunk_scan::ChunkScan;
 use super::headerless::{self, HeaderlessScan};
-use super::parts::{self, Part};
+use super::part::Part;
+use super::parts;
 use super::report::{Request, RunReport};
 use super::share::Share;
 use crate::blocks::guide::Guide;

@@ -1,6 +1,6 @@
 //! The state of the walk and scan of one run of chunks.
 
-use super::parts::Part;
+use super::part::Part;
 use super::report::RunReport;
 use super::share::Share;
 use crate::blocks::index::Region;

@@ -9,7 +9,7 @@
 //! * [`report`]: the request, and the report on each run.
 //! * `candidates`: the range test of the words.
 //! * `chunks`: a run of chunks; `chunk_scan` is its state, `walk` follows the headers.
-//! * `parts`: a large run of chunks, for several threads; `share`: a job's share of the tables.
+//! * `parts`: a large run of chunks, for several threads; `part`: one of them; `share`: a job's share of the tables.
 //! * `headerless`: slabs and extents.
 
 pub mod build;
@@ -17,6 +17,7 @@ mod candidates;
 mod chunk_scan;
 mod chunks;
 mod headerless;
+mod part;
 mod parts;
 pub mod report;
 mod share;

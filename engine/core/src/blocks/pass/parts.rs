@@ -6,6 +6,7 @@
 //! whole run again. So the answer does not depend on the number of threads.
 
 use super::chunk_scan::ChunkScan;
+use super::part::Part;
 use super::report::{Request, RunReport};
 use super::share::Share;
 use crate::blocks::index::Region;
@@ -18,34 +19,6 @@ use crate::cached_reader::CachedReader;
 const EACH: u64 = 4;
 /// How far from its start the first chunk of a part is looked for.
 const SEARCHED: u64 = 1 << 20;
-
-/// A part of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    /// Where it begins: a multiple of a region's bytes from the start of the run.
-    pub(super) start: u64,
-    /// Where it ends.
-    pub(super) end: u64,
-    /// The first chunk that begins in it.
-    pub(super) chunk: u64,
-    /// The first chunk of the next part, if there is one.
-    pub(super) next: Option<u64>,
-    /// The number of its first edge.
-    pub(super) edge: usize,
-}
-
-impl Part {
-    /// The whole run.
-    pub(super) fn whole(placed: &PlacedRun) -> Part {
-        let run = placed.run;
-        Part { start: run.start, end: run.end, chunk: run.start, next: None, edge: placed.edge }
-    }
-
-    /// Returns how many regions of the run come before it.
-    pub(super) fn regions_before(&self, placed: &PlacedRun) -> usize {
-        ((self.start - placed.run.start) / REGION_BYTES) as usize
-    }
-}
 
 /// Returns how many bytes a part should have. Runs that are no larger are enough parts by themselves.
 pub(super) fn size<const P: usize>(word_map: &WordMap<P>, threads: usize, least: u64) -> u64 {
