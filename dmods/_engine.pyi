@@ -785,6 +785,7 @@ class GrowthRow:
 
     key: int
     totals: list[Amount]  # in each core
+    leaked: list[Amount]  # of these
     gone: Amount
     new: Amount
     kept: Amount

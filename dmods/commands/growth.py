@@ -9,6 +9,7 @@ from typing import Optional
 
 from dmods.base.dataclass import replace
 from dmods.command import Argument, Command, positive, seconds
+from dmods.commands._growth_memory import growth_verdict, memory_table, without_leaks
 from dmods.commands._records import CALLER_ARGUMENTS, stack_values
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
@@ -19,7 +20,7 @@ from dmods.graph.growth_findings import growth_findings, replaced
 from dmods.graph.identity import difference
 from dmods.graph.order import other_program, wrong_order
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
-from dmods.heap.verdict import leak_verdict
+from dmods.heap.verdict import heap_verdict, judge, leak_verdict
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.sources import HOW_TO_RECORD
@@ -40,6 +41,7 @@ COLUMNS = (
     Column("new_bytes", "bytes", title="NEW"),
     Column("gone_bytes", "bytes", title="GONE"),
     Column("kept_bytes", "bytes", title="KEPT"),
+    Column("leaked_bytes", "bytes", title="LEAKED"),
     Column("buffer", "address", title="BUFFER"),
     Column("key"),
     Column("old_count", "count", hidden=True),
@@ -55,13 +57,6 @@ COLUMNS = (
     Column("each_bytes", hidden=True),
     Column("each_count", hidden=True),
     *STACK_COLUMNS,
-)
-MEMORY = (
-    Column("use", width=28, title="MEMORY"),
-    Column("old_bytes", "bytes", width=12, title="OLD"),
-    Column("now_bytes", "bytes", width=12, title="NOW"),
-    Column("growth_bytes", "bytes", width=12, title="GROWTH"),
-    Column("each_bytes", hidden=True),
 )
 FINDINGS = (
     Column("finding"),
@@ -84,6 +79,11 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     by = _key(args, heaps, report)
     named = [Callers(each.target, args.skip, args.all_frames) for each in heaps]
     found = compare(heaps, by, named.__getitem__)
+    verdict = growth_verdict(found, names, heaps)
+    judge(report, verdict)
+    leaks_known = all(leak_verdict(heap).possible for heap in heaps)
+    if not leaks_known:
+        found.changes = [without_leaks(change) for change in found.changes]
     report.notes.extend(f"{names[-1]}: {note}" for note in found.notes)
     if found.differs is not None:
         report.notes.append(
@@ -92,7 +92,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         )
     report.notes.extend(_partial(found, names, heaps))
     _add_time(report, found, args.hours)
-    _add_memory(report, found)
+    report.tables.append(memory_table(found, leaks_known))
     _add_changes(report, found, named, args.top or _USUAL)
     said: list[Said] = growth_findings(found, names)
     if not found.partial & {0, len(names) - 1}:  # what a dump lacks is neither in use nor free
@@ -138,7 +138,8 @@ def _usable(names: list[str], targets: list[Target], report: Report) -> tuple[li
     for place in (0, -1):
         if not heaps[place].found:
             raise UserError(
-                f"{names[place]}: {NO_HEAP}", "growth needs a heap that dmods can walk in the first and the last core"
+                f"{names[place]}: {heap_verdict(heaps[place]).reason}",
+                "growth needs a heap that dmods can walk in the first and the last core",
             )
     one_process = difference(targets[0], targets[-1]) is None
     used_names, used = [], []
@@ -202,25 +203,12 @@ def _add_time(report: Report, found: Growth, hours: Optional[float]) -> None:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _add_memory(report: Report, found: Growth) -> None:
-    uses = (
-        ("live blocks", [each.live for each in found.memory]),
-        ("leaked blocks", [each.leaked for each in found.memory]),
-        ("the allocator's own blocks", [each.own for each in found.memory]),
-        ("free blocks, caches", [each.free for each in found.memory]),
-        ("free at the top of arenas", [each.top for each in found.memory]),
-        ("headers, unused", [each.rest for each in found.memory]),
-        ("mapped for the heap", [each.mapped for each in found.memory]),
-    )
-    rows = [(use, each[0], each[-1], each[-1] - each[0], each) for use, each in uses]
-    report.tables.append(Table("memory", MEMORY, rows))
-
-
 def _add_changes(report: Report, found: Growth, named: list[Callers], top: int) -> None:
     aligned, several = found.differs is None, len(found.memory) > 2
     hidden = {"new_bytes": not aligned, "gone_bytes": not aligned, "buffer": not aligned}
     hidden["bytes_per_hour"] = not found.hours
     hidden["kept_bytes"] = not (aligned and several)
+    hidden["leaked_bytes"] = not any(each.leaked and each.leaked[-1].count for each in found.changes)
     columns = [replace(c, hidden=hidden.get(c.name, c.hidden), title=_title(c, found.by)) for c in COLUMNS]
     order = _ordered(found)
     rest = order[top:]
@@ -260,6 +248,7 @@ def _cells(change: Change, found: Growth, named: list[Callers]) -> tuple[Value, 
         new[1],
         gone[1],
         kept[1],
+        change.leaked[-1].bytes if change.leaked else None,
         change.example,
         change.label,
         old.count,
@@ -370,7 +359,8 @@ COMMAND = Command(
         "Under every key, OLD + GROWTH = NOW to the byte. NEW blocks are in the newest core and not in the oldest,\n"
         "GONE the other way round. With three or more cores, KEPT are new blocks that a middle core has already, and\n"
         "what grew from each core to the next and was kept comes first: a cache with a bound and requests in flight\n"
-        "do not. Live, leaked and free memory are kept apart: where only free memory grew, nothing leaks.\n\n"
+        "do not. LEAKED is the part of NOW to which nothing points. Live, leaked and free memory are\n"
+        "kept apart: where only free memory grew, nothing leaks.\n\n"
         "A block is the same in two cores if its allocation record says so. Without records it is probably the same\n"
         "if address, size and class agree. A note says if many of them hold other content: a cache that is filled\n"
         "anew in place. Cores of different runs are compared by keys without addresses.\n\n"
@@ -380,7 +370,9 @@ COMMAND = Command(
         "--by owner names the roots that hold the blocks, without addresses: module`variable, a frame's function and\n"
         "its thread's name, or a set of them. --by holder names what holds each block next: the type of the block\n"
         "that alone keeps it alive, or a root. So it says which container grew. Rates per hour come from the times\n"
-        "of allocation records, or from --hours."
+        "of allocation records, or from --hours.\n\n"
+        "Exit status 4 means that no verdict is possible: the first or the last core is cut, or lacks what findleaks\n"
+        "needs. Then live and leaked blocks are one line, and OLD and NOW are what the dumps show."
     ),
     run=run,
     compares=True,

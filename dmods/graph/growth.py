@@ -28,7 +28,7 @@ from dmods.records.callers import Callers
 from dmods.records.model import RecordedThread, Stack
 
 KEYS = ("size", "stack", "type", "shape", "owner", "holder", "thread", "arena", "state")
-_STATES = ("live", "leaked", "the allocator's own")
+STATES = ("live", "leaked", "the allocator's own")
 _UNKNOWN = (1 << 64) - 1
 _NO_RECORD = "(no record)"
 _LEAST_GROWTH = 20  # one in so many: a suspect has at least this part of what grew as it did
@@ -69,11 +69,17 @@ class Change:
     stack: Optional[Stack] = None
     core: int = -1  # whose stack it is
     shape: bool = False  # the label is a shape, and no type is known
+    leaked: tuple[Amount, ...] = ()  # of `totals`; () where it is not known
 
     @property
     def growth(self) -> int:
         """Return by how many bytes the key grew."""
         return self.totals[-1].bytes - self.totals[0].bytes
+
+    @property
+    def leaks(self) -> bool:
+        """Return whether most of the growth has leaked."""
+        return bool(self.leaked) and 0 < self.growth <= 2 * (self.leaked[-1].bytes - self.leaked[0].bytes)
 
     @property
     def steps(self) -> list[int]:
@@ -128,7 +134,7 @@ class Growth:
         return self.memory[-1].in_use - self.memory[0].in_use
 
     def suspects(self) -> list[Change]:
-        """Return at most three changes that look like a leak, the largest first.
+        """Return at most three changes that look like a leak: what leaks comes first, then the largest.
 
         With three or more cores these grew from each core to the next, and blocks that were allocated after the first
         core are still there in the last. A cache that has reached its bound does not grow in the last interval.
@@ -141,6 +147,7 @@ class Growth:
             # A cache that was filled at once may be far larger than what has leaked so far.
             found = [change for change in found if _grows(change, aligned, self.partial)]
             found.sort(key=lambda change: -_score(change, aligned))
+        found.sort(key=lambda change: not change.leaks)
         most = sum(change.growth for change in found)
         return [change for change in found if change.growth * _LEAST_GROWTH >= most][:_SUSPECTS]
 
@@ -304,7 +311,7 @@ def _label(by: str, key: int, types: Optional[Types], labels: Labels) -> tuple[s
 
 def _text(by: str, key: int, types: Optional[Types], labels: Labels) -> str:
     if by == "state":
-        return _STATES[key]
+        return STATES[key]
     if by == "owner" and key == OWN_KEY:
         return OWN_NAME
     if by == "holder" and types is not None:
@@ -329,9 +336,9 @@ def _by_stack(
 
 
 def _change(row: _engine.GrowthRow, label: str, shape: bool = False) -> Change:
-    totals = tuple(Amount(*total) for total in row.totals)
+    totals, leaked = (tuple(Amount(*total) for total in each) for each in (row.totals, row.leaked))
     amounts = _amount(row.gone), _amount(row.new), _amount(row.kept), _amount(row.survived)
-    return Change(label, totals, *amounts, row.proven, row.example, row.times, shape=shape)
+    return Change(label, totals, *amounts, row.proven, row.example, row.times, shape=shape, leaked=leaked)
 
 
 def _amount(count_and_bytes: tuple[int, int]) -> Amount:
@@ -353,6 +360,7 @@ def _sum(one: Change, other: Change) -> Change:
     return replace(
         one,
         totals=tuple(a + b for a, b in zip(one.totals, other.totals)),
+        leaked=tuple(a + b for a, b in zip(one.leaked, other.leaked)),
         gone=one.gone + other.gone,
         new=one.new + other.new,
         kept=one.kept + other.kept,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dmods.base.sizes import human_size
+from dmods.base.sizes import counted, human_size
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, Evidence, Finding, Measured, Said
-from dmods.graph.growth import Change, Growth
+from dmods.graph.growth import STATES, Change, Growth
 from dmods.graph.growth_keys import LEAKED_NAME
 
 
@@ -27,18 +27,21 @@ def growth_findings(found: Growth, names: Sequence[str]) -> list[Said]:
 def _finding(change: Change, found: Growth, names: Sequence[str]) -> Finding:
     sizes = " -> ".join(human_size(each.bytes) for each in change.totals)
     share = f"{100 * change.growth / found.growth:.0f} % of the growth" if found.growth > 0 else "while others shrank"
-    text = f"{_what(change, found.by)} grew by {change.growth} bytes ({sizes}), {share}"
+    least = "at least " if len(names) - 1 in found.partial and 0 not in found.partial else ""
+    text = f"{_what(change, found.by)} grew by {least}{change.growth} bytes ({sizes}), {share}"
     if found.hours:
         text += f". That is {human_size(round(change.growth / found.hours))} an hour"
     several = len(names) > 2
     if several and found.differs is None:
         text += f". {change.kept.count} blocks are newer than {names[0]} and were kept until {names[-1]}"
+    text += _leaks(change)
     example = change.example
     return Finding(
         "growth",
         SERIOUS,
-        # Two cores cannot tell a leak from a cache that fills, and what the first core lacks may have been there.
-        LIKELY if several and 0 not in found.partial else POSSIBLE,
+        # Two cores cannot tell a leak that something holds from a cache that fills.
+        # What the first core lacks may have been there.
+        LIKELY if (several or change.leaks) and 0 not in found.partial else POSSIBLE,
         text,
         "",
         (Evidence(example, "one of the blocks"),) if example is not None else (),
@@ -46,6 +49,18 @@ def _finding(change: Change, found: Growth, names: Sequence[str]) -> Finding:
         weight=change.growth,
         subject=change.label,
     )
+
+
+def _leaks(change: Change) -> str:
+    """Return how much of what grew has leaked; "" where that is not known."""
+    if not change.leaked or change.label in (LEAKED_NAME, *STATES):
+        return ""
+    before, after = change.leaked[0], change.leaked[-1]
+    if after.bytes <= before.bytes:
+        return ". This growth has not leaked: the program still holds these blocks"
+    count, of = counted(after.count, "block"), f"of {change.totals[-1].count:,}"
+    leaks = ". It leaks: nothing" if change.leaks else ". Nothing"
+    return f"{leaks} points to {count} {of} any more ({human_size(before.bytes)} -> {human_size(after.bytes)})"
 
 
 def replaced(found: Growth) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,10 +34,14 @@ def cut(core: Path, to: Path, part: float) -> Path:
     return to
 
 
+def compared(*cores: Path) -> dict[str, Any]:
+    *older, last = cores
+    return answers.answer(CoreFile(str(last)), "growth", *map(str, older))
+
+
 def said(*cores: Path) -> tuple[str, list[str]]:
     """Return all findings as one text, and the notes."""
-    *older, last = cores
-    answer = answers.answer(CoreFile(str(last)), "growth", *map(str, older))
+    answer = compared(*cores)
     findings = next(table for table in answer["tables"] if table["name"] == "findings")
     return " ".join(row["finding"] for row in findings["rows"]), answer["notes"]
 
@@ -59,6 +64,36 @@ def test_what_a_cut_core_lacks_has_not_shrunk(cores: list[Path], tmp_path: Path,
     # Nor is it the whole heap.
     owners = answers.text(CoreFile(str(short)), "owners")
     assert "the whole heap" not in owners
+
+
+@pytest.mark.parametrize("part", [0.9, 0.4, 0.15])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_cut_core_has_no_verdict_and_no_leaks(cores: list[Path], tmp_path: Path, part: float, place: int) -> None:
+    """The stacks are the last part of a core: without them nobody knows what leaked."""
+    pair = [cores[0], cores[2]]
+    pair[place] = cut(pair[place], tmp_path / "short", part)
+    answer = compared(*pair)
+    assert answer["status"] == 4
+    assert not answer["verdict"]["possible"]
+    assert answer["verdict"]["reason"].startswith("short: ")
+    uses = {row["use"]: row for row in answers.by_name(answer)["memory"]}
+    assert "leaked blocks" not in uses
+    (whole,) = answers.by_name(compared(cores[2], cores[0]))["memory"][:1]
+    # The whole core of the two has all that it has beside any other.
+    side, other = ("old_bytes", "now_bytes") if place else ("now_bytes", "old_bytes")
+    assert uses["live or leaked blocks"][side] == whole[other]
+    for key in ("state", "owner"):
+        rows = compared_by(key, *pair)
+        assert not [row for row in rows if "leaked" in row["key"]]
+    text, _notes = said(*pair)
+    assert "leak" not in text
+    assert "grew by at least" in text or part < 0.2 or place == 0
+
+
+def compared_by(key: str, *cores: Path) -> list[dict[str, Any]]:
+    *older, last = cores
+    answer = answers.answer(CoreFile(str(last)), "growth", *map(str, older), "--by", key)
+    return answers.by_name(answer)["growth"]
 
 
 def test_what_the_first_core_lacks_is_possible_at_most(cores: list[Path], tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ impl SumRow {
 pub struct GrowthRow {
     key: u64,
     totals: Vec<Amount>,
+    leaked: Vec<Amount>,
     gone: Amount,
     new: Amount,
     kept: Amount,
@@ -88,9 +89,10 @@ impl GrowthRow {
     pub(crate) fn new(key: u64, row: &growth::Row) -> GrowthRow {
         let amount = |a: growth::Amount| (a.count, a.bytes);
         let totals = row.totals.iter().copied().map(amount).collect();
+        let leaked = row.leaked.iter().copied().map(amount).collect();
         let (gone, new, kept, survived) = (amount(row.gone), amount(row.new), amount(row.kept), amount(row.survived));
         let (proven, example, times) = (row.proven, row.example, row.times);
-        GrowthRow { key, totals, gone, new, kept, survived, proven, example, times }
+        GrowthRow { key, totals, leaked, gone, new, kept, survived, proven, example, times }
     }
 }
 

@@ -131,19 +131,28 @@ struct Seen {
     size: u64,
     key: u64,
     kind: Option<u32>,
+    leaked: bool,
     /// ns of CLOCK_MONOTONIC, and the time as it was written, and how far that may be off.
     time: Option<(u64, (u64, u64))>,
 }
 
 impl Seen {
-    /// Returns whether the others are the same block, which no record knows.
+    /// Returns whether the others are the same block, which no record knows and which has not leaked.
     #[inline(always)]
     fn stays(&self, others: &[Option<Seen>]) -> bool {
         let alike = |other: &Seen| {
-            (self.size, self.key, self.kind) == (other.size, other.key, other.kind) && other.time.is_none()
+            let same = (self.size, self.key, self.kind) == (other.size, other.key, other.kind);
+            same && other.time.is_none() && !other.leaked
         };
-        self.time.is_none() && !others.is_empty() && others.iter().all(|other| other.as_ref().is_some_and(alike))
+        self.time.is_none()
+            && !self.leaked
+            && !others.is_empty()
+            && others.iter().all(|other| other.as_ref().is_some_and(alike))
     }
+}
+
+fn is_leaked(state: State) -> bool {
+    matches!(state, State::LeakedDirectly | State::LeakedIndirectly)
 }
 
 struct Comparison<'a, 'b> {
@@ -209,15 +218,21 @@ impl Comparison<'_, '_> {
         }
     }
 
-    /// Takes the next block of each core, where all are the same. Most are, and no record or state matters.
+    /// Takes the next block of each core, where all are the same. Most are, and no record matters.
     #[inline(always)]
     fn pass_alike(&mut self, streams: &mut [Stream]) -> bool {
         let kind = |core: usize, number: usize| self.cores[core].kinds.as_ref().and_then(|kinds| kinds.kind(number));
         let Some(first) = streams[0].peek() else { return false };
         let (address, size, known) = (first.block.address, first.block.size, kind(0, first.number));
+        if is_leaked(first.state) {
+            return false;
+        }
         for (core, stream) in streams.iter_mut().enumerate().skip(1) {
             let Some(other) = stream.peek() else { return false };
-            if (other.block.address, other.block.size) != (address, size) || kind(core, other.number) != known {
+            if (other.block.address, other.block.size) != (address, size)
+                || kind(core, other.number) != known
+                || is_leaked(other.state)
+            {
                 return false;
             }
         }
@@ -238,8 +253,7 @@ impl Comparison<'_, '_> {
             By::Size => size_class(size).0,
             By::State => match found.state {
                 State::Own => 2,
-                State::LeakedDirectly | State::LeakedIndirectly => 1,
-                _ => 0,
+                state => u64::from(is_leaked(state)),
             },
             By::Arena => {
                 let arena = cores[core].heap.run(found.block.run).owner.arena;
@@ -259,7 +273,7 @@ impl Comparison<'_, '_> {
             let written = cores[core].clocks.get(recorder).map_or((record.time, 0), |clock| clock.written(record.time));
             (record.time, written)
         });
-        Seen { address, size, key, kind, time }
+        Seen { address, size, key, kind, leaked: is_leaked(found.state), time }
     }
 
     /// Adds up what lies at one address.
@@ -272,7 +286,11 @@ impl Comparison<'_, '_> {
         }
         for (core, seen) in here.iter().enumerate() {
             if let Some(seen) = seen {
-                self.rows.of(seen.key).totals[core].add(seen.size);
+                let row = self.rows.of(seen.key);
+                row.totals[core].add(seen.size);
+                if seen.leaked {
+                    row.leaked[core].add(seen.size);
+                }
             }
         }
         if !self.aligned {

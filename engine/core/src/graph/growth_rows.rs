@@ -29,6 +29,8 @@ impl Amount {
 pub struct Row {
     /// In each core.
     pub totals: Vec<Amount>,
+    /// Of these: those that have leaked.
+    pub leaked: Vec<Amount>,
     /// In the first core and not in the last one, or there under another key.
     pub gone: Amount,
     /// In the last core and not in the first one, or there under another key.
@@ -111,7 +113,8 @@ impl Rows {
     #[cold]
     fn add(&mut self, key: u64) -> usize {
         let index = self.all.len();
-        self.all.push((key, Row { totals: vec![Amount::default(); self.cores], ..Row::default() }));
+        let none = vec![Amount::default(); self.cores];
+        self.all.push((key, Row { totals: none.clone(), leaked: none, ..Row::default() }));
         match self.small.get_mut(key as usize) {
             Some(slot) => *slot = index as u32 + 1,
             None => {

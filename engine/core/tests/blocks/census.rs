@@ -28,6 +28,12 @@ fn in_use(world: &World) -> Vec<(u64, u64)> {
     all
 }
 
+/// The leaked blocks as (address, usable bytes).
+fn leaked(world: &World) -> BTreeSet<(u64, u64)> {
+    let block = |i: usize| (world.blocks[i].address, world.blocks[i].usable);
+    Plain::new(world).leaked().into_iter().map(block).collect()
+}
+
 fn check_words(world: &World, plain: &Plain, found: &Census, label: &str) {
     for (&(address, usable), &entry) in in_use(world).iter().zip(&found.of_block) {
         let signature = &found.entries[entry as usize].signature;
@@ -229,12 +235,15 @@ fn growth_is_what_two_lists_of_blocks_say() {
         let cores: Vec<Core> = heaps.iter().map(|heap| core(&**heap)).collect();
         let found = compare(&cores, By::Size, true, &Control::default()).expect("not stopped");
         let lists: Vec<BTreeSet<(u64, u64)>> = worlds.iter().map(|world| in_use(world).into_iter().collect()).collect();
+        let leaked: Vec<BTreeSet<(u64, u64)>> = worlds.iter().map(leaked).collect();
         for (class, row) in &found.rows {
             let amount = |blocks: &mut dyn Iterator<Item = &(u64, u64)>| {
                 let of_class = blocks.filter(|block| size_class(block.1).0 == *class);
                 of_class.fold(Amount::default(), |a, block| Amount { count: a.count + 1, bytes: a.bytes + block.1 })
             };
             let totals: Vec<Amount> = lists.iter().map(|list| amount(&mut list.iter())).collect();
+            let lost: Vec<Amount> = leaked.iter().map(|list| amount(&mut list.iter())).collect();
+            assert_eq!(row.leaked, lost, "round {round}: leaked");
             let [first, middle, last] = [&lists[0], &lists[1], &lists[2]];
             let stays = |block: &&(u64, u64)| middle.contains(*block) && last.contains(*block);
             assert_eq!(row.totals, totals, "round {round}: totals");
