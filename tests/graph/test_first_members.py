@@ -136,6 +136,20 @@ def test_owned_arrays_and_what_an_any_holds(tmp_path: Path, flags: tuple[str, ..
     assert rows["shared_ptr<long[]> control block"] == 200
 
 
+def test_an_old_object_to_which_only_characters_point(tmp_path: Path) -> None:
+    """It is there from before: the program says that there are characters."""
+    dumped = dump(tmp_path, ["g++", "-O1", "-g"], "oldobject.cc")
+    graph = graph_of(dumped.core)
+    image, word = graph.target.image(), graph.target.arch.word
+    vtable = image.read(dumped.of("zoo::Derived")[0].address, word)
+    old = [block for block in dumped.of("char[]") if image.read(block.address, word) == vtable]
+    assert len(old) > 50
+    found = compared(graph, dumped.blocks, {})
+    assert (found.wrong, found.missing) == ([], [])
+    named = {address for address, name in names_in(dumped.core).items() if name == "zoo::Derived"}
+    assert named == {block.address for block in dumped.of("zoo::Derived")}
+
+
 def test_old_words_in_a_file_own_nothing(tmp_path: Path) -> None:
     """fopen() clears neither all of a FILE nor its buffer."""
     program = tmp_path / "files"

@@ -66,6 +66,8 @@ pub struct Claim {
     pub disputed: bool,
     /// The vtable at the start of the object is that of its first member.
     pub over_vtable: bool,
+    /// A vtable says so, and a pointer that may be one to this class leads here.
+    pub pointed: bool,
     /// The address of the pointer that says so; for a vtable the object itself.
     pub from: u64,
 }

@@ -181,7 +181,8 @@ impl Spread<'_, '_> {
 
     /// Forgets the classes that a vtable told of blocks of another size: it is that of a first member, or of the first
     /// element of an array. Now and then a chunk of glibc is 16 bytes larger than it has to be; if most blocks of a class
-    /// are, they hold more than such an object.
+    /// are, they hold more than such an object. And an object to which only pointers to characters and numbers lead is left over
+    /// from an earlier use of the memory.
     fn forget_members(&mut self, control: &Control) -> Result<(), Stopped> {
         let mut counts: HashMap<Id, (u64, u64)> = HashMap::new();
         self.each_told(control, |spread, found, claim| {
@@ -194,8 +195,9 @@ impl Spread<'_, '_> {
         self.each_told(control, |spread, found, claim| {
             let (size, &(exact, larger)) = (spread.types().size(claim.kind), &counts[&claim.kind]);
             let rest = word == 8 && found.block.size == usual(size) + REST && larger >= FEW && larger > exact;
-            if rest || !fits(size, found.block.size) {
-                spread.blocks.set(found.number, Claim::default());
+            let plain = spread.plain.get(&found.number).copied().filter(|_| !claim.pointed);
+            if plain.is_some() || rest || !fits(size, found.block.size) {
+                spread.blocks.set(found.number, plain.unwrap_or_default());
             }
         })
     }

@@ -144,6 +144,7 @@ impl Spread<'_, '_> {
         let to = self.types().bare(to);
         if to == VOID || matches!(self.types().get(to).form, Form::Declared) {
             self.may_be_untold(value, from);
+            self.vouch(found);
         }
         let skip = self.header(found, value - found.block.address, to);
         let object = found.behind(skip);

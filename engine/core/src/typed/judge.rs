@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::blocks::{Claim, Found, Rank, Shape};
+use super::containers::Container;
 use super::counted::{Sure, LARGE};
 use super::plan::{Plan, Slot, What};
 use super::propagate::{fits, fitting, Spread, Waiting, CHECK, MOST_WAITING, SMALL};
@@ -192,7 +193,10 @@ impl Spread<'_, '_> {
             plan.slots.iter().any(|slot| match slot.what {
                 What::Pointer(_) => self.read(address + i * stride + slot.at).is_some_and(|value| value >= SMALL),
                 What::Value(8) => self.read(address + i * stride + slot.at).is_some_and(|value| value != 0),
-                What::Container(_) => true,
+                What::Container(ref container) => {
+                    !matches!(**container, Container::Owned { .. })
+                        || self.read(address + i * stride + slot.at).is_some_and(|value| value >= SMALL)
+                }
                 What::Choice(ref choices) => {
                     let value = self.read(address + i * stride + slot.at).unwrap_or(0);
                     value >= SMALL && choices.iter().any(|&to| self.leads(value, to) == Some(true))

@@ -54,9 +54,14 @@ impl Spread<'_, '_> {
     /// Follows a `std::any`: the function that manages its value tells of which type it is.
     pub(super) fn any(&mut self, at: u64, manager: u64, pointer: u64) -> Option<()> {
         let manager = self.read(at + manager)?;
-        let kind = *self.managed.get(&manager)?;
         let from = at + pointer;
         let value = self.read(from)?;
+        let Some(&kind) = self.managed.get(&manager) else {
+            if self.blocks.at(value).is_some() {
+                self.may_be_untold(value, from);
+            }
+            return None;
+        };
         let found = self.exact(value, self.types().size(kind))?;
         let plan = self.plans.of(self.debug, kind);
         self.plausible(value, 0, 1, &plan).then(|| self.held(found, kind, from, Shape::One))?;

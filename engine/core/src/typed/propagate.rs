@@ -106,6 +106,8 @@ pub(super) struct Spread<'a, 'd> {
     pub(super) pools: HashSet<u64>,
     /// The types by their vtables, in Rust. None: two types share one.
     pub(super) concrete: HashMap<u64, Option<Id>>,
+    /// What pointers to numbers and characters say of objects that their vtables name, by the number of the block.
+    pub(super) plain: HashMap<usize, Claim>,
     /// The types of the values of `std::any`, by the functions that manage them.
     pub(super) managed: HashMap<u64, Id>,
     /// The records around objects that `Rc` and `Arc` count.
@@ -165,6 +167,7 @@ impl<'a, 'd> Spread<'a, 'd> {
             first_of_name: HashMap::new(),
             pools: HashSet::new(),
             concrete: HashMap::new(),
+            plain: HashMap::new(),
             managed: HashMap::new(),
             made_counted: HashMap::new(),
         }
@@ -214,6 +217,7 @@ impl<'a, 'd> Spread<'a, 'd> {
             return true;
         }
         if agree || claim.rank == Rank::Weak {
+            self.meet_vtable(found, &old, &claim, agree);
             // An array is more than one object.
             // The vtable at the start of an array is that of its first element.
             let first = old.rank == Rank::Vtable && !fits(self.types().size(old.kind), found.block.size);
@@ -246,6 +250,25 @@ impl<'a, 'd> Spread<'a, 'd> {
             return true;
         }
         false
+    }
+
+    /// Notes who points to an object that its vtable names: something that may hold its class, or only pointers to numbers and
+    /// characters. These lead to memory that still has the object from before.
+    fn meet_vtable(&mut self, found: Found, old: &Claim, claim: &Claim, agree: bool) {
+        if old.rank != Rank::Vtable {
+        } else if agree && claim.from != found.block.address {
+            self.vouch(found);
+        } else if !agree && claim.shape == Shape::Many && self.rank < Rank::Frame && self.plain.len() < MOST_WAITING {
+            self.plain.entry(found.number).or_insert(*claim);
+        }
+    }
+
+    /// Notes that a pointer leads to an object which may be one to its class.
+    pub(super) fn vouch(&mut self, found: Found) {
+        let claim = self.blocks.claim(found.number);
+        if claim.rank == Rank::Vtable && !claim.pointed {
+            self.blocks.set(found.number, Claim { pointed: true, ..claim });
+        }
     }
 
     /// Returns whether an object that its vtable names may be the first member of another one: it is much smaller than its

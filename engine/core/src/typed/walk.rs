@@ -61,6 +61,8 @@ impl Spread<'_, '_> {
             Container::Tree { root, .. } => &[*root],
             Container::Table { buckets, first, .. } => &[*buckets, *first],
             Container::Shared { control, .. } => &[*control],
+            Container::Owned { .. } => &[0],
+            Container::Any { manager, .. } => &[*manager],
             Container::Rust(container) => return self.plausible_rust(at, container),
             _ => &[],
         };
