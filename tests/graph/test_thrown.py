@@ -52,9 +52,12 @@ def test_an_exception_is_not_the_object_itself(tmp_path: Path) -> None:
     subprocess.run(["g++", "-O1", "-g", str(HERE / "thrown.cc"), "-o", str(program)], check=True)
     core = kernel_core(program, tmp_path)
     (alone,) = (each.address for each in told_in(tmp_path) if each.type == "alone")
-    walk = lambda name: answers.typed("walk", core, "buf", "--type", name)["tables"][0]["rows"]  # noqa: E731
-    assert [int(row["address"], 16) for row in walk("shop::Point")] == [alone]
-    assert len(walk("exception shop::Point")) == 20
+    objects, exceptions = (
+        answers.typed("walk", core, "buf", "--type", name)["tables"][0]["rows"]
+        for name in ("shop::Point", "exception shop::Point")
+    )
+    assert [int(row["address"], 16) for row in objects] == [alone]
+    assert len(exceptions) == 20
 
 
 @pytest.mark.parametrize("userland", ["i386-bookworm"])
