@@ -50,14 +50,18 @@ fn each_in<I: Index, const P: usize, R>(
     Ok(())
 }
 
-/// Calls `each` with (part, address of the word, target word) for each pointer in the parts.
+/// Calls `each` with (part, address of the word, target word) for each pointer in the parts, but for words that own nothing.
 pub(super) fn each<I: Index, const P: usize>(
     tables: &Tables<I, P>,
-    parts: &[Area],
+    Named { parts, borrowed, .. }: Named,
     mut each: impl FnMut(&Area, u64, usize) -> Result<(), Stopped>,
 ) -> Result<(), Stopped> {
     let limits = |area: &Area| (area.start, area.end);
     each_in(tables, parts, limits, |index, address, edge| {
+        let next = borrowed.partition_point(|range| range.1 <= address);
+        if borrowed.get(next).is_some_and(|range| range.0 <= address) {
+            return Ok(());
+        }
         each(&parts[index], address, tables.edges.as_slice()[edge].get())
     })
 }

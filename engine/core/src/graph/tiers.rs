@@ -112,7 +112,7 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
         }
         self.search.next_tier();
         self.variables(named, control)?;
-        parts::each(graph.tables, named.parts, |area, _, target| match area.rank {
+        parts::each(graph.tables, named, |area, _, target| match area.rank {
             ..=VARIABLE => Ok(()),
             rank => self.word(target, area.root, rank, control),
         })?;
@@ -159,7 +159,7 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
         }
         self.search.next_tier();
         for level in [BODY, VARIABLE] {
-            parts::each(tables, named.parts, |area, _, target| match tables.chunk_of_word(target) {
+            parts::each(tables, named, |area, _, target| match tables.chunk_of_word(target) {
                 Some(node) if area.rank == level => self.reach(area.root, node, control),
                 _ => Ok(()),
             })?;

@@ -46,6 +46,17 @@ impl Release {
         }
     }
 
+    /// Returns where a compact str has its characters (Include/cpython/unicodeobject.h, `PyASCIIObject` and
+    /// `PyCompactUnicodeObject`).
+    pub fn characters(self, ascii: bool) -> u64 {
+        match (ascii, self.minor >= 12) {
+            (true, true) => 40,
+            (true, false) => 48,
+            (false, true) => 56,
+            (false, false) => 72,
+        }
+    }
+
     /// Returns where a heap type has its cached keys (`ht_cached_keys`), and the size of a heap type without them.
     pub fn cached_keys(self) -> u64 {
         match self.minor {

@@ -111,13 +111,7 @@ impl Reader<'_, '_> {
         if !compact || !matches!(width, 1 | 2 | 4) {
             return None;
         }
-        let new = self.release.minor >= 12;
-        let start = at.checked_add(match (ascii, new) {
-            (true, true) => 40,
-            (true, false) => 48,
-            (false, true) => 56,
-            (false, false) => 72,
-        })?;
+        let start = at.checked_add(self.release.characters(ascii))?;
         let mut bytes = vec![0u8; (length * width) as usize];
         if self.words.image().read(start, &mut bytes) < bytes.len() {
             return None;

@@ -3,8 +3,9 @@
 use super::census::{self, Found};
 use super::links::Links;
 use super::names::{self, Holder, Reader, MOST_ENTRIES};
-use super::types::{Kind, Types, BORROWED};
+use super::types::{Kind, Type, Types, BORROWED};
 use super::Release;
+use crate::blocks::index::Block;
 use crate::blocks::model::{Heap, State};
 use crate::cached_reader::CachedReader;
 use crate::control::{Control, Stopped};
@@ -15,6 +16,16 @@ use std::collections::HashMap;
 const CACHED: usize = 4096;
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 14;
+/// Bytes by which the allocators round up.
+const MOST_ROUNDING: u64 = 32;
+/// Bytes of an object whose words are looked at. Of larger ones, all are noted.
+const MOST_LOOKED_AT: u64 = 1024;
+/// No address has more than 56 bits (of x86-64 with five levels of page tables). Text has.
+const MOST_ADDRESS: u64 = 1 << 56;
+/// `PyASCIIObject.state`, and the bits `compact` and `ascii` in it (Include/cpython/unicodeobject.h).
+const STATE: u64 = 32;
+const COMPACT: u64 = 1 << 5;
+const ASCII: u64 = 1 << 6;
 /// `PyTypeObject.tp_flags`, and `Py_TPFLAGS_HEAPTYPE` in it.
 const FLAGS: u64 = 168;
 const HEAP_TYPE: u64 = 1 << 9;
@@ -72,7 +83,7 @@ pub fn look(
         }
         let Looking { types, words, .. } = &mut looking;
         if let Some(object) = census::object(types, words, release, links, at, size) {
-            if looking.take(at, &object) {
+            if looking.take(&each.block, &object) {
                 holders.push(object);
             }
         }
@@ -91,10 +102,13 @@ struct Looking<'a> {
 
 impl Looking<'_> {
     /// Notes an object. Returns whether it holds variables.
-    fn take(&mut self, block: u64, object: &Found) -> bool {
+    fn take(&mut self, block: &Block, object: &Found) -> bool {
         let Some(known) = self.types.at(object.kind) else { return false };
-        self.note(block, object.kind, Part::Whole);
+        self.note(block.address, object.kind, Part::Whole);
         let (at, kind) = (object.address, known.kind);
+        if known.content != 0 {
+            self.take_content(block, object, &known);
+        }
         // The list of its weak references holds none of them.
         if let Some(place) = known.weak_list(at) {
             if self.word(place, 0).is_some_and(|first| first != 0) {
@@ -111,10 +125,45 @@ impl Looking<'_> {
             Kind::Set => self.buffer(object, 40, Part::Table),
             Kind::Weak => self.survey.borrowed.extend(BORROWED.map(|(from, to)| (at + from, at + to))),
             Kind::Module => return true,
-            Kind::Type => return self.word(at, FLAGS).is_some_and(|flags| flags & HEAP_TYPE != 0),
+            Kind::Type => {
+                // Flags are an address where the heap lies below 4 GiB: that of a program that is not position-independent.
+                self.survey.borrowed.push((at.saturating_add(FLAGS), at.saturating_add(FLAGS + 8)));
+                return self.word(at, FLAGS).is_some_and(|flags| flags & HEAP_TYPE != 0);
+            }
             _ => {}
         }
         false
+    }
+
+    /// Notes what a block has from an object's content on, if a word there looks like a pointer. The object has to fill the block:
+    /// pymalloc does not move an object that loses up to a quarter of its size (pymalloc_realloc). Else it may be left over.
+    fn take_content(&mut self, block: &Block, object: &Found, known: &Type) {
+        let Some(start) = self.content(object.address, known) else { return };
+        let end = block.address.saturating_add(block.size);
+        let rest = end.saturating_sub(object.address.saturating_add(object.inside));
+        if rest > MOST_ROUNDING.max(block.size / 4) {
+            return;
+        }
+        let is_long = end.saturating_sub(start) > MOST_LOOKED_AT;
+        if is_long || (start.next_multiple_of(8)..end).step_by(8).any(|at| self.looks_like_pointer(at)) {
+            self.survey.borrowed.push((start, end));
+        }
+    }
+
+    /// Returns where the content begins that is no pointers. Until 3.11, a str may be one that has its characters elsewhere.
+    fn content(&mut self, at: u64, known: &Type) -> Option<u64> {
+        let offset = match known.kind {
+            Kind::Str => {
+                let state = self.words.word(at.checked_add(STATE)?, 4).filter(|state| state & COMPACT != 0)?;
+                self.release.characters(state & ASCII != 0)
+            }
+            _ => known.content,
+        };
+        at.checked_add(offset)
+    }
+
+    fn looks_like_pointer(&mut self, at: u64) -> bool {
+        self.word(at, 0).is_some_and(|value| value < MOST_ADDRESS && self.heap.find(value).is_some())
     }
 
     fn word(&mut self, at: u64, offset: u64) -> Option<u64> {

@@ -15,6 +15,8 @@ const LARGEST_SLOT: u64 = 512;
 /// Where `ffi_type_pointer` ends, in `StgDictObject` and in `StgInfo`.
 const BEHIND_FFI_312: u64 = 96;
 const BEHIND_FFI: u64 = 56;
+/// `ob_refcnt` and `ob_type`.
+const HEAD: u64 = 16;
 /// How many types are kept where no hash is computed.
 const RECENT: usize = 1024;
 
@@ -78,6 +80,8 @@ pub struct Type {
     /// Where the words begin that may lead to the description of a C type: in ctypes' `StgDict` until 3.12, since then in a
     /// class of ctypes. An object of another type has 0.
     pub description: u64,
+    /// Where the bytes of its objects begin that are no pointers. 0: they have pointers, or may have some.
+    pub content: u64,
 }
 
 impl Type {
@@ -208,7 +212,21 @@ impl<'a> Types<'a> {
         let weak = if weak % 8 == 0 && (-64..basic as i64).contains(&weak) { weak } else { 0 };
         let kind = self.kind(address, flags);
         let description = self.description(address, kind).unwrap_or(0);
-        Some(Type { basic, item, flags, kind, before, gc, weak, description })
+        let content = self.content(address, kind, basic).unwrap_or(0);
+        Some(Type { basic, item, flags, kind, before, gc, weak, description, content })
+    }
+
+    /// Returns where the bytes begin of objects of some built-in types, and the instructions of code. Those have inline caches,
+    /// which hold none of what they point to (Include/internal/pycore_code.h). Where a str has them, it says itself: see
+    /// [`Release::characters`].
+    fn content(&mut self, address: u64, kind: Kind, basic: u64) -> Option<u64> {
+        let name = self.name(address).filter(|_| self.is_static(address))?;
+        match name.split(|&byte| byte == 0).next()? {
+            b"code" if kind == Kind::Code => Some(basic),
+            b"int" | b"bool" | b"float" | b"complex" | b"bytes" => Some(HEAD),
+            b"str" => Some(self.release.characters(true)),
+            _ => None,
+        }
     }
 
     /// Modules/_ctypes/ctypes.h: `StgDictObject`, and `StgInfo` behind the structure of `type`, in classes that a subclass of
