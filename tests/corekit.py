@@ -60,10 +60,12 @@ def kernel_core(
 
 
 @contextmanager
-def dumped_in(userland: str, source: Path, compiler: Sequence[str], *args: str) -> Iterator[tuple[Path, Path]]:
+def dumped_in(
+    userland: str, source: Path, compiler: Sequence[str], *args: str, beside: Sequence[Path] = ()
+) -> Iterator[tuple[Path, Path]]:
     """Compile and run a program that dies, in another userland. Yield the kernel's core of it, and the userland's root.
 
-    What the program wrote is beside the core, while the context lasts.
+    The source includes the files ``beside``. What the program wrote is beside the core, while the context lasts.
     """
     check_core_pattern()
     land = userlands.get(userland)
@@ -71,7 +73,8 @@ def dumped_in(userland: str, source: Path, compiler: Sequence[str], *args: str) 
     land.directory("cores").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=land.directory("cores")) as folder:
         work = Path(folder)
-        shutil.copy(source, work)
+        for each in (source, *beside):
+            shutil.copy(each, work)
         program = work / source.stem
         subprocess.run(land.command([*compiler, source.name, "-o", program.name], work), check=True, cwd=work)
         words = land.command([land.inside(program), *args], work)

@@ -1,0 +1,38 @@
+"""Owners of 24 containers whose structures share four sizes: tests/graph/ledger.c says which blocks each one has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dmods.corefile.target import CoreFile
+from fixtures import jemallocs
+from tests.corekit import dumped_in
+from tests.graph.ledger import BESIDE, CONTAINERS, SOURCE, dumped, judged
+from tests.quick import only
+
+_FEW = (2000, 1000, 0, 0)
+_CASES = [(flags, numbers) for flags in ("-O0", "-O2") for numbers in (_FEW, (6000, 0, 0, 0), (6000, 1000, 0, 0))]
+
+
+@pytest.mark.parametrize(("flags", "numbers"), only([("-O2", _FEW)], _CASES))
+def test_each_container_has_its_blocks(tmp_path: Path, flags: str, numbers: Sequence[int]) -> None:
+    """To the byte, though words of main()'s stack point to blocks of all containers."""
+    ledger = dumped(tmp_path, numbers, [flags])
+    assert len(ledger.containers) == CONTAINERS
+    assert not ledger.wrong, str(ledger)
+
+
+@pytest.mark.thorough("it needs jemalloc")
+def test_jemalloc_does_not_matter(tmp_path: Path) -> None:
+    ledger = dumped(tmp_path, (6000, 1000, 0, 0), preload=jemallocs.library())
+    assert not ledger.wrong, str(ledger)
+
+
+@pytest.mark.parametrize("userland", ["i386-bookworm"])
+def test_a_program_of_32_bits(userland: str) -> None:
+    with dumped_in(userland, SOURCE, ["gcc", "-g", "-O2"], *map(str, _FEW), beside=BESIDE) as (core, sysroot):
+        ledger = judged(core.parent, CoreFile(str(core), sysroot=str(sysroot)))
+    assert not ledger.wrong, str(ledger)
