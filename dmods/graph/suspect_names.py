@@ -111,7 +111,7 @@ def sample(owners: Owners, kinds: Sequence[Kind]) -> str:
             continue
         content = describe_content(owners.heap, block, most=1)
         texts = (content.text, *(string.text for string in content.strings))
-        for text in texts if any(texts) else [_text_inside(owners, block)]:
+        for text in texts if any(texts) else [text_inside(owners, block)]:
             shown = printable(text.encode()[:_MOST_TEXT]) if text else None
             if shown is not None and len(shown) >= _LEAST_TEXT:
                 said = f" (one holds '{shown}{'..' if text and len(text) > _MOST_TEXT else ''}')"
@@ -121,7 +121,7 @@ def sample(owners: Owners, kinds: Sequence[Kind]) -> str:
     return filling
 
 
-def _text_inside(owners: Owners, block: Block) -> Optional[str]:
+def text_inside(owners: Owners, block: Block) -> Optional[str]:
     """Return a text that begins at a word of the block and ends with a 0: a member such as `char key[32]`."""
     try:
         data = owners.target.read(block.address, min(block.size, _MOST_LOOKED_INTO))

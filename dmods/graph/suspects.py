@@ -29,6 +29,7 @@ from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, F
 from dmods.graph.filling import zero_part
 from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners
 from dmods.graph.process_share import ProcessMemory
+from dmods.graph.suspect_entries import entry_of
 from dmods.graph.suspect_names import holder, named_kinds, sample, with_parts, written_type
 from dmods.graph.suspect_threads import ThreadLines, of_threads
 from dmods.graph.typed_rows import leaks_by_type
@@ -220,14 +221,15 @@ def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspe
     )
 
 
-def _accumulation(owners: Owners, kept: Kept) -> Kept:
-    """Return the block, at or below `kept`, where the memory comes together."""
+def _accumulation(owners: Owners, kept: Kept) -> list[Kept]:
+    """Return the blocks from `kept` down to the one where the memory comes together."""
+    chain = [kept]
     for _step in range(_DEEPEST):
-        below = owners.largest(("below", kept.address), 1)
-        if not below or below[0].bytes < DOWN * kept.bytes:
+        below = owners.largest(("below", chain[-1].address), 1)
+        if not below or below[0].bytes < DOWN * chain[-1].bytes:
             break
-        kept = below[0]
-    return kept
+        chain.append(below[0])
+    return chain
 
 
 def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer: Optional[Kept]) -> Suspect:
@@ -235,7 +237,9 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     size, count, share = kept.bytes, kept.count, kept.bytes / memory.in_use
     through, scope = "", ("set", line.set or 0)
     name = holder(owners, line, [outer] if outer is not None else owners.largest(scope, _CONSIDERED))
-    point = _accumulation(owners, outer) if outer is not None else None
+    chain = _accumulation(owners, outer) if outer is not None else []
+    point = chain[-1] if chain else None
+    entry = entry_of(owners, scope, chain)
     if point is not None and outer is not None:
         through = f" through one {_block(owners, outer)}"
         if point.size != outer.size:  # not the nodes of one list
@@ -252,6 +256,8 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
         mostly = f": {named_kinds(kinds)}"
     if mostly:
         mostly += sample(owners, kinds)
+    if entry is not None:
+        mostly += f", {entry.bytes / size:.0%} of it under the entry '{entry.text}' at {entry.address:#x}"
     zeros = None
     if outer is not None and outer.size >= MAINLY * size:
         # Nothing below it is worth a word.

@@ -87,3 +87,36 @@ def test_a_server_at_work_with_values_of_all_types(tmp_path: Path, env: Mapping[
     assert kept["totals"] == {"bytes": first["bytes"], "count": first["count"]}
     assert sum(row["bytes"] for row in kept["tables"][1]["rows"]) == first["bytes"]
     assert find_owners(target).missing == 0
+
+
+@pytest.mark.thorough("it loads a server")
+@pytest.mark.parametrize(
+    ("how", "malloc"), [("HSET", ""), ("SADD", ""), ("ZADD", ""), ("HSET", "libc.so.6"), ("SADD", "libc.so.6")]
+)
+def test_the_one_huge_key_has_its_name(tmp_path: Path, how: str, malloc: str) -> None:
+    """One key has 40,000 members, and 5,000 keys are small."""
+    words = {"HSET": ("member:%d", "v" * 60), "SADD": ("member:%060d",), "ZADD": ("1", "member:%060d")}[how]
+    huge = [(how, "huge:one", *(word % n if "%" in word else word for word in words)) for n in range(40_000)]
+    software.link_redis(tmp_path)
+    argv = [str(tmp_path / "redis-server"), *software.REDIS]
+    with software.running(argv, tmp_path, {"LD_PRELOAD": malloc} if malloc else {}) as process:
+        with software.connected(tmp_path / "redis.sock") as client:
+            _send(client, [("SET", f"key:{key}", "v" * 50) for key in range(5000)])
+            _send(client, huge)
+        cores.gcore(process.pid, tmp_path / "core.1603")
+    target = CoreFile(str(tmp_path / "core.1603"))
+    first = answers.answer(target, "suspects", "--least", "1M")["tables"][0]["rows"][0]
+    found = re.search(r", \d+% of it under the entry 'huge:one' at (0x[0-9a-f]+)", first["sentence"])
+    assert found is not None, first["sentence"]
+    # The members hang on that entry.
+    assert int(answers.answer(target, "retained", found[1])["totals"]["count"]) > 40_000
+
+
+def _send(client: socket.socket, commands: list[tuple[str, ...]]) -> None:
+    """Send the commands, and wait until each is answered."""
+    for start in range(0, len(commands), 500):
+        batch = commands[start : start + 500]
+        client.sendall(b"".join(_request(*words) for words in batch))
+        said = b""
+        while said.count(b"\r\n") < len(batch):
+            said += client.recv(1 << 16)

@@ -1,0 +1,125 @@
+"""Name the entry of a container that an accumulation hangs on: the key of the one hash in redis that is huge."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from dmods.base.dataclass import dataclass
+from dmods.errors import FaultError
+from dmods.graph.owners import Kept, Owners
+from dmods.graph.suspect_names import text_inside
+from dmods.heap.block import FREE, Block
+from dmods.heap.texts import string_in
+
+_SIBLINGS = 3  # other entries of the same size: fewer are no container
+_CONSIDERED = 64  # blocks beside an entry, those that keep most alive
+_MOST_READ = 256  # bytes of an entry, and of a text
+_MOST_SHOWN = 48  # characters
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A block that is one of many in a container, the text that it leads to or holds, and the bytes it keeps alive."""
+
+    address: int
+    text: str
+    bytes: int
+
+
+def entry_of(owners: Owners, scope: tuple[str, int], chain: Sequence[Kept]) -> Optional[Entry]:
+    """Return the entry that the last block of `chain` hangs on, or None.
+
+    `chain` has the blocks from the outermost in `scope` down to the accumulation point, each kept alive by the one
+    before alone. An entry is a block of the chain above the last that has siblings of its size: other blocks that the
+    same holder keeps. Entries that follow each other are a list of collisions: the last one counts. The innermost entry
+    with a text is returned. A fault of the dump is no text.
+    """
+    last = len(chain) - 1
+    for first, end in reversed(_runs(chain)):
+        place = first + _count_alike(owners, chain[first : end + 1]) - 1
+        if place == last:
+            continue  # the nodes of one list, or the accumulation point
+        above = ("below", chain[first - 1].address) if first else scope
+        if sum(each.size == chain[first].size for each in owners.largest(above, _CONSIDERED)) <= _SIBLINGS:
+            continue
+        text = _text_of(owners, chain[place], chain[place + 1])
+        if text is not None:
+            return Entry(chain[place].address, text, chain[place].bytes)
+    return None
+
+
+def _runs(chain: Sequence[Kept]) -> list[tuple[int, int]]:
+    """Return the first and last place of each run of blocks of one size."""
+    sizes = [kept.size for kept in chain]
+    ends = [place for place, size in enumerate(sizes) if sizes[place + 1 : place + 2] != [size]]
+    return list(zip([0, *(end + 1 for end in ends)], ends))
+
+
+def _count_alike(owners: Owners, run: Sequence[Kept]) -> int:
+    """Return how many blocks at the beginning of the run are like the first, which counts as well."""
+    return next((place for place, kept in enumerate(run) if place and not _is_alike(owners, run[0], kept)), len(run))
+
+
+def _is_alike(owners: Owners, first: Kept, other: Kept) -> bool:
+    """Return whether both blocks have their pointers into the heap in the same words. A word that is 0 may be either.
+
+    The objects that an entry leads to may have its size: with glibc, those of redis have that of its entries.
+    """
+    blocks = owners.heap.block_at(first.address), owners.heap.block_at(other.address)
+    if blocks[0] is None or blocks[1] is None:
+        return False
+    pairs = zip(_words(owners, blocks[0]), _words(owners, blocks[1]))
+    return all(not a or not b or _is_pointer(owners, a) == _is_pointer(owners, b) for a, b in pairs)
+
+
+def _is_pointer(owners: Owners, value: int) -> bool:
+    return owners.heap.block_at(value) is not None
+
+
+def _text_of(owners: Owners, kept: Kept, below: Kept) -> Optional[str]:
+    """Return the first text that a word of the block points to, else a text in the block. `below` is no text."""
+    block = owners.heap.block_at(kept.address)
+    if block is None:
+        return None
+    for value in _words(owners, block):
+        if below.address <= value < below.address + below.size:
+            continue
+        text = _text_at(owners, value)
+        if text is not None:
+            return text
+    return _shown(text_inside(owners, block))
+
+
+def _words(owners: Owners, block: Block) -> Iterator[int]:
+    """Yield the words at the beginning of the block; none if the dump lacks them."""
+    size = owners.heap.words.size
+    try:
+        data = owners.target.read(block.address, min(block.size, _MOST_READ))
+    except FaultError:
+        return
+    for (value,) in struct.iter_unpack("<Q" if size == 8 else "<I", data[: len(data) // size * size]):
+        yield value
+
+
+def _text_at(owners: Owners, address: int) -> Optional[str]:
+    """Return the text at an address in a block in use, which may have a header before its text (sds of redis)."""
+    held = owners.heap.block_at(address)
+    if held is None or held.state == FREE:
+        return None
+    try:
+        data = owners.target.read(address, min(held.end - address, _MOST_READ))
+    except FaultError:
+        return None
+    if b"\0" not in data and held.end - address <= _MOST_READ:
+        return None  # no string of C: other bytes may look like a short text
+    return _shown(string_in(data))
+
+
+def _shown(text: Optional[str]) -> Optional[str]:
+    """Return the text in one line, cut to what a sentence has room for."""
+    if text is None:
+        return None
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN]}.."
