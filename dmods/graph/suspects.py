@@ -256,7 +256,7 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
         mostly = f": {named_kinds(kinds)}"
     if mostly:
         mostly += sample(owners, kinds)
-    if entry is not None:
+    if entry is not None and 2 * entry.bytes >= size:
         mostly += f", {entry.bytes / size:.0%} of it under the entry '{entry.text}' at {entry.address:#x}"
     zeros = None
     if outer is not None and outer.size >= MAINLY * size:
