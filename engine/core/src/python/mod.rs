@@ -21,6 +21,8 @@ pub mod survey;
 pub mod types;
 pub mod unused;
 
+use crate::cached_reader::CachedReader;
+
 pub use census::{take, Census, Found, Row};
 
 /// What the caller knows of the release.
@@ -46,8 +48,8 @@ impl Release {
         }
     }
 
-    /// Returns where a compact str has its characters (Include/cpython/unicodeobject.h, `PyASCIIObject` and
-    /// `PyCompactUnicodeObject`).
+    /// Returns where a compact str has its characters: `PyASCIIObject` and `PyCompactUnicodeObject` end there
+    /// (Include/cpython/unicodeobject.h). One that is not compact has the pointer to them where the second ends.
     pub fn characters(self, ascii: bool) -> u64 {
         match (ascii, self.minor >= 12) {
             (true, true) => 40,
@@ -64,5 +66,24 @@ impl Release {
             10..=11 => 872,
             _ => 880,
         }
+    }
+}
+
+/// What a str says of itself: `PyASCIIObject.state` (Include/cpython/unicodeobject.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrState {
+    /// Bytes of a character: 1, 2 or 4. 0: a str of 3.11 or before that is not ready.
+    pub width: u64,
+    /// Whether the characters are in the object.
+    pub compact: bool,
+    /// Whether all characters are ASCII.
+    pub ascii: bool,
+}
+
+impl StrState {
+    /// Reads it. None: the dump lacks it.
+    pub fn read(words: &mut CachedReader<'_>, at: u64) -> Option<StrState> {
+        let state = words.word(at.checked_add(32)?, 4)?;
+        Some(StrState { width: state >> 2 & 7, compact: state >> 5 & 1 != 0, ascii: state >> 6 & 1 != 0 })
     }
 }

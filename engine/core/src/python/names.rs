@@ -6,7 +6,7 @@
 use super::census::Found;
 use super::keys::Keys;
 use super::types::{Kind, Types};
-use super::Release;
+use super::{Release, StrState};
 use crate::blocks::model::Heap;
 use crate::cached_reader::CachedReader;
 
@@ -106,8 +106,7 @@ impl Reader<'_, '_> {
             return None;
         }
         let length = self.word(at, 16).filter(|length| (1..=MOST_TEXT).contains(length))?;
-        let state = self.words.word(at.checked_add(32)?, 4)?;
-        let (width, compact, ascii) = (state >> 2 & 7, state >> 5 & 1 != 0, state >> 6 & 1 != 0);
+        let StrState { width, compact, ascii } = StrState::read(self.words, at)?;
         if !compact || !matches!(width, 1 | 2 | 4) {
             return None;
         }

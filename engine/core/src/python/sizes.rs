@@ -3,7 +3,7 @@
 
 use super::keys::{fraction, Keys};
 use super::types::{Kind, Type};
-use super::Release;
+use super::{Release, StrState};
 use crate::cached_reader::CachedReader;
 
 /// No buffer is larger.
@@ -137,14 +137,15 @@ impl Reader<'_, '_> {
 
     /// Objects/unicodeobject.c, unicode_sizeof.
     fn text(&mut self, at: u64) -> Option<Size> {
-        let (length, state) = (self.word(at, 16)?, self.int(at, 32)?);
-        let (kind, compact, ascii) = (state >> 2 & 7, state >> 5 & 1 != 0, state >> 6 & 1 != 0);
+        let length = self.word(at, 16)?;
+        let StrState { width, compact, ascii } = StrState::read(self.words, at)?;
         let new = self.release.minor >= 12;
-        if length > MOST || (!matches!(kind, 1 | 2 | 4) && new) {
+        if length > MOST || (!matches!(width, 1 | 2 | 4) && new) {
             return None;
         }
-        let (small, medium, large) = if new { (40, 56, 64) } else { (48, 72, 80) };
-        let characters = (length + 1) * kind.max(1);
+        let [small, medium] = [true, false].map(|ascii| self.release.characters(ascii));
+        let large = medium + 8;
+        let characters = (length + 1) * width.max(1);
         let mut size = match (compact, ascii) {
             (true, true) => Size { inside: small + length + 1, outside: 0 },
             (true, false) => Size { inside: medium + characters, outside: 0 },

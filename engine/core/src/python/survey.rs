@@ -4,7 +4,7 @@ use super::census::{self, Found};
 use super::links::Links;
 use super::names::{self, Holder, Reader, MOST_ENTRIES};
 use super::types::{Kind, Type, Types, BORROWED};
-use super::Release;
+use super::{Release, StrState};
 use crate::blocks::index::Block;
 use crate::blocks::model::{Heap, State};
 use crate::cached_reader::CachedReader;
@@ -22,10 +22,6 @@ const MOST_ROUNDING: u64 = 32;
 const MOST_LOOKED_AT: u64 = 1024;
 /// No address has more than 56 bits (of x86-64 with five levels of page tables). Text has.
 const MOST_ADDRESS: u64 = 1 << 56;
-/// `PyASCIIObject.state`, and the bits `compact` and `ascii` in it (Include/cpython/unicodeobject.h).
-const STATE: u64 = 32;
-const COMPACT: u64 = 1 << 5;
-const ASCII: u64 = 1 << 6;
 /// `PyTypeObject.tp_flags`, and `Py_TPFLAGS_HEAPTYPE` in it.
 const FLAGS: u64 = 168;
 const HEAP_TYPE: u64 = 1 << 9;
@@ -154,8 +150,8 @@ impl Looking<'_> {
     fn content(&mut self, at: u64, known: &Type) -> Option<u64> {
         let offset = match known.kind {
             Kind::Str => {
-                let state = self.words.word(at.checked_add(STATE)?, 4).filter(|state| state & COMPACT != 0)?;
-                self.release.characters(state & ASCII != 0)
+                let state = StrState::read(&mut self.words, at).filter(|state| state.compact)?;
+                self.release.characters(state.ascii)
             }
             _ => known.content,
         };

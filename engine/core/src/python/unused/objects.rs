@@ -5,6 +5,7 @@ use super::{deques, frames, values};
 use crate::python::census::Found;
 use crate::python::keys::Keys;
 use crate::python::types::{Kind, Type, BORROWED};
+use crate::python::StrState;
 
 /// `Py_TPFLAGS_TUPLE_SUBCLASS` and `Py_TPFLAGS_BYTES_SUBCLASS`
 const TUPLE: u64 = 1 << 26;
@@ -167,16 +168,10 @@ fn number(search: &mut Search<'_, '_>, at: u64, known: &Type, end: u64) {
 /// Objects/unicodeobject.c: length, hash and state are numbers; then, up to 3.11, a pointer to wide characters. What is
 /// not ASCII has a pointer to UTF-8.
 fn text(search: &mut Search<'_, '_>, at: u64, behind: u64, end: u64) {
-    let Some(state) = search.words.word(at.saturating_add(32), 4) else { return };
-    let new = search.process.release.minor >= 12;
+    let Some(state) = StrState::read(&mut search.words, at) else { return };
     search.add(at + 16, at + 40);
-    let (compact, ascii) = (state >> 5 & 1 != 0, state >> 6 & 1 != 0);
-    let start = match (compact, ascii) {
-        (true, true) => at + if new { 40 } else { 48 },
-        (true, false) => at + if new { 56 } else { 72 },
-        (false, _) => behind,
-    };
-    search.add(start, end);
+    let characters = at + search.process.release.characters(state.ascii);
+    search.add(if state.compact { characters } else { behind }, end);
 }
 
 /// The places behind the last item of a list.
