@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Optional
 
 from dmods.allocators.unwalked import is_go
 from dmods.base.sizes import human_size
@@ -10,7 +11,18 @@ from dmods.command import Argument, Command, size
 from dmods.finding import Evidence
 from dmods.graph.owners import find_owners
 from dmods.graph.process_share import ProcessMemory, process_memory
-from dmods.graph.suspects import LEAST, MOST, SHARE, SHARE_OF_PROCESS, WORTH, Suspect, find_candidates, suspect
+from dmods.graph.suspects import (
+    HELD,
+    HELD_WORTH,
+    LEAST,
+    MOST,
+    SHARE,
+    SHARE_OF_PROCESS,
+    WORTH,
+    Suspect,
+    find_candidates,
+    suspect,
+)
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.golang.crowds import Crowd, find_crowds
@@ -33,7 +45,6 @@ SUSPECTS = (
 )
 NEXT = (Column("commands"),)
 _DOUBT = "One core cannot tell whether what is held grows: `growth` compares two cores of the process."
-_HELD = ("held", "type")
 
 
 def run(target: Target, args: argparse.Namespace) -> Report:
@@ -51,7 +62,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     steps = [command for each in [*(named or found), *crowds] for command in each.next]
     rows = [_row(each) for each in [*named, *crowds]]
     report.tables.append(Table("suspects", SUSPECTS, rows, style="plain"))
-    if any(each.kind in _HELD for each in named):
+    if any(each.kind in HELD for each in named):
         report.tables.append(Table("doubt", (Column("doubt"),), [(_DOUBT,)], style="plain", only="text"))
     if not rows:
         report.notes.append(_none(memory, found, args.least))
@@ -88,17 +99,24 @@ def _row(found: Suspect) -> tuple[Value, ...]:
     return said, found.kind, found.weight, found.count, share, part, *places, *judged
 
 
-def _none(memory: ProcessMemory, found: list[Suspect], least: int) -> str:
+def _none(memory: ProcessMemory, found: list[Suspect], asked: Optional[int]) -> str:
     """Return why there are no suspects."""
     if not found:
         return (
             f"no suspects: nothing has {SHARE:.0%} of the heap in use ({human_size(memory.in_use)}) "
             f"and at least {human_size(LEAST)}"
         )
-    if found[0].weight < least:
-        return f"no suspects: nothing has {human_size(least)} (--least). The heap has {human_size(memory.heap)}"
-    if found[0].is_reserved:
+    first, small = found[0], asked if asked is not None else WORTH
+    if first.weight < small:
+        return f"no suspects: nothing has {human_size(small)} (--least). The heap has {human_size(memory.heap)}"
+    if first.is_reserved:
         return "no suspects: most of what is held is one block that is hardly filled: it is nearly all zeros"
+    if first.is_few:
+        return "no suspects: most of what is held is a few large blocks. The program asked for each at once"
+    least = first.least(asked)
+    if first.weight < least:
+        whole = human_size(memory.heap)
+        return f"no suspects: nothing that somebody holds has {human_size(least)} (--least). The heap has {whole}"
     return f"no suspects: nothing in the heap is {SHARE_OF_PROCESS:.0%} of the process's memory"
 
 
@@ -119,9 +137,10 @@ COMMAND = Command(
     summary=f"what has most of the memory: at most {MOST} sentences for a ticket",
     description=(
         "A suspect is one of these: the leaked blocks, the memory that the allocator holds free, or a root, a block\n"
-        f"or a type that has {SHARE:.0%} of the heap in use. It has {human_size(WORTH)} or more (--least), and\n"
-        f"{SHARE_OF_PROCESS:.0%} of the memory of the process. A small or well distributed heap has no suspects. Then\n"
-        "the largest owners are shown.\n\n"
+        f"or a type that has {SHARE:.0%} of the heap in use, and {SHARE_OF_PROCESS:.0%} of the memory of the\n"
+        f"process. What leaked or is free has {human_size(WORTH)} or more. What somebody holds has\n"
+        f"{human_size(HELD_WORTH)} or more: healthy programs at work have less. --least sets both. A small or well\n"
+        "distributed heap has no suspects. Then the largest owners are shown.\n\n"
         "Each sentence names the owner (the variable, if there is debug information), its share of the heap and of\n"
         "the process, and the block where the memory comes together, with a sample of what is there. If the memory\n"
         "hangs on one entry of a container, the sentence has the entry's text, such as its key. A note says if most\n"
@@ -129,8 +148,8 @@ COMMAND = Command(
         "are a suspect, too: they look like a leak of goroutines.\n\n"
         "What has leaked, or what the allocator holds free, is certain. What a variable or a type holds is a possible\n"
         "suspect only: a full cache, or data that the program needs, looks the same in one core. `growth` compares\n"
-        "two. A block that is nearly all zeros is no suspect: it was reserved, and not filled. A variable that each\n"
-        "thread has (thread-local, or a local of a worker's function) is one suspect.\n\n"
+        "two. A few large blocks are no suspect: a buffer or a table does not accumulate. A variable that each thread\n"
+        "has (thread-local, or a local of a worker's function) is one suspect.\n\n"
         "Exit status 4 means that no verdict is possible, as for `findleaks`."
     ),
     run=run,
@@ -139,8 +158,7 @@ COMMAND = Command(
             "--least",
             metavar="SIZE",
             type=size,
-            default=WORTH,
-            help=f"nothing smaller is a suspect (default: {human_size(WORTH)})",
+            help=f"nothing smaller is a suspect (default: {human_size(WORTH)}, held {human_size(HELD_WORTH)})",
         ),
     ),
     examples=(("suspects", "the sentences, and what to type next"), ("suspects --least 1M", "for a small program")),

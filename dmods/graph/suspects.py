@@ -11,9 +11,12 @@ The rules, in this one place:
 * At most MOST are named, the largest first.
 * A candidate is a *suspect* if it is worth somebody's time: at least WORTH bytes, and SHARE_OF_PROCESS of the memory of
   the process. So a healthy small program has none, although one of its variables holds nearly all of its heap.
-* One block that is nearly all zeros is no suspect: a table that was reserved, and not filled.
 * What a variable holds is a suspect of the lowest confidence. One core cannot tell what accumulates from a cache that
-  is full, or from data that the program needs. What has leaked, or is held free, is certain.
+  is full, or from data that the program needs. So it takes more, HELD_WORTH: healthy programs at work have 16 MB. What
+  has leaked, or is held free, is certain.
+* It accumulates only if it has many blocks. A few large blocks are buffers and tables, and the program asked for each
+  at once: the dictionary of a compressor, the lines that sort(1) has read. They are no suspects, filled or not.
+* A type of the language itself (``str``, ``char[]``) is no suspect. It says nothing about who makes so many.
 * The sentence names the block where the memory comes together: from the outermost block down, while one block keeps at
   least DOWN of what the block above it keeps (the accumulation point of Eclipse's Memory Analyzer).
 """
@@ -30,6 +33,7 @@ from dmods.graph.filling import zero_part
 from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners
 from dmods.graph.process_share import ProcessMemory
 from dmods.graph.suspect_entries import entry_of
+from dmods.graph.suspect_kinds import DOWN, is_few, is_of_language
 from dmods.graph.suspect_names import holder, named_kinds, sample, with_parts, written_type
 from dmods.graph.suspect_threads import ThreadLines, of_threads
 from dmods.graph.typed_rows import leaks_by_type
@@ -39,10 +43,10 @@ from dmods.records.callers import Callers
 SHARE = 0.2
 LEAST = 1 << 20
 WORTH = 16 << 20
+HELD_WORTH = 64 << 20
 SHARE_OF_PROCESS = 0.1
 HELD_BACK = 0.5  # of the heap: so much free memory is named
 MOST = 3
-DOWN = 0.7
 RESERVED = 0.9  # of a block: so many zeros, and it is not filled
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 _CONSIDERED = 64
@@ -60,6 +64,8 @@ _REMEDIES = {
     "free": "malloc_stats says which arenas hold it, and how to give it back",
     "goroutines": "let them end: cancel what they wait for, or close the channel",
 }
+#: What nobody has shown to be wrong: somebody still has it.
+HELD = ("held", "type")
 _CONFIDENCE = {"leaked": CERTAIN, "free": CERTAIN, "held": POSSIBLE, "type": POSSIBLE}
 
 
@@ -76,6 +82,7 @@ class Suspect(Finding):
     share: Optional[float] = None
     share_of_process: Optional[float] = None
     zeros: Optional[float] = None  # of a single block that is most of it: the part that is zeros
+    is_few: bool = False  # a few blocks have most of it: buffers or tables
 
     @property
     def address(self) -> Optional[int]:
@@ -92,10 +99,15 @@ class Suspect(Finding):
         """Return whether it is one block that the program has hardly filled."""
         return self.zeros is not None and self.zeros >= RESERVED
 
-    def is_worth(self, least: int) -> bool:
-        """Return whether so much memory is worth somebody's time."""
-        if self.is_reserved:
+    def least(self, asked: Optional[int] = None) -> int:
+        """Return how many bytes such a suspect has at least. ``asked`` is the user's own limit."""
+        return asked if asked is not None else HELD_WORTH if self.kind in HELD else WORTH
+
+    def is_worth(self, asked: Optional[int] = None) -> bool:
+        """Return whether so much memory is worth somebody's time. ``asked`` is the user's own limit, in bytes."""
+        if self.is_reserved or self.is_few:
             return False
+        least = self.least(asked)
         return self.weight >= least and (self.share_of_process is None or self.share_of_process >= SHARE_OF_PROCESS)
 
 
@@ -110,6 +122,7 @@ def suspect(
     evidence: Sequence[Evidence] = (),
     root: str = "",
     zeros: Optional[float] = None,
+    few: bool = False,
 ) -> Suspect:
     """Return the finding. ``shares`` are those of the heap and of the process."""
     return Suspect(
@@ -127,6 +140,7 @@ def suspect(
         share=shares[0],
         share_of_process=shares[1],
         zeros=zeros,
+        is_few=few,
     )
 
 
@@ -216,8 +230,10 @@ def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspe
     next_ = [*(f"retained {each.address:#x}" for each in top), "owners"]
     evidence = [Evidence(each.address, _KEEPS) for each in top]
     shares = share, memory.share(size)
+    few = is_few(owners, ("set", first.set or 0), first.bytes)
+    root = f"`{found.name}`"
     return suspect(
-        "held", sentence, size, next_, count=found.blocks, shares=shares, evidence=evidence, root=f"`{found.name}`"
+        "held", sentence, size, next_, count=found.blocks, shares=shares, evidence=evidence, root=root, few=few
     )
 
 
@@ -236,6 +252,7 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     """Return the suspect: so much as `kept` says. `outer` is the outermost block that keeps most of it alive."""
     size, count, share = kept.bytes, kept.count, kept.bytes / memory.in_use
     through, scope = "", ("set", line.set or 0)
+    few = is_few(owners, scope if line.how == ALONE else ("below", kept.address), size)
     name = holder(owners, line, [outer] if outer is not None else owners.largest(scope, _CONSIDERED))
     chain = _accumulation(owners, outer) if outer is not None else []
     point = chain[-1] if chain else None
@@ -275,7 +292,18 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     shares, evidence = (share, memory.share(size)), []
     if outer is not None and point is not None:
         evidence = [Evidence(outer.address, _KEEPS), Evidence(point.address, "there the memory comes together")]
-    return suspect("held", sentence, size, next_, count=count, shares=shares, evidence=evidence, root=name, zeros=zeros)
+    return suspect(
+        "held",
+        sentence,
+        size,
+        next_,
+        count=count,
+        shares=shares,
+        evidence=evidence,
+        root=name,
+        zeros=zeros,
+        few=few,
+    )
 
 
 def _block(owners: Owners, kept: Kept) -> str:
@@ -299,7 +327,7 @@ def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Sus
             explained[kind.name] = explained.get(kind.name, 0) + kind.bytes
     for kind in owners.kinds(("live", 0), _BY):
         left = kind.bytes - explained.get(kind.name, 0)
-        if left < limit or kind.count < 2 or not kind.is_type:
+        if left < limit or kind.count < 2 or not kind.is_type or is_of_language(kind.name):
             continue
         share = left / memory.in_use
         sentence = (

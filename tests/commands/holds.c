@@ -78,20 +78,32 @@ static void start(void *(*work)(void *))
 	pthread_barrier_wait(&filled);
 }
 
-static void enqueue(void)
+static void enqueue(int count)
 {
 	struct request **end = &head;
-	for (int i = 0; i < REQUESTS; i++) {
+	for (int i = 0; i < count; i++) {
 		struct request *made = calloc(1, sizeof *made);
 		made->body = malloc(400);
 		memset(made->body, 'x', 399);
 		made->body[399] = 0;
 		made->body[snprintf(made->body, 400, "POST /orders/%d HTTP/1.1", i)] = ' ';
 		made->id = i;
+		held += malloc_usable_size(made) + malloc_usable_size(made->body);
 		*end = made;
 		end = &made->next;
 	}
 	printf("head %p\n", (void *)head);
+}
+
+static void buffer(int count, long size)
+{
+	for (int i = 0; i < count; i++) {
+		struct request *made = calloc(1, sizeof *made);
+		made->body = memset(malloc(size), 'b', size);
+		made->next = head;
+		head = made;
+		held += malloc_usable_size(made) + malloc_usable_size(made->body);
+	}
 }
 
 int main(int argc, char **argv)
@@ -102,7 +114,9 @@ int main(int argc, char **argv)
 	if (!strcmp(how, "local"))
 		start(with_local);
 	if (!strcmp(how, "queue"))
-		enqueue();
+		enqueue(argc > 2 ? atoi(argv[2]) : REQUESTS);
+	if (!strcmp(how, "buffers"))
+		buffer(atoi(argv[2]), atol(argv[3]));
 	if (!strcmp(how, "reserved") || !strcmp(how, "full")) {
 		table = calloc(SLOTS, sizeof *table);
 		for (int i = 0; i < (how[0] == 'f' ? SLOTS : 1000); i++)
