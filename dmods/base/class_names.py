@@ -11,6 +11,7 @@ from dmods import _engine
 _OPEN, _CLOSE = "<([{", ">)]}"
 _INPLACE = ("_Sp_counted_ptr_inplace", "__shared_ptr_emplace")
 _CONTROL = ("_Sp_counted_ptr", "_Sp_counted_deleter", "_Sp_counted_array", "__shared_ptr_pointer")
+_THREAD = "std::thread::_State_impl"  # libstdc++ (bits/std_thread.h)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -32,9 +33,21 @@ def plain_class(name: str) -> str:
         return f"shared_ptr<{_pointed(last, arguments)}> control block"
     if arguments and last == "__func" and "__function" in outer:  # libc++ (__functional/function.h)
         return f"std::function holding {arguments[0]}"
-    if arguments and outer == "std::thread::_State_impl":  # libstdc++ (bits/std_thread.h)
+    if arguments and outer == _THREAD:
         return f"std::thread running {_invoked(arguments[0])}"
     return name
+
+
+def has_own_block(name: str) -> bool:
+    """Return whether each object of a class is in a block of its own, and is never a member of something larger.
+
+    So are the control blocks of shared_ptr and the states of std::thread. Their names are reserved for the library,
+    and it allocates each of them alone (libstdc++: bits/shared_ptr_base.h, bits/std_thread.h; libc++:
+    __memory/shared_ptr.h).
+    """
+    outer, arguments = split_template(_engine.short_type(name))
+    is_control = outer.startswith("std::") and outer.rpartition("::")[2] in (*_INPLACE, *_CONTROL)
+    return bool(arguments) and (is_control or outer == _THREAD)
 
 
 def _pointed(control: str, arguments: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
 _USUAL = 40  # rows that are shown without --top
+_CONFIDENCES = ("taught", "proven", "likely", "assumed", "possible")
 _FEW = 2_000_000  # blocks: of a larger heap, what types keep alive is computed only with --retained
 COLUMNS = (
     Column("count", "count", width=8),
@@ -76,6 +77,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if total.count:
         share = 100 * named.count / total.count
         footer.append(f"A type is known for {named.count} blocks ({share:.1f} %), {named.bytes} bytes")
+    if named.count:
+        footer.append(f"How sure these types are: {_how_sure(rows)}")
     report.tables.append(Table("types", COLUMNS, cells, footer=footer))
     report.totals = {
         "count": total.count,
@@ -98,6 +101,15 @@ def _sum(rows: list[tuple[TypeRow, Amount]]) -> Amount:
     return Amount(sum(part.count for row, part in rows if not row.pooled), sum(part.bytes for _row, part in rows))
 
 
+def _how_sure(rows: list[tuple[TypeRow, Amount]]) -> str:
+    """Return how many blocks have a type of which confidence: "70 proven, 342 likely"."""
+    counts = dict.fromkeys(_CONFIDENCES, 0)
+    for row, part in rows:
+        if row.name.is_type and not row.pooled:
+            counts[row.name.confidence] += part.count
+    return ", ".join(f"{count} {confidence}" for confidence, count in counts.items() if count)
+
+
 def _cells(row: TypeRow, args: argparse.Namespace, total: Amount, kept: Optional[int]) -> tuple[Value, ...]:
     part = _part(row, args)
     share = 100 * part.bytes / total.bytes if total.bytes else 0.0
@@ -116,6 +128,9 @@ COMMAND = Command(
         "the control blocks of shared_ptr (make_shared<Foo>) and exceptions in flight. The holder of a\n"
         "std::function, a std::any or a Rust trait object names the type of what it holds. The functions of a\n"
         "coroutine name its frame. All these names come from symbols: a stripped program has no such names.\n\n"
+        "A vtable proves the type of an object that fills its block. If the block has room for one more word, the\n"
+        "type is only likely: a std::optional, a pair or a struct may begin with such an object. The last line counts\n"
+        "the blocks by confidence, and --json has the confidence of each row.\n\n"
         "Allocation records may show that a caller makes only one such type. Then its other blocks of the same\n"
         "size and shape have this type, too (evidence: records). If a program or library has debug information,\n"
         "types spread from its variables (`typegraph`).\n\n"

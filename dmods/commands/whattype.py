@@ -118,7 +118,7 @@ def type_table(graph: TypeGraph, block: Block, address: int) -> Table:
         (block.size - claim.skip) // claim.size if many else None,
         graph.field(block, inside) or None,
         claim.evidence,
-        claim.confidence,
+        claim.confidence(block.size, graph.target.arch.word),
         graph.source(claim),
         claim.source if claim.source and claim.evidence not in ("taught", "vtable") else None,
         claim.full,

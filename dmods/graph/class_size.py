@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods import _engine
+from dmods.base.class_names import has_own_block
 from dmods.base.regex import regex
 from dmods.base.words import Words
 from dmods.graph.alike import Alike
 from dmods.graph.code_branches import INSTRUCTION, behind_stub, branch_target, slot_of_stub
-from dmods.graph.type_name import TypeName, type_name
+from dmods.graph.type_name import TypeName, type_name, vtable_confidence
 from dmods.process.addresses import module_at
 from dmods.process.malloc_slots import slots_named
 from dmods.process.mappings import mapping_at
@@ -128,7 +129,9 @@ def object_name(target: Target, vptr: int, name: str, blocks: Alike, evidence: s
         # A chunk of glibc may be larger than it has to be.
         return type_name(name, evidence, "likely") if max(sizes) - min(sizes) <= _REST else None
     if size is not None and any(fits(size, each) for each in blocks.usable):
-        confidence = "proven" if evidence == "vtable" else "likely"
+        confidence = "likely"
+        if evidence == "vtable":
+            confidence = "proven" if has_own_block(name) else vtable_confidence(size, blocks.usable[1], words.size)
         return type_name(name, evidence, confidence) if not _is_larger(size, blocks) else None
     count = min(blocks.usable[0] // distance, _MOST_ELEMENTS) if distance else 0
     is_part = size is None and distance is not None and _are_smaller(blocks, distance)

@@ -15,8 +15,9 @@ class TypeName:
     "std::any", "Rust vtable", "libstdc++". Other blocks of the same caller are of that type: "records". No type is
     known: "shape", "none".
 
-    `confidence` is "proven" where the program itself names the type, "likely" where a symbol does, "assumed" where only
-    other blocks do, and "none" for a shape: it tells kinds apart and names none.
+    `confidence` is "proven" where the program itself names the type, "likely" where a symbol does, or where a vtable
+    names a block that has room for more than the object, "assumed" where only other blocks do, and "none" for a shape:
+    it tells kinds apart and names none.
 
     `full` is the type as the compiler writes it, with all arguments; empty where `text` is the only spelling.
     """
@@ -35,3 +36,14 @@ class TypeName:
 def type_name(full: str, evidence: str, confidence: str, before: str = "") -> TypeName:
     """Return the name of a type that the compiler writes as `full`, with `before` in front of it."""
     return TypeName(before + plain_class(full), evidence, confidence, before + full)
+
+
+def vtable_confidence(size: int, usable: int, word: int) -> str:
+    """Return how sure it is that a block of ``usable`` bytes is the object whose vtable pointer stands at its start.
+
+    The object has ``size`` bytes. "proven": it leaves no room for another word. "likely": it does. Then the block may
+    be an optional, a variant, a tuple, a pair or a struct that begins with the object: these have one word more,
+    because an object with a vtable is aligned to a word. glibc's malloc gives 40 usable bytes for both 32 and 40.
+    What is in the word does not tell: a member may have any value, and malloc does not clear memory.
+    """
+    return "proven" if usable - size < word else "likely"

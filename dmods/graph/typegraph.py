@@ -19,6 +19,7 @@ from dmods.base.progress import Progress
 from dmods.base.words import Words
 from dmods.errors import UsageError
 from dmods.graph.marks_cxx import managed_types
+from dmods.graph.type_name import vtable_confidence
 from dmods.heap.block import Block
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.modules.by_address import modules_by_address
@@ -47,7 +48,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
 #: What each kind of evidence is worth. "likely": a typed pointer or a container says so, and the size agrees.
 CONFIDENCE = {
     "taught": "taught",
-    "vtable": "proven",
+    "vtable": "likely",  # "proven" where the object fills its block: vtable_confidence()
     "container": "likely",
     "typed pointer": "likely",
     "typed pointer, larger block": "possible",
@@ -81,10 +82,15 @@ class Claim(NamedTuple):
     size: int
     full: str
 
-    @property
-    def confidence(self) -> str:
-        """Return "taught", "proven", "likely", "possible", or "none" where two sources disagree."""
-        return "none" if self.disputed else CONFIDENCE[self.evidence]
+    def confidence(self, usable: int, word: int) -> str:
+        """Return "taught", "proven", "likely", "possible", or "none" where two sources disagree.
+
+        ``usable`` is the size of the block, and ``word`` that of a word.
+        """
+        if self.disputed:
+            return "none"
+        is_vtable = self.evidence == "vtable"
+        return vtable_confidence(self.skip + self.size, usable, word) if is_vtable else CONFIDENCE[self.evidence]
 
 
 def _claim(row: _engine.ClaimRow) -> Claim:

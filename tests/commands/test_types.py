@@ -95,11 +95,15 @@ def test_few_kinds_are_split(dumped: Dumped, target: CoreFile) -> None:
     assert {kind: len(found) for kind, found in rows.items() if len(found) > 1} in ({}, {"Link": 2})
 
 
-@pytest.mark.parametrize("name", ["shop::Item", "shop::Both", "make_shared<Shared>"])
-def test_objects_have_their_class(dumped: Dumped, target: CoreFile, name: str) -> None:
+# Bytes of the objects, on x86-64.
+@pytest.mark.parametrize(("name", "size"), [("shop::Item", 16), ("shop::Both", 40), ("make_shared<Shared>", 40)])
+def test_objects_have_their_class(dumped: Dumped, target: CoreFile, name: str, size: int) -> None:
     rows = answers.answer(target, "types")["tables"][0]["rows"]
     row = next(row for row in rows if row["type"] == name)
-    assert (row["count"], row["evidence"], row["confidence"]) == (len(dumped.of(name)), "vtable", "proven")
+    # An object that leaves room in its block may be the first member of something larger.
+    (usable,) = {block.size for block in dumped.blocks if block.kind == name}
+    confidence = "proven" if usable - size < 8 else "likely"
+    assert (row["count"], row["evidence"], row["confidence"]) == (len(dumped.of(name)), "vtable", confidence)
     walked = answers.answer(target, "walk", "buf", "--type", name)["tables"][0]["rows"]
     assert {int(each["address"], 16) for each in walked} == dumped.of(name)
 

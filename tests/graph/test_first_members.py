@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from dmods.corefile.target import CoreFile
+from dmods.graph.types import find_types
+from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from fixtures import answers
 from tests.corekit import kernel_core
 from tests.graph.typed import HERE, Dumped, compared, dump, graph_of, told_in
@@ -162,3 +165,57 @@ def test_old_words_in_a_file_own_nothing(tmp_path: Path) -> None:
     # The words are there: every pointer counts.
     everything = answers.typed("owners", core, "--all-edges")["tables"][0]["rows"]
     assert any(row["how"] == "shared" and row["count"] > count / 2 for row in everything)
+
+
+def confidences(target: CoreFile) -> dict[int, tuple[str, str]]:
+    """Return the type and the confidence of each block that has a class as its type."""
+    types, found = find_types(target), {}
+    for row in types.rows():
+        if row.name.is_type and row.name.text.startswith("zoo::"):
+            said = (row.name.text, row.name.confidence)
+            found.update(dict.fromkeys(types.addresses(row.kinds, (LIVE, DIRECT, INDIRECT)), said))
+    return found
+
+
+def wrapped(where: Path, compiler: Sequence[str], *arguments: str) -> CoreFile:
+    program = where / "wrapped"
+    subprocess.run([*compiler, "-std=c++17", str(HERE / "wrapped.cc"), "-o", str(program)], check=True)
+    return CoreFile(str(kernel_core(program, where, *arguments)))
+
+
+@pytest.mark.parametrize(
+    ("flags", "arguments"),
+    [
+        pytest.param(("-O0",), (), marks=pytest.mark.thorough("it takes several seconds to compile")),
+        pytest.param(("-O2", "-s"), (), id="stripped"),
+        pytest.param(("-O2", "-s"), ("stale",), marks=pytest.mark.thorough("as the one before"), id="stale"),
+    ],
+)
+def test_only_an_object_that_fills_its_block_is_proven(
+    tmp_path: Path, flags: tuple[str, ...], arguments: tuple[str, ...]
+) -> None:
+    """A block with room for a word more may be an optional, a tuple, a variant or a struct that begins with it."""
+    said = confidences(wrapped(tmp_path, ["g++", *flags], *arguments))
+    told = {block.address: block for block in told_in(tmp_path)}
+    assert len(told) == 690
+    proven = {at: name for at, (name, confidence) in said.items() if confidence == "proven"}
+    assert [(told[at].type, name) for at, name in proven.items() if told[at].type != name] == []
+    # The sizes of the objects stand in the program. Each one that leaves no room is proven.
+    sizes = {"zoo::Cat": 24, "zoo::Dog": 32, "zoo::Cow": 40}
+    assert set(proven) == {at for at, block in told.items() if block.size == sizes.get(block.type)}
+    assert {told[at].type for at in proven} == {"zoo::Cat", "zoo::Cow"}
+    # One in a larger block has its name as well.
+    assert {said[at] for at, block in told.items() if block.type == "zoo::Dog"} == {("zoo::Dog", "likely")}
+
+
+@pytest.mark.thorough("it takes several seconds to compile")
+def test_debug_information_does_not_prove_a_class_with_room_behind_it(tmp_path: Path) -> None:
+    target = wrapped(tmp_path, ["g++", "-O2", "-g"])
+    told = {block.address: block for block in told_in(tmp_path)}
+    asked: dict[str, str] = {}
+    for block in told.values():
+        (row,) = answers.answer(target, "whattype", f"{block.address:#x}")["tables"][0]["rows"]
+        if row["type"] != "not known":
+            assert (row["confidence"] == "likely") or row["type"] == block.type
+            asked[block.type] = row["confidence"]
+    assert (asked["zoo::Cat"], asked["zoo::Dog"], asked["optional"]) == ("proven", "likely", "likely")

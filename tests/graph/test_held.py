@@ -113,7 +113,9 @@ def test_holders_say_what_they_hold(held: Held) -> None:
     assert rows["coroutine net::serve"]["evidence"] == "coroutine"
     # Each in its own class, which its vtable names.
     assert rows["shared_ptr<shop::Item> control block"]["count"] == len(held.blocks["shop::Large"]) * 2
-    assert next(row for name, row in rows.items() if name.startswith("std::thread running"))["count"] == 2
+    running = next(row for name, row in rows.items() if name.startswith("std::thread running"))
+    # Its block has room for more, and only the library makes such objects.
+    assert (running["count"], running["confidence"]) == (2, "proven")
 
 
 @pytest.mark.thorough("it compiles a program with much of the library")
