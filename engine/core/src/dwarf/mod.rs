@@ -23,7 +23,7 @@ mod module;
 mod read;
 pub mod short;
 mod simple;
-mod spelling;
+pub(crate) mod spelling;
 mod units;
 
 pub use locals::FrameAt;

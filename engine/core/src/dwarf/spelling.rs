@@ -86,7 +86,7 @@ fn write_argument(argument: &str, out: &mut String, depth: usize) {
 }
 
 /// Returns where the bracket that begins a text is closed.
-pub(super) fn closing(text: &str) -> Option<usize> {
+pub(crate) fn closing(text: &str) -> Option<usize> {
     let mut open = 0usize;
     for (at, c) in text.char_indices() {
         match c {
@@ -105,7 +105,7 @@ pub(super) fn closing(text: &str) -> Option<usize> {
 }
 
 /// Splits arguments at their commas.
-pub(super) fn split(text: &str) -> Vec<&str> {
+pub(crate) fn split(text: &str) -> Vec<&str> {
     let (mut out, mut open, mut start) = (Vec::new(), 0i32, 0);
     for (at, c) in text.char_indices() {
         match c {

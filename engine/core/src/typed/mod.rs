@@ -7,6 +7,7 @@
 //! * `plan`: the pointers and containers in an object of a type.
 //! * `containers`, `nodes`, `walk`: the containers of libstdc++ and libc++.
 //! * `rust`, `rust_walk`: those of Rust's library.
+//! * `unsized_tails`, `concrete`: Rust's records that end in a trait object or a slice.
 //! * `judge`, `unions`: what is less certain.
 //! * `counted`: arrays whose holder says how many elements they have.
 //! * `parts`: objects that do not fill their blocks.
@@ -22,6 +23,7 @@ mod agree;
 pub mod blocks;
 pub mod build;
 mod candidates;
+mod concrete;
 mod containers;
 mod content;
 pub mod count;
@@ -44,6 +46,7 @@ mod structure;
 mod tags;
 mod texts;
 mod unions;
+mod unsized_tails;
 mod untold;
 mod vtables;
 mod walk;

@@ -209,6 +209,12 @@ impl Plans {
     }
 }
 
+/// Returns what a plan says of the bytes before an offset.
+pub(super) fn before(plan: &Plan, end: u64) -> Rc<Plan> {
+    let slots = plan.slots.iter().filter(|slot| slot.at < end).cloned().collect();
+    Rc::new(Plan { slots, ..Plan::default() })
+}
+
 /// Says of the pointer in a `std::unique_ptr<T[]>` that it owns an array.
 fn own_array(types: &Types, id: Id, plan: &mut Plan) {
     let Some(element) = containers::owned_element(types, id) else { return };

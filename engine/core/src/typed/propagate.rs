@@ -110,8 +110,8 @@ pub(super) struct Spread<'a, 'd> {
     pub(super) plain: HashMap<usize, Claim>,
     /// The types of the values of `std::any`, by the functions that manage them.
     pub(super) managed: HashMap<u64, Id>,
-    /// The records around objects that `Rc` and `Arc` count.
-    pub(super) made_counted: HashMap<(String, Id), Id>,
+    /// The records that end in a trait object, with the types of the objects that are there.
+    pub(super) made_records: HashMap<(Id, Id), Option<Id>>,
 }
 
 impl<'a, 'd> Spread<'a, 'd> {
@@ -169,7 +169,7 @@ impl<'a, 'd> Spread<'a, 'd> {
             concrete: HashMap::new(),
             plain: HashMap::new(),
             managed: HashMap::new(),
-            made_counted: HashMap::new(),
+            made_records: HashMap::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The containers of Rust's library. Their buffers are behind pointers to `u8` (alloc's RawVecInner, hashbrown's
 //! RawTableInner): what is in them, the container's own arguments say.
 
+use super::unsized_tails::{elements_at_end, ends_in_dyn, is_dyn};
 use crate::dwarf::model::{template_of, Form, Id, Types};
 use crate::dwarf::DebugTypes;
 
@@ -11,14 +12,14 @@ pub(super) enum Container {
     Buffer { pointer: u64, capacity: u64, head: Option<u64>, length: u64, element: Id },
     /// `Box<[T]>`, `Box<str>`: a pointer and a length.
     Slice { pointer: u64, length: u64, element: Id },
-    /// What `Rc<[T]>` and `Arc<str>` have in them: a pointer to the record with the counters, and a length. `kind` is the
-    /// record; `start` is where the elements begin in it.
-    Counted { pointer: u64, length: u64, kind: Id, start: u64, element: Id },
+    /// A record that ends in a slice or a text, as what `Rc<[T]>`, `Arc<str>` and `Box<Mutex<[T]>>` allocate: a pointer to it,
+    /// and how many elements there are. `start` is where they begin in it. `counted`: it begins with a count of its pointers.
+    Sliced { pointer: u64, length: u64, kind: Id, start: u64, element: Id, counted: bool },
     /// hashbrown's table: the control bytes, behind the buckets; the number of buckets less one; how many are full.
     Table { control: u64, mask: u64, items: u64, element: Id },
-    /// A pointer to an object of some type that has a trait, and the vtable of that type. For `Rc` and `Arc`: the record
-    /// around the object, without its argument.
-    Object { pointer: u64, vtable: u64, counted: Option<String> },
+    /// A pointer to an object of some type that has a trait, or to a record that ends in one (`record`), and the vtable of that
+    /// type. `counted` is as above.
+    Object { pointer: u64, vtable: u64, record: Option<Id>, counted: bool },
     /// A B-tree: the link to the root, its height, how many elements there are.
     Tree { root: u64, height: u64, length: u64, node: Node },
 }
@@ -45,7 +46,7 @@ pub(super) fn recognize(debug: &mut DebugTypes, id: Id, name: &str) -> Option<Op
     if let Some(object) = object(types, id, name) {
         return Some(Some(object));
     }
-    if let Some(slice) = counted_slice(types, id, name) {
+    if let Some(slice) = sliced(types, id, name) {
         return Some(Some(slice));
     }
     let template = template_of(name).unwrap_or(name);
@@ -74,34 +75,42 @@ pub(super) fn recognize(debug: &mut DebugTypes, id: Id, name: &str) -> Option<Op
     }
 }
 
-/// Returns the parts of a pointer to a trait object: `&dyn T`, `Box<dyn T>`, and what `Rc<dyn T>` has in it.
+/// Returns whether the name is that of a pointer which has two words where what it points to has no size of its own.
+fn is_pointer(name: &str) -> bool {
+    name.starts_with(['&', '*']) || name.starts_with("alloc::boxed::Box<")
+}
+
+/// Returns the parts of a pointer to a trait object: `&dyn T`, `Box<dyn T>`, and what `Rc<dyn T>` and `Arc<Mutex<dyn T>>` have in
+/// them.
 fn object(types: &Types, id: Id, name: &str) -> Option<Container> {
-    let pointer = name.starts_with(['&', '*']) || name.starts_with("alloc::boxed::Box<");
-    let members = &types.record(id).filter(|_| pointer && name.contains("dyn "))?.members;
+    let members = &types.record(id).filter(|_| is_pointer(name) && name.contains("dyn "))?.members;
     let [one, other] = &members[..] else { return None };
     let (data, vtable) = if one.name == "pointer" { (one, other) } else { (other, one) };
     if data.name != "pointer" || vtable.name != "vtable" {
         return None;
     }
-    let to = &types.get(types.bare(types.pointee(data.kind)?)).name;
-    let counted = template_of(to).filter(|outer| COUNTED.contains(outer)).map(str::to_string);
-    let bare = to.trim_start_matches('(').starts_with("dyn ");
-    (bare || counted.is_some()).then_some(Container::Object { pointer: data.offset, vtable: vtable.offset, counted })
+    let to = types.bare(types.pointee(data.kind)?);
+    let (pointer, vtable, counted) = (data.offset, vtable.offset, is_counted(types, to));
+    let record = (!is_dyn(types, to)).then_some(to);
+    ends_in_dyn(types, to).then_some(Container::Object { pointer, vtable, record, counted })
 }
 
-/// Returns the parts of a pointer to the record around a slice or a text that `Rc` or `Arc` counts.
-fn counted_slice(types: &Types, id: Id, name: &str) -> Option<Container> {
-    let members = &types.record(id).filter(|_| name.starts_with(['&', '*']))?.members;
+/// Returns the parts of a pointer to a record that ends in a slice or a text.
+fn sliced(types: &Types, id: Id, name: &str) -> Option<Container> {
+    let members = &types.record(id).filter(|_| is_pointer(name))?.members;
     let [data, length] = &members[..] else { return None };
     if data.name != "data_ptr" || length.name != "length" {
         return None;
     }
     let kind = types.bare(types.pointee(data.kind)?);
-    template_of(&types.get(kind).name).filter(|outer| COUNTED.contains(outer))?;
-    let last = types.record(kind)?.members.iter().max_by_key(|member| member.offset)?;
-    let (pointer, length) = (data.offset, length.offset);
-    // rustc gives the last member the type of one element, and of a text that of a byte.
-    Some(Container::Counted { pointer, length, kind, start: last.offset, element: last.kind })
+    let (start, element) = elements_at_end(types, kind)?;
+    let (pointer, length, counted) = (data.offset, length.offset, is_counted(types, kind));
+    Some(Container::Sliced { pointer, length, kind, start, element, counted })
+}
+
+/// Returns whether a record is what `Rc` and `Arc` allocate: it begins with the count of strong pointers.
+fn is_counted(types: &Types, id: Id) -> bool {
+    template_of(&types.get(id).name).is_some_and(|outer| COUNTED.contains(&outer))
 }
 
 /// What `Rc` and `Arc` allocate.

@@ -1,9 +1,10 @@
 //! Follows the containers of Rust's library. Nothing is said of their blocks unless lengths, capacities and sizes agree.
 
 use super::blocks::{Claim, Rank, Shape};
+use super::concrete::Ending;
 use super::propagate::{fits, Spread, SMALL};
 use super::rust::{Container, Node};
-use crate::dwarf::model::{Form, Id, Member, Number, Record, Type};
+use crate::dwarf::model::Id;
 
 /// Buckets of one table.
 const MOST: u64 = 1 << 32;
@@ -29,7 +30,7 @@ impl Spread<'_, '_> {
                     && (self.is_mapped(pointer) || (capacity == 0 && pointer < SMALL))
                     && (length <= capacity || capacity == 0)
             }
-            Container::Slice { pointer, .. } | Container::Counted { pointer, .. } => {
+            Container::Slice { pointer, .. } | Container::Sliced { pointer, .. } => {
                 self.read(at + pointer).is_some_and(|pointer| pointer != 0)
             }
             Container::Table { control, mask, .. } => {
@@ -79,20 +80,23 @@ impl Spread<'_, '_> {
                 let found = self.exact(buffer, length.checked_mul(size)?)?;
                 self.elements(found, element, from, length * size)
             }
-            Container::Counted { pointer, length, kind, start, element } => {
+            Container::Sliced { pointer, length, kind, start, element, counted } => {
                 let (from, size) = (at + pointer, self.types().size(element));
                 let (record, length) = (self.read(from)?, self.read(at + length)?);
                 let found = self.exact(record, length.checked_mul(size)?.checked_add(start)?)?;
-                let plan = self.plans.of(self.debug, element);
-                let fine = self.read(record)? > 0 && self.plausible(record + start, size, length, &plan);
-                if fine && self.held(found, kind, from, Shape::One) && self.forget_last(found) {
+                let (plan, own) = (self.plans.of(self.debug, element), self.plans.of(self.debug, kind));
+                let gone = counted && self.read(record)? == 0;
+                let fine = gone || self.plausible(record + start, size, length, &plan);
+                if fine && self.held(found, kind, from, Shape::One) && self.forget_last(found) && !gone {
+                    // Of the record only what comes before the elements: they may be none.
+                    self.areas.push((record, 1, 1, super::plan::before(&own, start)));
                     self.areas.push((record + start, size, length, plan));
                 }
                 Some(())
             }
             Container::Table { control, mask, items, element } => self.buckets(at, (control, mask, items), element),
-            Container::Object { pointer, vtable, ref counted } => {
-                self.trait_object(at + pointer, at + vtable, counted.as_deref())
+            Container::Object { pointer, vtable, record, counted } => {
+                self.trait_object((at + pointer, at + vtable), record, counted)
             }
             Container::Tree { root, height, length, ref node } => {
                 let node = node.clone();
@@ -102,58 +106,30 @@ impl Spread<'_, '_> {
     }
 
     /// The vtable says of which type the object is: debug information has a variable for each, and the type's size is in it.
-    fn trait_object(&mut self, pointer: u64, vtable: u64, counted: Option<&str>) -> Option<()> {
-        let (data, table) = (self.read(pointer)?, self.read(vtable)?);
-        let concrete = (*self.concrete.get(&table)?)?;
-        let size = self.types().size(concrete);
+    fn trait_object(&mut self, (from, vtable): (u64, u64), record: Option<Id>, counted: bool) -> Option<()> {
+        let (data, table) = (self.read(from)?, self.read(vtable)?);
+        let kind = (*self.concrete.get(&table)?)?;
+        let size = self.types().size(kind);
         if size == 0 || self.read(table.checked_add(self.word)?)? != size {
             return None;
         }
-        let kind = match counted {
-            Some(outer) => self.counted_record(outer, concrete)?,
-            None => concrete,
+        let kind = match record {
+            // rustc_middle/src/ty/vtable.rs: drop_in_place, the size, the alignment.
+            Some(record) => {
+                let align = self.read(table.checked_add(2 * self.word)?)?;
+                self.record_with(record, Ending { kind, size, align })?
+            }
+            None => kind,
         };
-        let found = self.exact(data, self.types().size(kind))?;
+        let found = self.exact_object(data, kind)?;
         let plan = self.plans.of(self.debug, kind);
-        self.plausible(data, 0, 1, &plan).then_some(())?;
-        self.held(found, kind, pointer, Shape::One);
-        Some(())
-    }
-
-    /// Returns what `Rc` or `Arc` allocates for an object: the record in the debug information, or else one that is made. Both
-    /// have `repr(C)`: two counters, then the object.
-    fn counted_record(&mut self, outer: &str, concrete: Id) -> Option<Id> {
-        if let Some(&known) = self.made_counted.get(&(outer.to_string(), concrete)) {
-            return Some(known);
+        // A weak pointer keeps the memory after the object is gone.
+        let gone = counted && self.read(data)? == 0;
+        let fine = gone || self.plausible(data, 0, 1, &plan);
+        if fine && self.held(found, kind, from, Shape::One) && gone {
+            self.forget_last(found);
         }
-        let name = format!("{outer}<{}>", self.types().text(concrete));
-        let size = self.types().size(concrete);
-        let real = self.debug.find(&name).into_iter().find(|&id| {
-            let argument = self.types().record(id).and_then(|record| record.arguments.first().copied());
-            argument.is_some_and(|argument| self.types().bare(argument) == self.types().bare(concrete))
-        });
-        let kind = real.unwrap_or_else(|| {
-            let (word, align) = (self.word, self.types().align(concrete).max(1));
-            let at = (2 * word).next_multiple_of(align);
-            let member = |name: &str, offset: u64, kind: Id| Member {
-                name: name.to_string(),
-                offset,
-                kind,
-                base: false,
-                bits: None,
-                variant: false,
-                when: None,
-            };
-            let number = Type { name: "usize".to_string(), size: word, form: Form::Base(Number::Integer) };
-            let number = self.debug.types.add(number);
-            let members =
-                vec![member("strong", 0, number), member("weak", word, number), member("value", at, concrete)];
-            let record = Record { members, arguments: vec![concrete], ..Record::default() };
-            let size = at.saturating_add(size).next_multiple_of(align.max(word));
-            self.debug.types.add(Type { name, size, form: Form::Record(record) })
-        });
-        self.made_counted.insert((outer.to_string(), concrete), kind);
-        Some(kind)
+        Some(())
     }
 
     /// Follows a B-tree: parents, heights and counts must agree.
