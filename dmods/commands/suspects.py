@@ -12,8 +12,8 @@ from dmods.finding import Evidence
 from dmods.graph.owners import find_owners
 from dmods.graph.process_share import ProcessMemory, process_memory
 from dmods.graph.suspects import (
+    FEW_WORTH,
     HELD,
-    HELD_WORTH,
     LEAST,
     MOST,
     SHARE,
@@ -106,17 +106,13 @@ def _none(memory: ProcessMemory, found: list[Suspect], asked: Optional[int]) -> 
             f"no suspects: nothing has {SHARE:.0%} of the heap in use ({human_size(memory.in_use)}) "
             f"and at least {human_size(LEAST)}"
         )
-    first, small = found[0], asked if asked is not None else WORTH
-    if first.weight < small:
-        return f"no suspects: nothing has {human_size(small)} (--least). The heap has {human_size(memory.heap)}"
+    first = found[0]
+    least = first.least(asked)
     if first.is_reserved:
         return "no suspects: most of what is held is one block that is hardly filled: it is nearly all zeros"
-    if first.is_few:
-        return "no suspects: most of what is held is a few large blocks. The program asked for each at once"
-    least = first.least(asked)
     if first.weight < least:
-        whole = human_size(memory.heap)
-        return f"no suspects: nothing that somebody holds has {human_size(least)} (--least). The heap has {whole}"
+        what = "most of it is a few large blocks, with less than" if first.is_few else "nothing has"
+        return f"no suspects: {what} {human_size(least)} (--least). The heap has {human_size(memory.heap)}"
     return f"no suspects: nothing in the heap is {SHARE_OF_PROCESS:.0%} of the process's memory"
 
 
@@ -138,9 +134,9 @@ COMMAND = Command(
     description=(
         "A suspect is one of these: the leaked blocks, the memory that the allocator holds free, or a root, a block\n"
         f"or a type that has {SHARE:.0%} of the heap in use, and {SHARE_OF_PROCESS:.0%} of the memory of the\n"
-        f"process. What leaked or is free has {human_size(WORTH)} or more. What somebody holds has\n"
-        f"{human_size(HELD_WORTH)} or more: healthy programs at work have less. --least sets both. A small or well\n"
-        "distributed heap has no suspects. Then the largest owners are shown.\n\n"
+        f"process. It has {human_size(WORTH)} or more, or {human_size(FEW_WORTH)} if it is a few large blocks: these\n"
+        "are mostly buffers and tables, and do not accumulate. --least sets both. A small or well distributed heap\n"
+        "has no suspects. Then the largest owners are shown.\n\n"
         "Each sentence names the owner (the variable, if there is debug information), its share of the heap and of\n"
         "the process, and the block where the memory comes together, with a sample of what is there. If the memory\n"
         "hangs on one entry of a container, the sentence has the entry's text, such as its key. A note says if most\n"
@@ -148,8 +144,8 @@ COMMAND = Command(
         "are a suspect, too: they look like a leak of goroutines.\n\n"
         "What has leaked, or what the allocator holds free, is certain. What a variable or a type holds is a possible\n"
         "suspect only: a full cache, or data that the program needs, looks the same in one core. `growth` compares\n"
-        "two. A few large blocks are no suspect: a buffer or a table does not accumulate. A variable that each thread\n"
-        "has (thread-local, or a local of a worker's function) is one suspect.\n\n"
+        "two. A block that is nearly all zeros is no suspect: it was reserved, and not filled. A variable that each\n"
+        "thread has (thread-local, or a local of a worker's function) is one suspect.\n\n"
         "Exit status 4 means that no verdict is possible, as for `findleaks`."
     ),
     run=run,
@@ -158,7 +154,7 @@ COMMAND = Command(
             "--least",
             metavar="SIZE",
             type=size,
-            help=f"nothing smaller is a suspect (default: {human_size(WORTH)}, held {human_size(HELD_WORTH)})",
+            help=f"nothing smaller is a suspect (default: {human_size(WORTH)}, a few blocks {human_size(FEW_WORTH)})",
         ),
     ),
     examples=(("suspects", "the sentences, and what to type next"), ("suspects --least 1M", "for a small program")),

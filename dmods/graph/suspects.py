@@ -12,10 +12,10 @@ The rules, in this one place:
 * A candidate is a *suspect* if it is worth somebody's time: at least WORTH bytes, and SHARE_OF_PROCESS of the memory of
   the process. So a healthy small program has none, although one of its variables holds nearly all of its heap.
 * What a variable holds is a suspect of the lowest confidence. One core cannot tell what accumulates from a cache that
-  is full, or from data that the program needs. So it takes more, HELD_WORTH: healthy programs at work have 16 MB. What
-  has leaked, or is held free, is certain.
-* It accumulates only if it has many blocks. A few large blocks are buffers and tables, and the program asked for each
-  at once: the dictionary of a compressor, the lines that sort(1) has read. They are no suspects, filled or not.
+  is full, or from data that the program needs. What has leaked, or is held free, is certain.
+* A few large blocks are mostly buffers and tables, and the program asked for each at once: the dictionary of a
+  compressor, the lines that sort(1) has read. They take more to be a suspect, FEW_WORTH.
+* One block that is nearly all zeros is no suspect: a table that was reserved, and not filled.
 * A type of the language itself (``str``, ``char[]``) is no suspect. It says nothing about who makes so many.
 * The sentence names the block where the memory comes together: from the outermost block down, while one block keeps at
   least DOWN of what the block above it keeps (the accumulation point of Eclipse's Memory Analyzer).
@@ -43,7 +43,7 @@ from dmods.records.callers import Callers
 SHARE = 0.2
 LEAST = 1 << 20
 WORTH = 16 << 20
-HELD_WORTH = 64 << 20
+FEW_WORTH = 64 << 20
 SHARE_OF_PROCESS = 0.1
 HELD_BACK = 0.5  # of the heap: so much free memory is named
 MOST = 3
@@ -101,11 +101,11 @@ class Suspect(Finding):
 
     def least(self, asked: Optional[int] = None) -> int:
         """Return how many bytes such a suspect has at least. ``asked`` is the user's own limit."""
-        return asked if asked is not None else HELD_WORTH if self.kind in HELD else WORTH
+        return asked if asked is not None else FEW_WORTH if self.is_few else WORTH
 
     def is_worth(self, asked: Optional[int] = None) -> bool:
         """Return whether so much memory is worth somebody's time. ``asked`` is the user's own limit, in bytes."""
-        if self.is_reserved or self.is_few:
+        if self.is_reserved:
             return False
         least = self.least(asked)
         return self.weight >= least and (self.share_of_process is None or self.share_of_process >= SHARE_OF_PROCESS)
