@@ -822,9 +822,11 @@ class Census:
         are, and so do objects, but for those with a key in ``whole``: there the object is a first part.
         """
 
-# (value, label, where a pointer to the block stands, where ``beside`` stands, beside). Places are in words from the
-# value. Pointer 0: the value is the second word of the block. Beside at 0: nothing is known.
-Mark = tuple[int, int, int, int, int]
+# (value, label, where a pointer to the block stands, where ``beside`` stands, beside, where the room of a buffer
+# stands, bytes of what the room counts). Places are in words from the value. Pointer 0: the value is the second word of
+# the block. Beside at 0: nothing is known. Room at 0: it is no buffer; else the value is the vtable pointer of a
+# streambuf.
+Mark = tuple[int, int, int, int, int, int, int]
 
 # (label, usable size, whether the first two words may be counts of references, kind: see ``Kinds.take_kinds``)
 LabelKey = tuple[int, int, bool, int]

@@ -10,6 +10,7 @@ from dmods.commands.typegraph import NO_DEBUG_INFORMATION
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.typed_rows import IN_POOL
 from dmods.graph.typegraph import PooledObject, TypeGraph, debug_problems, find_typegraph
+from dmods.graph.types import find_types
 from dmods.heap.block import FREE, Block
 from dmods.heap.content import describe_content
 from dmods.heap.process_heap import find_heap
@@ -59,10 +60,14 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the type of the block at the address."""
     block, graph, report = block_and_graph(target, args.address)
     address = target.evaluate(args.address)
-    if graph is not None:
+    if graph is None:
+        report.tables.append(_table(_by_itself(target, block)))
+    else:
         found = graph.object(address)
         if found is not None:
             report.tables.append(_object_table(graph, found, block))
+        elif graph.at(block) is None:
+            report.tables.append(_table(_by_itself(target, block)))
         else:
             report.tables.append(type_table(graph, block, address))
         pool = graph.pool(block)
@@ -99,12 +104,26 @@ def block_and_graph(target: Target, text: str) -> tuple[Block, Optional[TypeGrap
     return block, graph, report
 
 
+def _by_itself(target: Target, block: Block) -> tuple[Value, ...]:
+    """Return the row of a block of which debug information says nothing: its vtable or its holder may name it."""
+    types = find_types(target)
+    (kind,) = types.kinds.kinds_at(0, types.heaps[0].index, [block.address])
+    name = types.name(kind) if kind is not None else None
+    if name is None or not name.is_type:
+        return _unknown(block)
+    named = (name.evidence, name.confidence, None, None, name.full or name.text)
+    return block.address, block.size, name.text, None, None, None, None, *named, None, None
+
+
+def _unknown(block: Block) -> tuple[Value, ...]:
+    return block.address, block.size, "not known", *(None,) * 11
+
+
 def type_table(graph: TypeGraph, block: Block, address: int) -> Table:
     """Return what is said of a block, as a table of one row."""
     claim = graph.at(block)
     if claim is None:
-        row: tuple[Value, ...] = (block.address, block.size, "not known", *(None,) * 11)
-        return Table("type", _without_nothing(row), [row], style="record")
+        return _table(_unknown(block))
     other = next((each for each in graph.conflicts if each.address == block.address), None)
     inside = address - block.address
     many = claim.shape == ARRAY and claim.size
@@ -125,24 +144,26 @@ def type_table(graph: TypeGraph, block: Block, address: int) -> Table:
         said.type if said is not None else None,
         graph.source(said) if said is not None else None,
     )
-    return Table("type", _without_nothing(row), [row], style="record")
+    return _table(row)
 
 
-def _without_nothing(row: tuple[Value, ...]) -> list[Column]:
-    hidden = [value is None for value in row]
-    return [
-        Column(column.name, column.kind, column.width, column.title, hidden=gone or column.hidden)
-        for column, gone in zip(TYPE, hidden)
+def _table(row: tuple[Value, ...]) -> Table:
+    """Return a table of one block, without the columns that say nothing of it."""
+    columns = [
+        Column(column.name, column.kind, column.width, column.title, hidden=value is None or column.hidden)
+        for column, value in zip(TYPE, row)
     ]
+    return Table("type", columns, [row], style="record")
 
 
 COMMAND = Command(
     name="whattype",
-    summary="the type of a block from debug information, and who says so",
+    summary="the type of a block, and who says so",
     description=(
         "The type is printed as people write it (std::string), an array with [] at its end; JSON has gdb's spelling,\n"
         "too. `bytes before it`: the object does not begin with its block. `says` is the variable, or the field of\n"
-        "another block, whose pointer gives the block its type. Where another source disagrees, both are shown."
+        "another block, whose pointer gives the block its type. Where another source disagrees, both are shown.\n"
+        "Without debug information, the block's vtable or its holder may tell, as for `types`."
     ),
     run=run,
     arguments=(Argument("address", metavar="ADDR", help="an address in a block"),),

@@ -15,6 +15,9 @@ class Mark:
     ``pointer``: where a pointer to the block stands; 0 if the value is the block's second word. ``beside`` must stand
     at ``beside_at``; 0: nothing is known. ``size`` is the size of the type, or None. ``counted`` is the name of the
     block if two counts of references stand before the value of that type. Then ``size`` is known.
+
+    The block may be the buffer of a streambuf, whose vtable pointer the value is: then ``room`` is where the capacity
+    stands, in elements of ``width`` bytes. A buffer has any size.
     """
 
     value: int
@@ -24,3 +27,5 @@ class Mark:
     beside: int = 0
     size: Optional[int] = None
     counted: Optional[TypeName] = None
+    room: int = 0
+    width: int = 0

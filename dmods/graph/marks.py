@@ -65,7 +65,10 @@ def labelled(
     marks = own_marks(heap.target) if direct else find_marks(heap.target)
     if not marks:
         return None
-    rows = [(mark.value, number, mark.pointer, mark.beside_at, mark.beside) for number, mark in enumerate(marks)]
+    rows = [
+        (mark.value, number, mark.pointer, mark.beside_at, mark.beside, mark.room, mark.width)
+        for number, mark in enumerate(marks)
+    ]
     inside, outside = list(heap.owned), [] if direct else heap.mark_sources[0]
     with Progress("looking for holders") as bar:
         found = _engine.find_labels(
@@ -85,7 +88,7 @@ def _names(heap: ProcessHeap, labels: _engine.Labels, marks: Sequence[Mark]) -> 
     """Return the names of blocks whose sizes and contents fit, and the keys that most blocks of a type have.
 
     All values of a type have one size, and most look alike. A holder that an earlier use of the memory left behind
-    leads to blocks of other kinds.
+    leads to blocks of other kinds. Buffers have any size and content: the engine compared their holder's capacity.
     """
     slack = 0 if _has_equal_sizes(heap) else _SLACK
     sizes: dict[int, Counter[int]] = defaultdict(Counter)
@@ -99,6 +102,9 @@ def _names(heap: ProcessHeap, labels: _engine.Labels, marks: Sequence[Mark]) -> 
         label, size, counted, kind = key
         mark = marks[label]
         name: Optional[TypeName] = mark.name
+        if mark.room:
+            names[key] = mark.name
+            continue
         if mark.size is not None:
             name = _sized(mark, size, counted, heap.words.size)
         elif abs(size - _usual(sizes[label])) > slack:

@@ -9,6 +9,10 @@
 * libstdc++ allocates a pool at its start, from which exceptions are thrown when malloc fails: 72,704 bytes in most
   releases. Its static variable has the list of free entries, the pool and its size, one behind the other
   (libsupc++/eh_alloc.cc, class pool).
+* `std::stringbuf`, also that of a string stream, has a string behind a streambuf. The symbol of its vtable is in the
+  library, so stripped programs have it, too. libstdc++: 6 places in the buffer, locale, mode, then the string: pointer,
+  length, capacity (std/sstream, bits/basic_string.h). libc++: locale, 6 places, then the string: capacity, length,
+  pointer (sstream, string).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dmods import _engine
 from dmods.base.cached import cached
 from dmods.base.class_names import split_template
+from dmods.base.regex import regex
 from dmods.graph.code_branches import INSTRUCTION, behind_stub, branch_target
 from dmods.graph.mark import Mark
 from dmods.graph.type_name import TypeName
@@ -29,7 +34,15 @@ EXCEPTION_POOL = "libstdc++'s pool for exceptions"
 _MANAGER = "10_M_managerERSt9_Any_data"
 _INVOKE = "9_M_invokeE"
 _EXTERNAL, _LARGE = "17_Manager_external", "13_LargeHandler"
-_PARTS = (_MANAGER, _INVOKE, _EXTERNAL, _LARGE)
+_STRINGBUF = "15basic_stringbufI"
+_PARTS = (_MANAGER, _INVOKE, _EXTERNAL, _LARGE, _STRINGBUF)
+# The vtable of a basic_stringbuf, and the words from its pointer where the string's pointer and capacity stand. The old
+# string of libstdc++ (no __cxx11) begins with another header. libc++'s namespace is std::__1, or another version.
+_STRINGBUFS = (
+    (regex(r"_ZTVNSt7__cxx1115basic_stringbufI(.)St11char_traitsI\1ESaI\1EEE$"), 9, 11),
+    (regex(r"_ZTVNSt\d+__\w*?15basic_stringbufI(.)NS_11char_traitsI\1EENS_9allocatorI\1EEEE$"), 10, 8),
+)
+_CHARACTERS = {"c": ("char[]", 1), "w": ("wchar_t[]", 4)}  # Itanium C++ ABI, 5.1.5.2
 _ALLOCATING = ("_Znwm", "_Znwj", "_ZdlPv", "_ZdlPvm", "_ZdlPvj", "malloc", "free")
 # bits/std_function.h, _Base_manager: its functions get a true or false for whether the functor is stored in place
 _ON_HEAP, _IN_PLACE = "17integral_constantIbLb0EE", "17integral_constantIbLb1EE"
@@ -46,6 +59,7 @@ def cxx_marks(target: Target) -> Iterator[Mark]:
     if symbols:
         yield from _functions(target, symbols)
         yield from _anys(symbols)
+        yield from _stringbufs(target, symbols)
 
 
 def _functions(target: Target, symbols: Sequence[Symbol]) -> Iterator[Mark]:
@@ -84,6 +98,18 @@ def _managed(symbols: Sequence[Symbol]) -> Iterator[tuple[int, str]]:
         known = {"_Manager_external": ("_S_manage",), "_LargeHandler": ("__handle", "__handle[abi")}
         if outer.startswith("std::") and arguments and method.startswith(known.get(outer.rpartition("::")[2], ("\0",))):
             yield symbol.address, arguments[0]
+
+
+def _stringbufs(target: Target, symbols: Sequence[Symbol]) -> Iterator[Mark]:
+    for symbol in symbols:
+        for pattern, pointer, room in _STRINGBUFS if _STRINGBUF in symbol.name else ():
+            found = pattern.match(symbol.name)
+            if found is not None and found.group(1) in _CHARACTERS:
+                text, width = _CHARACTERS[found.group(1)]
+                name = TypeName(text, "std::stringbuf", "likely")
+                # Before the address point stand the offset to top and the type_info (Itanium C++ ABI, 2.5.2).
+                value = symbol.address + 2 * target.arch.word
+                yield Mark(value, name, pointer, room=room, width=width)
 
 
 def pool_marks(target: Target) -> Iterator[Mark]:

@@ -12,8 +12,8 @@ class TypeName:
 
     `evidence` is one or several of these, with ", " between them. The block says so itself: "vtable", "vtable symbol",
     "exception header", "coroutine". The runtime says so: "Go type", "Python type". Its holder says so: "std::function",
-    "std::any", "Rust vtable", "libstdc++". Other blocks of the same caller are of that type: "records". No type is
-    known: "shape", "none".
+    "std::any", "std::stringbuf", "Rust vtable", "libstdc++". Other blocks of the same caller are of that type:
+    "records". No type is known: "shape", "none".
 
     `confidence` is "proven" where the program itself names the type, "likely" where a symbol does, or where a vtable
     names a block that has room for more than the object, "assumed" where only other blocks do, and "none" for a shape:

@@ -36,7 +36,7 @@ type GivenCore<'py> = (
     Vec<u64>,
     bool,
 );
-type MarkRow = (u64, u32, i8, i8, u64);
+type MarkRow = (u64, u32, i8, i8, u64, i8, u8);
 
 /// The signatures of one heap's blocks. See `_engine.pyi`.
 #[pyclass(frozen, module = "dmods._engine")]
@@ -155,7 +155,15 @@ pub fn find_labels(
         return Err(PyValueError::new_err("a word has 4 or 8 bytes"));
     }
     let (inside, outside) = (plain(inside), plain(outside));
-    let mark = |(value, label, pointer, beside_at, beside)| Mark { value, label, pointer, beside_at, beside };
+    let mark = |(value, label, pointer, beside_at, beside, room, width)| Mark {
+        value,
+        label,
+        pointer,
+        beside_at,
+        beside,
+        room,
+        width,
+    };
     let marks: Vec<Mark> = marks.into_iter().map(mark).collect();
     let inner = watched(py, progress.as_ref(), |control| {
         labels::find(&**heap.heap(), &heap.image, word, (&inside, &outside), &marks, direct, control)

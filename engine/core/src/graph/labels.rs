@@ -28,6 +28,10 @@ const SPANS: usize = 2;
 const TOGETHER: usize = 8;
 /// Address ranges.
 type Ranges<'a> = &'a [(u64, u64)];
+/// Words behind the vtable pointer of a std::streambuf that have its locale and its places in the buffer.
+const PLACES: i8 = 7;
+/// Bytes that an allocator may give more than a small buffer asked for: glibc's rounding, and a rest in a chunk.
+const SLACK: u64 = 48;
 /// A count of references is smaller.
 const MOST_REFERENCES: u64 = 1 << 31;
 
@@ -44,6 +48,10 @@ pub struct Mark {
     pub beside_at: i8,
     /// A value. Zero is as good where the value is in the block itself.
     pub beside: u64,
+    /// How many words from the value the room of a buffer stands, which the block is. 0: it is no buffer.
+    pub room: i8,
+    /// Bytes of one of the elements that the room counts.
+    pub width: u8,
 }
 
 /// A block with a label.
@@ -277,12 +285,25 @@ impl Search<'_> {
                 }
             }
         };
+        if mark.room != 0 && !self.is_buffer(at, mark, block) {
+            return;
+        }
         let mut count = |place: u64| {
             let value = block.address.checked_add(place * self.word).and_then(|at| self.reader.word(at, self.word));
             value.is_some_and(|value| (1..MOST_REFERENCES).contains(&value))
         };
         let counted = count(0) && count(1);
         self.found.push(Label { address: block.address, label: mark.label, size: block.size, counted, kind: 0 });
+    }
+
+    /// Returns whether a block is the buffer of the std::streambuf at `at`: one of its places is the start of the block, and
+    /// the block has the room that is told. (libstdc++ counts without the 0 at the end; libc++ with it, and has a flag in
+    /// the lowest bit.)
+    fn is_buffer(&mut self, at: u64, mark: &Mark, block: Block) -> bool {
+        let Some(room) = self.beside(at, mark.room) else { return false };
+        let Some(bytes) = (room & !1).checked_mul(u64::from(mark.width)) else { return false };
+        let fits = bytes > 0 && bytes <= block.size && block.size - bytes <= bytes / 4 + SLACK;
+        fits && (1..=PLACES).any(|place| self.beside(at, place) == Some(block.address))
     }
 
     fn beside(&mut self, at: u64, words: i8) -> Option<u64> {
@@ -311,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_filter_lets_every_mark_through() {
-        let mark = |value| Mark { value, label: 0, pointer: -1, beside_at: 0, beside: 0 };
+        let mark = |value| Mark { value, label: 0, pointer: -1, beside_at: 0, beside: 0, room: 0, width: 0 };
         let marks: Vec<Mark> = (1..2000u64).map(|i| mark(i * 0x1_2345_6789)).collect();
         let wanted = Wanted::new(&marks);
         let bytes: Vec<u8> = marks.iter().flat_map(|each| each.value.to_le_bytes()).collect();
