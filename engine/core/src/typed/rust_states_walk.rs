@@ -9,7 +9,7 @@ use super::rust::Container;
 use super::rust_states::{Filled, Guarded, Stamped};
 
 impl Spread<'_, '_> {
-    /// Returns where the value is that is there, and what is in it. None: there is none.
+    /// Returns where the value is, and what is in it. None: the state says that no value is there.
     fn guarded_value(&mut self, at: u64, guarded: &Guarded) -> Option<(u64, Rc<Plan>)> {
         let (state, width) = guarded.state();
         let state = self.number(at.checked_add(state)?, width)?;
