@@ -25,7 +25,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 @pytest.mark.thorough("it compiles a Rust program")
 @pytest.mark.parametrize("flags", [("-O",), ()], ids=["optimized", "plain"])
 def test_values_that_a_state_tells_of(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """Values that are there are followed. Values that were there give no type: their memory holds something else by now."""
+    """Values that are there are followed. Values that were there give no type: their memory holds others by now."""
     dumped = dump(tmp_path, ["rustc", "-g", "--edition", "2021", "-Awarnings", *flags], "states.rs")
     assert len(dumped.of("-")) == len(dumped.of("u64[]")) == 1500
     found = compared(graph_of(dumped.core), dumped.blocks, NAMES)
