@@ -13,7 +13,8 @@ from fixtures import _cache, answers, debuggers, kernel, userlands
 ROOT = Path(__file__).resolve().parents[1]
 #: Files in which every test needs another machine, another gdb or another build.
 WHOLE_FILES = {"test_installed.py", "test_another_gdb.py", "test_arm64.py", "test_both.py", "test_oldest_drgn.py"}
-WHOLE_FILES |= {"test_busy.py", "test_planted_slabs.py", "test_rust_types.py", "test_rust_tails.py"}
+WHOLE_FILES |= {"test_busy.py", "test_planted_slabs.py", "test_rust_types.py"}
+WHOLE_FILES |= {"test_rust_tails.py", "test_rust_states.py"}
 WHOLE_FILES |= {"test_gperftools.py", "test_go.py", "test_browser.py", "test_heaptrack.py", "test_mapper.py"}
 WHOLE_FILES |= {"test_counted.py", "test_redis_types.py", "test_lua_types.py", "test_planted.py", "test_triage.py"}
 WHOLE_FILES |= {"test_sentences.py", "test_triage_troubles.py", "test_size_classes.py"}

@@ -60,12 +60,20 @@ pub struct DebugTypes {
     problems: Vec<String>,
     /// Types that are only declared: their numbers and names.
     incomplete: Vec<(Id, String)>,
+    /// What [`DebugTypes::rust_versions`] found.
+    rust: Option<Vec<(u32, u32)>>,
 }
 
 impl DebugTypes {
     /// Makes it for a process whose pointers have `word` bytes.
     pub fn new(word: u64) -> DebugTypes {
-        DebugTypes { modules: Vec::new(), types: Types::new(word), problems: Vec::new(), incomplete: Vec::new() }
+        DebugTypes {
+            modules: Vec::new(),
+            types: Types::new(word),
+            problems: Vec::new(),
+            incomplete: Vec::new(),
+            rust: None,
+        }
     }
 
     /// Opens the debug information of a module, if there is any. Returns the module's number.
@@ -274,6 +282,20 @@ impl DebugTypes {
         out
     }
 
+    /// Returns the versions of the Rust compilers that made the modules: (1, 95). One compiler makes all of a module.
+    pub fn rust_versions(&mut self) -> Vec<(u32, u32)> {
+        if let Some(known) = &self.rust {
+            return known.clone();
+        }
+        let mut out: Vec<(u32, u32)> = Vec::new();
+        for number in 0..self.modules.len() {
+            let version = self.with(number, |module, _| module.cell.with_dependent(|_, parsed| rust_version(parsed)));
+            out.extend(version.flatten().filter(|version| !out.contains(version)));
+        }
+        self.rust = Some(out.clone());
+        out
+    }
+
     /// Reads every record of every module. Returns their numbers.
     pub fn records(&mut self) -> Vec<Id> {
         let mut out: Vec<Id> = Vec::new();
@@ -293,6 +315,18 @@ impl DebugTypes {
         out.retain(|&id| self.types.record(id).is_some());
         out
     }
+}
+
+/// Returns the version of the Rust compiler that a unit of a module names: "clang LLVM (rustc version 1.95.0 (59807616e ..".
+fn rust_version(parsed: &Parsed<'_>) -> Option<(u32, u32)> {
+    parsed.units.iter().enumerate().find_map(|(number, at)| {
+        let mut entries = at.unit.entries();
+        entries.next_dfs().ok()?;
+        let producer = entries.current()?.attr_value(gimli::DW_AT_producer).ok()?;
+        let text = parsed.text(u32::try_from(number).ok()?, &producer)?;
+        let mut numbers = text.split_once("rustc version ")?.1.split('.').map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    })
 }
 
 /// Returns the name of a function as its symbol would have it.

@@ -13,7 +13,7 @@ use crate::dwarf::model::{Form, Id, VOID};
 /// Elements of one array that are followed. A block ends before; static data may claim anything.
 const MOST_ELEMENTS: u64 = 1 << 28;
 /// Objects in objects that are followed.
-const MOST_DEPTH: usize = 48;
+pub(super) const MOST_DEPTH: usize = 48;
 /// What an allocator may add to a block, in bytes: the last elements of an array may lie there.
 const ROUNDED: u64 = 24;
 

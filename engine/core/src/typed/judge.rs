@@ -193,10 +193,7 @@ impl Spread<'_, '_> {
             plan.slots.iter().any(|slot| match slot.what {
                 What::Pointer(_) => self.read(address + i * stride + slot.at).is_some_and(|value| value >= SMALL),
                 What::Value(8) => self.read(address + i * stride + slot.at).is_some_and(|value| value != 0),
-                What::Container(ref container) => {
-                    !matches!(**container, Container::Owned { .. })
-                        || self.read(address + i * stride + slot.at).is_some_and(|value| value >= SMALL)
-                }
+                What::Container(ref container) => self.convincing_container(address + i * stride + slot.at, container),
                 What::Choice(ref choices) => {
                     let value = self.read(address + i * stride + slot.at).unwrap_or(0);
                     value >= SMALL && choices.iter().any(|&to| self.leads(value, to) == Some(true))
@@ -209,6 +206,14 @@ impl Spread<'_, '_> {
                 _ => false,
             })
         })
+    }
+
+    fn convincing_container(&mut self, at: u64, container: &Container) -> bool {
+        match container {
+            Container::Owned { .. } => self.read(at).is_some_and(|value| value >= SMALL),
+            Container::Rust(container) => self.convincing_state(at, container).unwrap_or(true),
+            _ => true,
+        }
     }
 
     /// Returns what is there for the value of a discriminant. None: nothing is there for it, or it is not in the dump.

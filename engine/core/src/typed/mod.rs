@@ -7,6 +7,7 @@
 //! * `plan`: the pointers and containers in an object of a type.
 //! * `containers`, `nodes`, `walk`: the containers of libstdc++ and libc++.
 //! * `rust`, `rust_walk`: those of Rust's library.
+//! * `rust_states`, `rust_states_walk`: its values that are not always there.
 //! * `unsized_tails`, `concrete`: Rust's records that end in a trait object or a slice.
 //! * `judge`, `unions`: what is less certain.
 //! * `counted`: arrays whose holder says how many elements they have.
@@ -41,6 +42,8 @@ pub mod pools;
 mod prefixes;
 mod propagate;
 mod rust;
+mod rust_states;
+mod rust_states_walk;
 mod rust_walk;
 mod structure;
 mod tags;

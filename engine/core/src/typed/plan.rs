@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::containers::{self, Container};
+use super::rust_states;
 use crate::dwarf::model::{Form, Id, Number, Types};
 use crate::dwarf::DebugTypes;
 
@@ -65,6 +66,12 @@ impl Plans {
         self.within(debug, id, MOST_DEPTH)
     }
 
+    /// Returns the plan of what is in a `MaybeUninit`.
+    pub(super) fn of_initialized(&mut self, debug: &mut DebugTypes, id: Id) -> Rc<Plan> {
+        let value = rust_states::member_of_union(&debug.types, (0, id), "value");
+        value.map_or_else(Rc::default, |(_, kind)| self.of(debug, kind))
+    }
+
     /// Says what is in an object of a type: the node of a container holds its element.
     fn is_element(&mut self, debug: &mut DebugTypes, node: Id, at: u64, element: Id) {
         let mut plan = Plan::default();
@@ -123,8 +130,14 @@ impl Plans {
         depth: usize,
     ) {
         let size = debug.types.size(id);
+        let filled = rust_states::filled(&debug.types, record);
         for member in &record.members {
             if member.bits.is_some() || plan.slots.len() >= MOST_SLOTS {
+                continue;
+            }
+            let arrays = filled.iter().flat_map(|filled| &filled.arrays);
+            let end = member.offset.saturating_add(debug.types.size(member.kind));
+            if arrays.map(|&(at, _)| at).any(|at| (member.offset..end).contains(&at)) {
                 continue;
             }
             if member.variant && record.discriminant.is_some() {
@@ -157,6 +170,10 @@ impl Plans {
             if uncertain {
                 soften(&mut plan.slots, from);
             }
+        }
+        if let Some(filled) = filled {
+            let container = Container::Rust(super::rust::Container::Filled(Box::new(filled)));
+            plan.slots.push(Slot { at: 0, what: What::Container(Rc::new(container)) });
         }
         self.variants(debug, plan, record, depth);
     }

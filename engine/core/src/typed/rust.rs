@@ -1,6 +1,7 @@
 //! The containers of Rust's library. Their buffers are behind pointers to `u8` (alloc's RawVecInner, hashbrown's
 //! RawTableInner): what is in them, the container's own arguments say.
 
+use super::rust_states::{stamped, Filled, Guarded, Stamped};
 use super::unsized_tails::{elements_at_end, ends_in_dyn, is_dyn};
 use crate::dwarf::model::{template_of, Form, Id, Types};
 use crate::dwarf::DebugTypes;
@@ -11,7 +12,7 @@ pub(super) enum Container {
     /// `Vec`, and `VecDeque`, which has the index of its first element.
     Buffer { pointer: u64, capacity: u64, head: Option<u64>, length: u64, element: Id },
     /// `Box<[T]>`, `Box<str>`: a pointer and a length.
-    Slice { pointer: u64, length: u64, element: Id },
+    Slice { pointer: u64, length: u64, element: Id, stamped: Option<Stamped> },
     /// A record that ends in a slice or a text, as what `Rc<[T]>`, `Arc<str>` and `Box<Mutex<[T]>>` allocate: a pointer to it,
     /// and how many elements there are. `start` is where they begin in it. `counted`: it begins with a count of its pointers.
     Sliced { pointer: u64, length: u64, kind: Id, start: u64, element: Id, counted: bool },
@@ -20,6 +21,10 @@ pub(super) enum Container {
     /// A pointer to an object of some type that has a trait, or to a record that ends in one (`record`), and the vtable of that
     /// type. `counted` is as above.
     Object { pointer: u64, vtable: u64, record: Option<Id>, counted: bool },
+    /// A value that is there if a number beside it says so.
+    Guarded(Box<Guarded>),
+    /// Arrays of which only the first elements are there.
+    Filled(Box<Filled>),
     /// A B-tree: the link to the root, its height, how many elements there are.
     Tree { root: u64, height: u64, length: u64, node: Node },
 }
@@ -42,6 +47,9 @@ pub(super) fn recognize(debug: &mut DebugTypes, id: Id, name: &str) -> Option<Op
     if name.starts_with("alloc::collections::btree::map::BTreeMap<") {
         return Some(tree(debug, id));
     }
+    if let Some(guarded) = super::rust_states::recognize(debug, id, name) {
+        return Some(guarded.map(|guarded| Container::Guarded(Box::new(guarded))));
+    }
     let types = &debug.types;
     if let Some(object) = object(types, id, name) {
         return Some(Some(object));
@@ -63,7 +71,8 @@ pub(super) fn recognize(debug: &mut DebugTypes, id: Id, name: &str) -> Option<Op
         })()),
         "alloc::boxed::Box" => Some((|| {
             let (pointer, kind) = types.find_member(id, "data_ptr")?;
-            Some(Container::Slice { pointer, length: at("length")?, element: types.pointee(kind)? })
+            let element = types.pointee(kind)?;
+            Some(Container::Slice { pointer, length: at("length")?, element, stamped: stamped(types, element) })
         })())
         .filter(Option::is_some),
         "hashbrown::raw::RawTable" => Some((|| {

@@ -43,6 +43,8 @@ impl Spread<'_, '_> {
                 };
                 pointer == 0 || self.is_mapped(vtable)
             }
+            Container::Guarded(ref guarded) => self.plausible_guarded(at, guarded),
+            Container::Filled(ref filled) => self.plausible_filled(at, filled),
             Container::Tree { root, .. } => self.read(at + root).is_some_and(|root| self.may_point(root)),
         }
     }
@@ -74,12 +76,15 @@ impl Spread<'_, '_> {
                 }
                 Some(())
             }
-            Container::Slice { pointer, length, element } => {
+            Container::Slice { pointer, length, element, stamped } => {
                 let from = at + pointer;
                 let (buffer, length, size) = (self.read(from)?, self.read(at + length)?, self.types().size(element));
                 let found = self.exact(buffer, length.checked_mul(size)?)?;
-                self.elements(found, element, from, length * size)
+                self.elements(found, element, from, length * size)?;
+                stamped.and_then(|stamped| self.stamped(buffer, length, size, stamped))
             }
+            Container::Guarded(ref guarded) => self.guarded(at, guarded),
+            Container::Filled(ref filled) => self.filled(at, filled),
             Container::Sliced { pointer, length, kind, start, element, counted } => {
                 let (from, size) = (at + pointer, self.types().size(element));
                 let (record, length) = (self.read(from)?, self.read(at + length)?);
