@@ -30,7 +30,16 @@ from dmods.target import Target
 _TOP = 20
 _MOST_ROOTS = 64  # of a line, in JSON
 _RULE = "-" * 72
-_HOW = {ALONE: "alone", SHARED: "shared", LEAKS: "leaked", FREE_: "free", TOP_: "free", OWN_: "malloc's own"}
+_UNKNOWN = "unknown"
+_HOW = {
+    _UNKNOWN: _UNKNOWN,
+    ALONE: "alone",
+    SHARED: "shared",
+    LEAKS: "leaked",
+    FREE_: "free",
+    TOP_: "free",
+    OWN_: "malloc's own",
+}
 _SUMS = (
     Column("bytes", "bytes", width=12),
     Column("percent", "percent", title="%HEAP"),
@@ -80,12 +89,27 @@ def _report(owners: Owners, args: argparse.Namespace) -> Report:
         "alone_bytes": by_how[ALONE],
         "shared_bytes": by_how[SHARED],
         "leaked_bytes": by_how[LEAKS] if verdict.possible else None,
+        "unknown_bytes": 0 if verdict.possible else by_how[LEAKS],
         "free_bytes": by_how[FREE_],
         "top_bytes": by_how[TOP_],
         "own_bytes": by_how[OWN_],
         "missing_bytes": sum(lost),
     }
     return report
+
+
+def _rest(owners: Owners) -> list[Line]:
+    """Return the lines of what no root holds. Without a verdict nothing is called leaked."""
+    possible, lost = leak_verdict(owners.heap).possible, any(lost_bytes(owners.heap))
+    rest = []
+    for line in owners.lines:
+        if line.how == LEAKS and not possible:
+            rest.append(replace(line, how=_UNKNOWN, name="in use; the dump does not tell who holds them"))
+        elif line.how == OWN_ and lost:
+            rest.append(replace(line, name=f"{line.name}; and what the dump lacks"))
+        elif line.how not in (ALONE, SHARED):
+            rest.append(line)
+    return rest
 
 
 def _extent(lost: int, unknown: int) -> str:
@@ -100,7 +124,7 @@ def _extent(lost: int, unknown: int) -> str:
 
 def _by_root(owners: Owners, top: int, verbose: bool) -> Table:
     held = [line for line in owners.lines if line.how in (ALONE, SHARED)]
-    rest = [line for line in owners.lines if line.how not in (ALONE, SHARED)]
+    rest = _rest(owners)
     rows: list[tuple[Value, ...]] = []
     for line in held[:top]:
         largest = owners.largest(("set", line.set), 1) if line.set is not None else []
@@ -133,11 +157,10 @@ def _by_kind(owners: Owners, by: str, top: int) -> Table:
     if more:
         line = Line("", "", sum(kind.count for kind in more), sum(kind.bytes for kind in more))
         rows.append((*_sums(owners, line)[:3], "live", *name, None, None))
-    for each in owners.lines:
-        if each.how not in (ALONE, SHARED):
-            size = each.bytes + (own if each.how == OWN_ else 0)
-            named: tuple[Value, ...] = (each.name,) if by_type else ()
-            rows.append((*_sums(owners, Line(each.name, each.how, each.count, size)), *named, None, None))
+    for each in _rest(owners):
+        size = each.bytes + (own if each.how == OWN_ else 0)
+        named: tuple[Value, ...] = (each.name,) if by_type else ()
+        rows.append((*_sums(owners, Line(each.name, each.how, each.count, size)), *named, None, None))
     return Table("kinds", TYPES if by_type else SIZES, rows)
 
 
@@ -181,6 +204,7 @@ COMMAND = Command(
         "information tells: `main: server.by_token`. -v and JSON have its thread and frame.\n\n"
         "Variables of CPython need no debug information: `app.store.cache` is a variable of a module,\n"
         "`app.store.Cache.pool` one of a class, `app/store.py:41 load: rows` a local one. All own before C.\n\n"
+        'Where no verdict on leaks is possible, what no root holds is "unknown": the dump lacks what may hold it.\n\n'
         "LARGEST BLOCK is the block of the line that keeps the most memory alive. `retained` shows that memory."
     ),
     run=run,

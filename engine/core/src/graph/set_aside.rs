@@ -1,5 +1,7 @@
 //! Which of the edges that are not regular lead nowhere new, and are not followed.
 
+use std::collections::HashMap;
+
 use super::edges::Edges;
 use super::extents::unused;
 use super::numbering::HeapGraph;
@@ -16,6 +18,8 @@ use crate::image::Image;
 
 /// Blocks that a field leads to, at most, if it is an optional field and no word that is left over.
 const FEW: usize = 16;
+/// Edges of a block, from which on it is looked at once: millions of words may lead to one large buffer, as in sort(1).
+const LARGE: usize = 64;
 
 /// Returns the edges that are not followed: they are not regular, or the end of another block, or in the unused room of an
 /// array, and regular ones lead to their blocks. `closed` are the granules of the allocator's own blocks. `taken` are
@@ -70,9 +74,10 @@ pub fn set_aside<I: Index, const P: usize>(
     // What data holds by a rare field is data's, whatever stacks say. Words that are left over lead to whole structures.
     let mut few = Edges::default();
     if !weak.is_empty() {
+        let mut large = HashMap::new();
         irregular.each(|edge| {
             let is_field = no_fields.binary_search(&edge).is_err();
-            let few_follow = |node| leads_to_few(&regular, node, |n| marks.has(n) || is_shut(n));
+            let few_follow = |node| leads_to_few(&regular, node, |n| marks.has(n) || is_shut(n), &mut large);
             if is_field && !taken.contains(edge) && graph.target(edge).is_some_and(few_follow) {
                 few.add(edge, graph.tables.edges.as_slice().len());
             }
@@ -110,19 +115,32 @@ fn shut<I: Index, const P: usize>(graph: &HeapGraph<I, P>, closed: &[usize]) -> 
     bits
 }
 
-/// Returns whether a node that is not `taken` leads to few nodes that are not.
-fn leads_to_few<G: Graph>(graph: &G, node: usize, taken: impl Fn(usize) -> bool) -> bool {
+/// Returns whether a node that is not `taken` leads to few nodes that are not. `large` has what `untaken` returned for nodes
+/// with many edges: each of them is looked at once.
+fn leads_to_few<G: Graph>(
+    graph: &G,
+    node: usize,
+    taken: impl Fn(usize) -> bool,
+    large: &mut HashMap<usize, Vec<usize>>,
+) -> bool {
     if taken(graph.number(node)) {
         return false;
     }
     let mut found = vec![node];
     let mut next = 0;
     while next < found.len() {
-        let (first, end) = graph.edges(found[next]);
+        let node = found[next];
         next += 1;
-        for edge in first..end {
-            let Some(target) = graph.target(edge) else { continue };
-            if !found.contains(&target) && !taken(graph.number(target)) {
+        let (first, end) = graph.edges(node);
+        let small;
+        let targets = if end.saturating_sub(first) < LARGE {
+            small = untaken(graph, node, &taken);
+            &small
+        } else {
+            large.entry(node).or_insert_with(|| untaken(graph, node, &taken))
+        };
+        for &target in targets {
+            if !found.contains(&target) {
                 if found.len() == FEW {
                     return false;
                 }
@@ -131,4 +149,90 @@ fn leads_to_few<G: Graph>(graph: &G, node: usize, taken: impl Fn(usize) -> bool)
         }
     }
     true
+}
+
+/// Returns the first nodes that a node leads to and that are not `taken`, each once. They are one more than `FEW` at most.
+fn untaken<G: Graph>(graph: &G, node: usize, taken: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut found = Vec::new();
+    let (first, end) = graph.edges(node);
+    for target in (first..end).filter_map(|edge| graph.target(edge)) {
+        if !found.contains(&target) && !taken(graph.number(target)) {
+            found.push(target);
+            if found.len() > FEW {
+                break;
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A graph by lists. It counts the edges that are looked at.
+    struct Counted {
+        first: Vec<usize>,
+        targets: Vec<usize>,
+        looked_at: Cell<usize>,
+    }
+
+    impl Counted {
+        fn new(lists: &[Vec<usize>]) -> Self {
+            let mut first = vec![0];
+            lists.iter().for_each(|list| first.push(first.last().unwrap() + list.len()));
+            Counted { first, targets: lists.concat(), looked_at: Cell::new(0) }
+        }
+    }
+
+    impl Graph for Counted {
+        type Edge = u32;
+        fn count(&self) -> usize {
+            self.first.len() - 1
+        }
+        fn number(&self, node: usize) -> usize {
+            node
+        }
+        fn edges(&self, node: usize) -> (usize, usize) {
+            (self.first[node], self.first[node + 1])
+        }
+        fn target(&self, edge: usize) -> Option<usize> {
+            self.looked_at.set(self.looked_at.get() + 1);
+            Some(self.targets[edge])
+        }
+        fn each(&self, _each: impl FnMut(usize, usize, usize) -> bool) {}
+    }
+
+    #[test]
+    fn a_large_block_is_looked_at_once() {
+        // Node 0 is a buffer with pointers into itself, and all others lead to it.
+        let mut lists = vec![vec![0; 10_000]];
+        lists.extend((0..1000).map(|_| vec![0]));
+        let graph = Counted::new(&lists);
+        let mut large = HashMap::new();
+        for node in 0..lists.len() {
+            assert!(leads_to_few(&graph, node, |_| false, &mut large));
+        }
+        assert_eq!(graph.looked_at.get(), 10_000 + 1000);
+    }
+
+    #[test]
+    fn few_are_sixteen() {
+        // A chain, and a table of as many as it has.
+        let chain = |count: usize| (0..count).map(move |node| if node + 1 < count { vec![node + 1] } else { vec![] });
+        let table = |count: usize| vec![(1..count).cycle().take(LARGE.max(count)).collect(), vec![]];
+        for (count, few) in [(FEW, true), (FEW + 1, false)] {
+            let chain: Vec<_> = chain(count).collect();
+            let mut table: Vec<Vec<usize>> = table(count);
+            table.resize(count, vec![]);
+            for lists in [chain, table] {
+                let graph = Counted::new(&lists);
+                assert_eq!(leads_to_few(&graph, 0, |_| false, &mut HashMap::new()), few);
+                assert!(leads_to_few(&graph, 0, |node| node == 1, &mut HashMap::new()));
+                assert!(!leads_to_few(&graph, 0, |node| node == 0, &mut HashMap::new()));
+            }
+        }
+    }
 }
