@@ -23,7 +23,7 @@ _SPLIT = 4
 
 @dataclass
 class Class:
-    """The blocks of usable sizes ``least`` to ``most``. ``live`` and ``leaked`` are apart, as in `owners`."""
+    """The blocks of usable sizes ``least`` to ``most``. ``live`` includes ``leaked``."""
 
     least: int
     most: int
@@ -35,24 +35,14 @@ class Class:
     leaked_bytes: int = 0
 
     @property
-    def used(self) -> int:
-        """Return how many blocks are in use."""
-        return self.live + self.leaked
-
-    @property
-    def used_bytes(self) -> int:
-        """Return the usable bytes of the blocks in use."""
-        return self.live_bytes + self.leaked_bytes
-
-    @property
     def text(self) -> str:
         """Return the size, or the range of sizes, as text."""
         return str(self.least) if self.least == self.most else f"{self.least}-{self.most}"
 
     def add(self, size: int, live: int, free: int, leaked: int) -> None:
-        """Add so many blocks of the size."""
-        self.live += live
-        self.live_bytes += live * size
+        """Add so many blocks of the size. `live` does not include `leaked`."""
+        self.live += live + leaked
+        self.live_bytes += (live + leaked) * size
         self.free += free
         self.free_bytes += free * size
         self.leaked += leaked
@@ -60,8 +50,8 @@ class Class:
 
 
 ORDERS: dict[str, Callable[[Class], object]] = {
-    "bytes": lambda c: (-c.used_bytes, -c.free_bytes, c.least),
-    "count": lambda c: (-c.used, -c.free, c.least),
+    "bytes": lambda c: (-c.live_bytes, -c.free_bytes, c.least),
+    "count": lambda c: (-c.live, -c.free, c.least),
     "free": lambda c: (-c.free_bytes, c.least),
     "size": lambda c: c.least,
 }
@@ -80,8 +70,6 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     number = None if args.arena is None else _arena(heap, args.arena)
     # The blocks that an allocator took for itself are not the program's.
     sizes = [row[:4] for row in heap.index.sizes(number) if any(row[1:4])]
-    if not leaks:  # nobody knows which blocks leaked
-        sizes = [(size, live + leaked, free, 0) for size, live, free, leaked in sizes]
     classes = classify(sizes, heap.words.size, args.exact)
     total = Class(0, 0)
     for size, live, free, leaked in sizes:
@@ -147,7 +135,7 @@ def _columns(leaks: bool) -> list[Column]:
         Column("size"),
         Column("live_count", "count", title="LIVE"),
         Column("live_bytes", "bytes", title="LIVE BYTES"),
-        Column("percent", "percent", title="%HEAP"),
+        Column("percent", "percent", title="%LIVE"),
         Column("free_count", "count", title="FREE"),
         Column("free_bytes", "bytes", title="FREE BYTES"),
         Column("leaked_count", "count", title="LEAKED", hidden=not leaks),
@@ -158,14 +146,15 @@ def _columns(leaks: bool) -> list[Column]:
 
 
 def _row(c: Class, total: Class) -> tuple[Value, ...]:
-    share: Optional[float] = 100 * c.used_bytes / total.used_bytes if total.used_bytes else 0.0
+    share: Optional[float] = 100 * c.live_bytes / total.live_bytes if total.live_bytes else 0.0
     return c.text, c.live, c.live_bytes, share, c.free, c.free_bytes, c.leaked, c.leaked_bytes, c.least, c.most
 
 
 def _footer(total: Class, sizes: int, leaks: bool) -> list[str]:
     live, free = f"{total.live} live blocks, {total.live_bytes} bytes", f"{total.free} free, {total.free_bytes} bytes"
-    leaked = f"; {total.leaked} leaked, {total.leaked_bytes} bytes" if leaks else ""
-    return ["-" * 72, f"Total: {live}{leaked}; {free}; {sizes} sizes"]
+    text = f"Total: {live}; {free}; {sizes} sizes"
+    leaked = f"leaked: {total.leaked} blocks, {total.leaked_bytes} bytes (among the live ones)"
+    return ["-" * 72, text, *([leaked] if leaks else [])]
 
 
 COMMAND = Command(
@@ -174,15 +163,14 @@ COMMAND = Command(
     description=(
         "Sizes are usable bytes (malloc_usable_size). A few sizes are shown one by one; many as classes: one for each\n"
         "chunk size up to 1 KiB, then four for each power of two. Free are those in bins, fastbins and tcaches.\n"
-        "LIVE are those that the program can still reach, as in `owners`; LEAKED are apart. %HEAP is the part of the\n"
-        "bytes in use, which are both."
+        "LIVE counts leaked blocks, too."
     ),
     run=run,
     arguments=(
         Argument("--exact", action="store_true", help="every size by itself"),
         Argument("--arena", metavar="N", help="only this arena: main, a number, je0, or mmapped"),
         Argument(
-            "--sort", choices=sorted(ORDERS), default="bytes", help="biggest first by bytes in use (the default), ..."
+            "--sort", choices=sorted(ORDERS), default="bytes", help="biggest first by live bytes (the default), ..."
         ),
         Argument("--top", type=positive, metavar="N", help="only the first N"),
     ),

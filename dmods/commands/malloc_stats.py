@@ -39,7 +39,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     written = [(one, one.own_report()) for one in heap.heaps] if args.glibc else []
     shown = [one for one, lines in written if lines] if args.glibc else heap.heaps
     figures = [one.report(args.bins) for one in shown]
-    report.totals = {**dict.fromkeys(_TOTALS, 0), **_used(heap)}
+    report.totals = {**dict.fromkeys(_TOTALS, 0), **_live(heap)}
     sums: Counter[str] = Counter()
     for each in figures:
         report.totals.update(each.totals)
@@ -54,15 +54,15 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     return report
 
 
-def _used(heap: ProcessHeap) -> dict[str, Value]:
-    """Return how many blocks the program has, leaked or not, and their usable bytes, as `walk buf` counts them.
+def _live(heap: ProcessHeap) -> dict[str, Value]:
+    """Return how many blocks the program has, and their usable bytes, as `heapsizes` and `walk buf` count them.
 
     The allocator's figures are larger: they have headers, caches and what the allocator took for itself.
     """
     sizes = heap.index.sizes()
     return {
-        "used_count": sum(live + leaked for _size, live, _free, leaked, _own in sizes),
-        "used_bytes": sum(size * (live + leaked) for size, live, _free, leaked, _own in sizes),
+        "live_count": sum(live + leaked for _size, live, _free, leaked, _own in sizes),
+        "live_bytes": sum(size * (live + leaked) for size, live, _free, leaked, _own in sizes),
     }
 
 

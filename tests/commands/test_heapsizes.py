@@ -37,7 +37,7 @@ def test_blocks_are_counted_as_the_program_made_them() -> None:
     alive = [block for block in core.truth.blocks.values() if block.state != "freed"]
     said = Counter(block.usable for block in alive)
     target = CoreFile(str(core.core))
-    found = {row["least"]: row["live_count"] + row["leaked_count"] for row in rows_of(report_of(target, "--exact"))}
+    found = {row["least"]: row["live_count"] for row in rows_of(report_of(target, "--exact"))}
     # libc and the start-up code have a handful of blocks beside the program's.
     others = {size: found[size] - count for size, count in said.items() if found.get(size, 0) != count}
     assert all(more > 0 for more in others.values())
@@ -49,8 +49,8 @@ def test_chunks_fill_the_main_arena_below_its_top(program: str) -> None:
     core = take(program)
     target = CoreFile(str(core.core))
     rows = rows_of(report_of(target, "--arena", "main", "--exact"))
-    headers = 8 * sum(row["live_count"] + row["leaked_count"] + row["free_count"] for row in rows)
-    chunks = headers + sum(row["live_bytes"] + row["leaked_bytes"] + row["free_bytes"] for row in rows)
+    headers = 8 * sum(row["live_count"] + row["free_count"] for row in rows)
+    chunks = headers + sum(row["live_bytes"] + row["free_bytes"] for row in rows)
     # The tcache of the first thread is glibc's own, and no block of the program.
     chunks += sum((size + 8) * own for size, *_, own in find_heap(target).index.sizes(0))
     arena = answers.report(CoreFile(str(core.core)), "malloc_stats").tables[0]
@@ -63,9 +63,9 @@ def test_arenas_and_mmapped_blocks_make_up_the_whole() -> None:
     arenas = len(glibc(find_heap(target)).all)
     whole = report_of(target).totals
     parts = [report_of(target, "--arena", name).totals for name in ["main", *map(str, range(1, arenas)), "mmapped"]]
-    for name in ("live_count", "live_bytes", "leaked_count", "leaked_bytes", "free_count", "free_bytes"):
+    for name in ("live_count", "live_bytes", "free_count", "free_bytes"):
         assert sum(part[name] for part in parts) == whole[name], name  # type: ignore[misc]
-    assert parts[-1]["live_count"] + parts[-1]["leaked_count"] == take("sizes").truth.mallinfo["hblks"]
+    assert parts[-1]["live_count"] == take("sizes").truth.mallinfo["hblks"]
 
 
 def test_classes_hold_what_the_exact_sizes_do(freed: CoreFile) -> None:
@@ -97,8 +97,7 @@ def test_classes_are_small_bins_then_quarters_of_powers_of_two(word: int) -> Non
 
 def test_order_and_top(freed: CoreFile) -> None:
     rows = rows_of(report_of(freed, "--exact"))
-    used = [r["live_bytes"] + r["leaked_bytes"] for r in rows]
-    assert used == sorted(used, reverse=True)
+    assert [r["live_bytes"] for r in rows] == sorted((r["live_bytes"] for r in rows), reverse=True)
     assert sum(r["percent"] for r in rows) == pytest.approx(100)
     by_size = rows_of(report_of(freed, "--exact", "--sort", "size"))
     assert [r["least"] for r in by_size] == sorted(r["least"] for r in rows)

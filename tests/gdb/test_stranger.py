@@ -34,8 +34,7 @@ def test_every_command_knows_it(gdb: Gdb, tmp_path: Path) -> None:
     assert found["findleaks"]["totals"]["leaked_bytes"] == (96 + 208) * MORE_LEAKED
     assert "bump-96, leaked directly" in json.dumps(rows["whatis"])
     assert {row["address"] for row in rows["walk"]["leak"]} == {f"{address:#x}" for address in lost}
-    sizes = found["heapsizes"]["totals"]
-    assert sizes["live_bytes"] + sizes["leaked_bytes"] == last.live_bytes
+    assert found["heapsizes"]["totals"]["live_bytes"] == last.live_bytes
     assert found["malloc_stats"]["totals"]["bump_allocated_bytes"] == last.live_bytes
     assert found["heapcheck"]["totals"]["problems"] == 0
     (customers,) = (row for rows_ in rows["types"].values() for row in rows_ if row.get("type") == "struct customer")

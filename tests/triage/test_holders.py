@@ -12,7 +12,7 @@ from dmods.finding import Finding
 from dmods.triage.checks import exhausted
 from dmods.triage.process import triage_process
 from fixtures import audited
-from tests.corekit import HERE, compile_c, kernel_core
+from tests.corekit import compile_c, kernel_core
 
 PROGRAM = """
 #include <signal.h>
@@ -61,17 +61,6 @@ def test_a_large_heap_that_one_thing_holds(program: Path, tmp_path: Path, monkey
     assert "table_of_orders" in found.what
     assert (found.severity, found.confidence) == ("waste", "possible")
     assert found.subject == "`table_of_orders` (holders)"
-
-
-def test_a_few_large_buffers_are_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exhausted, "LARGE", 3 << 20)
-    program = compile_c(HERE / "commands" / "holds.c", tmp_path / "holds", "-pthread")
-    few, many = (tmp_path / name for name in ("few", "many"))
-    few.mkdir()
-    many.mkdir()
-    assert _holders(CoreFile(str(kernel_core(program, few, "buffers", "10", "700000")))) == []
-    (found,) = _holders(CoreFile(str(kernel_core(program, many, "buffers", "100", "70000"))))
-    assert found.subject == "`head` (holds)"
 
 
 @pytest.mark.thorough("it runs out of memory under the auditor")

@@ -32,9 +32,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     facts.provide("owners")
     held = (one for one in find_candidates(facts.owners, process_memory(facts.owners)) if one.kind in ("held", "type"))
     for suspect in list(held)[:2]:
-        # A buffer or a table was asked for at once: it explains why memory ran out, and is no fault by itself.
-        asked_at_once = suspect.is_few or suspect.is_reserved
-        if failed or (suspect.weight >= _HALF * facts.heap.bytes and not asked_at_once):
+        if failed or suspect.weight >= _HALF * facts.heap.bytes:
             yield Finding(
                 "memory-holder",
                 SERIOUS if failed else WASTE,
