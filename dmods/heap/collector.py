@@ -69,7 +69,7 @@ def find_collector(target: Target) -> Collector:
     dead = unused_stacks(python) + old_slots(python) + constants
     links = CollectorLinks(target.image(), states, minor)
     if links.broken is not None or not len(links):
-        why = f"damaged, or were being changed, at {links.broken:#x}" if links.broken is not None else "not found"
+        why = f"damaged at {links.broken:#x}" if links.broken is not None else "not found"
         note = f"the lists of Python's collector are {why}: leaked containers count as reachable"
         return Collector(target, minor, notes=[note], dead=dead)
     return Collector(target, minor, links, dead=dead + [(head, head + LINKS) for head in links.heads])

@@ -8,6 +8,7 @@ from typing import Optional
 from dmods.allocators.block import Block
 from dmods.allocators.glibc.integrity import top_problem
 from dmods.allocators.glibc.state import State
+from dmods.allocators.glibc.unseen import seen_anomalies
 from dmods.allocators.protocol import Process
 from dmods.allocators.vocabulary import OVERWRITTEN, Damage
 from dmods.finding import CERTAIN, SERIOUS, Evidence
@@ -20,7 +21,7 @@ def damages(heap: State) -> Iterator[Damage]:
     process = heap.process
     tops = {arena.top for arena in heap.all if top_problem(heap, arena) is not None}
     for (_, _, _, arena, _), report in zip(process.index.runs(), process.reports):
-        for number, (fault, chunk, value, before, resumed) in enumerate(heap.anomalies(report)):
+        for number, (fault, chunk, value, before, resumed) in enumerate(seen_anomalies(report, process.words.size)):
             if chunk in tops:
                 continue  # the loop over the tops, below, reports it
             if (

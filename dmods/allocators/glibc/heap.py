@@ -7,16 +7,15 @@ are imported by the methods that need them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Optional, TypeVar
 
 from dmods.allocators.block import Block
 from dmods.allocators.glibc.arenas import find_mallocs
 from dmods.allocators.glibc.caches import cached_by_arena
 from dmods.allocators.glibc.false_words import malloc_sizes, tcache_keys
-from dmods.allocators.glibc.moment import is_being_written
 from dmods.allocators.glibc.runs import arrange, top_bytes
 from dmods.allocators.glibc.state import NAME, State
+from dmods.allocators.glibc.unseen import damaged_chunks, seen_anomalies
 from dmods.allocators.numbers import NO_ARENA, arena_name
 from dmods.allocators.protocol import Found, Heap, Process, Teller
 from dmods.allocators.search import Search
@@ -257,10 +256,10 @@ class GlibcHeap(State):
         for (_, _, _, number, _), report_ in zip(index.runs(), reports):
             part = mapped if number == NO_ARENA else arenas[number]
             part.chunks = (part.chunks or 0) + report_["chunks"]
-            part.bad_chunks += self.damaged_chunks(report_)
+            part.bad_chunks += damaged_chunks(report_, words.size)
             if part.free is not None:
                 part.free += report_["free_chunks"]
-        walked = {each[1] for report_ in reports for each in self.anomalies(report_)}
+        walked = {each[1] for report_ in reports for each in seen_anomalies(report_, words.size)}
         for damage in self.damages():
             arenas[damage.arena].bad_chunks += damage.kind == "top" and damage.chunk not in walked
         for link in links:
@@ -276,5 +275,5 @@ def find_glibc(target: Target, taken: Ranges) -> Found:
     rest = subtract(target.mappings(), taken)
     words, hint = Words(target.image(), target.arch.word), target.lookup("main_arena")
     mallocs = find_mallocs(words, rest, hint.address if hint else None)
-    layout = arrange(words, mallocs, rest, PAGE, partial(is_being_written, target))
+    layout = arrange(words, mallocs, rest, PAGE)
     return Found([GlibcHeap(NAME, layout.owned, notes=layout.notes, layout=layout)] if mallocs else [])

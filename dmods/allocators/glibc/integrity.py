@@ -43,7 +43,7 @@ def top_problem(heap: State, arena: Arena) -> Optional[str]:
 
     A sound top has at least MINSIZE, its PREV_INUSE is set, and it ends where its memory ends.
     """
-    if arena.top == arena.initial_top or arena.is_cut:
+    if arena.top == arena.initial_top:
         return None
     field = heap.process.words.at(arena.top + heap.process.words.size)
     size = top_size(heap.process.words, arena)

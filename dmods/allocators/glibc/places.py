@@ -46,7 +46,7 @@ def _arena(heap: State, address: int) -> Optional[Place]:
         size = top_bytes(words, arena)
         if arena.top <= address < arena.top + size:
             text = f"in the top chunk of {name} ({arena.top:#x}+{address - arena.top:x}): {size} bytes, free"
-            if top_size(words, arena) != size and not arena.is_cut:
+            if top_size(words, arena) != size:
                 text += "; its size field is damaged"
             return Place("top", text, f"top chunk of {name}")
         for info in arena.heaps:

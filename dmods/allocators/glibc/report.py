@@ -136,7 +136,7 @@ def _disagreements(heap: State, rows: Sequence[Usage]) -> Iterator[str]:
     for number, (usage, arena) in enumerate(zip(rows, heap.all)):
         if usage.in_use is None:
             yield f"arena {usage.name}: its figures contradict each other: `heapcheck` looks closer"
-        if arena.rest and not arena.is_cut:
+        if arena.rest:
             yield (
                 f"arena {usage.name}: the size field of its top chunk is damaged: TOP BYTES counts to the end of its "
                 "memory"

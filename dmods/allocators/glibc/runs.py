@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from dmods import _engine
@@ -37,35 +37,15 @@ class Layout:
     # Contradictions in malloc's own figures: (arena number, structure, what). The notes have them too.
     contradictions: list[tuple[Optional[int], str, str]] = field(default_factory=list)
 
-    is_written: Optional[Callable[[int], bool]] = None  # whether a thread was about to write the word there
-
-    def damaged_top(self, words: Words, number: int, arena: Arena, where: str) -> None:
-        """Add that the top chunk of an arena contradicts the rest, or note that a thread was about to write it."""
-        arena.is_cut = bool(arena.rest) and self.is_written is not None and self.is_written(arena.top + words.size)
-        if arena.is_cut:
-            self.notes.append(
-                f"{where}: a thread was inside malloc, which was just cutting its top chunk ({arena.top:#x})"
-            )
-        else:
-            self.contradiction(
-                number, "top", f"{where}: its top chunk ({arena.top:#x}) is damaged, or was just being cut"
-            )
-
     def contradiction(self, number: Optional[int], where: str, text: str) -> None:
         """Add a contradiction, also as a note."""
         self.contradictions.append((number, where, text))
         self.notes.append(text)
 
 
-def arrange(
-    words: Words,
-    mallocs: list[Malloc],
-    mappings: Sequence[AddressRange],
-    page: int,
-    is_written: Optional[Callable[[int], bool]] = None,
-) -> Layout:
-    """Return every run of every malloc. ``is_written`` says whether a thread was about to write the word there."""
-    layout = Layout(mallocs, page, is_written=is_written)
+def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange], page: int) -> Layout:
+    """Return every run of every malloc."""
+    layout = Layout(mallocs, page)
     anonymous = address_ranges(m for m in mappings if "w" in m.flags and m.anonymous)
     for malloc in mallocs:
         for arena in malloc.arenas:
@@ -136,9 +116,11 @@ def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> No
             if arena.top + size == end and arena.top % GRANULE == start % GRANULE:
                 end = arena.top
             else:
-                arena.rest = end - arena.top
                 if words.at(arena.top + words.size) is not None:
-                    layout.damaged_top(words, number, arena, f"arena {number} ({arena.address:#x})")
+                    where = f"arena {number} ({arena.address:#x})"
+                    text = f"{where}: its top chunk ({arena.top:#x}) is damaged, or was just being cut"
+                    layout.contradiction(number, "top", text)
+                arena.rest = end - arena.top
         if end - start >= 4 * words.size:
             layout.runs.append((start, end, THREAD, number, 0))
 
@@ -175,7 +157,9 @@ def _main_arena(words: Words, layout: Layout, number: int, arena: Arena, anonymo
     if words.at(arena.top + words.size) is None:
         return  # the dump lacks top
     if not size or (runs and arena.top + size != end):
-        layout.damaged_top(words, number, arena, "the main arena")
+        layout.contradiction(
+            number, "top", f"the main arena's top chunk ({arena.top:#x}) is damaged, or was just being cut"
+        )
     found = sum(stop - start for start, stop in runs) + end - arena.top
     slack = arena.system_mem - found
     if not 0 <= slack < layout.page * max(1, len(runs)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from dmods import _engine
 from dmods.allocators.glibc import runs
@@ -11,7 +11,7 @@ from dmods.allocators.glibc.bins import Bins, follow
 from dmods.allocators.glibc.caches import Caches, Candidates, watched
 from dmods.allocators.glibc.caches import release as release_lists
 from dmods.allocators.glibc.structures import Arena
-from dmods.allocators.glibc.unseen import Anomaly, damaged_chunks, seen_anomalies, seen_problems, unseen_parts
+from dmods.allocators.glibc.unseen import damaged_chunks, seen_problems, unseen_parts
 from dmods.allocators.numbers import NO_ARENA, reserve
 from dmods.allocators.protocol import Heap, Process
 from dmods.allocators.vocabulary import Chunks, Walk
@@ -20,9 +20,6 @@ from dmods.base.progress import Progress
 from dmods.base.ranges import Ranges
 from dmods.modules.elf import PAGE
 from dmods.process.mappings import mapping_at
-
-if TYPE_CHECKING:
-    from dmods._engine import RunReport
 
 NAME = "glibc malloc"
 _TLS_REACH = 16 << 10  # bytes around a thread pointer where its pointer to the tcache is searched
@@ -144,19 +141,6 @@ class State(Heap):
         runs_ = zip(self.process.index.runs(), self.process.reports)
         return {arena for (_, _, _, arena, _), report in runs_ if report["missing"]}
 
-    def anomalies(self, report: RunReport) -> list[Anomaly]:
-        """Return what is wrong with the chunks of a run, without those whose header the dump lacks."""
-        return seen_anomalies(report, self.process.words.size, self._cut)
-
-    def damaged_chunks(self, report: RunReport) -> int:
-        """Return how many chunks of a run are damaged."""
-        return damaged_chunks(report, self.process.words.size, self._cut)
-
-    @property
-    def _cut(self) -> set[int]:
-        """Return the top chunks whose header a thread was about to write."""
-        return {arena.top for arena in self.all if arena.is_cut}
-
     # -- notes ----------------------------------------------------------------------------------------------------
 
     def moment_notes(self) -> list[str]:
@@ -171,7 +155,7 @@ class State(Heap):
     def damage_notes(self) -> list[str]:
         """Return how many chunks and free lists are damaged."""
         out = []
-        bad = sum(self.damaged_chunks(report) for report in self.process.reports)
+        bad = sum(damaged_chunks(report, self.process.words.size) for report in self.process.reports)
         if bad:
             out.append(f"{bad} damaged chunks: `heapcheck` tells which, and who may have done it")
         absent = sum(self.is_unseen(where) for _list, _what, where in self.caches.problems)

@@ -39,7 +39,6 @@ class Arena:
     blank: bool = False  # malloc never set it up: all is zero but `next` (see _ring)
     room: Optional[int] = None  # bytes from top to the end of the mapping that holds it; None: not known yet
     rest: int = 0  # bytes of top where its size field is damaged and the arena's other fields say where it ends
-    is_cut: bool = False  # a thread was about to write the size field of top: `rest` is true, and nothing is damaged
     heaps: list[HeapInfo] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)  # what the dump lacks: no damage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Callable, Optional
 
 from dmods.allocators.glibc.bins import Bins, Problem
@@ -30,23 +30,19 @@ def unseen_parts(reports: Iterable[RunReport], word: int) -> Ranges:
     return unseen
 
 
-def seen_anomalies(report: RunReport, word: int, unwritten: Collection[int]) -> list[Anomaly]:
-    """Return the anomalies of a run, without the chunks whose header the dump lacks, or that has not been written."""
+def seen_anomalies(report: RunReport, word: int) -> list[Anomaly]:
+    """Return the anomalies of a run, without the chunks whose header the dump lacks."""
     missing = Ranges(report["missing"])
-    return [
-        each
-        for each in report["anomalies"]
-        if each[0] != "missing" and each[1] not in unwritten and not _lacks_header(missing, each[1], word)
-    ]
+    return [each for each in report["anomalies"] if each[0] != "missing" and not _lacks_header(missing, each[1], word)]
 
 
-def damaged_chunks(report: RunReport, word: int, unwritten: Collection[int]) -> int:
+def damaged_chunks(report: RunReport, word: int) -> int:
     """Return how many chunks of a run are damaged. The engine counts those whose header the dump lacks, too."""
     described = len(report["anomalies"])
     more = report["anomaly_count"] - described
     missing = Ranges(report["missing"]) if more else Ranges()
     absent = sum(_lacks_header(missing, start, word) for start, _end in report["lost"]) if more else 0
-    absent_described = described - len(seen_anomalies(report, word, unwritten))
+    absent_described = described - len(seen_anomalies(report, word))
     return described - absent_described + max(0, more - max(0, absent - absent_described))
 
 
