@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from dmods.graph.owners import find_owners
 from fixtures import answers, pythons
 from fixtures.pythons import PythonCore
+from tests.corekit import kernel_core
 
 VERSIONS = pytest.mark.parametrize(
     "version",
@@ -73,3 +75,24 @@ def test_suspects_name_the_variable_and_its_dicts(version: str) -> None:
     (at,) = [row[0] for row in _truth(made)["app.store.cache"][:1]]
     path = answers.by_name(answers.typed("pathto", *made.argv(), hex(at or 0)))["path"]
     assert path[0]["place"] == "app.store.cache"
+
+
+def test_the_semaphores_of_locks_own_nothing(tmp_path: Path) -> None:
+    """They have the memory of arrays that held the same objects, and write the first half of it only."""
+    core = kernel_core(Path("/usr/bin/python3"), tmp_path, "-c", _LOCKS, env={"PYTHONMALLOC": "malloc"})
+    lines = answers.by_name(answers.typed("owners", core, "--top", 1 << 20))["owners"]
+    (line,) = [each for each in lines if "__main__.rows" in each["owner"]]
+    # The objects, the list and its items.
+    assert (line["owner"], line["how"], line["count"]) == ("__main__.rows", "alone", 2000 + 2)
+
+
+_LOCKS = """
+import _thread, os
+class Row:
+    __slots__ = ()
+rows = [Row() for each in range(2000)]
+four = [rows[each : each + 4] for each in range(1000)]
+del four
+locks = [_thread.allocate_lock() for each in range(1000)]
+os.abort()
+"""

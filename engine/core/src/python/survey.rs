@@ -105,6 +105,9 @@ impl Looking<'_> {
         if known.content != 0 {
             self.take_content(block, object, &known);
         }
+        if known.without_pointers != 0 {
+            self.take_all_of(at.saturating_add(known.without_pointers));
+        }
         // The list of its weak references holds none of them.
         if let Some(place) = known.weak_list(at) {
             if self.word(place, 0).is_some_and(|first| first != 0) {
@@ -143,6 +146,14 @@ impl Looking<'_> {
         let is_long = end.saturating_sub(start) > MOST_LOOKED_AT;
         if is_long || (start.next_multiple_of(8)..end).step_by(8).any(|at| self.looks_like_pointer(at)) {
             self.survey.borrowed.push((start, end));
+        }
+    }
+
+    /// Notes that the block that a word points to has no pointers: those that seem to be there are left over.
+    fn take_all_of(&mut self, place: u64) {
+        let found = self.word(place, 0).and_then(|start| Some((start, self.heap.find(start)?.0)));
+        if let Some((_, block)) = found.filter(|&(start, block)| start == block.address && !block.free) {
+            self.survey.borrowed.push((block.address, block.address.saturating_add(block.size)));
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Type {
     pub description: u64,
     /// Where the bytes of its objects begin that are no pointers. 0: they have pointers, or may have some.
     pub content: u64,
+    /// Where its objects point to memory that has no pointers. 0: nowhere.
+    pub without_pointers: u64,
 }
 
 impl Type {
@@ -213,7 +215,8 @@ impl<'a> Types<'a> {
         let kind = self.kind(address, flags);
         let description = self.description(address, kind).unwrap_or(0);
         let content = self.content(address, kind, basic).unwrap_or(0);
-        Some(Type { basic, item, flags, kind, before, gc, weak, description, content })
+        let without_pointers = self.without_pointers(address).unwrap_or(0);
+        Some(Type { basic, item, flags, kind, before, gc, weak, description, content, without_pointers })
     }
 
     /// Returns where the bytes begin of objects of some built-in types, and the instructions of code. Those have inline caches,
@@ -227,6 +230,13 @@ impl<'a> Types<'a> {
             b"str" => Some(self.release.characters(true)),
             _ => None,
         }
+    }
+
+    /// Locks have a semaphore of the C library, or a mutex and a condition (`lock_lock`, Modules/_threadmodule.c), until 3.12.
+    fn without_pointers(&mut self, address: u64) -> Option<u64> {
+        let name = self.name(address).filter(|_| self.release.minor <= 12)?;
+        let is_lock = matches!(name.split(|&byte| byte == 0).next()?, b"_thread.lock" | b"_thread.RLock");
+        is_lock.then_some(HEAD)
     }
 
     /// Modules/_ctypes/ctypes.h: `StgDictObject`, and `StgInfo` behind the structure of `type`, in classes that a subclass of
