@@ -18,6 +18,8 @@ const CACHED: usize = 4096;
 const CHECK: usize = 1 << 14;
 /// Bytes by which the allocators round up.
 const MOST_ROUNDING: u64 = 32;
+/// Sizes are rounded up to a multiple of it by pymalloc (ALIGNMENT, Objects/obmalloc.c) and by the C library.
+const ROUNDING: u64 = 16;
 /// Bytes of an object whose words are looked at. Of larger ones, all are noted.
 const MOST_LOOKED_AT: u64 = 1024;
 /// No address has more than 56 bits (of x86-64 with five levels of page tables). Text has.
@@ -102,6 +104,7 @@ impl Looking<'_> {
         let Some(known) = self.types.at(object.kind) else { return false };
         self.note(block.address, object.kind, Part::Whole);
         let (at, kind) = (object.address, known.kind);
+        self.take_rounding(block, object);
         if known.content != 0 {
             self.take_content(block, object, &known);
         }
@@ -115,7 +118,10 @@ impl Looking<'_> {
             }
         }
         match kind {
-            Kind::List => self.buffer(object, 24, Part::Items),
+            Kind::List => {
+                self.buffer(object, 24, Part::Items);
+                self.take_behind_items(at);
+            }
             // Shared keys are the class's, and several dictionaries have them.
             Kind::Dict => {
                 let alone = self.word(at, 32).and_then(|keys| self.word(keys, 0)) == Some(1);
@@ -143,10 +149,38 @@ impl Looking<'_> {
         if rest > MOST_ROUNDING.max(block.size / 4) {
             return;
         }
+        self.take_left_over(start, end);
+    }
+
+    /// Notes what the allocator adds to the size of an object, which nobody writes.
+    fn take_rounding(&mut self, block: &Block, object: &Found) {
+        let end = block.address.saturating_add(block.size);
+        let start = object.address.saturating_add(object.inside);
+        if end.saturating_sub(start) < ROUNDING {
+            self.take_left_over(start, end);
+        }
+    }
+
+    /// Notes words that are no pointers, if one of them looks like one.
+    fn take_left_over(&mut self, start: u64, end: u64) {
         let is_long = end.saturating_sub(start) > MOST_LOOKED_AT;
         if is_long || (start.next_multiple_of(8)..end).step_by(8).any(|at| self.looks_like_pointer(at)) {
             self.survey.borrowed.push((start, end));
         }
+    }
+
+    /// Notes what is left over behind the items of a list: list_resize() asks for more than it needs, and clears nothing
+    /// (Objects/listobject.c).
+    fn take_behind_items(&mut self, list: u64) {
+        let (Some(count), Some(start)) = (self.word(list, 16), self.word(list, 24)) else { return };
+        let Some((block, ..)) = self.heap.find(start).filter(|found| found.0.address == start && !found.0.free) else {
+            return;
+        };
+        let end = block.address.saturating_add(block.size);
+        if count > block.size / 8 {
+            return;
+        }
+        self.take_left_over(start.saturating_add(8 * count), end);
     }
 
     /// Notes that the block that a word points to has no pointers: those that seem to be there are left over.
@@ -207,7 +241,14 @@ impl Looking<'_> {
         self.survey.blocks.sort_unstable();
         self.survey.blocks.dedup();
         self.survey.borrowed.sort_unstable();
-        self.survey.borrowed.dedup();
+        // In a damaged dump, ranges overlap.
+        self.survey.borrowed.dedup_by(|next, last| {
+            let joined = next.0 <= last.1;
+            if joined {
+                last.1 = last.1.max(next.1);
+            }
+            joined
+        });
         Ok(self.survey)
     }
 }

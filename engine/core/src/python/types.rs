@@ -17,6 +17,8 @@ const BEHIND_FFI_312: u64 = 96;
 const BEHIND_FFI: u64 = 56;
 /// `ob_refcnt` and `ob_type`.
 const HEAD: u64 = 16;
+/// Where a `buffered` has the address of its buffer.
+const BUFFER: u64 = 56;
 /// How many types are kept where no hash is computed.
 const RECENT: usize = 1024;
 
@@ -232,11 +234,15 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// Locks have a semaphore of the C library, or a mutex and a condition (`lock_lock`, Modules/_threadmodule.c), until 3.12.
+    /// Locks have a semaphore of the C library, or a mutex and a condition, until 3.12 (`lock_lock`, Modules/_threadmodule.c); files
+    /// have a buffer (`buffered`, Modules/_io/bufferedio.c).
     fn without_pointers(&mut self, address: u64) -> Option<u64> {
-        let name = self.name(address).filter(|_| self.release.minor <= 12)?;
-        let is_lock = matches!(name.split(|&byte| byte == 0).next()?, b"_thread.lock" | b"_thread.RLock");
-        is_lock.then_some(HEAD)
+        let name = self.name(address)?;
+        match name.split(|&byte| byte == 0).next()? {
+            b"_thread.lock" | b"_thread.RLock" if self.release.minor <= 12 => Some(HEAD),
+            b"_io.BufferedReader" | b"_io.BufferedWriter" | b"_io.BufferedRandom" => Some(BUFFER),
+            _ => None,
+        }
     }
 
     /// Modules/_ctypes/ctypes.h: `StgDictObject`, and `StgInfo` behind the structure of `type`, in classes that a subclass of
