@@ -5,6 +5,8 @@ from __future__ import annotations
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass, field
 
+CONFIDENCES = ("taught", "proven", "likely", "assumed", "possible", "none")  # the surest first
+
 
 @dataclass(frozen=True)
 class TypeName:
@@ -28,6 +30,14 @@ class TypeName:
     full: str = field(default="", compare=False)
 
     @property
+    def row(self) -> tuple[str, str]:
+        """Return what blocks of one row have in common: the text, and the group of the confidence.
+
+        A type has one row, whether a block is proven or likely. What is only assumed is apart, and so are shapes.
+        """
+        return self.text, self.confidence if self.confidence in ("assumed", "none") else ""
+
+    @property
     def is_type(self) -> bool:
         """Return whether it is a type, not a shape."""
         return self.confidence != "none"
@@ -36,6 +46,11 @@ class TypeName:
 def type_name(full: str, evidence: str, confidence: str, before: str = "") -> TypeName:
     """Return the name of a type that the compiler writes as `full`, with `before` in front of it."""
     return TypeName(before + plain_class(full), evidence, confidence, before + full)
+
+
+def weaker(one: str, other: str) -> str:
+    """Return the confidence that claims less."""
+    return max(one, other, key=CONFIDENCES.index)
 
 
 def vtable_confidence(size: int, usable: int, word: int) -> str:

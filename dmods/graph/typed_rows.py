@@ -81,15 +81,19 @@ class TypedBlocks:
         for kind, sums in enumerate(by_kind):
             if sums.first is not None:
                 name = self.types.name(kind)
-                _add(found, (name.text, name.confidence), name, self.types.id(kind), sums).kinds.append(kind)
+                _add(found, name.row, name, self.types.id(kind), sums).kinds.append(kind)
                 self._count(name, _total(sums))
+        spellings: dict[str, set[str]] = {}
+        for typed in by_type:
+            spellings.setdefault(plain_class(typed[4]), set()).add(typed[4])
         for number, shape, _rank, evidence, written, sums in by_type:
             # The control blocks of shared_ptr have the same names with and without debug information.
             name = type_name(written, evidence, CONFIDENCE[evidence])
             kind_and_shape = (number, shape == _MANY)
             self._numbers.setdefault(name.text, []).append(kind_and_shape)
             # Two types may have one short name: strings of two versions of the library.
-            row = _add(found, (name.text, written), name, type_id(name.text), sums)
+            key = name.text, written if len(spellings[name.text]) > 1 else ""
+            row = _add(found, key, name, type_id(name.text), sums)
             if kind_and_shape not in row.types:
                 row.types.append(kind_and_shape)
             self._count(name, _total(sums))
@@ -161,8 +165,8 @@ def _add(
     if row is None:
         row = found[key] = TypeRow(name, number, least=sums.least, most=sums.most)
     elif _total(sums).bytes > row.total.bytes // 2:
-        row.name = name  # the evidence for most of its bytes
-    row.add(sums)
+        row.name = replace(name, confidence=row.name.confidence)  # the evidence for most of its bytes
+    row.add(sums, name.confidence)
     return row
 
 

@@ -22,7 +22,7 @@ from dmods.graph.marks_go import go_names
 from dmods.graph.places import Modules, places
 from dmods.graph.python_names import python_types
 from dmods.graph.type_ids import kind_id, named_so, short_length
-from dmods.graph.type_name import TypeName, type_name
+from dmods.graph.type_name import TypeName, type_name, weaker
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from dmods.heap.process_heap import ProcessHeap, engine_threads, find_heap
 from dmods.heap.texts import printable
@@ -71,7 +71,8 @@ class TypeRow:
     """The blocks of one type or shape. `id` is short; `walk buf --shape` takes it.
 
     `least` and `most` are usable sizes. `first` is the block with the lowest address, `first_leaked` of those that
-    leaked.
+    leaked. The confidence of `name` is the weakest of all its blocks; `sure` has the live and the leaked blocks of each
+    confidence.
     """
 
     name: TypeName
@@ -85,6 +86,7 @@ class TypeRow:
     most: int = 0
     first: Optional[int] = None
     first_leaked: Optional[int] = None
+    sure: dict[str, tuple[int, int]] = field(default_factory=dict)
     pooled: bool = False  # objects in blocks that hold many: they are no blocks of their own
 
     @property
@@ -92,8 +94,12 @@ class TypeRow:
         """Return all blocks in use by the program."""
         return self.live + self.leaked
 
-    def add(self, sums: _engine.SumRow) -> None:
+    def add(self, sums: _engine.SumRow, confidence: str) -> None:
         """Add the blocks of a kind or a type that is there."""
+        live, leaked = self.sure.get(confidence, (0, 0))
+        self.sure[confidence] = live + sums.live[0], leaked + sums.leaked[0]
+        if confidence != self.name.confidence:
+            self.name = replace(self.name, confidence=weaker(self.name.confidence, confidence))
         self.live += Amount(*sums.live)
         if sums.leaked[0]:
             self.leaked += Amount(*sums.leaked)
@@ -217,12 +223,12 @@ class Types:
             if sums.first is None:
                 continue
             name, key = self.name(kind), self.id(kind)
-            row = found.get((name.text, name.confidence))
+            row = found.get(name.row)
             if row is None:
-                row = found[name.text, name.confidence] = TypeRow(name, key, least=sums.least, most=sums.most)
+                row = found[name.row] = TypeRow(name, key, least=sums.least, most=sums.most)
             row.name = _joined_names(row.name, name)
             row.kinds.append(kind)
-            row.add(sums)
+            row.add(sums, name.confidence)
         return sorted(found.values(), key=lambda row: (-row.total.bytes, row.name.text, row.name.evidence))
 
     def matching(self, text: str, shape: bool, index: int = 0) -> list[int]:

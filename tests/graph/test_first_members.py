@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -170,10 +171,11 @@ def test_old_words_in_a_file_own_nothing(tmp_path: Path) -> None:
 def confidences(target: CoreFile) -> dict[int, tuple[str, str]]:
     """Return the type and the confidence of each block that has a class as its type."""
     types, found = find_types(target), {}
-    for row in types.rows():
-        if row.name.is_type and row.name.text.startswith("zoo::"):
-            said = (row.name.text, row.name.confidence)
-            found.update(dict.fromkeys(types.addresses(row.kinds, (LIVE, DIRECT, INDIRECT)), said))
+    for kind in (kind for row in types.rows() for kind in row.kinds):
+        name = types.name(kind)
+        if name.is_type and name.text.startswith("zoo::"):
+            said = (name.text, name.confidence)
+            found.update(dict.fromkeys(types.addresses([kind], (LIVE, DIRECT, INDIRECT)), said))
     return found
 
 
@@ -195,7 +197,8 @@ def test_only_an_object_that_fills_its_block_is_proven(
     tmp_path: Path, flags: tuple[str, ...], arguments: tuple[str, ...]
 ) -> None:
     """A block with room for a word more may be an optional, a tuple, a variant or a struct that begins with it."""
-    said = confidences(wrapped(tmp_path, ["g++", *flags], *arguments))
+    target = wrapped(tmp_path, ["g++", *flags], *arguments)
+    said = confidences(target)
     told = {block.address: block for block in told_in(tmp_path)}
     assert len(told) == 690
     proven = {at: name for at, (name, confidence) in said.items() if confidence == "proven"}
@@ -206,6 +209,16 @@ def test_only_an_object_that_fills_its_block_is_proven(
     assert {told[at].type for at in proven} == {"zoo::Cat", "zoo::Cow"}
     # One in a larger block has its name as well.
     assert {said[at] for at, block in told.items() if block.type == "zoo::Dog"} == {("zoo::Dog", "likely")}
+    # A type has one row, with its blocks by confidence.
+    for leaked in ((), ("--live",)):
+        rows = answers.answer(target, "types", "--top", "1000", *leaked)["tables"][0]["rows"]
+        by_type = {row["type"]: row for row in rows}
+        assert len(by_type) == len(rows)
+        for name in sizes:
+            row, sure = by_type[name], by_type[name]["by_confidence"]
+            assert sure.get("proven", 0) == sum(told[at].type == name for at in proven)
+            assert sum(sure.values()) == row["count"] == Counter(each for each, _sure in said.values())[name]
+            assert row["confidence"] == ("likely" if "likely" in sure else "proven")
 
 
 @pytest.mark.thorough("it takes several seconds to compile")
