@@ -18,8 +18,8 @@ class TypeName:
     "records". No type is known: "shape", "none".
 
     `confidence` is "proven" where the program itself names the type, "likely" where a symbol does, or where a vtable
-    names a block that has room for more than the object, "assumed" where only other blocks do, and "none" for a shape:
-    it tells kinds apart and names none.
+    names a block that has room for more than the object (``Types.asked`` counts those that records prove), "assumed"
+    where only other blocks do, and "none" for a shape: it tells kinds apart and names none.
 
     `full` is the type as the compiler writes it, with all arguments; empty where `text` is the only spelling.
     """
@@ -46,11 +46,6 @@ class TypeName:
 def type_name(full: str, evidence: str, confidence: str, before: str = "") -> TypeName:
     """Return the name of a type that the compiler writes as `full`, with `before` in front of it."""
     return TypeName(before + plain_class(full), evidence, confidence, before + full)
-
-
-def weaker(one: str, other: str) -> str:
-    """Return the confidence that claims less."""
-    return max(one, other, key=CONFIDENCES.index)
 
 
 def vtable_confidence(size: int, usable: int, word: int) -> str:

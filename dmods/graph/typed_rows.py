@@ -78,10 +78,11 @@ class TypedBlocks:
     def _typed_rows(self, graph: TypeGraph) -> list[TypeRow]:
         found: dict[tuple[str, str], TypeRow] = {}
         by_kind, by_type, pooled = graph.engine.sums(self.types.kinds, 0, self.types.heaps[0].index)
+        asked = self.types.asked(0, graph.engine)
         for kind, sums in enumerate(by_kind):
             if sums.first is not None:
                 name = self.types.name(kind)
-                _add(found, name.row, name, self.types.id(kind), sums).kinds.append(kind)
+                _add(found, name.row, name, self.types.id(kind), sums, asked=asked[kind]).kinds.append(kind)
                 self._count(name, _total(sums))
         spellings: dict[str, set[str]] = {}
         for typed in by_type:
@@ -159,14 +160,20 @@ class TypedBlocks:
 
 
 def _add(
-    found: dict[tuple[str, str], TypeRow], key: tuple[str, str], name: TypeName, number: str, sums: SumRow
+    found: dict[tuple[str, str], TypeRow],
+    key: tuple[str, str],
+    name: TypeName,
+    number: str,
+    sums: SumRow,
+    *,
+    asked: tuple[int, int] = (0, 0),
 ) -> TypeRow:
     row = found.get(key)
     if row is None:
         row = found[key] = TypeRow(name, number, least=sums.least, most=sums.most)
     elif _total(sums).bytes > row.total.bytes // 2:
-        row.name = replace(name, confidence=row.name.confidence)  # the evidence for most of its bytes
-    row.add(sums, name.confidence)
+        row.name = name  # the evidence for most of its bytes
+    row.add(sums, name.confidence, asked)
     return row
 
 

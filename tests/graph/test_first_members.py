@@ -6,13 +6,14 @@ import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.graph.types import find_types
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from fixtures import answers
+from fixtures import answers, audited
 from tests.corekit import kernel_core
 from tests.graph.typed import HERE, Dumped, compared, dump, graph_of, told_in
 
@@ -179,10 +180,10 @@ def confidences(target: CoreFile) -> dict[int, tuple[str, str]]:
     return found
 
 
-def wrapped(where: Path, compiler: Sequence[str], *arguments: str) -> CoreFile:
+def wrapped(where: Path, compiler: Sequence[str], *arguments: str, env: Optional[dict[str, str]] = None) -> CoreFile:
     program = where / "wrapped"
     subprocess.run([*compiler, "-std=c++17", str(HERE / "wrapped.cc"), "-o", str(program)], check=True)
-    return CoreFile(str(kernel_core(program, where, *arguments)))
+    return CoreFile(str(kernel_core(program, where, *arguments, env=env)))
 
 
 @pytest.mark.parametrize(
@@ -219,6 +220,32 @@ def test_only_an_object_that_fills_its_block_is_proven(
             assert sure.get("proven", 0) == sum(told[at].type == name for at in proven)
             assert sum(sure.values()) == row["count"] == Counter(each for each, _sure in said.values())[name]
             assert row["confidence"] == ("likely" if "likely" in sure else "proven")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(("-O2", "-s"), id="stripped"),
+        pytest.param(("-O2", "-g"), marks=pytest.mark.thorough("it takes several seconds to compile"), id="debug"),
+    ],
+)
+def test_a_record_of_just_its_size_proves_an_object(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """The auditor knows what was asked for: 32 bytes for a Dog, and 40 for an optional<Dog>."""
+    target = wrapped(tmp_path, ["g++", *flags], env=audited.environment("audit"))
+    told = {block.address: block for block in told_in(tmp_path)}
+    alone = Counter(block.type for block in told.values() if block.type in ("zoo::Cat", "zoo::Dog", "zoo::Cow"))
+    assert sum(alone.values()) == 130
+    proven: dict[str, int] = Counter()
+    for block in told.values():
+        (row,) = answers.answer(target, "whattype", f"{block.address:#x}")["tables"][0]["rows"]
+        if row["type"] != "not known":
+            assert (row["confidence"] == "proven") == (block.type in alone), block
+            proven.update([row["type"]] * (row["confidence"] == "proven"))
+    assert proven == alone
+    for part in ((), ("--live",)):
+        rows = answers.answer(target, "types", "--top", "1000", *part)["tables"][0]["rows"]
+        sure = {row["type"]: row["by_confidence"].get("proven", 0) for row in rows if row["type"].startswith("zoo::")}
+        assert {name: count for name, count in sure.items() if count} == alone
 
 
 @pytest.mark.thorough("it takes several seconds to compile")
