@@ -195,6 +195,11 @@ class TypeGraph:
         bytes that no object in it has. The objects are (type, whether their contents alone prove it, sum).
         """
 
+    def asked(
+        self, kinds: Kinds, index: int, heap: Heap, records: list[Records], sizes: list[int]
+    ) -> list[tuple[int, int]]:
+        """Return counts as ``Kinds.asked``, of the blocks that ``sums`` counts by their kind."""
+
     def addresses(
         self,
         kinds: Kinds,
@@ -910,6 +915,12 @@ class Kinds:
         ``callers`` are recorders with the number of the caller for each stack. ``plain`` are the kinds of the same heap
         without names. ``known`` has for each kind the number of its type, -1 for a shape, or -2 for a type that a block
         itself would show.
+        """
+
+    def asked(self, index: int, heap: Heap, records: list[Records], sizes: list[int]) -> list[tuple[int, int]]:
+        """Return for each kind how many (live, leaked) blocks were asked for with just the bytes of its objects.
+
+        ``sizes`` has these bytes for each kind, 0 where they are not known.
         """
 
     def kinds_at(self, index: int, heap: Heap, asked: list[int]) -> list[Optional[int]]:

@@ -9,6 +9,7 @@ from dmods.command import Argument, Command, positive
 from dmods.errors import UsageError
 from dmods.graph.amount import Amount
 from dmods.graph.owners import find_owners
+from dmods.graph.type_name import CONFIDENCES
 from dmods.graph.typed_rows import typed_blocks
 from dmods.graph.types import TypeRow
 from dmods.heap.no_heap import no_heap
@@ -18,7 +19,6 @@ from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
 _USUAL = 40  # rows that are shown without --top
-_CONFIDENCES = ("taught", "proven", "likely", "assumed", "possible")
 _FEW = 2_000_000  # blocks: of a larger heap, what types keep alive is computed only with --retained
 COLUMNS = (
     Column("count", "count", width=8),
@@ -32,6 +32,7 @@ COLUMNS = (
     Column("type", title="TYPE OR SHAPE"),
     Column("full_type", hidden=True),
     Column("confidence", hidden=True),
+    Column("by_confidence", hidden=True),
     Column("least", "bytes", hidden=True),
     Column("most", "bytes", hidden=True),
     Column("buffer", "address", hidden=True),
@@ -78,7 +79,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         share = 100 * named.count / total.count
         footer.append(f"A type is known for {named.count} blocks ({share:.1f} %), {named.bytes} bytes")
     if named.count:
-        footer.append(f"How sure these types are: {_how_sure(rows)}")
+        footer.append(f"How sure these types are: {_how_sure(rows, args)}")
     report.tables.append(Table("types", COLUMNS, cells, footer=footer))
     report.totals = {
         "count": total.count,
@@ -101,12 +102,20 @@ def _sum(rows: list[tuple[TypeRow, Amount]]) -> Amount:
     return Amount(sum(part.count for row, part in rows if not row.pooled), sum(part.bytes for _row, part in rows))
 
 
-def _how_sure(rows: list[tuple[TypeRow, Amount]]) -> str:
+def _by_confidence(row: TypeRow, args: argparse.Namespace) -> dict[str, int]:
+    """Return how many blocks of a row have a type of which confidence, the surest first."""
+    known = ((confidence, row.sure[confidence]) for confidence in CONFIDENCES if confidence in row.sure)
+    counts = ((each, (0 if args.leaked else live) + (0 if args.live else leaked)) for each, (live, leaked) in known)
+    return {confidence: count for confidence, count in counts if count}
+
+
+def _how_sure(rows: list[tuple[TypeRow, Amount]], args: argparse.Namespace) -> str:
     """Return how many blocks have a type of which confidence: "70 proven, 342 likely"."""
-    counts = dict.fromkeys(_CONFIDENCES, 0)
-    for row, part in rows:
+    counts = dict.fromkeys(CONFIDENCES, 0)
+    for row, _amount in rows:
         if row.name.is_type and not row.pooled:
-            counts[row.name.confidence] += part.count
+            for confidence, count in _by_confidence(row, args).items():
+                counts[confidence] += count
     return ", ".join(f"{count} {confidence}" for confidence, count in counts.items() if count)
 
 
@@ -114,9 +123,10 @@ def _cells(row: TypeRow, args: argparse.Namespace, total: Amount, kept: Optional
     part = _part(row, args)
     share = 100 * part.bytes / total.bytes if total.bytes else 0.0
     first = row.first_leaked if args.leaked else row.first
-    name = row.name
+    name, sure = row.name, _by_confidence(row, args)
+    weakest = list(sure)[-1] if sure else name.confidence
     leaked = (row.leaked.count, row.leaked.bytes)
-    tail = (name.full or name.text, name.confidence, row.least, row.most, first)
+    tail = (name.full or name.text, weakest, sure, row.least, row.most, first)
     return part.count, part.bytes, share, kept, *leaked, row.id, name.evidence, name.text, *tail
 
 
@@ -130,8 +140,9 @@ COMMAND = Command(
         "coroutine name its frame. All these names come from symbols: a stripped program has no such names.\n"
         "The buffer of a std::stringbuf (of a string stream) is known by the symbols of the C++ library.\n\n"
         "A vtable proves the type of an object that fills its block. If the block has room for one more word, the\n"
-        "type is only likely: a std::optional, a pair or a struct may begin with such an object. The last line counts\n"
-        "the blocks by confidence, and --json has the confidence of each row.\n\n"
+        "type is only likely: a std::optional, a pair or a struct may begin with such an object. An allocation record\n"
+        "of just the size of the object proves it. The last line counts the blocks by confidence. --json has the\n"
+        "counts of each row (by_confidence), and the weakest of them (confidence).\n\n"
         "Allocation records may show that a caller makes only one such type. Then its other blocks of the same\n"
         "size and shape have this type, too (evidence: records). If a program or library has debug information,\n"
         "types spread from its variables (`typegraph`).\n\n"

@@ -13,7 +13,7 @@ from dmods.graph.typegraph import PooledObject, TypeGraph, debug_problems, find_
 from dmods.graph.types import find_types
 from dmods.heap.block import FREE, Block
 from dmods.heap.content import describe_content
-from dmods.heap.process_heap import find_heap
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.report import Column, Report, Table, Value
 from dmods.target import Target
 
@@ -111,8 +111,17 @@ def _by_itself(target: Target, block: Block) -> tuple[Value, ...]:
     name = types.name(kind) if kind is not None else None
     if name is None or not name.is_type:
         return _unknown(block)
-    named = (name.evidence, name.confidence, None, None, name.full or name.text)
+    asked = _asked(types.heaps[0], block)
+    proven = kind is not None and asked is not None and asked == types.object_size(kind)
+    confidence = "proven" if proven else name.confidence
+    named = (name.evidence, confidence, None, None, name.full or name.text)
     return block.address, block.size, name.text, None, None, None, None, *named, None, None
+
+
+def _asked(heap: ProcessHeap, block: Block) -> Optional[int]:
+    """Return how many bytes the program asked for, or None where no record tells."""
+    record = heap.records.of_block(block.address)
+    return record.requested if record is not None and record.requested <= block.size else None
 
 
 def _unknown(block: Block) -> tuple[Value, ...]:
@@ -137,7 +146,7 @@ def type_table(graph: TypeGraph, block: Block, address: int) -> Table:
         (block.size - claim.skip) // claim.size if many else None,
         graph.field(block, inside) or None,
         claim.evidence,
-        claim.confidence(block.size, graph.target.arch.word),
+        claim.confidence(block.size, graph.target.arch.word, _asked(graph.heap, block)),
         graph.source(claim),
         claim.source if claim.source and claim.evidence not in ("taught", "vtable") else None,
         claim.full,

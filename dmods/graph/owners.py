@@ -257,7 +257,7 @@ class Owners:
                 known = self.types.name(row.kind)
                 text = known.text if known.is_type or by == "type" else self._cache(row.size, row.example)
                 one = Kind(text, known.is_type, row.size, row.count, row.bytes, row.example)
-                _add(found, (text, known.confidence), one)
+                _add(found, (text, str(known.is_type)), one)
         return sorted(found.values(), key=lambda kind: (-kind.bytes, kind.name))
 
     @cached_property

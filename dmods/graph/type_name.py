@@ -5,6 +5,8 @@ from __future__ import annotations
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import dataclass, field
 
+CONFIDENCES = ("taught", "proven", "likely", "assumed", "possible", "none")  # the surest first
+
 
 @dataclass(frozen=True)
 class TypeName:
@@ -16,8 +18,8 @@ class TypeName:
     "records". No type is known: "shape", "none".
 
     `confidence` is "proven" where the program itself names the type, "likely" where a symbol does, or where a vtable
-    names a block that has room for more than the object, "assumed" where only other blocks do, and "none" for a shape:
-    it tells kinds apart and names none.
+    names a block that has room for more than the object (``Types.asked`` counts those that records prove), "assumed"
+    where only other blocks do, and "none" for a shape: it tells kinds apart and names none.
 
     `full` is the type as the compiler writes it, with all arguments; empty where `text` is the only spelling.
     """
@@ -26,6 +28,14 @@ class TypeName:
     evidence: str
     confidence: str
     full: str = field(default="", compare=False)
+
+    @property
+    def row(self) -> tuple[str, str]:
+        """Return what blocks of one row have in common: the text, and the group of the confidence.
+
+        A type has one row, whether a block is proven or likely. What is only assumed is apart, and so are shapes.
+        """
+        return self.text, self.confidence if self.confidence in ("assumed", "none") else ""
 
     @property
     def is_type(self) -> bool:

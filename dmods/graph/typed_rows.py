@@ -78,18 +78,23 @@ class TypedBlocks:
     def _typed_rows(self, graph: TypeGraph) -> list[TypeRow]:
         found: dict[tuple[str, str], TypeRow] = {}
         by_kind, by_type, pooled = graph.engine.sums(self.types.kinds, 0, self.types.heaps[0].index)
+        asked = self.types.asked(0, graph.engine)
         for kind, sums in enumerate(by_kind):
             if sums.first is not None:
                 name = self.types.name(kind)
-                _add(found, (name.text, name.confidence), name, self.types.id(kind), sums).kinds.append(kind)
+                _add(found, name.row, name, self.types.id(kind), sums, asked=asked[kind]).kinds.append(kind)
                 self._count(name, _total(sums))
+        spellings: dict[str, set[str]] = {}
+        for typed in by_type:
+            spellings.setdefault(plain_class(typed[4]), set()).add(typed[4])
         for number, shape, _rank, evidence, written, sums in by_type:
             # The control blocks of shared_ptr have the same names with and without debug information.
             name = type_name(written, evidence, CONFIDENCE[evidence])
             kind_and_shape = (number, shape == _MANY)
             self._numbers.setdefault(name.text, []).append(kind_and_shape)
             # Two types may have one short name: strings of two versions of the library.
-            row = _add(found, (name.text, written), name, type_id(name.text), sums)
+            key = name.text, written if len(spellings[name.text]) > 1 else ""
+            row = _add(found, key, name, type_id(name.text), sums)
             if kind_and_shape not in row.types:
                 row.types.append(kind_and_shape)
             self._count(name, _total(sums))
@@ -155,14 +160,20 @@ class TypedBlocks:
 
 
 def _add(
-    found: dict[tuple[str, str], TypeRow], key: tuple[str, str], name: TypeName, number: str, sums: SumRow
+    found: dict[tuple[str, str], TypeRow],
+    key: tuple[str, str],
+    name: TypeName,
+    number: str,
+    sums: SumRow,
+    *,
+    asked: tuple[int, int] = (0, 0),
 ) -> TypeRow:
     row = found.get(key)
     if row is None:
         row = found[key] = TypeRow(name, number, least=sums.least, most=sums.most)
     elif _total(sums).bytes > row.total.bytes // 2:
         row.name = name  # the evidence for most of its bytes
-    row.add(sums)
+    row.add(sums, name.confidence, asked)
     return row
 
 

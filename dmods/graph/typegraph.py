@@ -82,13 +82,15 @@ class Claim(NamedTuple):
     size: int
     full: str
 
-    def confidence(self, usable: int, word: int) -> str:
+    def confidence(self, usable: int, word: int, asked: Optional[int] = None) -> str:
         """Return "taught", "proven", "likely", "possible", or "none" where two sources disagree.
 
-        ``usable`` is the size of the block, and ``word`` that of a word.
+        ``usable`` is the size of the block, ``word`` that of a word, and ``asked`` what a record says was asked for.
         """
         if self.disputed:
             return "none"
+        if self.evidence == "vtable" and asked == self.skip + self.size:
+            return "proven"
         is_vtable = self.evidence == "vtable"
         return vtable_confidence(self.skip + self.size, usable, word) if is_vtable else CONFIDENCE[self.evidence]
 

@@ -22,7 +22,7 @@ from dmods.graph.marks_go import go_names
 from dmods.graph.places import Modules, places
 from dmods.graph.python_names import python_types
 from dmods.graph.type_ids import kind_id, named_so, short_length
-from dmods.graph.type_name import TypeName, type_name
+from dmods.graph.type_name import CONFIDENCES, TypeName, type_name
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
 from dmods.heap.process_heap import ProcessHeap, engine_threads, find_heap
 from dmods.heap.texts import printable
@@ -71,7 +71,8 @@ class TypeRow:
     """The blocks of one type or shape. `id` is short; `walk buf --shape` takes it.
 
     `least` and `most` are usable sizes. `first` is the block with the lowest address, `first_leaked` of those that
-    leaked.
+    leaked. The confidence of `name` is the weakest of all its blocks; `sure` has the live and the leaked blocks of each
+    confidence.
     """
 
     name: TypeName
@@ -85,6 +86,7 @@ class TypeRow:
     most: int = 0
     first: Optional[int] = None
     first_leaked: Optional[int] = None
+    sure: dict[str, tuple[int, int]] = field(default_factory=dict)
     pooled: bool = False  # objects in blocks that hold many: they are no blocks of their own
 
     @property
@@ -92,8 +94,13 @@ class TypeRow:
         """Return all blocks in use by the program."""
         return self.live + self.leaked
 
-    def add(self, sums: _engine.SumRow) -> None:
-        """Add the blocks of a kind or a type that is there."""
+    def add(self, sums: _engine.SumRow, confidence: str, asked: tuple[int, int] = (0, 0)) -> None:
+        """Add the blocks of a kind or a type that is there. Records prove the type of ``asked``: (live, leaked)."""
+        for sure, more in ((confidence, (sums.live[0] - asked[0], sums.leaked[0] - asked[1])), ("proven", asked)):
+            if any(more) or (sure == confidence and not any(asked)):
+                live, leaked = self.sure.get(sure, (0, 0))
+                self.sure[sure] = live + more[0], leaked + more[1]
+        self.name = replace(self.name, confidence=max(self.sure, key=CONFIDENCES.index))
         self.live += Amount(*sums.live)
         if sums.leaked[0]:
             self.leaked += Amount(*sums.leaked)
@@ -213,17 +220,42 @@ class Types:
     def rows(self, index: int = 0) -> list[TypeRow]:
         """Return the types and shapes of one heap with their sums. ``ProcessHeap.leaks`` decides what has leaked."""
         found: dict[tuple[str, str], TypeRow] = {}
+        asked = self.asked(index)
         for kind, sums in enumerate(self.kinds.sums(index, self.heaps[index].index)):
             if sums.first is None:
                 continue
             name, key = self.name(kind), self.id(kind)
-            row = found.get((name.text, name.confidence))
+            row = found.get(name.row)
             if row is None:
-                row = found[name.text, name.confidence] = TypeRow(name, key, least=sums.least, most=sums.most)
+                row = found[name.row] = TypeRow(name, key, least=sums.least, most=sums.most)
             row.name = _joined_names(row.name, name)
             row.kinds.append(kind)
-            row.add(sums)
+            row.add(sums, name.confidence, asked[kind])
         return sorted(found.values(), key=lambda row: (-row.total.bytes, row.name.text, row.name.evidence))
+
+    def asked(self, index: int = 0, graph: Optional[_engine.TypeGraph] = None) -> list[tuple[int, int]]:
+        """Return for each kind how many (live, leaked) blocks are objects because records have just their size.
+
+        With ``graph``: of the blocks that it does not count by a type of debug information.
+        """
+        heap = self.heaps[index]
+        records = [recording.rows for recording in heap.records.recordings]
+        sizes = [self.object_size(kind) or 0 for kind in range(len(self))] if records else []
+        if not any(sizes):
+            return [(0, 0)] * len(self)
+        if graph is not None:
+            return graph.asked(self.kinds, index, heap.index, records, sizes)
+        return self.kinds.asked(index, heap.index, records, sizes)
+
+    def object_size(self, kind: int) -> Optional[int]:
+        """Return the bytes of one object of a kind that a vtable names and does not prove, or None."""
+        from dmods.graph.class_size import class_size
+
+        row = self._all[kind]
+        if row.form != OBJECT or self.name(kind).confidence != "likely" or self.name(kind).text.endswith("[]"):
+            return None
+        found = self.modules.address(*_split(row.words[0][1]))
+        return class_size(*found) if found is not None else None
 
     def matching(self, text: str, shape: bool, index: int = 0) -> list[int]:
         """Return the kinds whose type is `text`. With `shape`: whose shape, or whose id, it is.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.graph.types import find_types
 from dmods.heap.block import DIRECT, INDIRECT, LIVE
-from fixtures import answers
+from fixtures import answers, audited
 from tests.corekit import kernel_core
 from tests.graph.typed import HERE, Dumped, compared, dump, graph_of, told_in
 
@@ -170,17 +172,18 @@ def test_old_words_in_a_file_own_nothing(tmp_path: Path) -> None:
 def confidences(target: CoreFile) -> dict[int, tuple[str, str]]:
     """Return the type and the confidence of each block that has a class as its type."""
     types, found = find_types(target), {}
-    for row in types.rows():
-        if row.name.is_type and row.name.text.startswith("zoo::"):
-            said = (row.name.text, row.name.confidence)
-            found.update(dict.fromkeys(types.addresses(row.kinds, (LIVE, DIRECT, INDIRECT)), said))
+    for kind in (kind for row in types.rows() for kind in row.kinds):
+        name = types.name(kind)
+        if name.is_type and name.text.startswith("zoo::"):
+            said = (name.text, name.confidence)
+            found.update(dict.fromkeys(types.addresses([kind], (LIVE, DIRECT, INDIRECT)), said))
     return found
 
 
-def wrapped(where: Path, compiler: Sequence[str], *arguments: str) -> CoreFile:
+def wrapped(where: Path, compiler: Sequence[str], *arguments: str, env: Optional[dict[str, str]] = None) -> CoreFile:
     program = where / "wrapped"
     subprocess.run([*compiler, "-std=c++17", str(HERE / "wrapped.cc"), "-o", str(program)], check=True)
-    return CoreFile(str(kernel_core(program, where, *arguments)))
+    return CoreFile(str(kernel_core(program, where, *arguments, env=env)))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +198,8 @@ def test_only_an_object_that_fills_its_block_is_proven(
     tmp_path: Path, flags: tuple[str, ...], arguments: tuple[str, ...]
 ) -> None:
     """A block with room for a word more may be an optional, a tuple, a variant or a struct that begins with it."""
-    said = confidences(wrapped(tmp_path, ["g++", *flags], *arguments))
+    target = wrapped(tmp_path, ["g++", *flags], *arguments)
+    said = confidences(target)
     told = {block.address: block for block in told_in(tmp_path)}
     assert len(told) == 690
     proven = {at: name for at, (name, confidence) in said.items() if confidence == "proven"}
@@ -206,6 +210,42 @@ def test_only_an_object_that_fills_its_block_is_proven(
     assert {told[at].type for at in proven} == {"zoo::Cat", "zoo::Cow"}
     # One in a larger block has its name as well.
     assert {said[at] for at, block in told.items() if block.type == "zoo::Dog"} == {("zoo::Dog", "likely")}
+    # A type has one row, with its blocks by confidence.
+    for leaked in ((), ("--live",)):
+        rows = answers.answer(target, "types", "--top", "1000", *leaked)["tables"][0]["rows"]
+        by_type = {row["type"]: row for row in rows}
+        assert len(by_type) == len(rows)
+        for name in sizes:
+            row, sure = by_type[name], by_type[name]["by_confidence"]
+            assert sure.get("proven", 0) == sum(told[at].type == name for at in proven)
+            assert sum(sure.values()) == row["count"] == Counter(each for each, _sure in said.values())[name]
+            assert row["confidence"] == ("likely" if "likely" in sure else "proven")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(("-O2", "-s"), id="stripped"),
+        pytest.param(("-O2", "-g"), marks=pytest.mark.thorough("it takes several seconds to compile"), id="debug"),
+    ],
+)
+def test_a_record_of_just_its_size_proves_an_object(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """The auditor knows what was asked for: 32 bytes for a Dog, and 40 for an optional<Dog>."""
+    target = wrapped(tmp_path, ["g++", *flags], env=audited.environment("audit"))
+    told = {block.address: block for block in told_in(tmp_path)}
+    alone = Counter(block.type for block in told.values() if block.type in ("zoo::Cat", "zoo::Dog", "zoo::Cow"))
+    assert sum(alone.values()) == 130
+    proven: dict[str, int] = Counter()
+    for block in told.values():
+        (row,) = answers.answer(target, "whattype", f"{block.address:#x}")["tables"][0]["rows"]
+        if row["type"] != "not known":
+            assert (row["confidence"] == "proven") == (block.type in alone), block
+            proven.update([row["type"]] * (row["confidence"] == "proven"))
+    assert proven == alone
+    for part in ((), ("--live",)):
+        rows = answers.answer(target, "types", "--top", "1000", *part)["tables"][0]["rows"]
+        sure = {row["type"]: row["by_confidence"].get("proven", 0) for row in rows if row["type"].startswith("zoo::")}
+        assert {name: count for name, count in sure.items() if count} == alone
 
 
 @pytest.mark.thorough("it takes several seconds to compile")

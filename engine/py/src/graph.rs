@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use dmods_engine::contents::{self, Place, Section};
+use dmods_engine::graph::asked;
 use dmods_engine::graph::by_stack::{self, Known};
 use dmods_engine::graph::growth::{self, By, Core};
 use dmods_engine::graph::in_place::{self, Side};
@@ -326,6 +327,22 @@ impl Kinds {
             by_stack::labels(&view, &shapes, &callers, &known, control)
         })?;
         Ok(Labels { inner })
+    }
+
+    fn asked(
+        &self,
+        py: Python<'_>,
+        index: usize,
+        heap: &Heap,
+        records: Vec<PyRef<'_, Records>>,
+        sizes: Vec<u64>,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        let census = self.census(index)?;
+        let records: Vec<_> = records.iter().map(|one| one.inner()).collect();
+        watched(py, None, |control| {
+            let heap = heap.heap();
+            asked::asked(&View::new(&heap, census, &self.inner, index), &records, &sizes, control)
+        })
     }
 
     fn kinds_at(&self, py: Python<'_>, index: usize, heap: &Heap, asked: Vec<u64>) -> PyResult<Vec<Option<u32>>> {

@@ -21,6 +21,7 @@ use crate::graph_rows::SumRow;
 use crate::heap::Heap;
 use crate::heap_rows::{state, Group};
 use crate::owners::{scope, Scope};
+use crate::records::Records;
 use crate::typed_rows::{text_of, ClaimRow};
 use crate::watch::watched;
 
@@ -284,6 +285,26 @@ impl TypeGraph {
             .map(|((id, proven), sum)| (state.debug.types.text(id), proven, SumRow::new(&sum)))
             .collect();
         Ok((by_kind.iter().map(SumRow::new).collect(), by_type.into_iter().map(row).collect(), pooled))
+    }
+
+    fn asked(
+        &self,
+        py: Python<'_>,
+        kinds: PyRef<'_, Kinds>,
+        index: usize,
+        heap: &Heap,
+        records: Vec<PyRef<'_, Records>>,
+        sizes: Vec<u64>,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        let kinds = &*kinds;
+        kinds.check(index)?;
+        let records: Vec<_> = records.iter().map(|one| one.inner()).collect();
+        watched(py, None, |control| {
+            let locked = heap.heap();
+            let state = self.lock();
+            let view = kinds.view(index, &locked);
+            state.built.as_ref().map_or(Ok(Vec::new()), |built| built.asked(&view, &records, &sizes, control))
+        })
     }
 
     /// Returns what the blocks of each group keep alive. `groups` has the group of each kind, `types` of each type.

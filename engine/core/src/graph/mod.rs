@@ -21,6 +21,7 @@
 //!
 //! * [`kinds`]: merges the signatures of blocks into kinds: types by their vtables, and shapes.
 //! * [`labels`]: finds the blocks whose holders say what they are; [`named`]: a census with these names.
+//! * [`asked`]: objects that were asked for with just their size.
 //! * [`by_stack`]: the type that a stack always makes.
 //! * [`retained`]: what the blocks of each kind keep alive, and the kinds that an owner holds.
 //! * [`stream`]: all blocks in use of a heap, in address order.
@@ -28,6 +29,7 @@
 //! * [`growth`]: compares the blocks of several cores of one process; `growth_rows`: what it adds up.
 //! * [`in_place`]: the blocks of two cores that stayed where they were and hold other content.
 
+pub mod asked;
 pub mod by_stack;
 pub mod dense;
 pub mod dominators;

@@ -47,7 +47,7 @@ impl<'a> View<'a> {
         self.kinds.all.get(kind as usize).is_some_and(|kind| kind.entry.signature.form == Form::Object)
     }
 
-    fn each(&self, control: &Control, each: impl FnMut(InUse, u32) -> bool) -> Result<(), Stopped> {
+    pub(super) fn each(&self, control: &Control, each: impl FnMut(InUse, u32) -> bool) -> Result<(), Stopped> {
         self.each_from((0, 0), control, each)
     }
 

@@ -10,10 +10,12 @@ use crate::blocks::model::State;
 use crate::contents::{Form, Sum};
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
+use crate::graph::asked::{Asked, Counts};
 use crate::graph::owners::Scope;
 use crate::graph::retained::{self, Retained};
 use crate::graph::stream::{InUse, Stream};
 use crate::graph::sums::{Next, View};
+use crate::records::Records;
 
 /// The sums of all kinds, of all types, and of the objects in blocks that hold many, by type.
 pub type Sums = (Vec<Sum>, Vec<(Typed, Sum)>, Vec<(Pooled, Sum)>);
@@ -120,6 +122,24 @@ impl TypeGraph {
         let mut pooled: Vec<(Pooled, Sum)> = pooled.into_iter().collect();
         pooled.sort_unstable_by_key(|&(of, _)| of);
         Ok((kinds, types, pooled))
+    }
+
+    /// Counts blocks as [`crate::graph::asked::asked`]: those that are counted by their kind, and not by a type.
+    pub fn asked(
+        &self,
+        view: &View<'_>,
+        records: &[&Records],
+        sizes: &[u64],
+        control: &Control,
+    ) -> Result<Vec<Counts>, Stopped> {
+        let mut asked = Asked::new(records, sizes);
+        self.each(view, (0, 0), control, |found, counted| {
+            if let Counted::Kind(kind) = counted {
+                asked.see(&found, kind);
+            }
+            true
+        })?;
+        Ok(asked.finish())
     }
 
     /// Returns what the blocks of each group keep alive, as [`retained::by_group`]. A group has kinds, and types of which it
