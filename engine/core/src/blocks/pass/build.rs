@@ -37,8 +37,8 @@ pub fn build<I: Index, const P: usize>(
     part_bytes: u64,
     control: &Control,
 ) -> Result<Built<Tables<I, P>>, Stopped> {
-    let (runs, mut absurd) = believable(request.image, std::mem::take(&mut request.runs));
-    let (word_map, mut dropped) = WordMap::<P>::new(runs, request.image.addresses());
+    let (runs, mut absurd) = believable::<I, P>(request.image, std::mem::take(&mut request.runs));
+    let (word_map, mut dropped) = WordMap::<P>::new(runs, request.image.addresses(), I::APART);
     dropped.append(&mut absurd);
     let mut regions = hw::table(Region::<I, P>::default(), word_map.regions);
     let mut free = vec![0u64; word_map.regions];
@@ -172,15 +172,17 @@ fn do_all<I: Index, const P: usize>(mut jobs: Vec<(u64, Job<I, P>)>, request: &R
 
 /// Separates runs that are mostly not in the dump, so that the tables are in proportion to what is there, whatever a size
 /// field or a program header claims. Missing memory (a truncated core, pages left out) may be 16 times as much as what is
-/// there, plus 4 GiB in all.
-fn believable(image: &Image, runs: Vec<Run>) -> (Vec<Run>, Vec<Run>) {
-    let mut spare = 4u64 << 30;
+/// there, plus 4 GiB in all. What there are no numbers for is left out, too.
+fn believable<I: Index, const P: usize>(image: &Image, runs: Vec<Run>) -> (Vec<Run>, Vec<Run>) {
+    let (mut spare, mut room) = (4u64 << 30, I::LIMIT);
     runs.into_iter().partition(|run| {
         let covered: u64 = image.covered(run.start, run.end).iter().map(|c| c.1 - c.0).sum();
         let excess = run.end.saturating_sub(run.start).saturating_sub(covered.saturating_mul(16));
-        let fits = excess <= spare;
+        let words = WordMap::<P>::room(run, I::APART);
+        let fits = excess <= spare && words <= room;
         if fits {
             spare -= excess;
+            room -= words;
         }
         fits
     })
@@ -208,5 +210,32 @@ impl<I: Index, const P: usize> hw::Work for Scanning<'_, '_, I, P> {
             Job::Chunks(scan) => scan.run(self.buffer, self.request.dead, self.request.watch, self.control),
             Job::Headerless(scan) => scan.run(self.buffer, self.request.dead, self.control),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::number::Wide;
+    use crate::blocks::runs::{Kind, Owner};
+    use crate::image::{Segment, Source};
+
+    #[test]
+    fn runs_without_numbers_are_left_out() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(60 << 30).expect("a sparse file");
+        let path = file.path().to_str().expect("a name").to_owned();
+        let segment =
+            Segment { start: 1 << 40, end: (1 << 40) + (60 << 30), source: Source::File { index: 0, offset: 0 } };
+        let image = Image::new(&[path], vec![segment]).expect("readable");
+        let run = |at: u64, size: u64| {
+            Run::of_chunks((1 << 40) + (at << 30), (1 << 40) + ((at + size) << 30), Kind::Main, Owner::new(0, 0), 0)
+        };
+        let runs = vec![run(0, 20), run(20, 20), run(40, 10)];
+        let starts = |runs: Vec<Run>| runs.iter().map(|run| (run.start - (1 << 40)) >> 30).collect::<Vec<_>>();
+        let (kept, out) = believable::<u32, 2>(&image, runs.clone());
+        assert_eq!((starts(kept), starts(out)), (vec![0, 40], vec![20]));
+        let (kept, out) = believable::<Wide, 2>(&image, runs);
+        assert_eq!((starts(kept), starts(out)), (vec![0, 20, 40], vec![]));
     }
 }

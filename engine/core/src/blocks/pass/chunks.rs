@@ -112,7 +112,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
         }
         self.regions[1].start = 1;
         self.regions[1].edge = I::new(self.placed.edge + self.count);
-        self.regions[1].back = I::new(self.placed.region * REGION);
+        self.regions[1].set_back(self.placed.region + 1, self.placed.region * REGION);
         self.regions[1].mark(0);
         self.free[1] = 1;
     }
@@ -140,7 +140,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
         let edge = self.part.edge + self.count;
         let region = &mut self.regions[index];
         region.edge = I::new(edge);
-        region.back = I::new(*back);
+        region.set_back(number, *back);
         if region.start != 0 {
             *back = number * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
         }
@@ -169,7 +169,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             let number = self.number(0);
             let mut back = number * REGION;
             for (i, region) in self.regions.iter_mut().enumerate() {
-                region.back = I::new(back);
+                region.set_back(number + i, back);
                 if region.start != 0 {
                     back = (number + i) * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
                 }

@@ -129,8 +129,8 @@ fn set_back<I: Index, const P: usize>(number: usize, regions: &mut [Region<I, P>
     let (before, after) = regions.split_at_mut(first);
     let Some(last) = before.iter().rposition(|region| region.start != 0) else { return };
     let back = (number + last) * REGION + (REGION - 1 - before[last].start.leading_zeros() as usize);
-    for region in after {
-        region.back = I::new(back);
+    for (i, region) in after.iter_mut().enumerate() {
+        region.set_back(number + first + i, back);
         if region.start != 0 {
             return;
         }
@@ -154,7 +154,7 @@ mod tests {
         let segment = Segment { start: START, end, source: Source::Bytes(bytes.into()) };
         let image = Image::new(&[], vec![segment]).expect("no files");
         let run = Run::of_chunks(START, end - 16, Kind::Main, Owner::new(0, 0), 0);
-        let (word_map, _) = WordMap::<2>::new(vec![run], PROCESS);
+        let (word_map, _) = WordMap::<2>::new(vec![run], PROCESS, 1);
         let request = Request { image: &image, runs: Vec::new(), dead: &[], watch: &[], maps: &[], threads: 64 };
         let parts = divide::<u32, 2>(&request, &word_map, 0, 2048);
         assert_eq!(parts.len(), 340 * 48 / 2048);
