@@ -28,7 +28,7 @@ pub struct PlacedRun {
     pub hi: u64,
     /// Its first region; the regions of the run are `[region, next.region)`.
     pub region: usize,
-    /// Its first edge. There is room for one edge per word.
+    /// Its first edge. There is room for one edge per word. After the pass the edges of a batch of runs have no gaps.
     pub edge: usize,
 }
 

@@ -14,6 +14,7 @@ use crate::blocks::number::Index;
 use crate::blocks::runs::{Kind, REGION, REGION_BYTES};
 use crate::blocks::word_map::{PlacedRun, WordMap};
 use crate::cached_reader::CachedReader;
+use crate::hw;
 
 /// How many parts each thread gets of a heap that is one run, so that all end at about the same time.
 const EACH: u64 = 4;
@@ -93,7 +94,7 @@ pub(super) fn join<I: Index, const P: usize>(
         regions.fill(Region::default());
         free.fill(0);
         for (part, report) in parts_and_reports {
-            edges[part.edge - placed.edge..][..report.edges].fill(I::default());
+            hw::clear(&mut edges[part.edge - placed.edge..][..report.edges]);
         }
         return None;
     }
@@ -101,7 +102,7 @@ pub(super) fn join<I: Index, const P: usize>(
     for (number, (part, report)) in parts_and_reports.enumerate() {
         let (from, here) = (part.edge - placed.edge, whole.edges);
         edges.copy_within(from..from + report.edges, here);
-        edges[from.max(here + report.edges)..from + report.edges].fill(I::default());
+        hw::clear(&mut edges[from.max(here + report.edges)..from + report.edges]);
         let before = part.regions_before(placed);
         let until = parts.get(number + 1).map_or(regions.len(), |next| next.regions_before(placed));
         for region in &mut regions[before..until] {
