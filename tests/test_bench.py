@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import answers
 from fixtures.bench import __main__ as bench
-from fixtures.bench import beside, dumps, goals, heaps, measure, start
+from fixtures.bench import beside, dumps, goals, heaps, large, measure, start
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "fixtures" / "bench"
@@ -170,6 +170,25 @@ def row(shape: str, size: int, **seconds: float) -> goals.Row:
     resident = (64 << 20) + size * 41 // 2
     programs = {name.replace("threads", "threads="): taken for name, taken in seconds.items()}
     return goals.Row(heap, {name: measure.Sample(taken, taken, resident) for name, taken in programs.items()})
+
+
+def test_full_cores_are_estimated_from_the_growth_between_two() -> None:
+    few, many = (
+        large.Measured("mixed", blocks, 0, measure.Sample(0.5 + blocks * 1e-7, 9.0, (30 << 20) + blocks * 14))
+        for blocks in (1_000_000, 10_000_000)
+    )
+    full, fuller = large.estimate(few, many, 250.0)
+    assert full == pytest.approx(
+        {
+            "shape": "mixed",
+            "core, GB": 100,
+            "blocks, million": 400.0,
+            "memory, GB": (30 << 20) / 1e9 + 5.6,
+            "B for one more block": 14.0,
+            "CPU, s": 40.5,
+        }
+    )
+    assert fuller["memory, GB"] == pytest.approx((30 << 20) / 1e9 + 56)
 
 
 def test_goals_are_judged_on_the_largest_heap() -> None:

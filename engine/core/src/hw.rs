@@ -1,8 +1,10 @@
-//! What the CPU can do faster. All `unsafe` code of the engine is here, and in `trace`.
+//! What the CPU can do faster. All `unsafe` code of the engine is here, in `pages` and in `trace`.
 
+mod pages;
 pub mod trace;
 
 use crate::words::is_printed;
+pub use pages::{clear, huge_pages, table, HUGE};
 
 /// Work for [`fast_work`].
 pub trait Work {
@@ -49,29 +51,6 @@ pub fn fast_work<W: Work>(work: W) -> W::Out {
         return unsafe { run(work) };
     }
     work.run::<false>()
-}
-
-/// The size of a huge page.
-pub const HUGE: usize = 2 << 20;
-
-/// Returns `count` times `value`, behind huge pages where the table is large. `vec!` writes a table of structures at once,
-/// and then it is too late to ask.
-pub fn table<T: Clone>(value: T, count: usize) -> Vec<T> {
-    let mut table = Vec::with_capacity(count);
-    huge_pages(table.spare_capacity_mut());
-    table.resize(count, value);
-    table
-}
-
-/// Asks for huge pages behind a large slice that has not been touched yet. A table that is read at random otherwise
-/// misses the TLB each time. This is a hint: no result depends on it.
-pub fn huge_pages<T>(slice: &[T]) {
-    let start = (slice.as_ptr() as usize).next_multiple_of(HUGE);
-    let end = (slice.as_ptr() as usize + std::mem::size_of_val(slice)) / HUGE * HUGE;
-    if start < end {
-        // SAFETY: whole pages within the slice, which stays as it is whatever the kernel does.
-        unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
-    }
 }
 
 /// Maps a part of a file for reading. If another process truncates the file meanwhile, an access kills this process

@@ -3,12 +3,12 @@
 use super::index::Block;
 use super::leaks::Group;
 use super::model::{Heap, State, Stated};
-use super::number::Index;
+use super::number::{Index, Wide};
 use super::pass::{self, Found, Request};
 use super::runs::Run;
 use super::sizes::{self, SizeCount};
 use super::widths::{Indexed, Widths, WidthsMut};
-use super::word_map::EDGES_APART;
+use super::word_map::WordMap;
 use crate::control::{Control, Stopped};
 use std::sync::OnceLock;
 
@@ -32,33 +32,45 @@ macro_rules! named {
 }
 
 named!(u32, 2, Few8);
-named!(u64, 2, Many8);
+named!(Wide, 2, Many8);
 named!(u32, 4, Few4);
-named!(u64, 4, Many4);
+named!(Wide, 4, Many4);
 
 /// Smaller parts of a run are not worth a search for their first chunk.
 const PART_BYTES: u64 = 16 << 20;
 
-/// Runs the pass over a heap whose pointers have `word` bytes.
-pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
-    build_in_parts(word, request, PART_BYTES, control)
+/// How the tables are made. The answer is the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// Threads take parts of runs that have at least so many bytes.
+    pub part_bytes: u64,
+    /// Numbers are wide, even if narrow ones would do.
+    pub wide: bool,
 }
 
-/// Does the same where threads take parts of runs that have at least `part_bytes`. The answer is the same.
-pub fn build_in_parts(
-    word: u64,
-    request: Request,
-    part_bytes: u64,
-    control: &Control,
-) -> Result<Box<dyn Heap>, Stopped> {
-    let apart = |run: &Run| 256 + if run.is_large() { EDGES_APART as u64 } else { 0 };
-    let words_of = |run: &Run| (run.granules() as u64).saturating_mul(16 / word).saturating_add(apart(run));
-    let words: u64 = request.runs.iter().map(words_of).fold(0, u64::saturating_add);
-    match (word, words < <u32 as Index>::LIMIT) {
-        (4, true) => indexed::<u32, 4>(request, part_bytes, control),
-        (4, false) => indexed::<u64, 4>(request, part_bytes, control),
-        (_, true) => indexed::<u32, 2>(request, part_bytes, control),
-        (_, false) => indexed::<u64, 2>(request, part_bytes, control),
+/// Runs the pass over a heap whose pointers have `word` bytes.
+pub fn build(word: u64, request: Request, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
+    build_so(word, request, Way { part_bytes: PART_BYTES, wide: false }, control)
+}
+
+/// Does the same in a certain way.
+pub fn build_so(word: u64, request: Request, way: Way, control: &Control) -> Result<Box<dyn Heap>, Stopped> {
+    match word {
+        4 => of_words::<4>(request, way, control),
+        _ => of_words::<2>(request, way, control),
+    }
+}
+
+fn of_words<const P: usize>(request: Request, way: Way, control: &Control) -> Result<Box<dyn Heap>, Stopped>
+where
+    u32: Named<P>,
+    Wide: Named<P>,
+{
+    let room = |run: &Run| WordMap::<P>::room(run, u32::APART);
+    let words = request.runs.iter().map(room).fold(0, u64::saturating_add);
+    match words < u32::LIMIT && !way.wide {
+        true => indexed::<u32, P>(request, way.part_bytes, control),
+        false => indexed::<Wide, P>(request, way.part_bytes, control),
     }
 }
 

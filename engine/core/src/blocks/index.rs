@@ -103,12 +103,13 @@ pub fn chunk_of_word<I: Index, const P: usize>(regions: &[Region<I, P>], word: u
     if word % P == 1 && region.start >> (word / P % REGION) & 1 != 0 {
         return None;
     }
-    let region = if granule / REGION == word / (REGION * P) { region } else { &regions[granule / REGION] };
+    let number = granule / REGION;
+    let region = if number == word / (REGION * P) { region } else { &regions[number] };
     let below = region.start & (u64::MAX >> (REGION - 1 - granule % REGION));
     if below != 0 {
-        Some(granule / REGION * REGION + (REGION - 1 - below.leading_zeros() as usize))
+        Some(number * REGION + (REGION - 1 - below.leading_zeros() as usize))
     } else {
-        Some(region.back.get())
+        Some(Region::chunk_before(regions, number))
     }
 }
 

@@ -52,4 +52,4 @@ mod unaligned;
 pub mod widths;
 pub mod word_map;
 
-pub use build::{build, build_in_parts};
+pub use build::{build, build_so, Way};

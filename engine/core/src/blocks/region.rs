@@ -1,10 +1,10 @@
 //! A region: 1 KiB of heap in the tables.
 
-use super::number::Index;
+use super::number::{Back, Index};
 use super::runs::REGION;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The state of 1 KiB of heap (64 granules). It has 32 bytes where a word has 8 bytes and numbers have 32 bits.
+/// The state of 1 KiB of heap (64 granules). It has 32 bytes where a word has 8 bytes.
 ///
 /// Each word has one bit: the word holds a candidate pointer. The targets are in the edges, in order. A chunk's size word
 /// holds no pointer, so its bit is the chunk's *mark*: the chunk is reachable, or it is free and must not be followed.
@@ -17,13 +17,12 @@ pub struct Region<I: Index, const P: usize> {
     bits: [AtomicU64; P],
     /// The number of the first edge at or after this region's first word.
     pub edge: I,
-    /// The last granule before this region that begins a chunk.
-    pub back: I,
+    back: I::Back,
 }
 
 impl<I: Index, const P: usize> Default for Region<I, P> {
     fn default() -> Self {
-        Region { start: 0, bits: [const { AtomicU64::new(0) }; P], edge: I::default(), back: I::default() }
+        Region { start: 0, bits: [const { AtomicU64::new(0) }; P], edge: I::default(), back: Default::default() }
     }
 }
 
@@ -41,6 +40,19 @@ impl<I: Index, const P: usize> Region<I, P> {
     /// Makes a region where chunks begin at these granules.
     pub fn of_chunks(start: u64) -> Self {
         Region { start, ..Default::default() }
+    }
+
+    /// Says to region number `number`, which this is, that the last chunk before it begins at `granule`.
+    #[inline(always)]
+    pub fn set_back(&mut self, number: usize, granule: usize) {
+        self.back = I::Back::new(number, granule);
+    }
+
+    /// Returns the last granule before region number `number` that begins a chunk.
+    #[inline(always)]
+    pub fn chunk_before(regions: &[Self], number: usize) -> usize {
+        let at = |region: usize| (regions[region].start, regions[region].back);
+        regions[number].back.granule(number, at)
     }
 
     /// Returns the bits of words `64 * i` to `64 * i + 63`, marks among them.
@@ -172,6 +184,7 @@ fn spread4(x: u16) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::number::Wide;
     use super::*;
 
     #[test]
@@ -187,5 +200,6 @@ mod tests {
     #[test]
     fn a_region_is_half_a_cache_line() {
         assert_eq!(std::mem::size_of::<Region<u32, 2>>(), 32);
+        assert_eq!(std::mem::size_of::<Region<Wide, 2>>(), 32);
     }
 }

@@ -6,7 +6,7 @@ use super::ends::Hidden;
 use super::index::Tables;
 use super::leaks::Leaks;
 use super::listing::Listing;
-use super::number::Index;
+use super::number::{Index, Wide};
 use super::pass::Found;
 use super::sizes::SizeCount;
 use super::states::States;
@@ -36,11 +36,11 @@ pub enum Widths<'a> {
     /// Few words of 8 bytes.
     Few8(&'a Indexed<u32, 2>),
     /// Many words of 8 bytes.
-    Many8(&'a Indexed<u64, 2>),
+    Many8(&'a Indexed<Wide, 2>),
     /// Few words of 4 bytes.
     Few4(&'a Indexed<u32, 4>),
     /// Many words of 4 bytes.
-    Many4(&'a Indexed<u64, 4>),
+    Many4(&'a Indexed<Wide, 4>),
 }
 
 /// A heap of any widths, to be changed.
@@ -48,11 +48,11 @@ pub enum WidthsMut<'a> {
     /// Few words of 8 bytes.
     Few8(&'a mut Indexed<u32, 2>),
     /// Many words of 8 bytes.
-    Many8(&'a mut Indexed<u64, 2>),
+    Many8(&'a mut Indexed<Wide, 2>),
     /// Few words of 4 bytes.
     Few4(&'a mut Indexed<u32, 4>),
     /// Many words of 4 bytes.
-    Many4(&'a mut Indexed<u64, 4>),
+    Many4(&'a mut Indexed<Wide, 4>),
 }
 
 /// Does the same for a heap ([`Widths`] or [`WidthsMut`]) of any widths: `by_width!(Widths, heap.widths(), it => it.own.len())`.

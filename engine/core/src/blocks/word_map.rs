@@ -8,14 +8,11 @@
 //! marking, following and counting do not depend on the allocator.
 
 use super::runs::{Kind, Run, GRANULE, REGION, SLOTS};
-use crate::hw::{self, Spans};
+use crate::hw::Spans;
 
 /// The most bytes in a slab: more than 512 blocks of the largest small size. With pages of 64 KiB a slab has a few pages
 /// too.
 pub const MOST_SLAB: u64 = 1 << 25;
-
-/// The edges of a large run begin at a multiple of this: where a huge page begins.
-pub const EDGES_APART: usize = hw::HUGE / std::mem::size_of::<u32>();
 
 /// No slot of the table is smaller: 256 bytes. Few runs are.
 const LEAST_SHIFT: u32 = 8;
@@ -31,7 +28,7 @@ pub struct PlacedRun {
     pub hi: u64,
     /// Its first region; the regions of the run are `[region, next.region)`.
     pub region: usize,
-    /// Its first edge. There is room for one edge per word.
+    /// Its first edge. There is room for one edge per word. After the pass the edges of a batch of runs have no gaps.
     pub edge: usize,
 }
 
@@ -72,9 +69,15 @@ impl<const P: usize> WordMap<P> {
     /// The least chunk (MINSIZE): the header and the two links of a free chunk, rounded up to the alignment.
     pub const MIN_CHUNK: u64 = (4 * Self::WORD).next_multiple_of(GRANULE);
 
+    /// Returns how many words a run takes in the numbering at most.
+    pub fn room(run: &Run, apart: usize) -> u64 {
+        let apart = 256 + if run.is_large() { apart as u64 } else { 0 };
+        (run.granules() as u64).saturating_mul(P as u64).saturating_add(apart)
+    }
+
     /// Sorts the runs. Drops impossible ones, those outside the `addresses`, and those that overlap an earlier one; the
-    /// overlapping ones are returned.
-    pub fn new(mut runs: Vec<Run>, addresses: (u64, u64)) -> (WordMap<P>, Vec<Run>) {
+    /// overlapping ones are returned. The edges of a large run begin at a multiple of `apart`: where a huge page begins.
+    pub fn new(mut runs: Vec<Run>, addresses: (u64, u64), apart: usize) -> (WordMap<P>, Vec<Run>) {
         runs.retain(|r| {
             let least = if r.kind.has_chunks() { Self::MIN_CHUNK } else { r.usable.max(1) };
             let inside = r.start > 0 && r.start >= addresses.0 && r.end <= addresses.1;
@@ -106,7 +109,7 @@ impl<const P: usize> WordMap<P> {
                 before.hi = before.hi.min(lo);
             }
             if run.is_large() {
-                edge = edge.next_multiple_of(EDGES_APART);
+                edge = edge.next_multiple_of(apart);
             }
             placed.push(PlacedRun { run, lo, hi, region, edge });
             let granules = run.granules();
@@ -238,6 +241,7 @@ impl<const P: usize> WordMap<P> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::number::Index;
     use super::super::runs::Owner;
     use super::*;
     use crate::image::PROCESS;
@@ -253,7 +257,7 @@ mod tests {
             runs.push(run(0x7f00_0000_0000 + i * 0x3000, 0x1000 + (i % 3) * 0x1000, Kind::Mmapped));
         }
         runs.push(run(0x7f80_0000_0000, 0x4000, Kind::Thread));
-        let (word_map, dropped) = WordMap::<2>::new(runs.clone(), PROCESS);
+        let (word_map, dropped) = WordMap::<2>::new(runs.clone(), PROCESS, 1);
         assert!(dropped.is_empty());
         for (i, r) in runs.iter().enumerate() {
             assert_eq!(word_map.run_of(r.start + 8), None);
@@ -276,11 +280,11 @@ mod tests {
     fn the_edges_of_large_runs_begin_where_huge_pages_do() {
         let large = 40 << 20;
         let runs = (0..6).map(|i| run(0x7f00_0000_0000 + i * 2 * large, large >> (i % 2), Kind::Main)).collect();
-        let (word_map, _) = WordMap::<2>::new(runs, PROCESS);
+        let (word_map, _) = WordMap::<2>::new(runs, PROCESS, u32::APART);
         let mut used = 0;
         for placed in &word_map.runs {
             assert!(placed.edge >= used);
-            assert!(!placed.run.is_large() || placed.edge % EDGES_APART == 0);
+            assert!(!placed.run.is_large() || placed.edge % u32::APART == 0);
             used = placed.edge + (placed.run.granules() + 1) * 2;
         }
         assert_eq!(word_map.edges, used);
@@ -296,6 +300,7 @@ mod tests {
                 Run::of_chunks(16, u64::MAX, Kind::Main, Owner::default(), 0),
             ],
             PROCESS,
+            1,
         );
         assert_eq!(word_map.runs.len(), 1);
         assert_eq!(dropped.len(), 1);

@@ -1,8 +1,9 @@
 //! Damaged heaps: the engine never panics, never takes long, and reads the parts far from the damage as before.
 
 use super::made::{Dice, Made, Sizes, World};
-use super::reference::{solve, solve_in_parts};
+use super::reference::{solve, solve_so};
 use dmods_engine::blocks::model::{Heap, State};
+use dmods_engine::blocks::Way;
 
 fn extents(heap: &dyn Heap) -> Vec<(u64, u64, bool)> {
     let states = [State::Live, State::Free, State::LeakedDirectly, State::LeakedIndirectly];
@@ -82,7 +83,7 @@ fn random_bytes_anywhere() {
 
 /// Several threads that share a run find the same blocks and the same damage as one thread.
 fn same_in_parts(heap: &dyn Heap, world: &World) {
-    let other = solve_in_parts(world, 64, 1024);
+    let other = solve_so(world, 64, Way { part_bytes: 1024, wide: true });
     assert_eq!(extents(heap), extents(&*other));
     for (one, other) in heap.found().reports.iter().zip(&other.found().reports) {
         assert_eq!(format!("{one:?}"), format!("{other:?}"));

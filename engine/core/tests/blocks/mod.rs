@@ -10,3 +10,4 @@ pub mod plain;
 pub mod reference;
 mod text;
 mod together;
+mod wide;

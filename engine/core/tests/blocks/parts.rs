@@ -1,16 +1,16 @@
 //! Runs that several threads share, in parts.
 
-use dmods_engine::blocks;
 use dmods_engine::blocks::model::State;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
+use dmods_engine::blocks::{self, Way};
 use dmods_engine::image::{Image, Segment, Source};
 use dmods_engine::Control;
 
 const BASE: u64 = 0x7000_0000;
 
 /// A run of chunks, each as large as `sizes` says, with `content` in the largest.
-fn found(sizes: &[u64], content: &[u8], threads: usize) -> Vec<(u64, u64)> {
+fn found(sizes: &[u64], content: &[u8], threads: usize, wide: bool) -> Vec<(u64, u64)> {
     let most = sizes.iter().max().expect("chunks");
     let mut bytes = Vec::new();
     for size in sizes {
@@ -25,7 +25,7 @@ fn found(sizes: &[u64], content: &[u8], threads: usize) -> Vec<(u64, u64)> {
     let image = Image::new(&[], vec![segment]).expect("no files");
     let runs = vec![Run::of_chunks(BASE, end, Kind::Main, Owner::new(0, 0), 0)];
     let request = Request { image: &image, runs, dead: &[], watch: &[], maps: &[], threads };
-    let heap = blocks::build_in_parts(8, request, 4096, &Control::default()).expect("built");
+    let heap = blocks::build_so(8, request, Way { part_bytes: 4096, wide }, &Control::default()).expect("built");
     assert_eq!(heap.found().reports.len(), 1);
     assert_eq!(heap.found().reports[0].anomaly_count, 0);
     assert_eq!(heap.found().reports[0].chunks, sizes.len() as u64);
@@ -52,6 +52,8 @@ fn old_headers_in_a_block_are_no_chunks() {
     sizes.push(160_032);
     sizes.extend(vec![32; 3000]);
     for threads in [1, 2, 64] {
-        assert!(found(&sizes, &old, threads) == expected(&sizes), "{threads} threads");
+        for wide in [false, true] {
+            assert!(found(&sizes, &old, threads, wide) == expected(&sizes), "{threads} threads, wide: {wide}");
+        }
     }
 }

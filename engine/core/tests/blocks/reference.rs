@@ -2,14 +2,17 @@
 
 use super::made::{Dice, Sizes, World};
 use super::plain::Plain;
-use dmods_engine::blocks;
 use dmods_engine::blocks::model::{Heap, State};
 use dmods_engine::blocks::pass::Request;
+use dmods_engine::blocks::{self, Way};
 use dmods_engine::graph::owned_heap::OwnedHeap;
 use dmods_engine::Control;
 use std::collections::{BTreeMap, BTreeSet};
 
 const ALL: [State; 4] = [State::Live, State::Free, State::LeakedDirectly, State::LeakedIndirectly];
+
+/// No run is shared.
+const WHOLE: u64 = u64::MAX / 2;
 
 type Row = (u64, u64, State, u64, u64);
 
@@ -27,15 +30,15 @@ fn rows(heap: &dyn Heap, batch: usize) -> Vec<Row> {
 }
 
 pub fn solve(world: &World, threads: usize) -> OwnedHeap {
-    solve_in_parts(world, threads, u64::MAX / 2)
+    solve_so(world, threads, Way { part_bytes: WHOLE, wide: false })
 }
 
-pub fn solve_in_parts(world: &World, threads: usize, part_bytes: u64) -> OwnedHeap {
+pub fn solve_so(world: &World, threads: usize, way: Way) -> OwnedHeap {
     let image = world.image();
     let control = Control::default();
     let (runs, dead) = (world.runs.clone(), &world.dead[..]);
     let request = Request { image: &image, runs, dead, watch: &[], maps: &[], threads };
-    let mut heap = blocks::build_in_parts(world.word, request, part_bytes, &control).expect("built");
+    let mut heap = blocks::build_so(world.word, request, way, &control).expect("built");
     if world.unaligned {
         heap.take_unaligned(world.dead.clone());
     }
@@ -52,9 +55,10 @@ fn check(world: &World, dice: &mut Dice, label: &str) {
     let plain = Plain::new(world);
     let heap = solve(world, 1);
     let said = rows(&*heap, 7);
-    for (threads, part_bytes) in [(2, u64::MAX / 2), (4, u64::MAX / 2), (64, 1024), (64, 8192)] {
-        let other = rows(&*solve_in_parts(world, threads, part_bytes), 1000);
-        assert_eq!(said, other, "{label}: {threads} threads say something else, with parts of {part_bytes}");
+    let ways = [(2, WHOLE, false), (4, WHOLE, true), (64, 1024, dice.one_in(2)), (64, 8192, false)];
+    for (threads, part_bytes, wide) in ways {
+        let other = rows(&*solve_so(world, threads, Way { part_bytes, wide }), 1000);
+        assert_eq!(said, other, "{label}: {threads} threads say something else, with parts of {part_bytes}, {wide}");
     }
     let mut expected: Vec<(u64, u64, bool)> = world.blocks.iter().map(|b| (b.address, b.usable, b.free)).collect();
     expected.sort_unstable();
@@ -64,7 +68,9 @@ fn check(world: &World, dice: &mut Dice, label: &str) {
     let live: BTreeSet<u64> = said.iter().filter(|r| r.2 == State::Live).map(|r| r.0).collect();
     assert_eq!(live, reached, "{label}: reached");
     check_leaks(&plain, &*heap, &said, label);
-    check_questions(world, &plain, &*heap, dice, label);
+    // Half of the heaps are asked with wide numbers.
+    let asked = dice.one_in(2).then(|| solve_so(world, 1, Way { part_bytes: WHOLE, wide: true }));
+    check_questions(world, &plain, &**asked.as_ref().unwrap_or(&heap), dice, label);
     let gaps: Vec<_> = heap.found().reports.iter().flat_map(|r| r.gaps.clone()).collect();
     assert_eq!(gaps, world.gaps, "{label}: gaps");
     assert!(heap.found().reports.iter().all(|r| r.anomaly_count == 0 && r.lost.is_empty()), "{label}: damage seen");

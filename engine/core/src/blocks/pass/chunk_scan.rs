@@ -76,6 +76,17 @@ impl<'a, I: Index, const P: usize> ChunkScan<'a, I, P> {
         }
     }
 
+    /// Gives the scan room for its edges. `first` is the number of the first one.
+    pub(super) fn set_room(&mut self, first: usize, edges: &'a mut [I]) {
+        self.part.edge = first;
+        self.edges = edges;
+    }
+
+    /// Returns the room behind the edges that were kept, and the number of its first edge.
+    pub(super) fn room_left(self) -> (usize, &'a mut [I]) {
+        (self.part.edge + self.count, &mut self.edges[self.count..])
+    }
+
     /// Returns the granule of a chunk, counted from the part's first.
     #[inline(always)]
     pub(super) fn granule(&self, chunk: u64) -> usize {

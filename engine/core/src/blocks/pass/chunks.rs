@@ -11,7 +11,7 @@ use crate::words::grow_to;
 
 impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
     #[inline(always)]
-    pub(super) fn run(mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[TcacheShape], control: &Control) {
+    pub(super) fn run(&mut self, buffer: &mut Vec<u8>, dead: &[(u64, u64)], watch: &[TcacheShape], control: &Control) {
         let run = self.placed.run;
         grow_to(buffer, (run.end - run.start).saturating_add(2 * REGION_BYTES).min(BLOCK as u64) as usize);
         self.report.used_end = run.end;
@@ -88,7 +88,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
     fn single(&mut self, buffer: &mut [u8], dead: &[(u64, u64)], control: &Control) {
         let run = self.placed.run;
         self.regions[0].start = 1;
-        self.regions[0].edge = I::new(self.placed.edge);
+        self.regions[0].edge = I::new(self.part.edge);
         self.report.chunks = 1;
         let end = (self.placed.lo + run.usable).min(run.end);
         let mut start = self.placed.lo;
@@ -111,8 +111,8 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             control.add(len as u64);
         }
         self.regions[1].start = 1;
-        self.regions[1].edge = I::new(self.placed.edge + self.count);
-        self.regions[1].back = I::new(self.placed.region * REGION);
+        self.regions[1].edge = I::new(self.part.edge + self.count);
+        self.regions[1].set_back(self.placed.region + 1, self.placed.region * REGION);
         self.regions[1].mark(0);
         self.free[1] = 1;
     }
@@ -140,7 +140,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
         let edge = self.part.edge + self.count;
         let region = &mut self.regions[index];
         region.edge = I::new(edge);
-        region.back = I::new(*back);
+        region.set_back(number, *back);
         if region.start != 0 {
             *back = number * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
         }
@@ -169,7 +169,7 @@ impl<I: Index, const P: usize> ChunkScan<'_, I, P> {
             let number = self.number(0);
             let mut back = number * REGION;
             for (i, region) in self.regions.iter_mut().enumerate() {
-                region.back = I::new(back);
+                region.set_back(number + i, back);
                 if region.start != 0 {
                     back = (number + i) * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
                 }

@@ -139,7 +139,7 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
         }
         let mut back = placed.region * REGION;
         for (i, region) in regions.iter_mut().enumerate() {
-            region.back = I::new(back);
+            region.set_back(placed.region + i, back);
             if region.start != 0 {
                 back = (placed.region + i) * REGION + (REGION - 1 - region.start.leading_zeros() as usize);
             }
@@ -175,6 +175,6 @@ impl<'a, I: Index, const P: usize> HeaderlessScan<'a, I, P> {
         let (region, _) = self.place(placed, 0);
         self.regions[region].edge = I::new(placed.edge);
         self.regions[region + 1].edge = I::new(placed.edge + count);
-        self.regions[region + 1].back = I::new(placed.region * REGION);
+        self.regions[region + 1].set_back(placed.region + 1, placed.region * REGION);
     }
 }

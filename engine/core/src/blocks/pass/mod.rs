@@ -8,10 +8,12 @@
 //! * [`build`]: deals the runs out to threads.
 //! * [`report`]: the request, and the report on each run.
 //! * `candidates`: the range test of the words.
+//! * `batch`: whole runs that one thread scans one after the other.
 //! * `chunks`: a run of chunks; `chunk_scan` is its state, `walk` follows the headers.
 //! * `parts`: a large run of chunks, for several threads; `part`: one of them; `share`: a job's share of the tables.
 //! * `headerless`: slabs and extents.
 
+mod batch;
 pub mod build;
 mod candidates;
 mod chunk_scan;

@@ -14,6 +14,7 @@ use crate::blocks::number::Index;
 use crate::blocks::runs::{Kind, REGION, REGION_BYTES};
 use crate::blocks::word_map::{PlacedRun, WordMap};
 use crate::cached_reader::CachedReader;
+use crate::hw;
 
 /// How many parts each thread gets of a heap that is one run, so that all end at about the same time.
 const EACH: u64 = 4;
@@ -93,7 +94,7 @@ pub(super) fn join<I: Index, const P: usize>(
         regions.fill(Region::default());
         free.fill(0);
         for (part, report) in parts_and_reports {
-            edges[part.edge - placed.edge..][..report.edges].fill(I::default());
+            hw::clear(&mut edges[part.edge - placed.edge..][..report.edges]);
         }
         return None;
     }
@@ -101,7 +102,7 @@ pub(super) fn join<I: Index, const P: usize>(
     for (number, (part, report)) in parts_and_reports.enumerate() {
         let (from, here) = (part.edge - placed.edge, whole.edges);
         edges.copy_within(from..from + report.edges, here);
-        edges[from.max(here + report.edges)..from + report.edges].fill(I::default());
+        hw::clear(&mut edges[from.max(here + report.edges)..from + report.edges]);
         let before = part.regions_before(placed);
         let until = parts.get(number + 1).map_or(regions.len(), |next| next.regions_before(placed));
         for region in &mut regions[before..until] {
@@ -129,8 +130,8 @@ fn set_back<I: Index, const P: usize>(number: usize, regions: &mut [Region<I, P>
     let (before, after) = regions.split_at_mut(first);
     let Some(last) = before.iter().rposition(|region| region.start != 0) else { return };
     let back = (number + last) * REGION + (REGION - 1 - before[last].start.leading_zeros() as usize);
-    for region in after {
-        region.back = I::new(back);
+    for (i, region) in after.iter_mut().enumerate() {
+        region.set_back(number + first + i, back);
         if region.start != 0 {
             return;
         }
@@ -154,7 +155,7 @@ mod tests {
         let segment = Segment { start: START, end, source: Source::Bytes(bytes.into()) };
         let image = Image::new(&[], vec![segment]).expect("no files");
         let run = Run::of_chunks(START, end - 16, Kind::Main, Owner::new(0, 0), 0);
-        let (word_map, _) = WordMap::<2>::new(vec![run], PROCESS);
+        let (word_map, _) = WordMap::<2>::new(vec![run], PROCESS, 1);
         let request = Request { image: &image, runs: Vec::new(), dead: &[], watch: &[], maps: &[], threads: 64 };
         let parts = divide::<u32, 2>(&request, &word_map, 0, 2048);
         assert_eq!(parts.len(), 340 * 48 / 2048);
