@@ -81,8 +81,10 @@ def test_suspects_name_the_variable_and_its_dicts(version: str) -> None:
 
 @pytest.mark.parametrize("allocator", ["malloc", "pymalloc"])
 @pytest.mark.parametrize("users", ["_thread.allocate_lock()", "[None]", "appended()"])
-def test_what_is_left_over_in_memory_that_is_used_again_owns_nothing(tmp_path: Path, allocator: str, users: str) -> None:
-    """Arrays that held the same objects have given their memory to locks, lists with room for more, objects and buffers."""
+def test_what_is_left_over_in_memory_that_is_used_again_owns_nothing(
+    tmp_path: Path, allocator: str, users: str
+) -> None:
+    """Arrays that held the same objects gave their memory to locks, lists with room for more, objects and buffers."""
     truth = tmp_path / "rows"
     program = _USED_AGAIN.replace("USERS", users)
     core = kernel_core(Path("/usr/bin/python3"), tmp_path, "-c", program, env={"PYTHONMALLOC": allocator}, output=truth)
