@@ -129,8 +129,9 @@ def test_what_an_extension_of_python_holds_has_its_variable(tmp_path: Path) -> N
     assert first["sentence"].startswith("`seen` (keeping.so)")
     count = re.search(r": ([\d,]+) dict \(one holds 'user:", first["sentence"])
     assert count, first["sentence"]
-    # The ends of the collector's other lists, and a dict that was looked at last, may be held by others as well.
-    assert _REQUESTS - 50 <= int(count[1].replace(",", "")) <= _REQUESTS
+    # The ends of the collector's other lists, and a dict that was looked at last, may be held by others as well. Now
+    # and then a word by chance leads to some more.
+    assert 0.99 * _REQUESTS <= int(count[1].replace(",", "")) <= _REQUESTS
 
 
 _EXTENDED = """
