@@ -39,6 +39,11 @@ impl<'a, I: Index, const P: usize> Kinds<'a, I, P> {
         self.of[number] = kind;
     }
 
+    /// Returns the kinds of all blocks, by number.
+    pub fn all(&self) -> &[u16] {
+        &self.of
+    }
+
     /// Returns the kind of the block with this number.
     #[inline(always)]
     pub fn of(&self, number: usize) -> u16 {

@@ -28,6 +28,7 @@ use super::edges::{each_edge, Edges};
 use super::fields::{smaller, Counts, Field, Rare, Target, ARRAY, MANY, SMALL};
 use super::kinds_of_targets::{Kinds, Waiting};
 use super::numbering::HeapGraph;
+use super::odd::odd;
 use super::offsets::{begins_with_text, text_length, TEXT};
 use super::roots::Named;
 use super::sources::{Source, Sources, CHECK};
@@ -65,13 +66,21 @@ pub(super) struct Judge<'a, I: Index, const P: usize, const FAST: bool> {
     found: Edges,
 }
 
+/// The edges that are not regular.
+pub struct Irregular {
+    /// The blocks of their size do not have them.
+    pub edges: Edges,
+    /// The blocks of their size do, and those of their structure do not.
+    pub odd: Edges,
+}
+
 /// Returns the edges that are not regular.
 pub fn irregular<I: Index, const P: usize>(
     graph: &HeapGraph<I, P>,
     image: &Image,
     named: Named,
     control: &Control,
-) -> Result<Edges, Stopped> {
+) -> Result<Irregular, Stopped> {
     hw::fast_work(Judging { graph, image, named, control })
 }
 
@@ -84,7 +93,7 @@ struct Judging<'a, I: Index, const P: usize> {
 }
 
 impl<I: Index, const P: usize> hw::Work for Judging<'_, I, P> {
-    type Out = Result<Edges, Stopped>;
+    type Out = Result<Irregular, Stopped>;
     #[inline(always)]
     fn run<const FAST: bool>(self) -> Self::Out {
         let Judging { graph, image, named, control } = self;
@@ -92,7 +101,12 @@ impl<I: Index, const P: usize> hw::Work for Judging<'_, I, P> {
         let fields = judge.learn(image, control)?;
         judge.compare(image, &fields, control)?;
         judge.alone(image, named.leaves, &fields, control)?;
-        Ok(judge.found)
+        let is_common = |kind: u16| judge.counts[usize::from(kind)] >= COMMON && u64::from(kind) < SMALL;
+        let odd = match std::env::var_os("NO_ODD") {
+            Some(_) => Edges::default(),
+            None => odd(graph, &judge.kinds, &judge.counts, is_common, &judge.found, control)?,
+        };
+        Ok(Irregular { edges: judge.found, odd })
     }
 }
 

@@ -6,7 +6,7 @@ use super::edges::Edges;
 use super::extents::unused;
 use super::numbering::HeapGraph;
 use super::parts::{self, VARIABLE};
-use super::regular::irregular;
+use super::regular::{irregular, Irregular};
 use super::roots::{each_word, Named, DATA, END};
 use super::search::Graph;
 use super::weak::Marks;
@@ -32,7 +32,8 @@ pub fn set_aside<I: Index, const P: usize>(
     taken: &Edges,
     control: &Control,
 ) -> Result<Edges, Stopped> {
-    let mut irregular = irregular(graph, image, named, control)?;
+    let Irregular { edges: mut irregular, odd } = irregular(graph, image, named, control)?;
+    irregular.extend(&odd);
     let mut no_fields = ends::edges(graph.tables);
     no_fields.extend(unused(graph, image, named, control)?);
     no_fields.sort_unstable();
