@@ -61,10 +61,14 @@ class Ledger:
     def wrong(self) -> list[Container]:
         return [each for each in self.containers if not each.right]
 
-    def __str__(self) -> str:
+    @property
+    def share(self) -> float:
+        """Return which part of the bytes of all containers has the right owner."""
         total = sum(sum(each.blocks.values()) for each in self.containers)
-        found = sum(each.found[each.name] for each in self.containers)
-        right = f"{CONTAINERS - len(self.wrong)} of {CONTAINERS} right, with {found / total:.2%} of all bytes"
+        return sum(each.found[each.name] for each in self.containers) / total
+
+    def __str__(self) -> str:
+        right = f"{CONTAINERS - len(self.wrong)} of {CONTAINERS} right, with {self.share:.2%} of all bytes"
         rows = [f"{right}; {self.words} words are left over in blocks"]
         rows += [f"{each.name:10} has {each.foreign:9} bytes of others; {_where(each)}" for each in self.wrong]
         return "\n".join(rows)

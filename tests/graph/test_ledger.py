@@ -25,6 +25,17 @@ def test_each_container_has_its_blocks(tmp_path: Path, flags: str, numbers: Sequ
     assert not ledger.wrong, str(ledger)
 
 
+_LEFT_OVER = [("-O2", (6000, 1000, 1000, 0)), ("-O0", (6000, 0, 1000, 0)), ("-O2", (6000, 0, 0, 3000))]
+
+
+@pytest.mark.parametrize(("flags", "numbers"), only(_LEFT_OVER[:1], _LEFT_OVER))
+def test_words_left_over_in_blocks_own_little(tmp_path: Path, flags: str, numbers: Sequence[int]) -> None:
+    """Such a word stands where other structures of its size have a field. Followed, they gave 30 % to several owners."""
+    ledger = dumped(tmp_path, numbers, [flags])
+    assert ledger.words > 900
+    assert ledger.share > 0.99, str(ledger)
+
+
 @pytest.mark.thorough("it needs jemalloc")
 def test_jemalloc_does_not_matter(tmp_path: Path) -> None:
     ledger = dumped(tmp_path, (6000, 1000, 0, 0), preload=jemallocs.library())

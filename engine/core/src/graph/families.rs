@@ -4,10 +4,12 @@
 //! nodes, and left and right lead to different ones. A field has one type. So structures of one size that one field leads to
 //! are one family, and then those that the same field of two structures of a family leads to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use super::fields::{SLACK, SMALL};
 use super::links::Link;
 use super::structures::{place, Heap, Place, Structures, FIRST};
+use super::tally::Tally;
 use crate::blocks::number::Index;
 use crate::contents::CLASSES;
 use crate::control::Stopped;
@@ -15,24 +17,22 @@ use crate::keys::Keys;
 
 /// A field leads to a structure if one in so many of the blocks have such a pointer, and so many at least.
 const ONE_IN: u64 = 50;
-const LEAST: u64 = 3;
+const LEAST: u64 = 8;
+/// Pointers of a field that lead to a structure, if it is of one family with others: so many at least, and one in so many.
+pub(super) type Enough = (u64, u64);
+/// While structures are named by sizes, some are several.
+pub(super) const PROVISIONAL: Enough = (50, 8);
+pub(super) const FINAL: Enough = (3, 50);
 /// A field tells of families if one in so many blocks have it.
 const USUAL: u64 = 8;
-/// A field leads to blocks of any kind if one in so many blocks have a pointer to a first byte, of which one in so many
-/// lead to no structure that the field leads to.
-const ANY_ONE_IN: u64 = 5;
-const OTHER_ONE_IN: u64 = 10;
 /// Blocks of a family, at least, that are compared.
 const COMMON: u32 = 64;
 /// Rounds in which families grow.
 const ROUNDS: usize = 32;
-/// By so many bytes a chunk may be larger than it has to be: see [`super::fields`].
-const SLACK: u16 = 16;
 
 /// What a field of a family leads to.
 #[derive(Clone, Debug, Default)]
 struct Field {
-    any: bool,
     /// Families, and size classes of blocks whose structure is not known.
     targets: Vec<u16>,
     /// The size classes of all these.
@@ -49,6 +49,8 @@ pub(super) struct Families {
     kinds: Vec<u16>,
     /// For each family: its fields by place. None: its blocks are not compared.
     fields: Vec<Option<Vec<Field>>>,
+    /// The fields of all families of a size: (size class, place, family).
+    of_size: HashSet<(u16, Place, u16), Keys>,
 }
 
 /// Sums of pointers: (family, place, family), how many.
@@ -57,29 +59,29 @@ type Sums = Vec<((u16, Place, u16), u64)>;
 impl Families {
     /// Finds the families.
     #[inline(always)]
-    pub fn new<I: Index, const P: usize>(heap: &Heap<I, P>, structures: &Structures) -> Result<Families, Stopped> {
-        let mut seen: HashMap<(u16, Place, u16), u64, Keys> = HashMap::default();
+    pub fn new<I: Index, const P: usize>(heap: &Heap<I, P>, structures: &Structures, enough: Enough) -> Result<Families, Stopped> {
+        let mut seen = Tally::default();
         heap.sample(structures, |structure, place, link, weight| {
             if place >= FIRST && usize::from(structure) >= CLASSES {
                 if let Some(target) = link.target() {
-                    *seen.entry((structure, place, structures.of[target])).or_default() += weight;
+                    seen.add((structure, place, structures.of[target]), weight);
                 }
             }
         })?;
-        let seen: Sums = seen.into_iter().collect();
-        let mut families = Families {
-            of: (0..structures.kinds.len()).map(|structure| structure as u16).collect(),
-            counts: structures.counts(),
-            kinds: structures.kinds.clone(),
-            fields: Vec::new(),
-        };
+        Ok(Families::of(structures.counts(), structures.kinds.clone(), &seen.finish(), enough))
+    }
+
+    /// Finds the families of structures that have so many blocks, and are of these size classes. `seen` are sums of their pointers.
+    fn of(counts: Vec<u32>, kinds: Vec<u16>, seen: &Sums, enough: Enough) -> Families {
+        let of = (0..kinds.len()).map(|structure| structure as u16).collect();
+        let mut families = Families { of, counts, kinds, fields: Vec::new(), of_size: HashSet::default() };
         for _ in 0..ROUNDS {
-            if !families.unite(&families.sums(&seen)) {
+            if !families.unite(&families.sums(seen), enough) {
                 break;
             }
         }
-        families.learn(&families.sums(&seen));
-        Ok(families)
+        families.learn(&families.sums(seen));
+        families
     }
 
     /// Returns the sums for families, sorted.
@@ -96,14 +98,14 @@ impl Families {
     }
 
     /// Unites the families of one size that a field leads to. Returns whether there were any.
-    fn unite(&mut self, sums: &Sums) -> bool {
+    fn unite(&mut self, sums: &Sums, (least, one_in): Enough) -> bool {
         let mut unions = Vec::new();
         for field in sums.chunk_by(|one, other| (one.0 .0, one.0 .1) == (other.0 .0, other.0 .1)) {
             let all: u64 = field.iter().map(|each| each.1).sum();
             if all * USUAL < u64::from(self.counts[usize::from(field[0].0 .0)]) {
                 continue;
             }
-            let is_target = |count: u64| count >= LEAST && count * ONE_IN >= all;
+            let is_target = |count: u64| count >= least && count * one_in >= all;
             let mut of_kind: HashMap<u16, u16, Keys> = HashMap::default();
             for &((_, _, to), count) in field {
                 if is_target(count) && usize::from(to) >= CLASSES {
@@ -161,27 +163,12 @@ impl Families {
             let Some(fields) = &mut self.fields[usize::from(family)] else { continue };
             let blocks = u64::from(self.counts[usize::from(family)]);
             let is_target = |count: u64| count >= LEAST && count * ONE_IN >= blocks;
-            let (mut field, mut all, mut others) = (Field::default(), 0, 0);
-            for &((_, _, to), count) in of_place {
-                all += count;
-                if is_target(count) {
-                    field.targets.push(to);
-                    field.kinds.push(self.kinds[usize::from(to)]);
-                } else {
-                    others += count;
-                }
-            }
-            field.any = place % 2 == 1 && all * ANY_ONE_IN >= blocks && others * OTHER_ONE_IN >= all;
-            fields.resize(usize::from(place).max(fields.len()), Field::default());
-            fields.push(field);
-        }
-    }
-
-    pub fn family_of(&self, s: u16) -> u16 { self.of[usize::from(s)] }
-    pub fn show(&self, s: u16) -> String {
-        match &self.fields[usize::from(s)] {
-            None => String::new(),
-            Some(fields) => fields.iter().enumerate().filter(|f| !f.1.targets.is_empty() || f.1.any).map(|(p, f)| format!("+{}{}->{:?}{}", (p / 2).wrapping_sub(1), if p % 2 == 1 {""} else {"i"}, f.targets, if f.any {"any"} else {""})).collect::<Vec<_>>().join(" "),
+            let targets: Vec<u16> = of_place.iter().filter(|each| is_target(each.1)).map(|each| each.0 .2).collect();
+            let kinds = targets.iter().map(|&to| self.kinds[usize::from(to)]).collect();
+            let kind = self.kinds[usize::from(family)];
+            self.of_size.extend(targets.iter().map(|&to| (kind, place, to)));
+            fields.resize(usize::from(place), Field::default());
+            fields.push(Field { targets, kinds });
         }
     }
 
@@ -191,19 +178,80 @@ impl Families {
         self.fields[usize::from(self.of[usize::from(structure)])].is_some()
     }
 
-    /// Returns whether a structure whose blocks are compared has a pointer at an offset to a block of another. `kind` is the size
-    /// class of that block.
+    /// Returns whether a structure whose blocks are compared, of a size class, has a pointer at an offset to a block of a
+    /// structure. What leads to blocks that are not compared counts as a field.
+    #[inline(always)]
+    pub fn size_has_field(&self, kind: u16, offset: usize, link: Link, target: u16) -> bool {
+        !self.is_compared(target)
+            || self.of_size.contains(&(kind, place(Some(offset), link), self.of[usize::from(target)]))
+    }
+
+    /// Returns whether a structure whose blocks are compared has a pointer at an offset to a block of another.
     #[inline(always)]
     pub fn has_field(&self, structure: u16, offset: usize, link: Link, target: u16) -> bool {
         let Some(fields) = &self.fields[usize::from(self.of[usize::from(structure)])] else { return true };
         let Some(field) = fields.get(usize::from(place(Some(offset), link))) else { return false };
         let family = self.of[usize::from(target)];
-        if field.any || field.targets.contains(&family) {
+        if field.targets.contains(&family) {
             return true;
         }
         // Of a rare structure only the size is known. Its chunk may be larger than it has to be.
         let kind = self.kinds[usize::from(target)];
         (usize::from(family) < CLASSES || self.counts[usize::from(family)] < COMMON)
-            && field.kinds.iter().any(|&each| each == kind || each.saturating_add(SLACK) == kind)
+            && field.kinds.iter().any(|&each| each == kind || is_larger(kind, each))
+    }
+}
+
+/// Returns whether a chunk of a size may have a block of another that needs less.
+fn is_larger(size: u16, other: u16) -> bool {
+    u64::from(size) <= SMALL && u64::from(size) == u64::from(other) + SLACK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Place = FIRST + 1; // a pointer at the first word to a first byte
+
+    /// Families of structures from CLASSES on with 1,000 blocks of 48 bytes each. `seen` has their numbers from 0 on.
+    fn families(count: u16, seen: &[((u16, Place, u16), u64)]) -> Families {
+        let first = CLASSES as u16;
+        let mut kinds: Vec<u16> = (0..first).collect();
+        kinds.resize(CLASSES + usize::from(count), 48);
+        let mut counts = vec![0; CLASSES];
+        counts.resize(kinds.len(), 1000);
+        let seen = seen.iter().map(|&((from, at, to), count)| ((first + from, at, first + to), count)).collect();
+        Families::of(counts, kinds, &seen, FINAL)
+    }
+
+    #[test]
+    fn what_one_field_leads_to_is_a_family() {
+        // A tree: 0 leads to 1 and 2. Another field of both leads to 3 and 4. Nothing leads to 5 but a few words.
+        let found = families(
+            6,
+            &[
+                ((0, AT, 1), 500),
+                ((0, AT, 2), 400),
+                ((1, AT + 2, 3), 600),
+                ((2, AT + 2, 4), 600),
+                ((0, AT + 4, 5), 10),
+                ((0, AT + 4, 3), 10),
+            ],
+        );
+        let family = |structure: usize| found.of[CLASSES + structure] - CLASSES as u16;
+        assert_eq!([0, 1, 2, 3, 4, 5].map(family), [0, 1, 1, 3, 3, 5]);
+        assert_eq!(found.counts[CLASSES + 1], 2000);
+    }
+
+    #[test]
+    fn a_few_words_are_no_field() {
+        let found = families(3, &[((0, AT, 1), 500), ((0, AT, 2), 15), ((1, AT + 2, 2), 900)]);
+        let (from, link) = (CLASSES as u16, Link::to(0, true));
+        assert!(found.has_field(from, 0, link, from + 1));
+        assert!(!found.has_field(from, 0, link, from + 2));
+        assert!(!found.has_field(from, 0, Link::to(0, false), from + 1));
+        assert!(!found.has_field(from, 7, link, from + 1));
+        // No block of 48 bytes has such a field.
+        assert!(found.size_has_field(48, 0, link, from + 1) && !found.size_has_field(48, 0, link, from + 2));
     }
 }

@@ -21,6 +21,12 @@ pub(super) struct Link(u32);
 impl Link {
     const NOWHERE: u32 = u32::MAX;
 
+    /// A pointer to the block of a number, which is below 2^31: see `Numbering`.
+    #[inline(always)]
+    pub fn to(number: usize, is_start: bool) -> Self {
+        Link((number as u32) << 1 | u32::from(is_start))
+    }
+
     /// Returns the number of the block that the pointer leads to.
     #[inline(always)]
     pub fn target(self) -> Option<usize> {
@@ -50,11 +56,10 @@ impl Links {
             for edge in edges.0..edges.1 {
                 graph.prefetch(edge + AHEAD);
                 let word = tables.edges.as_slice()[edge].get();
-                links.push(Link(match tables.chunk_of_word(word) {
-                    // A number is below 2^31: see `Numbering`.
-                    Some(node) => (graph.number(node) as u32) << 1 | u32::from(is_start::<P>(word, node)),
-                    None => Link::NOWHERE,
-                }));
+                links.push(match tables.chunk_of_word(word) {
+                    Some(node) => Link::to(graph.number(node), is_start::<P>(word, node)),
+                    None => Link(Link::NOWHERE),
+                });
             }
         }
         Ok(Links { links })

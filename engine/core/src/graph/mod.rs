@@ -11,6 +11,8 @@
 //! * [`weak`]: the roots on stacks that nothing else makes needless.
 //! * [`sources`]: the blocks in use that have pointers.
 //! * [`regular`]: which pointers belong to the structures, and which are left over (`fields`, `kinds_of_targets`); `set_aside`: those that are not followed.
+//! * `odd`: pointers that the structure of their block does not have (`links`, `shapes`, `structures`, `families`); `waves`: what
+//!   is not regular is followed by how good the evidence is.
 //! * [`roots`]: the roots, with names and ranks; [`tiers`]: the search from them, the strongest first.
 //! * [`parts`]: words in blocks that are roots, or own nothing: the variables of a language runtime.
 //! * [`owners`]: the owners of a heap, made from all these; [`owned_heap`]: a heap with them, for questions.
@@ -66,7 +68,9 @@ mod sparse;
 pub mod stream;
 mod structures;
 pub mod sums;
+mod tally;
 mod tiers;
+mod waves;
 pub mod weak;
 
 use crate::control::Stopped;

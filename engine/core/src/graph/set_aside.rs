@@ -7,6 +7,7 @@ use super::extents::unused;
 use super::numbering::HeapGraph;
 use super::parts::{self, VARIABLE};
 use super::regular::{irregular, Irregular};
+use super::waves::{Waves, OF_STRUCTURE, REST};
 use super::roots::{each_word, Named, DATA, END};
 use super::search::Graph;
 use super::weak::Marks;
@@ -32,12 +33,14 @@ pub fn set_aside<I: Index, const P: usize>(
     taken: &Edges,
     control: &Control,
 ) -> Result<Edges, Stopped> {
-    let Irregular { edges: mut irregular, odd } = irregular(graph, image, named, control)?;
-    irregular.extend(&odd);
+    let Irregular { edges: mut irregular, mut grades } = irregular(graph, image, named, control)?;
     let mut no_fields = ends::edges(graph.tables);
     no_fields.extend(unused(graph, image, named, control)?);
     no_fields.sort_unstable();
-    no_fields.iter().for_each(|&edge| irregular.add(edge, graph.tables.edges.as_slice().len()));
+    for &edge in &no_fields {
+        irregular.add(edge, graph.tables.edges.as_slice().len());
+        grades.remove(edge);
+    }
     parts::take_out(graph.tables, named.proven, &mut irregular);
     irregular.extend(taken);
     if irregular.count == taken.count {
@@ -46,7 +49,8 @@ pub fn set_aside<I: Index, const P: usize>(
     let shut = shut(graph, closed);
     let is_shut = |number: usize| shut[number / 64] >> (number % 64) & 1 != 0;
     let regular = HeapGraph { cut: Some(&irregular), ..*graph };
-    let mut marks = Marks::new(&regular, &is_shut);
+    let mut waves = Waves::new(Marks::new(&regular, &is_shut), graph, &grades, taken);
+    let marks = &mut waves.marks;
     let mut weak = Vec::new();
     let mut take = |target: usize, rank: u32| -> Result<(), Stopped> {
         if let Some(node) = graph.tables.chunk_of_word(target).filter(|_| rank != END) {
@@ -72,6 +76,8 @@ pub fn set_aside<I: Index, const P: usize>(
         take(target, if area.rank <= VARIABLE { DATA } else { area.rank })
     })?;
     each_word(graph.tables, image, named, control, |_, target, _, rank| take(target, rank))?;
+    waves.follow(OF_STRUCTURE, control)?;
+    let marks = &mut waves.marks;
     // What data holds by a rare field is data's, whatever stacks say. Words that are left over lead to whole structures.
     let mut few = Edges::default();
     if !weak.is_empty() {
@@ -87,10 +93,12 @@ pub fn set_aside<I: Index, const P: usize>(
     for node in weak {
         marks.reach(node.get(), control)?;
     }
+    waves.follow(REST, control)?;
+    let Waves { marks, followed, .. } = waves;
     let reached = |edge: usize| graph.target(edge).is_some_and(|node| marks.has(graph.number(node)));
     let mut kept = Edges::default();
     irregular.each(|edge| {
-        if taken.contains(edge) || (reached(edge) && !few.contains(edge)) {
+        if taken.contains(edge) || (reached(edge) && !few.contains(edge) && !followed.contains(edge)) {
             kept.add(edge, graph.tables.edges.as_slice().len());
         }
     });

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::edges::each_edge;
 use super::kinds_of_targets::Kinds;
-use super::sources::{Source, Sources};
-use super::structures::is_sampled;
+use super::sources::{is_sampled, Source, Sources};
+use super::tally::Tally;
 use crate::blocks::index::Tables;
 use crate::blocks::number::Index;
 use crate::contents::CLASSES;
@@ -15,7 +15,7 @@ use crate::keys::Keys;
 /// Blocks of a size that are looked at to learn their shapes.
 pub(super) const SAMPLE: usize = 1 << 16;
 /// Blocks of a sample, at least, that make a shape known.
-const LEAST: u32 = 3;
+const LEAST: u64 = 3;
 /// Shapes that are told apart. The rest are few blocks.
 const MOST: usize = 1 << 14;
 /// The number of a shape that is not known.
@@ -51,7 +51,7 @@ impl Shapes {
         is_common: impl Fn(u16) -> bool,
         control: &Control,
     ) -> Result<Shapes, Stopped> {
-        let mut seen: HashMap<(u16, u64), u32, Keys> = HashMap::default();
+        let mut seen = Tally::default();
         let mut sources = Sources::new(tables, control);
         while let Some(Source { granule, number, edges, .. }) = sources.read()? {
             let kind = kinds.of(number);
@@ -59,9 +59,9 @@ impl Shapes {
             if !is_common(kind) || !is_sampled(number, step) {
                 continue;
             }
-            *seen.entry((kind, pointers(tables, granule, edges))).or_default() += 1;
+            seen.add((kind, pointers(tables, granule, edges)), 1);
         }
-        let mut found: Vec<_> = seen.into_iter().filter(|&(_, count)| count >= LEAST).collect();
+        let mut found: Vec<_> = seen.finish().into_iter().filter(|&(_, count)| count >= LEAST).collect();
         found.sort_unstable_by_key(|&(shape, count)| (std::cmp::Reverse(count), shape));
         found.truncate(MOST);
         let mut known: Vec<(u16, u64)> = (0..CLASSES as u16).map(|kind| (kind, 0)).collect();

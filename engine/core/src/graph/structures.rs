@@ -13,12 +13,13 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::families::Families;
+use super::families::{Families, PROVISIONAL};
 use super::kinds_of_targets::Kinds;
 use super::links::{Link, Links};
 use super::numbering::HeapGraph;
 use super::shapes::{Shapes, RARE, SAMPLE};
-use super::sources::Source;
+use super::sources::{is_sampled, Source};
+use super::tally::Tally;
 use crate::blocks::number::Index;
 use crate::contents::CLASSES;
 use crate::control::{Control, Stopped};
@@ -28,7 +29,8 @@ use crate::keys::Keys;
 /// A shape is frequent among the blocks that a field leads to from one in so many on, and from so many on.
 const ONE_IN: u64 = 50;
 const LEAST: u64 = 16;
-/// A shape with one word more or less is no other structure if it is so many times rarer.
+/// In the second round, a shape with one word more or less is no other structure if it is so many times rarer. In the first one,
+/// structures of one size may differ so.
 const FEWER: u64 = 8;
 /// No structure is named by a field that fewer than one in so many blocks have.
 const FIELD: u64 = 50;
@@ -38,6 +40,9 @@ const SHAPES: usize = 64;
 const MOST: usize = 60_000;
 /// The shape of a block differs by so many words, at most, from that of its structure.
 const FARTHEST: u32 = 4;
+
+/// Blocks that evidence can count.
+const MOST_COUNTED: u64 = (1 << 40) - 1;
 
 /// A place in a structure: 0 and 1 are any word of an array; after them, two for each offset in words. The odd ones
 /// hold pointers to the first byte of a block.
@@ -50,16 +55,10 @@ pub(super) fn place(offset: Option<usize>, link: Link) -> Place {
     offset.map_or(0, |offset| 2 * (offset as u16 + 1)) | u16::from(link.is_start())
 }
 
-/// Returns whether a block is among one in `step`. Programs allocate in turns: every 24th block may belong to one container.
-#[inline(always)]
-pub(super) fn is_sampled(number: usize, step: usize) -> bool {
-    step == 1 || (((number as u32).wrapping_mul(0x9e37_79b9) >> 8) as usize) % step == 0
-}
-
 /// What all steps look at.
 pub(super) struct Heap<'a, I: Index, const P: usize> {
     pub graph: &'a HeapGraph<'a, I, P>,
-    /// The size classes of the blocks, of the blocks.
+    /// The size classes of the blocks.
     pub kinds: &'a Kinds<'a, I, P>,
     /// For each size class: whether its blocks are compared.
     pub is_common: Vec<bool>,
@@ -103,7 +102,7 @@ struct Entry {
 
 /// Packs a structure with how good the evidence is: the shape's distance, then how many blocks there are.
 fn evidence(distance: u32, count: u64, structure: u16) -> u64 {
-    u64::from(255 - distance) << 56 | count.min((1 << 40) - 1) << 16 | u64::from(structure)
+    u64::from(255 - distance) << 56 | count.min(MOST_COUNTED) << 16 | u64::from(structure)
 }
 
 /// The shapes that fields lead to: for each structure and place a range of `entries`.
@@ -144,10 +143,10 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
     #[inline(always)]
     pub fn structures(&self) -> Result<(Structures, Structures), Stopped> {
         let sizes = Structures::of_sizes(self.kinds.all().to_vec());
-        let mut first = self.round(&sizes)?;
+        let mut first = self.round(&sizes, u64::MAX)?;
         drop(sizes);
-        Families::new(self, &first)?.name(&mut first);
-        let second = self.round(&first)?;
+        Families::new(self, &first, PROVISIONAL)?.name(&mut first);
+        let second = self.round(&first, FEWER)?;
         Ok((first, second))
     }
 
@@ -182,18 +181,19 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         hw::prefetch(&self.shapes.of, target);
     }
 
-    /// Finds the structures by the fields of those of the round before.
+    /// Finds the structures by the fields of those of the round before. A shape with one word more or less is no other structure if
+    /// it is `fewer` times rarer.
     #[inline(always)]
-    fn round(&self, before: &Structures) -> Result<Structures, Stopped> {
-        let mut seen: HashMap<u64, u64, Keys> = HashMap::default();
+    fn round(&self, before: &Structures, fewer: u64) -> Result<Structures, Stopped> {
+        let mut seen = Tally::default();
         self.sample(before, |structure, place, link, weight| {
             let shape = link.target().map_or(RARE, |target| self.shapes.of[target]);
             if shape != RARE && self.is_common[usize::from(self.shapes.kind(shape))] {
                 let key = u64::from(structure) << 32 | u64::from(place) << 16 | u64::from(shape);
-                *seen.entry(key).or_default() += weight;
+                seen.add(key, weight);
             }
         })?;
-        let (fields, mut found) = self.fields(seen, &before.counts());
+        let (fields, mut found) = self.fields(seen.finish(), &before.counts(), fewer);
         let mut best = vec![0u64; before.of.len()];
         let mut last = (usize::MAX, 0);
         let load = |target: usize| self.load(target);
@@ -239,17 +239,8 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         of_size.filter_map(far).max().unwrap_or(0)
     }
 
-    /// Returns what a shape says that differs in one word from a shape that many more of the blocks have.
-    fn with_one_more(&self, entries: &[Entry], shape: u16, count: u64) -> Option<u64> {
-        let (kind, pointers) = (self.shapes.kind(shape), self.shapes.pointers(shape));
-        let of_size = entries.iter().filter(|entry| self.shapes.kind(entry.shape) == kind);
-        let near = of_size.filter(|entry| self.shapes.distance(entry.shape, pointers) == 1);
-        near.map(|entry| entry.said).filter(|&said| count * FEWER < said >> 16 & ((1 << 40) - 1)).max()
-    }
-
     /// Returns the frequent shapes of each field, and the structures that they make.
-    fn fields(&self, seen: HashMap<u64, u64, Keys>, blocks: &[u32]) -> (Fields, Structures) {
-        let mut seen: Vec<(u64, u64)> = seen.into_iter().collect();
+    fn fields(&self, mut seen: Vec<(u64, u64)>, blocks: &[u32], fewer: u64) -> (Fields, Structures) {
         let of_field = |key: u64| (key >> 16, self.shapes.kind(key as u16));
         seen.sort_unstable_by_key(|&(key, count)| (of_field(key), Reverse(count), key));
         // For each place in a structure: how many pointers there are.
@@ -270,6 +261,13 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         frequent.sort_unstable_by_key(|&(key, count)| (key >> 16, Reverse(count), key));
         let mut fields = Fields { first: vec![0; blocks.len() + 1], ..Fields::default() };
         let mut found = Structures::of_sizes(Vec::new());
+        // What a shape says that differs in one word from one that many more of the blocks have.
+        let near = |entries: &[Entry], shape: u16, count: u64| {
+            let (kind, pointers) = (self.shapes.kind(shape), self.shapes.pointers(shape));
+            let of_size = entries.iter().filter(|entry| self.shapes.kind(entry.shape) == kind);
+            let near = of_size.filter(|entry| self.shapes.distance(entry.shape, pointers) == 1);
+            near.map(|entry| entry.said).filter(|&said| count.saturating_mul(fewer) < said >> 16 & MOST_COUNTED).max()
+        };
         let mut next = 0;
         for of_structure in frequent.chunk_by(|one, other| one.0 >> 32 == other.0 >> 32) {
             let structure = (of_structure[0].0 >> 32) as usize;
@@ -281,7 +279,7 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
                 let from = fields.entries.len() as u32;
                 for &(key, count) in of_place.iter().take(SHAPES) {
                     let shape = key as u16;
-                    let said = self.with_one_more(&fields.entries[from as usize..], shape, count).unwrap_or_else(|| {
+                    let said = near(&fields.entries[from as usize..], shape, count).unwrap_or_else(|| {
                         found.kinds.push(self.shapes.kind(shape));
                         found.fields.push((structure as u16, place));
                         evidence(0, count, (found.kinds.len() - 1) as u16)

@@ -44,12 +44,19 @@ pub(super) struct Marks<'a, G: Graph, T> {
     taken: &'a T,
     bits: Vec<u64>,
     stack: Vec<(G::Edge, G::Edge)>,
+    /// Edges of marked nodes that lead nowhere, if they are asked for.
+    aside: Option<Vec<G::Edge>>,
 }
 
 impl<'a, G: Graph, T: Fn(usize) -> bool> Marks<'a, G, T> {
     /// Nothing is marked yet. `taken` says of a node's number that no mark enters it.
     pub fn new(graph: &'a G, taken: &'a T) -> Self {
-        Marks { graph, taken, bits: vec![0; graph.count().div_ceil(64)], stack: Vec::new() }
+        Marks { graph, taken, bits: vec![0; graph.count().div_ceil(64)], stack: Vec::new(), aside: None }
+    }
+
+    /// Keeps the edges that lead nowhere from now on, and returns those that were kept.
+    pub fn aside(&mut self) -> Vec<G::Edge> {
+        self.aside.replace(Vec::new()).unwrap_or_default()
     }
 
     /// Marks a node and all that it leads to. Returns whether the node was not marked before.
@@ -88,6 +95,8 @@ impl<'a, G: Graph, T: Fn(usize) -> bool> Marks<'a, G, T> {
     fn follow(&mut self, edge: usize) {
         if let Some(node) = self.graph.target(edge) {
             self.mark(node);
+        } else if let Some(aside) = &mut self.aside {
+            aside.push(G::Edge::new(edge));
         }
     }
 
