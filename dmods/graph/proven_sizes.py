@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Sequence
+from typing import Optional, Protocol
 
 from dmods import _engine
+from dmods.graph.type_name import TypeName
+from dmods.heap.process_heap import ProcessHeap
+from dmods.target import Target
 
-if TYPE_CHECKING:
-    from dmods.graph.types import Types
+
+class Kinds(Protocol):
+    """What is asked of the kinds of blocks: see ``Types`` in types.py."""
+
+    @property
+    def heaps(self) -> Sequence[ProcessHeap]:
+        """Return the heaps that have the blocks."""
+
+    @property
+    def kinds(self) -> _engine.Kinds:
+        """Return the engine's kinds."""
+
+    def __len__(self) -> int: ...
+
+    def name(self, kind: int) -> TypeName:
+        """Return the name of a kind."""
+
+    def vtable(self, kind: int) -> Optional[tuple[Target, int]]:
+        """Return (a core, the address of the vtable in it) for a kind of objects, or None."""
 
 
-def proven_counts(types: Types, index: int = 0, graph: Optional[_engine.TypeGraph] = None) -> list[tuple[int, int]]:
+def proven_counts(types: Kinds, index: int = 0, graph: Optional[_engine.TypeGraph] = None) -> list[tuple[int, int]]:
     """Return for each kind how many (live, leaked) blocks are objects because records have just their size.
 
     With ``graph``: of the blocks that it does not count by a type of debug information.
@@ -25,7 +46,7 @@ def proven_counts(types: Types, index: int = 0, graph: Optional[_engine.TypeGrap
     return types.kinds.asked(index, heap.index, records, sizes)
 
 
-def object_size(types: Types, kind: int) -> Optional[int]:
+def object_size(types: Kinds, kind: int) -> Optional[int]:
     """Return the bytes of one object of a kind that a vtable names and does not prove, or None."""
     from dmods.graph.class_size import class_size
 
