@@ -12,7 +12,7 @@ from dmods.target import Target
 
 
 class Kinds(Protocol):
-    """What is asked of the kinds of blocks: see ``Types`` in types.py."""
+    """Kinds of blocks, as ``Types`` in types.py has them."""
 
     @property
     def heaps(self) -> Sequence[ProcessHeap]:

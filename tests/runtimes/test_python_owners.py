@@ -103,7 +103,7 @@ def test_old_slots_of_free_lists_own_nothing(version: str, dies: str) -> None:
 @VERSIONS
 @pytest.mark.parametrize("dies", ["collected", "kept"])
 def test_free_lists_hold_what_is_free_and_nothing_else(version: str, dies: str) -> None:
-    """What was lost is lost, though old slots have its address. Free objects, and what variables hold, are no leaks."""
+    """Lost objects are leaks, though old slots have their addresses. Free objects and those of variables are none."""
     made = pythons.core(version, "free_lists", arguments=(dies,))
     truth = {name: [hidden ^ pythons.HIDDEN for hidden in rows] for name, rows in made.truth().items()}
     heap = find_heap(made.target())
