@@ -67,7 +67,7 @@ pub fn set_aside<I: Index, const P: usize>(
             take(target, DATA)?;
         }
     }
-    parts::each(graph.tables, named, |area, _, target| {
+    parts::each(graph.tables, image, named, |area, _, target| {
         take(target, if area.rank <= VARIABLE { DATA } else { area.rank })
     })?;
     each_word(graph.tables, image, named, control, |_, target, _, rank| take(target, rank))?;
