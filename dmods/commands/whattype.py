@@ -8,6 +8,7 @@ from typing import Optional
 from dmods.command import Argument, Command
 from dmods.commands.typegraph import NO_DEBUG_INFORMATION
 from dmods.errors import ASK_WHATIS, UsageError
+from dmods.graph.proven_sizes import object_size
 from dmods.graph.typed_rows import IN_POOL
 from dmods.graph.typegraph import PooledObject, TypeGraph, debug_problems, find_typegraph
 from dmods.graph.types import find_types
@@ -112,7 +113,7 @@ def _by_itself(target: Target, block: Block) -> tuple[Value, ...]:
     if name is None or not name.is_type:
         return _unknown(block)
     asked = _asked(types.heaps[0], block)
-    proven = kind is not None and asked is not None and asked == types.object_size(kind)
+    proven = kind is not None and asked is not None and asked == object_size(types, kind)
     confidence = "proven" if proven else name.confidence
     named = (name.evidence, confidence, None, None, name.full or name.text)
     return block.address, block.size, name.text, None, None, None, None, *named, None, None

@@ -13,6 +13,7 @@ from dmods.base.sizes import counted
 from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.leaks_by_type import joined_groups, leak_name
 from dmods.graph.leaks_by_type import leaks_by_type as shapes_of_leaks
+from dmods.graph.proven_sizes import proven_counts
 from dmods.graph.type_ids import named_so, short_length, type_id
 from dmods.graph.type_name import TypeName, type_name
 from dmods.graph.typegraph import CONFIDENCE, TypeGraph, find_typegraph
@@ -78,7 +79,7 @@ class TypedBlocks:
     def _typed_rows(self, graph: TypeGraph) -> list[TypeRow]:
         found: dict[tuple[str, str], TypeRow] = {}
         by_kind, by_type, pooled = graph.engine.sums(self.types.kinds, 0, self.types.heaps[0].index)
-        asked = self.types.asked(0, graph.engine)
+        asked = proven_counts(self.types, 0, graph.engine)
         for kind, sums in enumerate(by_kind):
             if sums.first is not None:
                 name = self.types.name(kind)

@@ -20,6 +20,7 @@ from dmods.graph.amount import NOTHING, Amount
 from dmods.graph.marks import Key, Names, labelled
 from dmods.graph.marks_go import go_names
 from dmods.graph.places import Modules, places
+from dmods.graph.proven_sizes import proven_counts
 from dmods.graph.python_names import python_types
 from dmods.graph.type_ids import kind_id, named_so, short_length
 from dmods.graph.type_name import CONFIDENCES, TypeName, type_name
@@ -220,7 +221,7 @@ class Types:
     def rows(self, index: int = 0) -> list[TypeRow]:
         """Return the types and shapes of one heap with their sums. ``ProcessHeap.leaks`` decides what has leaked."""
         found: dict[tuple[str, str], TypeRow] = {}
-        asked = self.asked(index)
+        asked = proven_counts(self, index)
         for kind, sums in enumerate(self.kinds.sums(index, self.heaps[index].index)):
             if sums.first is None:
                 continue
@@ -233,29 +234,10 @@ class Types:
             row.add(sums, name.confidence, asked[kind])
         return sorted(found.values(), key=lambda row: (-row.total.bytes, row.name.text, row.name.evidence))
 
-    def asked(self, index: int = 0, graph: Optional[_engine.TypeGraph] = None) -> list[tuple[int, int]]:
-        """Return for each kind how many (live, leaked) blocks are objects because records have just their size.
-
-        With ``graph``: of the blocks that it does not count by a type of debug information.
-        """
-        heap = self.heaps[index]
-        records = [recording.rows for recording in heap.records.recordings]
-        sizes = [self.object_size(kind) or 0 for kind in range(len(self))] if records else []
-        if not any(sizes):
-            return [(0, 0)] * len(self)
-        if graph is not None:
-            return graph.asked(self.kinds, index, heap.index, records, sizes)
-        return self.kinds.asked(index, heap.index, records, sizes)
-
-    def object_size(self, kind: int) -> Optional[int]:
-        """Return the bytes of one object of a kind that a vtable names and does not prove, or None."""
-        from dmods.graph.class_size import class_size
-
+    def vtable(self, kind: int) -> Optional[tuple[Target, int]]:
+        """Return (a core, the address of the vtable in it) for a kind of objects, or None."""
         row = self._all[kind]
-        if row.form != OBJECT or self.name(kind).confidence != "likely" or self.name(kind).text.endswith("[]"):
-            return None
-        found = self.modules.address(*_split(row.words[0][1]))
-        return class_size(*found) if found is not None else None
+        return self.modules.address(*_split(row.words[0][1])) if row.form == OBJECT else None
 
     def matching(self, text: str, shape: bool, index: int = 0) -> list[int]:
         """Return the kinds whose type is `text`. With `shape`: whose shape, or whose id, it is.

@@ -107,7 +107,7 @@ class ProcessHeap:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes in chunks, in extents that are in use, and in other blocks."""
+        """Return the bytes in chunks, beside them, in extents that are in use, and in other blocks."""
         return sum(one.bytes for one in self.heaps)
 
     @property

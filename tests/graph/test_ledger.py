@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from fixtures import jemallocs
-from tests.corekit import dumped_in
+from fixtures import answers, jemallocs
+from tests.corekit import HERE, compile_c, dumped_in, kernel_core
 from tests.graph.ledger import BESIDE, CONTAINERS, SOURCE, dumped, judged
 from tests.quick import only
 
+_ARENAS = HERE / "graph" / "system_memory.c"
 _FEW = (2000, 1000, 0, 0)
 _CASES = [(flags, numbers) for flags in ("-O0", "-O2") for numbers in (_FEW, (6000, 0, 0, 0), (6000, 1000, 0, 0))]
 
@@ -47,3 +48,22 @@ def test_a_program_of_32_bits(userland: str) -> None:
     with dumped_in(userland, SOURCE, ["gcc", "-g", "-O2"], *map(str, _FEW), beside=BESIDE) as (core, sysroot):
         ledger = judged(core.parent, CoreFile(str(core), sysroot=str(sysroot)))
     assert not ledger.wrong, str(ledger)
+
+
+def test_the_lines_sum_to_the_memory_of_malloc(tmp_path: Path) -> None:
+    """Also what stands before the first chunk of a heap: the headers of arenas, and in 32 bits 8 bytes of alignment."""
+    core = kernel_core(compile_c(_ARENAS, tmp_path / "arenas", "-pthread"), tmp_path)
+    assert _sum_of_lines(core) == int((tmp_path / "truth").read_text())
+
+
+@pytest.mark.parametrize("userland", ["i386-bookworm"])
+def test_the_lines_sum_to_the_memory_of_malloc_in_32_bits(userland: str) -> None:
+    with dumped_in(userland, _ARENAS, ["gcc", "-g", "-O1", "-pthread"]) as (core, sysroot):
+        assert _sum_of_lines(core, "--sysroot", sysroot) == int((core.parent / "truth").read_text())
+
+
+def _sum_of_lines(core: Path, *words: object) -> int:
+    answer = answers.typed("owners", core, *words, "--top", 1 << 20)
+    total = sum(row["bytes"] for row in answers.by_name(answer)["owners"])
+    assert total == answer["totals"]["heap_bytes"]
+    return int(total)

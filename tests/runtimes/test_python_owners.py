@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from dmods.corefile.target import CoreFile
 from dmods.graph.owners import find_owners
+from dmods.heap.block import DIRECT, FREE, LIVE
+from dmods.heap.process_heap import ProcessHeap, find_heap
 from fixtures import answers, pythons
 from fixtures.pythons import PythonCore
 from tests.corekit import kernel_core
@@ -77,6 +80,45 @@ def test_suspects_name_the_variable_and_its_dicts(version: str) -> None:
     (at,) = [row[0] for row in _truth(made)["app.store.cache"][:1]]
     path = answers.by_name(answers.typed("pathto", *made.argv(), hex(at or 0)))["path"]
     assert path[0]["place"] == "app.store.cache"
+
+
+@VERSIONS
+@pytest.mark.parametrize("dies", ["collected", "kept"])
+def test_old_slots_of_free_lists_own_nothing(version: str, dies: str) -> None:
+    """Objects of locals lie where freed ones lay: the free lists have their addresses, and are empty or nearly so."""
+    made = pythons.core(version, "free_lists", arguments=(dies,))
+    heap = find_heap(made.target())
+    owners = find_owners(heap.target)
+    for objects, rows in made.truth().items():
+        name, _, what = objects.partition(": ")
+        # In 3.9, a table that is in use cannot be told from one that is kept.
+        if name in ("lost", "free") or (what and version == "3.9"):
+            continue
+        above = [owners.above(hidden ^ pythons.HIDDEN) for hidden in rows]
+        names = Counter(_plain(owners.name_of(each[1])).rpartition("/")[2] if each else None for each in above)
+        # A word by chance may own one or two: nobody promises those.
+        assert names[f"program.py:LINE main: {name}"] >= len(above) - 2, (objects, names)
+
+
+@VERSIONS
+@pytest.mark.parametrize("dies", ["collected", "kept"])
+def test_free_lists_hold_what_is_free_and_nothing_else(version: str, dies: str) -> None:
+    """Lost objects are leaks, though old slots have their addresses. Free objects and those of variables are none."""
+    made = pythons.core(version, "free_lists", arguments=(dies,))
+    truth = {name: [hidden ^ pythons.HIDDEN for hidden in rows] for name, rows in made.truth().items()}
+    heap = find_heap(made.target())
+    heap.leaks()
+    states = {name: Counter(_state(heap, at) for at in rows) for name, rows in truth.items()}
+    free = FREE if dies == "collected" else LIVE
+    assert states.pop("free") == {free: len(truth["free"])}
+    assert states.pop("lost") == {DIRECT: len(truth["lost"])}
+    assert states == {name: {LIVE: len(truth[name])} for name in states}
+    assert {heap.block_at(at) for at in truth["lost"]} == set(heap.blocks(DIRECT))
+
+
+def _state(heap: ProcessHeap, at: int) -> Optional[int]:
+    block = heap.block_at(at)
+    return block.state if block is not None else None
 
 
 @pytest.mark.parametrize("allocator", ["malloc", "pymalloc"])

@@ -31,6 +31,7 @@ class Layout:
     runs: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # as _engine.Heap takes them
     arenas: list[Arena] = field(default_factory=list)  # a run's arena number is an index here
     owned: Ranges = field(default_factory=Ranges)  # all memory of malloc, headers and tops included; it holds no roots
+    beside: int = 0  # bytes of arenas and mappings that are in no chunk: alignment, and the headers of heaps
     mmapped_count: int = 0
     mmapped_bytes: int = 0
     notes: list[str] = field(default_factory=list)
@@ -112,6 +113,7 @@ def _thread_arena(words: Words, layout: Layout, number: int, arena: Arena) -> No
     for heap in arena.heaps:
         start, end = first_chunk(arena, heap), heap.start + heap.size
         layout.owned.add(heap.start, end)
+        layout.beside += min(start, end) - heap.start
         if start <= arena.top < end:
             if arena.top + size == end and arena.top % GRANULE == start % GRANULE:
                 end = arena.top
@@ -154,15 +156,17 @@ def _main_arena(words: Words, layout: Layout, number: int, arena: Arena, anonymo
         layout.owned.add(start, end if stop == arena.top else stop)
     if not any(stop == arena.top for _, stop in runs):
         layout.owned.add(arena.top, end)
+    found = sum(stop - start for start, stop in runs) + end - arena.top
+    slack = arena.system_mem - found
+    adds_up = 0 <= slack < layout.page * max(1, len(runs))
+    layout.beside += slack if adds_up else 0
     if words.at(arena.top + words.size) is None:
         return  # the dump lacks top
     if not size or (runs and arena.top + size != end):
         layout.contradiction(
             number, "top", f"the main arena's top chunk ({arena.top:#x}) is damaged, or was just being cut"
         )
-    found = sum(stop - start for start, stop in runs) + end - arena.top
-    slack = arena.system_mem - found
-    if not 0 <= slack < layout.page * max(1, len(runs)):
+    if not adds_up:
         layout.contradiction(
             number, "arena", f"the main arena says that it has {arena.system_mem} bytes, {found} were found"
         )
@@ -220,6 +224,7 @@ def _mmapped(words: Words, layout: Layout, anonymous: Sequence[AddressRange]) ->
     layout.mmapped_count, layout.mmapped_bytes = len(found), _bytes(found)
     for chunk, base, end, usable in found:
         layout.runs.append((chunk, end, MMAPPED, NO_ARENA, usable))
+        layout.beside += chunk - base
         layout.owned.add(base, end)
 
 

@@ -55,8 +55,8 @@ class State(Heap):
 
     @property
     def bytes(self) -> int:
-        """Return the bytes in all stretches of chunks."""
-        return sum(end - start for start, end, *_ in self.layout.runs)
+        """Return the bytes in all stretches of chunks, and those beside them: alignment, and headers of arenas."""
+        return sum(end - start for start, end, *_ in self.layout.runs) + self.layout.beside
 
     def walks(self) -> list[Walk]:
         """Return the stretches of chunks."""

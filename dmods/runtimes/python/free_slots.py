@@ -1,9 +1,10 @@
-"""The arrays in which CPython keeps freed lists, dictionaries and tables of dictionaries for reuse (3.10 to 3.13).
+"""The arrays in which CPython keeps freed objects for reuse (until 3.13).
 
-Each has 80 slots, and counts those in use (``free_list`` and ``numfree``, Include/internal/pycore_list.h and
-pycore_dict.h; in 3.13 in pycore_freelist.h). A slot is not cleared when its object is taken: the pointer stays,
-whatever becomes of that memory. Nor is a table cleared when it is kept: that of a dictionary that grew still has a
-reference, and pointers to all keys and values.
+There is one for lists, for dictionaries, for tables of dictionaries, and for two types of asynchronous generators. Each
+has 80 slots, and a count of those in use (``free_list`` and ``numfree``, Include/internal/pycore_list.h, pycore_dict.h
+and pycore_genobject.h; in 3.13 in pycore_freelist.h). A slot is not cleared when its object is taken: the pointer
+stays, whatever becomes of that memory. Nor is a table cleared when it is kept: that of a dictionary that grew still has
+a reference, and pointers to all keys and values.
 """
 
 from __future__ import annotations
@@ -16,18 +17,15 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.process.addresses import module_at
 from dmods.runtimes.python import STATE
-from dmods.runtimes.python.memory import DICT, LIST
+from dmods.runtimes.python.free_lists import SLOTS, TABLES, are_slots, arrays_in, kind_of
 from dmods.runtimes.python.runtime import Python
 
-_SLOTS = 80
 _LEAST = 1 << 32  # arenas come from mmap()
+_ALIGNED = 32  # gcc aligns variables of that size and larger ones so, on x86-64
 _MOST_BETWEEN = 2  # words between a count and the next array: numbers of versions, in 3.12
 _COUNTS = 0x7F_0000_007F  # the bits of two ints that count slots
-_LISTS, _DICTS, _TABLES = 0, 1, 2  # what an array keeps. The arrays lie in this order
-# The smallest table: until 3.10 its size is 8, for 5 entries of 24 bytes. Then its size and the bytes of its indices
-# are 2 to the power of 3, its kind is DICT_KEYS_UNICODE, and an entry has 16 bytes. pymalloc rounds up to 16 bytes.
-_SMALL_OLD, _SMALL_OLD_BYTES = 8, 176
-_SMALL, _SMALL_BYTES = 0x01_0303, 128
+# The smallest table: until 3.10 it has 5 entries of 24 bytes, then of 16 bytes. pymalloc rounds up to 16 bytes.
+_SMALL_OLD_BYTES, _SMALL_BYTES = 176, 128
 _TABLE_HEAD = 16  # bytes before the numbers of entries
 
 
@@ -42,63 +40,73 @@ class _Arrays(NamedTuple):
 def old_slots(python: Python) -> list[tuple[int, int]]:
     """Return the slots that are not in use, and what kept tables had, as ranges.
 
-    A free object proves an array. One without must be next to one that is proven.
+    All free lists of an interpreter prove each other. Where they do not stand as expected, a free object proves an
+    array, and one without must be next to one that is proven.
     """
-    if not (3, 10) <= python.layout.version < (3, 14):
-        return []  # 3.9 has them among other variables, in any order; since 3.14 the free lists are linked
+    if python.layout.version >= (3, 14):
+        return []  # the free lists are linked
     module = module_at(python.target, python.runtime)
     data = [(part.start, part.end) for part in module.ranges if "w" in part.flags] if module is not None else []
     size = _SMALL_BYTES if python.layout.version >= (3, 11) else _SMALL_OLD_BYTES
+    old = python.layout.version < (3, 10)
     found: list[tuple[int, int]] = []
-    for start, end in Ranges([*data, *((at, at + STATE) for at in python.interpreters)]):
+    for start, end in Ranges([*data, *(() if old else ((at, at + STATE) for at in python.interpreters))]):
         for first, last in python.objects.image.covered(start, end):
             held = python.objects.image.read(first, (last - first) // 8 * 8)
             words = array("Q", held[: len(held) // 8 * 8])
-            for kind, at, count in _proven(list(_in_words(python, words))):
-                found.append((first + 8 * (at + count), first + 8 * (at + _SLOTS)))
-                if kind == _TABLES:
+            if old:
+                found += ((first + 8 * at, first + 8 * end) for at, end in _in_variables(python, words, first, data))
+                continue
+            arrays = list(arrays_in(python, words)) or _proven(list(_in_words(python, words)))
+            for kind, at, count in arrays:
+                found.append((first + 8 * (at + count), first + 8 * (at + SLOTS)))
+                if kind == TABLES:
                     found += ((table + _TABLE_HEAD, table + size) for table in words[at : at + count])
     return found
 
 
+def _in_variables(
+    python: Python, words: Sequence[int], start: int, data: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield the slots that are not in use of the arrays among the variables of 3.9: from, to.
+
+    The counts are other variables, so nobody knows how many slots are in use. But all of these have free objects: what
+    is behind the first object that is not free, is not in use. A free object at its start proves an array. A table that
+    has a reference may be a dictionary's, or kept.
+    """
+    own = Ranges(data)
+    for at in range(-start % _ALIGNED // 8, len(words) - SLOTS, _ALIGNED // 8):
+        slots = words[at : at + SLOTS]
+        if not slots[0] or not are_slots(slots, 1, 16) or any(slot in own for slot in slots):
+            continue
+        kind = kind_of(python, slots[0])
+        if kind < 0 or python.objects.refcount(slots[0]) or (at and kind_of(python, words[at - 1]) == kind):
+            continue
+        free = next((number for number, slot in enumerate(slots) if kind_of(python, slot) != kind), SLOTS)
+        if free < SLOTS and slots[free]:
+            yield at + free, at + SLOTS
+
+
 def _in_words(python: Python, words: Sequence[int]) -> Iterator[_Arrays]:
     """Yield the arrays that there may be among the words of a structure."""
-    places = zip(range(_SLOTS, len(words)), words[_SLOTS:], words)
+    places = zip(range(SLOTS, len(words)), words[SLOTS:], words)
     for index in [index for index, word, slot in places if slot and not slot & 15 and not word & ~_COUNTS]:
         counts = words[index] & 0xFFFFFFFF, words[index] >> 32
         # In 3.12 the counts of dictionaries and their tables stand behind both arrays. Else each is behind its own.
         for those in (counts, counts[:1]) if python.layout.version == (3, 12) else (counts[:1],):
-            first = index - _SLOTS * len(those)
-            arrays = [(first + _SLOTS * number, count) for number, count in enumerate(those)]
+            first = index - SLOTS * len(those)
+            arrays = [(first + SLOTS * number, count) for number, count in enumerate(those)]
             if first < 0 or (len(those) == 1 and counts[1]):
                 continue
-            if all(_are_slots(words[at : at + _SLOTS], count) for at, count in arrays):
+            if all(are_slots(words[at : at + SLOTS], count, _LEAST) for at, count in arrays):
                 kinds = {
-                    _kind(python, slot) - number
+                    kind_of(python, slot) - number
                     for number, (at, count) in enumerate(arrays)
                     for slot in words[at : at + count]
                 }
                 if len(kinds) < 2 and min(kinds, default=0) >= 0:
                     yield _Arrays(arrays, index + 1, min(kinds, default=None))
                     break
-
-
-def _are_slots(slots: Sequence[int], count: int) -> bool:
-    """Return whether the words are slots, the first ``count`` of them in use: those that never were are 0."""
-    used = next((number for number, word in enumerate(slots) if not word), _SLOTS)
-    return count <= used and not any(slots[used:]) and all(word % 16 == 0 and word >= _LEAST for word in slots[:used])
-
-
-def _kind(python: Python, at: int) -> int:
-    """Return what lies at the address without a reference: a list, a dictionary, or the smallest table; else -1."""
-    references, head = python.objects.words.many(at, 2) or (-1, 0)
-    small = head & 0xFFFFFF == _SMALL if python.layout.version >= (3, 11) else head == _SMALL_OLD
-    if small and references in (0, 1):
-        return _TABLES
-    kind = python.objects.type_at(head) if not references else None
-    if kind is None or not kind.flags & (LIST | DICT):
-        return -1
-    return _LISTS if kind.flags & LIST else _DICTS
 
 
 def _proven(possible: Sequence[_Arrays]) -> Iterator[tuple[int, int, int]]:
@@ -108,7 +116,7 @@ def _proven(possible: Sequence[_Arrays]) -> Iterator[tuple[int, int, int]]:
         before, kind = possible[number - 1], kinds[number - 1]
         if kinds[number] is None and kind is not None and _touch(before, each):
             after = kind + len(before.arrays)
-            kinds[number] = after if after + len(each.arrays) - 1 <= _TABLES else None
+            kinds[number] = after if after + len(each.arrays) - 1 <= TABLES else None
     for number in range(len(possible) - 2, -1, -1):
         each, kind = possible[number], kinds[number + 1]
         if kinds[number] is None and kind is not None and _touch(each, possible[number + 1]):

@@ -25,6 +25,8 @@ pub(super) const PROVISIONAL: Enough = (50, 8);
 pub(super) const FINAL: Enough = (3, 50);
 /// A field tells of families if one in so many blocks have it.
 const USUAL: u64 = 8;
+/// A field leads to rare structures if so many of its pointers do.
+const RARE_ONE_IN: u64 = 10;
 /// Blocks of a family, at least, that are compared.
 const COMMON: u32 = 64;
 /// Rounds in which families grow.
@@ -37,6 +39,8 @@ struct Field {
     targets: Vec<u16>,
     /// The size classes of all these.
     kinds: Vec<u16>,
+    /// It leads to rare structures, too, such as texts of many sizes.
+    rare: bool,
 }
 
 /// The families of a heap. One is named by the least number of its structures.
@@ -59,7 +63,11 @@ type Sums = Vec<((u16, Place, u16), u64)>;
 impl Families {
     /// Finds the families.
     #[inline(always)]
-    pub fn new<I: Index, const P: usize>(heap: &Heap<I, P>, structures: &Structures, enough: Enough) -> Result<Families, Stopped> {
+    pub fn new<I: Index, const P: usize>(
+        heap: &Heap<I, P>,
+        structures: &Structures,
+        enough: Enough,
+    ) -> Result<Families, Stopped> {
         let mut seen = Tally::default();
         heap.sample(structures, |structure, place, link, weight| {
             if place >= FIRST && usize::from(structure) >= CLASSES {
@@ -87,7 +95,8 @@ impl Families {
     /// Returns the sums for families, sorted.
     fn sums(&self, seen: &Sums) -> Sums {
         let family = |structure: u16| self.of[usize::from(structure)];
-        let mut sums: Sums = seen.iter().map(|&((from, at, to), count)| ((family(from), at, family(to)), count)).collect();
+        let mut sums: Sums =
+            seen.iter().map(|&((from, at, to), count)| ((family(from), at, family(to)), count)).collect();
         sums.sort_unstable();
         sums.dedup_by(|next, first| {
             let is_same = next.0 == first.0;
@@ -165,10 +174,14 @@ impl Families {
             let is_target = |count: u64| count >= LEAST && count * ONE_IN >= blocks;
             let targets: Vec<u16> = of_place.iter().filter(|each| is_target(each.1)).map(|each| each.0 .2).collect();
             let kinds = targets.iter().map(|&to| self.kinds[usize::from(to)]).collect();
+            let is_rare = |to: u16| usize::from(to) < CLASSES || self.counts[usize::from(to)] < COMMON;
+            let all: u64 = of_place.iter().map(|each| each.1).sum();
+            let of_rare: u64 = of_place.iter().filter(|each| is_rare(each.0 .2)).map(|each| each.1).sum();
+            let rare = is_target(of_rare) && of_rare * RARE_ONE_IN >= all;
             let kind = self.kinds[usize::from(family)];
             self.of_size.extend(targets.iter().map(|&to| (kind, place, to)));
             fields.resize(usize::from(place), Field::default());
-            fields.push(Field { targets, kinds });
+            fields.push(Field { targets, kinds, rare });
         }
     }
 
@@ -197,8 +210,8 @@ impl Families {
         }
         // Of a rare structure only the size is known. Its chunk may be larger than it has to be.
         let kind = self.kinds[usize::from(target)];
-        (usize::from(family) < CLASSES || self.counts[usize::from(family)] < COMMON)
-            && field.kinds.iter().any(|&each| each == kind || is_larger(kind, each))
+        !self.is_compared(target)
+            && (field.rare || field.kinds.iter().any(|&each| each == kind || is_larger(kind, each)))
     }
 }
 

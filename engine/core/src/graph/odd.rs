@@ -7,8 +7,8 @@
 
 use super::edges::Edges;
 use super::families::{Families, FINAL};
-use super::links::Links;
 use super::kinds_of_targets::Kinds;
+use super::links::Links;
 use super::numbering::HeapGraph;
 use super::shapes::Shapes;
 use super::structures::{place, Heap};

@@ -122,7 +122,7 @@ impl OwnedHeap {
             };
             let leaked = heap.leaks.as_ref().is_some_and(|leaks| leaks.is_leaked(goal));
             // The words of variables are roots, so no path comes to them through the block that they lie in.
-            let taken = if cut.is_none() { parts::taken(tables, named) } else { Edges::default() };
+            let taken = if cut.is_none() { parts::taken(tables, image, named) } else { Edges::default() };
             let cut = cut.or(Some(&taken)).filter(|cut| cut.count > 0);
             let search = |cut| {
                 let wanted = Wanted { root, leaked, cut };

@@ -135,7 +135,7 @@ impl Owners {
     ) -> Result<Owners, Stopped> {
         let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
         let mut graph = HeapGraph { tables, numbering: &numbering, cut: None };
-        let taken = parts::taken(tables, named);
+        let taken = parts::taken(tables, image, named);
         let left_over = taken.count;
         let cut = match named.all_edges {
             true => taken,

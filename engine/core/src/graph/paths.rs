@@ -74,7 +74,7 @@ pub fn shortest<I: Index, const P: usize>(
             let own = if area.rank <= VARIABLE { 0 } else { tier_of(area.rank, true) };
             (own == tier).then_some(node)
         };
-        parts::each(tables, named, |area, _, target| {
+        parts::each(tables, image, named, |area, _, target| {
             if let Some(node) = of_part(area, target) {
                 spread.enter(node, START);
             }
@@ -104,7 +104,7 @@ pub fn shortest<I: Index, const P: usize>(
             }
         }
         let mut origin = None;
-        parts::each(tables, named, |area, address, target| {
+        parts::each(tables, image, named, |area, address, target| {
             if origin.is_none() && of_part(area, target) == Some(path[0]) {
                 origin = Some(Origin::Memory(address, area.root));
             }

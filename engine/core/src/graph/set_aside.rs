@@ -7,9 +7,9 @@ use super::extents::unused;
 use super::numbering::HeapGraph;
 use super::parts::{self, VARIABLE};
 use super::regular::{irregular, Irregular};
-use super::waves::{Waves, OF_STRUCTURE, REST};
 use super::roots::{each_word, Named, DATA, END};
 use super::search::Graph;
+use super::waves::{Waves, OF_STRUCTURE, REST};
 use super::weak::Marks;
 use crate::blocks::ends;
 use crate::blocks::number::Index;
@@ -72,7 +72,7 @@ pub fn set_aside<I: Index, const P: usize>(
             take(target, DATA)?;
         }
     }
-    parts::each(graph.tables, named, |area, _, target| {
+    parts::each(graph.tables, image, named, |area, _, target| {
         take(target, if area.rank <= VARIABLE { DATA } else { area.rank })
     })?;
     each_word(graph.tables, image, named, control, |_, target, _, rank| take(target, rank))?;

@@ -156,24 +156,27 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         let counts = structures.counts();
         let (mut open, mut step, mut is_in) = (usize::MAX, 1, false);
         let mut nth = 0;
-        self.each(|target| self.load(target), |source, offset, _, link| {
-            let structure = structures.of[source.number];
-            if open != source.number {
-                open = source.number;
-                nth = 0;
-                if offset.is_none() {
-                    // Every array is looked at, but not all of a large one.
-                    (step, is_in) = ((source.edges.1 - source.edges.0) / SAMPLE + 1, true);
-                } else {
-                    step = counts[usize::from(structure)] as usize / SAMPLE + 1;
-                    is_in = is_sampled(source.number, step);
+        self.each(
+            |target| self.load(target),
+            |source, offset, _, link| {
+                let structure = structures.of[source.number];
+                if open != source.number {
+                    open = source.number;
+                    nth = 0;
+                    if offset.is_none() {
+                        // Every array is looked at, but not all of a large one.
+                        (step, is_in) = ((source.edges.1 - source.edges.0) / SAMPLE + 1, true);
+                    } else {
+                        step = counts[usize::from(structure)] as usize / SAMPLE + 1;
+                        is_in = is_sampled(source.number, step);
+                    }
                 }
-            }
-            nth += 1;
-            if is_in && (offset.is_some() || nth % step == 0) {
-                each(structure, place(offset, link), link, step as u64);
-            }
-        })
+                nth += 1;
+                if is_in && (offset.is_some() || nth % step == 0) {
+                    each(structure, place(offset, link), link, step as u64);
+                }
+            },
+        )
     }
 
     #[inline(always)]

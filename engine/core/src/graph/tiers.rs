@@ -111,8 +111,8 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
             }
         }
         self.search.next_tier();
-        self.variables(named, control)?;
-        parts::each(graph.tables, named, |area, _, target| match area.rank {
+        self.variables(image, named, control)?;
+        parts::each(graph.tables, image, named, |area, _, target| match area.rank {
             ..=VARIABLE => Ok(()),
             rank => self.word(target, area.root, rank, control),
         })?;
@@ -149,7 +149,7 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
     }
 
     /// Follows the variables of a runtime, where the heap has some: first what holds them, then what they lead to.
-    fn variables(&mut self, named: Named, control: &Control) -> Result<(), Stopped> {
+    fn variables(&mut self, image: &Image, named: Named, control: &Control) -> Result<(), Stopped> {
         let tables = self.graph.tables;
         for word in named.selves {
             let target = tables.word_map.word_of(word.value);
@@ -159,7 +159,7 @@ impl<'g, I: Index, W: Index, const P: usize> Tiers<'g, I, W, P> {
         }
         self.search.next_tier();
         for level in [BODY, VARIABLE] {
-            parts::each(tables, named, |area, _, target| match tables.chunk_of_word(target) {
+            parts::each(tables, image, named, |area, _, target| match tables.chunk_of_word(target) {
                 Some(node) if area.rank == level => self.reach(area.root, node, control),
                 _ => Ok(()),
             })?;

@@ -241,7 +241,7 @@ impl Looking<'_> {
         self.survey.blocks.sort_unstable();
         self.survey.blocks.dedup();
         self.survey.borrowed.sort_unstable();
-        // In a damaged dump, ranges overlap.
+        // An object's content and the rounding behind it overlap. In a damaged dump, others do, too.
         self.survey.borrowed.dedup_by(|next, last| {
             let joined = next.0 <= last.1;
             if joined {
