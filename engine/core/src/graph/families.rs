@@ -22,7 +22,7 @@ const LEAST: u64 = 8;
 pub(super) type Enough = (u64, u64);
 /// While structures are named by sizes, some are several.
 pub(super) const PROVISIONAL: Enough = (50, 8);
-pub(super) const FINAL: Enough = (3, 50);
+pub(super) const FINAL: Enough = (50, 50);
 /// A field tells of families if one in so many blocks have it.
 const USUAL: u64 = 8;
 /// A field leads to rare structures if so many of its pointers do.
@@ -247,8 +247,8 @@ mod tests {
                 ((0, AT, 2), 400),
                 ((1, AT + 2, 3), 600),
                 ((2, AT + 2, 4), 600),
-                ((0, AT + 4, 5), 10),
-                ((0, AT + 4, 3), 10),
+                ((0, AT + 4, 5), 100),
+                ((0, AT + 4, 3), 100),
             ],
         );
         let family = |structure: usize| found.of[CLASSES + structure] - CLASSES as u16;
