@@ -54,7 +54,7 @@ pub(super) fn graded<I: Index, const P: usize>(
     let is_common: Vec<bool> = (0..counts.len()).map(|kind| is_common(kind as u16)).collect();
     let shapes = Shapes::new(graph.tables, kinds, counts, |kind| is_common[usize::from(kind)], control)?;
     let links = Links::new(graph, control)?;
-    let heap = Heap { graph, kinds, is_common, links, shapes, control };
+    let heap = Heap { graph, kinds, is_common, links, shapes, irregular, control };
     let (first, structures) = heap.structures()?;
     let families = Families::new(&heap, &structures, FINAL)?;
     let mut grades = Grades::default();

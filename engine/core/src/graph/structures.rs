@@ -13,6 +13,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use super::edges::Edges;
 use super::families::{Families, PROVISIONAL};
 use super::kinds_of_targets::Kinds;
 use super::links::{Link, Links};
@@ -41,6 +42,9 @@ const MOST: usize = 60_000;
 /// The shape of a block differs by so many words, at most, from that of its structure.
 const FARTHEST: u32 = 4;
 
+/// A pointer that is not regular among the blocks of its size is worse evidence than all others: as if the shape were so far.
+const IRREGULAR: u64 = 128;
+
 /// Blocks that evidence can count.
 const MOST_COUNTED: u64 = (1 << 40) - 1;
 
@@ -64,6 +68,8 @@ pub(super) struct Heap<'a, I: Index, const P: usize> {
     pub is_common: Vec<bool>,
     pub links: Links,
     pub shapes: Shapes,
+    /// The pointers that are not regular among the blocks of their size.
+    pub irregular: &'a Edges,
     pub control: &'a Control,
 }
 
@@ -172,7 +178,8 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
                     }
                 }
                 nth += 1;
-                if is_in && (offset.is_some() || nth % step == 0) {
+                // A pointer of a block into itself does not hold it.
+                if is_in && (offset.is_some() || nth % step == 0) && link.target() != Some(source.number) {
                     each(structure, place(offset, link), link, step as u64);
                 }
             },
@@ -200,8 +207,8 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         let mut best = vec![0u64; before.of.len()];
         let mut last = (usize::MAX, 0);
         let load = |target: usize| self.load(target);
-        self.each(load, |source, offset, _, link| {
-            let Some(target) = link.target() else { return };
+        self.each(load, |source, offset, edge, link| {
+            let Some(target) = link.target().filter(|&target| target != source.number) else { return };
             if last.0 != source.number {
                 last = (source.number, before.of[source.number]);
             }
@@ -219,6 +226,9 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
             }
             if said == 0 {
                 said = self.nearest(entries, target);
+            }
+            if said != 0 && self.irregular.contains(edge) {
+                said -= IRREGULAR << 56;
             }
             best[target] = best[target].max(said);
         })?;
