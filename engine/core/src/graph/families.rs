@@ -1,8 +1,8 @@
 //! Families of structures, and their fields.
 //!
-//! [`super::structures`] tells more structures apart than a program has: the leaves of a tree have another shape than its other
-//! nodes, and left and right lead to different ones. A field has one type. So structures of one size that one field leads to
-//! are one family, and then those that the same field of two structures of a family leads to.
+//! [`super::structures`] tells more structures apart than a program has: the leaves of a tree have another shape than
+//! its other nodes, and left and right lead to different ones. A field has one type. So structures of one size that one
+//! field leads to are one family, and then those that the same field of two structures of a family leads to.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,8 @@ use crate::keys::Keys;
 /// A field leads to a structure if one in so many of the blocks have such a pointer, and so many at least.
 const ONE_IN: u64 = 50;
 const LEAST: u64 = 8;
-/// Pointers of a field that lead to a structure, if it is of one family with others: so many at least, and one in so many.
+/// Pointers of a field that lead to a structure, if it is of one family with others: so many at least, and one in so
+/// many.
 pub(super) type Enough = (u64, u64);
 /// While structures are named by sizes, some are several.
 pub(super) const PROVISIONAL: Enough = (50, 8);
@@ -79,7 +80,8 @@ impl Families {
         Ok(Families::of(structures.counts(), structures.kinds.clone(), &seen.finish(), enough))
     }
 
-    /// Finds the families of structures that have so many blocks, and are of these size classes. `seen` are sums of their pointers.
+    /// Finds the families of structures that have so many blocks, and are of these size classes. `seen` are sums of
+    /// their pointers.
     fn of(counts: Vec<u32>, kinds: Vec<u16>, seen: &Sums, enough: Enough) -> Families {
         let of = (0..kinds.len()).map(|structure| structure as u16).collect();
         let mut families = Families { of, counts, kinds, fields: Vec::new(), of_size: HashSet::default() };
@@ -191,8 +193,8 @@ impl Families {
         self.fields[usize::from(self.of[usize::from(structure)])].is_some()
     }
 
-    /// Returns whether a structure whose blocks are compared, of a size class, has a pointer at an offset to a block of a
-    /// structure. What leads to blocks that are not compared counts as a field.
+    /// Returns whether a structure whose blocks are compared, of a size class, has a pointer at an offset to a block of
+    /// a structure. What leads to blocks that are not compared counts as a field.
     #[inline(always)]
     pub fn size_has_field(&self, kind: u16, offset: usize, link: Link, target: u16) -> bool {
         !self.is_compared(target)

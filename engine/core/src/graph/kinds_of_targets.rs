@@ -19,7 +19,7 @@ const NOWHERE: u32 = u32::MAX;
 
 /// For each block: its kind.
 pub(super) struct Kinds<'a, I: Index, const P: usize> {
-    graph: &'a HeapGraph<'a, I, P>,
+    pub(super) graph: &'a HeapGraph<'a, I, P>,
     /// By the block's number.
     of: Vec<u16>,
 }

@@ -65,8 +65,8 @@ impl Links {
         Ok(Links { links })
     }
 
-    /// Calls `each` with (source, offset in words, edge, pointer) for every pointer. It calls `load` before, with the number of
-    /// a block that will be met soon. In a block that is not small, the offset is not looked up: it is None.
+    /// Calls `each` with (source, offset in words, edge, pointer) for every pointer. It calls `load` before, with the
+    /// number of a block that will be met soon. In a block that is not small, the offset is not looked up: it is None.
     #[inline(always)]
     pub fn each<I: Index, const P: usize>(
         &self,

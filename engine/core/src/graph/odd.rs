@@ -1,7 +1,7 @@
 //! Pointers that the structure of their block does not have.
 //!
-//! [`super::regular`] compares blocks of one size. Where many structures have that size, a word that is left over in one may
-//! stand where another has a field. Here blocks of one structure are compared: see [`super::structures`] and
+//! [`super::regular`] compares blocks of one size. Where many structures have that size, a word that is left over in
+//! one may stand where another has a field. Here blocks of one structure are compared: see [`super::structures`] and
 //! [`super::families`]. It also tells which pointers that are not regular are good evidence all the same: see
 //! [`super::waves`].
 
@@ -9,7 +9,6 @@ use super::edges::Edges;
 use super::families::{Families, FINAL};
 use super::kinds_of_targets::Kinds;
 use super::links::Links;
-use super::numbering::HeapGraph;
 use super::shapes::Shapes;
 use super::structures::{place, Heap};
 use crate::blocks::number::Index;
@@ -40,18 +39,18 @@ impl Grades {
     }
 }
 
-/// Grades the edges that are in `irregular`, and those that the structures of their blocks do not have. `kinds` are the size classes
-/// of the blocks, and `counts` how many blocks in use each has. `is_common` says of a size class whether its blocks are compared.
+/// Grades the edges that are in `irregular`, and those that the structures of their blocks do not have. `kinds` are the
+/// size classes of the blocks. For each class, `counts` has how many blocks in use there are, and `is_common` whether
+/// its blocks are compared.
 #[inline(always)]
 pub(super) fn graded<I: Index, const P: usize>(
-    graph: &HeapGraph<I, P>,
     kinds: &Kinds<I, P>,
     counts: &[u32],
-    is_common: impl Fn(u16) -> bool,
+    is_common: Vec<bool>,
     irregular: &Edges,
     control: &Control,
 ) -> Result<Grades, Stopped> {
-    let is_common: Vec<bool> = (0..counts.len()).map(|kind| is_common(kind as u16)).collect();
+    let graph = kinds.graph;
     let shapes = Shapes::new(graph.tables, kinds, counts, |kind| is_common[usize::from(kind)], control)?;
     let links = Links::new(graph, control)?;
     let heap = Heap { graph, kinds, is_common, links, shapes, irregular, control };

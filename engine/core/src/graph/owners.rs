@@ -7,7 +7,7 @@ use super::numbering::{HeapGraph, Numbering};
 use super::parts;
 use super::roots::{Named, LEAKED};
 use super::search::{Found, CLOSED, ROOT};
-use super::set_aside::set_aside;
+use super::set_aside::Aside;
 use super::sets::{self, Sets};
 use super::tiers::searched;
 use super::too_many;
@@ -23,6 +23,8 @@ use std::sync::OnceLock;
 
 /// Blocks whose vertices are being loaded.
 const WAITING: usize = 16;
+/// Structures of one size are told apart if one in so many bytes, or more, belongs to several roots.
+const SHARED: u64 = 100;
 /// Kinds of blocks that are told apart in a listing.
 const MOST_KINDS: usize = 1 << 16;
 
@@ -123,26 +125,23 @@ impl<I: Index, const P: usize> hw::Work for Adding<'_, '_, I, P> {
     }
 }
 
-impl Owners {
-    /// Finds the owners. `closed` are the granules of the allocator's own blocks, `leaks` are the leaked blocks.
-    pub fn find<I: Index, const P: usize>(
-        tables: &Tables<I, P>,
-        image: &Image,
-        named: Named,
-        closed: &[usize],
-        leaks: Option<&Leaks<I>>,
-        control: &Control,
-    ) -> Result<Owners, Stopped> {
-        let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
-        let mut graph = HeapGraph { tables, numbering: &numbering, cut: None };
-        let taken = parts::taken(tables, image, named);
-        let left_over = taken.count;
-        let cut = match named.all_edges {
-            true => taken,
-            false => set_aside(&graph, image, named, closed, &taken, control)?,
-        };
-        let left_over = cut.count - left_over;
-        graph.cut = (cut.count > 0).then_some(&cut);
+/// What the owners are found by.
+struct Following<'a, I: Index, const P: usize> {
+    /// All edges.
+    graph: &'a HeapGraph<'a, I, P>,
+    image: &'a Image,
+    named: Named<'a>,
+    closed: &'a [usize],
+    leaks: Option<&'a Leaks<I>>,
+    control: &'a Control,
+}
+
+impl<I: Index, const P: usize> Following<'_, I, P> {
+    /// Finds the owners by all edges but those of `cut`.
+    fn owners(&self, cut: Edges) -> Result<Owners, Stopped> {
+        let &Following { graph, image, named, closed, leaks, control } = self;
+        let tables = graph.tables;
+        let graph = HeapGraph { cut: (cut.count > 0).then_some(&cut), ..*graph };
         let (found, roots) = match Placed::<u32>::new(&graph) {
             Some(placed) => searched(&graph, placed, image, named, closed, leaks, control)?,
             None => {
@@ -159,9 +158,8 @@ impl Owners {
         let (counts, bytes) = (vec![0; numbers.len()], vec![0; numbers.len()]);
         hw::huge_pages(&counts);
         hw::huge_pages(&bytes);
-        let (many, set_aside) = (many.into_iter().collect(), cut);
         let mut owners = Owners {
-            numbering,
+            numbering: Numbering::new(&tables.regions).ok_or_else(too_many)?,
             vertices,
             numbers,
             dominators,
@@ -169,14 +167,57 @@ impl Owners {
             bytes,
             sets,
             members,
-            many,
+            many: many.into_iter().collect(),
             leaked,
-            set_aside,
-            left_over,
+            set_aside: cut,
+            left_over: 0,
             outer: OnceLock::new(),
         };
         hw::fast_work(Adding { owners: &mut owners, tables });
         Ok(owners)
+    }
+}
+
+impl Owners {
+    /// Finds the owners. `closed` are the granules of the allocator's own blocks, `leaks` are the leaked blocks.
+    pub fn find<I: Index, const P: usize>(
+        tables: &Tables<I, P>,
+        image: &Image,
+        named: Named,
+        closed: &[usize],
+        leaks: Option<&Leaks<I>>,
+        control: &Control,
+    ) -> Result<Owners, Stopped> {
+        let numbering = Numbering::new(&tables.regions).ok_or_else(too_many)?;
+        let graph = HeapGraph { tables, numbering: &numbering, cut: None };
+        let taken = parts::taken(tables, image, named);
+        let count = taken.count;
+        let following = Following { graph: &graph, image, named, closed, leaks, control };
+        let mut found = if named.all_edges {
+            following.owners(taken)?
+        } else {
+            let aside = Aside::new(&graph, image, named, closed, &taken, control)?;
+            let found = following.owners(aside.by_sizes()?)?;
+            match found.are_shared() {
+                true => {
+                    drop(found);
+                    following.owners(aside.by_structures()?)?
+                }
+                false => found,
+            }
+        };
+        found.left_over = found.set_aside.count - count;
+        Ok(found)
+    }
+
+    /// Returns whether several roots hold a part of the heap that is worth a closer look at its pointers.
+    fn are_shared(&self) -> bool {
+        let (mut shared, mut all) = (0, 0);
+        for line in self.lines() {
+            all += line.bytes;
+            shared += if line.roots.is_some_and(|roots| roots.len() == 1) { 0 } else { line.bytes };
+        }
+        shared * SHARED > all
     }
 
     #[inline(always)]

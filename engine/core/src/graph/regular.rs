@@ -1,29 +1,30 @@
 //! Which pointers belong to the structures of the program, and which are left over.
 //!
-//! malloc hands memory out again with its old words in it, and structures have bytes that nobody writes. Such a word joins
-//! two owners' structures. The fields of a structure are *regular*: most blocks of a kind have, at that offset, a pointer to
-//! a block of the same other kind. A word that is left over is not. So the edges that are not regular are set aside: they
-//! lead on only to blocks that nothing better leads to. A rare field is not regular either, but nothing competes with it.
-//! On a program of 571,798 edges, 138 such words gave 47 % of the heap to four owners together.
+//! malloc hands memory out again with its old words in it, and structures have bytes that nobody writes. Such a word
+//! joins two owners' structures. The fields of a structure are *regular*: most blocks of a kind have, at that offset, a
+//! pointer to a block of the same other kind. A word that is left over is not. So the edges that are not regular are
+//! set aside: they lead on only to blocks that nothing better leads to. A rare field is not regular either, but nothing
+//! competes with it. On a program of 571,798 edges, 138 such words gave 47 % of the heap to four owners together.
 //!
 //! The rules. The kind of a block is its size here.
 //!
-//! * In a kind of many small blocks (or in those that are as large, as a chunk may be 16 bytes larger than it has to be), an edge is regular if enough blocks of the kind have, at that offset, a pointer to a
-//!   block of that kind (to its first byte, or into it); or if many have a pointer to the first byte of any block there.
-//!   A structure may be rare among the blocks of its size: its pointers are regular if they lead to most blocks of a kind. So
-//!   may an array: its pointers are regular if many of its words lead to blocks of one kind.
-//! * A large block, and a block of a rare kind, is judged alone if it has many pointers: as an array, whose elements have
-//!   fields. Large blocks with few pointers are judged together if many have one size: see [`super::sparse`]. The pointers of
-//!   other blocks are regular: there is nothing to compare.
-//! * What begins with text is bytes. Its pointers are not regular. So are those of the memory that the caller names, such
-//!   as the buffers of files. But libc++ keeps short strings at the beginning of an element, and structures have names. So in a
-//!   kind of many blocks only pointers are not regular where other blocks have pointers. An array is bytes if its first
-//!   element is shorter than the text.
-//! * Where a chunk may be larger than it has to be, it is judged by the kind that has more of its pointers as fields. A field
-//!   that leads to blocks of any kind counts less than one that leads to blocks of this kind.
+//! * In a kind of many small blocks (or in those that are as large, as a chunk may be 16 bytes larger than it has to
+//!   be), an edge is regular if enough blocks of the kind have, at that offset, a pointer to a block of that kind (to
+//!   its first byte, or into it); or if many have a pointer to the first byte of any block there. A structure may be
+//!   rare among the blocks of its size: its pointers are regular if they lead to most blocks of a kind. So may an
+//!   array: its pointers are regular if many of its words lead to blocks of one kind.
+//! * A large block, and a block of a rare kind, is judged alone if it has many pointers: as an array, whose elements
+//!   have fields. Large blocks with few pointers are judged together if many have one size: see [`super::sparse`]. The
+//!   pointers of other blocks are regular: there is nothing to compare.
+//! * What begins with text is bytes. Its pointers are not regular. So are those of the memory that the caller names,
+//!   such as the buffers of files. But libc++ keeps short strings at the beginning of an element, and structures have
+//!   names. So in a kind of many blocks only pointers are not regular where other blocks have pointers. An array is
+//!   bytes if its first element is shorter than the text.
+//! * Where a chunk may be larger than it has to be, it is judged by the kind that has more of its pointers as fields. A
+//!   field that leads to blocks of any kind counts less than one that leads to blocks of this kind.
 //!
-//! Many structures may have one size. So what is regular by this is compared with blocks of the same structure as well: see
-//! [`super::odd`].
+//! Many structures may have one size. So what is regular by this is compared with blocks of the same structure as well:
+//! see [`super::odd`].
 //!
 //! This decides whose memory a block is, never whether it leaks: marking follows all edges.
 
@@ -69,34 +70,41 @@ pub(super) struct Judge<'a, I: Index, const P: usize, const FAST: bool> {
     found: Edges,
 }
 
-/// The edges that are not regular.
-pub struct Irregular {
-    /// All of them.
+/// The edges that are not regular, and what they were judged by.
+pub(super) struct Irregular<'a, I: Index, const P: usize> {
     pub edges: Edges,
-    /// What is known of some of them.
-    pub grades: Grades,
+    pub(super) kinds: Kinds<'a, I, P>,
+    /// For each kind: how many blocks in use there are.
+    counts: Vec<u32>,
+}
+
+impl<I: Index, const P: usize> Irregular<'_, I, P> {
+    /// Grades the edges: see [`super::odd`].
+    pub fn grades(&self, control: &Control) -> Result<Grades, Stopped> {
+        hw::fast_work(Grading { irregular: self, control })
+    }
 }
 
 /// Returns the edges that are not regular.
-pub fn irregular<I: Index, const P: usize>(
-    graph: &HeapGraph<I, P>,
+pub(super) fn irregular<'a, I: Index, const P: usize>(
+    graph: &'a HeapGraph<'a, I, P>,
     image: &Image,
     named: Named,
     control: &Control,
-) -> Result<Irregular, Stopped> {
+) -> Result<Irregular<'a, I, P>, Stopped> {
     hw::fast_work(Judging { graph, image, named, control })
 }
 
 /// The work of [`irregular`].
-struct Judging<'a, I: Index, const P: usize> {
+struct Judging<'a, 'i, I: Index, const P: usize> {
     graph: &'a HeapGraph<'a, I, P>,
-    image: &'a Image,
-    named: Named<'a>,
-    control: &'a Control,
+    image: &'i Image,
+    named: Named<'i>,
+    control: &'i Control,
 }
 
-impl<I: Index, const P: usize> hw::Work for Judging<'_, I, P> {
-    type Out = Result<Irregular, Stopped>;
+impl<'a, I: Index, const P: usize> hw::Work for Judging<'a, '_, I, P> {
+    type Out = Result<Irregular<'a, I, P>, Stopped>;
     #[inline(always)]
     fn run<const FAST: bool>(self) -> Self::Out {
         let Judging { graph, image, named, control } = self;
@@ -104,13 +112,23 @@ impl<I: Index, const P: usize> hw::Work for Judging<'_, I, P> {
         let fields = judge.learn(image, control)?;
         judge.compare(image, &fields, control)?;
         judge.alone(image, named.leaves, &fields, control)?;
-        let is_common = |kind: u16| judge.counts[usize::from(kind)] >= COMMON && u64::from(kind) < SMALL;
-        let grades = graded(graph, &judge.kinds, &judge.counts, is_common, &judge.found, control)?;
-        let mut edges = judge.found;
-        for more in [&grades.own, &grades.of_size, &grades.odd] {
-            edges.extend(more);
-        }
-        Ok(Irregular { edges, grades })
+        Ok(Irregular { edges: judge.found, kinds: judge.kinds, counts: judge.counts })
+    }
+}
+
+/// The work of [`Irregular::grades`].
+struct Grading<'i, 'a, I: Index, const P: usize> {
+    irregular: &'i Irregular<'a, I, P>,
+    control: &'i Control,
+}
+
+impl<I: Index, const P: usize> hw::Work for Grading<'_, '_, I, P> {
+    type Out = Result<Grades, Stopped>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        let Irregular { edges, kinds, counts } = self.irregular;
+        let is_common = |kind: usize| counts[kind] >= COMMON && (kind as u64) < SMALL;
+        graded(kinds, counts, (0..counts.len()).map(is_common).collect(), edges, self.control)
     }
 }
 
@@ -236,8 +254,8 @@ impl<'a, I: Index, const P: usize, const FAST: bool> Judge<'a, I, P, FAST> {
         first.is_some_and(|at| at as u64 * (16 / P as u64) >= TEXT) && begins_with_text(reader, &self.block(granule))
     }
 
-    /// Returns whether a pointer stands where a text of [`TEXT`] bytes would: no text has the upper bytes of an address. With
-    /// words of 4 bytes, and in a block with a run of its own, the tables do not tell.
+    /// Returns whether a pointer stands where a text of [`TEXT`] bytes would: no text has the upper bytes of an
+    /// address. With words of 4 bytes, and in a block with a run of its own, the tables do not tell.
     #[inline(always)]
     fn begins_with_pointer(&self, block: &Block, edges: (usize, usize)) -> bool {
         let is_single = self.tables.word_map.runs[block.run].run.kind.is_single();

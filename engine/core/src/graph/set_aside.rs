@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::edges::Edges;
 use super::extents::unused;
 use super::numbering::HeapGraph;
+use super::odd::Grades;
 use super::parts::{self, VARIABLE};
 use super::regular::{irregular, Irregular};
 use super::roots::{each_word, Named, DATA, END};
@@ -22,87 +23,130 @@ const FEW: usize = 16;
 /// Edges of a block, from which on it is looked at once: millions of words may lead to one large buffer, as in sort(1).
 const LARGE: usize = 64;
 
-/// Returns the edges that are not followed: they are not regular, or the end of another block, or in the unused room of an
-/// array, and regular ones lead to their blocks. `closed` are the granules of the allocator's own blocks. `taken` are
-/// edges that nothing follows: they are among those that are returned.
-pub fn set_aside<I: Index, const P: usize>(
-    graph: &HeapGraph<I, P>,
-    image: &Image,
-    named: Named,
-    closed: &[usize],
-    taken: &Edges,
-    control: &Control,
-) -> Result<Edges, Stopped> {
-    let Irregular { edges: mut irregular, mut grades } = irregular(graph, image, named, control)?;
-    let mut no_fields = ends::edges(graph.tables);
-    no_fields.extend(unused(graph, image, named, control)?);
-    no_fields.sort_unstable();
-    for &edge in &no_fields {
-        irregular.add(edge, graph.tables.edges.as_slice().len());
-        grades.remove(edge);
+/// What is known of the edges of a heap before any is set aside.
+pub(super) struct Aside<'a, I: Index, const P: usize> {
+    graph: &'a HeapGraph<'a, I, P>,
+    image: &'a Image,
+    named: Named<'a>,
+    /// The edges that nothing follows.
+    taken: &'a Edges,
+    irregular: Irregular<'a, I, P>,
+    /// Edges that are no fields: the ends of other blocks, and those in the unused room of arrays. They are sorted.
+    no_fields: Vec<usize>,
+    /// The numbers that no search enters, as bits.
+    shut: Vec<u64>,
+    control: &'a Control,
+}
+
+impl<'a, I: Index, const P: usize> Aside<'a, I, P> {
+    /// Compares the blocks of each size. `closed` are the granules of the allocator's own blocks.
+    pub fn new(
+        graph: &'a HeapGraph<'a, I, P>,
+        image: &'a Image,
+        named: Named<'a>,
+        closed: &[usize],
+        taken: &'a Edges,
+        control: &'a Control,
+    ) -> Result<Self, Stopped> {
+        let irregular = irregular(graph, image, named, control)?;
+        let mut no_fields = ends::edges(graph.tables);
+        no_fields.extend(unused(graph, image, named, control)?);
+        no_fields.sort_unstable();
+        Ok(Aside { graph, image, named, taken, irregular, no_fields, shut: shut(graph, closed), control })
     }
-    parts::take_out(graph.tables, named.proven, &mut irregular);
-    irregular.extend(taken);
-    if irregular.count == taken.count {
-        return Ok(irregular);
+
+    /// Returns the edges that are not followed: they are not regular among the blocks of a size, or the end of another
+    /// block, or in the unused room of an array, and regular ones lead to their blocks.
+    pub fn by_sizes(&self) -> Result<Edges, Stopped> {
+        self.not_followed(self.irregular(&[]), None)
     }
-    let shut = shut(graph, closed);
-    let is_shut = |number: usize| shut[number / 64] >> (number % 64) & 1 != 0;
-    let regular = HeapGraph { cut: Some(&irregular), ..*graph };
-    let mut waves = Waves::new(Marks::new(&regular, &is_shut), graph, &grades, taken);
-    let marks = &mut waves.marks;
-    let mut weak = Vec::new();
-    let mut take = |target: usize, rank: u32| -> Result<(), Stopped> {
-        if let Some(node) = graph.tables.chunk_of_word(target).filter(|_| rank != END) {
-            if rank > DATA {
-                weak.push(I::new(node));
-            } else {
-                marks.reach(node, control)?;
+
+    /// As [`Aside::by_sizes`], but structures of one size are told apart, and the better one of two edges that are not
+    /// regular is followed.
+    pub fn by_structures(&self) -> Result<Edges, Stopped> {
+        let mut grades = self.irregular.grades(self.control)?;
+        self.no_fields.iter().for_each(|&edge| grades.remove(edge));
+        let irregular = self.irregular(&[&grades.own, &grades.of_size, &grades.odd]);
+        self.not_followed(irregular, Some(&grades))
+    }
+
+    /// Returns the edges that are not regular, and those that nothing follows.
+    fn irregular(&self, graded: &[&Edges]) -> Edges {
+        let mut found = Edges::default();
+        for edges in [&self.irregular.edges].into_iter().chain(graded.iter().copied()) {
+            found.extend(edges);
+        }
+        let room = self.graph.tables.edges.as_slice().len();
+        self.no_fields.iter().for_each(|&edge| found.add(edge, room));
+        parts::take_out(self.graph.tables, self.named.proven, &mut found);
+        found.extend(self.taken);
+        found
+    }
+
+    /// Returns those of the edges that are not followed.
+    fn not_followed(&self, irregular: Edges, grades: Option<&Grades>) -> Result<Edges, Stopped> {
+        let &Aside { graph, image, named, taken, control, .. } = self;
+        if irregular.count == taken.count {
+            return Ok(irregular);
+        }
+        let is_shut = |number: usize| self.shut[number / 64] >> (number % 64) & 1 != 0;
+        let regular = HeapGraph { cut: Some(&irregular), ..*graph };
+        let mut waves = Waves::new(Marks::new(&regular, &is_shut), graph, grades, taken);
+        let marks = &mut waves.marks;
+        let mut weak = Vec::new();
+        let mut take = |target: usize, rank: u32| -> Result<(), Stopped> {
+            if let Some(node) = graph.tables.chunk_of_word(target).filter(|_| rank != END) {
+                if rank > DATA {
+                    weak.push(I::new(node));
+                } else {
+                    marks.reach(node, control)?;
+                }
+            }
+            Ok(())
+        };
+        for word in named.values {
+            if let Some(target) = graph.tables.word_map.word_of(word.value) {
+                take(target, word.rank)?;
             }
         }
-        Ok(())
-    };
-    for word in named.values {
-        if let Some(target) = graph.tables.word_map.word_of(word.value) {
-            take(target, word.rank)?;
+        for word in named.selves {
+            if let Some(target) = graph.tables.word_map.word_of(word.value) {
+                take(target, DATA)?;
+            }
         }
-    }
-    for word in named.selves {
-        if let Some(target) = graph.tables.word_map.word_of(word.value) {
-            take(target, DATA)?;
+        parts::each(graph.tables, image, named, |area, _, target| {
+            take(target, if area.rank <= VARIABLE { DATA } else { area.rank })
+        })?;
+        each_word(graph.tables, image, named, control, |_, target, _, rank| take(target, rank))?;
+        waves.follow(OF_STRUCTURE, control)?;
+        let marks = &mut waves.marks;
+        // What data holds by a rare field is data's, whatever stacks say. Words that are left over lead to whole
+        // structures.
+        let mut few = Edges::default();
+        if !weak.is_empty() {
+            let mut large = HashMap::new();
+            irregular.each(|edge| {
+                let is_field = self.no_fields.binary_search(&edge).is_err();
+                let few_follow = |node| leads_to_few(&regular, node, |n| marks.has(n) || is_shut(n), &mut large);
+                if is_field && !taken.contains(edge) && graph.target(edge).is_some_and(few_follow) {
+                    few.add(edge, graph.tables.edges.as_slice().len());
+                }
+            });
         }
-    }
-    parts::each(graph.tables, image, named, |area, _, target| {
-        take(target, if area.rank <= VARIABLE { DATA } else { area.rank })
-    })?;
-    each_word(graph.tables, image, named, control, |_, target, _, rank| take(target, rank))?;
-    waves.follow(OF_STRUCTURE, control)?;
-    let marks = &mut waves.marks;
-    // What data holds by a rare field is data's, whatever stacks say. Words that are left over lead to whole structures.
-    let mut few = Edges::default();
-    if !weak.is_empty() {
-        let mut large = HashMap::new();
+        for node in weak {
+            marks.reach(node.get(), control)?;
+        }
+        waves.follow(REST, control)?;
+        let Waves { marks, followed, .. } = waves;
+        let reached = |edge: usize| graph.target(edge).is_some_and(|node| marks.has(graph.number(node)));
+        let mut kept = Edges::default();
         irregular.each(|edge| {
-            let is_field = no_fields.binary_search(&edge).is_err();
-            let few_follow = |node| leads_to_few(&regular, node, |n| marks.has(n) || is_shut(n), &mut large);
-            if is_field && !taken.contains(edge) && graph.target(edge).is_some_and(few_follow) {
-                few.add(edge, graph.tables.edges.as_slice().len());
+            if taken.contains(edge) || (reached(edge) && !few.contains(edge) && !followed.contains(edge)) {
+                kept.add(edge, graph.tables.edges.as_slice().len());
             }
         });
+        Ok(kept)
     }
-    for node in weak {
-        marks.reach(node.get(), control)?;
-    }
-    waves.follow(REST, control)?;
-    let Waves { marks, followed, .. } = waves;
-    let reached = |edge: usize| graph.target(edge).is_some_and(|node| marks.has(graph.number(node)));
-    let mut kept = Edges::default();
-    irregular.each(|edge| {
-        if taken.contains(edge) || (reached(edge) && !few.contains(edge) && !followed.contains(edge)) {
-            kept.add(edge, graph.tables.edges.as_slice().len());
-        }
-    });
-    Ok(kept)
 }
 
 /// Returns the numbers that no search enters, as bits: free blocks, and the allocator's own.
@@ -124,8 +168,8 @@ fn shut<I: Index, const P: usize>(graph: &HeapGraph<I, P>, closed: &[usize]) -> 
     bits
 }
 
-/// Returns whether a node that is not `taken` leads to few nodes that are not. `large` has what `untaken` returned for nodes
-/// with many edges: each of them is looked at once.
+/// Returns whether a node that is not `taken` leads to few nodes that are not. `large` has what `untaken` returned for
+/// nodes with many edges: each of them is looked at once.
 fn leads_to_few<G: Graph>(
     graph: &G,
     node: usize,
@@ -160,7 +204,8 @@ fn leads_to_few<G: Graph>(
     true
 }
 
-/// Returns the first nodes that a node leads to and that are not `taken`, each once. They are one more than `FEW` at most.
+/// Returns the first nodes that a node leads to and that are not `taken`, each once. They are one more than `FEW` at
+/// most.
 fn untaken<G: Graph>(graph: &G, node: usize, taken: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut found = Vec::new();
     let (first, end) = graph.edges(node);

@@ -13,7 +13,7 @@ use crate::control::{Control, Stopped};
 use crate::keys::Keys;
 
 /// Blocks of a size that are looked at to learn their shapes.
-pub(super) const SAMPLE: usize = 1 << 16;
+pub(super) const SAMPLE: usize = 1 << 14;
 /// Blocks of a sample, at least, that make a shape known.
 const LEAST: u64 = 3;
 /// Shapes that are told apart. The rest are few blocks.
@@ -21,8 +21,8 @@ const MOST: usize = 1 << 14;
 /// The number of a shape that is not known.
 pub(super) const RARE: u16 = u16::MAX;
 
-/// The shapes of a heap's blocks. A shape is named by a number: below [`CLASSES`] it is that of the blocks of a size without
-/// pointers.
+/// The shapes of a heap's blocks. A shape is named by a number: below [`CLASSES`] it is that of the blocks of a size
+/// without pointers.
 pub(super) struct Shapes {
     /// For each block: its shape. A block that is not small, or of a rare size, has the shape of its size.
     pub of: Vec<u16>,
@@ -41,8 +41,8 @@ fn pointers<I: Index, const P: usize>(tables: &Tables<I, P>, granule: usize, edg
 }
 
 impl Shapes {
-    /// Finds the shapes. `counts` are the blocks in use of each size class; `is_common` says of a size class whether its blocks are
-    /// compared.
+    /// Finds the shapes. `counts` are the blocks in use of each size class; `is_common` says of a size class whether
+    /// its blocks are compared.
     #[inline(always)]
     pub fn new<I: Index, const P: usize>(
         tables: &Tables<I, P>,

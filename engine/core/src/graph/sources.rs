@@ -1,7 +1,7 @@
 //! The blocks in use that have pointers, with the range of their edges: by region, without their addresses and sizes.
 //!
-//! The edges of a block end where those of the next block begin. So a region without pointers takes a few steps, however
-//! many blocks it has.
+//! The edges of a block end where those of the next block begin. So a region without pointers takes a few steps,
+//! however many blocks it has.
 
 use super::numbering::Ranks;
 use crate::blocks::index::Tables;
@@ -12,7 +12,8 @@ use crate::control::{Control, Stopped};
 /// Regions between two looks at [`Control`].
 pub(super) const CHECK: usize = 1 << 14;
 
-/// Returns whether the block of a number is among one in `step` that are looked at. Programs allocate in turns: every 24th block may belong to one container.
+/// Returns whether the block of a number is among one in `step` that are looked at. Programs allocate in turns: every
+/// 24th block may belong to one container.
 #[inline(always)]
 pub fn is_sampled(number: usize, step: usize) -> bool {
     step == 1 || (((number as u32).wrapping_mul(0x9e37_79b9) >> 8) as usize) % step == 0
@@ -99,8 +100,8 @@ impl<'a, 'c, I: Index, const P: usize> Sources<'a, 'c, I, P> {
         self.bits = 0;
     }
 
-    /// Meets the block that begins at a granule of the region, whose edges begin with `first`. Returns the one before it, if it is in
-    /// use and has edges.
+    /// Meets the block that begins at a granule of the region, whose edges begin with `first`. Returns the one before
+    /// it, if it is in use and has edges.
     #[inline(always)]
     fn meet(&mut self, bit: usize, first: usize) -> Option<Source> {
         let before = self.in_use && self.open.edges.0 < first;

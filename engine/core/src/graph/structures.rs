@@ -1,14 +1,15 @@
 //! Which structure each small block is: structures of one size are told apart.
 //!
-//! The size of a block says little where many structures have one size: a word that is left over in one of them may stand
-//! where another has a field. Two more things say what a block is: which of its words are pointers (its shape), and the
-//! field that leads to it. A word that is left over changes the shape of its block, but few of the blocks that a field
-//! leads to have such a word at one place. So the structure of a block is the shape, frequent among the blocks that a field
-//! leads to, which is nearest to its own. Where several fields lead to a block, the one that leads to more blocks of such a shape decides:
-//! a word that is left over leads to it as well.
+//! The size of a block says little where many structures have one size: a word that is left over in one of them may
+//! stand where another has a field. Two more things say what a block is: which of its words are pointers (its shape),
+//! and the field that leads to it. A word that is left over changes the shape of its block, but few of the blocks that
+//! a field leads to have such a word at one place. So the structure of a block is the shape, frequent among the blocks
+//! that a field leads to, which is nearest to its own. Where several fields lead to a block, the one that leads to more
+//! blocks of such a shape decides: a word that is left over leads to it as well.
 //!
-//! That is done twice. First a field is named by the size of its block and its offset, then by the structure and the offset:
-//! where two structures of one size have their link at one offset, the shapes tell them apart, and then the links do.
+//! That is done twice. First a field is named by the size of its block and its offset, then by the structure and the
+//! offset: where two structures of one size have their link at one offset, the shapes tell them apart, and then the
+//! links do.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,8 +31,8 @@ use crate::keys::Keys;
 /// A shape is frequent among the blocks that a field leads to from one in so many on, and from so many on.
 const ONE_IN: u64 = 50;
 const LEAST: u64 = 16;
-/// In the second round, a shape with one word more or less is no other structure if it is so many times rarer. In the first one,
-/// structures of one size may differ so.
+/// In the second round, a shape with one word more or less is no other structure if it is so many times rarer. In the
+/// first one, structures of one size may differ so.
 const FEWER: u64 = 8;
 /// No structure is named by a field that fewer than one in so many blocks have.
 const FIELD: u64 = 50;
@@ -42,7 +43,8 @@ const MOST: usize = 60_000;
 /// The shape of a block differs by so many words, at most, from that of its structure.
 const FARTHEST: u32 = 4;
 
-/// A pointer that is not regular among the blocks of its size is worse evidence than all others: as if the shape were so far.
+/// A pointer that is not regular among the blocks of its size is worse evidence than all others: as if the shape were
+/// so far.
 const IRREGULAR: u64 = 128;
 
 /// Blocks that evidence can count.
@@ -73,7 +75,8 @@ pub(super) struct Heap<'a, I: Index, const P: usize> {
     pub control: &'a Control,
 }
 
-/// The structures. One is named by a number. Below [`CLASSES`] it is a size class: that of the blocks whose structure is not known.
+/// The structures. One is named by a number. Below [`CLASSES`] it is a size class: that of the blocks whose structure
+/// is not known.
 pub(super) struct Structures {
     /// For each block: its structure.
     pub of: Vec<u16>,
@@ -133,8 +136,8 @@ impl Fields {
 }
 
 impl<I: Index, const P: usize> Heap<'_, I, P> {
-    /// Calls `each` with (source, offset in words, edge, pointer) for every pointer. A pointer in an array has no offset. Before, it calls
-    /// `load` with the number of a block that will be met soon.
+    /// Calls `each` with (source, offset in words, edge, pointer) for every pointer. A pointer in an array has no
+    /// offset. Before, it calls `load` with the number of a block that will be met soon.
     #[inline(always)]
     pub fn each(
         &self,
@@ -156,7 +159,8 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         Ok((first, second))
     }
 
-    /// Calls `each` with (structure, place, link, weight) for a part of the pointers, of which each stands for `weight`.
+    /// Calls `each` with (structure, place, link, weight) for a part of the pointers, of which each stands for
+    /// `weight`.
     #[inline(always)]
     pub fn sample(&self, structures: &Structures, mut each: impl FnMut(u16, Place, Link, u64)) -> Result<(), Stopped> {
         let counts = structures.counts();
@@ -191,8 +195,8 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         hw::prefetch(&self.shapes.of, target);
     }
 
-    /// Finds the structures by the fields of those of the round before. A shape with one word more or less is no other structure if
-    /// it is `fewer` times rarer.
+    /// Finds the structures by the fields of those of the round before. A shape with one word more or less is no other
+    /// structure if it is `fewer` times rarer.
     #[inline(always)]
     fn round(&self, before: &Structures, fewer: u64) -> Result<Structures, Stopped> {
         let mut seen = Tally::default();

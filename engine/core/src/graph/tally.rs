@@ -8,8 +8,8 @@ use crate::keys::Keys;
 /// Things that are counted at once.
 const MOST: usize = 1 << 20;
 
-/// Counts. Where too many different things come, the rarest so far are forgotten (lossy counting, Manku and Motwani 2002): a count
-/// is then too low by less than what was forgotten of it.
+/// Counts. Where too many different things come, the rarest so far are forgotten (lossy counting, Manku and Motwani
+/// 2002): a count is then too low by less than what was forgotten of it.
 pub(super) struct Tally<K> {
     counts: HashMap<K, u64, Keys>,
     most: usize,

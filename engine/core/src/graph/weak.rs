@@ -1,8 +1,8 @@
 //! The roots on stacks that nothing else makes needless.
 //!
-//! A stack has words that no function reads again. Such a word may point into the middle of a structure that a local variable of another
-//! frame holds. Then the word is needless: the structure leads there too. What remains is a least set of words that
-//! reaches the same blocks. [`crate::blocks::leaks`] finds the direct leaks in the same way.
+//! A stack has words that no function reads again. Such a word may point into the middle of a structure that a local
+//! variable of another frame holds. Then the word is needless: the structure leads there too. What remains is a least
+//! set of words that reaches the same blocks. [`crate::blocks::leaks`] finds the direct leaks in the same way.
 
 use super::search::Graph;
 use crate::blocks::number::Index;
@@ -11,8 +11,8 @@ use crate::control::{Control, Stopped};
 /// Edges whose targets are being loaded.
 const WAITING: usize = 16;
 
-/// Returns which of the `nodes` are needed to reach all that they reach, in their order. Where each of two leads to the other, the
-/// earlier is needed. `taken` says of a node's number that it is held otherwise.
+/// Returns which of the `nodes` are needed to reach all that they reach, in their order. Where each of two leads to the
+/// other, the earlier is needed. `taken` says of a node's number that it is held otherwise.
 pub fn needed<G: Graph>(
     graph: &G,
     nodes: &[usize],
