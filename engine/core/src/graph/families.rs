@@ -249,8 +249,8 @@ mod tests {
                 ((0, AT, 2), 400),
                 ((1, AT + 2, 3), 600),
                 ((2, AT + 2, 4), 600),
-                ((0, AT + 4, 5), 100),
-                ((0, AT + 4, 3), 100),
+                ((0, AT + 4, 5), 60),
+                ((0, AT + 4, 3), 60),
             ],
         );
         let family = |structure: usize| found.of[CLASSES + structure] - CLASSES as u16;

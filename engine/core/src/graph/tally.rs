@@ -13,7 +13,6 @@ const MOST: usize = 1 << 20;
 pub(super) struct Tally<K> {
     counts: HashMap<K, u64, Keys>,
     most: usize,
-    forgotten: u64,
 }
 
 impl<K: Eq + Hash> Default for Tally<K> {
@@ -25,7 +24,7 @@ impl<K: Eq + Hash> Default for Tally<K> {
 impl<K: Eq + Hash> Tally<K> {
     /// Counts `most` things at once.
     fn of(most: usize) -> Self {
-        Tally { counts: HashMap::default(), most, forgotten: 0 }
+        Tally { counts: HashMap::default(), most }
     }
 
     /// Counts a thing so many times.
@@ -37,13 +36,12 @@ impl<K: Eq + Hash> Tally<K> {
         }
     }
 
+    /// Forgets the rarest half. The least count that any has is about `least`.
     #[inline(never)]
-    fn forget(&mut self, count: u64) {
-        self.forgotten += count;
+    fn forget(&mut self, mut least: u64) {
         while self.counts.len() > self.most / 2 {
-            let least = self.forgotten;
             self.counts.retain(|_, count| *count > least);
-            self.forgotten *= 2;
+            least = least.saturating_mul(2);
         }
     }
 
