@@ -11,6 +11,7 @@ from dmods.errors import FaultError
 from dmods.graph.owners import Kept, Owners
 from dmods.graph.suspect_names import text_inside
 from dmods.heap.block import FREE, Block
+from dmods.heap.text_bytes import without_addresses
 from dmods.heap.texts import string_in
 
 _SIBLINGS = 3  # other entries of the same size: fewer are no container
@@ -114,7 +115,7 @@ def _text_at(owners: Owners, address: int) -> Optional[str]:
         return None
     if b"\0" not in data and held.end - address <= _MOST_READ:
         return None  # no string of C: other bytes may look like a short text
-    return _shown(string_in(data))
+    return _shown(string_in(without_addresses(owners.target, address, data)))
 
 
 def _shown(text: Optional[str]) -> Optional[str]:

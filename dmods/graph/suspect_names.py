@@ -18,12 +18,13 @@ from dmods.graph.typegraph import find_typegraph
 from dmods.heap.block import Block
 from dmods.heap.content import describe_content
 from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.text_bytes import without_addresses
 from dmods.heap.texts import printable
 
 _LOOKED_AT = 4  # blocks whose holder is looked up
 _SAMPLED = 6  # kinds whose example is read for a text
 _LEAST_TEXT, _MOST_TEXT = 4, 24
-_LEAST_INSIDE = 6  # characters: the bytes of a pointer or a number may look like a shorter text
+_LEAST_INSIDE = 6  # characters: the bytes of a number may look like a shorter text
 _MOST_LOOKED_INTO = 256  # bytes of a block
 _LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the last choice
 _REGISTER = regex(r"(register \w+) of frame \d+ \((.+)\)( in .*)?$")
@@ -127,6 +128,7 @@ def text_inside(owners: Owners, block: Block) -> Optional[str]:
         data = owners.target.read(block.address, min(block.size, _MOST_LOOKED_INTO))
     except FaultError:
         return None
+    data = without_addresses(owners.target, block.address, data)
     for start in range(0, len(data), owners.heap.words.size):
         text, ended, _rest = data[start:].partition(b"\0")
         if ended and len(text) >= _LEAST_INSIDE and text.isascii() and text.decode().isprintable():

@@ -85,11 +85,11 @@ def find_unused(
     """Return the words in blocks in use that CPython does not use, [] where there is no CPython.
 
     ``stacks`` and ``registers`` are those of all threads, without dead memory below stack pointers. ``chunks`` are
-    glibc's stretches of chunks.
+    glibc's stretches of chunks. With PYTHONMALLOC=malloc all objects lie there.
     """
     python = find_python(target).python
     slots = [heap.slots for heap in heaps if heap.name == _PYMALLOC]
-    if python is None or not slots:
+    if python is None:
         return []
     parts, writable = _file_of(target, python.runtime)
     image = target.image()

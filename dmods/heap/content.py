@@ -12,7 +12,8 @@ from dmods.base.dataclass import dataclass, field
 from dmods.base.named_tuple import NamedTuple
 from dmods.heap.block import DIRECT, FREE, INDIRECT, LIVE, OWN, Block
 from dmods.heap.process_heap import ProcessHeap
-from dmods.heap.texts import MOST_SHOWN, printable, text_in
+from dmods.heap.text_bytes import without_addresses
+from dmods.heap.texts import MOST_READ, MOST_SHOWN, printable, text_in
 from dmods.process.addresses import describe_code
 from dmods.process.mappings import mapping_at
 from dmods.runtimes.python.describe import in_block
@@ -94,16 +95,14 @@ def _strings_phrase(strings: Sequence[StdString]) -> str:
 def describe_content(heap: ProcessHeap, block: Block, most: int = 8) -> Content:
     """Return what the block's bytes look like, with its first ``most`` pointers."""
     target = heap.target
-    word = target.arch.word
     data = target.image().read(block.address, min(_unguarded(heap, block), _MOST_BYTES))
-    words = _words(data, word)
+    words = _words(data, target.arch.word)
     objects = list(_objects(target, words))
     python = in_block(target, block.address, block.size) if block.state != FREE and not objects else None
     if python is not None:
         return Content(points_to=list(_pointers(heap, block, words, most)), python=python.phrase)
-    found = None if objects else text_in(data)
-    # A low address may spell a word: the heap of a program without PIE.
-    if found is not None and not (len(found.text) < word and words and mapping_at(target, words[0])):
+    found = None if objects else text_in(without_addresses(target, block.address, data[:MOST_READ]))
+    if found is not None:
         return Content(text=found.text, encoding=found.encoding)
     strings, pointers = list(_strings(heap, block, data)), list(_pointers(heap, block, words, most))
     return Content(objects, strings=strings, points_to=pointers)

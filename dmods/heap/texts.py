@@ -8,6 +8,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.heap.scripts import looks_written, runs_of
 
 MOST_SHOWN = 256  # characters of a string
+MOST_READ = 4 * MOST_SHOWN + 8  # bytes that say what text_in() returns
 _LEAST = 4  # characters of UTF-8 or UTF-16
 _LEAST_LATIN1 = 5
 _USUAL = " .,;:!?'\"-()/\n\xbf\xa1\xab\xbb"  # what stands between words

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <sys/mman.h>
 #include <unordered_map>
 #include <vector>
 
@@ -17,6 +18,23 @@ struct item {
 struct entry {
 	struct entry *next;
 	char *key;
+	struct item *items;
+};
+/* A page at an address that is the text "@@AAAA": with a chunk of its own before the key, or in the entry. */
+struct slot {
+	void *page;
+	long count;
+};
+struct with_slot {
+	struct with_slot *next;
+	struct slot *slot;
+	char *key;
+	struct item *items;
+};
+struct with_page {
+	struct with_page *next;
+	void *page;
+	char key[40];
 	struct item *items;
 };
 
@@ -37,14 +55,52 @@ static struct entry *add(const std::string &name, int number)
 	return made;
 }
 
-static void fill(struct entry *made, int count, int number)
+static void fill(struct item **items, int count, int number)
 {
 	for (int i = 0; i < count; i++) {
 		struct item *one = (struct item *)malloc(item_size);
 		snprintf(one->text, item_size - sizeof one->next, "item %d of %d", i, number);
-		one->next = made->items;
-		made->items = one;
+		one->next = *items;
+		*items = one;
 	}
+}
+
+static void *page()
+{
+	static char *mapped;
+	if (!mapped)
+		mapped = (char *)mmap((void *)0x414141414000, 4096, PROT_READ | PROT_WRITE,
+				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	if (mapped == MAP_FAILED)
+		exit(1);
+	mapped[0x40] = 1;
+	return mapped + 0x40;
+}
+
+static void add_with_address(bool inside, const std::string &name, int number, int count)
+{
+	void *made;
+	struct item **items;
+	if (inside) {
+		struct with_page *one = (struct with_page *)calloc(1, sizeof *one);
+		one->next = (struct with_page *)table[number % 64];
+		one->page = page();
+		strcpy(one->key, name.c_str());
+		made = one;
+		items = &one->items;
+	} else {
+		struct with_slot *one = (struct with_slot *)calloc(1, sizeof *one);
+		one->next = (struct with_slot *)table[number % 64];
+		one->slot = (struct slot *)calloc(1, sizeof *one->slot);
+		one->slot->page = page();
+		one->key = strdup(name.c_str());
+		made = one;
+		items = &one->items;
+	}
+	table[number % 64] = (struct entry *)made;
+	if (number == NAMED)
+		printf("entry %p\n", made);
+	fill(items, count, number);
 }
 
 int main(int, char **argv)
@@ -61,7 +117,11 @@ int main(int, char **argv)
 			struct entry *made = add(name, number);
 			if (number == NAMED)
 				printf("entry %p\n", (void *)made);
-			fill(made, count, number);
+			fill(&made->items, count, number);
+			continue;
+		}
+		if (how == "slot" || how == "page") {
+			add_with_address(how == "page", name, number, count);
 			continue;
 		}
 		Session &session = how == "map" ? sorted[name] : by_name[name];

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dmods.corefile.target import CoreFile
 from fixtures import answers
 from tests.corekit import HERE, compile_c, kernel_core
 
@@ -59,6 +60,20 @@ def test_the_entry_of_a_table_of_chains(program: Path, tmp_path: Path, how: str)
     found = _ENTRY.search(row["sentence"])
     assert found is not None, row["sentence"]
     assert (found[1], int(found[2], 16)) == ("tenant-77", entry)
+
+
+@pytest.mark.parametrize("how", ["slot", "page"])
+def test_an_address_that_looks_like_text_is_no_key(program: Path, tmp_path: Path, how: str) -> None:
+    """Before its key, each entry leads to or has the address 0x414141414040, the text "@@AAAA"."""
+    row, core, entry = asked(program, tmp_path, how)
+    found = _ENTRY.search(row["sentence"])
+    assert found is not None, row["sentence"]
+    assert (found[1], int(found[2], 16)) == ("tenant-77", entry)
+    assert "@@AAAA" not in row["sentence"]
+    # The second word of the entry leads to the slot. `whatis` does not call that a string.
+    block = int.from_bytes(CoreFile(str(core)).read(entry + 8, 8), "little") if how == "slot" else entry
+    shown = answers.by_name(answers.typed("whatis", core, hex(block)))["block"]
+    assert "@@AAAA" not in str(shown)
 
 
 def test_no_entry_is_named_where_all_have_as_much(program: Path, tmp_path: Path) -> None:

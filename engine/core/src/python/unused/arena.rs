@@ -41,10 +41,12 @@ pub(super) fn unused(search: &mut Search<'_, '_>, start: u64, size: u64) {
             (LEAST..1 << 40).contains(&bytes) && used <= bytes && memory.wrapping_sub(at.wrapping_add(BLOCK)) < 16;
         let after = memory.checked_add(bytes).filter(|_| fits && blocks.len() < MOST_BLOCKS);
         let Some(after) = after else { return };
-        blocks.push((at, memory, after));
+        // malloc's blocks are 8 bytes larger than what the arena asks for.
+        let end = search.block(at).map_or(after, |block| block.1.max(after));
+        blocks.push((at, memory, end));
         at = next;
     }
     if blocks.iter().any(|block| block.0 == current) {
-        search.found.extend(blocks.iter().map(|&(_, memory, after)| (memory, after)));
+        search.found.extend(blocks.iter().map(|&(_, memory, end)| (memory, end)));
     }
 }

@@ -27,6 +27,9 @@ const ITEMS: u64 = 24;
 const NUMBERS: (u64, u64) = (16, 32);
 /// `PyCodeObject._co_unique_id` (3.14, Include/cpython/code.h): only a free-threaded build writes it.
 const CODE_ID: (u64, u64) = (184, 192);
+/// `PyCodeObject.co_cell2arg` and `co_opcache_map` (3.9, 3.10, Include/cpython/code.h), and the size of the structure.
+const CODE_NUMBERS: [u64; 2] = [96, 152];
+const OLD_CODE: u64 = 176;
 /// An entry of a set: the key and its hash.
 const SET_ENTRY: u64 = 16;
 /// No page below is mapped.
@@ -86,6 +89,11 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         search.add(list, list + 8);
     }
     values::of_object(search, at, &known, object.kind, end);
+    if known.basic == OLD_CODE && is_old_code(search, object.kind) {
+        for block in CODE_NUMBERS.map(|offset| search.word(at, offset).and_then(|start| search.block(start))) {
+            block.into_iter().for_each(|(start, end)| search.add(start, end));
+        }
+    }
     if !is_first_builtin(search, object.kind) {
         if known.kind == Kind::Int && known.flags & HEAP_TYPE != 0 {
             number(search, at, &known, end);
@@ -127,6 +135,13 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
         // Items beyond those that the object counts may be in use. What is behind a class was looked at.
         Kind::Plain | Kind::Type => {}
     }
+}
+
+/// Returns whether the type is that of code objects, and they own arrays of numbers: which arguments are in cells, a byte
+/// for each instruction (until 3.10).
+fn is_old_code(search: &mut Search<'_, '_>, kind: u64) -> bool {
+    let name = search.word(kind, NAME).and_then(|at| search.words.word(at, 8)).map(u64::to_le_bytes);
+    search.process.release.minor <= 10 && search.is_inside(kind) && name.is_some_and(|name| name.starts_with(b"code\0"))
 }
 
 /// Returns whether the type is bytes, or inherits from it.

@@ -1,6 +1,8 @@
 //! The values of attributes that an object keeps without a dictionary (3.11 and later, Objects/dictobject.c).
 //!
 //! Besides the values there are bytes: how many there are, and in which order they were set. Nothing there is a pointer.
+//! They lie in blocks of pymalloc, or of malloc where Python runs with PYTHONMALLOC=malloc. glibc leaves the link of its list
+//! of freed blocks in the first word of a block.
 
 use super::search::Search;
 use crate::python::sizes::Reader;
@@ -26,18 +28,19 @@ pub(super) fn of_object(search: &mut Search<'_, '_>, at: u64, known: &Type, kind
 /// Adds what the values of a dictionary do not use, which shares its keys with others.
 pub(super) fn of_dictionary(search: &mut Search<'_, '_>, at: u64) {
     let Some(values) = search.word(at, 40).filter(|&values| values != 0) else { return };
-    let Some(block) = search.blocks.at(values) else { return };
+    if matches!(search.process.release.minor, 11 | 12) {
+        return order(search, values, None);
+    }
+    let Some((_, end)) = search.block(values) else { return };
     match search.process.release.minor {
         // As many values as keys of that size have entries (USABLE_FRACTION).
-        ..=10 if block.0 == values => {
+        ..=10 => {
             let size = search.word(at, 32).and_then(|keys| search.word(keys, 8)).filter(|&size| size <= 1 << 20);
             if let Some(size) = size {
-                search.add(values.saturating_add((size << 1) / 3 * 8), block.1);
+                search.add(values.saturating_add((size << 1) / 3 * 8), end);
             }
         }
-        11 | 12 => order(search, values, None),
-        13.. if block.0 == values => behind_values(search, values, block.1, 0),
-        _ => {}
+        _ => behind_values(search, values, end, 0),
     }
 }
 
@@ -58,8 +61,8 @@ fn before_values(search: &mut Search<'_, '_>, place: u64, kind: u64) {
 /// The bytes stand before the values. The last of them says how many they are.
 fn order(search: &mut Search<'_, '_>, values: u64, count: Option<u64>) {
     let Some(size) = values.checked_sub(8).and_then(|at| search.word(at, 0)).map(|word| word >> 56) else { return };
-    let block = search.blocks.at(values).filter(|block| block.0.checked_add(size) == Some(values));
-    let Some((start, end)) = block.filter(|_| size % 8 == 0) else { return };
+    let start = values.checked_sub(size).filter(|_| size % 8 == 0);
+    let Some((start, end)) = start.and_then(|start| search.block(start)) else { return };
     search.add(start, values);
     // As many bytes as values, and two more, rounded up to words.
     if let Some(count) = count.filter(|count| (count + 2).next_multiple_of(8) == size) {
