@@ -31,7 +31,7 @@ _LEFT_OVER = [("-O2", (6000, 1000, 1000, 0)), ("-O0", (6000, 0, 1000, 0)), ("-O2
 
 @pytest.mark.parametrize(("flags", "numbers"), only(_LEFT_OVER[:1], _LEFT_OVER))
 def test_words_left_over_in_blocks_own_little(tmp_path: Path, flags: str, numbers: Sequence[int]) -> None:
-    """Such a word stands where other structures of its size have a field. Followed, they gave 30 % to several owners."""
+    """Such a word stands where other structures of its size have a field. They gave 30 % to several owners."""
     ledger = dumped(tmp_path, numbers, [flags])
     assert ledger.words > 900
     assert ledger.share > 0.99, str(ledger)

@@ -6,11 +6,11 @@
 //! [`super::waves`].
 
 use super::edges::Edges;
-use super::families::{Families, FINAL};
+use super::families::{Families, FINAL, PROVISIONAL};
 use super::kinds_of_targets::Kinds;
 use super::links::Links;
 use super::shapes::Shapes;
-use super::structures::{place, Heap};
+use super::structures::{place, Heap, Structures, FEWER};
 use crate::blocks::number::Index;
 use crate::contents::CLASSES;
 use crate::control::{Control, Stopped};
@@ -54,7 +54,11 @@ pub(super) fn graded<I: Index, const P: usize>(
     let shapes = Shapes::new(graph.tables, kinds, counts, |kind| is_common[usize::from(kind)], control)?;
     let links = Links::new(graph, control)?;
     let heap = Heap { graph, kinds, is_common, links, shapes, irregular, control };
-    let (first, structures) = heap.structures()?;
+    let sizes = Structures::of_sizes(kinds.all().to_vec());
+    let mut first = heap.round(&sizes, u64::MAX)?;
+    drop(sizes);
+    Families::new(&heap, &first, PROVISIONAL)?.name(&mut first);
+    let structures = heap.round(&first, FEWER)?;
     let families = Families::new(&heap, &structures, FINAL)?;
     let mut grades = Grades::default();
     let room = graph.tables.edges.as_slice().len();

@@ -15,7 +15,6 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::edges::Edges;
-use super::families::{Families, PROVISIONAL};
 use super::kinds_of_targets::Kinds;
 use super::links::{Link, Links};
 use super::numbering::HeapGraph;
@@ -33,7 +32,7 @@ const ONE_IN: u64 = 50;
 const LEAST: u64 = 16;
 /// In the second round, a shape with one word more or less is no other structure if it is so many times rarer. In the
 /// first one, structures of one size may differ so.
-const FEWER: u64 = 8;
+pub(super) const FEWER: u64 = 8;
 /// No structure is named by a field that fewer than one in so many blocks have.
 const FIELD: u64 = 50;
 /// Shapes that are kept of a field.
@@ -88,7 +87,7 @@ pub(super) struct Structures {
 
 impl Structures {
     /// All blocks have the structures of their sizes, which `of` are.
-    fn of_sizes(of: Vec<u16>) -> Self {
+    pub fn of_sizes(of: Vec<u16>) -> Self {
         let kinds = (0..CLASSES as u16).collect();
         Structures { of, kinds, fields: vec![(0, 0); CLASSES] }
     }
@@ -148,17 +147,6 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         self.links.each(self.graph, self.control, is_small, load, each)
     }
 
-    /// Finds the structures.
-    #[inline(always)]
-    pub fn structures(&self) -> Result<(Structures, Structures), Stopped> {
-        let sizes = Structures::of_sizes(self.kinds.all().to_vec());
-        let mut first = self.round(&sizes, u64::MAX)?;
-        drop(sizes);
-        Families::new(self, &first, PROVISIONAL)?.name(&mut first);
-        let second = self.round(&first, FEWER)?;
-        Ok((first, second))
-    }
-
     /// Calls `each` with (structure, place, link, weight) for a part of the pointers, of which each stands for
     /// `weight`.
     #[inline(always)]
@@ -198,7 +186,7 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
     /// Finds the structures by the fields of those of the round before. A shape with one word more or less is no other
     /// structure if it is `fewer` times rarer.
     #[inline(always)]
-    fn round(&self, before: &Structures, fewer: u64) -> Result<Structures, Stopped> {
+    pub fn round(&self, before: &Structures, fewer: u64) -> Result<Structures, Stopped> {
         let mut seen = Tally::default();
         self.sample(before, |structure, place, link, weight| {
             let shape = link.target().map_or(RARE, |target| self.shapes.of[target]);
