@@ -7,7 +7,7 @@ variables. So each word is a variable of its own, and neighbours are joined only
 * the block behind one word points into the block behind the other (a deque's table of pieces, a hash table's buckets);
 * the block behind one word points back to memory beside the word (a list's first item, a tree's root, the bucket of a
   hash table's first item). All words up to there are joined, and a direct neighbour whose block is of the same size
-  (a tree's leftmost and rightmost node).
+  and leads to it, by a link that each block on the way has (a tree's leftmost and rightmost node, by their parents).
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ _NEAR = 128  # bytes: the largest variable whose words are joined. A deque has 8
 _MOST_WORDS = 1 << 12  # that are looked at in a process; others are joined by nothing
 _MOST_BYTES = 1 << 22  # of one block
 _MOST_BACK = 64  # pointers out of one block
+_MOST_LINKS = 64  # words of a block that may be its link
+_MOST_STEPS = 1 << 14  # from block to block in a process
+_DEPTH = 128  # blocks of one way: a red-black tree of 2^64 nodes is not deeper
 
 
 class Joiner:
     """Joins unnamed words, up to a limit for the whole process."""
 
     def __init__(self, heap: ProcessHeap) -> None:
-        self._heap, self._left = heap, _MOST_WORDS
+        self._heap, self._left, self._steps = heap, _MOST_WORDS, _MOST_STEPS
 
     def groups(self, words: Sequence[int]) -> list[list[int]]:
         """Return the words, which are sorted, in groups that belong together. A group has no gaps."""
@@ -88,16 +91,32 @@ class Joiner:
         return result
 
     def _join_alike(self, last: list[int], words: Sequence[int], blocks: Sequence[Optional[Block]], place: int) -> None:
-        """Join the direct neighbours of a word whose blocks have the same size."""
+        """Join the direct neighbours of a word whose blocks are of the same structure."""
         block, size = blocks[place], self._heap.words.size
         for step in (-1, 1):
             other = place + step
             while 0 <= other < len(words) and abs(words[other] - words[other - step]) == size:
                 beside = blocks[other]
-                if block is None or beside is None or beside.size != block.size:
+                if block is None or beside is None or not self._leads(beside, block):
                     break
                 _join(last, place, other)
                 other += step
+
+    def _leads(self, block: Block, to: Block) -> bool:
+        """Return whether a block leads to another of its size, by a link that each block on the way has."""
+        if block.address == to.address:
+            return True
+        size = self._heap.words.size
+        for offset in range(0, min(block.size, _MOST_LINKS * size), size) if block.size == to.size else ():
+            here: Optional[Block] = block
+            for _ in range(_DEPTH):
+                self._steps -= 1
+                here = self._block(here.address + offset) if here is not None and self._steps >= 0 else None
+                if here is None or here.size != to.size:
+                    break
+                if here.address == to.address:
+                    return True
+        return False
 
 
 def _join(last: list[int], one: int, other: int) -> None:
