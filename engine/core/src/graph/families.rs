@@ -13,6 +13,7 @@ use super::tally::Tally;
 use crate::blocks::number::Index;
 use crate::contents::CLASSES;
 use crate::control::Stopped;
+use crate::hw;
 use crate::keys::Keys;
 
 /// A field leads to a structure if one in so many of the blocks have such a pointer, and so many at least.
@@ -34,12 +35,11 @@ const COMMON: u32 = 64;
 const ROUNDS: usize = 32;
 
 /// What a field of a family leads to.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 struct Field {
+    place: Place,
     /// Families, and size classes of blocks whose structure is not known.
-    targets: Vec<u16>,
-    /// The size classes of all these.
-    kinds: Vec<u16>,
+    targets: Box<[u16]>,
     /// It leads to rare structures, too, such as texts of many sizes.
     rare: bool,
 }
@@ -52,7 +52,7 @@ pub(super) struct Families {
     counts: Vec<u32>,
     /// For each structure: its size class.
     kinds: Vec<u16>,
-    /// For each family: its fields by place. None: its blocks are not compared.
+    /// For each family: its fields, by place. None: its blocks are not compared.
     fields: Vec<Option<Vec<Field>>>,
     /// The fields of all families of a size: (size class, place, family).
     of_size: HashSet<(u16, Place, u16), Keys>,
@@ -70,7 +70,8 @@ impl Families {
         enough: Enough,
     ) -> Result<Families, Stopped> {
         let mut seen = Tally::default();
-        heap.sample(structures, |structure, place, link, weight| {
+        let load = |target: usize| hw::prefetch(&structures.of, target);
+        heap.sample(structures, load, |structure, place, link, weight| {
             if place >= FIRST && usize::from(structure) >= CLASSES {
                 if let Some(target) = link.target() {
                     seen.add((structure, place, structures.of[target]), weight);
@@ -165,25 +166,23 @@ impl Families {
 
     /// Learns the fields of all families.
     fn learn(&mut self, sums: &Sums) {
-        self.fields = vec![None; self.of.len()];
-        for (family, fields) in self.fields.iter_mut().enumerate().skip(CLASSES) {
-            *fields = (self.counts[family] >= COMMON).then(Vec::new);
-        }
+        let is_compared = |family: usize| family >= CLASSES && self.counts[family] >= COMMON;
+        self.fields = (0..self.of.len()).map(|family| is_compared(family).then(Vec::new)).collect();
         for of_place in sums.chunk_by(|one, other| (one.0 .0, one.0 .1) == (other.0 .0, other.0 .1)) {
             let (family, place, _) = of_place[0].0;
             let Some(fields) = &mut self.fields[usize::from(family)] else { continue };
             let blocks = u64::from(self.counts[usize::from(family)]);
             let is_target = |count: u64| count >= LEAST && count * ONE_IN >= blocks;
-            let targets: Vec<u16> = of_place.iter().filter(|each| is_target(each.1)).map(|each| each.0 .2).collect();
-            let kinds = targets.iter().map(|&to| self.kinds[usize::from(to)]).collect();
+            let targets: Box<[u16]> = of_place.iter().filter(|each| is_target(each.1)).map(|each| each.0 .2).collect();
             let is_rare = |to: u16| usize::from(to) < CLASSES || self.counts[usize::from(to)] < COMMON;
             let all: u64 = of_place.iter().map(|each| each.1).sum();
             let of_rare: u64 = of_place.iter().filter(|each| is_rare(each.0 .2)).map(|each| each.1).sum();
             let rare = is_target(of_rare) && of_rare * RARE_ONE_IN >= all;
             let kind = self.kinds[usize::from(family)];
             self.of_size.extend(targets.iter().map(|&to| (kind, place, to)));
-            fields.resize(usize::from(place), Field::default());
-            fields.push(Field { targets, kinds, rare });
+            if rare || !targets.is_empty() {
+                fields.push(Field { place, targets, rare });
+            }
         }
     }
 
@@ -205,15 +204,18 @@ impl Families {
     #[inline(always)]
     pub fn has_field(&self, structure: u16, offset: usize, link: Link, target: u16) -> bool {
         let Some(fields) = &self.fields[usize::from(self.of[usize::from(structure)])] else { return true };
-        let Some(field) = fields.get(usize::from(place(Some(offset), link))) else { return false };
+        let place = place(Some(offset), link);
+        let Ok(nth) = fields.binary_search_by_key(&place, |field| field.place) else { return false };
+        let field = &fields[nth];
         let family = self.of[usize::from(target)];
         if field.targets.contains(&family) {
             return true;
         }
         // Of a rare structure only the size is known. Its chunk may be larger than it has to be.
-        let kind = self.kinds[usize::from(target)];
-        !self.is_compared(target)
-            && (field.rare || field.kinds.iter().any(|&each| each == kind || is_larger(kind, each)))
+        let kind_of = |structure: u16| self.kinds[usize::from(structure)];
+        let kind = kind_of(target);
+        let is_near = |&each: &u16| kind_of(each) == kind || is_larger(kind, kind_of(each));
+        !self.is_compared(target) && (field.rare || field.targets.iter().any(is_near))
     }
 }
 

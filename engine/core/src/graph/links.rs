@@ -5,13 +5,13 @@
 use super::edges::each_edge;
 use super::numbering::{is_start, HeapGraph};
 use super::search::Graph;
-use super::sources::{Source, Sources};
+use super::sources::{is_sampled, Source, Sources};
 use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
 
 /// Edges ahead whose regions are loaded.
 const AHEAD: usize = 24;
-/// Edges ahead whose targets are loaded by [`Links::each`].
+/// Edges ahead whose targets are loaded by [`Links::each`], and those that wait for theirs in [`Links::sample`].
 const NEAR: usize = 16;
 
 /// A pointer.
@@ -65,6 +65,16 @@ impl Links {
         Ok(Links { links })
     }
 
+    /// Returns the blocks with their pointers, one after the other.
+    #[inline(always)]
+    pub fn by_source<'a, I: Index, const P: usize>(
+        &'a self,
+        graph: &HeapGraph<'a, I, P>,
+        control: &'a Control,
+    ) -> BySource<'a, I, P> {
+        BySource { sources: Sources::new(graph.tables, control), links: &self.links }
+    }
+
     /// Calls `each` with (source, offset in words, edge, pointer) for every pointer. It calls `load` before, with the
     /// number of a block that will be met soon. In a block that is not small, the offset is not looked up: it is None.
     #[inline(always)]
@@ -96,5 +106,70 @@ impl Links {
             nth += source.edges.1 - first;
         }
         Ok(())
+    }
+
+    /// Calls `each` with (source, offset in words, pointer, weight) for a part of the pointers, of which each stands for
+    /// `weight`. `step` says of a small block that one in so many of its kind is looked at. Of any other block it is
+    /// None: about `most` of its pointers are. `load` is as in [`Links::each`].
+    #[inline(always)]
+    pub fn sample<I: Index, const P: usize>(
+        &self,
+        graph: &HeapGraph<I, P>,
+        control: &Control,
+        step: impl Fn(&Source) -> Option<usize>,
+        most: usize,
+        load: impl Fn(usize),
+        mut each: impl FnMut(&Source, Option<usize>, Link, u64),
+    ) -> Result<(), Stopped> {
+        // The oldest is at `met % NEAR`.
+        let mut waiting = [None; NEAR];
+        let mut met = 0usize;
+        let mut settle = |waiting: Option<(Source, Option<usize>, Link, u64)>| {
+            if let Some((source, offset, link, weight)) = waiting {
+                each(&source, offset, link, weight);
+            }
+        };
+        let mut blocks = self.by_source(graph, control);
+        while let Some((source, links)) = blocks.read()? {
+            let mut meet = |offset, link: Link, step: usize| {
+                if let Some(target) = link.target() {
+                    load(target);
+                }
+                settle(waiting[met % NEAR].replace((source, offset, link, step as u64)));
+                met = met.wrapping_add(1);
+            };
+            match step(&source) {
+                Some(step) if is_sampled(source.number, step) => {
+                    each_edge(&graph.tables.regions, source.granule, source.edges, |offset, edge| {
+                        meet(Some(offset), links[edge - source.edges.0], step);
+                    });
+                }
+                Some(_) => {}
+                None => {
+                    let step = links.len() / most + 1;
+                    links.iter().skip(step - 1).step_by(step).for_each(|&link| meet(None, link, step));
+                }
+            }
+        }
+        (0..NEAR).for_each(|nth| settle(waiting[(met + nth) % NEAR]));
+        Ok(())
+    }
+}
+
+/// Reads these blocks one after the other, by address.
+pub(super) struct BySource<'a, I: Index, const P: usize> {
+    sources: Sources<'a, 'a, I, P>,
+    /// The pointers of those that have not been read.
+    links: &'a [Link],
+}
+
+impl<'a, I: Index, const P: usize> BySource<'a, I, P> {
+    /// Returns the next block with its pointers.
+    #[inline(always)]
+    pub fn read(&mut self) -> Result<Option<(Source, &'a [Link])>, Stopped> {
+        let Some(source) = self.sources.read()? else { return Ok(None) };
+        let links;
+        (links, self.links) = self.links.split_at(source.edges.1 - source.edges.0);
+        Ok(Some((source, links)))
     }
 }

@@ -6,7 +6,7 @@
 //! [`super::waves`].
 
 use super::edges::Edges;
-use super::families::{Families, FINAL, PROVISIONAL};
+use super::families::{Enough, Families, FINAL, PROVISIONAL};
 use super::kinds_of_targets::Kinds;
 use super::links::Links;
 use super::shapes::Shapes;
@@ -15,6 +15,10 @@ use crate::blocks::number::Index;
 use crate::contents::CLASSES;
 use crate::control::{Control, Stopped};
 use crate::hw;
+
+/// The rounds before the last one: see [`Heap::round`] and [`Families`]. A block with several words that are left over
+/// is told from others of its size when what leads to it has been told.
+const ROUNDS: [(u64, Enough); 2] = [(u64::MAX, PROVISIONAL), (FEWER, FINAL)];
 
 /// Edges by what is known of them. Those of the first sets are followed before those of the last.
 #[derive(Default)]
@@ -51,14 +55,16 @@ pub(super) fn graded<I: Index, const P: usize>(
     control: &Control,
 ) -> Result<Grades, Stopped> {
     let graph = kinds.graph;
-    let shapes = Shapes::new(graph.tables, kinds, counts, |kind| is_common[usize::from(kind)], control)?;
     let links = Links::new(graph, control)?;
+    let shapes = Shapes::new(kinds, &links, counts, |kind| is_common[usize::from(kind)], control)?;
     let heap = Heap { graph, kinds, is_common, links, shapes, irregular, control };
-    let sizes = Structures::of_sizes(kinds.all().to_vec());
-    let mut first = heap.round(&sizes, u64::MAX)?;
-    drop(sizes);
-    Families::new(&heap, &first, PROVISIONAL)?.name(&mut first);
-    let structures = heap.round(&first, FEWER)?;
+    let mut before = Structures::of_sizes(kinds.all().to_vec());
+    for (fewer, enough) in ROUNDS {
+        let mut found = heap.round(&before, fewer)?;
+        Families::new(&heap, &found, enough)?.name(&mut found);
+        before = found;
+    }
+    let structures = heap.round(&before, FEWER)?;
     let families = Families::new(&heap, &structures, FINAL)?;
     let mut grades = Grades::default();
     let room = graph.tables.edges.as_slice().len();
@@ -76,7 +82,7 @@ pub(super) fn graded<I: Index, const P: usize>(
         }
         let held_by = structures.fields[usize::from(to)];
         let set = match () {
-            () if usize::from(to) >= CLASSES && held_by == (first.of[source.number], place(Some(offset), link)) => {
+            () if usize::from(to) >= CLASSES && held_by == (before.of[source.number], place(Some(offset), link)) => {
                 &mut grades.own
             }
             () if is_irregular && !(is_compared && has_field) => return,

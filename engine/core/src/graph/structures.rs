@@ -1,16 +1,19 @@
 //! Which structure each small block is: structures of one size are told apart.
 //!
 //! The size of a block says little where many structures have one size: a word that is left over in one of them may
-//! stand where another has a field. Two more things say what a block is: which of its words are pointers (its shape),
-//! and the field that leads to it. A word that is left over changes the shape of its block, but few of the blocks that
-//! a field leads to have such a word at one place. So the structure of a block is the shape, frequent among the blocks
-//! that a field leads to, which is nearest to its own. Where several fields lead to a block, the one that leads to more
-//! blocks of such a shape decides: a word that is left over leads to it as well.
+//! stand where another has a field. Two more things say what a block is: which of its words are pointers, and of those
+//! which lead to blocks without pointers (its shape), and the field that leads to it. A word that is left over changes
+//! the shape of its block, but few of the blocks that a field leads to have such a word at one place. So the structure
+//! of a block is the shape, frequent among the blocks that a field leads to, which is nearest to its own. Where several
+//! fields lead to a block, the one that leads to more blocks of such a shape decides: a word that is left over leads to
+//! it as well.
 //!
-//! That is done twice. First a field is named by the size of its block and its offset, then by the structure and the
-//! offset: where two structures of one size have their link at one offset, the shapes tell them apart, and then the
-//! links do.
+//! That is done in rounds. First a field is named by the size of its block and its offset, then by the structure and
+//! the offset: where two structures of one size have their link at one offset, the shapes tell them apart, and then the
+//! links do. A block that looks like another structure, for all that is left over in it, misleads about those that it
+//! leads to: the next round knows better.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -19,7 +22,7 @@ use super::kinds_of_targets::Kinds;
 use super::links::{Link, Links};
 use super::numbering::HeapGraph;
 use super::shapes::{Shapes, RARE, SAMPLE};
-use super::sources::{is_sampled, Source};
+use super::sources::Source;
 use super::tally::Tally;
 use crate::blocks::number::Index;
 use crate::contents::CLASSES;
@@ -40,7 +43,7 @@ const SHAPES: usize = 64;
 /// Structures that are told apart.
 const MOST: usize = 60_000;
 /// The shape of a block differs by so many words, at most, from that of its structure.
-const FARTHEST: u32 = 4;
+const FARTHEST: u32 = 8;
 
 /// A pointer that is not regular among the blocks of its size is worse evidence than all others: as if the shape were
 /// so far.
@@ -113,24 +116,27 @@ fn evidence(distance: u32, count: u64, structure: u16) -> u64 {
     u64::from(255 - distance) << 56 | count.min(MOST_COUNTED) << 16 | u64::from(structure)
 }
 
-/// The shapes that fields lead to: for each structure and place a range of `entries`.
+/// The shapes that fields lead to.
 #[derive(Default)]
 struct Fields {
-    /// For each structure: where its places begin in `ranges`.
+    /// For each structure: where its fields begin in `places`.
     first: Vec<u32>,
-    ranges: Vec<(u32, u32)>,
+    /// The place of each field, and where its shapes begin in `entries`. They end where those of the next one begin.
+    places: Vec<(Place, u32)>,
     entries: Vec<Entry>,
 }
 
 impl Fields {
     #[inline(always)]
     fn of(&self, structure: u16, place: Place) -> &[Entry] {
-        let at = self.first[usize::from(structure)] as usize + usize::from(place);
-        if at >= self.first[usize::from(structure) + 1] as usize {
-            return &[];
+        let [from, end] = [0, 1].map(|next| self.first[usize::from(structure) + next] as usize);
+        match self.places[from..end].binary_search_by_key(&place, |each| each.0) {
+            Ok(nth) => {
+                let [from, end] = [0, 1].map(|next| self.places[from + nth + next].1 as usize);
+                &self.entries[from..end]
+            }
+            Err(_) => &[],
         }
-        let (from, end) = self.ranges[at];
-        &self.entries[from as usize..end as usize]
     }
 }
 
@@ -147,35 +153,26 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         self.links.each(self.graph, self.control, is_small, load, each)
     }
 
-    /// Calls `each` with (structure, place, link, weight) for a part of the pointers, of which each stands for
-    /// `weight`.
+    /// Calls `each` with (structure, place, pointer, weight) for a part of the pointers, of which each stands for
+    /// `weight`. Before, it calls `load` with the number of a block that will be met soon.
     #[inline(always)]
-    pub fn sample(&self, structures: &Structures, mut each: impl FnMut(u16, Place, Link, u64)) -> Result<(), Stopped> {
-        let counts = structures.counts();
-        let (mut open, mut step, mut is_in) = (usize::MAX, 1, false);
-        let mut nth = 0;
-        self.each(
-            |target| self.load(target),
-            |source, offset, _, link| {
-                let structure = structures.of[source.number];
-                if open != source.number {
-                    open = source.number;
-                    nth = 0;
-                    if offset.is_none() {
-                        // Every array is looked at, but not all of a large one.
-                        (step, is_in) = ((source.edges.1 - source.edges.0) / SAMPLE + 1, true);
-                    } else {
-                        step = counts[usize::from(structure)] as usize / SAMPLE + 1;
-                        is_in = is_sampled(source.number, step);
-                    }
-                }
-                nth += 1;
-                // A pointer of a block into itself does not hold it.
-                if is_in && (offset.is_some() || nth % step == 0) && link.target() != Some(source.number) {
-                    each(structure, place(offset, link), link, step as u64);
-                }
-            },
-        )
+    pub fn sample(
+        &self,
+        structures: &Structures,
+        load: impl Fn(usize),
+        mut each: impl FnMut(u16, Place, Link, u64),
+    ) -> Result<(), Stopped> {
+        let steps: Vec<usize> = structures.counts().into_iter().map(|count| count as usize / SAMPLE + 1).collect();
+        let step = |source: &Source| {
+            let is_small = self.is_common[usize::from(self.kinds.of(source.number))];
+            is_small.then(|| steps[usize::from(structures.of[source.number])])
+        };
+        self.links.sample(self.graph, self.control, step, SAMPLE, load, |source, offset, link, weight| {
+            // A pointer of a block into itself does not hold it.
+            if link.target() != Some(source.number) {
+                each(structures.of[source.number], place(offset, link), link, weight);
+            }
+        })
     }
 
     #[inline(always)]
@@ -188,7 +185,8 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
     #[inline(always)]
     pub fn round(&self, before: &Structures, fewer: u64) -> Result<Structures, Stopped> {
         let mut seen = Tally::default();
-        self.sample(before, |structure, place, link, weight| {
+        let load = |target: usize| self.load(target);
+        self.sample(before, load, |structure, place, link, weight| {
             let shape = link.target().map_or(RARE, |target| self.shapes.of[target]);
             if shape != RARE && self.is_common[usize::from(self.shapes.kind(shape))] {
                 let key = u64::from(structure) << 32 | u64::from(place) << 16 | u64::from(shape);
@@ -196,9 +194,13 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
             }
         })?;
         let (fields, mut found) = self.fields(seen.finish(), &before.counts(), fewer);
-        let mut best = vec![0u64; before.of.len()];
+        let best = vec![Cell::new(0u64); before.of.len()];
+        hw::huge_pages(&best);
         let mut last = (usize::MAX, 0);
-        let load = |target: usize| self.load(target);
+        let load = |target: usize| {
+            self.load(target);
+            hw::prefetch(&best, target);
+        };
         self.each(load, |source, offset, edge, link| {
             let Some(target) = link.target().filter(|&target| target != source.number) else { return };
             if last.0 != source.number {
@@ -222,12 +224,12 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
             if said != 0 && self.irregular.contains(edge) {
                 said -= IRREGULAR << 56;
             }
-            best[target] = best[target].max(said);
+            best[target].set(best[target].get().max(said));
         })?;
         found.of = best
             .into_iter()
             .zip(self.kinds.all())
-            .map(|(said, &kind)| if said == 0 { kind } else { said as u16 })
+            .map(|(said, &kind)| if said.get() == 0 { kind } else { said.get() as u16 })
             .collect();
         Ok(found)
     }
@@ -235,10 +237,10 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
     /// Returns what the nearest shape says of a block.
     #[inline(never)]
     fn nearest(&self, entries: &[Entry], target: usize) -> u64 {
-        let (kind, pointers) = (self.kinds.of(target), self.shapes.pointers_of(target));
+        let (kind, words) = (self.kinds.of(target), self.shapes.words_of(target));
         let of_size = entries.iter().filter(|entry| self.shapes.kind(entry.shape) == kind);
         let far = |entry: &Entry| {
-            let distance = self.shapes.distance(entry.shape, pointers);
+            let distance = self.shapes.words(entry.shape).distance(words);
             (distance <= FARTHEST).then(|| entry.said - (u64::from(distance) << 56))
         };
         of_size.filter_map(far).max().unwrap_or(0)
@@ -268,16 +270,15 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
         let mut found = Structures::of_sizes(Vec::new());
         // What a shape says that differs in one word from one that many more of the blocks have.
         let near = |entries: &[Entry], shape: u16, count: u64| {
-            let (kind, pointers) = (self.shapes.kind(shape), self.shapes.pointers(shape));
+            let (kind, words) = (self.shapes.kind(shape), self.shapes.words(shape));
             let of_size = entries.iter().filter(|entry| self.shapes.kind(entry.shape) == kind);
-            let near = of_size.filter(|entry| self.shapes.distance(entry.shape, pointers) == 1);
+            let near = of_size.filter(|entry| self.shapes.words(entry.shape).distance(words) == 1);
             near.map(|entry| entry.said).filter(|&said| count.saturating_mul(fewer) < said >> 16 & MOST_COUNTED).max()
         };
         let mut next = 0;
         for of_structure in frequent.chunk_by(|one, other| one.0 >> 32 == other.0 >> 32) {
             let structure = (of_structure[0].0 >> 32) as usize;
-            let first = fields.ranges.len();
-            fields.first[next..=structure].fill(first as u32);
+            fields.first[next..=structure].fill(fields.places.len() as u32);
             next = structure + 1;
             for of_place in of_structure.chunk_by(|one, other| one.0 >> 16 == other.0 >> 16) {
                 let place = (of_place[0].0 >> 16) as Place;
@@ -291,12 +292,12 @@ impl<I: Index, const P: usize> Heap<'_, I, P> {
                     });
                     fields.entries.push(Entry { shape, said });
                 }
-                fields.ranges.resize(first + usize::from(place), (0, 0));
-                fields.ranges.push((from, fields.entries.len() as u32));
+                fields.places.push((place, from));
             }
         }
-        let end = fields.ranges.len() as u32;
-        fields.first[next..].fill(end);
+        fields.first[next..].fill(fields.places.len() as u32);
+        // What follows the last field.
+        fields.places.push((Place::MAX, fields.entries.len() as u32));
         (fields, found)
     }
 }

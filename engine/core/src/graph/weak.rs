@@ -7,6 +7,7 @@
 use super::search::Graph;
 use crate::blocks::number::Index;
 use crate::control::{Control, Stopped};
+use crate::hw;
 
 /// Edges whose targets are being loaded.
 const WAITING: usize = 16;
@@ -38,6 +39,20 @@ pub fn needed<G: Graph>(
     Ok(kept)
 }
 
+/// The work of [`Marks::reach`].
+struct Reaching<'m, 'a, G: Graph, T> {
+    marks: &'m mut Marks<'a, G, T>,
+    control: &'m Control,
+}
+
+impl<G: Graph, T: Fn(usize) -> bool> hw::Work for Reaching<'_, '_, G, T> {
+    type Out = Result<(), Stopped>;
+    #[inline(always)]
+    fn run<const FAST: bool>(self) -> Self::Out {
+        self.marks.drain(self.control)
+    }
+}
+
 /// Marks, and what a node leads to.
 pub(super) struct Marks<'a, G: Graph, T> {
     graph: &'a G,
@@ -64,6 +79,13 @@ impl<'a, G: Graph, T: Fn(usize) -> bool> Marks<'a, G, T> {
         if !self.mark(node) {
             return Ok(false);
         }
+        hw::fast_work(Reaching { marks: self, control })?;
+        Ok(true)
+    }
+
+    /// Marks what the nodes on the stack lead to.
+    #[inline(always)]
+    fn drain(&mut self, control: &Control) -> Result<(), Stopped> {
         // Edges wait in a ring: `followed` of the `met` ones have left it.
         let mut waiting = [0; WAITING];
         let (mut met, mut followed, mut steps) = (0usize, 0usize, 0u32);
@@ -82,7 +104,7 @@ impl<'a, G: Graph, T: Fn(usize) -> bool> Marks<'a, G, T> {
                 self.follow(waiting[followed % WAITING]);
                 followed += 1;
             } else {
-                return Ok(true);
+                return Ok(());
             }
             steps = steps.wrapping_add(1);
             if steps % (1 << 16) == 0 && control.cancelled() {
