@@ -67,7 +67,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if not rows:
         report.notes.append(_none(memory, found, args.least))
         largest = [_row(each) for each in found]
-        report.tables.append(Table("largest", SUSPECTS, largest, style="plain", title="The most memory is here:"))
+        title = "The most memory is here:" if largest else ""
+        report.tables.append(Table("largest", SUSPECTS, largest, style="plain", title=title))
     if steps:
         lines = [(command,) for command in steps]
         report.tables.append(
@@ -132,8 +133,9 @@ COMMAND = Command(
     name="suspects",
     summary=f"what has most of the memory: at most {MOST} sentences for a ticket",
     description=(
-        "A suspect is one of these: the leaked blocks, the memory that the allocator holds free, or a root, a block\n"
-        f"or a type that has {SHARE:.0%} of the heap in use, and {SHARE_OF_PROCESS:.0%} of the memory of the\n"
+        "A suspect is one of these: the leaked blocks, the memory that the allocator holds free, or a root (or a few\n"
+        "that share it, such as the head and the tail of a list), a block or a type that has\n"
+        f"{SHARE:.0%} of the heap in use, and {SHARE_OF_PROCESS:.0%} of the memory of the\n"
         f"process. It has {human_size(WORTH)} or more, or {human_size(FEW_WORTH)} if it is a few large blocks: these\n"
         "are mostly buffers and tables, and do not accumulate. --least sets both. A small or well distributed heap\n"
         "has no suspects. Then the largest owners are shown.\n\n"

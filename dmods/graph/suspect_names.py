@@ -51,6 +51,12 @@ def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
     return named_place(owners.names, line.roots[0], line.roots[0].name)
 
 
+def holders(owners: Owners, line: Line) -> str:
+    """Return the roots that share a line as a person knows them: "`head` (ht) and `tail` (ht)"."""
+    places = [named_place(owners.names, root, root.name) for root in line.roots]
+    return " and ".join([", ".join(places[:-1]), places[-1]]) if places[1:] else places[0]
+
+
 def named_place(names: RootNames, root: Root, place: str) -> str:
     """Return the name of a word's place in a root, in backticks."""
     if root.kind == "frame":

@@ -4,7 +4,7 @@ The rules, in this one place:
 
 * What has leaked is one candidate, and what the allocator holds free another.
 * A *single* candidate is a root that alone holds at least SHARE of the blocks in use and LEAST bytes; or, where several
-  roots lead to it, a block that keeps as much alive.
+  roots lead to it, a block that keeps as much alive; or a few roots together, such as the head and the tail of a list.
 * The variables of one name that several threads have, each its own, are one candidate where no thread has most of it.
 * A *group* is a type with as large a share, less what the single candidates hold of it. Blocks that have only a size
   in common are no group.
@@ -30,11 +30,11 @@ from dmods.base.dataclass import dataclass
 from dmods.base.sizes import counted, human_size
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, Finding
 from dmods.graph.filling import zero_part
-from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners
+from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners, is_runtime
 from dmods.graph.process_share import ProcessMemory
 from dmods.graph.suspect_entries import entry_of
 from dmods.graph.suspect_kinds import DOWN, is_few, is_of_language
-from dmods.graph.suspect_names import holder, named_kinds, sample, with_parts, written_type
+from dmods.graph.suspect_names import holder, holders, named_kinds, sample, with_parts, written_type
 from dmods.graph.suspect_threads import ThreadLines, of_threads
 from dmods.graph.typed_rows import leaks_by_type
 from dmods.heap.leak_groups import group_leaks
@@ -50,6 +50,7 @@ MOST = 3
 RESERVED = 0.9  # of a block: so many zeros, and it is not filled
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 _CONSIDERED = 64
+_TOGETHER = 4  # roots that may be one thing: more are what a whole program leads to
 _MANY_ZEROS = 0.5  # of a block: so many are worth a word
 _BY = "class"  # kinds: types, and one size where no type is known
 _KEEPS = "the outermost block that keeps so much alive"
@@ -210,9 +211,10 @@ def _singles(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Susp
             heavy = top[0] if top and top[0].bytes >= DOWN * line.bytes else None
             yield _single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), heavy)
             continue
-        for kept in top:
-            if kept.bytes >= limit:
-                yield _single(owners, memory, line, kept, kept)
+        below = [kept for kept in top if kept.bytes >= limit]
+        yield from (_single(owners, memory, line, kept, kept) for kept in below)
+        if not below and 0 < len(line.roots) <= _TOGETHER and not any(map(is_runtime, line.roots)):
+            yield _single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), None)
 
 
 def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspect:
@@ -252,8 +254,11 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     """Return the suspect: so much as `kept` says. `outer` is the outermost block that keeps most of it alive."""
     size, count, share = kept.bytes, kept.count, kept.bytes / memory.in_use
     through, scope = "", ("set", line.set or 0)
-    few = is_few(owners, scope if line.how == ALONE else ("below", kept.address), size)
-    name = holder(owners, line, [outer] if outer is not None else owners.largest(scope, _CONSIDERED))
+    is_whole = line.how == ALONE or outer is None
+    few = is_few(owners, scope if is_whole else ("below", kept.address), size)
+    together = line.how == SHARED and is_whole
+    outermost = [outer] if outer is not None else owners.largest(scope, _CONSIDERED)
+    name = holders(owners, line) if together else holder(owners, line, outermost)
     chain = _accumulation(owners, outer) if outer is not None else []
     point = chain[-1] if chain else None
     entry = entry_of(owners, scope, chain)
@@ -283,8 +288,9 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
         through = f", mostly one {_block(owners, outer)}{_empty(zeros)}"
         mostly, point = "", outer
     others = len(line.roots) - 1
-    more = f" (and {counted(others, 'other root')})" if line.how == SHARED and others > 0 else ""
-    sentence = f"{name}{more} keeps {share:.0%} of the heap in use ({_sizes(memory, size)}) alive{through}{mostly}"
+    more = f" (and {counted(others, 'other root')})" if line.how == SHARED and others > 0 and not together else ""
+    verb = "keep" if together else "keeps"
+    sentence = f"{name}{more} {verb} {share:.0%} of the heap in use ({_sizes(memory, size)}) alive{through}{mostly}"
     root = line.roots[0].address if line.roots else None
     next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
     if outer is not None and point is not None:

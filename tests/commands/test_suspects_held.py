@@ -119,6 +119,22 @@ def test_a_register_is_named_by_its_function(tmp_path: Path) -> None:
     assert "frame" not in row["sentence"]
 
 
+@pytest.mark.parametrize("is_stripped", [False, True])
+def test_a_list_with_a_head_and_a_tail_is_one_suspect(tmp_path: Path, is_stripped: bool) -> None:
+    """Each of the two leads to all items, so none holds the list alone, and no item holds the rest."""
+    source = tmp_path / "ends.c"
+    source.write_text(_ENDS)
+    core = kernel_core(compile_c(source, tmp_path / "ends", *(["-s"] if is_stripped else [])), tmp_path)
+    (row,) = asked(core, "--least", "1M")["tables"][0]["rows"]
+    first = row["sentence"].partition(" keep ")[0]
+    if is_stripped:
+        assert re.fullmatch(r"`0x[0-9a-f]+` \(ends\) and `0x[0-9a-f]+` \(ends\)", first)
+    else:
+        assert first == "`head` (ends) and `tail` (ends)"
+    assert row["count"] == 40000
+    assert answers.typed("suspects", core)["tables"][-1]["rows"][0]["bytes"] == row["bytes"]
+
+
 @pytest.mark.parametrize("more", [0, 100, 300, 600])
 def test_what_an_extension_of_python_holds_has_its_variable(tmp_path: Path, more: int) -> None:
     """The list of objects is also at an end of a list of CPython's collector, which owns nothing.
@@ -138,6 +154,20 @@ def test_what_an_extension_of_python_holds_has_its_variable(tmp_path: Path, more
     assert _REQUESTS - 50 <= int(count[1].replace(",", "")) <= _REQUESTS
 
 
+_ENDS = """
+#include <stdlib.h>
+struct item { struct item *next, *prev; long id, more[4]; } *head, *tail;
+int main(void) {
+    for (long i = 0; i < 40000; i++) {
+        struct item *made = calloc(1, sizeof *made);
+        made->id = i;
+        made->prev = tail;
+        *(tail != NULL ? &tail->next : &head) = made;
+        tail = made;
+    }
+    abort();
+}
+"""
 _EXTENDED = """
 import ctypes, os, sys
 def fill():

@@ -127,6 +127,15 @@ def test_each_variable_of_a_stripped_program_is_a_root(tmp_path: Path) -> None:
     assert not [row for row in rows if row["how"] == "shared"]
 
 
+def test_lists_side_by_side_are_not_one(tmp_path: Path) -> None:
+    """Their items have one size. The two words of a list belong together, also where its last item is far from the first."""
+    core = kernel_core(compile_c(HERE / "graph" / "neighbours.c", tmp_path / "neighbours", "-O1", "-s"), tmp_path)
+    rows = answers.typed("owners", core)["tables"][0]["rows"]
+    alone = [(row["bytes"], row["count"]) for row in rows if row["owner"].startswith("neighbours`0x")]
+    assert sorted(alone) == sorted(truth(tmp_path).values())
+    assert not [row for row in rows if row["how"] == "shared"]
+
+
 def test_the_buffer_of_a_file_holds_bytes(tmp_path: Path) -> None:
     """Every second word of stdout's buffer was a pointer to an element of a list, before stdio got the memory."""
     source = tmp_path / "buffer.c"
