@@ -128,8 +128,8 @@ class FrameRoots:
         return Root(text, "frame", address, None, thread.tid, alike, local.name, place)
 
     def _register(self, thread: Thread, frames: Sequence[Frame], place: int, register: str) -> Root:
-        function, always = self._function(frames[place])
-        text = f"register {register} of frame {place} ({function}) in {self.threads.name(thread.tid)}"
+        _function, always = self._function(frames[place])
+        text = f"register {register} of frame {place} ({always}) in {self.threads.name(thread.tid)}"
         alike = f"register {register} of {always} in {self.threads.anywhere(thread.tid)}"
         return Root(text, "register", tid=thread.tid, alike=alike, frame=place)
 

@@ -27,7 +27,7 @@ _LEAST_TEXT, _MOST_TEXT = 4, 24
 _LEAST_INSIDE = 6  # characters: the bytes of a number may look like a shorter text
 _MOST_LOOKED_INTO = 256  # bytes of a block
 _LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the last choice
-_REGISTER = regex(r"(register \w+) of frame \d+ \((.+)\)( in .*)?$")
+_REGISTER = regex(r"(register \w+) of frame \d+ \((.+?)\)( in .*)?$")
 _ARRAY = "[]"
 _PART = regex(r" \((items|table|values)\)$")  # of a container of CPython: graph/python_names.py
 

@@ -110,12 +110,14 @@ def test_a_type_of_the_language_is_no_suspect(tmp_path: Path) -> None:
     assert rows[0]["count"] == 40000
 
 
-def test_a_register_is_named_by_its_function(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stripped", [False, True])
+def test_a_register_is_named_by_its_function(tmp_path: Path, is_stripped: bool) -> None:
     source = tmp_path / "holding.c"
     source.write_text(_HOLDING)
-    core = kernel_core(compile_c(source, tmp_path / "holding"), tmp_path)
+    core = kernel_core(compile_c(source, tmp_path / "holding", *(["-s"] if is_stripped else [])), tmp_path)
     (row,) = asked(core, "--least", "1M")["tables"][0]["rows"]
-    assert row["sentence"].startswith("`main: ")
+    name = r"holding`0x[0-9a-f]+: register \w+" if is_stripped else r"main: block"
+    assert re.match(f"`{name}` keeps ", row["sentence"]), row["sentence"]
     assert "frame" not in row["sentence"]
 
 
