@@ -29,6 +29,7 @@ from dmods.heap.leak_groups import LeakGroup, group_leaks, group_of_block, group
 from dmods.heap.leaks import Leaks
 from dmods.heap.process_heap import ProcessHeap, find_heap_as
 from dmods.heap.signal_stacks import signal_stack_notes
+from dmods.heap.unaligned_leaks import unaligned_notes
 from dmods.heap.vector_roots import vector_notes
 from dmods.heap.verdict import leak_verdict, partial_note
 from dmods.records.callers import UNKNOWN, Callers
@@ -78,6 +79,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.notes.extend(vector_notes(heap, leaks))
     report.notes.extend(one.note for one in heap.garbage)
     report.notes.extend(doubtful_notes(heap))
+    report.notes.extend(unaligned_notes(heap))
     if args.unaligned:
         report.notes.append(_UNALIGNED)
     if args.stale_links:

@@ -23,6 +23,7 @@ from dmods.graph.suspects import (
     find_candidates,
     suspect,
 )
+from dmods.heap.unaligned_leaks import unaligned_notes
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.golang.crowds import Crowd, find_crowds
@@ -57,6 +58,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         return report
     memory = process_memory(owners)
     found = find_candidates(owners, memory)
+    if any(each.kind == "leaked" for each in found):
+        report.notes.extend(unaligned_notes(owners.heap))
     named = [each for each in found if each.is_worth(args.least)]
     crowds = [_crowd(each) for each in find_crowds(target)] if is_go(target) else []
     steps = [command for each in [*(named or found), *crowds] for command in each.next]

@@ -51,7 +51,7 @@ class ProcessHeap:
 
     def __init__(self, target: Target, unaligned: bool = False, stale_links: bool = False) -> None:
         self.target = target
-        self.unaligned = unaligned
+        self.unaligned, self.stale_links = unaligned, stale_links
         self.notes: list[str] = []
         self.words = Words(target.image(), target.arch.word)
         started = _Clock()

@@ -128,7 +128,7 @@ def test_each_variable_of_a_stripped_program_is_a_root(tmp_path: Path) -> None:
 
 
 def test_lists_side_by_side_are_not_one(tmp_path: Path) -> None:
-    """Their items have one size. The two words of a list belong together, also where its last item is far from the first."""
+    """Their items have one size. The words of a list or of a tree belong together, and no others do."""
     core = kernel_core(compile_c(HERE / "graph" / "neighbours.c", tmp_path / "neighbours", "-O1", "-s"), tmp_path)
     rows = answers.typed("owners", core)["tables"][0]["rows"]
     alone = [(row["bytes"], row["count"]) for row in rows if row["owner"].startswith("neighbours`0x")]
