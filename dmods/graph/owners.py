@@ -23,6 +23,7 @@ ALONE, SHARED, LEAKS, FREE_, TOP_, OWN_ = "alone", "shared", "leaked", "free", "
 MANY = "many roots"
 _NAMED = 3  # roots of a set that are named in text
 _BATCH = 65536
+_WORTH = 100  # the owners are found again if neighbours that are one variable hold one in so many bytes
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,19 @@ class Owners:
         self.heap = heap
         self.target = heap.target
         self.roots: NamedRoots = named_roots(heap.target)
+        self._rows = self._found(all_edges)
+        if pairs := self._of_one_structure():
+            self.roots.join(pairs)
+            self._rows = self._found(all_edges)
         self.names = RootNames(self.roots)
+        self.set_aside = heap.index.edges_set_aside()
+        self._many_numbers = heap.index.many_roots()
+
+    def _found(self, all_edges: bool) -> dict[int, tuple[int, Optional[list[int]], int, int]]:
+        """Find the owners. Return what each set of roots holds, by its number."""
         roots = self.roots
         with Progress("finding owners") as bar:
-            heap.index.find_owners(
+            self.heap.index.find_owners(
                 roots.ranges,
                 roots.areas,
                 roots.values,
@@ -86,9 +96,25 @@ class Owners:
                 roots.selves,
                 roots.names,
             )
-        self.set_aside = heap.index.edges_set_aside()
-        self._many_numbers = heap.index.many_roots()
-        self._rows = {row[0]: row for row in heap.index.owner_lines()}
+        return {row[0]: row for row in self.heap.index.owner_lines()}
+
+    def _of_one_structure(self) -> list[tuple[int, int]]:
+        """Return pairs of neighbouring words without a name, each of which leads to the block behind the other.
+
+        They are one variable, such as the head and the tail of a list. See also `unnamed`. [] if they hold little.
+        """
+        word, index = self.heap.words.size, self.heap.index
+        pairs: list[tuple[int, int]] = []
+        held = 0
+        for number, numbers, _count, size in self._rows.values():
+            before = len(pairs)
+            for first, second, address in self.roots.neighbours(numbers or ()):
+                values = [self.heap.words.at(at) for at in (address - word, address)]
+                above = [index.owners_above(value, 1) for value in values if value is not None]
+                if [each and each[1] for each in above] == [number, number]:
+                    pairs.append((first, second))
+            held += size if len(pairs) > before else 0
+        return pairs if held * _WORTH >= sum(row[3] for row in self._rows.values()) else []
 
     @property
     def notes(self) -> list[str]:

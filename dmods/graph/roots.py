@@ -121,6 +121,27 @@ class NamedRoots:
             return self.parts[index][2]
         return None
 
+    def neighbours(self, numbers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+        """Yield (root, root, address) for those of the roots without a name that lie side by side.
+
+        The second one begins at the address.
+        """
+        starts = {area[0]: area for area in self.areas if area[2] in set(numbers) and self._is_unnamed(area)}
+        for _start, end, number, _rank in list(starts.values()):
+            if end in starts:
+                yield number, starts[end][2], end
+
+    def join(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Give the memory of the second root of each pair to the first."""
+        first_of: dict[int, int] = {}
+        for first, second in sorted(pairs):
+            first_of[second] = first_of.get(first, first)
+        self.areas = [(start, end, first_of.get(number, number), rank) for start, end, number, rank in self.areas]
+
+    def _is_unnamed(self, area: tuple[int, int, int, int]) -> bool:
+        root = self._roots[area[2]]
+        return root.kind == "data" and root.address == area[0] and root.name.startswith(f"{root.module}`")
+
     def all_roots(self) -> Sequence[Root]:
         """Return all roots, in the order of their numbers."""
         return self._roots

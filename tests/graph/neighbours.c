@@ -26,6 +26,11 @@ struct node {
     long key;
 };
 
+struct item {
+    struct item *next, *prev;
+    long id, kind;
+};
+
 static struct {
     TAILQ_HEAD(, task) tasks;
     struct job *jobs;
@@ -34,9 +39,10 @@ static struct {
     struct job *ready;
     struct node *root, *leftmost, *rightmost; // the root's parent is here, as in std::map
     struct job *done;
+    struct item *head, *tail, *other_head, *other_tail; // the items lead to each other, and not back here
 } all;
 
-enum { TASKS, JOBS, REQUESTS, EVENTS, READY, NODES, DONE, LISTS };
+enum { TASKS, JOBS, REQUESTS, EVENTS, READY, NODES, DONE, ITEMS, OTHERS, LISTS };
 static size_t bytes[LISTS], counts[LISTS];
 
 static void *take(int list, size_t size) {
@@ -71,6 +77,14 @@ static void add_event(long id) {
     all.last = made;
 }
 
+static void add_item(int list, struct item **head, struct item **tail, long id) {
+    struct item *made = take(list, sizeof *made);
+    made->id = id;
+    made->prev = *tail;
+    *(*tail != NULL ? &(*tail)->next : head) = made;
+    *tail = made;
+}
+
 static struct node *tree(struct node *parent, long low, long high) {
     if (low == high)
         return NULL;
@@ -99,13 +113,17 @@ int main(void) {
             add_job(READY, &all.ready, i);
         if (i < 600)
             add_job(DONE, &all.done, i);
+        if (i < 400)
+            add_item(ITEMS, &all.head, &all.tail, i);
+        if (i < 300)
+            add_item(OTHERS, &all.other_head, &all.other_tail, i);
     }
     all.root = tree((struct node *)&all.root, 0, 500);
     for (all.leftmost = all.root; all.leftmost->left != NULL; all.leftmost = all.leftmost->left)
         ;
     for (all.rightmost = all.root; all.rightmost->right != NULL; all.rightmost = all.rightmost->right)
         ;
-    static const char *names[LISTS] = {"tasks", "jobs", "requests", "events", "ready", "nodes", "done"};
+    static const char *names[LISTS] = {"tasks", "jobs", "requests", "events", "ready", "nodes", "done", "items", "others"};
     FILE *file = fopen("truth", "w");
     for (int list = 0; list < LISTS; list++)
         fprintf(file, "%s %zu %zu\n", names[list], bytes[list], counts[list]);
