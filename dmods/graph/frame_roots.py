@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods._engine import demangle
+from dmods.base.clones import function_of_clone
 from dmods.base.named_tuple import NamedTuple
 from dmods.graph.root import RANK_FRAME, RANK_NO_FRAME, Root
 from dmods.graph.typegraph import opened
@@ -137,7 +138,7 @@ class FrameRoots:
         """Return the function's name, and a name that means the same in other runs."""
         symbol = self.target.symbol_at(frame.code_address)
         if symbol is not None:
-            name = _without_parameters(demangle(symbol.name))
+            name = _without_parameters(function_of_clone(demangle(symbol.name)))
             return name, name
         module = module_at(self.target, frame.code_address)
         offset = f"{module.name}`{frame.code_address - module.bias:#x}" if module is not None else "unknown code"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from dmods.base.clones import function_of_clone
 from dmods.base.regex import regex
 
 # Names of C functions. They are not mangled.
@@ -103,8 +104,6 @@ RUST = {
     "small vectors and byte buffers": r"<?(smallvec|arrayvec|bytes|bumpalo|indexmap|allocator_api2)::.*",
 }
 
-# A compiler's copy of a function: gcc's and LLVM's.
-_CLONE = regex(r"(\s*\[clone [^\]]*\]|\.(part|isra|constprop|cold|lto_priv|llvm|localalias)(\.[0-9A-Za-z]+)*)+$")
 # The two manglings of Rust: v0 (_R), and the older one, which looks like C++ but ends with a hash.
 _RUST = regex(r"^_R|^_ZN.*17h[0-9a-f]{16}E")
 
@@ -123,7 +122,7 @@ def is_wrapper(symbol: str, name: str) -> bool:
 
     `symbol` is the name in the symbol table, and `name` the same name demangled.
     """
-    return _pattern(_language(symbol)).fullmatch(_CLONE.sub("", name)) is not None
+    return _pattern(_language(symbol)).fullmatch(function_of_clone(name)) is not None
 
 
 def _language(symbol: str) -> str:
