@@ -137,11 +137,11 @@ COMMAND = Command(
     summary=f"what has most of the memory: at most {MOST} sentences for a ticket",
     description=(
         "A suspect is one of these: the leaked blocks, the memory that the allocator holds free, or a root (or a few\n"
-        "that share it, such as the head and the tail of a list), a block or a type that has\n"
-        f"{SHARE:.0%} of the heap in use, and {SHARE_OF_PROCESS:.0%} of the memory of the\n"
-        f"process. It has {human_size(WORTH)} or more, or {human_size(FEW_WORTH)} if it is a few large blocks: these\n"
-        "are mostly buffers and tables, and do not accumulate. --least sets both. A small or well distributed heap\n"
-        "has no suspects. Then the largest owners are shown.\n\n"
+        f"that share it, such as the head and the tail of a list), a block or a type that has {SHARE:.0%} of the heap\n"
+        f"in use, and {SHARE_OF_PROCESS:.0%} of the memory of the process. It has {human_size(WORTH)} or more, or\n"
+        f"{human_size(FEW_WORTH)} if it is a few large blocks: these are mostly buffers and tables, and do not\n"
+        "accumulate. --least sets both. A small or well distributed heap has no suspects. Then the largest owners\n"
+        "are shown.\n\n"
         "Each sentence names the owner (the variable, if there is debug information), its share of the heap and of\n"
         "the process, and the block where the memory comes together, with a sample of what is there. If the memory\n"
         "hangs on one entry of a container, the sentence has the entry's text, such as its key. A note says if most\n"

@@ -1,4 +1,4 @@
-"""Whether leaked blocks have pointers that do not begin at a multiple of the word size, as in packed structures.
+"""Leaked blocks with pointers that do not begin at a multiple of the word size, as in packed structures.
 
 Such pointers are no roots: the bytes of other data would hold blocks by accident. But a program with packed structures
 must not be told that it leaks what they hold. Where the heap is small, its leaks are found again with these pointers.
