@@ -103,18 +103,21 @@ class Owners:
 
         They are one variable, such as the head and the tail of a list. See also `unnamed`. [] if they hold little.
         """
-        word, index = self.heap.words.size, self.heap.index
         pairs: list[tuple[int, int]] = []
-        held = 0
-        for number, numbers, _count, size in self._rows.values():
-            before = len(pairs)
-            for first, second, address in self.roots.neighbours(numbers or ()):
-                values = [self.heap.words.at(at) for at in (address - word, address)]
-                above = [index.owners_above(value, 1) for value in values if value is not None]
-                if [each and each[1] for each in above] == [number, number]:
-                    pairs.append((first, second))
-            held += size if len(pairs) > before else 0
-        return pairs if held * _WORTH >= sum(row[3] for row in self._rows.values()) else []
+        held: dict[int, int] = {}
+        for first, second, address in self.roots.neighbours():
+            sets = {self._set_of_word(at) for at in (address - self.heap.words.size, address)}
+            _number, roots, _count, size = self._rows.get(min(sets), (0, None, 0, 0))
+            if len(sets) == 1 and roots is not None and first in roots and second in roots:
+                pairs.append((first, second))
+                held[min(sets)] = size
+        return pairs if sum(held.values()) * _WORTH >= sum(row[3] for row in self._rows.values()) else []
+
+    def _set_of_word(self, at: int) -> int:
+        """Return the number of the set of roots that lead to the block behind a word, -1 where there is none."""
+        value = self.heap.words.at(at)
+        above = self.heap.index.owners_above(value, 1) if value is not None else None
+        return above[1] if above is not None else -1
 
     @property
     def notes(self) -> list[str]:

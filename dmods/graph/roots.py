@@ -121,15 +121,17 @@ class NamedRoots:
             return self.parts[index][2]
         return None
 
-    def neighbours(self, numbers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield (root, root, address) for those of the roots without a name that lie side by side.
-
-        The second one begins at the address.
-        """
-        starts = {area[0]: area for area in self.areas if area[2] in set(numbers) and self._is_unnamed(area)}
-        for _start, end, number, _rank in list(starts.values()):
-            if end in starts:
-                yield number, starts[end][2], end
+    def neighbours(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (root, root, address) for roots without a name that lie side by side: the second begins there."""
+        before: Optional[tuple[int, int]] = None  # where a root without a name ends, and its number
+        for start, end, number, _rank in self.areas:
+            root = self._roots[number]
+            if root.kind != "data" or root.address != start or not root.name.startswith(f"{root.module}`"):
+                before = None
+                continue
+            if before is not None and before[0] == start:
+                yield before[1], number, start
+            before = end, number
 
     def join(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Give the memory of the second root of each pair to the first."""
@@ -137,10 +139,6 @@ class NamedRoots:
         for first, second in sorted(pairs):
             first_of[second] = first_of.get(first, first)
         self.areas = [(start, end, first_of.get(number, number), rank) for start, end, number, rank in self.areas]
-
-    def _is_unnamed(self, area: tuple[int, int, int, int]) -> bool:
-        root = self._roots[area[2]]
-        return root.kind == "data" and root.address == area[0] and root.name.startswith(f"{root.module}`")
 
     def all_roots(self) -> Sequence[Root]:
         """Return all roots, in the order of their numbers."""
