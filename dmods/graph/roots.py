@@ -49,6 +49,7 @@ _UNALIGNED = Root("words that are not aligned", "mapping")
 _LEAKED = Root("leaked blocks", "leaked")
 _CODE = Root("code that the program made", "mapping")
 _GARBAGE = Root("garbage that is not yet collected", "mapping")
+CYCLES = Root("garbage that Python's collector has not freed", "mapping")
 
 
 def _qualified(place: str, root: Root) -> str:
@@ -341,7 +342,10 @@ class NamedRoots:
         left -= code
         garbage = {value for value in left if any(value in one for one in self.heap.garbage)}
         yield from ((value, self._number(_GARBAGE), RANK_REGISTER) for value in sorted(garbage))
-        yield from ((value, 0, RANK_REGISTER) for value in sorted(left - garbage))
+        left -= garbage
+        cycles = left.intersection(self.heap.collector.unfreed_objects)
+        yield from ((value, self._number(CYCLES), RANK_REGISTER) for value in sorted(cycles))
+        yield from ((value, 0, RANK_REGISTER) for value in sorted(left - cycles))
 
 
 @cached

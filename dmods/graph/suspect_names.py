@@ -14,6 +14,7 @@ from dmods.graph.owners import Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.paths import path_to
 from dmods.graph.root import Root
 from dmods.graph.root_names import RootNames, outer_part
+from dmods.graph.suspect_kinds import is_of_language
 from dmods.graph.typegraph import find_typegraph
 from dmods.heap.block import Block
 from dmods.heap.content import describe_content
@@ -96,6 +97,17 @@ def named_kinds(kinds: Sequence[Kind]) -> str:
         having = [kind for kind in kinds[1:] if _has(kind, kinds[0])]
         more = f", {_counted(having[0])}" if having else ""
     return _counted(kinds[0]) + more
+
+
+def among_them(kinds: Sequence[Kind], count: int) -> str:
+    """Return the first type of the program among `count` blocks of many kinds: ", 30,000 Session among them".
+
+    It is "" where each type is one of the language itself, or has fewer than one in 10 blocks.
+    """
+    for kind in kinds:
+        if kind.is_type and not is_of_language(kind.name) and 10 * kind.count >= count:
+            return f", {_counted(kind)} among them"
+    return ""
 
 
 def _has(kind: Kind, buffers: Kind) -> bool:

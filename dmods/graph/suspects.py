@@ -32,9 +32,10 @@ from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, F
 from dmods.graph.filling import zero_part
 from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners, is_runtime
 from dmods.graph.process_share import ProcessMemory
+from dmods.graph.roots import CYCLES
 from dmods.graph.suspect_entries import entry_of
 from dmods.graph.suspect_kinds import DOWN, is_few, is_of_language
-from dmods.graph.suspect_names import holder, holders, named_kinds, sample, with_parts, written_type
+from dmods.graph.suspect_names import among_them, holder, holders, named_kinds, sample, with_parts, written_type
 from dmods.graph.suspect_threads import ThreadLines, of_threads
 from dmods.graph.typed_rows import leaks_by_type
 from dmods.heap.leak_groups import group_leaks
@@ -272,8 +273,8 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     kinds = [
         kind for kind in owners.kinds(scope, _BY) if point is None or kind.example != point.address or kind.count > 1
     ]
-    mostly = f": {count:,} blocks of many sizes" if count > 1 else ""
     kinds = with_parts(kinds)
+    mostly = f": {count:,} blocks of many sizes{among_them(kinds, count)}" if count > 1 else ""
     if kinds and kinds[0].bytes >= MAINLY * size:
         mostly = f": {named_kinds(kinds)}"
     if mostly:
@@ -293,6 +294,8 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     sentence = f"{name}{more} {verb} {share:.0%} of the heap in use ({_sizes(memory, size)}) alive{through}{mostly}"
     root = line.roots[0].address if line.roots else None
     next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
+    if CYCLES in line.roots:
+        next_ = ["pyobjects --cycles", "owners"]
     if outer is not None and point is not None:
         next_ = [f"retained {outer.address:#x}", f"pathto {point.address:#x}"]
     shares, evidence = (share, memory.share(size)), []

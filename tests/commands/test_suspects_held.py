@@ -110,6 +110,24 @@ def test_a_type_of_the_language_is_no_suspect(tmp_path: Path) -> None:
     assert rows[0]["count"] == 40000
 
 
+@pytest.mark.parametrize(
+    ("how", "holder", "first"),
+    [
+        ("kept", "__main__.Session.registry", "retained 0x"),
+        ("cycles", "garbage that Python's collector has not freed", "pyobjects --cycles"),
+    ],
+)
+def test_objects_of_a_class_are_named_among_their_parts(tmp_path: Path, how: str, holder: str, first: str) -> None:
+    """Each object has a text, a number and a buffer: none of these kinds has most of the memory."""
+    core = kernel_core(Path("/usr/bin/python3"), tmp_path, "-c", _SESSIONS, how)
+    (row,) = (row for row in asked(core, "--least", "1M")["tables"][0]["rows"] if row["root"] == f"`{holder}`")
+    count = re.search(r" blocks of many sizes, ([\d,]+) Session among them \(one holds 'session", row["sentence"])
+    assert count, row["sentence"]
+    # The last one may be a local variable's as well.
+    assert 9999 <= int(count[1].replace(",", "")) <= 10000
+    assert row["next"][0].startswith(first)
+
+
 @pytest.mark.parametrize("is_stripped", [False, True])
 def test_a_register_is_named_by_its_function(tmp_path: Path, is_stripped: bool) -> None:
     source = tmp_path / "holding.c"
@@ -167,6 +185,21 @@ int main(void) {
     }
     abort();
 }
+"""
+_SESSIONS = """
+import gc, os, sys
+gc.disable()
+class Session:
+    registry = {}
+    def __init__(self, number):
+        self.number, self.name, self.data = number, "session of user %d" % number, bytearray(100)
+for number in range(10000):
+    session = Session(number)
+    if sys.argv[1] == "kept":
+        Session.registry[number] = session
+    else:
+        session.me = session
+os.abort()
 """
 _EXTENDED = """
 import ctypes, os, sys

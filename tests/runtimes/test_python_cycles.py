@@ -41,6 +41,15 @@ def test_cycles_are_those_that_the_collector_finds(version: str) -> None:
     assert counts == Counter(expected[at] for at in ours)
 
 
+def test_cycles_have_a_line_of_their_own() -> None:
+    target = pythons.core("host", "cycles").target()
+    rows = {row["owner"]: row for row in answers.answer(target, "owners", "--top", "1000")["tables"][0]["rows"]}
+    assert rows["garbage that Python's collector has not freed"]["count"] >= len(
+        find_heap(target).collector.unfreed_objects
+    )
+    assert "other memory" not in rows
+
+
 def test_objects_of_a_type_in_cycles() -> None:
     made = pythons.core("host", "cycles")
     listed = answers.typed("pyobjects", *made.argv(), "--cycles", "--type", "Slotted", "--top", 5)
