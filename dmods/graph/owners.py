@@ -114,7 +114,7 @@ class Owners:
         return pairs if sum(held.values()) * _WORTH >= sum(row[3] for row in self._rows.values()) else []
 
     def _set_of_word(self, at: int) -> int:
-        """Return the number of the set of roots that lead to the block behind a word, -1 where there is none."""
+        """Return the number of the set of roots that lead to the block behind a word; -1: no block is there."""
         value = self.heap.words.at(at)
         above = self.heap.index.owners_above(value, 1) if value is not None else None
         return above[1] if above is not None else -1

@@ -100,7 +100,7 @@ def named_kinds(kinds: Sequence[Kind]) -> str:
 
 
 def among_them(kinds: Sequence[Kind], count: int) -> str:
-    """Return the first type of the program among `count` blocks of many kinds: ", 30,000 Session among them".
+    """Return a part of a sentence: the first type of the program among `count` blocks ("30,000 Session among them").
 
     It is "" where each type is one of the language itself, or has fewer than one in 10 blocks.
     """
