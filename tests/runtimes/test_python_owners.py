@@ -142,6 +142,20 @@ def test_what_is_left_over_before_values_of_attributes_owns_nothing(tmp_path: Pa
     assert names["__main__.rows"] >= 1990, names
 
 
+@pytest.mark.parametrize(
+    ("module", "allocator"), [("_statistics", "malloc"), ("_bisect", "malloc"), ("_bisect", "pymalloc")]
+)
+def test_what_is_left_over_behind_the_states_of_modules_owns_nothing(
+    tmp_path: Path, module: str, allocator: str
+) -> None:
+    """The state of _bisect has 8 bytes. _statistics has none, and a block of malloc that says so.
+
+    Both lie where arrays of 2 and 3 objects lay.
+    """
+    names = _owners_of_rows(tmp_path, allocator, _BEHIND_STATES.replace("MODULE", module))
+    assert names["__main__.rows"] >= 1990, names
+
+
 def _owners_of_rows(where: Path, allocator: str, program: str) -> Counter[Optional[str]]:
     """Run the program, which writes the addresses of some objects and dies. Return how many of them each owner has."""
     truth = where / "rows"
@@ -180,6 +194,24 @@ arrays = [rows[each : each + 33] for each in range(1900)]
 del arrays
 for each in range(1900):
     users[each] = kinds[each]()
+for row in rows:
+    print(id(row), flush=True)
+del row
+os.abort()
+"""
+
+_BEHIND_STATES = """
+import _imp, importlib.util, os
+class Row:
+    __slots__ = ("first",)
+spec = importlib.util.find_spec("MODULE")
+users = [importlib.util.module_from_spec(spec) for each in range(1000)]
+run = _imp.exec_builtin if spec.origin == "built-in" else _imp.exec_dynamic
+rows = [Row() for each in range(2000)]
+arrays = [rows[each : each + length] for length in (2, 3) for each in range(1000)]
+del arrays
+for each in users:
+    run(each)
 for row in rows:
     print(id(row), flush=True)
 del row

@@ -1,7 +1,8 @@
 """The registers of each CPU, as the notes of a dump have them (NT_PRSTATUS). They come first in the file.
 
 A crash kernel's dump has a note for each CPU that was online. It names the task that ran there, and the CPU that died
-has the registers of its trap (crash_save_cpu). QEMU numbers its CPUs instead, and has where they stood.
+has the registers of its trap (crash_save_cpu). QEMU numbers its CPUs from 1 on instead, and has where they stood. It
+adds notes of its own on x86, and floating-point registers on arm64 (target/arm/arch_dump.c). A kernel writes neither.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dmods.modules import elf
 from dmods.process import arch
 from drgnext.kernel.dump.dumpfile import SIGNATURE, reader_of
 
-_NT_PRSTATUS = 1
+_NT_PRSTATUS, _NT_PRFPREG = 1, 2
 _PID_AT, _REGISTERS_AT = 32, 112  # in struct elf_prstatus of a 64-bit machine (linux/elfcore.h)
 _EM_X86_64, _EM_AARCH64 = 62, 183
 # The members of struct user_regs_struct (x86) and struct user_pt_regs (arm64), in their order. x86 has more behind.
@@ -121,7 +122,7 @@ def _cpus(machine: int, notes: Sequence[bytes]) -> CpuNotes:
     found: list[CpuNote] = []
     by_kernel = True
     for name, kind, data in _all(notes):
-        by_kernel = by_kernel and name != b"QEMU"
+        by_kernel = by_kernel and name != b"QEMU" and (name, kind) != (b"CORE", _NT_PRFPREG)
         if kind != _NT_PRSTATUS or name != b"CORE" or len(data) < _REGISTERS_AT + form.size:
             continue
         registers = dict(zip(names, form.unpack_from(data, _REGISTERS_AT)))

@@ -30,6 +30,10 @@ const CODE_ID: (u64, u64) = (184, 192);
 /// `PyCodeObject.co_cell2arg` and `co_opcache_map` (3.9, 3.10, Include/cpython/code.h), and the size of the structure.
 const CODE_NUMBERS: [u64; 2] = [96, 152];
 const OLD_CODE: u64 = 176;
+/// `PyModuleObject.md_def` and `md_state` (Objects/moduleobject.c), and `PyModuleDef.m_size` (Include/moduleobject.h).
+const DEFINITION: u64 = 24;
+const STATE: u64 = 32;
+const STATE_SIZE: u64 = 56;
 /// An entry of a set: the key and its hash.
 const SET_ENTRY: u64 = 16;
 /// No page below is mapped.
@@ -71,6 +75,7 @@ pub(super) fn unused(search: &mut Search<'_, '_>, object: Found, end: u64) {
             slots(search, at, &known, end);
         }
         Kind::Deque => deques::unused(search, at, object.kind),
+        Kind::Module => state(search, at),
         Kind::Set => {
             buffer(search, at, &known);
             members(search, at, end);
@@ -261,6 +266,16 @@ fn is_format(search: &mut Search<'_, '_>, block: (u64, u64)) -> bool {
         }
     }
     false
+}
+
+/// The rest of the block behind the state of a module in C, of which its definition says the size. A module without a state has
+/// such a block, too: it marks that the module was executed (`PyModule_ExecDef`, Objects/moduleobject.c). Nobody writes there.
+fn state(search: &mut Search<'_, '_>, at: u64) {
+    let Some(definition) = search.word(at, DEFINITION).filter(|&definition| definition != 0) else { return };
+    let Some((start, end)) = search.word(at, STATE).and_then(|start| search.block(start)) else { return };
+    // A negative size says that the module has no state, and cannot be made twice.
+    let Some(size) = search.word(definition, STATE_SIZE).filter(|&size| size <= end - start) else { return };
+    search.add((start + size).next_multiple_of(8), end);
 }
 
 /// The rest of the block behind the table of a set, and behind the bytes that a bytearray or an array has.
