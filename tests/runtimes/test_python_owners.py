@@ -90,9 +90,8 @@ def test_old_slots_of_free_lists_own_nothing(version: str, dies: str) -> None:
     heap = find_heap(made.target())
     owners = find_owners(heap.target)
     for objects, rows in made.truth().items():
-        name, _, what = objects.partition(": ")
-        # In 3.9, a table that is in use cannot be told from one that is kept.
-        if name in ("lost", "free") or (what and version == "3.9"):
+        name = objects.partition(": ")[0]
+        if name in ("lost", "free"):
             continue
         above = [owners.above(hidden ^ pythons.HIDDEN) for hidden in rows]
         names = Counter(_plain(owners.name_of(each[1])).rpartition("/")[2] if each else None for each in above)

@@ -13,11 +13,13 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from dmods._engine import CollectorLinks
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.process.addresses import module_at
 from dmods.runtimes.python import STATE
-from dmods.runtimes.python.free_lists import SLOTS, TABLES, are_slots, arrays_in, kind_of
+from dmods.runtimes.python.free_lists import DICTS, LISTS, SLOTS, TABLES, are_slots, arrays_in, kind_of
+from dmods.runtimes.python.memory import DICT, LIST
 from dmods.runtimes.python.runtime import Python
 
 _LEAST = 1 << 32  # arenas come from mmap()
@@ -27,6 +29,10 @@ _COUNTS = 0x7F_0000_007F  # the bits of two ints that count slots
 # The smallest table: until 3.10 it has 5 entries of 24 bytes, then of 16 bytes. pymalloc rounds up to 16 bytes.
 _SMALL_OLD_BYTES, _SMALL_BYTES = 176, 128
 _TABLE_HEAD = 16  # bytes before the numbers of entries
+# What an array of 3.9 keeps: the flag of its type, the bytes before an object (PyGC_Head), and those of a slot.
+_OLD_KINDS = ((LISTS, LIST, 16, 64), (DICTS, DICT, 16, 64), (TABLES, 0, 0, _SMALL_OLD_BYTES))
+_LEAST_ALIKE = 8  # slots in memory of one size
+_POOL, _POOL_HEAD = 4096, 48  # bytes of a pool of pymalloc until 3.9, and of its head
 
 
 class _Arrays(NamedTuple):
@@ -37,8 +43,8 @@ class _Arrays(NamedTuple):
     kind: Optional[int]
 
 
-def old_slots(python: Python) -> list[tuple[int, int]]:
-    """Return the slots that are not in use, and what kept tables had, as ranges.
+def old_slots(python: Python, links: Optional[CollectorLinks]) -> list[tuple[int, int]]:
+    """Return the slots that are not in use, and what kept tables had, as ranges. ``links`` are the collector's.
 
     All free lists of an interpreter prove each other. Where they do not stand as expected, a free object proves an
     array, and one without must be next to one that is proven.
@@ -55,7 +61,11 @@ def old_slots(python: Python) -> list[tuple[int, int]]:
             held = python.objects.image.read(first, (last - first) // 8 * 8)
             words = array("Q", held[: len(held) // 8 * 8])
             if old:
-                found += ((first + 8 * at, first + 8 * end) for at, end in _in_variables(python, words, first, data))
+                for kind, at, count in _in_variables(python, words, first, data, links):
+                    found.append((first + 8 * (at + count), first + 8 * (at + SLOTS)))
+                    # One with a reference may be that of a dictionary without containers, which is not tracked.
+                    kept = [table for table in words[at : at + count] if not python.objects.refcount(table)]
+                    found += ((table + _TABLE_HEAD, table + size) for table in kept if kind == TABLES)
                 continue
             arrays = list(arrays_in(python, words)) or _proven(list(_in_words(python, words)))
             for kind, at, count in arrays:
@@ -66,25 +76,64 @@ def old_slots(python: Python) -> list[tuple[int, int]]:
 
 
 def _in_variables(
-    python: Python, words: Sequence[int], start: int, data: Sequence[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
-    """Yield the slots that are not in use of the arrays among the variables of 3.9: from, to.
+    python: Python,
+    words: Sequence[int],
+    start: int,
+    data: Sequence[tuple[int, int]],
+    links: Optional[CollectorLinks],
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (what it keeps, where it begins, its slots in use) of the arrays among the variables of 3.9.
 
     The counts are other variables, so nobody knows how many slots are in use. But all of these have free objects: what
-    is behind the first object that is not free, is not in use. A free object at its start proves an array. A table that
-    has a reference may be a dictionary's, or kept.
+    is behind the first object that is not free, is not in use. Tables that are kept may have a reference, but no
+    dictionary has them.
     """
     own = Ranges(data)
     for at in range(-start % _ALIGNED // 8, len(words) - SLOTS, _ALIGNED // 8):
         slots = words[at : at + SLOTS]
         if not slots[0] or not are_slots(slots, 1, 16) or any(slot in own for slot in slots):
             continue
-        kind = kind_of(python, slots[0])
-        if kind < 0 or python.objects.refcount(slots[0]) or (at and kind_of(python, words[at - 1]) == kind):
+        kind = _kind_of_variable(python, slots, (words[at - 1] if at else 0, words[at + SLOTS]))
+        if kind is None:
             continue
         free = next((number for number, slot in enumerate(slots) if kind_of(python, slot) != kind), SLOTS)
-        if free < SLOTS and slots[free]:
-            yield at + free, at + SLOTS
+        if kind == TABLES and links is not None:
+            taken = set(links.tables_in_use(python.objects.image, list(slots[:free])))
+            free = next((number for number, slot in enumerate(slots[:free]) if slot in taken), free)
+        yield kind, at, free
+
+
+def _kind_of_variable(python: Python, slots: Sequence[int], around: tuple[int, int]) -> Optional[int]:
+    """Return what an array keeps; None: the words are no array of free objects. ``around``: the words beside it.
+
+    A free object at its start proves it. So does memory of one size: a slot whose object was taken leads to a slot of
+    pymalloc that had such an object. What lies there now is often another of its kind.
+    """
+    kind = kind_of(python, slots[0])
+    if kind >= 0 and not python.objects.refcount(slots[0]):
+        return kind if kind_of(python, around[0]) != kind else None
+    used = [slot for slot in slots if slot]
+    for kind, flag, head, size in _OLD_KINDS:
+        if any(_in_pool(python, word - head, size) for word in around):
+            continue
+        alike = [slot for slot in used if _in_pool(python, slot - head, size)]
+        if len(alike) < max(_LEAST_ALIKE, len(used) * 3 // 4):
+            continue
+        if any(python.objects.is_kind(slot, flag) if flag else kind_of(python, slot) == kind for slot in alike):
+            return kind
+    return None
+
+
+def _in_pool(python: Python, at: int, size: int) -> bool:
+    """Return whether a slot of pymalloc of that size begins at the address.
+
+    ``szidx`` is in ``struct pool_header`` (Objects/obmalloc.c, 3.9): sizes are multiples of 16, slots begin behind it.
+    """
+    pool = at & -_POOL
+    if at <= 0 or (at - pool - _POOL_HEAD) % size or at < pool + _POOL_HEAD:
+        return False
+    head = python.objects.words.many(pool, _POOL_HEAD // 8)
+    return head is not None and head[4] >> 32 == size // 16 - 1
 
 
 def _in_words(python: Python, words: Sequence[int]) -> Iterator[_Arrays]:

@@ -80,6 +80,11 @@ impl CollectorLinks {
         self.inner.broken
     }
 
+    fn tables_in_use(&self, py: Python<'_>, image: &Image, tables: Vec<Address>) -> PyResult<Vec<u64>> {
+        let (image, tables) = (image.inner.clone(), tables.into_iter().map(|at| at.0).collect::<Vec<_>>());
+        watched(py, None, |control| Ok(self.inner.tables_in_use(&image, &tables, control)))
+    }
+
     #[pyo3(signature = (image, blocks, minor, unused=None))]
     fn garbage(
         &self,

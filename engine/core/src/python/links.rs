@@ -14,6 +14,8 @@ pub const LINKS: u64 = 16;
 /// The lower bits of both words are flags (Include/internal/pycore_gc.h).
 const FLAGS: u64 = 3;
 const CACHED: usize = 4096;
+/// Where a dictionary has the address of its table.
+const TABLE: u64 = 32;
 /// The heads of an interpreter lie in so many bytes: some generations of 24 to 32 bytes each. What lies behind its state
 /// may be objects, and each is a part of a list, too.
 const GENERATIONS: u64 = 256;
@@ -42,6 +44,21 @@ impl Links {
     /// Returns whether the links of a tracked object begin at the address.
     pub fn is_node(&self, address: u64) -> bool {
         self.nodes.binary_search(&address).is_ok()
+    }
+
+    /// Returns those of the `tables` that a tracked dictionary has. The table's address is the fifth word of a dictionary
+    /// (`ma_keys`, Include/cpython/dictobject.h, until 3.13), and no other object has one.
+    pub fn tables_in_use(&self, image: &Image, tables: &[u64], control: &Control) -> Vec<u64> {
+        let mut reader = CachedReader::with_slots(image, CACHED);
+        let mut found = Vec::new();
+        for (count, node) in self.nodes.iter().enumerate() {
+            if count % 65536 == 0 && control.cancelled() {
+                break;
+            }
+            let table = node.checked_add(LINKS + TABLE).and_then(|at| reader.word(at, 8));
+            found.extend(table.filter(|table| tables.contains(table)));
+        }
+        found
     }
 
     /// Returns the links as ranges.
