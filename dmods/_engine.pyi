@@ -221,8 +221,8 @@ class TypeGraph:
         ``types`` has (number of the type, whether arrays of it, group).
         """
 
-    def groups(self, kinds: Kinds, index: int, heap: Heap) -> list[tuple[Group, str | None]]:
-        """Return the direct leaks by size and by kind or type. The type is None for a group with a kind."""
+    def groups(self, kinds: Kinds, index: int, heap: Heap) -> list[tuple[Group, tuple[str, str] | None]]:
+        """Return the direct leaks by size and by kind or type: (group, (type, evidence)). The type is None for a group with a kind."""
 
     def in_scope(
         self, kinds: Kinds, index: int, heap: Heap, scope: tuple[str, int]

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from dmods.base.cached import forget
+from dmods.base.sizes import counted
 from dmods.command import Argument, Command, positive
 from dmods.commands._leak_tables import (
     MOST_DETAILS,
@@ -93,6 +94,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         sums = sums_of(groups)
     whole = leaks if args.what is not None else None
     shown = groups[: args.top]
+    guessed = sum(group.guessed for group in shown)
+    if guessed:
+        which = f"the type of {counted(guessed, 'leaked block')}"
+        report.notes.append(f"{which} is that of live objects that look alike: `whattype ADDR` names one")
     report.notes += smaller_groups([group.lost for group in groups], len(shown))
     if heap.records.sampled and any(group.record is None for group in shown):
         report.notes.append(f"only samples were recorded: of the other leaks the caller is not known ({UNKNOWN})")
@@ -243,6 +248,8 @@ COMMAND = Command(
         "No other leaked block points to a direct leak. All other leaked blocks are indirect leaks. Each is\n"
         "counted with the direct leak that leads to it. In a cycle, the block with the lowest address is the\n"
         "direct leak.\n\n"
+        "TYPE is a C++ class by its vtable, or the shape of the first words (`types`). With debug information, a\n"
+        "leaked block has the type of live objects that look alike (`typegraph`).\n\n"
         "Exit status 4 means that no verdict is possible: dmods finds no heap that it can walk, or the dump lacks\n"
         "the stacks or most of the heap. Results are kept until the process moves.\n\n"
         "If allocations were recorded (`dmods run -- PROG`), each line adds up the leaks of one stack. The oldest\n"

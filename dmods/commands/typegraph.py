@@ -125,7 +125,9 @@ COMMAND = Command(
         "Where structs begin alike, the member that tells them apart is learned from objects whose types are known\n"
         "otherwise. An object may come behind a header or behind another object. At last come texts behind a short\n"
         "header, which is how many programs keep strings: they fill their block up to the 0 at their end. They are\n"
-        "char[], or the struct whose count is the length of the text.\n\n"
+        "char[], or the struct whose count is the length of the text. No typed pointer leads to a leaked block: it\n"
+        "has the type of live objects of its size that have the same in each of their words, if its pointers prove\n"
+        "that and no other struct explains it as well.\n\n"
         "Where two good sources disagree the block has no type, and both are listed. The unknown blocks are those\n"
         "that keep most alive: `istype ADDR TYPE` names one, and what it leads to gets types, too."
     ),

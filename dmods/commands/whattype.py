@@ -10,7 +10,7 @@ from dmods.commands.typegraph import NO_DEBUG_INFORMATION
 from dmods.errors import ASK_WHATIS, UsageError
 from dmods.graph.proven_sizes import object_size
 from dmods.graph.typed_rows import IN_POOL
-from dmods.graph.typegraph import PooledObject, TypeGraph, debug_problems, find_typegraph
+from dmods.graph.typegraph import ALIKE, PooledObject, TypeGraph, debug_problems, find_typegraph
 from dmods.graph.types import find_types
 from dmods.heap.block import FREE, Block
 from dmods.heap.content import describe_content
@@ -149,7 +149,7 @@ def type_table(graph: TypeGraph, block: Block, address: int) -> Table:
         claim.evidence,
         claim.confidence(block.size, graph.target.arch.word, _asked(graph.heap, block)),
         graph.source(claim),
-        claim.source if claim.source and claim.evidence not in ("taught", "vtable") else None,
+        claim.source if claim.source and claim.evidence not in ("taught", "vtable", ALIKE) else None,
         claim.full,
         said.type if said is not None else None,
         graph.source(said) if said is not None else None,

@@ -167,7 +167,8 @@ def _leaked(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspe
     groups = group_leaks(heap, callers) if heap.records else leaks_by_type(heap, callers)
     first = groups[0]
     caller = f", allocated by {first.caller.text}" if first.record is not None else ""
-    kind = f" ({first.kind})" if first.kind else ""
+    # The block says nothing of its type, but live objects of that type look like it.
+    kind = f" ({'probably ' if first.guessed else ''}{first.kind})" if first.kind else ""
     most = f"{counted(first.count, 'block')} of {first.size:,} bytes{kind}{caller}"
     keep = " with what they keep alive" if first.kept_bytes else ""
     share, part = memory.leaked / memory.in_use, first.lost / memory.leaked

@@ -16,7 +16,7 @@ from dmods.graph.leaks_by_type import leaks_by_type as shapes_of_leaks
 from dmods.graph.proven_sizes import proven_counts
 from dmods.graph.type_ids import named_so, short_length, type_id
 from dmods.graph.type_name import TypeName, type_name
-from dmods.graph.typegraph import CONFIDENCE, TypeGraph, find_typegraph
+from dmods.graph.typegraph import ALIKE, CONFIDENCE, TypeGraph, find_typegraph
 from dmods.graph.types import TypeRow, Types, find_types
 from dmods.heap.leak_groups import NO_STACK, LeakGroup, group_of_kind
 from dmods.heap.process_heap import ProcessHeap
@@ -194,8 +194,11 @@ def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
     nobody = callers.caller(NO_STACK)
     found: list[LeakGroup] = []
     for group, typed in graph.engine.groups(types.kinds, 0, heap.index):
-        shown = plain_class(typed) if typed is not None else leak_name(types.name(group.kind or 0))
-        found.append(group_of_kind(group, nobody, shown))
+        if typed is None:
+            found.append(group_of_kind(group, nobody, leak_name(types.name(group.kind or 0))))
+        else:
+            written, evidence = typed
+            found.append(group_of_kind(group, nobody, plain_class(written), evidence == ALIKE))
     return joined_groups(found)
 
 

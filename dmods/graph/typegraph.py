@@ -45,6 +45,8 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "aarch64": {**{f"x{i}": i for i in range(31)}, "sp": 31},
 }
 
+#: The evidence for the type of a leaked block: live objects of one type look like it.
+ALIKE = "like live objects"
 #: What each kind of evidence is worth. "likely": a typed pointer or a container says so, and the size agrees.
 CONFIDENCE = {
     "taught": "taught",
@@ -60,6 +62,7 @@ CONFIDENCE = {
     "typed pointer in a pool": "possible",
     "weak pointer": "possible",
     "text behind a header": "possible",
+    ALIKE: "possible",
 }
 
 
@@ -68,7 +71,7 @@ class Claim(NamedTuple):
 
     ``type`` is the name as a user would write it, with ``[]`` for an array; ``full`` as gdb prints it. ``shape`` is 0
     for one object, 1 for an array, and 2 for an object with a flexible array member. ``skip`` bytes come before the
-    first object. ``source`` is the address of the pointer that says so; 0 where a register does. ``size`` is the bytes
+    first object. ``source`` is the address of the pointer that says so, or of an object that looks like it; 0 where a register says so. ``size`` is the bytes
     of one object.
     """
 
@@ -214,6 +217,8 @@ class TypeGraph:
 
     def source(self, claim: Claim) -> str:
         """Return who says what a block is: a variable, or the field of another block."""
+        if claim.evidence == ALIKE:
+            return f"{claim.type} {claim.source:#x}, which looks like it"
         if claim.evidence in ("taught", "vtable") or not claim.source:
             return {"taught": "istype", "vtable": "its vtable"}.get(claim.evidence, "a register")
         return self.holder(claim.source)

@@ -22,7 +22,7 @@ class LeakGroup:
 
     ``first`` is the address of the oldest one, and ``record`` is its record. Without records, ``first`` is the lowest
     address and ``record`` is None. ``size`` and ``kept_bytes`` are usable bytes. ``kind`` is the type or the shape,
-    where leaks were told apart by that.
+    where leaks were told apart by that. ``guessed`` of them have the type of live objects that look alike.
     """
 
     size: int
@@ -36,6 +36,7 @@ class LeakGroup:
     stack: Stack
     caller: Caller
     kind: str = ""
+    guessed: int = 0
 
     @property
     def cache(self) -> str:
@@ -82,10 +83,11 @@ def group_of_block(heap: ProcessHeap, callers: Callers, block: Block) -> LeakGro
     return LeakGroup(block.size, block.allocator, block.single, 1, block.address, *kept, own, stack, caller)
 
 
-def group_of_kind(row: _engine.Group, nobody: Caller, kind: str) -> LeakGroup:
+def group_of_kind(row: _engine.Group, nobody: Caller, kind: str, guessed: bool = False) -> LeakGroup:
     """Return the group that a row of the engine stands for. ``nobody`` is the caller of a block without a record."""
     allocator, kept = allocator_name(row.allocator), (row.kept_count, row.kept_bytes)
-    return LeakGroup(row.size, allocator, row.single, row.count, row.first, *kept, None, NO_STACK, nobody, kind=kind)
+    group = LeakGroup(row.size, allocator, row.single, row.count, row.first, *kept, None, NO_STACK, nobody, kind)
+    return replace(group, guessed=row.count) if guessed else group
 
 
 def groups_through(heap: ProcessHeap, callers: Callers, found: Iterable[LeakGroup], address: int) -> list[LeakGroup]:

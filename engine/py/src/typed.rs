@@ -27,7 +27,7 @@ use crate::watch::watched;
 
 type Local = (String, String, Option<u64>, u64, Option<u16>, Option<String>);
 /// A group of direct leaks, with its type where it has no kind.
-type NamedGroup = (Group, Option<String>);
+type NamedGroup = (Group, Option<(String, &'static str)>);
 type AlikeRow = (Option<u32>, Option<String>, u64, u64, u64);
 /// Objects in pools: their type, whether their contents alone prove it, their sum.
 type PooledRow = (String, bool, SumRow);
@@ -347,8 +347,8 @@ impl TypeGraph {
         let rows = groups.into_iter().map(|(g, counted)| match counted {
             Counted::Kind(kind) => (Group::new(&g, Some(kind)), None),
             Counted::Type((kind, shape, rank)) => {
-                let text = text_of(&state.debug, &Claim { kind, shape, rank, ..Claim::default() });
-                (Group::new(&g, None), Some(text))
+                let claim = Claim { kind, shape, rank, ..Claim::default() };
+                (Group::new(&g, None), Some((text_of(&state.debug, &claim), claim.evidence())))
             }
         });
         Ok(rows.collect())

@@ -298,18 +298,27 @@ impl DebugTypes {
 
     /// Reads every record of every module. Returns their numbers.
     pub fn records(&mut self) -> Vec<Id> {
-        let mut out: Vec<Id> = Vec::new();
-        for number in 0..self.modules.len() {
-            let ids = self.with(number, |module, types| {
-                let Module { cell, index, reader, .. } = module;
-                cell.with_dependent(|_, parsed| {
-                    let mut from = From { parsed, index, types };
-                    index.records.iter().map(|&key| reader.read(&mut from, key)).collect::<Vec<_>>()
-                })
-            });
-            out.extend(ids.unwrap_or_default());
-            self.complete(number);
-        }
+        let mut out = self.records_by_module().concat();
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// Reads every record. Returns the numbers of those of each module.
+    pub fn records_by_module(&mut self) -> Vec<Vec<Id>> {
+        (0..self.modules.len()).map(|number| self.records_of(number)).collect()
+    }
+
+    fn records_of(&mut self, number: usize) -> Vec<Id> {
+        let ids = self.with(number, |module, types| {
+            let Module { cell, index, reader, .. } = module;
+            cell.with_dependent(|_, parsed| {
+                let mut from = From { parsed, index, types };
+                index.records.iter().map(|&key| reader.read(&mut from, key)).collect::<Vec<_>>()
+            })
+        });
+        self.complete(number);
+        let mut out = ids.unwrap_or_default();
         out.sort_unstable();
         out.dedup();
         out.retain(|&id| self.types.record(id).is_some());

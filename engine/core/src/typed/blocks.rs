@@ -37,6 +37,8 @@ pub enum Rank {
     Weak,
     /// A pointer to a text that begins a few bytes behind the start of the block and fills it.
     Text,
+    /// Live objects of one type look like the leaked block.
+    Alike,
 }
 
 /// The shape of the objects in a block.

@@ -99,6 +99,7 @@ pub fn build(request: &Request<'_>, debug: &mut DebugTypes, control: &Control) -
         let exhausted = spread.exhausted;
         let pools = spread.finish_pools();
         spread.forget_members(control)?;
+        spread.judge_leaked(&pools, control)?;
         return Ok(TypeGraph { table: spread.blocks.into_table(), pools, conflicts, conflict_count, exhausted });
     }
     unreachable!("the last round returns")
@@ -296,6 +297,7 @@ impl Claim {
             Rank::Pooled => "typed pointer in a pool",
             Rank::Weak => "weak pointer",
             Rank::Text => "text behind a header",
+            Rank::Alike => "like live objects",
         }
     }
 }

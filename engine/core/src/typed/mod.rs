@@ -16,6 +16,7 @@
 //! * `families`, `family`, `prefixes`, `tags`: structs that begin alike, and the member that tells which one an object is.
 //! * `candidates`, `structure`, `texts`: the last passes.
 //! * `content`, `untold`: objects to which only untyped pointers lead.
+//! * `leaked`: leaked blocks that look like live objects.
 //! * `vtables`: classes by vtables.
 //! * [`count`]: the blocks of each type.
 //! * [`names`]: names of fields.
@@ -33,6 +34,7 @@ mod families;
 mod family;
 mod follow;
 mod judge;
+mod leaked;
 pub mod names;
 mod nodes;
 mod owned;
