@@ -222,7 +222,10 @@ class TypeGraph:
         """
 
     def groups(self, kinds: Kinds, index: int, heap: Heap) -> list[tuple[Group, tuple[str, str] | None]]:
-        """Return the direct leaks by size and by kind or type: (group, (type, evidence)). The type is None for a group with a kind."""
+        """Return the direct leaks by size and by kind or type: (group, (type, evidence)).
+
+        The type is None for a group with a kind.
+        """
 
     def in_scope(
         self, kinds: Kinds, index: int, heap: Heap, scope: tuple[str, int]

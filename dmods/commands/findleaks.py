@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dmods.base.cached import forget
 from dmods.base.sizes import counted
@@ -94,13 +94,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         sums = sums_of(groups)
     whole = leaks if args.what is not None else None
     shown = groups[: args.top]
-    guessed = sum(group.guessed for group in shown)
-    if guessed:
-        which = f"the type of {counted(guessed, 'leaked block')}"
-        report.notes.append(f"{which} is that of live objects that look alike: `whattype ADDR` names one")
     report.notes += smaller_groups([group.lost for group in groups], len(shown))
-    if heap.records.sampled and any(group.record is None for group in shown):
-        report.notes.append(f"only samples were recorded: of the other leaks the caller is not known ({UNKNOWN})")
+    report.notes += _unknown(heap, shown)
     _add_groups(report, callers, shown, args.lines)
     if sums.direct_count or report.verdict.possible:  # "0 buffers" would read as clean
         report.tables[-1].footer = footer(sums, whole)
@@ -118,6 +113,16 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.tables.append(_figures(heap, leaks))
     set_status(report, args.fail_on_leak, sums.direct_count)
     return report
+
+
+def _unknown(heap: ProcessHeap, groups: Sequence[LeakGroup]) -> Iterator[str]:
+    """Yield what is not known of the groups, or not for certain, as notes."""
+    guessed = sum(group.guessed for group in groups)
+    if guessed:
+        which = f"the type of {counted(guessed, 'leaked block')}"
+        yield f"{which} is that of live objects that look alike: `whattype ADDR` names one"
+    if heap.records.sampled and any(group.record is None for group in groups):
+        yield f"only samples were recorded: of the other leaks the caller is not known ({UNKNOWN})"
 
 
 def _only(heap: ProcessHeap, callers: Callers, groups: list[LeakGroup], text: str, report: Report) -> list[LeakGroup]:

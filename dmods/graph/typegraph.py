@@ -71,8 +71,8 @@ class Claim(NamedTuple):
 
     ``type`` is the name as a user would write it, with ``[]`` for an array; ``full`` as gdb prints it. ``shape`` is 0
     for one object, 1 for an array, and 2 for an object with a flexible array member. ``skip`` bytes come before the
-    first object. ``source`` is the address of the pointer that says so, or of an object that looks like it; 0 where a register says so. ``size`` is the bytes
-    of one object.
+    first object. ``source`` is the address of the pointer that says so, or of an object that looks like it; 0 where a
+    register says so. ``size`` is the bytes of one object.
     """
 
     type: str

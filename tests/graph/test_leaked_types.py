@@ -18,7 +18,10 @@ _ALONE = ("User", "Request", "Conn", "Node", "Branch", "Point", "Circle")  # no 
 _RUST = {
     "USER": ("alloc::sync::ArcInner<leaked::User>",),
     "ORDER": ("leaked::Order",),
-    "NODE": ("alloc::rc::RcInner<core::cell::RefCell<leaked::Node>>", "alloc::rc::RcBox<core::cell::RefCell<leaked::Node>>"),
+    "NODE": (
+        "alloc::rc::RcInner<core::cell::RefCell<leaked::Node>>",
+        "alloc::rc::RcBox<core::cell::RefCell<leaked::Node>>",
+    ),
 }
 
 
@@ -54,13 +57,13 @@ def test_leaked_objects_have_the_types_of_live_ones(tmp_path: Path, flags: str) 
 def test_findleaks_names_what_leaked_and_says_how_it_knows(tmp_path: Path) -> None:
     dumped = dump(tmp_path, ["g++", "-g", "-O1"], "leaked.cc")
     answer = answers.typed("findleaks", dumped.core)
-    rows = {row["type"]: row for row in answers.by_name(answer)["leaks"]}
-    assert rows["Request"]["leaked"] == 500
+    rows = [row for row in answers.by_name(answer)["leaks"] if row["type"] == "Request"]
+    assert sum(row["leaked"] for row in rows) == 500  # malloc gave one of them a larger block
     (note,) = [note for note in answer["notes"] if "look alike" in note]
     assert "`whattype ADDR`" in note
-    asked = answers.by_name(answers.typed("whattype", dumped.core, rows["Request"]["buffer"]))["type"][0]
+    asked = answers.by_name(answers.typed("whattype", dumped.core, rows[0]["buffer"]))["type"][0]
     assert (asked["type"], asked["evidence"], asked["confidence"]) == ("Request", ALIKE, "possible")
-    live = asked["says"].removeprefix("Request ").removesuffix(", which looks like it")
+    live = asked["source"].removeprefix("Request ").removesuffix(", which looks like it")
     other = answers.by_name(answers.typed("whattype", dumped.core, live))["type"][0]
     assert (other["type"], other["evidence"]) == ("Request", "typed pointer")
 

@@ -96,10 +96,10 @@ pub fn build(request: &Request<'_>, debug: &mut DebugTypes, control: &Control) -
             continue;
         }
         let (conflicts, conflict_count) = (std::mem::take(&mut spread.conflicts.list), spread.conflicts.count);
-        let exhausted = spread.exhausted;
         let pools = spread.finish_pools();
         spread.forget_members(control)?;
         spread.judge_leaked(&pools, control)?;
+        let exhausted = spread.exhausted;
         return Ok(TypeGraph { table: spread.blocks.into_table(), pools, conflicts, conflict_count, exhausted });
     }
     unreachable!("the last round returns")

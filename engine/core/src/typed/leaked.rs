@@ -22,7 +22,7 @@ use crate::dwarf::model::{Id, VOID};
 use crate::graph::stream::Stream;
 
 /// Leaked blocks that are looked at: 128 MiB.
-const MOST_LEAKED: usize = 1 << 22;
+const MOST_LEAKED: usize = 1 << 20;
 /// Objects of one type that are compared.
 const MOST_OBJECTS: u32 = 1 << 16;
 /// Objects that a type must have.
@@ -44,7 +44,7 @@ const MOST_COMPARED: usize = 64;
 /// Of the words that all objects have, so many may be 0: one in this many.
 const MISSING: usize = 4;
 
-/// What a word is. Numbers are 3 * (size of the upper half) + (size of the lower half), where a size is 0: zero, 1: small, 2: large.
+/// What a word is. Numbers are 3 * (size of the upper half) + (size of the lower half). Sizes are 0: zero, 1: small, 2: large.
 const NUMBERS: u32 = 9;
 const TEXT: u32 = 9;
 const BYTES: u32 = 10;
@@ -113,7 +113,7 @@ impl Spread<'_, '_> {
             leaked.iter().enumerate().map(|(place, block)| (block.found.number, place)).collect();
         let mut types: Types = leaked.iter().map(|block| (block.found.block.size, Vec::new())).collect();
         self.learn_objects(&mut types, &numbers, control)?;
-        for (_, types) in &mut types {
+        for types in types.values_mut() {
             types.retain(|one| one.count >= FEW);
         }
         for (count, block) in leaked.iter_mut().enumerate() {
@@ -121,7 +121,7 @@ impl Spread<'_, '_> {
                 return Err(Stopped::Cancelled);
             }
             let alike = &types[&block.found.block.size];
-            if !alike.is_empty() {
+            if !alike.is_empty() && self.works(alike.len()) {
                 block.may_be = self.fitting_types(block.found, alike, &numbers);
             }
         }
@@ -167,8 +167,8 @@ impl Spread<'_, '_> {
         out
     }
 
-    /// Returns whether another one of the structs explains most of the blocks as well as their type does. No object of it is
-    /// known: all have leaked, or there are none.
+    /// Returns whether another one of the structs explains most of the blocks as well as their type does. Perhaps all objects of
+    /// that one have leaked.
     fn has_rival(
         &mut self,
         kind: Id,
@@ -186,11 +186,11 @@ impl Spread<'_, '_> {
             if !fits(self.types().size(other), usable) || other == kind {
                 continue;
             }
-            let mut count = 0;
+            let mut as_well = 0;
             for (found, &own) in blocks.iter().zip(&own) {
-                count += usize::from(self.explained(found, other, kind).is_some_and(|all| all >= own.max(1)));
+                as_well += usize::from(self.explained(found, other, kind).is_some_and(|all| all >= own.max(1)));
             }
-            if count * 2 > blocks.len() && !self.contains(other, 0, kind, 8) && !self.contains(kind, 0, other, 8) {
+            if as_well * 2 > blocks.len() && !self.contains(other, 0, kind, 8) && !self.contains(kind, 0, other, 8) {
                 return Ok(true);
             }
         }
@@ -198,7 +198,8 @@ impl Spread<'_, '_> {
     }
 
     /// Returns how much of a block proves that it is an object of a struct: pointers to objects of the right types, numbers with
-    /// a fraction, containers. None: it is none, or a pointer is where the struct has none. `said` is what is said of the block.
+    /// a fraction, containers. None: something in it is no part of such
+    /// an object. The block has the type `said`.
     fn explained(&mut self, found: &Found, kind: Id, said: Id) -> Option<usize> {
         let (at, size, plan) = (found.block.address, self.types().size(kind), self.plans.of(self.debug, kind));
         let pointers = self.pointer_words(&plan).0;
@@ -248,20 +249,25 @@ impl Spread<'_, '_> {
     }
 
     /// Returns the leaked blocks of which nothing is known.
-    fn leaked_blocks(&self, pools: &Pools, control: &Control) -> Result<Vec<Leaked>, Stopped> {
+    fn leaked_blocks(&mut self, pools: &Pools, control: &Control) -> Result<Vec<Leaked>, Stopped> {
         let mut out = Vec::new();
         for (count, each) in Stream::new(self.blocks.heap()).enumerate() {
             if count % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
-            if !matches!(each.state, State::LeakedDirectly | State::LeakedIndirectly) || out.len() >= MOST_LEAKED {
+            if !matches!(each.state, State::LeakedDirectly | State::LeakedIndirectly) {
                 continue;
             }
             let Some(found) = self.blocks.at(each.block.address) else { continue };
             let claim = self.blocks.claim(found.number);
-            if !claim.is_some() && pools.within(found.block.address, found.block.size).is_empty() {
-                out.push(Leaked { found, may_be: Vec::new() });
+            if claim.is_some() || !pools.within(found.block.address, found.block.size).is_empty() {
+                continue;
             }
+            if out.len() >= MOST_LEAKED {
+                self.exhausted = true;
+                break;
+            }
+            out.push(Leaked { found, may_be: Vec::new() });
         }
         Ok(out)
     }
@@ -377,7 +383,7 @@ impl Spread<'_, '_> {
         for (place, one) in alike.iter().enumerate() {
             let Some((waits, proven)) = one.fits(&words) else { continue };
             let (size, plan) = (self.types().size(one.kind), self.plans.of(self.debug, one.kind));
-            // All typed pointers must be right as well: a member may have one type, and lead to others in the objects that are known.
+            // All typed pointers must be right as well: objects of this type may lead to several types there.
             if self.plausible(found.block.address, size, 1, &plan)
                 && self.proof(found.block.address, &plan, 0).is_some()
             {
@@ -470,7 +476,7 @@ fn settle(leaked: &mut [Leaked], types: &Types) {
             .iter()
             .map(|block| {
                 let alike = &types[&block.found.block.size];
-                // Where too few objects of that size are known, nothing is known of the block.
+                // A block of a size of which too few objects are known may have any type.
                 (!alike.is_empty()).then(|| block.may_be.iter().map(|one| alike[one.place].kind).collect())
             })
             .collect();
