@@ -107,6 +107,11 @@ impl<I: Named<P>, const P: usize> Heap for Indexed<I, P> {
         self.listing().find(address)
     }
 
+    fn in_use(&self, address: u64) -> Option<Block> {
+        let block = self.tables.find(address)?;
+        (!block.free && self.own.binary_search(&block.granule).is_err()).then_some(block)
+    }
+
     fn blocks(&self, states: &[State], from: u64, most: usize) -> Vec<Stated> {
         self.listing().blocks(states, from, most)
     }

@@ -21,6 +21,9 @@ pub trait Heap: Marking {
     fn run(&self, index: usize) -> Run;
     /// Returns the block that `address` points into.
     fn find(&self, address: u64) -> Option<Stated>;
+    /// Returns the block that `address` points into if the program has it in use, leaked or not. It is faster than
+    /// [`Heap::find`], which looks up the leaks.
+    fn in_use(&self, address: u64) -> Option<Block>;
     /// Returns up to `most` blocks in one of `states` from address `from` on, with what a direct leak keeps alive.
     fn blocks(&self, states: &[State], from: u64, most: usize) -> Vec<Stated>;
     /// Returns only the addresses of up to `most` blocks in `from..end`, for listings of millions.

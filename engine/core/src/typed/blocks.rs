@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::blocks::index::Block;
-use crate::blocks::model::{Heap, State};
+use crate::blocks::model::Heap;
 use crate::dwarf::model::{Id, VOID};
 use crate::graph::numbering::Numbering;
 
@@ -147,9 +147,8 @@ impl<'h> Blocks<'h> {
 
     /// Returns the block in use that an address points into. The allocator's own blocks are not among them.
     pub(super) fn at(&self, address: u64) -> Option<Found> {
-        let (block, state, ..) = self.heap.find(address)?;
-        let strange = !self.strange.is_empty() && self.strange.contains(&self.heap.run(block.run).owner.arena);
-        if strange || matches!(state, State::Free | State::Own) {
+        let block = self.heap.in_use(address)?;
+        if !self.strange.is_empty() && self.strange.contains(&self.heap.run(block.run).owner.arena) {
             return None;
         }
         Some(Found { block, number: self.numbering.in_heap(self.heap, block.granule) })
