@@ -25,12 +25,13 @@ def test_variables_grow_as_the_program_says(version: str) -> None:
     rows = {row["key"]: row for row in answers.by_name(answer)["growth"]}
     (local,) = [key for key in rows if key.endswith(", local 'rows'")]
     assert "program.py main in thread " in local
+    # In 3.10, a word that was left behind a lock of C owns two objects: nobody promises those.
+    missing = 2 if version == "3.10" else 0
     for kind in run.kinds:
         row = rows[local if kind == "main:rows" else kind]
         for turn in range(3):
             count, size = run.ledger[turn, kind]
-            # A word that was left in memory of C may own one or two objects: nobody promises those.
-            assert count - 2 <= row["each_count"][turn] <= count, (kind, turn)
-            assert size - 2 * _MOST_OBJECT <= row["each_bytes"][turn] <= size, (kind, turn)
+            assert count - missing <= row["each_count"][turn] <= count, (kind, turn)
+            assert size - missing * _MOST_OBJECT <= row["each_bytes"][turn] <= size, (kind, turn)
     first = answers.by_name(answer)["findings"][0]["finding"]
     assert first.startswith("What app.store.cache holds grew by ")

@@ -3,22 +3,21 @@
 //! A block is compared with the typed objects in blocks of its size. For each word of a type it is known what stands there in
 //! all of its objects: numbers of which size, texts, pointers to objects of which types. A block has a type if each of its
 //! words has something that such objects have in that place, if pointers in it prove that, and if no other type fits. A
-//! pointer to a block that has no type either waits for what is said of that one.
+//! pointer to a leaked block must lead to one whose own words allow the right type, and then proves that one, too.
 //!
 //! Only leaked blocks are looked at: what holds a live block without a type is memory of a library without debug information,
 //! and the block may be as well.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use super::blocks::{Claim, Found, Rank, Shape};
-use super::containers::Container;
-use super::family::sampled;
+use super::likeness::{Place, Type, Waits, Word, MOST_WORDS};
 use super::plan::What;
 use super::pools::Pools;
-use super::propagate::{fits, Spread, CHECK, SMALL};
+use super::propagate::{fits, Spread, CHECK};
 use crate::blocks::model::State;
 use crate::control::{Control, Stopped};
-use crate::dwarf::model::{Id, VOID};
+use crate::dwarf::model::Id;
 use crate::graph::stream::Stream;
 
 /// Leaked blocks that are looked at: 128 MiB.
@@ -27,61 +26,8 @@ const MOST_LEAKED: usize = 1 << 20;
 const MOST_OBJECTS: u32 = 1 << 16;
 /// Objects that a type must have.
 const FEW: u32 = 4;
-/// Words of an object that are compared.
-const MOST_WORDS: usize = 64;
-/// Types of objects to which one word leads.
-const MOST_KINDS: usize = 8;
 /// Types of blocks of one size that are compared.
 const MOST_TYPES: usize = 256;
-/// Passes over the blocks that lead to each other.
-const MOST_PASSES: usize = 16;
-/// What a pointer to an object of the right type proves, where one that may be right proves 1.
-const PROVEN: usize = 2;
-/// Words of a container among which is the pointer to its memory.
-const CONTAINER: u64 = 3;
-/// Blocks with which a struct is compared of which no object is known.
-const MOST_COMPARED: usize = 64;
-/// Of the words that all objects have, so many may be 0: one in this many.
-const MISSING: usize = 4;
-
-/// What a word is. Numbers are 3 * (size of the upper half) + (size of the lower half). Sizes are 0: zero, 1: small, 2: large.
-const NUMBERS: u32 = 9;
-const TEXT: u32 = 9;
-const BYTES: u32 = 10;
-const INSIDE: u32 = 11;
-const OUTSIDE: u32 = 12;
-const OBJECT: u32 = 13;
-
-/// What a word is, and to what it leads: the type of an object, or the number of a leaked block that has none.
-#[derive(Clone, Copy)]
-struct Word {
-    value: u64,
-    class: u32,
-    kind: Id,
-    leaked: Option<usize>,
-}
-
-/// What the objects of a type have in one place.
-#[derive(Clone, Default)]
-struct Place {
-    classes: u32,
-    /// The types of the objects to which it leads. None: too many.
-    kinds: Option<Vec<Id>>,
-    /// The one number, or the address outside the heap, that all of them have.
-    same: Option<u64>,
-    /// It is 0 in none of them.
-    always: bool,
-    /// It is a floating-point number: few bits make sense.
-    fraction: bool,
-}
-
-/// The objects of one type in blocks of one size.
-struct Type {
-    kind: Id,
-    count: u32,
-    example: u64,
-    places: Vec<Place>,
-}
 
 /// A leaked block, and the types that it may have: each with the blocks that must be of certain types as well.
 struct Leaked {
@@ -97,10 +43,14 @@ struct Candidate {
     proven: bool,
 }
 
-/// Leaked blocks to which a block leads: (their number, the place of the pointer).
-type Waits = Vec<(usize, usize)>;
-
 type Types = BTreeMap<u64, Vec<Type>>;
+
+impl Leaked {
+    /// Returns the one type that the block may have.
+    fn only(&self) -> Option<&Candidate> {
+        <&[Candidate; 1]>::try_from(&self.may_be[..]).ok().map(|[one]| one)
+    }
+}
 
 impl Spread<'_, '_> {
     /// Gives leaked blocks the types of objects that look alike.
@@ -125,7 +75,7 @@ impl Spread<'_, '_> {
                 block.may_be = self.fitting_types(block.found, alike, &numbers);
             }
         }
-        settle(&mut leaked, &types);
+        drop_unfit(&mut leaked, &types);
         prove(&mut leaked, &types);
         let mut groups: BTreeMap<(u64, usize), Vec<Found>> = BTreeMap::new();
         for block in &leaked {
@@ -154,98 +104,6 @@ impl Spread<'_, '_> {
             self.blocks.set(number, Claim::default());
         }
         Ok(())
-    }
-
-    /// Returns the structs of each module's debug information.
-    fn structs_by_module(&mut self) -> Vec<HashSet<Id>> {
-        let mut out = Vec::new();
-        for records in self.debug.records_by_module() {
-            let structs = records.into_iter().filter(|&id| self.types().record(id).is_some_and(|record| !record.union));
-            let structs: Vec<Id> = structs.collect();
-            out.push(structs.into_iter().map(|id| self.canonical(id)).collect());
-        }
-        out
-    }
-
-    /// Returns whether another one of the structs explains most of the blocks as well as their type does. Perhaps all objects of
-    /// that one have leaked.
-    fn has_rival(
-        &mut self,
-        kind: Id,
-        structs: &[Id],
-        usable: u64,
-        blocks: &[Found],
-        control: &Control,
-    ) -> Result<bool, Stopped> {
-        let blocks = sampled(blocks, MOST_COMPARED);
-        let own: Vec<usize> = blocks.iter().map(|found| self.explained(found, kind, kind).unwrap_or(0)).collect();
-        for (count, &other) in structs.iter().enumerate() {
-            if count % CHECK == 0 && control.cancelled() {
-                return Err(Stopped::Cancelled);
-            }
-            if !fits(self.types().size(other), usable) || other == kind {
-                continue;
-            }
-            let mut as_well = 0;
-            for (found, &own) in blocks.iter().zip(&own) {
-                as_well += usize::from(self.explained(found, other, kind).is_some_and(|all| all >= own.max(1)));
-            }
-            if as_well * 2 > blocks.len() && !self.contains(other, 0, kind, 8) && !self.contains(kind, 0, other, 8) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Returns how much of a block proves that it is an object of a struct: pointers to objects of the right types, numbers with
-    /// a fraction, containers. None: something in it is no part of such
-    /// an object. The block has the type `said`.
-    fn explained(&mut self, found: &Found, kind: Id, said: Id) -> Option<usize> {
-        let (at, size, plan) = (found.block.address, self.types().size(kind), self.plans.of(self.debug, kind));
-        let pointers = self.pointer_words(&plan).0;
-        for i in (0..(found.block.size / self.word).min(MOST_WORDS as u64)).filter(|i| pointers >> i & 1 == 0) {
-            let value = self.read(at + i * self.word)?;
-            // The allocator may have left a pointer behind the object.
-            if i * self.word < size && value >= SMALL && (self.blocks.at(value).is_some() || self.is_mapped(value)) {
-                return None;
-            }
-        }
-        if !self.plausible(at, size, 1, &plan) {
-            return None;
-        }
-        let mut all = 0;
-        for slot in &plan.slots {
-            let value = self.read(at.saturating_add(slot.at) & !(self.word - 1))?;
-            all += match &slot.what {
-                // What leads to others of its own type would do so if all of them were of another one.
-                What::Pointer(to) if self.canonical(*to) == kind && self.is_alike(value, said) => PROVEN,
-                What::Pointer(to) => match self.leads(value, *to)? {
-                    true => PROVEN,
-                    false => usize::from(value >= SMALL && self.types().bare(*to) != VOID),
-                },
-                What::Value(8) => usize::from(value != 0),
-                What::Container(container) => {
-                    let text = matches!(**container, Container::Text { .. });
-                    usize::from(text || self.has_memory(at.saturating_add(slot.at)))
-                }
-                _ => 0,
-            };
-        }
-        Some(all)
-    }
-
-    /// Returns whether one of the first words of a container leads to the start of a block.
-    fn has_memory(&mut self, at: u64) -> bool {
-        (0..CONTAINER).any(|i| {
-            let value = self.read(at.saturating_add(i * self.word));
-            value.is_some_and(|value| self.blocks.at(value).is_some_and(|other| other.block.address == value))
-        })
-    }
-
-    /// Returns whether a leaked block is said to be of a type because it looks so.
-    fn is_alike(&self, address: u64, kind: Id) -> bool {
-        let claim = self.blocks.at(address).map(|found| self.blocks.claim(found.number)).unwrap_or_default();
-        claim.rank == Rank::Alike && claim.kind == kind
     }
 
     /// Returns the leaked blocks of which nothing is known.
@@ -297,8 +155,7 @@ impl Spread<'_, '_> {
                 None if alike.len() >= MOST_TYPES => continue,
                 None => {
                     let words = (self.types().size(claim.kind).div_ceil(self.word) as usize).min(MOST_WORDS);
-                    let place = Place { kinds: Some(Vec::new()), always: true, ..Place::default() };
-                    let mut places = vec![place; words];
+                    let mut places = vec![Place::new(); words];
                     for slot in &self.plans.of(self.debug, claim.kind).slots {
                         let place = places.get_mut((slot.at / self.word) as usize);
                         if let (What::Value(8), Some(place)) = (&slot.what, place) {
@@ -339,41 +196,6 @@ impl Spread<'_, '_> {
             && fits(size, usable)
     }
 
-    /// Says what the word at an address is. None: it is not in the dump.
-    fn what_is(&mut self, at: u64, leaked: &HashMap<usize, usize>) -> Option<Word> {
-        let value = self.read(at)?;
-        let mut word = Word { value, class: number(value, self.word), kind: VOID, leaked: None };
-        if value < SMALL {
-            return Some(word);
-        }
-        if let Some(other) = self.blocks.at(value) {
-            if other.block.address != value {
-                word.class = INSIDE;
-                return Some(word);
-            }
-            let claim = self.blocks.claim(other.number);
-            let typed = claim.is_some() && !claim.disputed && claim.rank != Rank::Weak;
-            if typed && self.types().record(claim.kind).is_some() {
-                (word.class, word.kind) = (OBJECT, claim.kind);
-            } else {
-                word.leaked = leaked.get(&other.number).copied();
-                word.class = if self.begins_with_text(value) { TEXT } else { BYTES };
-            }
-        } else if self.is_mapped(value) {
-            word.class = OUTSIDE;
-        }
-        Some(word)
-    }
-
-    /// Returns whether what is at an address may be a text: printable up to a 0, which may be far behind.
-    fn begins_with_text(&mut self, at: u64) -> bool {
-        let Some(word) = self.read(at) else { return false };
-        let bytes = word.to_le_bytes();
-        let text = &bytes[..self.word as usize];
-        let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-        text[..end].iter().all(|&byte| byte >= 0x20 && byte != 0x7f || (9..=13).contains(&byte))
-    }
-
     /// Returns the types that a block may have.
     fn fitting_types(&mut self, found: Found, alike: &[Type], leaked: &HashMap<usize, usize>) -> Vec<Candidate> {
         let most = alike.iter().map(|one| one.places.len()).max().unwrap_or(0);
@@ -394,141 +216,41 @@ impl Spread<'_, '_> {
     }
 }
 
-impl Place {
-    fn learn(&mut self, word: &Word, first: bool) {
-        self.classes |= 1 << word.class;
-        self.always &= word.value != 0;
-        let plain = Some(word.value).filter(|&value| value > 0 && (word.class == OUTSIDE || word.class < NUMBERS));
-        self.same = if first || self.same == plain { plain } else { None };
-        if word.class == OBJECT {
-            if let Some(kinds) = &mut self.kinds {
-                if !kinds.contains(&word.kind) {
-                    kinds.push(word.kind);
-                }
-                if kinds.len() > MOST_KINDS {
-                    self.kinds = None;
-                }
-            }
-        }
-    }
-
-    fn has(&self, class: u32) -> bool {
-        self.classes >> class & 1 == 1
-    }
-
-    /// Returns whether objects lead to others of this type here.
-    fn leads_to(&self, kind: Id) -> bool {
-        self.has(OBJECT) && self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind))
-    }
-
-    /// Returns whether some object has a number here that is as large.
-    fn has_number(&self, class: u32) -> bool {
-        (0..NUMBERS).any(|seen| self.has(seen) && seen / 3 >= class / 3 && seen % 3 >= class % 3)
-    }
-}
-
-impl Type {
-    /// Returns the leaked blocks that must be of certain types if an object with these words is of this type, and whether the
-    /// words prove that it is. None: it is not.
-    fn fits(&self, words: &[Option<Word>]) -> Option<(Waits, bool)> {
-        let (mut waits, mut always, mut missing) = (Vec::new(), 0, 0);
-        let (mut strong, mut weak, mut filled) = (0, 0, 0);
-        for (i, place) in self.places.iter().enumerate() {
-            let word = (*words.get(i)?)?;
-            always += usize::from(place.always);
-            if word.value == 0 {
-                missing += usize::from(place.always);
-                continue;
-            }
-            filled += 1;
-            match word.class {
-                OBJECT => {
-                    place.leads_to(word.kind).then_some(())?;
-                    strong += 1;
-                }
-                TEXT | BYTES => match word.leaked.filter(|_| place.has(OBJECT) && !place.has(word.class)) {
-                    Some(other) => waits.push((other, i)),
-                    None => {
-                        place.has(word.class).then_some(())?;
-                        weak += 1;
-                    }
-                },
-                INSIDE | OUTSIDE => {
-                    place.has(word.class).then_some(())?;
-                    strong += usize::from(place.same == Some(word.value));
-                    weak += usize::from(place.same.is_none());
-                }
-                class => {
-                    place.has_number(class).then_some(())?;
-                    weak += usize::from(place.fraction || place.same == Some(word.value));
-                }
-            }
-        }
-        let proven = strong > 0 && filled > 1 || weak + waits.len() > 1 && filled > 2;
-        (missing * MISSING <= always).then_some((waits, proven))
-    }
-}
-
-/// Leaves out the types that need a leaked block to have a type that it does not have.
-fn settle(leaked: &mut [Leaked], types: &Types) {
-    for _pass in 0..MOST_PASSES {
-        let kinds: Vec<Option<Vec<Id>>> = leaked
-            .iter()
-            .map(|block| {
-                let alike = &types[&block.found.block.size];
-                // A block of a size of which too few objects are known may have any type.
-                (!alike.is_empty()).then(|| block.may_be.iter().map(|one| alike[one.place].kind).collect())
-            })
-            .collect();
-        let mut changed = false;
-        for block in leaked.iter_mut() {
+/// Leaves out the types that need another leaked block to have a type which its own words exclude.
+fn drop_unfit(leaked: &mut [Leaked], types: &Types) {
+    let kinds: Vec<Option<Vec<Id>>> = leaked
+        .iter()
+        .map(|block| {
             let alike = &types[&block.found.block.size];
-            let before = block.may_be.len();
-            block.may_be.retain(|one| {
-                one.waits.iter().all(|&(other, place)| {
-                    let place = &alike[one.place].places[place];
-                    kinds[other].as_ref().is_none_or(|kinds| kinds.iter().any(|&kind| place.leads_to(kind)))
-                })
-            });
-            changed |= block.may_be.len() != before;
-        }
-        if !changed {
-            break;
-        }
+            // A block of a size of which too few objects are known may have any type.
+            (!alike.is_empty()).then(|| block.may_be.iter().map(|one| alike[one.place].kind).collect())
+        })
+        .collect();
+    for block in leaked.iter_mut() {
+        let alike = &types[&block.found.block.size];
+        block.may_be.retain(|one| {
+            one.waits.iter().all(|&(other, word)| {
+                let place = &alike[one.place].places[word];
+                kinds[other].as_ref().is_none_or(|kinds| kinds.iter().any(|&kind| place.leads_to(kind)))
+            })
+        });
     }
 }
 
 /// Proves the types of blocks to which blocks lead whose types are proven.
 fn prove(leaked: &mut [Leaked], types: &Types) {
-    let only =
-        |block: &Leaked| <&[Candidate; 1]>::try_from(&block.may_be[..]).ok().map(|[one]| (one.place, one.proven));
     let mut open: Vec<usize> =
-        (0..leaked.len()).filter(|&at| only(&leaked[at]).is_some_and(|(_, proven)| proven)).collect();
+        (0..leaked.len()).filter(|&at| leaked[at].only().is_some_and(|one| one.proven)).collect();
     while let Some(at) = open.pop() {
-        let block = &leaked[at];
-        let alike = &types[&block.found.block.size];
-        let one = &block.may_be[0];
-        for (other, pointer) in one.waits.clone() {
-            let Some((place, false)) = only(&leaked[other]) else { continue };
-            let kind = types[&leaked[other].found.block.size][place].kind;
-            if alike[leaked[at].may_be[0].place].places[pointer].leads_to(kind) {
+        let Some(one) = leaked[at].only() else { continue };
+        let places = &types[&leaked[at].found.block.size][one.place].places;
+        for (other, word) in one.waits.clone() {
+            let target = &leaked[other];
+            let Some(next) = target.only().filter(|next| !next.proven) else { continue };
+            if places[word].leads_to(types[&target.found.block.size][next.place].kind) {
                 leaked[other].may_be[0].proven = true;
                 open.push(other);
             }
         }
-    }
-}
-
-/// Returns the class of a number.
-fn number(value: u64, word: u64) -> u32 {
-    let half = |value: u64| match value {
-        0 => 0,
-        1..SMALL => 1,
-        _ => 2,
-    };
-    if word == 4 {
-        half(value)
-    } else {
-        3 * half(value >> 32) + half(value & 0xffff_ffff)
     }
 }

@@ -16,7 +16,7 @@
 //! * `families`, `family`, `prefixes`, `tags`: structs that begin alike, and the member that tells which one an object is.
 //! * `candidates`, `structure`, `texts`: the last passes.
 //! * `content`, `untold`: objects to which only untyped pointers lead.
-//! * `leaked`: leaked blocks that look like live objects.
+//! * `leaked`, `likeness`, `rivals`: leaked blocks that look like live objects.
 //! * `vtables`: classes by vtables.
 //! * [`count`]: the blocks of each type.
 //! * [`names`]: names of fields.
@@ -35,6 +35,7 @@ mod family;
 mod follow;
 mod judge;
 mod leaked;
+mod likeness;
 pub mod names;
 mod nodes;
 mod owned;
@@ -43,6 +44,7 @@ mod plan;
 pub mod pools;
 mod prefixes;
 mod propagate;
+mod rivals;
 mod rust;
 mod rust_states;
 mod rust_states_walk;
