@@ -57,6 +57,17 @@ impl Map {
     }
 }
 
+/// The address space that one entry of the first level stands for.
+const REACH: u64 = SLICE * SUB;
+
+/// Returns the parts of a first level that stand for mapped memory, as offsets in bytes from its start. No other entry
+/// leads to a page that is there. A word of the program's data often leads to megabytes of zeros: a search that read all of
+/// them took half a second in each process with jemalloc.
+fn parts(mapped: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let entries = mapped.iter().filter(|(start, end)| start < end && *start < USER_END);
+    merged(entries.map(|&(start, end)| (8 * (start / REACH), 8 * (end.min(USER_END).div_ceil(REACH)))).collect())
+}
+
 /// Reads all mimallocs 3.x. See [`super::segments::find`]. `mapped` are the mappings of the process.
 pub(super) fn find(
     image: &Image,
@@ -69,13 +80,14 @@ pub(super) fn find(
     let mut seen = HashSet::new();
     let mut roots = Vec::new();
     let mut budget = BUDGET;
+    let parts = parts(mapped);
     for &(start, end) in data {
         each_word(image, start, end, BLOCK, |_, word| {
             if budget > 0 && word % 64 == 0 && (SLICE..1 << 48).contains(&word) && seen.insert(word) {
                 for flat in [false, true] {
-                    let root = if flat { word } else { word + header(image, word, &mut budget) };
+                    let root = if flat { word } else { word + header(image, word, &parts, &mut budget) };
                     let maps = BITS.map(|bits| Map { root, flat, bits });
-                    let votes = maps.map(|map| if flat || word % 4096 == 0 { votes(image, map) } else { 0 });
+                    let votes = maps.map(|map| if flat || word % 4096 == 0 { votes(image, map, &parts) } else { 0 });
                     if votes[0] > 0 || votes[1] > 0 {
                         roots.push(maps[usize::from(votes[1] > votes[0])]);
                     }
@@ -105,36 +117,43 @@ pub(super) fn find(
 /// address is its place in the map.
 ///
 /// Takes what it reads from the budget.
-fn header(image: &Image, root: u64, budget: &mut u64) -> u64 {
+fn header(image: &Image, root: u64, parts: &[(u64, u64)], budget: &mut u64) -> u64 {
     let mut found = 0;
     if root % 4096 != 0 {
         return found;
     }
-    let (end, mut left) = (root.saturating_add(8 << 18), TRIED_SLOTS);
-    let read = each_word(image, root, end, TASTE, |at, table| {
-        left -= 1;
-        if table % 4096 == 0 && table < 1 << 48 && table != root && image.next(table) == Some(table) {
-            let mut tried = 0;
-            each_word(image, table, table.saturating_add(8 * SUB), TASTE, |place, page| {
-                let slice = page >> 16;
-                let table_of = root.wrapping_add(8 * (slice / SUB));
-                let bytes = at.wrapping_sub(table_of);
-                if page % SLICE == 0 && slice % SUB == (place - table) / 8 && bytes < MOST_HEADER {
-                    found = bytes;
-                }
-                tried += 1;
-                found == 0 && tried < TRIED_SLOTS
-            });
+    let mut left = TRIED_SLOTS;
+    let shifted = parts.iter().map(|&(from, to)| (root + from, root + to + MOST_HEADER));
+    for (from, to) in merged(shifted.collect()) {
+        let read = each_word(image, from, to, TASTE, |at, table| {
+            left -= 1;
+            if table % 4096 == 0 && table < 1 << 48 && table != root && image.next(table) == Some(table) {
+                let mut tried = 0;
+                each_word(image, table, table.saturating_add(8 * SUB), TASTE, |place, page| {
+                    let slice = page >> 16;
+                    let table_of = root.wrapping_add(8 * (slice / SUB));
+                    let bytes = at.wrapping_sub(table_of);
+                    if page % SLICE == 0 && slice % SUB == (place - table) / 8 && bytes < MOST_HEADER {
+                        found = bytes;
+                    }
+                    tried += 1;
+                    found == 0 && tried < TRIED_SLOTS
+                });
+            }
+            found == 0 && left > 0
+        });
+        *budget = budget.saturating_sub(read);
+        if found != 0 || left == 0 {
+            break;
         }
-        found == 0 && left > 0
-    });
-    *budget = budget.saturating_sub(read + SLICE);
+    }
+    *budget = budget.saturating_sub(SLICE);
     found
 }
 
 /// Returns how many entries of a possible map lead to a page; 0 if too many do not. An entry of a page that is gone
 /// counts for neither.
-fn votes(image: &Image, map: Map) -> usize {
+fn votes(image: &Image, map: Map, parts: &[(u64, u64)]) -> usize {
     let (mut right, mut wrong) = (0, 0);
     if map.flat {
         let mut first = [0; 2];
@@ -143,7 +162,7 @@ fn votes(image: &Image, map: Map) -> usize {
             return 0;
         }
     }
-    visit(image, map, TASTE, &mut |slice, page| {
+    visit(image, map, parts, &mut |slice, page| {
         match is_page(image, page, slice) {
             true => right += 1,
             false if !map.flat && begins_itself((page, slice, slice + SLICE)) => (),
@@ -158,12 +177,12 @@ fn votes(image: &Image, map: Map) -> usize {
     }
 }
 
-/// Calls `each(slice, page)` for the first slice of each page in the map, until it returns false. What is no map is
-/// left after a few words.
-fn visit(image: &Image, map: Map, block: usize, each: &mut dyn FnMut(u64, u64) -> bool) {
+/// Calls `each(slice, page)` for the first slice of each page in these parts of the map, until it returns false. What is
+/// no map is left after a few words.
+fn visit(image: &Image, map: Map, parts: &[(u64, u64)], each: &mut dyn FnMut(u64, u64) -> bool) {
     let root = map.root;
     if map.flat {
-        each_word(image, root.next_multiple_of(8), map.end(), block, |at, word| {
+        each_word(image, root.next_multiple_of(8), map.end(), TASTE, |at, word| {
             (0..8).all(|i| {
                 let slice = (at - root + i) << 16;
                 word >> (8 * i) & 0xff != 1 || slice == 0 || each(slice, slice)
@@ -171,26 +190,31 @@ fn visit(image: &Image, map: Map, block: usize, each: &mut dyn FnMut(u64, u64) -
         });
         return;
     }
-    let mut last = 0;
-    each_word(image, root, map.end(), block, |at, table| {
-        let index = (at - root) / 8;
-        if index == 0 {
-            return true; // for null pointers: in 3.0.1 shorter than the other tables
-        }
-        if table % 4096 != 0 || table >= 1 << 48 || table == root {
-            return false;
-        }
-        let mut go_on = true;
-        each_word(image, table, table.saturating_add(8 * SUB), block, |at, page| {
-            let slice = (index * SUB + (at - table) / 8) << 16;
-            if page != last {
-                last = page;
-                go_on = each(slice, page);
+    let (mut last, mut go_on) = (0, true);
+    for &(from, to) in parts {
+        each_word(image, root + from, map.end().min(root + to), TASTE, |at, table| {
+            let index = (at - root) / 8;
+            if index == 0 {
+                return true; // for null pointers: in 3.0.1 shorter than the other tables
             }
+            if table % 4096 != 0 || table >= 1 << 48 || table == root {
+                go_on = false;
+                return false;
+            }
+            each_word(image, table, table.saturating_add(8 * SUB), TASTE, |at, page| {
+                let slice = (index * SUB + (at - table) / 8) << 16;
+                if page != last {
+                    last = page;
+                    go_on = each(slice, page);
+                }
+                go_on
+            });
             go_on
         });
-        go_on
-    });
+        if !go_on {
+            return;
+        }
+    }
 }
 
 /// Returns whether the fields that all releases share are those of a page whose blocks begin in the slice.
