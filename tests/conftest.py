@@ -11,6 +11,7 @@ import pytest
 from fixtures import _cache
 from tests.again import Failed
 from tests.corekit import Crash, crash
+from tests.counts import Counts
 from tests.moving import moves
 from tests.quick import Selection
 
@@ -30,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # No test asks a server for debug information, and gdb does not ask on a terminal whether it may.
     os.environ.pop("DEBUGINFOD_URLS", None)
     config.addinivalue_line("markers", "thorough(why): not in the quick run of scripts/test; --all runs it")
+    config.addinivalue_line("markers", "quick(id, ...): in the quick run only with these parameters; --all runs all")
     config.addinivalue_line("markers", "moving: it needs a suite that changes from day to day (tests/moving.py)")
     config.addinivalue_line("markers", "seldom(why): only with DMODS_KERNELS=all")
     if config.getoption("all"):
@@ -39,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("quick"):
         os.environ[_cache.QUICK] = "1"  # for the fixtures, in this process and its children
         config.pluginmanager.register(Selection(config))
+        config.pluginmanager.register(Counts())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,7 +1,8 @@
 """Which tests are in the quick run (``pytest --quick``, which ``scripts/test`` gives) and which only in the whole one.
 
-A test is left out of the quick run if it is marked ``thorough``, or if one of its parameters names something that
-takes long to make: another userland, another kernel, another machine (:func:`reason`). The fixtures refuse to make
+A test is left out of the quick run if it is marked ``thorough``, if it is marked ``quick`` with other parameters, or if
+one of its parameters names something that takes long to make: another userland, another kernel, another machine
+(:func:`reason`). The fixtures refuse to make
 such a thing in the quick run (``fixtures._cache.not_in_quick_run``), so that a test cannot need it unnoticed.
 """
 
@@ -41,6 +42,9 @@ def reason(item: pytest.Item) -> Optional[str]:
     mark = item.get_closest_marker("thorough")
     if mark is not None:
         return str(mark.args[0])
+    mark = item.get_closest_marker("quick")
+    if mark is not None and _id(item) not in mark.args:
+        return "other parameters are tested"
     named = set(parameter_words(item))
     foreign = sorted(named & FOREIGN)
     if foreign:
@@ -49,6 +53,28 @@ def reason(item: pytest.Item) -> Optional[str]:
         return "it needs a crash kernel"
     seldom = sorted(named & SELDOM) if "kernel" in item.path.parts else []
     return f"it needs a guest that died of {seldom[0]}" if seldom else None
+
+
+def _id(item: pytest.Item) -> str:
+    """Return the name of the test's parameters: what stands between the brackets."""
+    return item.name.partition("[")[2][:-1]
+
+
+def check_kept(items: Iterable[pytest.Item]) -> None:
+    """Raise UsageError if a test is marked ``quick`` with parameters that it does not have: nothing would run them."""
+    kept: dict[str, set[object]] = {}
+    there: dict[str, set[object]] = {}
+    for item in items:
+        mark = item.get_closest_marker("quick")
+        if mark is not None:
+            name = item.nodeid.partition("[")[0]
+            kept[name] = set(mark.args)
+            there.setdefault(name, set()).add(_id(item))
+    for name, ids in kept.items():
+        if ids - there[name]:
+            raise pytest.UsageError(
+                f"{name} has no parameters {sorted(map(str, ids - there[name]))}: mark.quick (tests/quick.py)"
+            )
 
 
 def parameter_words(item: pytest.Item) -> Iterator[str]:
@@ -87,11 +113,18 @@ class Selection:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if not self._selects():
+            check_kept(items)
         left_out = [item for item in items if reason(item)]
         if left_out:
             items[:] = [item for item in items if not reason(item)]
             self.left_out = [item.nodeid for item in left_out]
             self.config.hook.pytest_deselected(items=left_out)
+
+    def _selects(self) -> bool:
+        """Return whether the user chose tests, so that some parameters of a test may not be collected."""
+        option = self.config.option
+        return bool(option.keyword or option.markexpr or any("::" in str(arg) for arg in self.config.args))
 
     def pytest_sessionfinish(self) -> None:
         output = getattr(self.config, "workeroutput", None)  # a worker of pytest-xdist

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -123,6 +124,34 @@ def test_a_red_engine_hides_no_test(checkout: Path) -> None:
     done = run(checkout, engine=1)
     assert done.returncode == 1
     assert " passed" in done.stdout
+
+
+@pytest.mark.parametrize(("most", "said"), [(15, " of at most 15"), (5, ": too many, at most 5")])
+def test_a_run_that_starts_too_many_processes_is_red(tmp_path: Path, most: int, said: str) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tests.counts import Counts\n\ndef pytest_configure(config):\n"
+        f"    config.pluginmanager.register(Counts({{'processes': {most}, 'guests': 0}}))\n"
+    )
+    (tmp_path / "test_made.py").write_text(
+        "import subprocess\n\ndef test_a():\n    for _ in range(10):\n        subprocess.run(['true'], check=True)\n"
+    )
+    words = ("-m", "pytest", "-q", "--numprocesses", "1", "--rootdir", tmp_path, tmp_path / "test_made.py")
+    done = finished(sys.executable, *words, cwd=ROOT)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == ("too many" in said)
+    assert re.search(rf"the tests needed 1\d processes{re.escape(said)}", done.stdout)
+
+
+def test_an_engine_that_passed_is_not_tested_again(checkout: Path) -> None:
+    kept = checkout / "kept"
+    kept.mkdir()
+    (checkout / ".venv" / ".engine").write_text(f"{kept}\n")
+    assert run(checkout, engine=1).returncode == 1
+    assert not (kept / "tests").exists()
+    assert "cargo ran" in run(checkout).stdout
+    done = run(checkout, engine=1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "(This engine has passed them: " in done.stdout
 
 
 def test_a_file_that_cannot_be_imported_is_red(checkout: Path) -> None:
