@@ -107,7 +107,7 @@ def test_truncated_at_any_byte(tmp_path: Path) -> None:
     """The core is cut at boundaries of the headers and of what they lead to, and at places between."""
     victim = Victim("kernel", tmp_path)
     dice = random.Random(1603)
-    header, sample, last = (5, 3, 2) if _cache.QUICK in os.environ else (64, 15, 10)
+    header, sample, last = (3, 2, 1) if _cache.QUICK in os.environ else (64, 15, 10)
     # Between two boundaries all is of one kind. Of the many words of notes a sample is enough.
     boundaries = victim.fields.boundaries()
     ends = (
@@ -134,6 +134,7 @@ def test_truncated_at_any_byte(tmp_path: Path) -> None:
         assert "truncated" in answer.notes()
 
 
+@pytest.mark.quick("33", "16")
 @pytest.mark.parametrize("bits", [0x00, 0x10, 0x22, 0x21, 0x33, 0x7F, 0x1FF])
 def test_segments_left_out_by_the_coredump_filter(tmp_path: Path, bits: int) -> None:
     program = compile_c(ROOT / "tests" / "fuzz" / "victim.c", tmp_path / "victim", "-pthread")
@@ -188,6 +189,7 @@ def test_a_process_that_never_called_malloc(program: str) -> None:
     assert dmods("panicinfo", core).out
 
 
+@pytest.mark.quick("tcache")
 @pytest.mark.parametrize("mode", ["top", "fastbin", "tcache"])
 def test_an_arena_whose_lock_is_held(mode: str) -> None:
     made = take("inmalloc", mode=mode)
@@ -204,6 +206,7 @@ def direct_and_kept(made: CoreSet) -> tuple[Answer, int, Truth]:
     return answer, answer.json["totals"]["direct_count"], made.truth
 
 
+@pytest.mark.quick("overrun")
 @pytest.mark.parametrize("mode", ["overrun", "overrun-zero", "overrun-free", "overrun-top"])
 def test_an_overrun_header(mode: str) -> None:
     """A note says so, and all but a few blocks near it are judged as if the header were intact."""
@@ -213,6 +216,7 @@ def test_an_overrun_header(mode: str) -> None:
     assert abs(count - len(truth.addresses("direct"))) <= 3
 
 
+@pytest.mark.quick("cyclic-tcache")
 @pytest.mark.parametrize("mode", ["cyclic-tcache", "cyclic-fastbin", "wild-tcache"])
 def test_free_lists_that_go_round_or_astray(mode: str) -> None:
     made = take("corrupt", mode=mode)
@@ -241,6 +245,7 @@ def _has_mapped(pid: int, path: Path) -> bool:
         return False
 
 
+@pytest.mark.quick("0.0", "0.6")
 @pytest.mark.parametrize("after", [0.0, 0.1, 0.3, 0.6])
 def test_ctrl_c(large: Path, after: float) -> None:
     """dmods ends at once with status 130, or had already ended. It prints nothing else."""

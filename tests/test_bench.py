@@ -42,6 +42,7 @@ def leak_sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+@pytest.mark.quick("mixed", "graph")
 @pytest.mark.parametrize("shape", heaps.SHAPES)
 def test_leak_sanitizer_agrees_with_the_truth(leak_sanitized: Path, shape: str, tmp_path: Path) -> None:
     # LeakSanitizer lists at most 5000 leaks. In `leaky`, half of 8000 blocks are leaked.
@@ -57,6 +58,7 @@ def test_leak_sanitizer_agrees_with_the_truth(leak_sanitized: Path, shape: str, 
         assert direct == truth["direct_count"]
 
 
+@pytest.mark.quick("graph", "leaky")
 @pytest.mark.parametrize("shape", heaps.SHAPES)
 def test_findleaks_finds_the_truth(cache: heaps.Cache, shape: str) -> None:
     heap = cache.get(shape, BLOCKS)

@@ -153,6 +153,7 @@ def bounded(path: Path, *commands: str) -> None:
         assert seconds < SECONDS, f"{command} took {seconds:.0f} s"
 
 
+@pytest.mark.quick("sizes_of_2_to_63")
 @pytest.mark.parametrize("craft", CRAFTED, ids=lambda craft: craft.__name__)
 def test_a_crafted_core_is_bounded(craft: Callable[[Path], None], tmp_path: Path) -> None:
     craft(tmp_path / "core")

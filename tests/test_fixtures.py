@@ -10,8 +10,10 @@ import pytest
 from fixtures import cores, oracles, reach, software
 from fixtures.mallocinfo import MallocInfo
 from fixtures.programs import PROGRAMS
+from tests import quick
 
 OTHERS = ("bullseye", "trixie", "sid")
+
 ALL = [(program.name, mode) for program in PROGRAMS.values() for mode in program.modes]
 CHECKED = [(program.name, mode) for program in PROGRAMS.values() if program.oracles for mode in program.modes]
 #: The programs that LeakSanitizer and memcheck judge in the quick tests.
@@ -20,7 +22,10 @@ QUICKLY_JUDGED = (("sizes", ""), ("graph", "exact"), ("anchors", ""))
 WHOLE = CHECKED + [(name, "") for name in ("registers", "huge", "forked")]
 
 
-@pytest.mark.parametrize(("name", "mode"), ALL)
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    quick.only([case for case in ALL if case[0] not in ("gopher", "millions")], ALL, "no quick test needs it"),
+)
 def test_a_program_tells_and_dies(name: str, mode: str) -> None:
     variant = "static" if name == "freestanding" else "dynamic"
     made = cores.take(name, variant=variant, mode=mode)

@@ -21,6 +21,7 @@ def preload(allocator: str) -> dict[str, str]:
     return {"LD_PRELOAD": f"{preloadable(str(LIBRARY))} {FOLDER / allocator if allocator else ''}".strip()}
 
 
+@pytest.mark.quick("-audit", "libjemalloc.so.2-audit,guards", "libtcmalloc_minimal.so.4-audit,guards")
 @pytest.mark.parametrize("words", ["audit", "audit,guards"])
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_c(tmp_path: Path, allocator: str, words: str) -> None:
@@ -32,6 +33,7 @@ def test_c(tmp_path: Path, allocator: str, words: str) -> None:
         assert tables.figures[4] == 0  # unknown frees
 
 
+@pytest.mark.quick("-audit,guards", "libjemalloc.so.2-audit", "libtcmalloc_minimal.so.4-audit")
 @pytest.mark.parametrize("words", ["audit", "audit,guards"])
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_cxx(tmp_path: Path, allocator: str, words: str) -> None:

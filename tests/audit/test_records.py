@@ -42,6 +42,7 @@ def compare(program: Path, books: list[str], blocks: list[Block], frames: int = 
     return len(entries)
 
 
+@pytest.mark.quick("audit-8-64", "audit,guards-4-64")
 @pytest.mark.parametrize(
     ("words", "threads", "frames"),
     [

@@ -22,6 +22,13 @@ CASES = {
 }
 
 
+@pytest.mark.quick(
+    "audit,log,guards-overrun",
+    "audit,log,guards-overrun-realloc",
+    "audit,log,guards-double",
+    "audit,guards-interior",
+    "audit,guards-foreign",
+)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("options", ["audit,log,guards", "audit,guards"])
 def test_what_the_auditor_found_is_the_first_finding(tmp_path: Path, case: str, options: str) -> None:

@@ -92,6 +92,7 @@ def test_a_log_that_is_too_short_keeps_the_last(tmp_path: Path) -> None:
     assert [one.sequence for one in log] == list(range(log[0].sequence, log[0].sequence + 10))
 
 
+@pytest.mark.quick("65536")
 @pytest.mark.parametrize("mean", [4096, 65536])
 def test_samples_stand_for_all(tmp_path: Path, mean: int) -> None:
     """Weighted samples estimate the live blocks of every size without bias. Freed blocks have no record."""

@@ -16,6 +16,10 @@
 #include <ucontext.h>
 #include <vector>
 
+#ifndef TURNS
+#define TURNS 200
+#endif
+
 #define KEEP __attribute__((noinline, noclone))
 
 static volatile long sink;
@@ -154,7 +158,7 @@ KEEP static void deep(int n) {
 
 static void *worker(void *argument) {
     unsigned random = (unsigned)(size_t)argument;
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < TURNS; i++) {
         level<16>(i % 24);
         aligned(i % 90);
         exceptions(i);
@@ -196,7 +200,7 @@ int main(int argc, char **argv) {
     sigaction(SIGUSR1, &action, nullptr);
     action.sa_flags = SA_ONSTACK;
     sigaction(SIGUSR2, &action, nullptr);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < TURNS; i++) {
         swapcontext(&mains, &routines[i % 2]);
         raise(i % 3 ? SIGUSR1 : SIGUSR2);
         if (setjmp(far_away) == 0)

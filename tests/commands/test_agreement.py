@@ -34,6 +34,7 @@ QUICK = [(name, "plain") for name in ("graph", "freed", "arenas", "anchors")]
 QUICK += [("graph", "jemalloc"), ("callers", "audited"), ("graph", "guards")]
 
 
+@pytest.mark.quick("freed-plain", "graph-jemalloc", "callers-audited", "graph-guards")
 @pytest.mark.parametrize(("name", "way"), only(QUICK, ALL))
 def test_the_commands_agree(name: str, way: str) -> None:
     target = CoreFile(str(WAYS[way](name).core))

@@ -14,6 +14,7 @@ from fixtures.programs import SOURCES
 from tests.auditkit import answer, callers, functions, text
 
 
+@pytest.mark.quick("audit-kernel-dynamic-host", "audit=30,log=10000,contents=64,guards-kernel-stripped-host")
 @pytest.mark.parametrize(
     ("options", "how", "variant", "userland"),
     [

@@ -127,6 +127,7 @@ def test_the_groups_that_lost_most() -> None:
     assert f"6 smaller groups, {hidden} bytes, are not shown (--top)" in report["notes"]
 
 
+@pytest.mark.quick("graph")
 @pytest.mark.parametrize("program", ["shapes", "graph"])
 def test_what_leaks_keep_alive_counts_as_lost(program: str) -> None:
     target = CoreFile(str(cores.take(program).core))
@@ -175,6 +176,12 @@ AUDITED = [
 ]
 
 
+@pytest.mark.quick(
+    "graph-audit-kernel",
+    "cxx-audit-kernel",
+    "freed-audit,log=100000,contents=32-gcore",
+    "graph-audit,sample=1000-kernel",
+)
 @pytest.mark.parametrize(("program", "options", "how"), AUDITED)
 def test_nothing_of_the_auditor_leaks_and_nothing_of_it_keeps_a_leak_alive(
     program: str, options: str, how: str
@@ -193,6 +200,7 @@ def test_nothing_of_the_auditor_leaks_and_nothing_of_it_keeps_a_leak_alive(
     assert heap.notes == []
 
 
+@pytest.mark.quick("audit,log=1000")
 @pytest.mark.parametrize("options", ["audit", "audit,log=1000"])
 def test_every_leak_has_its_record(options: str) -> None:
     made = audited.take("graph", options)
@@ -248,6 +256,7 @@ int main(int argc, char **argv) {
 _SIGSTKSZ = 4 * ctypes.CDLL(None).getauxval(51)
 
 
+@pytest.mark.quick("8192-True", "5000-False")
 @pytest.mark.parametrize(("size", "said"), [(8192, True), (65536, True), (_SIGSTKSZ or 8192, True), (5000, False)])
 def test_what_may_be_an_alternate_signal_stack_is_said_to_be(tmp_path: Path, size: int, said: bool) -> None:
     source = tmp_path / "stack.c"

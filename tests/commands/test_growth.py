@@ -88,16 +88,19 @@ def check_sums(answer: Mapping[str, Any], cores: Sequence[Path], sysroot: Option
         assert sum(row["each_bytes"][place] for row in rows) == in_use
 
 
+@pytest.mark.quick("holder", "type")
 @pytest.mark.parametrize("by", KEYS)
 def test_the_sums_are_exact_under_every_key(plain: Run, by: str) -> None:
     check_sums(grown(plain.cores, "--by", by), plain.cores)
 
 
+@pytest.mark.quick("owner", "stack")
 @pytest.mark.parametrize("by", [*KEYS, "stack", "thread"])
 def test_the_sums_are_exact_with_records(recorded: Run, by: str) -> None:
     check_sums(grown(recorded.cores, "--by", by), recorded.cores)
 
 
+@pytest.mark.quick("cache", "frag")
 @pytest.mark.parametrize("kind", SIZES)
 def test_sizes_are_those_of_the_ledger(plain: Run, kind: str) -> None:
     row = row_of(grown(plain.cores, "--by", "size"), str(SIZES[kind]))
@@ -105,6 +108,7 @@ def test_sizes_are_those_of_the_ledger(plain: Run, kind: str) -> None:
     assert row["each_count"] == [plain.ledger[round, kind][0] for round in range(3)]
 
 
+@pytest.mark.quick("held-'session-")
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [("held", "'session-"), ("filling", "'filling-"), ("request", "'GET /pag"), ("cache", "'cached-p")],
@@ -114,6 +118,7 @@ def test_shapes_are_those_of_the_ledger(plain: Run, kind: str, shape: str) -> No
     assert row["each_bytes"] == [plain.bytes(round, kind) for round in range(3)]
 
 
+@pytest.mark.quick("lost", "filling")
 @pytest.mark.parametrize("kind", ["held", "lost", "cache", "filling", "request"])
 def test_stacks_are_those_of_the_ledger(recorded: Run, kind: str) -> None:
     answer = grown(recorded.cores)
@@ -142,6 +147,7 @@ def test_threads_and_arenas_are_those_of_the_ledger(recorded: Run) -> None:
     assert arena["growth_bytes"] == recorded.growth("lost")
 
 
+@pytest.mark.quick("held", "lost")
 @pytest.mark.parametrize("kind", OWNERS)
 def test_owners_are_those_of_the_ledger(plain: Run, kind: str) -> None:
     row = row_of(grown(plain.cores, "--by", "owner"), OWNERS[kind])
@@ -187,6 +193,7 @@ def test_states_are_kept_apart(plain: Run) -> None:
         assert sum(row[field] for row in parts) == memory["mapped for the heap"][field]
 
 
+@pytest.mark.quick("words0")
 @pytest.mark.parametrize("words", [(), ("--by", "size")])
 def test_the_leaks_come_first_and_caches_are_not_named(plain: Run, words: tuple[str, ...]) -> None:
     answer = grown(plain.cores, *words)
@@ -221,6 +228,7 @@ def test_findings_have_their_parts(recorded: Run) -> None:
     assert (lost["confidence"], held["confidence"]) == ("likely", "possible")
 
 
+@pytest.mark.quick("stack")
 @pytest.mark.parametrize("by", ["type", "size", "stack"])
 def test_it_says_which_kind_leaks(plain: Run, recorded: Run, by: str) -> None:
     run = recorded if by == "stack" else plain

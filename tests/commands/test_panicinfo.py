@@ -50,6 +50,7 @@ def test_a_trap_is_where_the_program_said(mode: str, signal: str, what: str, whe
     assert str(found.get("what", None)).startswith(str(what))
 
 
+@pytest.mark.quick("null", "gp", "raise")
 @pytest.mark.parametrize("mode", [trap[0] for trap in TRAPS] + ["raise", "assert", "overflow"])
 def test_the_instruction_is_what_gdb_says(mode: str) -> None:
     _threads, asm = gdb_frames.threads_of(cores.take("frames", mode=mode), limit=1)

@@ -33,6 +33,7 @@ def asked(program: Path, where: Path, how: str) -> tuple[dict[str, Any], Path, i
     return row, core, int(found[1], 16)
 
 
+@pytest.mark.quick("hash-tenant-77-typed", "map-tenant-77-stripped")
 @pytest.mark.parametrize("stripped", [False, True], ids=["typed", "stripped"])
 @pytest.mark.parametrize(
     ("how", "name"),
@@ -62,6 +63,7 @@ def test_the_entry_of_a_table_of_chains(program: Path, tmp_path: Path, how: str)
     assert (found[1], int(found[2], 16)) == ("tenant-77", entry)
 
 
+@pytest.mark.quick("slot")
 @pytest.mark.parametrize("how", ["slot", "page"])
 def test_an_address_that_looks_like_text_is_no_key(program: Path, tmp_path: Path, how: str) -> None:
     """Before its key, each entry leads to or has the address 0x414141414040, the text "@@AAAA"."""

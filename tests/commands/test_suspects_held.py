@@ -153,6 +153,7 @@ def test_a_list_with_a_head_and_a_tail_is_one_suspect(tmp_path: Path, is_strippe
     assert answers.typed("suspects", core)["tables"][-1]["rows"][0]["bytes"] == row["bytes"]
 
 
+@pytest.mark.quick("300")
 @pytest.mark.parametrize("more", [0, 100, 300, 600])
 def test_what_an_extension_of_python_holds_has_its_variable(tmp_path: Path, more: int) -> None:
     """The list of objects is also at an end of a list of CPython's collector, which owns nothing.

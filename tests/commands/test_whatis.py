@@ -392,6 +392,7 @@ def test_what_is_no_address_is_the_users_to_mend(text: str) -> None:
         run(target, f" {text}")
 
 
+@pytest.mark.quick("overrun", "cyclic-tcache", "wild-bins")
 @pytest.mark.parametrize(
     "mode", ["overrun", "overrun-free", "overrun-top", "cyclic-fastbin", "cyclic-tcache", "wild-tcache", "wild-bins"]
 )

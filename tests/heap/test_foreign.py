@@ -42,6 +42,7 @@ def no_verdict(core: Path, name: str) -> None:
         assert [note for note in answer["notes"] if f"that of {name}, which dmods does not know" in note], command
 
 
+@pytest.mark.quick("-DOVER_MMAP-stripped", "-DOVER_LIBC-", "-DMIXED-stripped")
 @pytest.mark.parametrize("stripped", [(), ("-s",)], ids=["", "stripped"])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_programs_own(way: str, stripped: tuple[str, ...], tmp_path: Path) -> None:
@@ -72,6 +73,7 @@ def test_a_librarys(preload: bool, tmp_path: Path) -> None:
     no_verdict(made(tmp_path, (), ("-DOWN", "-DOVER_MMAP"), preload), "libown.so")
 
 
+@pytest.mark.quick("-DMIXED")
 @pytest.mark.parametrize("way", ["-DOVER_LIBC", "-DMIXED"])
 def test_a_library_with_pools_of_the_next_malloc(way: str, tmp_path: Path) -> None:
     target = CoreFile(str(made(tmp_path, (), ("-DOWN", way))))
@@ -81,6 +83,7 @@ def test_a_library_with_pools_of_the_next_malloc(way: str, tmp_path: Path) -> No
         assert "libown.so, which seems to keep many blocks in one" in answer["verdict"]["reason"]
 
 
+@pytest.mark.quick("-DTRACE-preloaded--Wl,-z,lazy", "-DTRACE_LIBC-linked--Wl,-z,now")
 @pytest.mark.parametrize("binding", ["-Wl,-z,lazy", "-Wl,-z,now"])
 @pytest.mark.parametrize("preload", [True, False], ids=["preloaded", "linked"])
 @pytest.mark.parametrize("way", ["-DTRACE", "-DTRACE_LIBC"])
@@ -108,6 +111,7 @@ def sanitized(where: Path, *flags: str) -> Path:
     return kernel_core(executable, where / "run", env={"ASAN_OPTIONS": options})
 
 
+@pytest.mark.quick("", "-static-libasan -s")
 @pytest.mark.parametrize("flags", [(), ("-s",), ("-static-libasan",), ("-static-libasan", "-s")], ids=" ".join)
 def test_a_sanitizers_is_named(flags: tuple[str, ...], tmp_path: Path) -> None:
     target = CoreFile(str(sanitized(tmp_path, *flags)))

@@ -72,6 +72,9 @@ def verified(target: CoreFile) -> Verification:
     return found
 
 
+@pytest.mark.quick(
+    "-audit,guards", "libjemalloc.so.2-audit,guards", "libtcmalloc_minimal.so.4-audit=20,log=100000,guards"
+)
 @pytest.mark.parametrize("words", ["audit,guards", "audit=20,log=100000,guards"])
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_every_write_is_found_and_nothing_else(tmp_path: Path, allocator: str, words: str) -> None:
@@ -94,6 +97,9 @@ def test_every_write_is_found_and_nothing_else(tmp_path: Path, allocator: str, w
     assert found.damaged == len(found.blocks)
 
 
+@pytest.mark.quick(
+    "-audit,guards", "libjemalloc.so.2-audit,guards", "libtcmalloc_minimal.so.4-audit=20,log=100000,guards"
+)
 @pytest.mark.parametrize("words", ["audit,guards", "audit=20,log=100000,guards"])
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_writes_into_freed_blocks_are_found(tmp_path: Path, allocator: str, words: str) -> None:

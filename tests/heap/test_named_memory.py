@@ -87,6 +87,12 @@ def right(core: Path, truth: Truth, excused: frozenset[str] = frozenset()) -> Pr
     return heap
 
 
+@pytest.mark.quick(
+    "/anon_hugepage (deleted)-arenas",
+    "[anon:glibc: malloc]-freed",
+    "/memfd:heap (deleted)-freed",
+    "/dev/hugepages/libhugetlbfs.tmp.x1 (deleted)-freed",
+)
 @pytest.mark.parametrize("program", ["freed", "arenas"])
 @pytest.mark.parametrize("name", NAMES)
 def test_glibc_in_named_memory(name: str, program: str, tmp_path: Path) -> None:
@@ -101,6 +107,9 @@ def test_glibc_on_the_break_with_a_name(tmp_path: Path) -> None:
     right(renamed(made, NAMES[1], tmp_path), made.truth)
 
 
+@pytest.mark.quick(
+    "jemalloc-/memfd:heap (deleted)", "tcmalloc-/anon_hugepage (deleted)", "mimalloc-/memfd:heap (deleted)"
+)
 @pytest.mark.parametrize("name", [HUGE, NAMES[2]])
 @pytest.mark.parametrize("allocator", ["jemalloc", "tcmalloc", "mimalloc"])
 def test_other_allocators_in_named_memory(allocator: str, name: str, tmp_path: Path) -> None:
@@ -117,6 +126,7 @@ def test_a_heap_on_transparent_huge_pages() -> None:
     right(made.core, made.truth)
 
 
+@pytest.mark.quick("freed-gcore")
 @pytest.mark.parametrize("how", ["kernel", "gcore"])
 @pytest.mark.parametrize("program", ["freed", "arenas"])
 def test_a_heap_on_real_huge_pages(program: str, how: str) -> None:

@@ -48,6 +48,7 @@ def test_what_the_progress_raises_ends_it() -> None:
         find_pointers(image, [(0, 64 << 20)] * 1000, 8, [(1, 2)], 1, told)
 
 
+@pytest.mark.quick("graph")
 @pytest.mark.parametrize("name", ["graph", "shapes", "arenas"])
 def test_the_tables_know_the_pointers_that_memory_has(name: str) -> None:
     """Chunks are not read again. Among what points to a block are free blocks, and memory that nothing reads."""

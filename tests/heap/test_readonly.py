@@ -24,6 +24,7 @@ def _leaked(core: Path, where: Path) -> list[str]:
     return [kind for kind, _size, hidden in rows if ~int(hidden) & (1 << 64) - 1 in reported]
 
 
+@pytest.mark.quick("51-", "127--static", "gcore--no-pie")
 @pytest.mark.parametrize("linked", ["", "-no-pie", "-static"])
 @pytest.mark.parametrize("how", [0x33, _ALL, "gcore"])
 def test_read_only_memory_with_a_name_holds_blocks(how: object, linked: str, tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ def test_every_leak_and_nothing_else(case: Case) -> None:
     assert not problems, f"{len(problems)} problems, among them:\n" + "\n".join(problems[:20])
 
 
+@pytest.mark.quick("kernel")
 @pytest.mark.parametrize("how", ["kernel", "gcore"])
 def test_the_command_says_the_same(how: str) -> None:
     made = cores.take("graph", how)
@@ -188,6 +189,7 @@ def test_arenas_are_those_of_malloc_info(program: str, userland: str) -> None:
     assert account.system == sum(arena.system_mem for arena in glibc(heap).all)
 
 
+@pytest.mark.quick("redis", "python-malloc")
 @pytest.mark.parametrize("name", ["redis", "python", "python-malloc", "gdb"])
 def test_real_software_adds_up_to_malloc_info(name: str, tmp_path: Path) -> None:
     """The bytes of each arena, what is free in all, and the mapped blocks: to the byte what the process said."""

@@ -116,6 +116,7 @@ def test_a_verdict_on_a_part_is_said_to_be_partial(tmp_path: Path) -> None:
     assert f"the verdict is partial: {report['verdict']['reason']}" in report["notes"]
 
 
+@pytest.mark.quick("kernel-sizes", "kernel-arenas", "gcore-freed")
 @pytest.mark.parametrize("program", ["sizes", "arenas", "freed"])
 @pytest.mark.parametrize("how", ["kernel", "gcore"])
 def test_a_whole_core_has_a_whole_verdict(program: str, how: str) -> None:

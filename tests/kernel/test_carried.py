@@ -49,6 +49,7 @@ def both(release: str, words: str, *more: str) -> tuple[str, str]:
     return own.stdout, theirs.stdout
 
 
+@pytest.mark.quick("6.1-memstat -v", "6.1-findleaks", "6.1-ps")
 @pytest.mark.parametrize("words", quick.only(QUICK, PLAIN))
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_answers_are_those_with_vmlinux(release: str, words: str) -> None:

@@ -86,6 +86,7 @@ def possible_messages() -> tuple[str, ...]:
     return SENTENCES[True], said[0]
 
 
+@pytest.mark.quick("bare-95", "vmlinux-90")
 @pytest.mark.parametrize("share", [90, 95])
 @pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
 def test_a_lost_log_does_not_say_that_the_kernel_lived(share: int, symbols: bool, tmp_path: Path) -> None:
@@ -94,6 +95,7 @@ def test_a_lost_log_does_not_say_that_the_kernel_lived(share: int, symbols: bool
     assert record["message"] in possible_messages()
 
 
+@pytest.mark.quick("bare")
 @pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
 def test_triage_finds_the_crash_without_its_log(symbols: bool, tmp_path: Path) -> None:
     answer = asked(cut("kdump", 95, tmp_path), "triage", symbols)
@@ -131,6 +133,7 @@ def printed(console: str) -> dict[str, int]:
     return found
 
 
+@pytest.mark.quick("bare-90", "vmlinux-50")
 @pytest.mark.parametrize("share", [50, 90])
 @pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
 def test_the_notes_and_the_log_are_told_whatever_else_is_lost(share: int, symbols: bool, tmp_path: Path) -> None:
@@ -148,6 +151,7 @@ def test_the_notes_and_the_log_are_told_whatever_else_is_lost(share: int, symbol
     assert [row["where"].rpartition("`")[2] for row in tables["log_frames"]] == call_trace(guest.console, "Oops")
 
 
+@pytest.mark.quick("bare-kdump", "vmlinux-elf")
 @pytest.mark.parametrize("form", ["elf", "kdump"])
 @pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
 def test_notes_alone_show_all_cpus(form: str, symbols: bool, tmp_path: Path) -> None:
@@ -161,6 +165,7 @@ def test_notes_alone_show_all_cpus(form: str, symbols: bool, tmp_path: Path) -> 
     assert bool(rows[0].get("where")) == symbols
 
 
+@pytest.mark.quick("bare")
 @pytest.mark.parametrize("symbols", [False, True], ids=["bare", "vmlinux"])
 def test_triage_names_task_and_frames_that_only_the_log_has(symbols: bool, tmp_path: Path) -> None:
     guest = kernel.guest(*GUEST, dump="kexec")

@@ -189,6 +189,7 @@ def words_of(seed: int, size: int, start: int) -> bytes:
     return struct.pack(f"<{size // 8}Q", *(random.choice(kinds)() for _ in range(size // 8)))
 
 
+@pytest.mark.quick("0", "2")
 @pytest.mark.parametrize("seed", range(6))
 def test_garbage_on_the_stack_costs_that_stack_alone(dump: Dump, seed: int) -> None:
     known, task, whole = dump.init()
@@ -273,6 +274,7 @@ def test_unwind_tables_that_are_garbage(dump: Dump) -> None:
     assert trapped <= {frame.pc for frame in found.frames}
 
 
+@pytest.mark.quick("nothing")
 @pytest.mark.parametrize("described", [True, False], ids=["debug_frame", "nothing"])
 def test_a_module_that_was_built_without_objtool(described: bool, tmp_path: Path) -> None:
     """It has no ORC, neither in memory nor in its file. The compiler's .debug_frame is in the file."""

@@ -30,6 +30,7 @@ def said(name: str, *words: object) -> subprocess.CompletedProcess[str]:
     return answers.dmods(name, kernel.guest("6.1", "null", dump="kexec").vmcore, *words)
 
 
+@pytest.mark.quick("form0-/etc/passwd-it is not an ELF file", "form1-/nonexistent-No such file or directory")
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
@@ -48,6 +49,7 @@ def test_a_file_that_cannot_be_vmlinux(file: str, reason: str, form: list[str]) 
     assert "BUG: kernel NULL pointer dereference" in done.stdout
 
 
+@pytest.mark.quick("panicinfo")
 @pytest.mark.parametrize("name", ["memstat", "panicinfo"])
 def test_the_vmlinux_of_another_kernel(name: str, of_another_kernel: Path) -> None:
     guest = kernel.guest("6.1", "null", dump="kexec")

@@ -52,6 +52,7 @@ def test_the_text_is_found_in_the_guests_memory(without: Path) -> None:
     assert found.rstrip(b"\0") == text_of(kernel.guest("6.1", "null").vmcore).rstrip(b"\0")
 
 
+@pytest.mark.quick("panicinfo")
 @pytest.mark.parametrize("name", ["panicinfo", "memstat"])
 def test_the_answers_are_those_of_the_dump_with_the_note(name: str, without: Path) -> None:
     guest = kernel.guest("6.1", "null")
@@ -87,6 +88,7 @@ def test_a_process_command_says_that_it_is_a_kernels(without: Path) -> None:
     assert "is a kernel dump" in done.stderr
 
 
+@pytest.mark.quick("4096-kdump", "700-qemu")
 @pytest.mark.parametrize("dump", ["qemu", "kexec", "kdump"])
 @pytest.mark.parametrize("kept", [4096, 700])
 def test_a_dump_cut_to_its_first_page(dump: str, kept: int, tmp_path: Path) -> None:

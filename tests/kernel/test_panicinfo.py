@@ -140,6 +140,7 @@ def test_taint_and_modules(release: str, crash: str, dump: str) -> None:
     assert record["kernel"].startswith(died(release, crash, dump).guest.release)
 
 
+@pytest.mark.quick("trapframe")
 @pytest.mark.parametrize("name", ["panicinfo", "findstack", "trapframe"])
 def test_a_compressed_and_filtered_dump_says_the_same(name: str) -> None:
     """makedumpfile -d 31 keeps the kernel's own memory: stacks, tables and the log."""
@@ -152,6 +153,7 @@ def test_a_compressed_and_filtered_dump_says_the_same(name: str) -> None:
     assert small == whole
 
 
+@pytest.mark.quick("panicinfo", "stacks")
 @pytest.mark.parametrize("name", ["panicinfo", "findstack", "trapframe", "stacks"])
 def test_as_typed(drgn: Drgn, name: str) -> None:
     """The literal command line prints text. Only results are on stdout."""

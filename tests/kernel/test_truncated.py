@@ -13,6 +13,7 @@ from tests import quick
 from tests.fuzz import vmcores
 
 
+@pytest.mark.quick("kdump")
 @pytest.mark.parametrize("form", vmcores.FORMATS)
 def test_a_dump_cut_in_its_last_quarter(form: str, tmp_path: Path) -> None:
     guest = kernel.guest(*vmcores.GUEST)

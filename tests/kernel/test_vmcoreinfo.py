@@ -112,6 +112,7 @@ def crafted(work: Path, notes: Callable[[list[tuple[bytes, int, bytes]]], bytes]
     return copy
 
 
+@pytest.mark.quick("lengths of 2^63")
 @pytest.mark.parametrize("lie", quick.only(("lengths of 2^63", "no text", "negative numbers"), LIES))
 def test_a_vmcoreinfo_of_lies(lie: str, tmp_path: Path) -> None:
     def notes(all_notes: list[tuple[bytes, int, bytes]]) -> bytes:
@@ -138,6 +139,7 @@ def test_notes_without_end(claimed: int, tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.quick("maps")
 @pytest.mark.parametrize("command", ["owners", "maps"])
 def test_the_standalone_form_says_that_it_is_a_kernels(command: str, tmp_path: Path) -> None:
     notes = note(7, bytes(255 * MEBIBYTE)) + note(0, b"NUMBER(x)=1\n" * 64, b"VMCOREINFO")

@@ -68,14 +68,7 @@ def test_every_command_is_tried() -> None:
 
 
 def test_every_command_for_processes() -> None:
-    for line in process_lines():
-        answer = json.loads(written(line, True))
-        assert wrong(answer) == [], line
-        assert answer["command"] == line.name
-
-
-def test_every_cell_is_what_its_column_says() -> None:
-    """An address is a string. Anything that counts is an integer."""
+    """Every answer fits the schema. An address in it is a string; anything that counts is an integer."""
     kinds: dict[str, tuple[type, ...]] = {
         "address": (str,), "bytes": (int,), "size": (int,), "count": (int,), "time": (int,), "percent": (int, float),
         "share": (int, float),
@@ -83,6 +76,8 @@ def test_every_cell_is_what_its_column_says() -> None:
     }  # fmt: skip
     for line in process_lines():
         answer = json.loads(written(line, True))
+        assert wrong(answer) == [], line
+        assert answer["command"] == line.name
         columns = [table.columns for table in report_of(line, json=True).tables if table.only != "text"]
         for own, table in zip(columns, answer["tables"]):
             for column in own:

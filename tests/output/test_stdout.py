@@ -55,6 +55,7 @@ def test_a_reader_that_is_gone(core: str, words: str) -> None:
     assert run_without_reader([sys.executable, "-m", "dmods", *words.format(core).split()]) == (0, "")
 
 
+@pytest.mark.quick("walk mapping", "maps --help")
 @pytest.mark.parametrize("words", ["maps", "walk mapping", "findleaks --json", "maps --help"])
 def test_drgn(core: str, words: str) -> None:
     command = [str(DRGN), "-q", "-c", core, str(ROOT / "drgnext" / "launcher.py"), *words.split()]
@@ -62,6 +63,7 @@ def test_drgn(core: str, words: str) -> None:
     assert run_without_reader(command) == (0, "")
 
 
+@pytest.mark.quick("walk mapping")
 @pytest.mark.parametrize("words", ["maps", "walk mapping", "findleaks --json"])
 def test_gdb(core: str, words: str) -> None:
     """gdb ignores SIGPIPE and every error of its own output."""

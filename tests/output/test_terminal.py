@@ -29,6 +29,7 @@ def too_long(lines: list[str], columns: int) -> list[str]:
     ]
 
 
+@pytest.mark.quick("80")
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_every_command_fits(columns: int) -> None:
     for line in process_lines():
@@ -57,6 +58,7 @@ def test_from_outside(words: str) -> None:
     assert len(lines) > 1
 
 
+@pytest.mark.quick("80")
 @pytest.mark.parametrize("columns", [80, 132])
 def test_in_gdb(columns: int) -> None:
     core = next(line.core for line in process_lines() if line.name == "findleaks")

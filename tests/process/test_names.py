@@ -47,6 +47,7 @@ def meant(target: CoreFile, text: str) -> Union[int, str]:
         return error.how
 
 
+@pytest.mark.quick("oxide-oxide-200", "wrapped-libc.so-200")
 @pytest.mark.parametrize(
     ("program", "name", "least"),
     [

@@ -54,6 +54,9 @@ def test_frames_are_those_that_the_program_told_of(mode: str, variant: str) -> N
     assert {frame.found_by for frame in stack.frames} - {"thread", "cfi", "signal"} == {GUESSES.get(mode)} - {None}
 
 
+@pytest.mark.quick(
+    "threads-dynamic", "raise-dynamic", "own-stack-dynamic", "handler-stripped", "null-static-pie", "handler-static-pie"
+)
 @pytest.mark.parametrize(("mode", "variant"), [case for case in CASES if case[0] not in GUESSES])
 def test_frames_are_those_that_gdb_finds(mode: str, variant: str) -> None:
     core, target = opened(mode, variant)

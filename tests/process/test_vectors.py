@@ -139,6 +139,7 @@ def test_what_is_cut_short_is_told() -> None:
         assert registers.known
 
 
+@pytest.mark.quick("x86_64", "i386")
 @pytest.mark.parametrize("arch", [X86_64, I386, AARCH64], ids=lambda arch: arch.name)
 def test_any_bytes_have_an_answer(arch: Arch) -> None:
     dice = random.Random(1)

@@ -82,6 +82,7 @@ def test_suspects_name_the_variable_and_its_dicts(version: str) -> None:
     assert path[0]["place"] == "app.store.cache"
 
 
+@pytest.mark.quick("kept-host")
 @VERSIONS
 @pytest.mark.parametrize("dies", ["collected", "kept"])
 def test_old_slots_of_free_lists_own_nothing(version: str, dies: str) -> None:
@@ -120,6 +121,7 @@ def _state(heap: ProcessHeap, at: int) -> Optional[int]:
     return block.state if block is not None else None
 
 
+@pytest.mark.quick("_thread.allocate_lock()-malloc", "appended()-pymalloc")
 @pytest.mark.parametrize("allocator", ["malloc", "pymalloc"])
 @pytest.mark.parametrize("users", ["_thread.allocate_lock()", "[None]", "appended()"])
 def test_what_is_left_over_in_memory_that_is_used_again_owns_nothing(
@@ -131,6 +133,7 @@ def test_what_is_left_over_in_memory_that_is_used_again_owns_nothing(
     assert names["__main__.rows"] >= 1990, names
 
 
+@pytest.mark.quick("malloc")
 @pytest.mark.parametrize("allocator", ["malloc", "pymalloc"])
 def test_what_is_left_over_before_values_of_attributes_owns_nothing(tmp_path: Path, allocator: str) -> None:
     """In 3.11 the first object of a class has place for 29 values behind 32 bytes that are not all written.
@@ -141,6 +144,7 @@ def test_what_is_left_over_before_values_of_attributes_owns_nothing(tmp_path: Pa
     assert names["__main__.rows"] >= 1990, names
 
 
+@pytest.mark.quick("_bisect-pymalloc")
 @pytest.mark.parametrize(
     ("module", "allocator"), [("_statistics", "malloc"), ("_bisect", "malloc"), ("_bisect", "pymalloc")]
 )

@@ -24,6 +24,7 @@ VERSIONS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.quick("C-host")
 @VERSIONS
 @pytest.mark.parametrize("kind", ["C", "pure"])
 def test_tasks_wait_where_python_says(version: str, kind: str) -> None:

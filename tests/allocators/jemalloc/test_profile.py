@@ -28,6 +28,7 @@ def report(command: str, made: CoreSet, *args: str) -> Any:
     return answers.typed(command, made.core, *args)
 
 
+@pytest.mark.quick("freed-host")
 @pytest.mark.parametrize("userland", ["host", "trixie", "sid", "bullseye"])
 @pytest.mark.parametrize("program", ["graph", "freed"])
 def test_every_live_block_has_its_record(program: str, userland: str) -> None:

@@ -38,6 +38,7 @@ def figures(made: CoreSet) -> list[Usage]:
     return stats.usages(heap.words, one, caches)
 
 
+@pytest.mark.quick("host-", "host-hpa:true")
 def test_every_arena_and_bin_is_what_mallctl_said(made: CoreSet) -> None:
     facts, found = made.truth.facts, figures(made)
     assert found
@@ -55,6 +56,7 @@ def test_every_arena_and_bin_is_what_mallctl_said(made: CoreSet) -> None:
     assert sum(usage.active for usage in found) == facts["stats.active"]
 
 
+@pytest.mark.quick("host-", "host-hpa:true")
 def test_every_size_class_is_what_mallctl_said(made: CoreSet) -> None:
     heap = find_heap(CoreFile(str(made.core), sysroot=str(made.sysroot) if made.sysroot else None))
     sizes, bins = jemalloc_heaps(heap)[0].one.layout.sizes, jemalloc_heaps(heap)[0].one.layout.bins
@@ -97,5 +99,6 @@ def test_the_commands_add_up() -> None:
     own = facts["stats.allocated"] - cached - sizes["live_bytes"]
     assert 0 < own < 256 << 10
     arenas = [row["arena"] for row in tables["jemalloc_arenas"]]
-    parts = [report("heapsizes", made, "--arena", name)["totals"]["live_bytes"] for name in arenas]
+    target = CoreFile(str(made.core))
+    parts = [answers.answer(target, "heapsizes", "--arena", name)["totals"]["live_bytes"] for name in arenas]
     assert sum(parts) == sizes["live_bytes"]

@@ -119,6 +119,16 @@ def parameters() -> Iterator[object]:
         yield pytest.param(case, id=str(case), marks=marks)
 
 
+@pytest.mark.quick(
+    "shapes-kernel-host",
+    "anchors-kernel-host",
+    "stale-kernel-host",
+    "freed-kernel-host",
+    "forked-kernel-host",
+    "huge-kernel-host",
+    "graph-gcore-host",
+    "graph-kernel-host-percpu_arena:percpu,background_thread:true",
+)
 @pytest.mark.parametrize("case", list(parameters()))
 def test_every_leak_and_nothing_else(case: Case) -> None:
     made = case.take()

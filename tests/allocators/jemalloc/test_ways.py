@@ -50,12 +50,14 @@ def test_tcaches_whose_threads_are_gone(userland: str) -> None:
     right(jemallocs.take("forkers", userland=userland, mode="new-threads"))
 
 
+@pytest.mark.quick("static-pie-kernel")
 @pytest.mark.parametrize("how", quick.only(["kernel"], ["kernel", "gcore"]))
 @pytest.mark.parametrize("variant", ["static-pie", "no-pie"])
 def test_linked_in(variant: str, how: str) -> None:
     assert len(jemalloc_heaps(right(jemallocs.linked("graph", variant, how)))) == 1
 
 
+@pytest.mark.quick("kernel-host-None-layouts0")
 @pytest.mark.parametrize(
     ("library", "malloc", "layouts"),
     [
