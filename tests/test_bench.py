@@ -147,7 +147,7 @@ def test_run_measures_the_child() -> None:
 def test_python_keeps_what_it_compiles_in_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each run would compile all modules anew, and be slower than what a user sees."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    measure.run([sys.executable, "-c", "import sys; sys.exit(sys.dont_write_bytecode)"])
+    assert measure.Observed([sys.executable, "-c", "import sys; sys.exit(sys.dont_write_bytecode)"]).end()[0] == 0
 
 
 @pytest.mark.thorough("it times several commands")

@@ -145,6 +145,7 @@ def measured(argv: list[str]) -> tuple[int, int, float, str]:
 
 
 def bounded(path: Path, *commands: str) -> None:
+    assert commands
     for command in commands:
         code, peak, seconds, said = measured([sys.executable, "-m", "dmods", *command.split(), str(path)])
         assert code in (0, 1, 4), f"{command}: {said[-2000:]}"

@@ -27,7 +27,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.thorough("other tests take whole cores")
 def test_the_undamaged_cores(work: Path) -> None:
-    for _recipe, found in replay([Recipe(dump) for dump in DUMPS], work):
+    judged = [found for _recipe, found in replay([Recipe(dump) for dump in DUMPS], work)]
+    assert len(judged) == len(DUMPS)
+    for found in judged:
         assert not found, told(found)
 
 
@@ -40,6 +42,7 @@ def test_what_once_broke_stays_mended(work: Path) -> None:
 
 @pytest.mark.parametrize("dump", quick.only(("small",), DUMPS))
 def test_random_damage_to_every_structure(work: Path, dump: str) -> None:
+    assert CORES > 0
     with Worker() as worker:
         victim = Victim(dump, work)
         for number in range(CORES):

@@ -27,6 +27,7 @@ def test_a_django_service_at_work() -> None:
     programs_at_work.install(["django"])
     outcome = soak.soak(programs_at_work.programs()["django"], 1)
     assert [problem for problem in outcome.problems if "s of CPU" not in problem] == []
+    assert outcome.blocks > 1000
 
 
 def test_a_search_of_the_file_sees_who_holds_a_block() -> None:

@@ -12,6 +12,8 @@ from dmods.records.sources import allocation_records
 from tests.audit.auditor import compiled, environment
 from tests.corekit import kernel_core
 
+DEPTHS = 201  # of deep.c
+
 
 def taken(folder: Path, words: str) -> tuple[Records, list[tuple[int, int, int]]]:
     """Return the records in a core of deep.c, and for each depth the kept block, the freed block and their frames."""
@@ -20,6 +22,7 @@ def taken(folder: Path, words: str) -> tuple[Records, list[tuple[int, int, int]]
     work.mkdir()
     core = kernel_core(program, work, str(folder / "told"), env=environment(words))
     rows = [line.split() for line in (folder / "told").read_text().splitlines()]
+    assert len(rows) == DEPTHS
     return allocation_records(CoreFile(str(core))), [(int(kept, 16), int(freed, 16), int(n)) for kept, freed, n in rows]
 
 

@@ -8,6 +8,7 @@ from tests.auditkit import answer, callers, text
 
 def test_a_line_says_what_the_program_knew() -> None:
     target, truth, told = callers()
+    assert len(truth.blocks) == 30
     for block in truth.blocks.values():
         (row,) = answer(target, "bufctl", hex(block.address))["tables"]["bufctl"]
         freed = block.state == "freed"

@@ -17,6 +17,7 @@ def files() -> list[tuple[str, str]]:
     found = []
     for package in (dmods.commands, drgnext.commands):
         names = [path.stem for path in Path(package.__path__[0]).glob("*.py") if not path.stem.startswith("_")]
+        assert names
         found += [(name, f"{package.__name__}.{name}") for name in names]
     return sorted(found)
 

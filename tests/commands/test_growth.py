@@ -71,6 +71,7 @@ def findings(answer: Mapping[str, Any]) -> list[str]:
 def check_sums(answer: Mapping[str, Any], cores: Sequence[Path], sysroot: Optional[Path] = None) -> None:
     """Old + growth = new, for each key and in all; and the last core says the same of itself."""
     rows, totals = rows_of(answer), answer["totals"]
+    assert rows
     for row in rows:
         assert row["old_bytes"] + row["growth_bytes"] == row["now_bytes"]
         assert row["old_count"] + row["growth_count"] == row["now_count"]

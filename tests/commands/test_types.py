@@ -136,6 +136,7 @@ def test_a_member_with_a_vtable_is_part_of_the_shape(dumped: Dumped, target: Cor
 def test_tables_of_functions_tell_structures_apart(dumped: Dumped, target: CoreFile) -> None:
     named = kinds_by_row(target)
     for kind in ("doubling", "halving"):
+        assert dumped.of(kind)
         assert all(named[at].startswith(f"malloc-72: {kind}, ") for at in dumped.of(kind))
 
 

@@ -398,6 +398,7 @@ def test_what_is_no_address_is_the_users_to_mend(text: str) -> None:
 )
 def test_a_damaged_heap_answers_for_every_block(mode: str) -> None:
     target, truth = taken("corrupt", mode)
+    assert len(truth.blocks) == 312
     for address in [*truth.blocks][:20]:
         for at in (address, address - 8, address + truth.blocks[address].usable):
             assert sentence(target, at).startswith(f"{at:#x} is ")
@@ -425,18 +426,20 @@ def test_text_and_json_agree() -> None:
 
 def test_a_live_block_says_who_allocated_it() -> None:
     target, _truth, told = callers()
-    for known in told.values():
-        if known.block.state == "live":
-            (row,) = answer(target, hex(known.block.address + 1))["block"]
-            assert row["requested"] == known.block.size
-            assert row["allocated_by"].startswith(f"{known.block.name}+0x")
-            assert f"thread {known.tid} (" in row["allocated_by"]
-            assert sentence(target, int(row["bufctl"], 16)).endswith(f"of the buffer {known.block.address:#x}")
+    live = [known for known in told.values() if known.block.state == "live"]
+    assert len(live) == 10
+    for known in live:
+        (row,) = answer(target, hex(known.block.address + 1))["block"]
+        assert row["requested"] == known.block.size
+        assert row["allocated_by"].startswith(f"{known.block.name}+0x")
+        assert f"thread {known.tid} (" in row["allocated_by"]
+        assert sentence(target, int(row["bufctl"], 16)).endswith(f"of the buffer {known.block.address:#x}")
 
 
 def test_a_freed_block_says_who_freed_it_and_who_had_allocated_it() -> None:
     target, truth, told = callers()
     freed = [told[block.address] for block in truth.blocks.values() if block.size == 600]
+    assert len(freed) == 8
     for known in freed:
         (row,) = answer(target, hex(known.block.address + 599))["freed"]
         assert (row["address"], row["requested"]) == (hex(known.block.address), 600)

@@ -100,4 +100,4 @@ def test_what_the_first_core_lacks_is_possible_at_most(cores: list[Path], tmp_pa
     short = cut(cores[0], tmp_path / "short", 0.5)
     answer = answers.answer(CoreFile(str(cores[2])), "growth", str(short), str(cores[1]))
     findings = next(table for table in answer["tables"] if table["name"] == "findings")
-    assert {row["confidence"] for row in findings["rows"]} <= {"possible"}
+    assert {row["confidence"] for row in findings["rows"]} == {"possible"}

@@ -44,6 +44,7 @@ def run(program: Path, where: Path, env: Optional[Mapping[str, str]] = None) -> 
     assert last[0] == "told"
     for name, address, _size in lines:
         blocks[name].append(int(address))
+    assert blocks
     return Held(core, blocks)
 
 

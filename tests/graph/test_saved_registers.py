@@ -44,7 +44,9 @@ def test_a_saved_register_belongs_to_the_frame_that_uses_it(
 ) -> None:
     core = dumped(tmp_path, *flags, how=how)
     rows = {row["owner"]: row for row in answers.typed("owners", core)["tables"][0]["rows"]}
-    for name, (size, count) in zip(names, told(tmp_path)):
+    lists = told(tmp_path)
+    assert len(lists) == 2
+    for name, (size, count) in zip(names, lists):
         assert name in rows
         assert (rows[name]["bytes"], rows[name]["count"], rows[name]["how"]) == (size, count, "alone")
         (root,) = rows[name]["roots"]

@@ -335,7 +335,9 @@ def test_the_numbers_of_random_are_no_pointers() -> None:
 def test_a_program_in_a_sysroot_has_its_files(how: str) -> None:
     """The program ran in a chroot. The kernel notes the paths as seen inside, gdb those outside."""
     target = judge.open_core(cores.take("sizes", how, userland="i386-bookworm"))
-    assert all(m.file and not m.problem for m in target.modules() if m.path != "[vdso]")
+    modules = [m for m in target.modules() if m.path != "[vdso]"]
+    assert modules
+    assert all(m.file and not m.problem for m in modules)
 
 
 def test_an_empty_stack_is_told(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_every_order_gives_the_same_answers(name: str) -> None:
     freed = min(made.truth.addresses("freed") or made.truth.addresses("live"))
     lines = [line.format(hex(freed)) for line in COMMANDS]
     alone = {line: said(open_core(made), line) for line in lines}
+    assert len(alone) == len(COMMANDS)
     # A line and its reverse have each pair of commands in both orders.
     shuffled = (
         () if os.environ.get(_cache.QUICK) else (random.Random(seed).sample(lines, len(lines)) for seed in (1, 2))

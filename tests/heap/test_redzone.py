@@ -24,7 +24,9 @@ def test_only_a_red_zone_that_is_read_holds_blocks(linked: str, tmp_path: Path) 
     reported = {block.address for block in heap.blocks(DIRECT, INDIRECT)}
     stack_pointers = {thread.tid: thread.registers["rsp"] for thread in target.threads()}
     dead = Ranges(heap.roots.dead)
-    for line in (tmp_path / "truth").read_text().splitlines():
+    truth = (tmp_path / "truth").read_text().splitlines()
+    assert len(truth) == 30
+    for line in truth:
         name, live, hidden, tid = line.split()
         lost = ~int(hidden) & (1 << 64) - 1 in reported
         if name.startswith("in_"):

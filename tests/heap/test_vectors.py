@@ -36,9 +36,9 @@ def test_the_program_uses_what_its_processor_has() -> None:
 def test_whatis_names_the_register() -> None:
     made = cores.take("vectors")
     target = judge.open_core(made)
-    for block in made.truth.blocks.values():
-        if block.state != "live":
-            continue
+    live = [block for block in made.truth.blocks.values() if block.state == "live"]
+    assert len(live) == 7
+    for block in live:
         expected = "xmm6[1]" if block.name == "a register of another thread" else REGISTERS.get(block.name, block.name)
         tables = answers.by_name(answers.answer(target, "whatis", hex(block.address)))
         assert [row["register"] for row in tables["pointed_to_by"] if row["register"]] == [expected], block.name

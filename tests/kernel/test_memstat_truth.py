@@ -143,6 +143,7 @@ def test_pages_that_the_guest_knows(judged: Judged) -> None:
         lacks.add("bpf_arena")  # fixtures/kernel/guest/bpf.c says why
     if judged.guest.kernel.name == "5.10":
         lacks.add("page_pool")  # the mark is of 5.14
+    assert lacks < KNOWN.keys()
     for kind in KNOWN.keys() - lacks:
         expected = KNOWN[kind]
         frames = read(judged.guest.oracle / f"known.{kind}", "Q")

@@ -104,6 +104,7 @@ def test_the_planted_faults_and_nothing_else(release: str) -> None:
 def test_what_is_proposed_can_be_typed() -> None:
     target = opened("6.1")
     proposed = {words for each in found("6.1").values() for one in each for words in one.next}
+    assert proposed
     for words in sorted(proposed):
         name, *arguments = words.split()
         assert answers.report(target, name, *arguments, side=KERNEL).tables, words

@@ -154,7 +154,9 @@ class Line(NamedTuple):
 @cache
 def process_lines() -> list[Line]:
     """Return a line for every command for processes, on cores that give it content."""
-    return [*_plain(), *_recorded(), *_python()]
+    lines = [*_plain(), *_recorded(), *_python()]
+    assert len(lines) > len(PLAIN)
+    return lines
 
 
 def _plain() -> Iterator[Line]:
@@ -229,4 +231,6 @@ def kernel_written(line: Line, json: bool, columns: Optional[int] = None) -> str
 def kernel_lines() -> list[Line]:
     """Return a line for every command for kernels, on the dump of a guest."""
     vmcore = str(kernel.guest(*GUEST).vmcore)
-    return [Line(name, vmcore, tuple(words)) for name, *words in map(str.split, KERNEL)]
+    lines = [Line(name, vmcore, tuple(words)) for name, *words in map(str.split, KERNEL)]
+    assert len(lines) == len(KERNEL)
+    return lines

@@ -83,6 +83,8 @@ def test_code_is_described_as_a_frame_shows_it(core: CoreFile, crashed: Crash) -
 
 
 def test_a_description_leads_back(core: CoreFile) -> None:
-    for thread in core.threads():
+    threads = core.threads()
+    assert threads
+    for thread in threads:
         pc = thread.registers["rip"]
         assert core.evaluate(describe_code(core, pc)) == pc

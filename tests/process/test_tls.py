@@ -35,6 +35,7 @@ def test_the_blocks_hold_the_variables_of_each_module(tmp_path: Path) -> None:
     thread = target.threads()[0]
     blocks = dtv_blocks(Words(target.image(), target.arch.word), target.arch, thread.registers["fs_base"])
     addresses = [int(word) for word in (tmp_path / "run" / "truth").read_text().split()]
+    assert len(addresses) == 2
     for path, name, address in zip((program, library), ("in_program", "in_library"), addresses):
         found = Symbols([str(path)]).tls(name)
         assert found is not None

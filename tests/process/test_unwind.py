@@ -119,9 +119,10 @@ def test_a_handler_on_an_alternate_stack_leaves_two_live_stacks() -> None:
     assert own.end > core.truth.facts["cfa1"]
 
 
-@pytest.mark.parametrize("mode", ["handler", "null", "raise", "own-stack"])
-def test_a_thread_on_its_own_stack_has_one_live_stack(mode: str) -> None:
+@pytest.mark.parametrize(("mode", "threads"), [("handler", 1), ("null", 1), ("raise", 2), ("own-stack", 2)])
+def test_a_thread_on_its_own_stack_has_one_live_stack(mode: str, threads: int) -> None:
     _core, target = opened(mode)
+    assert len(target.threads()) == threads
     for thread in target.threads():
         (live,) = live_stacks(target, thread)
         assert live.start == thread.registers["rsp"]

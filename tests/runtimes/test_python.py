@@ -71,7 +71,9 @@ def test_objects_are_those_of_the_collector(version: str) -> None:
 def test_sizes_of_large_objects(version: str) -> None:
     """They lie in blocks of malloc, and are there with the size that sys.getsizeof says."""
     made = pythons.core(version, "large")
-    for kind, objects in made.truth().items():
+    truth = made.truth()
+    assert len(truth) == 14
+    for kind, objects in truth.items():
         answer = answers.answer(made.target(), "pyobjects", "--type", kind, "--top", "1000000")
         ours = {int(row["address"], 16): row["bytes"] for row in answers.by_name(answer)["objects"]}
         expected = {hidden ^ pythons.HIDDEN: size for hidden, size in objects}

@@ -40,7 +40,9 @@ def _truth(made: PythonCore) -> dict[str, list[tuple[int | None, int]]]:
 def test_each_object_belongs_to_its_variable(version: str) -> None:
     made = pythons.core(version, "variables")
     owners = find_owners(made.target())
-    for name, rows in _truth(made).items():
+    truth = _truth(made)
+    assert {"app.store.cache", "program.py:LINE main: mine"} <= truth.keys()
+    for name, rows in truth.items():
         expected, _, places = name.partition(":LINE ")
         wanted = f"{expected.rpartition('/')[2]}:LINE {places.partition(',')[0]}" if places else name
         found: dict[str, int] = {}
@@ -90,7 +92,9 @@ def test_old_slots_of_free_lists_own_nothing(version: str, dies: str) -> None:
     made = pythons.core(version, "free_lists", arguments=(dies,))
     heap = find_heap(made.target())
     owners = find_owners(heap.target)
-    for objects, rows in made.truth().items():
+    truth = made.truth()
+    assert {"listed", "keyed", "large", "sent"} <= truth.keys()
+    for objects, rows in truth.items():
         name = objects.partition(": ")[0]
         if name in ("lost", "free"):
             continue

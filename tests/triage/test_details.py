@@ -92,4 +92,6 @@ def test_a_part_that_cannot_be_made_says_why() -> None:
 
 def test_every_part_names_a_command() -> None:
     core = CoreFile(str(audited.take("profiled").core))
-    assert {part.command.split()[0] for part in process_parts(core)} <= set(command_names())
+    commands = {part.command.split()[0] for part in process_parts(core)}
+    assert "findleaks" in commands
+    assert commands <= set(command_names())

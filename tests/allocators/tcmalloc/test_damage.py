@@ -80,7 +80,7 @@ def answers(core: Path) -> None:
     heap = find_heap(target)
     heap.leaks()
     for name in ("heapcheck", "malloc_stats"):
-        answer(target, name)
+        assert answer(target, name)["command"] == name
     for one in others(heap):
         for start, end in one.owned[:2]:
             one.where((start + end) // 2)

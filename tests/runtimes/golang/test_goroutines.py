@@ -271,7 +271,9 @@ def test_threads_have_the_stacks_of_their_goroutines(program: Program) -> None:
 
 def test_no_frame_of_a_thread_is_a_guess(program: Program) -> None:
     target = CoreFile(str(core(program, "raw")))
-    for row in answers.by_name(answers.answer(target, "stacks"))["stacks"]:
+    rows = answers.by_name(answers.answer(target, "stacks"))["stacks"]
+    assert rows
+    for row in rows:
         assert row["end"] == "the outermost frame"
         assert {frame["found"] for frame in row["stack"]} <= {"thread", "cfi", "signal"}
 
