@@ -1,6 +1,7 @@
 """Write down which tests failed, for scripts/test (``pytest --failed-to FILE``).
 
 scripts/test gives them a second try. Those of moving suites (tests/moving.py) are in FILE.moving: it only tells them.
+Those that passed are in FILE.passed, for tests/unsteady.py.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ class Failed:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # whether it is of a moving suite
+        self.passed: dict[str, None] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.names["moving" in report.keywords][report.nodeid] = None
+        elif report.passed and report.when == "call":
+            self.passed[report.nodeid] = None
 
     def pytest_sessionfinish(self) -> None:
-        for path, moving in ((self.path, False), (self.path.with_name(f"{self.path.name}.moving"), True)):
-            path.write_text("".join(f"{name}\n" for name in self.names[moving]))
+        passed = self.passed.keys() - self.names[False].keys() - self.names[True].keys()  # its teardown may have failed
+        for names, suffix in ((self.names[False], ""), (self.names[True], ".moving"), (sorted(passed), ".passed")):
+            self.path.with_name(self.path.name + suffix).write_text("".join(f"{name}\n" for name in names))

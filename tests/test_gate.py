@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from fixtures.answers import Finished, finished
+from tests import unsteady
 
 ROOT = Path(__file__).resolve().parents[1]
 
 CONFTEST = """
-from again import Failed
+from tests.again import Failed
 from pathlib import Path
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true")
+    parser.addoption("--all", action="store_true")
     parser.addoption("--failed-to", type=Path)
 
 def pytest_configure(config):
@@ -58,7 +62,9 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("scripts", "tests", "fixtures", "bin", ".venv/bin"):
         (root / name).mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "test", root / "scripts")
-    shutil.copy(ROOT / "tests" / "again.py", root / "tests")
+    for name in ("__init__.py", "again.py", "unsteady.py"):
+        shutil.copy(ROOT / "tests" / name, root / "tests")
+    (root / "tests" / "unsteady.txt").touch()
     (root / "tests" / "conftest.py").write_text(CONFTEST)
     for name, text in {"scripts/setup": "exit 0", "bin/cargo": 'echo "cargo ran"\nexit "${CARGO}"'}.items():
         (root / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -72,12 +78,20 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def run(checkout: Path, *, unsteady: int = 0, broken: int = 0, moving: int = 0, engine: int = 0) -> Finished:
+def run(checkout: Path, *words: str, unsteady: int = 0, broken: int = 0, moving: int = 0, engine: int = 0) -> Finished:
+    """Return a run of scripts/test with so many tests of each kind. The unsteady ones fail again."""
+    for seen in (checkout / "tests").glob("seen *"):
+        seen.unlink()
     counts = {"unsteady": unsteady, "broken": broken, "moving": moving}
     values = {name: [f"{name[0]}{n}" for n in range(count)] for name, count in counts.items()}
     (checkout / "tests" / "test_made.py").write_text(TESTS.format(**values))
     path = f"{checkout / 'bin'}:/usr/bin:/bin"
-    return finished(checkout / "scripts" / "test", env={"PATH": path, "HOME": "/nonexistent", "CARGO": str(engine)})
+    environment = {"PATH": path, "HOME": "/nonexistent", "CARGO": str(engine), "XDG_CACHE_HOME": str(cache(checkout))}
+    return finished(checkout / "scripts" / "test", *words, env=environment)
+
+
+def cache(checkout: Path) -> Path:
+    return checkout.with_name("cache")
 
 
 def last(done: Finished) -> str:
@@ -157,3 +171,117 @@ def test_an_engine_that_passed_is_not_tested_again(checkout: Path) -> None:
 def test_a_file_that_cannot_be_imported_is_red(checkout: Path) -> None:
     (checkout / "tests" / "test_other.py").write_text("import nothing_of_that_name\n")
     assert run(checkout).returncode != 0
+
+
+#: The test that is unsteady in a run of ours with one such test.
+UNSTEADY = "tests/test_made.py::test_unsteady[u0]"
+
+
+def remembered(checkout: Path) -> Path:
+    return cache(checkout) / "dmods-tests" / "unsteady"
+
+
+def test_the_third_unsteady_run_in_a_row_is_red(checkout: Path) -> None:
+    """Runs of another clone count, and those with --all."""
+    assert run(checkout, unsteady=1).returncode == 0
+    clone = checkout.with_name("another folder")
+    shutil.copytree(checkout, clone, symlinks=True)
+    assert run(clone, "--all", unsteady=1).returncode == 0
+    assert remembered(checkout).read_text() == f"2 {UNSTEADY}\n"
+    done = run(checkout, unsteady=1)
+    assert done.returncode == 1
+    said, named = done.stdout.splitlines()[-2:]
+    assert said.startswith(f"{UNSTEADY} needed a second try in 3 runs in a row. ")
+    assert named == f"unsteady: {UNSTEADY}"
+
+
+def test_a_run_that_passes_the_first_time_clears_the_count(checkout: Path) -> None:
+    broken, absent = "tests/test_made.py::test_broken[b0]", "tests/test_made.py::test_absent"
+    remembered(checkout).parent.mkdir(parents=True)
+    remembered(checkout).write_text(f"2 tests/test_made.py::test_steady\n2 {broken}\n2 {absent}\n")
+    assert run(checkout, broken=1).returncode == 1
+    assert remembered(checkout).read_text() == f"2 {broken}\n2 {absent}\n"
+
+
+def test_a_grace_without_a_cause_is_red(checkout: Path) -> None:
+    (checkout / "tests" / "unsteady.txt").write_text(f"# comment\n{UNSTEADY}\n")
+    done = run(checkout)
+    assert done.returncode == 1
+    assert last(done) == "unsteady.txt, line 2: the test has no cause. Write `TEST # CAUSE`."
+
+
+@pytest.mark.parametrize("line", [UNSTEADY, f"{UNSTEADY} # ", f"{UNSTEADY} #", f"{UNSTEADY} #cause"])
+def test_a_cause_is_told_apart_from_the_test(tmp_path: Path, line: str) -> None:
+    (tmp_path / "list").write_text(f"\n{UNSTEADY} # a cause # and more\n")
+    assert unsteady.graces(tmp_path / "list") == {UNSTEADY: "a cause # and more"}
+    (tmp_path / "list").write_text(f"{line}\n")
+    with pytest.raises(ValueError, match="line 1: the test has no cause"):
+        unsteady.graces(tmp_path / "list")
+
+
+def test_a_cause_gives_a_test_a_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "list").write_text("a[1 2] # the kernel drops the signal\n")
+    (tmp_path / "passed").write_text("b\n")
+    found = [unsteady.main(tmp_path / "passed", names, tmp_path / "list") for names in (["a[1 2]"], ["a[1 2]", "c"])]
+    found += [unsteady.main(tmp_path / "absent", ["a[1 2]", "c"], tmp_path / "list") for _ in range(2)]
+    assert found == [0, 0, 0, 1]
+    said = capsys.readouterr().out.splitlines()[-3:]
+    assert said[0].startswith("a[1 2] needed a second try in 4 runs in a row. ")
+    assert said[0].endswith("allows it: the kernel drops the signal")
+    assert said[1].startswith("c needed a second try in 3 runs in a row. Find the cause. ")
+    assert said[2] == "unsteady: a[1 2] c"
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(checkout: Path) -> None:
+    cache(checkout).write_text("a file")
+    done = run(checkout, unsteady=1)
+    assert done.returncode == 0, done.stdout
+    assert last(done) == f"unsteady: {UNSTEADY}"
+    assert "cannot remember the unsteady tests" in done.stderr
+
+
+def test_a_file_of_counts_that_is_damaged_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    kept = tmp_path / "unsteady"
+    kept.write_bytes(b"2 a\n\xff\xff\n\nx b\n-1 c\n3\n2 d with words[x y]\n")
+    assert unsteady.counted(tmp_path, ["d"], ["a", "e"]) == {"a": 3, "e": 1}
+    assert unsteady.read(kept) == {"d with words[x y]": 2, "a": 3, "e": 1}
+
+
+def test_the_oldest_counts_are_forgotten(tmp_path: Path) -> None:
+    names = [f"test {number}" for number in range(unsteady.MOST)]
+    unsteady.counted(tmp_path, [], names)
+    unsteady.counted(tmp_path, [], [names[0], "new"])
+    kept = list(unsteady.read(tmp_path / "unsteady"))
+    assert kept == [*names[2:], names[0], "new"]
+
+
+def test_runs_that_end_at_the_same_time_are_all_counted(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from tests import unsteady; unsteady.counted(pathlib.Path(sys.argv[1]), [], ['a'])"
+    runs = [subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=ROOT) for _ in range(8)]
+    assert [each.wait() for each in runs] == [0] * 8
+    assert unsteady.read(tmp_path / "unsteady") == {"a": 8}
+
+
+def stale(root: Path) -> list[str]:
+    """Return the tests of the list that are not there any more."""
+    listed = unsteady.graces(root / "tests" / "unsteady.txt")
+    files = sorted({name for name in (test.partition("::")[0] for test in listed) if (root / name).is_file()})
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
+    environment = {**os.environ, "DMODS_KERNELS": "all"}
+    there = finished(*collect, cwd=root, env=environment).stdout.splitlines() if files else []
+    return sorted(listed.keys() - set(there))
+
+
+def test_each_grace_is_of_a_test_that_is_there() -> None:
+    assert stale(ROOT) == []
+
+
+def test_a_grace_of_a_test_that_is_gone_is_found(checkout: Path) -> None:
+    (checkout / "tests" / "test_made.py").write_text(TESTS.format(unsteady=["u0"], broken=[], moving=[]))
+    gone = ["tests/test_gone.py::test_x", "tests/test_made.py::test_unsteady[u7]"]
+    lines = [f"{test} # a cause\n" for test in (*gone, UNSTEADY, "tests/test_made.py::test_steady")]
+    (checkout / "tests" / "unsteady.txt").write_text("".join(lines))
+    assert stale(checkout) == gone
