@@ -1,4 +1,4 @@
-"""What pip calls to build dmods from its sources: maturin, after the auditor has been compiled (PEP 517).
+"""The PEP 517 backend by which pip builds dmods from its sources: maturin, after it has compiled the auditor.
 
 maturin knows only the engine. A wheel without the auditor would have no `dmods run`.
 """
