@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fixtures import installed, kernel, sysroot
+from fixtures import answers, installed, kernel, sysroot
 from fixtures.cores import check_core_pattern
 
 pytestmark = pytest.mark.thorough("it needs the wheel, and machines of other releases")
@@ -146,6 +146,17 @@ def test_the_wheel_runs_where_it_says(tmp_path: Path) -> None:
         "gdbext",
         "drgnext",
     }
+
+
+def test_a_second_wheel_compiles_nothing(tmp_path: Path) -> None:
+    said = []
+    for name in ("first", "second"):
+        done = answers.finished(ROOT / "scripts" / "wheel", tmp_path / name, timeout=1400)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert len(list((tmp_path / name).glob("*.whl"))) == 1
+        said.append(done.stderr)
+    assert "Finished" in said[1]  # cargo says what it does
+    assert "Compiling" not in said[1]
 
 
 def needed_glibc(library: Path) -> int:

@@ -19,7 +19,7 @@ from dmods.cli.frontend import say
 from dmods.command import HelpFormatter
 from dmods.errors import DmodsError, UsageError, UserError
 from dmods.machine.dumping import leaves_no_core
-from dmods.machine.installed import AUDITOR, ROOT, preloadable
+from dmods.machine.installed import AUDITOR, ROOT, auditor_advice, preloadable
 from dmods.modules.elf import MAGIC, PT_INTERP, parse
 
 SUMMARY = "start a program under the auditor: its core then knows who allocated what"
@@ -124,7 +124,7 @@ def _number(text: str) -> int:
 
 def _preload() -> str:
     if not os.path.exists(AUDITOR):
-        raise UserError(f"the auditor is missing: {AUDITOR}", "`dmods doctor` says how to get it")
+        raise UserError(f"the auditor is missing: {AUDITOR}", auditor_advice())
     others = os.environ.get("LD_PRELOAD", "")
     return f"{preloadable(AUDITOR)} {others}".strip()
 

@@ -20,7 +20,16 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
 from dmods.errors import UserError
 from dmods.machine.dumping import leaves_no_core
-from dmods.machine.installed import AUDITOR, FOR_GDB, ROOT, drgn_install_command, find_drgn, preloadable, setup_advice
+from dmods.machine.installed import (
+    AUDITOR,
+    FOR_GDB,
+    ROOT,
+    auditor_advice,
+    drgn_install_command,
+    find_drgn,
+    preloadable,
+    setup_advice,
+)
 
 _PATIENCE = 60  # seconds for a debugger to start
 
@@ -71,7 +80,7 @@ def _importable(name: str) -> Remark:
 def _auditor() -> Remark:
     """Return whether a program starts with the auditor. ld.so reports a library that it cannot preload, and goes on."""
     if not os.path.exists(AUDITOR):
-        return Remark("auditor", f"not there: {AUDITOR}", f"for `dmods run`: {setup_advice()}")
+        return Remark("auditor", f"not there: {AUDITOR}", f"for `dmods run`: {auditor_advice()}")
     try:
         path = preloadable(AUDITOR)
     except UserError as error:

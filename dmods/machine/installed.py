@@ -69,6 +69,17 @@ def drgn_install_command() -> str:
 
 def setup_advice(owner: str = "") -> str:
     """Return what the user must do where a part of dmods is missing. `owner` names the Python that lacks it."""
-    if ROOT.name in ("site-packages", "dist-packages"):
+    if _by_pip():
         return f"install dmods again with pip, for {owner or 'the Python that is to use it'}"
     return f"run {ROOT / 'scripts' / 'setup'}"
+
+
+def auditor_advice() -> str:
+    """Return what the user must do where the auditor is missing: pip could not compile it (scripts/backend.py)."""
+    if _by_pip():
+        return "install gcc and libc6-dev, then dmods again; pip install -v shows why the auditor cannot be compiled"
+    return setup_advice()
+
+
+def _by_pip() -> bool:
+    return ROOT.name in ("site-packages", "dist-packages")
