@@ -123,6 +123,7 @@ def test_what_fails_twice_is_red(checkout: Path) -> None:
     assert last(done) == "unsteady: tests/test_made.py::test_unsteady[u0]"
 
 
+@pytest.mark.thorough("it runs scripts/test")
 def test_what_fails_in_a_moving_suite_is_told(checkout: Path) -> None:
     done = run(checkout, moving=5)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -134,6 +135,7 @@ def test_what_fails_in_a_moving_suite_is_told(checkout: Path) -> None:
     assert run(checkout, moving=1, broken=1).returncode == 1
 
 
+@pytest.mark.thorough("it runs scripts/test")
 def test_a_red_engine_hides_no_test(checkout: Path) -> None:
     done = run(checkout, engine=1)
     assert done.returncode == 1
@@ -195,6 +197,7 @@ def test_the_third_unsteady_run_in_a_row_is_red(checkout: Path) -> None:
     assert named == f"unsteady: {UNSTEADY}"
 
 
+@pytest.mark.thorough("it runs scripts/test")
 def test_a_run_that_passes_the_first_time_clears_the_count(checkout: Path) -> None:
     broken, absent = "tests/test_made.py::test_broken[b0]", "tests/test_made.py::test_absent"
     remembered(checkout).parent.mkdir(parents=True)
@@ -203,6 +206,7 @@ def test_a_run_that_passes_the_first_time_clears_the_count(checkout: Path) -> No
     assert remembered(checkout).read_text() == f"2 {broken}\n2 {absent}\n"
 
 
+@pytest.mark.thorough("it runs scripts/test")
 def test_a_grace_without_a_cause_is_red(checkout: Path) -> None:
     (checkout / "tests" / "unsteady.txt").write_text(f"# comment\n{UNSTEADY}\n")
     done = run(checkout)
@@ -235,6 +239,7 @@ def test_a_cause_gives_a_test_a_grace(
     assert said[2] == "unsteady: a[1 2] c"
 
 
+@pytest.mark.thorough("it runs scripts/test")
 def test_a_folder_that_cannot_be_written_is_no_error(checkout: Path) -> None:
     cache(checkout).write_text("a file")
     done = run(checkout, unsteady=1)

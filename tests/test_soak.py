@@ -14,6 +14,7 @@ from fixtures.programs_at_work import Program
 from tests.corekit import compile_c
 
 
+@pytest.mark.quick("bash")
 @pytest.mark.parametrize("name", ["bash", "perl"])
 def test_a_real_program_at_work(name: str) -> None:
     outcome = soak.soak(programs_at_work.programs()[name], 1)

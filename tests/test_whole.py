@@ -18,6 +18,7 @@ def cut(path: Path, to: Path, by: int) -> Path:
     return to
 
 
+@pytest.mark.quick("1621")
 @pytest.mark.parametrize("by", [1, 1621])
 def test_a_core_that_is_shorter_than_its_headers_say(crashed: Crash, gcored: Crash, tmp_path: Path, by: int) -> None:
     for made in (crashed, gcored):

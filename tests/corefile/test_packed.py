@@ -34,6 +34,7 @@ def packed_core(small: CoreSet, folder: Path, form: str) -> Path:
     return path
 
 
+@pytest.mark.quick("zstd", "xz")
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_answers(form: str, tmp_path: Path, small: CoreSet, cache: Path) -> None:
     path = packed_core(small, tmp_path, form)

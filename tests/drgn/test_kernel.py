@@ -97,6 +97,7 @@ def test_a_compressed_dump(place: Path, tmp_path: Path, guest: Guest, form: str)
         assert "drgn reads its plain form" in done.stderr
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("here", [True, False])
 def test_vmlinux_beside_the_dump(drgn: Drgn, place: Path, tmp_path: Path, guest: Guest, here: bool) -> None:
     folder = place if here else tmp_path / "dumps"

@@ -73,6 +73,7 @@ def compare(drgn: Drgn, core: Path, folder: Path, sysroot: Optional[Path] = None
     assert answered > len(lines()) / 2
 
 
+@pytest.mark.quick("freed-gcore")
 @pytest.mark.parametrize(("program", "how"), [("sizes", "kernel"), ("freed", "gcore"), ("cxx", "kernel")])
 def test_fixtures(drgn: Drgn, tmp_path: Path, program: str, how: str) -> None:
     compare(drgn, cores.take(program, how).core, tmp_path / "said")

@@ -75,6 +75,7 @@ def test_through_two_links_and_another_folder(gdb: Gdb, here: str, program: Path
     assert loaded(done) == str(program)
 
 
+@pytest.mark.quick("options0", "options3")
 @pytest.mark.parametrize(
     "options",
     [

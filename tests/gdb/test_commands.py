@@ -60,12 +60,14 @@ def test_another_extensions_commands_stay(gdb: Gdb, core: Path, place: Path) -> 
 HERE = sorted(name for name, side, _module in dmods.command.command_modules() if side == dmods.command.USERLAND)
 
 
+@pytest.mark.quick("memstat", "ps")
 @pytest.mark.parametrize("name", sorted(set(dmods.command.command_names()) - set(HERE)))
 def test_commands_for_kernels_say_where_they_run(gdb: Gdb, name: str) -> None:
     assert f"drgn -c vmcore {name}" in gdb("-x", "heapcmds.py", "-ex", f"help mdb {name}").stdout
     assert f"drgn -c vmcore {name}" in gdb("-x", "heapcmds.py", "-ex", f"mdb {name} -v").stderr
 
 
+@pytest.mark.quick("findleaks", "walk", "whatis", "bufctl_audit", "triage")
 @pytest.mark.parametrize("name", HERE)
 def test_help_has_all_that_the_command_declares(gdb: Gdb, name: str) -> None:
     command = dmods.command.find_command(name)
@@ -153,6 +155,7 @@ def test_a_defect_keeps_its_traceback(gdb: Gdb, core: Path) -> None:
     assert "= 42" in done.stdout
 
 
+@pytest.mark.quick("$sp + 2 * 8-$sp + 16", "main-&main", "-d $sp-$sp")
 @pytest.mark.parametrize(
     ("expression", "gdbs"),
     [

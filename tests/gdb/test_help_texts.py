@@ -28,6 +28,7 @@ def test_a_text_does_not_depend_on_the_terminal(columns: str, monkeypatch: pytes
     assert max(map(len, text.split("\n"))) <= 80
 
 
+@pytest.mark.quick("None", "{")
 @pytest.mark.parametrize("content", [None, "", "{", "{}", "\xff"])
 def test_gdb_asks_the_commands_where_there_is_no_table(gdb: Gdb, place: Path, content: str | None) -> None:
     copy = place / "copy"

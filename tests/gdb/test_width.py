@@ -17,6 +17,7 @@ def letters(text: str) -> list[str]:
     return sorted("".join(cell for cell in text.split() if cell != "-"))
 
 
+@pytest.mark.quick("72")
 @pytest.mark.parametrize("columns", [50, 72])
 def test_batch_lays_out_for_the_terminal(gdb: Gdb, core: Path, place: Path, tmp_path: Path, columns: int) -> None:
     cut = "echo {cut}\\n"

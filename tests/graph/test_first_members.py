@@ -75,6 +75,7 @@ def test_a_vtable_at_the_start_of_something_larger(tmp_path: Path, flags: tuple[
     assert known >= ({"zoo::Dog[]", "zoo::Four"} if "-fno-rtti" in flags else {"zoo::Dog[]", "zoo::Four", "zoo::Dog"})
 
 
+@pytest.mark.quick("1--O1", "7--O2 -fno-rtti")
 @pytest.mark.parametrize("flags", [("-O1",), ("-O2", "-fno-rtti")], ids=" ".join)
 @pytest.mark.parametrize("seed", ["1", "7"])
 def test_what_nobody_wrote_is_no_array(tmp_path: Path, flags: tuple[str, ...], seed: str) -> None:
@@ -118,6 +119,7 @@ def test_debug_information_tells_what_a_vtable_does_not(tmp_path: Path) -> None:
     assert named.startswith("main::{lambda()#")
 
 
+@pytest.mark.quick("-std=c++17 -O1")
 @pytest.mark.parametrize("flags", [("-std=c++17", "-O1"), ("-std=c++20", "-O2")], ids=" ".join)
 def test_owned_arrays_and_what_an_any_holds(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """An allocator takes no room: a pointer to where one may be proves no struct."""

@@ -49,6 +49,7 @@ def test_words_that_are_left_over_own_nothing(tmp_path: Path) -> None:
     assert int(note.split()[0]) > 900
 
 
+@pytest.mark.quick("libjemalloc.so.2")
 @pytest.mark.parametrize("library", ["libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2.0"])
 def test_the_end_of_a_block_owns_nothing(tmp_path: Path, library: str) -> None:
     """Without headers, the end of a piece of a deque is the beginning of the next block, whoever has that.
@@ -90,6 +91,7 @@ def test_a_program_of_32_bits(userland: str) -> None:
     assert {name: found.get(name) for name in told} == told
 
 
+@pytest.mark.quick("-member", "libjemalloc.so.2-global")
 @pytest.mark.parametrize("mode", ["global", "member"])
 @pytest.mark.parametrize("library", ["", "libjemalloc.so.2"])
 def test_the_room_of_a_vector_owns_nothing(tmp_path: Path, library: str, mode: str) -> None:

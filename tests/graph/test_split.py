@@ -15,6 +15,7 @@ from tests.graph.typed import Dumped, compared, dump, graph_of, libcxx, libstdcx
 _SPLIT = ("-O0", "-g", "-gsplit-dwarf")
 
 
+@pytest.mark.quick("-O0 -gdwarf-5 -fdebug-types-section", "-O0 -gdwarf-4")
 @pytest.mark.parametrize(
     "flags",
     [

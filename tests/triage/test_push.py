@@ -92,6 +92,7 @@ def test_no_server_and_a_slow_one_cost_little(monkeypatch: pytest.MonkeyPatch) -
         push.Pusher("file:///etc/passwd")
 
 
+@pytest.mark.quick("gzip", "zstd")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_plain_copy_is_the_dump(form: str, tmp_path: Path) -> None:
     data = b"\x7fELF\2\1\1" + bytes(9) + b"\4\0" + os.urandom(9 << 20) + bytes(3 << 20) + b"end"
