@@ -95,7 +95,7 @@ def _text_of(owners: Owners, kept: Kept, below: Kept, others: Sequence[Kept]) ->
         text = _text_at(owners, value)
         if text is not None and any(_text_at_word(owners, each, place) != text for each in others):
             return text
-    return _shown(text_inside(owners, block))
+    return _shown(text_inside(owners.heap, block))
 
 
 def _text_at_word(owners: Owners, kept: Kept, place: int) -> Optional[str]:

@@ -14,6 +14,7 @@ from dmods.graph.owners import Kind, Owners
 from dmods.graph.suspect_names import counted_kind
 from dmods.heap.block import Block
 from dmods.heap.content import describe_content
+from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.text_bytes import without_addresses
 from dmods.heap.texts import printable
 
@@ -28,6 +29,7 @@ _LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the las
 _MOST_BEFORE = 7  # bytes: a text that begins before them begins in an earlier word
 _OF_WORDS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:/."
 _MAGIC = 4  # characters of a magic number
+_DIFFERENT, _SAME, _FILLING, _NONE = range(4)  # how good a text is: the best first
 _NAMED = 2  # kinds that the sentence names
 
 
@@ -36,22 +38,34 @@ def sample(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> str
 
     Texts that differ from block to block come first, then any other text, then one that is only filling.
     """
-    last: list[str] = []
-    filling: list[str] = []
+    said = [(_NONE, "")]
     for place, kind in enumerate([kind for kind in kinds if kind.count > 1][:_SAMPLED]):
-        found = [texts_in(owners, block) for block in _blocks_of(owners, scope, kind)]
-        like = found[:1] if kind.is_type else found
         whose = "one" if place < _NAMED else f"one of {counted_kind(kind)}"
-        texts = _differing(found, like)
-        if texts:
-            another = f", another '{texts[1]}'" if texts[1:] else ""
-            return f" ({whose} holds '{texts[0]}'{another})"
-        for each in like:
-            for offset, text in each.items():
-                is_magic = not offset and len(text) == _MAGIC and len(found) > 1 and _stands_in_all(found, text)
-                said = f" (each begins with '{text}')" if is_magic else f" ({whose} holds '{text}')"
-                (last if _is_text(text) else filling).append(said)
-    return (last or filling or [""])[0]
+        said.append(_said(owners.heap, _blocks_of(owners, scope, kind), kind.is_type, whose))
+        if said[-1][0] == _DIFFERENT:
+            break
+    return min(said, key=lambda each: each[0])[1]
+
+
+def sample_of(heap: ProcessHeap, blocks: Sequence[Block]) -> str:
+    """Return texts from blocks of one size, as `sample` does."""
+    return _said(heap, blocks, False, "one")[1]
+
+
+def _said(heap: ProcessHeap, blocks: Sequence[Block], is_type: bool, whose: str) -> tuple[int, str]:
+    """Return the texts of the blocks in words, and how good they are. Those of a type stand where its first has one."""
+    found = [texts_in(heap, block) for block in blocks]
+    like = found[:1] if is_type else found
+    texts = _differing(found, like)
+    if texts:
+        another = f", another '{texts[1]}'" if texts[1:] else ""
+        return _DIFFERENT, f" ({whose} holds '{texts[0]}'{another})"
+    best = (_NONE, "")
+    for offset, text in (each for texts in like for each in texts.items()):
+        is_magic = not offset and len(text) == _MAGIC and len(found) > 1 and all(each.get(0) == text for each in found)
+        said = f" (each begins with '{text}')" if is_magic else f" ({whose} holds '{text}')"
+        best = min(best, (_SAME if _is_text(text) else _FILLING, said), key=lambda each: each[0])
+    return best
 
 
 def _differing(found: Sequence[dict[int, str]], like: Sequence[dict[int, str]]) -> list[str]:
@@ -66,10 +80,6 @@ def _differing(found: Sequence[dict[int, str]], like: Sequence[dict[int, str]]) 
         if len(known) > max(1, len(best)):
             best = known
     return best
-
-
-def _stands_in_all(found: Sequence[dict[int, str]], text: str) -> bool:
-    return all(each.get(0) == text for each in found)
 
 
 def _is_text(text: str) -> bool:
@@ -91,14 +101,14 @@ def _blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block
     return [first, *alike[:: max(1, len(alike) // _READ)][: _READ - 1]]
 
 
-def texts_in(owners: Owners, block: Block) -> dict[int, str]:
+def texts_in(heap: ProcessHeap, block: Block) -> dict[int, str]:
     """Return the texts of a block by their offset, as far as they are shown: at its beginning, and at words in it."""
-    content = describe_content(owners.heap, block, most=1)
+    content = describe_content(heap, block, most=1)
     found = {string.offset: string.text for string in content.strings}
     if content.text:
         found[0] = content.text
     shown: dict[int, str] = {}
-    for place, text in sorted({**texts_inside(owners, block), **found}.items()):
+    for place, text in sorted({**texts_inside(heap, block), **found}.items()):
         line = " ".join(text.split())
         cut = printable(line.encode()[:_MOST_TEXT])
         if cut is not None and len(cut) >= _LEAST_TEXT:
@@ -106,16 +116,16 @@ def texts_in(owners: Owners, block: Block) -> dict[int, str]:
     return shown
 
 
-def texts_inside(owners: Owners, block: Block) -> dict[int, str]:
+def texts_inside(heap: ProcessHeap, block: Block) -> dict[int, str]:
     """Return texts that begin at a word of the block and end with a 0, by offset: members such as `char key[32]`."""
     try:
-        data = owners.target.read(block.address, min(block.size, _MOST_LOOKED_INTO))
+        data = heap.target.read(block.address, min(block.size, _MOST_LOOKED_INTO))
     except FaultError:
         return {}
-    data = without_addresses(owners.target, block.address, data)
+    data = without_addresses(heap.target, block.address, data)
     found: dict[int, str] = {}
     end = 0
-    for start in range(0, len(data), owners.heap.words.size):
+    for start in range(0, len(data), heap.words.size):
         if start < end:
             continue
         text, ended, _rest = data[start:].partition(b"\0")
@@ -131,6 +141,6 @@ def _before(data: bytes) -> int:
     return len(data) - len(data.rstrip(_OF_WORDS))
 
 
-def text_inside(owners: Owners, block: Block) -> Optional[str]:
+def text_inside(heap: ProcessHeap, block: Block) -> Optional[str]:
     """Return the first text in the block, or None."""
-    return next(iter(texts_inside(owners, block).values()), None)
+    return next(iter(texts_inside(heap, block).values()), None)

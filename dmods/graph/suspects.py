@@ -278,7 +278,7 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
 
 
 def _block(owners: Owners, kept: Kept) -> str:
-    written = written_type(owners.heap, kept.address)
+    written = written_type(owners.heap, kept.address) if owners.reads_types else ""
     return f"block of {kept.size:,} bytes{f' ({written})' if written else ''} at {kept.address:#x}"
 
 

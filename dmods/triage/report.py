@@ -9,7 +9,7 @@ from dmods.base.sizes import human_size
 from dmods.finding import FATAL, Finding
 from dmods.output.text import table_text
 from dmods.report import Address, Column, Report, Table, Value
-from dmods.triage.answer import PASSED, Crash, Line, Memory, Triage
+from dmods.triage.answer import PASSED, Crash, Holder, Line, Memory, Triage
 from dmods.triage.names import function_of
 from dmods.triage.signature import OUTERMOST, Signature, signature
 
@@ -66,6 +66,16 @@ PLACES = (
     Column("function"),
     Column("inlined", hidden=True),
     Column("runtime", hidden=True),
+)
+HOLDER = (
+    Column("what"),
+    Column("kind"),
+    Column("bytes", "bytes"),
+    Column("percent", "percent"),
+    Column("process_percent", "percent"),
+    Column("address", "address"),
+    Column("next"),
+    Column("suspect"),
 )
 UNKNOWN = (Column("what"), Column("why"), Column("help", hidden=True))
 
@@ -146,6 +156,8 @@ def _for_json(found: Triage) -> Iterator[Table]:
         shares = zip(found.memory.parts, found.memory.percents())
         parts = [(part.name, part.bytes, float(percent), part.note) for part, percent in shares]
         yield Table("memory", MEMORY, parts, only="json")
+    if found.holder is not None:
+        yield Table("holder", HOLDER, [_holder_row(found.holder)], only="json")
     rows = [(each.check, each.state, each.value, each.rule) for each in found.results]
     yield Table("checks", CHECKS, rows, only="json")
     yield Table("unknown", UNKNOWN, [(one.what, one.why, one.help or None) for one in found.unknown], only="json")
@@ -188,6 +200,18 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
             yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
             yield (f"   type: {'; '.join(finding.next[:3])}",)
+    if found.holder is not None:
+        yield (f"{_cut(holder_sentence(found.holder))} (type: {'; '.join(found.holder.next)})",)
+
+
+def holder_sentence(holder: Holder) -> str:
+    """Return the line about what holds most memory."""
+    return f"largest holder{', a possible suspect' if holder.is_suspect else ''}: {holder.what}"
+
+
+def _holder_row(holder: Holder) -> tuple[Value, ...]:
+    shares = (100 * each if each is not None else None for each in (holder.share, holder.share_of_process))
+    return holder.what, holder.kind, holder.bytes, *shares, holder.address, list(holder.next), holder.is_suspect
 
 
 def _cut(text: str) -> str:

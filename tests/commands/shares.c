@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { STATEMENTS = 9000, PLAN = 2000, ROOTS = 22, SLABS = 40, SLAB = 1 << 20, ITEM = 480, CONTEXTS = 30000 };
+enum { STATEMENTS = 9000, PLAN = 2000, ROOTS = 22, SLABS = 40, SLAB = 1 << 20, ITEM = 480, CONTEXTS = 30000, OUTSIDE = 40 << 20 };
 
 struct statement {
 	struct statement *next, *before;
@@ -104,6 +105,15 @@ static void spread(void)
 	}
 }
 
+/* Most memory is no malloc's. */
+static void outside(void)
+{
+	char *at = mmap(NULL, OUTSIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int i = 0; i < OUTSIDE; i += 32)
+		snprintf(at + i, 32, "a line of a log with its time...");
+	printf("outside %lu\n", (unsigned long)at);
+}
+
 int main(int argc, char **argv)
 {
 	const char *how = argc > 1 ? argv[1] : "";
@@ -113,6 +123,8 @@ int main(int argc, char **argv)
 		slabs();
 	if (!strcmp(how, "magic"))
 		magic();
+	if (!strcmp(how, "outside"))
+		outside();
 	if (!strcmp(how, "spread"))
 		spread();
 	printf("made %lu\nblocks %lu\n", made, blocks);
