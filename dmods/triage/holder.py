@@ -136,11 +136,10 @@ def _outside(facts: ProcessFacts) -> Optional[Holder]:
     mapping, what = found.mapping, found.public if facts.private else found.phrase
     others = len(parts) - 1
     rest = human_size(sum(each.size for each in parts) - mapping.size)
-    beside = (
-        f"; {counted(others, 'other mapping')} outside it {'have' if others > 1 else 'has'} {rest}" if others else ""
-    )
+    beside = f"; {counted(others, 'other mapping')} {'have' if others > 1 else 'has'} {rest}" if others else ""
     where = f"{mapping.path or 'anonymous memory'} at {mapping.start:#x}"
-    sentence = f"a mapping of {human_size(mapping.size)} outside the heap ({where}) holds {what}{beside}"
+    size = human_size(mapping.size)
+    sentence = f"a mapping of {size} without blocks that dmods walks ({where}) holds {what}{beside}"
     return Holder(sentence, "mapping", _held(found), _OUTSIDE, address=mapping.start)
 
 
