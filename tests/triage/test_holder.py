@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.finding import FATAL
+from dmods.finding import CERTAIN, FATAL, Finding
 from dmods.report import Verdict
 from dmods.triage import holder
-from dmods.triage.answer import Holder, Triage
+from dmods.triage.answer import Crash, Holder, Line, Triage, Unknown
 from dmods.triage.html import html
 from dmods.triage.process import triage_process
 from dmods.triage.report import triage_report
@@ -118,3 +118,18 @@ def test_a_cut_dump_without_a_heap_has_its_largest_mapping(program: Path, tmp_pa
     assert line is not None
     assert line.what.startswith("a mapping of ")
     assert line.kind == "mapping"
+
+
+@pytest.mark.parametrize(("size", "shown"), [(64 << 20, True), (64 << 10, False)])
+def test_a_full_screen_has_one_line_for_it(size: int, shown: bool) -> None:
+    """What little memory a program has that crashed is left out there. -v and JSON have all of it."""
+    crash = Crash("it ended", False, [Line(f"fact {number}", "known") for number in range(12)], ["main+0x1"] * 9)
+    findings = [Finding(f"kind {number}", FATAL, CERTAIN, "it broke", "mend it") for number in range(3)]
+    line = Holder("the cache " * 30, "held", size, ("suspects",))
+    found = Triage(crash, findings=findings, unknown=[Unknown("a part", "it is missing")], holder=line)
+    cut = [text for text in text_of(found).splitlines() if "largest holder" in text]
+    assert [len(text) <= 80 and text.endswith(".. (type: suspects)") for text in cut] == [True] * shown
+    (table,) = (table for table in triage_report(found, "process").tables if table.name == "holder")
+    assert table.rows[0][0] == line.what
+    whole = triage_report(found, "process", whole=True).tables
+    assert any(line.what in str(row[0]) for table in whole if table.only == "text" for row in table.rows)
