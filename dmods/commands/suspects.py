@@ -9,20 +9,11 @@ from dmods.allocators.unwalked import is_go
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command, size
 from dmods.finding import Evidence
-from dmods.graph.owners import find_owners
+from dmods.graph.owners import Owners, find_owners
 from dmods.graph.process_share import ProcessMemory, process_memory
-from dmods.graph.suspects import (
-    FEW_WORTH,
-    HELD,
-    LEAST,
-    MOST,
-    SHARE,
-    SHARE_OF_PROCESS,
-    WORTH,
-    Suspect,
-    find_candidates,
-    suspect,
-)
+from dmods.graph.suspect import FEW_WORTH, HELD, SHARE_OF_PROCESS, WORTH, Suspect, suspect
+from dmods.graph.suspect_names import counted_kind
+from dmods.graph.suspects import LEAST, MOST, SHARE, find_candidates, most_of_language
 from dmods.heap.unaligned_leaks import unaligned_notes
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.report import Column, Report, Table, Value
@@ -68,7 +59,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if any(each.kind in HELD for each in named):
         report.tables.append(Table("doubt", (Column("doubt"),), [(_DOUBT,)], style="plain", only="text"))
     if not rows:
-        report.notes.append(_none(memory, found, args.least))
+        report.notes.append(_none(owners, memory, found, args.least))
         largest = [_row(each) for each in found]
         title = "The most memory is here:" if largest else ""
         report.tables.append(Table("largest", SUSPECTS, largest, style="plain", title=title))
@@ -103,13 +94,15 @@ def _row(found: Suspect) -> tuple[Value, ...]:
     return said, found.kind, found.weight, found.count, share, part, *places, *judged
 
 
-def _none(memory: ProcessMemory, found: list[Suspect], asked: Optional[int]) -> str:
+def _none(owners: Owners, memory: ProcessMemory, found: list[Suspect], asked: Optional[int]) -> str:
     """Return why there are no suspects."""
     if not found:
-        return (
-            f"no suspects: nothing has {SHARE:.0%} of the heap in use ({human_size(memory.in_use)}) "
-            f"and at least {human_size(LEAST)}"
-        )
+        limit = f"{SHARE:.0%} of the heap in use ({human_size(memory.in_use)}) and at least {human_size(LEAST)}"
+        kind = most_of_language(owners, memory)
+        if kind is not None:
+            much = f"{kind.bytes / memory.in_use:.0%} of it is {counted_kind(kind)}, a type of the language"
+            return f"no suspects: no root and no block holds {limit}; {much}"
+        return f"no suspects: nothing has {limit}"
     first = found[0]
     least = first.least(asked)
     if first.is_reserved:
@@ -136,17 +129,18 @@ COMMAND = Command(
     name="suspects",
     summary=f"what has most of the memory: at most {MOST} sentences for a ticket",
     description=(
-        "A suspect is one of these: the leaked blocks, the memory that the allocator holds free, or a root (or a few\n"
-        f"that share it, such as the head and the tail of a list), a block or a type that has {SHARE:.0%} of the heap\n"
-        f"in use, and {SHARE_OF_PROCESS:.0%} of the memory of the process. It has {human_size(WORTH)} or more, or\n"
-        f"{human_size(FEW_WORTH)} if it is a few large blocks: these are mostly buffers and tables, and do not\n"
-        "accumulate. --least sets both. A small or well distributed heap has no suspects. Then the largest owners\n"
-        "are shown.\n\n"
+        "A suspect is one of these: the leaked blocks, the memory that the allocator holds free, or a root (or\n"
+        "several that share it, such as the head and the tail of a list), a block, a type or a size that has\n"
+        f"{SHARE:.0%} of the heap in use, and {SHARE_OF_PROCESS:.0%} of the memory of the process. It has\n"
+        f"{human_size(WORTH)} or more, or {human_size(FEW_WORTH)} if it is a few large blocks: these are mostly\n"
+        "buffers and tables, and do not accumulate. --least sets both. A small or well distributed heap has no\n"
+        "suspects. Then the largest owners are shown.\n\n"
         "Each sentence names the owner (the variable, if there is debug information), its share of the heap and of\n"
-        "the process, and the block where the memory comes together, with a sample of what is there. If the memory\n"
-        "hangs on one entry of a container, the sentence has the entry's text, such as its key. A note says if most\n"
-        "of the process's memory is not in the heap. In a Go program many goroutines that wait in one place\n"
-        "are a suspect, too: they look like a leak of goroutines.\n\n"
+        "the process, and the block where the memory comes together, with a sample of what is there: texts that\n"
+        "differ from block to block. Of many roots that share memory, three are named. If the memory hangs on one\n"
+        "entry of a container, the sentence has the entry's text, such as its key. A note says if most of the\n"
+        "process's memory is not in the heap. In a Go program many goroutines that wait in one place are a suspect,\n"
+        "too: they look like a leak of goroutines.\n\n"
         "What has leaked, or what the allocator holds free, is certain. What a variable or a type holds is a possible\n"
         "suspect only: a full cache, or data that the program needs, looks the same in one core. `growth` compares\n"
         "two. A block that is nearly all zeros is no suspect: it was reserved, and not filled. A variable that each\n"

@@ -71,6 +71,7 @@ class Owners:
     def __init__(self, heap: ProcessHeap, all_edges: bool = False) -> None:
         self.heap = heap
         self.target = heap.target
+        self.reads_types = True
         self.roots: NamedRoots = named_roots(heap.target)
         self._rows = self._found(all_edges)
         if pairs := self._of_one_structure():
@@ -260,6 +261,15 @@ class Owners:
             yield from batch
             start = batch[-1] + 1
 
+    @contextmanager
+    def without_debug_information(self) -> Iterator[None]:
+        """Leave the types of debug information out of kinds: to spread them takes longer than to find the owners."""
+        before, self.reads_types = self.reads_types, False
+        try:
+            yield
+        finally:
+            self.reads_types = before
+
     @cached_property
     def types(self) -> Types:
         """Return the types of the blocks."""
@@ -271,7 +281,7 @@ class Owners:
         ``by`` is "type" (types, and shapes), "class" (types, and the sizes of blocks without one) or "size".
         """
         found: dict[tuple[str, str], Kind] = {}
-        graph = find_typegraph(self.target) if by != "size" and not self._is_mostly_go else None
+        graph = find_typegraph(self.target) if self.reads_types and by != "size" and not self._is_mostly_go else None
         if graph is not None:
             for number, written, size, count, at in graph.engine.in_scope(self.types.kinds, 0, self.heap.index, scope):
                 known = self.types.name(number) if number is not None else type_name(written or "", "", "likely")

@@ -71,12 +71,14 @@ class Path:
         return text
 
 
-def path_to(roots: NamedRoots, address: int, only: Optional[int] = None, most: int = MOST_STEPS) -> Optional[Path]:
+def path_to(
+    roots: NamedRoots, address: int, only: Optional[int] = None, most: int = MOST_STEPS, looks: bool = True
+) -> Optional[Path]:
     """Return the shortest path to the block at the address, from the best root or from root number ``only``.
 
     At most ``most`` of its steps are described, each in about a millisecond: a path through a list has as many as the
     list. With 1 it is the first step, with more the first ones and the last ones. None: no path leads there, or there
-    is no block in use.
+    is no block in use. Without ``looks`` no step says what its block looks like: types of debug information take time.
     """
     heap = roots.heap
     with Progress("searching for a path") as bar:
@@ -97,7 +99,7 @@ def path_to(roots: NamedRoots, address: int, only: Optional[int] = None, most: i
             continue
         if before is None:
             holder, at, to = _first(roots, kind, where, number, block)
-            steps.append(Step(place + 1, holder, at, block, to, looks_like(heap, block)))
+            steps.append(Step(place + 1, holder, at, block, to, looks_like(heap, block) if looks else ""))
         else:
             steps.append(_inside(roots, place + 1, before, block, parts))
     return Path(roots.root(number) if kind != "leak" else None, addresses, steps)

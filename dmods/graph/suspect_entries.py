@@ -9,7 +9,7 @@ from typing import Optional
 from dmods.base.dataclass import dataclass
 from dmods.errors import FaultError
 from dmods.graph.owners import Kept, Owners
-from dmods.graph.suspect_names import text_inside
+from dmods.graph.suspect_samples import text_inside
 from dmods.heap.block import FREE, Block
 from dmods.heap.text_bytes import without_addresses
 from dmods.heap.texts import string_in
@@ -43,9 +43,11 @@ def entry_of(owners: Owners, scope: tuple[str, int], chain: Sequence[Kept]) -> O
         if place == last:
             continue  # the nodes of one list, or the accumulation point
         above = ("below", chain[first - 1].address) if first else scope
-        if sum(each.size == chain[first].size for each in owners.largest(above, _CONSIDERED)) <= _SIBLINGS:
+        alike = [each for each in owners.largest(above, _CONSIDERED) if each.size == chain[first].size]
+        if len(alike) <= _SIBLINGS:
             continue
-        text = _text_of(owners, chain[place], chain[place + 1])
+        others = [each for each in alike if each.address != chain[place].address][:_SIBLINGS]
+        text = _text_of(owners, chain[place], chain[place + 1], others)
         if text is not None:
             return Entry(chain[place].address, text, chain[place].bytes)
     return None
@@ -79,18 +81,27 @@ def _is_pointer(owners: Owners, value: int) -> bool:
     return owners.heap.block_at(value) is not None
 
 
-def _text_of(owners: Owners, kept: Kept, below: Kept) -> Optional[str]:
-    """Return the first text that a word of the block points to, else a text in the block. `below` is no text."""
+def _text_of(owners: Owners, kept: Kept, below: Kept, others: Sequence[Kept]) -> Optional[str]:
+    """Return the first text that a word of the block points to, else a text in the block. `below` is no text.
+
+    What the same word of all `others` points to as well is no key: a magic number, or the name of a kind.
+    """
     block = owners.heap.block_at(kept.address)
     if block is None:
         return None
-    for value in _words(owners, block):
+    for place, value in enumerate(_words(owners, block)):
         if below.address <= value < below.address + below.size:
             continue
         text = _text_at(owners, value)
-        if text is not None:
+        if text is not None and any(_text_at_word(owners, each, place) != text for each in others):
             return text
-    return _shown(text_inside(owners, block))
+    return _shown(text_inside(owners.heap, block))
+
+
+def _text_at_word(owners: Owners, kept: Kept, place: int) -> Optional[str]:
+    """Return the text that a word of another entry points to."""
+    value = owners.heap.words.at(kept.address + place * owners.heap.words.size)
+    return _text_at(owners, value) if value is not None else None
 
 
 def _words(owners: Owners, block: Block) -> Iterator[int]:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
 
 from dmods.base.class_names import plain_class
 from dmods.base.dataclass import replace
 from dmods.base.regex import regex
 from dmods.base.sizes import counted
-from dmods.errors import FaultError
 from dmods.graph.owners import Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.paths import path_to
 from dmods.graph.root import Root
 from dmods.graph.root_names import RootNames, outer_part
 from dmods.graph.suspect_kinds import is_of_language
 from dmods.graph.typegraph import find_typegraph
-from dmods.heap.block import Block
-from dmods.heap.content import describe_content
 from dmods.heap.process_heap import ProcessHeap
-from dmods.heap.text_bytes import without_addresses
-from dmods.heap.texts import printable
 
 _LOOKED_AT = 4  # blocks whose holder is looked up
-_SAMPLED = 6  # kinds whose example is read for a text
-_LEAST_TEXT, _MOST_TEXT = 4, 24
-_LEAST_INSIDE = 6  # characters: the bytes of a number may look like a shorter text
-_MOST_LOOKED_INTO = 256  # bytes of a block
-_LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the last choice
+_NAMED = 3  # roots of a sentence
 _REGISTER = regex(r"(register \w+) of frame \d+ \((.+?)\)( in .*)?$")
 _ARRAY = "[]"
 _PART = regex(r" \((items|table|values)\)$")  # of a container of CPython: graph/python_names.py
@@ -42,7 +32,7 @@ def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
     alone = len(line.roots) == 1 or any(map(is_runtime, line.roots))
     only = owners.roots.number_of(line.roots[0]) if alone else None
     for block in blocks[:_LOOKED_AT]:
-        path = path_to(owners.roots, block.address, only, most=1)
+        path = path_to(owners.roots, block.address, only, most=1, looks=False)
         if path is not None and path.root is not None:
             names.add(named_place(owners.names, path.root, path.steps[0].holder))
     if len(names) == 1:
@@ -53,9 +43,12 @@ def holder(owners: Owners, line: Line, blocks: Sequence[Kept]) -> str:
 
 
 def holders(owners: Owners, line: Line) -> str:
-    """Return the roots that share a line as a person knows them: "`head` (ht) and `tail` (ht)"."""
-    places = [named_place(owners.names, root, root.name) for root in line.roots]
-    return " and ".join([", ".join(places[:-1]), places[-1]]) if places[1:] else places[0]
+    """Return the roots that share a line as a person knows them, at most three: "`head` (ht) and `tail` (ht)"."""
+    roots = owners.leading_to(line)
+    places = [named_place(owners.names, root, root.name) for root in roots[:_NAMED]]
+    if len(roots) > _NAMED:
+        places.append(f"{len(roots) - _NAMED:,} more")
+    return " and ".join([", ".join(places[:-1]), places[-1]]) if places[1:] else "".join(places) or "many roots"
 
 
 def named_place(names: RootNames, root: Root, place: str) -> str:
@@ -91,12 +84,12 @@ def named_kinds(kinds: Sequence[Kind]) -> str:
 
     For arrays, which are mostly texts, return the objects that have them as well.
     """
-    more = f", {_counted(kinds[1])}" if kinds[1:] and 2 * kinds[1].bytes >= kinds[0].bytes else ""
+    more = f", {counted_kind(kinds[1])}" if kinds[1:] and 2 * kinds[1].bytes >= kinds[0].bytes else ""
     if not more and kinds[0].name.endswith(_ARRAY):
         # Texts and buffers say less than the objects that have them.
         having = [kind for kind in kinds[1:] if _has(kind, kinds[0])]
-        more = f", {_counted(having[0])}" if having else ""
-    return _counted(kinds[0]) + more
+        more = f", {counted_kind(having[0])}" if having else ""
+    return counted_kind(kinds[0]) + more
 
 
 def among_them(kinds: Sequence[Kind], count: int) -> str:
@@ -106,7 +99,7 @@ def among_them(kinds: Sequence[Kind], count: int) -> str:
     """
     for kind in kinds:
         if kind.is_type and not is_of_language(kind.name) and 10 * kind.count >= count:
-            return f", {_counted(kind)} among them"
+            return f", {counted_kind(kind)} among them"
     return ""
 
 
@@ -115,43 +108,11 @@ def _has(kind: Kind, buffers: Kind) -> bool:
     return kind.is_type and not kind.name.endswith(_ARRAY) and 4 * kind.count >= buffers.count
 
 
-def _counted(kind: Kind) -> str:
+def counted_kind(kind: Kind) -> str:
+    """Return how many blocks of the kind there are: "20,000 Session", "165 blocks of 1,048,576 bytes"."""
     if kind.is_type:
         return f"{kind.count:,} {kind.name}"
-    return f"{counted(kind.count, 'block')} of {kind.size:,} bytes"
-
-
-def sample(owners: Owners, kinds: Sequence[Kind]) -> str:
-    """Return a text from one of the blocks that there are many of: " (one holds 'user:1234')"; "" if they hold none."""
-    filling = ""
-    for kind in [kind for kind in kinds if kind.count > 1][:_SAMPLED]:
-        block = owners.heap.block_at(kind.example)
-        if block is None:
-            continue
-        content = describe_content(owners.heap, block, most=1)
-        texts = (content.text, *(string.text for string in content.strings))
-        for text in texts if any(texts) else [text_inside(owners, block)]:
-            shown = printable(text.encode()[:_MOST_TEXT]) if text else None
-            if shown is not None and len(shown) >= _LEAST_TEXT:
-                said = f" (one holds '{shown}{'..' if text and len(text) > _MOST_TEXT else ''}')"
-                if len(set(shown)) >= _LEAST_CHARACTERS:
-                    return said
-                filling = filling or said
-    return filling
-
-
-def text_inside(owners: Owners, block: Block) -> Optional[str]:
-    """Return a text that begins at a word of the block and ends with a 0: a member such as `char key[32]`."""
-    try:
-        data = owners.target.read(block.address, min(block.size, _MOST_LOOKED_INTO))
-    except FaultError:
-        return None
-    data = without_addresses(owners.target, block.address, data)
-    for start in range(0, len(data), owners.heap.words.size):
-        text, ended, _rest = data[start:].partition(b"\0")
-        if ended and len(text) >= _LEAST_INSIDE and text.isascii() and text.decode().isprintable():
-            return text.decode()
-    return None
+    return f"{counted(kind.count, 'block')} of {f'{kind.size:,} bytes' if kind.size else 'several sizes'}"
 
 
 def written_type(heap: ProcessHeap, address: int) -> str:

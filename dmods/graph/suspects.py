@@ -4,10 +4,12 @@ The rules, in this one place:
 
 * What has leaked is one candidate, and what the allocator holds free another.
 * A *single* candidate is a root that alone holds at least SHARE of the blocks in use and LEAST bytes; or, where several
-  roots lead to it, a block that keeps as much alive; or a few roots together, such as the head and the tail of a list.
+  roots lead to it, a block that keeps as much alive; or all of these roots together. A few of them may be one thing,
+  such as the head and the tail of a list. A server has many that lead to the same memory: the current context, the
+  cache, the list of all. Then the kinds of the blocks, and texts in them, say what it is.
 * The variables of one name that several threads have, each its own, are one candidate where no thread has most of it.
-* A *group* is a type with as large a share, less what the single candidates hold of it. Blocks that have only a size
-  in common are no group.
+* A *group* is a type with as large a share, less what the single candidates hold of it; or the blocks of one size,
+  where no type is known.
 * At most MOST are named, the largest first.
 * A candidate is a *suspect* if it is worth somebody's time: at least WORTH bytes, and SHARE_OF_PROCESS of the memory of
   the process. So a healthy small program has none, although one of its variables holds nearly all of its heap.
@@ -26,16 +28,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from dmods.base.dataclass import dataclass
 from dmods.base.sizes import counted, human_size
-from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, Finding
+from dmods.finding import Evidence
 from dmods.graph.filling import zero_part
-from dmods.graph.owners import ALONE, SHARED, Kept, Line, Owners, is_runtime
+from dmods.graph.owners import ALONE, SHARED, Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.process_share import ProcessMemory
 from dmods.graph.roots import CYCLES
+from dmods.graph.suspect import RESERVED, Suspect, suspect
 from dmods.graph.suspect_entries import entry_of
-from dmods.graph.suspect_kinds import DOWN, is_few, is_of_language
-from dmods.graph.suspect_names import among_them, holder, holders, named_kinds, sample, with_parts, written_type
+from dmods.graph.suspect_kinds import DOWN, FEW, is_few, is_of_language
+from dmods.graph.suspect_names import among_them, counted_kind, holder, holders, named_kinds, with_parts, written_type
+from dmods.graph.suspect_samples import sample
 from dmods.graph.suspect_threads import ThreadLines, of_threads
 from dmods.graph.typed_rows import leaks_by_type
 from dmods.heap.leak_groups import group_leaks
@@ -43,12 +46,8 @@ from dmods.records.callers import Callers
 
 SHARE = 0.2
 LEAST = 1 << 20
-WORTH = 16 << 20
-FEW_WORTH = 64 << 20
-SHARE_OF_PROCESS = 0.1
 HELD_BACK = 0.5  # of the heap: so much free memory is named
 MOST = 3
-RESERVED = 0.9  # of a block: so many zeros, and it is not filled
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 _CONSIDERED = 64
 _TOGETHER = 4  # roots that may be one thing: more are what a whole program leads to
@@ -56,94 +55,6 @@ _MANY_ZEROS = 0.5  # of a block: so many are worth a word
 _BY = "class"  # kinds: types, and one size where no type is known
 _KEEPS = "the outermost block that keeps so much alive"
 _DEEPEST = 16  # blocks on the way down to the accumulation point
-
-
-#: What to do about each kind of suspect.
-_REMEDIES = {
-    "held": "compare with a later core (`growth`). If it grows, bound it, or drop what is old",
-    "type": "find who makes so many of them: `dmods run -- PROG` records who allocates",
-    "leaked": "free what the caller allocates; `dmods run -- PROG` records the callers",
-    "free": "malloc_stats says which arenas hold it, and how to give it back",
-    "goroutines": "let them end: cancel what they wait for, or close the channel",
-}
-#: What nobody has shown to be wrong: somebody still has it.
-HELD = ("held", "type")
-_CONFIDENCE = {"leaked": CERTAIN, "free": CERTAIN, "held": POSSIBLE, "type": POSSIBLE}
-
-
-@dataclass(frozen=True)
-class Suspect(Finding):
-    """Something that has much of the memory: ``weight`` bytes.
-
-    ``kind`` is "held", "type", "leaked", "free" or "goroutines". ``subject`` is the name of the root that holds it, or
-    "". ``share`` is a part of the blocks in use; of free memory, a part of the heap. ``share_of_process`` is a part of
-    the process's own memory. Both are None for goroutines.
-    """
-
-    count: Optional[int] = None
-    share: Optional[float] = None
-    share_of_process: Optional[float] = None
-    zeros: Optional[float] = None  # of a single block that is most of it: the part that is zeros
-    is_few: bool = False  # a few blocks have most of it: buffers or tables
-
-    @property
-    def address(self) -> Optional[int]:
-        """Return the outermost block that keeps so much alive, or one of the blocks, or None."""
-        return self.evidence[0].address if self.evidence else None
-
-    @property
-    def point(self) -> Optional[int]:
-        """Return the block where the memory comes together, or None."""
-        return self.evidence[1].address if len(self.evidence) > 1 else None
-
-    @property
-    def is_reserved(self) -> bool:
-        """Return whether it is one block that the program has hardly filled."""
-        return self.zeros is not None and self.zeros >= RESERVED
-
-    def least(self, asked: Optional[int] = None) -> int:
-        """Return how many bytes such a suspect has at least. ``asked`` is the user's own limit."""
-        return asked if asked is not None else FEW_WORTH if self.is_few else WORTH
-
-    def is_worth(self, asked: Optional[int] = None) -> bool:
-        """Return whether so much memory is worth somebody's time. ``asked`` is the user's own limit, in bytes."""
-        if self.is_reserved:
-            return False
-        least = self.least(asked)
-        return self.weight >= least and (self.share_of_process is None or self.share_of_process >= SHARE_OF_PROCESS)
-
-
-def suspect(
-    kind: str,
-    sentence: str,
-    size: int,
-    next_: Sequence[str],
-    *,
-    count: Optional[int] = None,
-    shares: tuple[Optional[float], Optional[float]] = (None, None),
-    evidence: Sequence[Evidence] = (),
-    root: str = "",
-    zeros: Optional[float] = None,
-    few: bool = False,
-) -> Suspect:
-    """Return the finding. ``shares`` are those of the heap and of the process."""
-    return Suspect(
-        kind,
-        SERIOUS if kind == "leaked" else WASTE,
-        _CONFIDENCE.get(kind, LIKELY),
-        sentence,
-        _REMEDIES[kind],
-        tuple(evidence),
-        tuple(next_),
-        weight=size,
-        subject=root,
-        remedy_confidence=POSSIBLE,
-        count=count,
-        share=shares[0],
-        share_of_process=shares[1],
-        zeros=zeros,
-        is_few=few,
-    )
 
 
 def find_candidates(owners: Owners, memory: ProcessMemory) -> list[Suspect]:
@@ -204,19 +115,59 @@ def _singles(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Susp
     yield from (_threads(owners, memory, each) for each in threads)
     named = {line.set for each in threads for line in each.lines}
     for line in owners.lines:
-        if line.set in named:
-            continue
-        if line.how not in (ALONE, SHARED) or line.bytes < limit or line.set is None:
-            continue
-        top = owners.largest(("set", line.set), _CONSIDERED)
-        if line.how == ALONE:
-            heavy = top[0] if top and top[0].bytes >= DOWN * line.bytes else None
-            yield _single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), heavy)
-            continue
-        below = [kept for kept in top if kept.bytes >= limit]
+        if line.set not in named and is_held(line) and line.bytes >= limit:
+            yield from of_line(owners, memory, line, limit)
+
+
+def is_held(line: Line) -> bool:
+    """Return whether roots hold what the line counts."""
+    return line.how in (ALONE, SHARED) and line.set is not None
+
+
+def of_line(owners: Owners, memory: ProcessMemory, line: Line, limit: int) -> Iterator[Suspect]:
+    """Yield the suspects of a line that roots hold: blocks that keep `limit` bytes of it alive, or all of it."""
+    top = owners.largest(("set", line.set or 0), _CONSIDERED)
+    if line.how == ALONE:
+        heavy = top[0] if top and top[0].bytes >= DOWN * line.bytes else None
+        yield _single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), heavy)
+        return
+    below = [kept for kept in top if kept.bytes >= limit]
+    if 2 * sum(kept.bytes for kept in below) > line.bytes:
         yield from (_single(owners, memory, line, kept, kept) for kept in below)
-        if not below and 0 < len(line.roots) <= _TOGETHER and not any(map(is_runtime, line.roots)):
-            yield _single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), None)
+    elif 0 < len(line.roots) <= _TOGETHER and not any(map(is_runtime, line.roots)):
+        yield _single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), None)
+    else:
+        yield _shared(owners, memory, line)
+
+
+def _shared(owners: Owners, memory: ProcessMemory, line: Line) -> Suspect:
+    """Return the suspect: what many roots lead to. The kinds of its blocks and their texts say what it is."""
+    size, share, scope = line.bytes, line.bytes / memory.in_use, ("set", line.set or 0)
+    kinds = with_parts(owners.kinds(scope, _BY))
+    sentence = f"{holders(owners, line)} share {share:.0%} of the heap in use ({_sizes(memory, size)})"
+    sentence += _mostly(kinds, line.count or 0, size)
+    kind = kinds[0] if kinds else None
+    next_ = [*([f"pathto {kind.example:#x} --all"] if kind is not None else []), "owners"]
+    return suspect(
+        "held",
+        sentence,
+        size,
+        next_,
+        count=line.count,
+        shares=(share, memory.share(size)),
+        evidence=[Evidence(kind.example, "one of the blocks")] if kind is not None else [],
+        root=holders(owners, line),
+        few=is_few(owners, scope, size),
+        scope=scope,
+        texts=sample(owners, scope, kinds),
+    )
+
+
+def _mostly(kinds: Sequence[Kind], count: int, size: int) -> str:
+    """Return the end of a sentence about `count` blocks with `size` bytes: what most of them are."""
+    if kinds and kinds[0].bytes >= MAINLY * size:
+        return f": {named_kinds(kinds)}"
+    return f": {count:,} blocks of many sizes{among_them(kinds, count)}" if count > 1 else ""
 
 
 def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspect:
@@ -224,7 +175,9 @@ def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspe
     size, share = found.bytes, found.bytes / memory.in_use
     first = found.lines[0]
     kinds = with_parts(owners.kinds(("set", first.set or 0), _BY))
-    mostly = f": {named_kinds(kinds)}{sample(owners, kinds)}" if kinds else ""
+    scope = ("set", first.set or 0)
+    mostly = f": {named_kinds(kinds)}" if kinds else ""
+    texts = sample(owners, scope, kinds)
     name = f"`{found.name}` of {found.threads} threads"
     sentence = (
         f"{name} keeps {share:.0%} of the heap in use ({_sizes(memory, size)}) alive. Thread {first.roots[0].tid} has "
@@ -237,7 +190,16 @@ def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspe
     few = is_few(owners, ("set", first.set or 0), first.bytes)
     root = f"`{found.name}`"
     return suspect(
-        "held", sentence, size, next_, count=found.blocks, shares=shares, evidence=evidence, root=root, few=few
+        "held",
+        sentence,
+        size,
+        next_,
+        count=found.blocks,
+        shares=shares,
+        evidence=evidence,
+        root=root,
+        few=few,
+        texts=texts,
     )
 
 
@@ -275,20 +237,17 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
         kind for kind in owners.kinds(scope, _BY) if point is None or kind.example != point.address or kind.count > 1
     ]
     kinds = with_parts(kinds)
-    mostly = f": {count:,} blocks of many sizes{among_them(kinds, count)}" if count > 1 else ""
-    if kinds and kinds[0].bytes >= MAINLY * size:
-        mostly = f": {named_kinds(kinds)}"
-    if mostly:
-        mostly += sample(owners, kinds)
+    mostly = _mostly(kinds, count, size)
+    texts = sample(owners, scope, kinds) if mostly else ""
     if entry is not None and 2 * entry.bytes >= size:
-        mostly += f", {entry.bytes / size:.0%} of it under the entry '{entry.text}' at {entry.address:#x}"
+        texts += f", {entry.bytes / size:.0%} of it under the entry '{entry.text}' at {entry.address:#x}"
     zeros = None
     if outer is not None and outer.size >= MAINLY * size:
         # Nothing below it is worth a word.
         block = owners.heap.block_at(outer.address)
         zeros = zero_part(owners.target, block) if block is not None and outer.size >= DOWN * size else None
         through = f", mostly one {_block(owners, outer)}{_empty(zeros)}"
-        mostly, point = "", outer
+        mostly, texts, point = "", "", outer
     others = len(line.roots) - 1
     more = f" (and {counted(others, 'other root')})" if line.how == SHARED and others > 0 and not together else ""
     verb = "keep" if together else "keeps"
@@ -313,11 +272,13 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
         root=name,
         zeros=zeros,
         few=few,
+        scope=("set", line.set or 0) if outer is None else ("below", outer.address),
+        texts=texts,
     )
 
 
 def _block(owners: Owners, kept: Kept) -> str:
-    written = written_type(owners.heap, kept.address)
+    written = written_type(owners.heap, kept.address) if owners.reads_types else ""
     return f"block of {kept.size:,} bytes{f' ({written})' if written else ''} at {kept.address:#x}"
 
 
@@ -328,22 +289,46 @@ def _empty(zeros: Optional[float]) -> str:
 
 
 def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Suspect]) -> Iterator[Suspect]:
-    """Yield the types that take as much, less what the single suspects hold of them."""
+    """Yield the types that take as much, and the sizes without a type, less what the single suspects hold of them."""
     explained: dict[str, int] = {}
     for found in singles:
-        if found.address is None:
-            return  # what the root holds has no one place, and has been named
-        for kind in owners.kinds(("below", found.address), _BY):
+        if found.scope is None:
+            return  # what the threads hold has no one place, and has been named
+        for kind in owners.kinds(found.scope, _BY):
             explained[kind.name] = explained.get(kind.name, 0) + kind.bytes
     for kind in owners.kinds(("live", 0), _BY):
         left = kind.bytes - explained.get(kind.name, 0)
-        if left < limit or kind.count < 2 or not kind.is_type or is_of_language(kind.name):
+        if left < limit or kind.count < 2 or (kind.is_type and is_of_language(kind.name)):
             continue
         share = left / memory.in_use
         sentence = (
-            f"{kind.count:,} {kind.name} take {share:.0%} of the heap in use ({_sizes(memory, left)}), held by no "
+            f"{counted_kind(kind)} take {share:.0%} of the heap in use ({_sizes(memory, left)}), held by no "
             f"single block; one is at {kind.example:#x}"
         )
-        next_ = [f"pathto {kind.example:#x} --all", "owners --by type"]
-        shares, evidence = (share, memory.share(left)), [Evidence(kind.example, f"one {kind.name}")]
-        yield suspect("type", sentence, left, next_, count=kind.count, shares=shares, evidence=evidence)
+        yield suspect(
+            "type" if kind.is_type else "size",
+            sentence,
+            left,
+            [f"pathto {kind.example:#x} --all", f"owners --by {'type' if kind.is_type else 'size'}"],
+            count=kind.count,
+            shares=(share, memory.share(left)),
+            evidence=[Evidence(kind.example, f"one {kind.name if kind.is_type else 'of them'}")],
+            few=kind.count <= FEW,
+            texts=sample(owners, ("live", 0), [kind]),
+        )
+
+
+def most_of_language(owners: Owners, memory: ProcessMemory) -> Optional[Kind]:
+    """Return the type of the language itself that has SHARE of the heap in use, and that nobody in particular holds."""
+    limit = max(LEAST, int(SHARE * memory.in_use))
+    kinds = with_parts(owners.kinds(("live", 0), _BY))
+    return next((kind for kind in kinds if kind.bytes >= limit and is_of_language(kind.name)), None)
+
+
+def largest_holder(owners: Owners, memory: ProcessMemory) -> Optional[Suspect]:
+    """Return what has most of the memory, however little it is; None for a heap of which no root holds anything."""
+    found = find_candidates(owners, memory)
+    if found:
+        return found[0]
+    line = next((line for line in owners.lines if is_held(line)), None)
+    return next(of_line(owners, memory, line, line.bytes), None) if line is not None and memory.in_use else None

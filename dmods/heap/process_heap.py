@@ -29,7 +29,7 @@ from dmods.heap.jump_buffers import jump_buffer_values
 from dmods.heap.leaks import Leaks, group_of_row
 from dmods.heap.roots import Roots, bury_made_stacks, find_roots, live_stacks, readable_ranges
 from dmods.heap.survey import program_mappings, survey
-from dmods.process import found_objects, stdio
+from dmods.process import found_objects, name_service, stdio
 from dmods.process.vectors import unaligned_values
 from dmods.records.sources import allocation_records
 from dmods.target import Target
@@ -64,7 +64,8 @@ class ProcessHeap:
         self.roots: Roots = find_roots(target, self.owned, self.records)
         self.collector = find_collector(target)
         # Words in blocks, too: no rule of false_pointers, which know the roots alone, may name them.
-        words = [*stdio.false_pointers(target), *found_objects.false_pointers(target)]
+        rules = (stdio, found_objects, name_service)
+        words = [part for rule in rules for part in rule.false_pointers(target)]
         words += (part for one in self.heaps for part in one.dead)
         self.roots.bury(sorted([*self.collector.dead, *words]))
         self.notes.extend(self.collector.notes)

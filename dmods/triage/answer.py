@@ -95,6 +95,25 @@ class Crash:
     runtime_frames: int = 0
 
 
+@dataclass(frozen=True)
+class Holder:
+    """What holds the most memory, as a sentence without its full stop. It is said of healthy processes, too.
+
+    ``kind`` is that of a suspect ("held", "type", "size", "leaked", "free"), or "mapping" for memory outside the heap.
+    ``share`` is its part of the blocks in use, and ``share_of_process`` that of the process's memory; None where that
+    is not known. ``is_suspect``: `suspects` names it as one.
+    """
+
+    what: str
+    kind: str
+    bytes: int
+    next: Sequence[str]
+    share: Optional[float] = None
+    share_of_process: Optional[float] = None
+    address: Optional[int] = None
+    is_suspect: bool = False
+
+
 @dataclass
 class Triage:
     """The whole answer about one dump. ``subject`` says of what: program, build_id, pid, missing_bytes.
@@ -114,3 +133,4 @@ class Triage:
     subject: Mapping[str, Any] = field(default_factory=dict)
     identity: Sequence[Line] = ()
     trust: Sequence[Line] = ()
+    holder: Optional[Holder] = None

@@ -22,7 +22,7 @@ from dmods.output.text import printable
 from dmods.profile import flame
 from dmods.report import Report
 from dmods.triage.answer import Memory, Triage
-from dmods.triage.report import crash_signature, verdict_sentence
+from dmods.triage.report import crash_signature, holder_sentence, verdict_sentence
 
 _LONGEST = 2000  # characters of one text of the dump
 _COLOURS = 12
@@ -41,6 +41,7 @@ def html(found: Triage, report: Report, target: Subject, json: str) -> str:
         title=f"triage of {target_name(target)}",
         verdict=verdict_sentence(found, str(report.totals["kind"])),
         found=found,
+        holder=holder_sentence(found.holder) if found.holder is not None else "",
         signature=crash_signature(found),
         bars=bars,
         notes=[*target.notes, *report.notes],

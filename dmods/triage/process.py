@@ -13,6 +13,7 @@ from dmods.target import Target
 from dmods.triage.answer import Triage, Unknown
 from dmods.triage.crash import process_crash
 from dmods.triage.facts import ProcessFacts
+from dmods.triage.holder import process_holder
 from dmods.triage.identity import process_identity, process_trust
 from dmods.triage.memory import process_memory
 from dmods.triage.private import redacted
@@ -43,9 +44,13 @@ def triage_process(
     def trust() -> None:
         found.trust = process_trust(facts)
 
+    def holder() -> None:
+        found.holder = process_holder(facts)
+
     parts = (
         ("cause", "the crash", 60.0, crash),
         ("", "where memory went", 120.0, memory),
+        *([("", "who holds most", 60.0, holder)] if names is None else []),
         ("", "which process it was", 30.0, identity),
         ("cause", "how far the dump can be trusted", 60.0, trust),
     )

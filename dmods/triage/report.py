@@ -9,7 +9,7 @@ from dmods.base.sizes import human_size
 from dmods.finding import FATAL, Finding
 from dmods.output.text import table_text
 from dmods.report import Address, Column, Report, Table, Value
-from dmods.triage.answer import PASSED, Crash, Line, Memory, Triage
+from dmods.triage.answer import PASSED, Crash, Holder, Line, Memory, Triage
 from dmods.triage.names import function_of
 from dmods.triage.signature import OUTERMOST, Signature, signature
 
@@ -22,10 +22,12 @@ _SCREEN = 23  # lines: those of a terminal of 24 but for the prompt
 # What a report leaves out, in this order, until it fits on a screen.
 _GAPS, _OK, _DRAWN = "what could not be known", "checks that passed", "the bar of memory"
 _OTHER, _SIGNATURE, _MEMORY, _OUTER = "the other explanation", "the signature", "memory", "outer frames"
-_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY)
+_HOLDER = "the end of the largest holder's line"  # two dots stand for it: it is not listed as missing
+_LEFT_OUT = (_GAPS, _OK, _DRAWN, _OTHER, _SIGNATURE, _OUTER, _MEMORY, _HOLDER)
 _INNER = 3  # frames without the outer ones
 _BRIEF = ("program", "package", "unit", "container", "host", "machine", "uptime")  # of the identity
 _WIDTH = 80  # columns of a screen, and of lines that are filled
+_LEAST_HELD = 1 << 20  # bytes: a holder of less gives way to the crash
 _LONGEST = 400  # characters of one text
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
@@ -66,6 +68,16 @@ PLACES = (
     Column("function"),
     Column("inlined", hidden=True),
     Column("runtime", hidden=True),
+)
+HOLDER = (
+    Column("what"),
+    Column("kind"),
+    Column("bytes", "bytes"),
+    Column("percent", "percent"),
+    Column("process_percent", "percent"),
+    Column("address", "address"),
+    Column("next"),
+    Column("suspect"),
 )
 UNKNOWN = (Column("what"), Column("why"), Column("help", hidden=True))
 
@@ -110,7 +122,8 @@ def _screen(found: Triage, kind: str) -> list[Table]:
 
 
 def _missing(without: Sequence[str]) -> Table:
-    parts = [f"Not shown: {without[0]}", *without[1:]]
+    listed = [part for part in without if part != _HOLDER]
+    parts = [f"Not shown: {listed[0]}", *listed[1:]]
     rows = list(_filled([*parts[:-1], f"{parts[-1]} (-v shows all)"], ", "))
     return Table("missing", LINES, rows, style="plain", joined=True, only="text")
 
@@ -146,6 +159,8 @@ def _for_json(found: Triage) -> Iterator[Table]:
         shares = zip(found.memory.parts, found.memory.percents())
         parts = [(part.name, part.bytes, float(percent), part.note) for part, percent in shares]
         yield Table("memory", MEMORY, parts, only="json")
+    if found.holder is not None:
+        yield Table("holder", HOLDER, [_holder_row(found.holder)], only="json")
     rows = [(each.check, each.state, each.value, each.rule) for each in found.results]
     yield Table("checks", CHECKS, rows, only="json")
     yield Table("unknown", UNKNOWN, [(one.what, one.why, one.help or None) for one in found.unknown], only="json")
@@ -188,6 +203,33 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
             yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
             yield (f"   type: {'; '.join(finding.next[:3])}",)
+    yield from _largest_holder(found, _HOLDER not in without)
+
+
+def _largest_holder(found: Triage, whole: bool) -> Iterator[tuple[Value, ...]]:
+    """Yield the line about what holds most memory, unless a finding above says the same.
+
+    If not ``whole``, it is cut to the width of the screen, or left out where it is about little memory.
+    """
+    holder = found.holder
+    if holder is None or any(each.what == holder.what for each in found.findings[:_VERDICT]):
+        return
+    said, type_ = holder_sentence(holder), f" (type: {'; '.join(holder.next)})"
+    room = _WIDTH - len(type_) - len("..")
+    if whole or len(said) <= room:
+        yield (_cut(said) + type_,)
+    elif holder.bytes >= _LEAST_HELD:
+        yield (f"{said[:room]}..{type_}",)
+
+
+def holder_sentence(holder: Holder) -> str:
+    """Return the line about what holds most memory."""
+    return f"largest holder{', a possible suspect' if holder.is_suspect else ''}: {holder.what}"
+
+
+def _holder_row(holder: Holder) -> tuple[Value, ...]:
+    shares = (100 * each if each is not None else None for each in (holder.share, holder.share_of_process))
+    return holder.what, holder.kind, holder.bytes, *shares, holder.address, list(holder.next), holder.is_suspect
 
 
 def _cut(text: str) -> str:

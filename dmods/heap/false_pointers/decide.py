@@ -5,9 +5,9 @@ Four other places decide about words that this one cannot see, because they lie 
 * ``engine/core/src/blocks/text.rs``: words that are part of a text. The pass over the bytes leaves them out.
 * ``engine/core/src/blocks/ends.rs``: words that are the end of one block and by chance the beginning of the next. They
   are hidden while marking. A block that only they hold is doubtful.
-* ``Heap.dead`` of an allocator, ``process/stdio.py``, ``process/found_objects.py`` and ``heap/collector.py``: words
-  that an allocator, glibc's stdio, ld.so or CPython wrote into its own structures, or left there from an earlier use of
-  the memory. ``ProcessHeap`` buries them before the pass.
+* ``Heap.dead`` of an allocator, ``process/stdio.py``, ``process/found_objects.py``, ``process/name_service.py`` and
+  ``heap/collector.py``: words that an allocator, glibc's stdio or name service, ld.so or CPython wrote into its own
+  structures, or left there from an earlier use of the memory. ``ProcessHeap`` buries them before the pass.
 * ``heap/dead_stacks.py``: all words below a stack pointer.
 """
 

@@ -37,7 +37,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
                 "memory-holder",
                 SERIOUS if failed else WASTE,
                 LIKELY if failed else POSSIBLE,
-                suspect.what,
+                suspect.public if facts.private else suspect.what,
                 suspect.remedy,
                 (),  # the sentence names the block
                 suspect.next,

@@ -1,0 +1,146 @@
+"""Texts from blocks that there are many of: what differs from block to block says what the program keeps.
+
+One block may hold anything. So several of a size are read. A text that stands at one place in all of them is no key: it
+is a magic number, or the name of a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from dmods.errors import FaultError
+from dmods.graph.owners import Kind, Owners
+from dmods.graph.suspect_names import counted_kind
+from dmods.heap.block import Block
+from dmods.heap.content import describe_content
+from dmods.heap.process_heap import ProcessHeap
+from dmods.heap.text_bytes import without_addresses
+from dmods.heap.texts import printable
+
+_SAMPLED = 6  # kinds whose blocks are read for a text
+_READ = 8  # blocks of a kind that are read
+_NEAR = 64  # blocks of a kind among which these are chosen
+_LISTED = 4096  # blocks of the scope among which those are looked for
+_LEAST_TEXT, _MOST_TEXT = 4, 24
+_LEAST_INSIDE = 6  # characters: the bytes of a number may look like a shorter text
+_MOST_LOOKED_INTO = 512  # bytes of a block
+_LEAST_CHARACTERS = 3  # different ones: a text of fewer is filling, and the last choice
+_MOST_BEFORE = 7  # bytes: a text that begins before them begins in an earlier word
+_OF_WORDS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:/."
+_MAGIC = 4  # characters of a magic number
+_DIFFERENT, _SAME, _FILLING, _NONE = range(4)  # how good a text is: the best first
+_NAMED = 2  # kinds that the sentence names
+
+
+def sample(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> str:
+    """Return texts from blocks that there are many of: " (one holds 'user:1', another 'user:2')"; "" if they hold none.
+
+    Texts that differ from block to block come first, then any other text, then one that is only filling.
+    """
+    said = [(_NONE, "")]
+    for place, kind in enumerate([kind for kind in kinds if kind.count > 1][:_SAMPLED]):
+        whose = "one" if place < _NAMED else f"one of {counted_kind(kind)}"
+        said.append(_said(owners.heap, _blocks_of(owners, scope, kind), kind.is_type, whose))
+        if said[-1][0] == _DIFFERENT:
+            break
+    return min(said, key=lambda each: each[0])[1]
+
+
+def sample_of(heap: ProcessHeap, blocks: Sequence[Block]) -> str:
+    """Return texts from blocks of one size, as `sample` does."""
+    return _said(heap, blocks, False, "one")[1]
+
+
+def _said(heap: ProcessHeap, blocks: Sequence[Block], is_type: bool, whose: str) -> tuple[int, str]:
+    """Return the texts of the blocks in words, and how good they are. Those of a type stand where its first has one."""
+    found = [texts_in(heap, block) for block in blocks]
+    like = found[:1] if is_type else found
+    texts = _differing(found, like)
+    if texts:
+        another = f", another '{texts[1]}'" if texts[1:] else ""
+        return _DIFFERENT, f" ({whose} holds '{texts[0]}'{another})"
+    best = (_NONE, "")
+    for offset, text in (each for texts in like for each in texts.items()):
+        is_magic = not offset and len(text) == _MAGIC and len(found) > 1 and all(each.get(0) == text for each in found)
+        said = f" (each begins with '{text}')" if is_magic else f" ({whose} holds '{text}')"
+        best = min(best, (_SAME if _is_text(text) else _FILLING, said), key=lambda each: each[0])
+    return best
+
+
+def _differing(found: Sequence[dict[int, str]], like: Sequence[dict[int, str]]) -> list[str]:
+    """Return different texts from one place of the blocks: that where most differ. [] if none do.
+
+    Only a place where one of the blocks in ``like`` has a text counts: others may be of another type.
+    """
+    best: list[str] = []
+    for place in sorted({place for each in like for place in each}):
+        texts = dict.fromkeys(each[place] for each in found if place in each)
+        known = [text for text in texts if _is_text(text)]
+        if len(known) > max(1, len(best)):
+            best = known
+    return best
+
+
+def _is_text(text: str) -> bool:
+    return len(set(text)) >= _LEAST_CHARACTERS
+
+
+def _blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]:
+    """Return blocks of a kind: the first one in the scope, and others of its size, which lie apart."""
+    first = owners.heap.block_at(kind.example)
+    if first is None:
+        return []
+    alike: list[Block] = []
+    for address in owners.heap.index.addresses_in(scope, kind.example + 1, _LISTED):
+        block = owners.heap.block_at(address)
+        if block is not None and block.size == first.size:
+            alike.append(block)
+            if len(alike) == _NEAR:
+                break
+    return [first, *alike[:: max(1, len(alike) // _READ)][: _READ - 1]]
+
+
+def texts_in(heap: ProcessHeap, block: Block) -> dict[int, str]:
+    """Return the texts of a block by their offset, as far as they are shown: at its beginning, and at words in it."""
+    content = describe_content(heap, block, most=1)
+    found = {string.offset: string.text for string in content.strings}
+    if content.text:
+        found[0] = content.text
+    shown: dict[int, str] = {}
+    for place, text in sorted({**texts_inside(heap, block), **found}.items()):
+        line = " ".join(text.split())
+        cut = printable(line.encode()[:_MOST_TEXT])
+        if cut is not None and len(cut) >= _LEAST_TEXT:
+            shown[place] = f"{cut}{'..' if len(line) > _MOST_TEXT else ''}"
+    return shown
+
+
+def texts_inside(heap: ProcessHeap, block: Block) -> dict[int, str]:
+    """Return texts that begin at a word of the block and end with a 0, by offset: members such as `char key[32]`."""
+    try:
+        data = heap.target.read(block.address, min(block.size, _MOST_LOOKED_INTO))
+    except FaultError:
+        return {}
+    data = without_addresses(heap.target, block.address, data)
+    found: dict[int, str] = {}
+    end = 0
+    for start in range(0, len(data), heap.words.size):
+        if start < end:
+            continue
+        text, ended, _rest = data[start:].partition(b"\0")
+        if ended and len(text) >= _LEAST_INSIDE and text.isascii() and text.decode().isprintable():
+            first = start - _before(data[max(end, start - _MOST_BEFORE) : start])
+            found[first] = data[first:start].decode() + text.decode()
+            end = start + len(text)
+    return found
+
+
+def _before(data: bytes) -> int:
+    """Return how many bytes at the end belong to the text behind them: a member may begin within a word."""
+    return len(data) - len(data.rstrip(_OF_WORDS))
+
+
+def text_inside(heap: ProcessHeap, block: Block) -> Optional[str]:
+    """Return the first text in the block, or None."""
+    return next(iter(texts_inside(heap, block).values()), None)
