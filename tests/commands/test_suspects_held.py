@@ -123,8 +123,8 @@ def test_objects_of_a_class_are_named_among_their_parts(tmp_path: Path, how: str
     (row,) = (row for row in asked(core, "--least", "1M")["tables"][0]["rows"] if row["root"] == f"`{holder}`")
     count = re.search(r" blocks of many sizes, ([\d,]+) Session among them \(one holds 'session", row["sentence"])
     assert count, row["sentence"]
-    # The last one may be a local variable's as well.
-    assert 9999 <= int(count[1].replace(",", "")) <= 10000
+    # The last one may be a local variable's as well, and a word that is left over on a stack may lead to one.
+    assert 9990 <= int(count[1].replace(",", "")) <= 10000
     assert row["next"][0].startswith(first)
 
 
