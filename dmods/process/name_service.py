@@ -110,7 +110,7 @@ def _chain(words: Words, head: int, count: int) -> Sequence[_Module]:
 
 
 def _module(words: Words, at: int, count: int) -> Optional[_Module]:
-    """Return the module at an address. None where there is none: it has a name, and a handle only if it is loaded."""
+    """Return the module at an address, or None. A module has a name, and a handle only if it is loaded."""
     links = at + (1 + count) * words.size
     named = links + 2 * words.size
     name = _NAME.match(words.image.read(named, _MOST_NAME))

@@ -97,7 +97,7 @@ class Crash:
 
 @dataclass(frozen=True)
 class Holder:
-    """What holds the most memory, as a sentence without its full stop. It is said of healthy processes, too.
+    """The holder of the most memory, as a sentence without its full stop. Healthy processes have one, too.
 
     ``kind`` is that of a suspect ("held", "type", "size", "leaked", "free"), or "mapping" for memory outside the heap.
     ``share`` is its part of the blocks in use, and ``share_of_process`` that of the process's memory; None where that

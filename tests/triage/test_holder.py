@@ -122,7 +122,7 @@ def test_a_cut_dump_without_a_heap_has_its_largest_mapping(program: Path, tmp_pa
 
 @pytest.mark.parametrize(("size", "shown"), [(64 << 20, True), (64 << 10, False)])
 def test_a_full_screen_has_one_line_for_it(size: int, shown: bool) -> None:
-    """What little memory a program has that crashed is left out there. -v and JSON have all of it."""
+    """A crashed program that holds little memory has no such line there. -v and JSON have it."""
     crash = Crash("it ended", False, [Line(f"fact {number}", "known") for number in range(12)], ["main+0x1"] * 9)
     findings = [Finding(f"kind {number}", FATAL, CERTAIN, "it broke", "mend it") for number in range(3)]
     line = Holder("the cache " * 30, "held", size, ("suspects",))
