@@ -78,16 +78,26 @@ def _data(target: Target, module: Module) -> Iterator[Sequence[int]]:
 def _unloaded(words: Words, led_to: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the state of each module (an int), the pointers to functions that were never written, and the name."""
     for head in led_to:
-        state = words.int32(head) if head % GRANULE == 0 else None
-        if state is None or not 0 <= state < _STATES:
-            continue
-        for count in _FUNCTIONS:
+        for count in _possible(words, head):
             if found := _chain(words, head, count):
                 for each in found:
                     unwritten = 1 if each.state == _LOADED else 1 + count
                     yield each.address, each.address + unwritten * words.size
                     yield each.name, _padded(each, words.size)
                 return
+
+
+def _possible(words: Words, head: int) -> list[int]:
+    """Return how many pointers to functions a module at an address may have: where its name would begin with a letter.
+
+    A static program may have a hundred thousand words that lead to something. So each place is read once.
+    """
+    before, size = 3 * words.size, words.size  # the state, the handle, the next module
+    raw = words.image.read(head, before + _FUNCTIONS.stop * size) if head % GRANULE == 0 else b""
+    if len(raw) < before or raw[0] >= _STATES or raw[1:4] != bytes(3):
+        return []
+    names = raw[before::size]
+    return [count for count in _FUNCTIONS if names[count : count + 1].islower()]
 
 
 def _padded(module: _Module, word: int) -> int:

@@ -91,7 +91,7 @@ def test_memory_outside_the_heap_is_named_by_its_content(program: Path, tmp_path
 def test_a_huge_heap_has_a_shorter_answer(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """Of too many blocks the owners are not found, or no types are read. There are 9,000 blocks."""
+    """triage finds no owners of too many blocks, or reads no types of them. There are 9,000 blocks."""
     monkeypatch.setattr(holder, limit, 1000)
     target, truth = told(program, tmp_path, "statements")
     line = held(triage_process(target))
