@@ -116,8 +116,11 @@ class TypeGraph:
     exhausted: bool
     """True if not all pointers were followed, because there were too many."""
 
-    def __init__(self, word: int) -> None:
-        """Make an empty one for pointers of ``word`` bytes."""
+    def __init__(self, word: int, folder: str | None = None, at_least: int = 0) -> None:
+        """Make an empty one for pointers of ``word`` bytes.
+
+        Debug information that has ``at_least`` bytes in its file is read once, and what it says is kept in ``folder``.
+        """
 
     def open(self, path: str | None, debug_roots: list[str], build_id: bytes | None, bias: int) -> int | None:
         """Return the number of the module; None where there is no debug information. See ``Lines`` for the places."""
@@ -127,6 +130,9 @@ class TypeGraph:
 
         Return how many there are, and how many thread-local ones were left out because there is no address.
         """
+
+    def needs_line(self, module: int, pc: int) -> bool:
+        """Return whether ``add_frame`` needs the source line of a pc: where a variable has one place in all its scope."""
 
     def add_frame(
         self,

@@ -1,4 +1,4 @@
-"""``dmods cache``: the plain copies of compressed dumps, and the files that were unpacked from images."""
+"""``dmods cache``: copies of compressed dumps, files that were unpacked from images, types of debug information."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dmods.cli.frontend import say
 from dmods.corefile import kept
 from dmods.corefile.images.root import KIND, clear_images, kept_images
 from dmods.errors import UsageError
+from dmods.graph import kept_tables
 from dmods.output.text import printable
 
-SUMMARY = "list or remove the plain copies of compressed dumps, and files from images"
+SUMMARY = "list or remove copies of compressed dumps, files from images, and types of debug information"
 USAGE = "usage: dmods cache [--list | --clear]   (they lie in ~/.cache/dmods, or in $XDG_CACHE_HOME/dmods)"
 
 
@@ -29,14 +30,20 @@ def run(words: Sequence[str]) -> int:
         if count_of_images:
             what = f"the files of {counted(count_of_images, 'image')} with {human_size(size_of_images)}"
             say(f"removed {what} from {kept.folder_of_copies(KIND)}")
+        count_of_tables, size_of_tables = kept_tables.clear_tables()
+        if count_of_tables:
+            what = f"the types of {counted(count_of_tables, 'file')} with {human_size(size_of_tables)}"
+            say(f"removed {what} from {kept.folder_of_copies(kept_tables.KIND)}")
         return 0
     if list(words) not in ([], ["--list"]):
         raise UsageError(f"cache does not know {' '.join(words)}", USAGE)
-    copies, images = kept.copies(), kept_images()
+    copies, images, tables = kept.copies(), kept_images(), kept_tables.kept_tables()
     say(f"{counted(len(copies), 'copy', 'copies')} in {kept.folder_of_copies()}", sys.stderr)
     if images:
         say(f"files of {counted(len(images), 'image')} in {kept.folder_of_copies(KIND)}", sys.stderr)
-    for copy in (*copies, *images):
+    if tables:
+        say(f"types of {counted(len(tables), 'file')} in {kept.folder_of_copies(kept_tables.KIND)}", sys.stderr)
+    for copy in (*copies, *images, *tables):
         about = f"{human_size(copy.stored):>5}  {utc_minute(copy.used)}"
         print(f"{about}  {printable(copy.path)}  {printable(copy.source)}")
     return 0

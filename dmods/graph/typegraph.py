@@ -18,6 +18,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.words import Words
 from dmods.errors import UsageError
+from dmods.graph.kept_tables import AT_LEAST, folder_of_tables
 from dmods.graph.marks_cxx import managed_types
 from dmods.graph.type_name import vtable_confidence
 from dmods.heap.block import Block
@@ -249,7 +250,7 @@ class Opened:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.engine = _engine.TypeGraph(target.arch.word)
+        self.engine = _engine.TypeGraph(target.arch.word, folder_of_tables(), AT_LEAST)
         self.modules: dict[int, tuple[int, Module]] = {}
         self.locals: list[tuple[int, int, str, int, int, Optional[str]]] = []
         self.in_registers: list[tuple[int, int, str, str, Optional[str]]] = []
@@ -338,7 +339,9 @@ class Opened:
         registers = {numbers[name]: value for name, value in frame.registers.items() if name in numbers}
         # The caller's stack pointer is this frame's CFA, unless a signal lies between them.
         cfa = caller.sp if caller is not None and caller.found_by == "cfi" else None
-        lines = source_lines(self.target).frames_at(frame.code_address, True)
+        lines = []
+        if self.engine.needs_line(module, frame.code_address):
+            lines = source_lines(self.target).frames_at(frame.code_address, True)
         line = lines[-1].line if lines else None
         return self.engine.add_frame(heap.index, module, frame.code_address, cfa, registers, line)
 

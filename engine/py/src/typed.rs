@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use dmods_engine::contents::Sum;
 use dmods_engine::dwarf::model::Id;
-use dmods_engine::dwarf::{DebugTypes, FrameAt, Place};
+use dmods_engine::dwarf::{DebugTypes, Folder, FrameAt, Place};
 use dmods_engine::graph::sums::Next;
 use dmods_engine::typed::blocks::{Claim, Shape};
 use dmods_engine::typed::build::{build, Request, Root, TypeGraph as Built};
@@ -58,8 +58,10 @@ impl TypeGraph {
 #[pymethods]
 impl TypeGraph {
     #[new]
-    fn new(word: u64) -> Self {
-        let state = State { debug: DebugTypes::new(word), roots: Vec::new(), built: None };
+    #[pyo3(signature = (word, folder=None, at_least=0))]
+    fn new(word: u64, folder: Option<PathBuf>, at_least: u64) -> Self {
+        let folder = folder.map(|path| Folder { path, at_least });
+        let state = State { debug: DebugTypes::new(word, folder), roots: Vec::new(), built: None };
         TypeGraph { state: Mutex::new(state) }
     }
 
@@ -99,6 +101,10 @@ impl TypeGraph {
             }
             Ok((count, left_out))
         })
+    }
+
+    fn needs_line(&self, py: Python<'_>, module: usize, pc: Address) -> PyResult<bool> {
+        watched(py, None, |_| Ok(self.lock().debug.needs_line(module, pc.0)))
     }
 
     fn add_frame(

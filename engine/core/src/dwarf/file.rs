@@ -1,13 +1,13 @@
 //! The debug information of one module, parsed and indexed when it is first asked.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use gimli::{AbbreviationsCacheStrategy, Dwarf};
+use gimli::Dwarf;
 use self_cell::self_cell;
 use typed_arena::Arena;
 
 use super::die::{Die, Reference};
-use super::units::{units_of, Home, UnitAt};
+use super::units::{units_of, Home, Ready, Tables, UnitAt, When};
 use crate::lines::{find_debug_file, package_of, parse_package, Bounded, Bytes, ElfFile, Limits, Wanted};
 
 /// The work that types may need beyond what lines need: each entry is read for the index, for its type, and for its name;
@@ -34,6 +34,7 @@ pub(super) struct Parsed<'a> {
     pub(super) split: Vec<Dwarf<Bounded<'a>>>,
     /// Sorted by their home, then by whether they are in .debug_types, then by their start.
     pub(super) units: Vec<UnitAt<'a>>,
+    tables: Tables,
 }
 
 self_cell!(
@@ -44,47 +45,66 @@ self_cell!(
     }
 );
 
-/// What was found for a module.
-pub(super) struct Opened {
-    pub(super) cell: Cell,
-    pub(super) path: PathBuf,
+/// The files with the debug information of a module.
+pub(super) struct Files {
+    debug: ElfFile,
+    supplementary: Option<ElfFile>,
+    package: Option<ElfFile>,
 }
 
-/// Opens the debug information of a module. Ok(None): it has none. `problems` gets what is missing.
-pub(super) fn open(wanted: &Wanted, stack: usize, problems: &mut Vec<String>) -> Result<Option<Opened>, String> {
-    let mut found = find_debug_file(wanted);
-    problems.append(&mut found.problems);
-    let Some(mut debug) = found.debug.take() else { return Ok(None) };
-    let mut supplementary = found.supplementary.take();
-    let path = debug.path.clone();
-    let package = package_of(wanted.path.as_deref(), &path);
-    let store = Store { bytes: Arena::new(), limits: Limits::new() };
-    store.limits.on_stack_of(stack);
-    let cell = Cell::try_new(store, |store| -> Result<Parsed<'_>, String> {
-        let mut dwarf = Dwarf::load(|id| load(store, &mut debug, Some(id.name())))?;
-        if let Some(file) = &mut supplementary {
-            dwarf.load_sup(|id| load(store, file, Some(id.name())))?;
-        }
-        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-        let package = package.and_then(|file| {
-            let empty = Bounded::new(&[], file.endian, &store.limits);
-            parse_package(file, empty, |file, name| load(store, file, name))
+impl Files {
+    /// Searches for the files. None: the module has no debug information. `problems` gets what is missing.
+    pub(super) fn find(wanted: &Wanted, problems: &mut Vec<String>) -> Option<Files> {
+        let mut found = find_debug_file(wanted);
+        problems.append(&mut found.problems);
+        let debug = found.debug?;
+        let package = package_of(wanted.path.as_deref(), &debug.path);
+        Some(Files { debug, supplementary: found.supplementary, package })
+    }
+
+    /// The path of the file that has the most.
+    pub(super) fn path(&self) -> &Path {
+        &self.debug.path
+    }
+
+    /// Returns what tells these files from all others, and their bytes of debug information as they are stored. None: parts of it
+    /// lie in further files.
+    pub(super) fn identity(&self) -> Option<(String, u64)> {
+        let files = [Some(&self.debug), self.supplementary.as_ref()];
+        let stamps: Option<Vec<String>> = files.into_iter().flatten().map(ElfFile::stamp).collect();
+        let stored = self.debug.stored() + self.supplementary.as_ref().map_or(0, ElfFile::stored);
+        self.package.is_none().then_some((stamps?.join(" "), stored))
+    }
+
+    /// Parses the files.
+    pub(super) fn parse(mut self, stack: usize, when: When, problems: &mut Vec<String>) -> Result<Cell, String> {
+        let path = self.debug.path.clone();
+        let store = Store { bytes: Arena::new(), limits: Limits::new() };
+        store.limits.on_stack_of(stack);
+        let cell = Cell::try_new(store, |store| -> Result<Parsed<'_>, String> {
+            let mut dwarf = Dwarf::load(|id| load(store, &mut self.debug, Some(id.name())))?;
+            if let Some(file) = &mut self.supplementary {
+                dwarf.load_sup(|id| load(store, file, Some(id.name())))?;
+            }
+            let package = self.package.take().and_then(|file| {
+                let empty = Bounded::new(&[], file.endian, &store.limits);
+                parse_package(file, empty, |file, name| load(store, file, name))
+            });
+            let tables = Tables::default();
+            let how = (&*path, &tables, when);
+            let (units, split) = units_of(&dwarf, package, how, problems, |file, name| load(store, file, name))?;
+            Ok(Parsed { dwarf, split, units, tables })
         });
-        let (units, split) = units_of(&dwarf, package, &path, problems, |file, name| load(store, file, name))?;
-        Ok(Parsed { dwarf, split, units })
-    });
-    match cell {
-        Ok(cell) => Ok(Some(Opened { cell, path })),
-        Err(why) => Err(format!("{}: {why}", path.display())),
+        cell.map_err(|why| format!("{}: {why}", path.display()))
     }
 }
 
 /// Loads a section of that name; an empty one where the name is None.
 fn load<'a>(store: &'a Store, file: &mut ElfFile, name: Option<&str>) -> Result<Bounded<'a>, String> {
-    // Nothing here needs these sections. (A unit cannot be opened without the header of its line table.)
+    // Nothing here needs these sections. (A unit of a .dwo file is opened with its line table.)
     let bytes: &'a [u8] = match name {
-        None | Some(".debug_macinfo" | ".debug_macro" | ".debug_names" | ".debug_frame") => &[],
-        Some(".debug_macinfo.dwo" | ".debug_macro.dwo") => &[],
+        None | Some(".debug_aranges" | ".debug_frame" | ".debug_line" | ".debug_names") => &[],
+        Some(".debug_macinfo" | ".debug_macro" | ".debug_macinfo.dwo" | ".debug_macro.dwo") => &[],
         Some(name) => store.bytes.alloc(file.load(name)?),
     };
     store.limits.allow(bytes.len().saturating_mul(TIMES));
@@ -102,6 +122,18 @@ impl<'a> Parsed<'a> {
             Home::Supplementary => self.dwarf.sup().unwrap_or(&self.dwarf),
             Home::Split(number) => &self.split[number as usize],
         }
+    }
+
+    /// Returns a unit, opened.
+    pub(super) fn unit(&self, number: u32) -> gimli::Result<&Ready<'a>> {
+        let found = self.units.get(number as usize).ok_or(gimli::Error::OffsetOutOfBounds)?;
+        let opened = found.ready.get_or_init(|| self.tables.open(self.dwarf_of(number), found.header.clone()));
+        opened.as_ref().map_err(|&error| error)
+    }
+
+    /// Returns the entry of a unit itself.
+    pub(super) fn top(&self, number: u32) -> Key {
+        (number, self.units.get(number as usize).map_or(0, |unit| unit.header.header_size() as u32))
     }
 
     /// Returns the entry that a reference in a unit means.
@@ -130,14 +162,14 @@ impl<'a> Parsed<'a> {
 
     /// Reads one entry.
     pub(super) fn die(&self, key: Key) -> gimli::Result<Option<Die<'a>>> {
-        let unit = &self.units.get(key.0 as usize).ok_or(gimli::Error::OffsetOutOfBounds)?.unit;
+        let unit = &self.unit(key.0)?.unit;
         let mut entries = unit.entries_raw(Some(gimli::UnitOffset(key.1 as usize)))?;
         Die::next(&mut entries)
     }
 
     /// Calls `each` for the entry and for all entries below it, until it returns false. Their depths count from the entry's, 0.
     pub(super) fn below(&self, key: Key, mut each: impl FnMut(Die<'a>) -> gimli::Result<Below>) -> gimli::Result<()> {
-        let unit = &self.units.get(key.0 as usize).ok_or(gimli::Error::OffsetOutOfBounds)?.unit;
+        let unit = &self.unit(key.0)?.unit;
         let mut entries = unit.entries_raw(Some(gimli::UnitOffset(key.1 as usize)))?;
         let mut skip: Option<isize> = None;
         while !entries.is_empty() {
@@ -169,7 +201,7 @@ impl<'a> Parsed<'a> {
 
     /// Returns the string of an attribute.
     pub(super) fn text(&self, unit: u32, value: &Option<gimli::AttributeValue<Bounded<'a>>>) -> Option<String> {
-        let text = self.dwarf_of(unit).attr_string(&self.units[unit as usize].unit, *value.as_ref()?).ok()?;
+        let text = self.dwarf_of(unit).attr_string(&self.unit(unit).ok()?.unit, *value.as_ref()?).ok()?;
         gimli::Reader::to_string_lossy(&text).ok().map(|text| text.into_owned())
     }
 }

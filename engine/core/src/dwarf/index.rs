@@ -1,16 +1,19 @@
-//! One pass over all entries of a module: where types, variables and functions stand.
+//! One pass over the entries of a unit: where types, variables and functions stand. The units of a module are taken all at once,
+//! or each when it is first asked for.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use gimli::constants as c;
 use gimli::Operation;
+use serde::{Deserialize, Serialize};
 
 use super::die::{Die, Place};
 use super::file::{Key, Parsed};
 use super::model::{plain, template_of};
 use super::short;
 use super::simple::Simple;
+use super::units::Ready;
 use crate::lines::{describe, Bounded};
 
 /// Global variables that are kept.
@@ -19,7 +22,7 @@ const MOST_VARIABLES: usize = 1 << 21;
 const MOST_DEPTH: usize = 1 << 10;
 
 /// Where a variable is, in the addresses of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stored {
     /// At an address of the file.
     At(u64),
@@ -37,26 +40,28 @@ pub(super) struct Variable {
 }
 
 /// A function: its addresses in the file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Function {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) key: Key,
 }
 
-/// What the pass has found.
+/// What the passes have found.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// What stands before the name of a type: "std::chrono::". Number 0 is empty.
     pub(super) scopes: Vec<String>,
     /// The scope of each type in a namespace, a class or a function.
-    pub(super) scope_of: HashMap<Key, u32>,
-    /// Complete records: a hash of the whole name, sorted.
-    named: Vec<(u64, Key)>,
-    /// Records that are templates: a hash of the name before its arguments, sorted.
-    templates: Vec<(u64, Key)>,
-    /// All complete records.
+    scope_of: HashMap<Key, u32>,
+    /// Complete records, and other names for types: a hash of the whole name.
+    pub(super) named: Vec<(u64, Key)>,
+    /// Records that are templates: a hash of the name before its arguments.
+    pub(super) templates: Vec<(u64, Key)>,
+    /// Complete records that have a name of their own.
     pub(super) records: Vec<Key>,
+    /// Complete records that have none. A typedef may name them.
+    pub(super) nameless: Vec<Key>,
     pub(super) variables: Vec<Variable>,
     pub(super) functions: Vec<Function>,
     /// Records without a name, by the typedef that names them.
@@ -64,6 +69,18 @@ pub(super) struct Index {
     pub(super) signatures: HashMap<u64, Key>,
     /// Names with the arguments of their templates, where the file leaves them out.
     simple: Simple,
+    /// The units whose entries were looked at.
+    taken: Vec<bool>,
+}
+
+/// Returns what [`Index::named`] has for a name.
+pub(super) fn hash_of_name(name: &str) -> u64 {
+    hash(&short::key(name))
+}
+
+/// Returns what [`Index::templates`] has for the name of a template.
+pub(super) fn hash_of_template(name: &str) -> u64 {
+    hash(&plain(name))
 }
 
 fn hash(text: &str) -> u64 {
@@ -72,20 +89,10 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-fn at<'a>(sorted: &'a [(u64, Key)], wanted: u64) -> impl Iterator<Item = Key> + 'a {
-    let from = sorted.partition_point(|&(hash, _)| hash < wanted);
-    sorted[from..].iter().take_while(move |&&(hash, _)| hash == wanted).map(|&(_, key)| key)
-}
-
 impl Index {
-    /// Makes the index. `problems` gets what could not be read.
-    pub(super) fn new(parsed: &Parsed<'_>, problems: &mut Vec<String>) -> Index {
-        let mut index = Index { scopes: vec![String::new()], ..Index::default() };
-        for (number, unit) in parsed.units.iter().enumerate() {
-            if let Some((signature, at)) = unit.signature {
-                index.signatures.insert(signature, (number as u32, at as u32));
-            }
-        }
+    /// Makes the index of all units. `problems` gets what could not be read.
+    pub(super) fn whole(parsed: &Parsed<'_>, problems: &mut Vec<String>) -> Index {
+        let mut index = Index::empty(parsed);
         let mut tell = |error| {
             let problem = describe(error);
             if !problems.contains(&problem) {
@@ -93,8 +100,9 @@ impl Index {
             }
             error == gimli::Error::TooManyIterations
         };
-        for unit in 0..parsed.units.len() {
-            match super::simple::has_simple_names(parsed, unit as u32) {
+        let units = parsed.units.len() as u32;
+        for unit in 0..units {
+            match super::simple::has_simple_names(parsed, unit) {
                 Ok(false) => {}
                 Ok(true) => {
                     index.simple = Simple::new(parsed, &index.signatures, &mut tell);
@@ -104,27 +112,38 @@ impl Index {
                 Err(_) => {}
             }
         }
-        for unit in 0..parsed.units.len() {
-            if let Err(error) = index.take_unit(parsed, unit as u32) {
+        for unit in 0..units {
+            if let Err(error) = index.take(parsed, unit) {
                 if tell(error) {
                     break;
                 }
             }
         }
-        index.named.sort_unstable();
-        index.templates.sort_unstable();
-        index.functions.sort_unstable_by_key(|function| (function.start, function.end));
         index
     }
 
-    /// Returns the complete records that may have this name.
-    pub(super) fn named<'a>(&'a self, name: &str) -> impl Iterator<Item = Key> + 'a {
-        at(&self.named, hash(&short::key(name)))
+    /// Makes an index that takes a unit when it is asked for: [`Index::take`]. The file has no names that leave out arguments.
+    pub(super) fn empty(parsed: &Parsed<'_>) -> Index {
+        let mut index =
+            Index { scopes: vec![String::new()], taken: vec![false; parsed.units.len()], ..Index::default() };
+        for (number, unit) in parsed.units.iter().enumerate() {
+            if let Some((signature, at)) = unit.signature {
+                index.signatures.insert(signature, (number as u32, at as u32));
+            }
+        }
+        index
     }
 
-    /// Returns the complete records that are made from this template.
-    pub(super) fn of_template<'a>(&'a self, name: &str) -> impl Iterator<Item = Key> + 'a {
-        at(&self.templates, hash(&plain(name)))
+    /// Returns whether the file has names of templates without their arguments: then all its units are needed for one name.
+    pub(super) fn has_simple_names(&self) -> bool {
+        !self.simple.is_empty()
+    }
+
+    /// Looks at the entries of a unit, once.
+    pub(super) fn take(&mut self, parsed: &Parsed<'_>, unit: u32) -> gimli::Result<()> {
+        let Some(taken) = self.taken.get_mut(unit as usize).filter(|taken| !**taken) else { return Ok(()) };
+        *taken = true;
+        self.take_unit(parsed, unit)
     }
 
     /// Returns what stands before the name of a type.
@@ -141,11 +160,10 @@ impl Index {
     }
 
     fn take_unit(&mut self, parsed: &Parsed<'_>, unit: u32) -> gimli::Result<()> {
-        let found = &parsed.units[unit as usize];
         // The scopes around the entry: its depth, and what its children's names begin with.
         let mut around: Vec<(isize, u32)> = Vec::new();
-        let c = found.c;
-        parsed.below((unit, found.unit.header.header_size() as u32), |die| {
+        let c = parsed.unit(unit)?.c;
+        parsed.below(parsed.top(unit), |die| {
             while around.last().is_some_and(|&(depth, _)| depth >= die.depth) {
                 around.pop();
             }
@@ -181,7 +199,8 @@ impl Index {
                         self.scope_of.insert(key, scope);
                     }
                     if !die.declaration && die.size.is_some() {
-                        self.records.push(key);
+                        let list = if name.is_some() { &mut self.records } else { &mut self.nameless };
+                        list.push(key);
                         if let Some(name) = &name {
                             let whole = format!("{}{name}", self.scopes[scope as usize]);
                             self.named.push((hash(&short::key(&whole)), key));
@@ -272,7 +291,7 @@ impl Index {
 
 /// Returns where a variable is, if that does not depend on a frame.
 fn stored<'a>(parsed: &Parsed<'a>, unit: u32, expression: &gimli::Expression<Bounded<'a>>) -> Option<Stored> {
-    let found = &parsed.units[unit as usize].unit;
+    let found = &parsed.unit(unit).ok()?.unit;
     let mut operations = (*expression).operations(found.encoding());
     let first = operations.next().ok()??;
     let value = match first {
@@ -295,8 +314,9 @@ fn stored<'a>(parsed: &Parsed<'a>, unit: u32, expression: &gimli::Expression<Bou
 
 /// Returns the addresses of a function or a block.
 pub(super) fn ranges<'a>(parsed: &Parsed<'a>, unit: u32, die: &Die<'a>) -> Vec<(u64, u64)> {
-    let (dwarf, found) = (parsed.dwarf_of(unit), &parsed.units[unit as usize].unit);
     let mut out = Vec::new();
+    let Ok(Ready { unit: found, .. }) = parsed.unit(unit) else { return out };
+    let dwarf = parsed.dwarf_of(unit);
     if let Some(low) = die.low.and_then(|value| dwarf.attr_address(found, value).ok()?) {
         let high = die.high.and_then(|value| match value {
             gimli::AttributeValue::Udata(size) => low.checked_add(size),

@@ -51,26 +51,22 @@ pub(super) struct FoundLocal {
 /// Reads a word of memory: the address, and how many bytes.
 pub(super) type Read<'m> = &'m mut dyn FnMut(u64, u8) -> Option<u64>;
 
-/// Returns the variables of the function at the frame's pc that have a place there.
+/// Returns the variables of a function that have a place at the frame's pc.
 pub(super) fn locals(
     parsed: &Parsed<'_>,
     index: &Index,
+    function: Key,
     frame: &FrameAt,
     bias: u64,
     read: Read<'_>,
 ) -> gimli::Result<Vec<FoundLocal>> {
     let pc = frame.pc.wrapping_sub(bias);
     let mut out = Vec::new();
-    // Ranges do not overlap in an honest file; a few neighbours are enough to look at.
-    let after = index.functions.partition_point(|function| function.start <= pc);
-    let Some(function) = index.functions[..after].iter().rev().take(8).find(|function| pc < function.end) else {
-        return Ok(out);
-    };
-    let unit = function.key.0;
+    let unit = function.0;
     let mut base: Option<Option<u64>> = None;
     let mut frame_base: Option<Place<'_>> = None;
     let mut inlined: Vec<(isize, Option<Key>)> = Vec::new();
-    parsed.below(function.key, |die| {
+    parsed.below(function, |die| {
         if out.len() >= MOST {
             return Ok(Below::Stop);
         }
@@ -98,7 +94,7 @@ pub(super) fn locals(
                 Local::At(value) | Local::Register(_, value) | Local::Value(value) => Some(value),
             }
         });
-        if die.tag == c::DW_TAG_variable && frame.line.zip(die.line).is_some_and(|(now, declared)| now < declared) {
+        if is_declared_later(&die, frame.line) {
             return Ok(Below::Skip);
         }
         let place = die.place.as_ref().and_then(|place| at(parsed, unit, place, pc));
@@ -115,9 +111,26 @@ pub(super) fn locals(
     Ok(out)
 }
 
+/// Returns whether the source line of a pc decides which variables of a function have a value there.
+pub(super) fn needs_line(parsed: &Parsed<'_>, function: Key) -> bool {
+    let mut needs = false;
+    let walked = parsed.below(function, |die| {
+        needs = is_declared_later(&die, Some(0));
+        Ok(if needs { Below::Stop } else { Below::Go })
+    });
+    needs || walked.is_err()
+}
+
+/// Returns whether a variable is declared below a line. Where it has a place for each pc, the place says whether it has a value.
+fn is_declared_later(die: &Die<'_>, line: Option<u64>) -> bool {
+    let everywhere = die.tag == c::DW_TAG_variable && matches!(die.place, Some(Place::Expression(_)));
+    everywhere && line.zip(die.line).is_some_and(|(now, declared)| now < declared)
+}
+
 fn is_static<'a>(die: &Die<'a>, parsed: &Parsed<'a>, unit: u32) -> bool {
     let Some(Place::Expression(expression)) = die.place else { return false };
-    let first = expression.operations(parsed.units[unit as usize].unit.encoding()).next();
+    let Ok(found) = parsed.unit(unit) else { return false };
+    let first = expression.operations(found.unit.encoding()).next();
     matches!(first, Ok(Some(gimli::Operation::Address { .. } | gimli::Operation::AddressIndex { .. })))
 }
 
@@ -159,7 +172,7 @@ fn at<'a>(parsed: &Parsed<'a>, unit: u32, place: &Place<'a>, pc: u64) -> Option<
     match place {
         Place::Expression(expression) => Some(*expression),
         Place::List(list) => {
-            let found = &parsed.units[unit as usize].unit;
+            let found = &parsed.unit(unit).ok()?.unit;
             let mut list = parsed.dwarf_of(unit).attr_locations(found, *list).ok()??;
             while let Ok(Some(entry)) = list.next() {
                 if entry.range.begin <= pc && pc < entry.range.end {
@@ -180,7 +193,7 @@ fn evaluate<'a>(
     bias: u64,
     read: Read<'_>,
 ) -> Option<Local> {
-    let found = &parsed.units[unit as usize].unit;
+    let found = &parsed.unit(unit).ok()?.unit;
     let mut evaluation = expression.evaluation(found.encoding());
     evaluation.set_max_iterations(MAX_OPERATIONS);
     let mut result = evaluation.evaluate().ok()?;

@@ -5,8 +5,10 @@
 //! * `file`: the sections of one module, and its entries.
 //! * `units`: its units, also those in the file that dwz made and in .dwo and .dwp files.
 //! * `die`: one entry.
-//! * `index`: one pass over all entries.
+//! * `index`: one pass over the entries of a unit.
 //! * `read`: makes types of entries.
+//! * `table`: what a module says as a whole.
+//! * `kept`: tables that the next command finds in the cache folder.
 //! * `simple`: names of templates whose arguments the file leaves out.
 //! * `spelling`: how names are written.
 //! * [`short`]: how people write the names of the C++ library.
@@ -17,6 +19,7 @@
 mod die;
 mod file;
 mod index;
+mod kept;
 mod locals;
 pub mod model;
 mod module;
@@ -24,7 +27,9 @@ mod read;
 pub mod short;
 mod simple;
 pub(crate) mod spelling;
+mod table;
 mod units;
 
+pub use kept::Folder;
 pub use locals::FrameAt;
 pub use module::{DebugTypes, Place, Variable};

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 pub use super::spelling::{canonical, plain};
 
 /// The number of a type in [`Types`].
@@ -12,7 +14,7 @@ pub const VOID: Id = 0;
 const MOST: usize = 1 << 22;
 
 /// A type.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Type {
     /// The name as gdb prints it, with its namespaces. Empty for a type without a name.
     pub name: String,
@@ -23,7 +25,7 @@ pub struct Type {
 }
 
 /// What a type is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     /// `void`, or not known.
     Void,
@@ -45,8 +47,24 @@ pub enum Form {
     Function,
 }
 
+impl Form {
+    /// Replaces the number of each type that it refers to.
+    pub(super) fn renumber(&mut self, number: impl Fn(Id) -> Id) {
+        match self {
+            Form::Pointer(to) | Form::Array(to, _) | Form::Alias(to) => *to = number(*to),
+            Form::Record(record) => {
+                record.members.iter_mut().for_each(|member| member.kind = number(member.kind));
+                record.arguments.iter_mut().for_each(|argument| *argument = number(*argument));
+                record.discriminant.iter_mut().for_each(|(_, kind)| *kind = number(*kind));
+                record.concrete.iter_mut().for_each(|kind| *kind = number(*kind));
+            }
+            Form::Void | Form::Base(_) | Form::Enum | Form::Declared | Form::Function => {}
+        }
+    }
+}
+
 /// What the bits of a base type mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Number {
     /// An integer, or anything else.
     Integer,
@@ -59,7 +77,7 @@ pub enum Number {
 }
 
 /// A struct, a class or a union.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// It is a union.
     pub union: bool,
@@ -80,7 +98,7 @@ pub struct Record {
 }
 
 /// A member of a record, or a base class.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// The name. Empty for a base class and for an anonymous member.
     pub name: String,
@@ -99,7 +117,7 @@ pub struct Member {
 }
 
 /// What tells two records apart. Each unit that uses a type declares it again.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Key {
     pub(super) tag: u16,
     pub(super) name: String,
@@ -154,6 +172,11 @@ impl Types {
                 *place = kind;
             }
         }
+    }
+
+    /// Returns the types, and what tells those apart that other modules may have as well.
+    pub(super) fn into_parts(self) -> (Vec<Type>, Vec<(Id, Key)>) {
+        (self.all, self.keys.into_iter().map(|(key, id)| (id, key)).collect())
     }
 
     pub(super) fn known(&self, key: &Key) -> Option<Id> {

@@ -3,16 +3,21 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 
-use super::file::{open, Cell, Key, Opened, Parsed};
-use super::index::{Index, Stored};
-use super::locals::{described, locals, FrameAt, Local, Read};
+use super::file::{Cell, Files, Key, Parsed};
+use super::index::{hash_of_name, hash_of_template, Index, Stored};
+use super::kept::Folder;
+use super::locals::{locals, needs_line, FrameAt, Local, Read};
 use super::model::{plain, Form, Id, Types, VOID};
 use super::read::{From, Reader};
+use super::table::Table;
+use super::units::When;
 use crate::lines::{describe, Wanted};
 use crate::symbols::demangle;
 
 /// Stack that must be free while debug information is read. Nothing here recurses.
 const STACK: usize = 1 << 20;
+/// Types of one name that are looked at. The same type may be in many units.
+const MOST_OF_NAME: usize = 1 << 16;
 /// Problems that are told of one module.
 const MOST_PROBLEMS: usize = 8;
 
@@ -44,12 +49,20 @@ pub struct Variable {
 
 /// A program or library with debug information.
 struct Module {
-    cell: Cell,
+    wanted: Wanted,
     path: PathBuf,
     bias: u64,
+    table: Table,
+    /// What frames need. It is opened when one asks, where the table was kept.
+    open: Option<Open>,
+    problems: Vec<String>,
+}
+
+/// The parsed debug information of a module, and the types that were read from it for frames.
+struct Open {
+    cell: Cell,
     index: Index,
     reader: Reader,
-    problems: Vec<String>,
 }
 
 /// The debug information of the modules of a process, and the types that were read from it.
@@ -60,20 +73,15 @@ pub struct DebugTypes {
     problems: Vec<String>,
     /// Types that are only declared: their numbers and names.
     incomplete: Vec<(Id, String)>,
-    /// What [`DebugTypes::rust_versions`] found.
-    rust: Option<Vec<(u32, u32)>>,
+    /// Where tables are kept.
+    folder: Option<Folder>,
 }
 
 impl DebugTypes {
-    /// Makes it for a process whose pointers have `word` bytes.
-    pub fn new(word: u64) -> DebugTypes {
-        DebugTypes {
-            modules: Vec::new(),
-            types: Types::new(word),
-            problems: Vec::new(),
-            incomplete: Vec::new(),
-            rust: None,
-        }
+    /// Makes it for a process whose pointers have `word` bytes. What is read is kept in `folder`.
+    pub fn new(word: u64, folder: Option<Folder>) -> DebugTypes {
+        let (modules, problems, incomplete) = (Vec::new(), Vec::new(), Vec::new());
+        DebugTypes { modules, types: Types::new(word), problems, incomplete, folder }
     }
 
     /// Opens the debug information of a module, if there is any. Returns the module's number.
@@ -86,25 +94,41 @@ impl DebugTypes {
     ) -> Option<usize> {
         let wanted = Wanted { path, roots, build_id: build_id.filter(|id| !id.is_empty()) };
         let mut problems = Vec::new();
+        let (folder, word) = (self.folder.as_ref(), self.types.word);
         let made = catch_unwind(AssertUnwindSafe(|| {
-            let Some(Opened { cell, path }) = open(&wanted, STACK, &mut problems)? else { return Ok(None) };
-            let mut own = Vec::new();
-            let index = cell.with_dependent(|_, parsed| Index::new(parsed, &mut own));
-            problems.extend(own.into_iter().map(|why| format!("{}: {why}", path.display())));
-            Ok(Some(Module { cell, path, bias, index, reader: Reader::default(), problems: Vec::new() }))
+            let Some(files) = Files::find(&wanted, &mut problems) else { return Ok(None) };
+            let path = files.path().to_path_buf();
+            let place = folder.and_then(|folder| folder.place(&files, wanted.build_id.as_deref(), word));
+            if let Some(table) = place.as_ref().and_then(|place| place.load()) {
+                return Ok(Some((path, table, None)));
+            }
+            let mut damage = Vec::new();
+            let cell = files.parse(STACK, When::Now, &mut damage)?;
+            let (mut table, index) = cell.with_dependent(|_, parsed| Table::read(parsed, word));
+            let own = std::mem::take(&mut table.problems).into_iter().map(|why| format!("{}: {why}", path.display()));
+            table.problems = damage.into_iter().chain(own).take(MOST_PROBLEMS).collect();
+            if let Some(place) = place.filter(|_| !table.needs_all_units) {
+                place.store(&table);
+            }
+            Ok(Some((path, table, Some(Open { cell, index, reader: Reader::default() }))))
         }));
-        let module = match made {
-            Ok(Ok(module)) => module,
+        let found = match made {
+            Ok(Ok(found)) => found,
             Ok(Err(why)) => {
                 problems.push(why);
                 None
             }
             Err(_) => {
-                let path = wanted.path.unwrap_or_default();
+                let path = wanted.path.clone().unwrap_or_default();
                 problems.push(format!("{}: its debug information is damaged (the parser failed)", path.display()));
                 None
             }
         };
+        let module = found.map(|(path, mut table, open)| {
+            table.adopt(&mut self.types);
+            problems.append(&mut table.problems);
+            Module { wanted, path, bias, table, open, problems: Vec::new() }
+        });
         self.problems.extend(problems.into_iter().take(MOST_PROBLEMS));
         self.modules.push(Some(module?));
         Some(self.modules.len() - 1)
@@ -116,20 +140,27 @@ impl DebugTypes {
         self.problems.iter().chain(of_modules).cloned().collect()
     }
 
-    /// Does `work` with a module. A module whose parser fails is left out from then on.
-    fn with<T>(&mut self, number: usize, work: impl FnOnce(&mut Module, &mut Types) -> T) -> Option<T> {
+    /// Does `work` with the parsed debug information of a module. A module whose parser fails is left out from then on.
+    fn with<T>(&mut self, number: usize, work: impl FnOnce(&mut Open, u64, &mut Types) -> T) -> Option<T> {
         let module = self.modules.get_mut(number)?.as_mut()?;
-        module.cell.with_dependent(|store, _| store.limits_on_stack(STACK));
         let types = &mut self.types;
-        match catch_unwind(AssertUnwindSafe(|| work(module, types))) {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            if module.open.is_none() {
+                module.open = Some(open_for_frames(&module.wanted)?);
+            }
+            let open = module.open.as_mut()?;
+            open.cell.with_dependent(|store, _| store.limits_on_stack(STACK));
+            Some(work(open, module.bias, types))
+        }));
+        match done {
             Ok(value) => {
-                if let Some(error) = module.reader.failed.take() {
+                if let Some(error) = module.open.as_mut().and_then(|open| open.reader.failed.take()) {
                     let problem = format!("{}: {}", module.path.display(), describe(error));
                     if !module.problems.contains(&problem) && module.problems.len() < MOST_PROBLEMS {
                         module.problems.push(problem);
                     }
                 }
-                Some(value)
+                value
             }
             Err(_) => {
                 let path = module.path.display();
@@ -142,47 +173,36 @@ impl DebugTypes {
 
     /// Returns the global and static variables of a module, with their types.
     pub fn variables(&mut self, number: usize) -> Vec<Variable> {
-        let found = self.with(number, |module, types| {
-            let Module { cell, index, reader, bias, .. } = module;
-            cell.with_dependent(|_, parsed| {
-                let mut from = From { parsed, index, types };
-                let mut out = Vec::new();
-                for variable in &index.variables {
-                    let Ok(Some(die)) = parsed.die(variable.key) else { continue };
-                    let Some((kind, name)) = described(parsed, index, variable.key.0, &die) else { continue };
-                    let Ok(Some(typed)) = parsed.die(kind) else { continue };
-                    let Some(target) = typed.kind.and_then(|to| parsed.resolve(kind.0, to, &index.signatures)) else {
-                        continue;
-                    };
-                    let Ok(Some(named)) = parsed.die(name) else { continue };
-                    let text = parsed.text(name.0, &named.name).unwrap_or_default();
-                    let name = match parsed.text(variable.key.0, &die.linkage) {
-                        Some(linkage) => demangle(&linkage)
-                            .unwrap_or_else(|| format!("{}{text}", index.scopes[variable.scope as usize])),
-                        None => format!("{}{text}", index.scopes[variable.scope as usize]),
-                    };
-                    let kind = reader.read(&mut from, target);
-                    let place = match variable.stored {
-                        Stored::At(address) => Place::At(address.wrapping_add(*bias)),
-                        Stored::Thread(offset) => Place::Thread(offset),
-                    };
-                    out.push(Variable { name, kind, place, register: None, function: None });
-                }
-                out
-            })
-        });
-        let found = found.unwrap_or_default();
         self.complete(number);
-        found
+        let Some(Some(module)) = self.modules.get(number) else { return Vec::new() };
+        let variable = |global: &super::table::Global| {
+            let place = match global.stored {
+                Stored::At(address) => Place::At(address.wrapping_add(module.bias)),
+                Stored::Thread(offset) => Place::Thread(offset),
+            };
+            Variable { name: global.name.clone(), kind: global.kind, place, register: None, function: None }
+        };
+        module.table.globals.iter().map(variable).collect()
+    }
+
+    /// Returns whether [`DebugTypes::locals`] needs the source line of a pc.
+    pub fn needs_line(&mut self, number: usize, pc: u64) -> bool {
+        let Some(Some(module)) = self.modules.get(number) else { return false };
+        let Some(function) = module.table.function_at(pc.wrapping_sub(module.bias)) else { return false };
+        let needs =
+            |open: &mut Open, _, _: &mut Types| open.cell.with_dependent(|_, parsed| needs_line(parsed, function));
+        self.with(number, needs).unwrap_or(false)
     }
 
     /// Returns the variables of a frame that have a place at its pc.
     pub fn locals(&mut self, number: usize, frame: &FrameAt, read: Read<'_>) -> Vec<Variable> {
-        let found = self.with(number, |module, types| {
-            let Module { cell, index, reader, bias, .. } = module;
+        let Some(Some(module)) = self.modules.get(number) else { return Vec::new() };
+        let Some(function) = module.table.function_at(frame.pc.wrapping_sub(module.bias)) else { return Vec::new() };
+        let found = self.with(number, |open, bias, types| {
+            let Open { cell, index, reader } = open;
             cell.with_dependent(|_, parsed| {
                 let mut out = Vec::new();
-                for local in locals(parsed, index, frame, *bias, read).unwrap_or_default() {
+                for local in locals(parsed, index, function, frame, bias, read).unwrap_or_default() {
                     let Ok(Some(typed)) = parsed.die(local.key) else { continue };
                     let Some(target) = typed.kind.and_then(|to| parsed.resolve(local.key.0, to, &index.signatures))
                     else {
@@ -202,24 +222,17 @@ impl DebugTypes {
                 out
             })
         });
-        let found = found.unwrap_or_default();
         self.complete(number);
-        found
+        found.unwrap_or_default()
     }
 
     /// Completes the types that a module only declares, from this module or another one.
     fn complete(&mut self, number: usize) {
-        for _ in 0..8 {
-            let declared = match self.modules.get_mut(number) {
-                Some(Some(module)) => std::mem::take(&mut module.reader.declared),
-                _ => return,
-            };
-            if declared.is_empty() {
-                return;
-            }
-            for (id, name) in declared {
-                self.complete_one(id, name);
-            }
+        let Some(Some(module)) = self.modules.get_mut(number) else { return };
+        let of_table = std::mem::take(&mut module.table.declared);
+        let of_frames = module.open.as_mut().map(|open| std::mem::take(&mut open.reader.declared));
+        for (id, name) in of_table.into_iter().chain(of_frames.unwrap_or_default()) {
+            self.complete_one(id, name);
         }
     }
 
@@ -254,24 +267,17 @@ impl DebugTypes {
     }
 
     fn found(&mut self, name: &str, template: bool) -> Vec<Id> {
+        let hash = if template { hash_of_template(name) } else { hash_of_name(name) };
         let mut out: Vec<Id> = Vec::new();
-        for number in 0..self.modules.len() {
-            let ids = self.with(number, |module, types| {
-                let Module { cell, index, reader, .. } = module;
-                cell.with_dependent(|_, parsed| {
-                    let mut from = From { parsed, index, types };
-                    let keys: Vec<_> = match template {
-                        true => index.of_template(name).collect(),
-                        false => index.named(name).collect(),
-                    };
-                    // The same type is in many units.
-                    keys.into_iter().take(1 << 16).map(|key| reader.read(&mut from, key)).collect::<Vec<_>>()
-                })
-            });
-            for id in ids.unwrap_or_default() {
+        for module in self.modules.iter().flatten() {
+            let mut take = |id: Id| {
                 if id != VOID && !out.contains(&id) && self.types.record(id).is_some() {
                     out.push(id);
                 }
+            };
+            match template {
+                true => module.table.of_template(hash).take(MOST_OF_NAME).for_each(&mut take),
+                false => module.table.named(hash).take(MOST_OF_NAME).for_each(&mut take),
             }
         }
         // Two libraries may have one short name for different types: the exact name decides.
@@ -283,20 +289,17 @@ impl DebugTypes {
     }
 
     /// Returns the versions of the Rust compilers that made the modules: (1, 95). One compiler makes all of a module.
-    pub fn rust_versions(&mut self) -> Vec<(u32, u32)> {
-        if let Some(known) = &self.rust {
-            return known.clone();
-        }
+    pub fn rust_versions(&self) -> Vec<(u32, u32)> {
         let mut out: Vec<(u32, u32)> = Vec::new();
-        for number in 0..self.modules.len() {
-            let version = self.with(number, |module, _| module.cell.with_dependent(|_, parsed| rust_version(parsed)));
-            out.extend(version.flatten().filter(|version| !out.contains(version)));
+        for version in self.modules.iter().flatten().filter_map(|module| module.table.rust) {
+            if !out.contains(&version) {
+                out.push(version);
+            }
         }
-        self.rust = Some(out.clone());
         out
     }
 
-    /// Reads every record of every module. Returns their numbers.
+    /// Returns the numbers of all records of all modules.
     pub fn records(&mut self) -> Vec<Id> {
         let mut out = self.records_by_module().concat();
         out.sort_unstable();
@@ -304,21 +307,17 @@ impl DebugTypes {
         out
     }
 
-    /// Reads every record. Returns the numbers of those of each module.
+    /// Returns the numbers of all records of each module.
     pub fn records_by_module(&mut self) -> Vec<Vec<Id>> {
         (0..self.modules.len()).map(|number| self.records_of(number)).collect()
     }
 
     fn records_of(&mut self, number: usize) -> Vec<Id> {
-        let ids = self.with(number, |module, types| {
-            let Module { cell, index, reader, .. } = module;
-            cell.with_dependent(|_, parsed| {
-                let mut from = From { parsed, index, types };
-                index.records.iter().map(|&key| reader.read(&mut from, key)).collect::<Vec<_>>()
-            })
-        });
         self.complete(number);
-        let mut out = ids.unwrap_or_default();
+        let mut out = match &self.modules[number] {
+            Some(module) => module.table.records.clone(),
+            None => Vec::new(),
+        };
         out.sort_unstable();
         out.dedup();
         out.retain(|&id| self.types.record(id).is_some());
@@ -326,16 +325,12 @@ impl DebugTypes {
     }
 }
 
-/// Returns the version of the Rust compiler that a unit of a module names: "clang LLVM (rustc version 1.95.0 (59807616e ..".
-fn rust_version(parsed: &Parsed<'_>) -> Option<(u32, u32)> {
-    parsed.units.iter().enumerate().find_map(|(number, at)| {
-        let mut entries = at.unit.entries();
-        entries.next_dfs().ok()?;
-        let producer = entries.current()?.attr_value(gimli::DW_AT_producer).ok()?;
-        let text = parsed.text(u32::try_from(number).ok()?, &producer)?;
-        let mut numbers = text.split_once("rustc version ")?.1.split('.').map(str::parse);
-        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-    })
+/// Parses the debug information of a module whose table was kept: each unit when a frame needs it.
+fn open_for_frames(wanted: &Wanted) -> Option<Open> {
+    // What is wrong with the files has been told when the module was opened.
+    let cell = Files::find(wanted, &mut Vec::new())?.parse(STACK, When::Asked, &mut Vec::new()).ok()?;
+    let index = cell.with_dependent(|_, parsed| Index::empty(parsed));
+    Some(Open { cell, index, reader: Reader::default() })
 }
 
 /// Returns the name of a function as its symbol would have it.

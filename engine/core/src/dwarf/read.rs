@@ -31,7 +31,7 @@ pub(super) struct Reader {
 /// Everything that reading needs.
 pub(super) struct From<'r, 'a> {
     pub(super) parsed: &'r Parsed<'a>,
-    pub(super) index: &'r Index,
+    pub(super) index: &'r mut Index,
     pub(super) types: &'r mut Types,
 }
 
@@ -67,6 +67,7 @@ impl Reader {
         if let Some(&id) = self.ids.get(&key) {
             return id;
         }
+        self.take(from, key.0);
         let id = match from.parsed.die(key) {
             Ok(Some(die)) if die.is_record() || die.tag == c::DW_TAG_enumeration_type => self.named(from, key, &die),
             Ok(Some(_)) => self.fresh(from, key),
@@ -78,6 +79,13 @@ impl Reader {
         };
         self.ids.insert(key, id);
         id
+    }
+
+    /// Names need the namespaces around a type.
+    fn take(&mut self, from: &mut From<'_, '_>, unit: u32) {
+        if let Err(error) = from.index.take(from.parsed, unit) {
+            self.failed = Some(error);
+        }
     }
 
     fn fresh(&mut self, from: &mut From<'_, '_>, key: Key) -> Id {
@@ -115,6 +123,7 @@ impl Reader {
         if let Some(&id) = self.ids.get(&key) {
             return id;
         }
+        self.take(from, key.0);
         let id = match from.parsed.die(key) {
             Ok(Some(die)) if die.is_record() && !matches!(die.specification, Some(Reference::Signature(_))) => {
                 self.named(from, key, &die)
@@ -160,7 +169,7 @@ impl Reader {
             from.index.own_name(from.parsed, declared, &from.parsed.die(declared).ok()??)
         });
         if let Some(name) = name {
-            if !from.parsed.units[key.0 as usize].c {
+            if !from.parsed.unit(key.0).is_ok_and(|ready| ready.c) {
                 return Some(canonical(&format!("{scope}{name}")).into_owned());
             }
             let word = match die.tag {
@@ -181,7 +190,7 @@ impl Reader {
         let Some(die) = from.parsed.die(key)? else { return Ok(None) };
         let unit = key.0;
         let plain = |form: Form, size: u64| Type { name: String::new(), size, form };
-        let word = u64::from(from.parsed.units[unit as usize].unit.header.address_size());
+        let word = u64::from(from.parsed.unit(unit)?.unit.header.address_size());
         let made = match die.tag {
             c::DW_TAG_pointer_type | c::DW_TAG_reference_type | c::DW_TAG_rvalue_reference_type => {
                 let size = die.size.unwrap_or(word);

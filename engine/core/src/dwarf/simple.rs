@@ -33,14 +33,13 @@ pub(super) struct Simple {
 
 /// Returns whether a unit has names of templates without their arguments.
 pub(super) fn has_simple_names(parsed: &Parsed<'_>, unit: u32) -> gimli::Result<bool> {
-    let found = &parsed.units[unit as usize];
-    if !found.cxx {
+    if !parsed.unit(unit)?.cxx {
         return Ok(false);
     }
     // The record around an entry: its depth, and whether its name has no arguments.
     let mut around: Option<(isize, bool)> = None;
     let (mut simple, mut whole) = (false, 0);
-    parsed.below((unit, found.unit.header.header_size() as u32), |die| {
+    parsed.below(parsed.top(unit), |die| {
         if is_argument(&die) {
             match around.take() {
                 Some((depth, true)) if die.depth == depth + 1 => simple = true,
@@ -65,6 +64,11 @@ impl Simple {
         self.names.get(&key).map(|name| &**name)
     }
 
+    /// Returns whether the file leaves out no arguments.
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
     /// Makes the names of all records. `tell` gets what could not be read, and says whether that is the end.
     pub(super) fn new(
         parsed: &Parsed<'_>,
@@ -72,7 +76,7 @@ impl Simple {
         tell: &mut dyn FnMut(gimli::Error) -> bool,
     ) -> Simple {
         let mut found = Templates::default();
-        for unit in (0..parsed.units.len() as u32).filter(|&unit| parsed.units[unit as usize].cxx) {
+        for unit in (0..parsed.units.len() as u32).filter(|&unit| parsed.unit(unit).is_ok_and(|ready| ready.cxx)) {
             if let Err(error) = found.take_unit(parsed, unit) {
                 if tell(error) {
                     break;
@@ -109,10 +113,9 @@ struct Templates {
 
 impl Templates {
     fn take_unit(&mut self, parsed: &Parsed<'_>, unit: u32) -> gimli::Result<()> {
-        let start = parsed.units[unit as usize].unit.header.header_size() as u32;
         // What is around an entry: its depth, its place, and whether it is a record whose name has no arguments.
         let mut open: Vec<(isize, u32, bool)> = Vec::new();
-        parsed.below((unit, start), |die| {
+        parsed.below(parsed.top(unit), |die| {
             while open.last().is_some_and(|&(depth, ..)| depth >= die.depth) {
                 open.pop();
             }

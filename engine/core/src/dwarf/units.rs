@@ -1,14 +1,12 @@
 //! The units of a module: in the program, in the file that dwz made, and in .dwo and .dwp files.
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gimli::constants as l;
-use gimli::{
-    Abbreviations, AbbreviationsCacheStrategy, AttributeValue, Dwarf, DwarfPackage, DwoId, Section, Unit,
-    UnitSectionOffset,
-};
+use gimli::{Abbreviations, AttributeValue, Dwarf, DwarfPackage, DwoId, Section, Unit, UnitHeader, UnitSectionOffset};
 
 use crate::lines::{describe, Bounded, DwoFile, ElfFile, MAX_SPLIT, OTHER_BUILD};
 
@@ -34,13 +32,34 @@ pub(super) struct UnitAt<'a> {
     /// Where its header begins in its section, and where the unit ends.
     pub(super) start: usize,
     pub(super) end: usize,
+    /// For a type unit: its signature, and where the type is.
+    pub(super) signature: Option<(u64, usize)>,
+    pub(super) header: UnitHeader<Bounded<'a>>,
+    /// Opened when it is first asked.
+    pub(super) ready: OnceCell<gimli::Result<Ready<'a>>>,
+}
+
+/// An opened unit.
+pub(super) struct Ready<'a> {
+    /// It has no line table.
+    pub(super) unit: Unit<Bounded<'a>>,
     /// It is of the C language: types have the names "struct foo".
     pub(super) c: bool,
     /// It is of the C++ language.
     pub(super) cxx: bool,
-    /// For a type unit: its signature, and where the type is.
-    pub(super) signature: Option<(u64, usize)>,
-    pub(super) unit: Unit<Bounded<'a>>,
+}
+
+/// Tables of abbreviations by their place. Units share them.
+#[derive(Default)]
+pub(super) struct Tables(RefCell<HashMap<(usize, usize), Arc<Abbreviations>>>);
+
+/// When units are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// All at once. Those whose entries lie in .dwo files are replaced by what is there.
+    Now,
+    /// Each when it is first asked. The file is known to have no parts in .dwo files.
+    Asked,
 }
 
 type Sections<'a> = Dwarf<Bounded<'a>>;
@@ -52,11 +71,11 @@ type Skeletons<'s, 'a> = HashMap<u64, &'s Unit<Bounded<'a>>>;
 pub(super) fn units_of<'a>(
     dwarf: &Sections<'a>,
     package: Option<DwarfPackage<Bounded<'a>>>,
-    path: &Path,
+    (path, tables, when): (&Path, &Tables, When),
     problems: &mut Vec<String>,
     load: impl FnMut(&mut ElfFile, Option<&str>) -> Result<Bounded<'a>, String>,
 ) -> Result<(Vec<UnitAt<'a>>, Vec<Sections<'a>>), String> {
-    let mut units = Units::default();
+    let mut units = Units::new(tables, when);
     units.take(Home::Program, dwarf, &HashMap::new())?;
     if let Some(sup) = dwarf.sup() {
         units.take(Home::Supplementary, sup, &HashMap::new())?;
@@ -93,18 +112,22 @@ pub(super) fn units_of<'a>(
 }
 
 /// The units found so far.
-#[derive(Default)]
-struct Units<'a> {
+struct Units<'t, 'a> {
     found: Vec<UnitAt<'a>>,
     skeletons: Vec<Unit<Bounded<'a>>>,
     /// Those whose entries were found.
     taken: HashSet<u64>,
-    /// Tables of abbreviations in a .dwp file, by their place: its type units share them.
-    abbreviations: HashMap<(usize, usize), Arc<Abbreviations>>,
+    tables: &'t Tables,
+    when: When,
     damaged: Option<gimli::Error>,
 }
 
-impl<'a> Units<'a> {
+impl<'t, 'a> Units<'t, 'a> {
+    fn new(tables: &'t Tables, when: When) -> Units<'t, 'a> {
+        let (found, skeletons, taken) = (Vec::new(), Vec::new(), HashSet::new());
+        Units { found, skeletons, taken, tables, when, damaged: None }
+    }
+
     fn take_split(
         &mut self,
         homes: &mut Vec<Sections<'a>>,
@@ -141,61 +164,49 @@ impl<'a> Units<'a> {
                 | gimli::UnitType::SplitType { type_signature, type_offset } => Some((type_signature.0, type_offset.0)),
                 _ => None,
             };
-            let opened = if signature.is_some() { self.type_unit(dwarf, header) } else { dwarf.unit(header) };
-            let mut unit = match opened {
-                Ok(unit) => unit,
-                Err(gimli::Error::TooManyIterations) => return Err(describe(gimli::Error::TooManyIterations)),
-                Err(error) => {
-                    self.damaged = Some(error);
-                    continue;
+            let mut unit =
+                UnitAt { home, of_types, start, end, signature, header: header.clone(), ready: OnceCell::new() };
+            if self.when == When::Now {
+                match self.tables.open(dwarf, header) {
+                    Ok(mut ready) => {
+                        let Some(id) = ready.unit.dwo_id else {
+                            // A .dwo file has one unit that is not of a type: that with the number.
+                            if !matches!(home, Home::Split(_)) || signature.is_some() {
+                                unit.ready = OnceCell::from(Ok(ready));
+                                self.found.push(unit);
+                            }
+                            continue;
+                        };
+                        if !matches!(home, Home::Split(_)) {
+                            self.skeletons.push(ready.unit);
+                            continue;
+                        }
+                        let Some(skeleton) = skeletons.get(&id.0).filter(|_| self.taken.insert(id.0)) else { continue };
+                        ready.unit.copy_relocated_attributes(skeleton);
+                        unit.ready = OnceCell::from(Ok(ready));
+                    }
+                    Err(gimli::Error::TooManyIterations) => return Err(describe(gimli::Error::TooManyIterations)),
+                    Err(error) => {
+                        self.damaged = Some(error);
+                        unit.ready = OnceCell::from(Err(error));
+                    }
                 }
-            };
-            match (home, unit.dwo_id) {
-                (Home::Split(_), Some(id)) => match skeletons.get(&id.0).filter(|_| self.taken.insert(id.0)) {
-                    Some(skeleton) => unit.copy_relocated_attributes(skeleton),
-                    None => continue,
-                },
-                (Home::Split(_), None) if signature.is_none() => continue,
-                (Home::Program | Home::Supplementary, Some(_)) => {
-                    self.skeletons.push(unit);
-                    continue;
-                }
-                _ => {}
             }
-            let language = language(&unit);
-            let c = matches!(
-                language,
-                Some(l::DW_LANG_C | l::DW_LANG_C89 | l::DW_LANG_C99 | l::DW_LANG_C11 | l::DW_LANG_C17)
-            );
-            let cxx = matches!(
-                language,
-                Some(
-                    l::DW_LANG_C_plus_plus
-                        | l::DW_LANG_C_plus_plus_03
-                        | l::DW_LANG_C_plus_plus_11
-                        | l::DW_LANG_C_plus_plus_14
-                        | l::DW_LANG_C_plus_plus_17
-                        | l::DW_LANG_C_plus_plus_20
-                )
-            );
-            self.found.push(UnitAt { home, of_types, start, end, c, cxx, signature, unit });
+            self.found.push(unit);
         }
     }
+}
 
-    /// Opens a type unit. Thousands of them share the line table of one program, and none needs it.
-    fn type_unit(
-        &mut self,
-        dwarf: &Sections<'a>,
-        header: gimli::UnitHeader<Bounded<'a>>,
-    ) -> gimli::Result<Unit<Bounded<'a>>> {
+impl Tables {
+    /// Opens a unit without its line table: thousands of units may share one, and nothing here needs it.
+    pub(super) fn open<'a>(&self, dwarf: &Sections<'a>, header: UnitHeader<Bounded<'a>>) -> gimli::Result<Ready<'a>> {
         let (encoding, file) = (header.encoding(), dwarf.file_type);
-        let table = (dwarf.debug_abbrev.reader().bytes().as_ptr() as usize, header.debug_abbrev_offset().0);
-        let abbreviations = match self.abbreviations.get(&table) {
-            Some(known) => known.clone(),
-            None => self.abbreviations.entry(table).or_insert(dwarf.abbreviations(&header)?).clone(),
+        let dwo_id = match header.type_() {
+            gimli::UnitType::Skeleton(id) | gimli::UnitType::SplitCompilation(id) => Some(id),
+            _ => None,
         };
         let mut unit = Unit {
-            abbreviations,
+            abbreviations: self.abbreviations(dwarf, &header)?,
             name: None,
             comp_dir: None,
             low_pc: 0,
@@ -204,27 +215,57 @@ impl<'a> Units<'a> {
             loclists_base: gimli::DebugLocListsBase::default_for_encoding_and_file(encoding, file),
             rnglists_base: gimli::DebugRngListsBase::default_for_encoding_and_file(encoding, file),
             line_program: None,
-            dwo_id: None,
+            dwo_id,
             header,
         };
-        let mut base = None;
-        let mut entries = unit.entries();
-        if entries.next_dfs()?.is_some() {
-            base = entries.current().ok_or(gimli::Error::MissingUnitDie)?.attr_value(l::DW_AT_str_offsets_base)?;
+        // What needs the bases is read when they are known: they may follow it.
+        let (mut folder, mut low, mut language) = (None, None, None);
+        let mut entries = unit.header.entries(&unit.abbreviations);
+        entries.next_dfs()?;
+        let mut attributes = entries.current().ok_or(gimli::Error::MissingUnitDie)?.attrs();
+        while let Some(attribute) = attributes.next()? {
+            match (attribute.name(), attribute.value()) {
+                (l::DW_AT_comp_dir, value) => folder = Some(value),
+                (l::DW_AT_low_pc, value) => low = Some(value),
+                (l::DW_AT_language, AttributeValue::Language(value)) => language = Some(value),
+                (_, AttributeValue::DebugStrOffsetsBase(base)) => unit.str_offsets_base = base,
+                (_, AttributeValue::DebugAddrBase(base)) => unit.addr_base = base,
+                (_, AttributeValue::DebugLocListsBase(base)) => unit.loclists_base = base,
+                (_, AttributeValue::DebugRngListsBase(base)) => unit.rnglists_base = base,
+                (l::DW_AT_GNU_dwo_id, AttributeValue::DwoId(id)) => unit.dwo_id = unit.dwo_id.or(Some(id)),
+                _ => {}
+            }
         }
-        if let Some(AttributeValue::DebugStrOffsetsBase(base)) = base {
-            unit.str_offsets_base = base;
-        }
-        Ok(unit)
+        unit.comp_dir = folder.and_then(|folder| dwarf.attr_string(&unit, folder).ok());
+        unit.low_pc = low.map_or(Ok(None), |low| dwarf.attr_address(&unit, low))?.unwrap_or(0);
+        let c =
+            matches!(language, Some(l::DW_LANG_C | l::DW_LANG_C89 | l::DW_LANG_C99 | l::DW_LANG_C11 | l::DW_LANG_C17));
+        let cxx = matches!(
+            language,
+            Some(
+                l::DW_LANG_C_plus_plus
+                    | l::DW_LANG_C_plus_plus_03
+                    | l::DW_LANG_C_plus_plus_11
+                    | l::DW_LANG_C_plus_plus_14
+                    | l::DW_LANG_C_plus_plus_17
+                    | l::DW_LANG_C_plus_plus_20
+            )
+        );
+        Ok(Ready { unit, c, cxx })
     }
-}
 
-fn language(unit: &Unit<Bounded<'_>>) -> Option<gimli::DwLang> {
-    let mut entries = unit.entries();
-    entries.next_dfs().ok()?;
-    match entries.current()?.attr_value(l::DW_AT_language).ok()?? {
-        AttributeValue::Language(language) => Some(language),
-        _ => None,
+    fn abbreviations<'a>(
+        &self,
+        dwarf: &Sections<'a>,
+        header: &UnitHeader<Bounded<'a>>,
+    ) -> gimli::Result<Arc<Abbreviations>> {
+        let table = (dwarf.debug_abbrev.reader().bytes().as_ptr() as usize, header.debug_abbrev_offset().0);
+        if let Some(known) = self.0.borrow().get(&table) {
+            return Ok(known.clone());
+        }
+        let read = dwarf.abbreviations(header)?;
+        self.0.borrow_mut().insert(table, read.clone());
+        Ok(read)
     }
 }
 
@@ -259,8 +300,6 @@ impl<'a, L: FnMut(&mut ElfFile, Option<&str>) -> Result<Bounded<'a>, String>> Se
             *left = left.checked_sub(section.bytes().len()).ok_or("there are too many of them")?;
             Ok(section)
         });
-        let mut opened = opened.map_err(|why| format!("{}: {why}", dwo.path().display()))?;
-        opened.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-        Ok(opened)
+        opened.map_err(|why| format!("{}: {why}", dwo.path().display()))
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use gimli::RunTimeEndian;
@@ -209,6 +209,19 @@ impl ElfFile {
         let (&length, id) = rest.split_first()?;
         (*is_supplementary == 0 && length < 0x80)
             .then(|| Some(Link { name: path_of(name), id: id.get(..length.into())?.to_vec() }))?
+    }
+
+    /// Returns what tells the file, as it is, from all others. A file that somebody else puts in its place, or that is written
+    /// anew, differs at least in the time of its last change, which nobody can set.
+    pub(crate) fn stamp(&self) -> Option<String> {
+        let status = self.file.metadata().ok()?;
+        let times = (status.mtime(), status.mtime_nsec(), status.ctime(), status.ctime_nsec());
+        Some(format!("{} {} {} {times:?}", status.dev(), status.ino(), status.size()))
+    }
+
+    /// Returns how many bytes of debug information the file has, as they are stored.
+    pub(crate) fn stored(&self) -> u64 {
+        self.sections.iter().fold(0, |sum, section| sum.saturating_add(section.stored))
     }
 
     /// Returns the checksum of the whole file as `.gnu_debuglink` has it.
