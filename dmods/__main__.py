@@ -30,6 +30,7 @@ from dmods.cli.verbs import MANY_DUMPS, SHELL_VERBS, TAKE_DUMPS, about_many_dump
 from dmods.command import KERNEL, Argument, Command, command_modules, command_names, find_command, load_command
 from dmods.errors import KernelDumpError, UsageError, UserError
 from dmods.output.layout import paragraph, terminal_width
+from dmods.output.next_command import in_shell, typed_as
 from dmods.output.render import render
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def _command(command: Command, words: Sequence[str], asked: Asked) -> int:
         if addresses is not None:
             safe_output()
             return pipeline.for_each(command, target, args, addresses, out=sys.stdout, err=sys.stderr)
+        typed_as(lambda: in_shell(args))
         # A command that requires nothing does not look at its target.
         report = command.run(target, args)
     except (KernelDumpError, UsageError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +15,7 @@ from dmods.cli.drgn_starter import BTF, MDB, SYMBOLS
 from dmods.cli.frontend import DEBUGINFOD, EXE, SYSROOT, Asked, collect_little, guard, guard_program, safe_output
 from dmods.command import KERNEL, USERLAND, Command, command_names, find_command
 from dmods.errors import OutputError, UserError
+from dmods.output.next_command import IN_SHELL, NAME, typed_as
 from dmods.output.render import render
 from dmods.output.stdout import checked_stdout
 from drgnext import session
@@ -27,6 +30,7 @@ def main(name: str, prog: Program) -> int:
     """Run a launcher's command on drgn's command line, and return the exit status."""
     collect_little()
     safe_output()
+    typed_as(lambda: os.environ.get(IN_SHELL) or _in_shell(name))
     return guard_program(lambda: _run(name, prog, sys.argv[1:], {}), WHO, _asked(name, prog, sys.argv[1:]))
 
 
@@ -43,11 +47,25 @@ def at_prompt(name: str, prog: Program, words: Sequence[str], variables: Mapping
         except SystemExit:  # argparse has printed the --help that was asked for
             return 0
 
+    typed_as(lambda: f"%{NAME}")
     try:
         with checked_stdout():
             guard(work, WHO, _asked(name, prog, words))
     except OutputError as error:  # `%NAME > FILE` on a full disk
         print(f"dmods: {error}", file=sys.stderr)
+
+
+def _in_shell(name: str) -> str:
+    """Return how drgn's command line is typed for another command: with all that stood before this one's name."""
+    with open("/proc/self/cmdline", "rb") as file:
+        words = file.read().decode(errors="surrogateescape").split("\0")
+    launchers = [number for number, word in enumerate(words) if os.path.basename(word) == name]
+    starters = [number for number, word in enumerate(words) if os.path.basename(word) == "drgn"]
+    if not launchers or not starters:
+        return NAME
+    before = words[starters[0] + 1 : launchers[0]]
+    folder = words[launchers[0]][: -len(name)]
+    return f"{shlex.join(['drgn', *before])} {shlex.quote(folder) if folder else ''}{NAME}"
 
 
 def _asked(name: str, prog: Program, words: Sequence[str]) -> Asked:

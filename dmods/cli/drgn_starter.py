@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import struct
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from dmods.corefile.packed import KDUMP, form_of_bytes, head_of, is_dump
 from dmods.errors import CorruptError, TruncatedError, UsageError, UserError
 from dmods.machine.installed import FOR_DRGN, drgn_install_command, find_drgn
 from dmods.modules import elf
+from dmods.output.next_command import IN_SHELL, NAME
 from dmods.output.text import printable
 
 SUMMARY = "start drgn with the commands in it, on a kernel's dump or a core: `dmods drgn -c vmcore memstat`"
@@ -58,10 +60,20 @@ def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[st
     Raises UserError where there is no drgn, or where drgn could not open the dump.
     """
     found = _found(f"{name} of a kernel dump", f"drgn -c {dump} {name}")
+    os.environ[IN_SHELL] = shlex.join(["dmods", NAME, dump, *options, *_types(words)])
     dump = _plain(dump)
     _check_flattened(dump)
     _check_headers(dump)
     return become(found, ["-q", *options, *lost_vmcoreinfo(dump), "-c", dump, str(FOR_DRGN), name, *words])
+
+
+def _types(words: Sequence[str]) -> list[str]:
+    """Return the words that name a file with types: the next command needs it, too."""
+    option = BTF.names[0]
+    for number, word in enumerate(words):
+        if word == option or word.startswith(f"{option}="):
+            return list(words[number : number + 1 + (word == option)])
+    return []
 
 
 def _plain(dump: str) -> str:

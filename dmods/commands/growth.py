@@ -20,6 +20,7 @@ from dmods.graph.identity import difference
 from dmods.graph.order import other_program, wrong_order
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge, leak_verdict
+from dmods.output.next_command import as_typed
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.sources import HOW_TO_RECORD
@@ -258,7 +259,7 @@ def _said(said: Said) -> tuple[Value, ...]:
     if isinstance(said, Measured):
         return f"{said.text}.", None, None, None, None, []
     first = said.evidence[0].address if said.evidence else None
-    parts = [f"{said.what}.", said.remedy, f"For example: {said.next[0]}" if said.next else ""]
+    parts = [f"{said.what}.", said.remedy, f"For example: {as_typed(said.next[0])}" if said.next else ""]
     text = " ".join(filter(None, parts))
     return text, said.kind, said.confidence, said.weight, first, list(said.next)
 

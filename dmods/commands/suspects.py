@@ -16,6 +16,7 @@ from dmods.graph.suspect_names import counted_kind
 from dmods.graph.suspects import LEAST, MOST, SHARE, find_candidates, most_of_language
 from dmods.heap.unaligned_leaks import unaligned_notes
 from dmods.heap.verdict import judge, leak_verdict
+from dmods.output.next_command import all_as_typed
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.golang.crowds import Crowd, find_crowds
 from dmods.target import Target
@@ -64,7 +65,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         title = "The most memory is here:" if largest else ""
         report.tables.append(Table("largest", SUSPECTS, largest, style="plain", title=title))
     if steps:
-        lines = [(command,) for command in steps]
+        lines = [(command,) for command in all_as_typed(steps)]
         report.tables.append(
             Table("next", NEXT, lines, style="plain", title="What to type next:", indent=4, only="text")
         )

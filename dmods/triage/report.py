@@ -7,6 +7,7 @@ from typing import Literal, Optional
 
 from dmods.base.sizes import human_size
 from dmods.finding import FATAL, Finding
+from dmods.output.next_command import all_as_typed, as_typed
 from dmods.output.text import table_text
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.triage.answer import PASSED, Crash, Holder, Line, Memory, Triage
@@ -28,6 +29,7 @@ _INNER = 3  # frames without the outer ones
 _BRIEF = ("program", "package", "unit", "container", "host", "machine", "uptime")  # of the identity
 _WIDTH = 80  # columns of a screen, and of lines that are filled
 _LEAST_HELD = 1 << 20  # bytes: a holder of less gives way to the crash
+_STACK = "findstack"  # the command with the whole stack
 _LONGEST = 400  # characters of one text
 _BAR = 60  # characters
 _MARKS = "#=+-*o:~%&@.x"
@@ -202,7 +204,7 @@ def _verdict(found: Triage, kind: str, without: frozenset[str]) -> Iterator[tupl
         if number == 1 and finding.alternative and _OTHER not in without:
             yield (f"   or: {_cut(finding.alternative)}",)
         if finding.next:
-            yield (f"   type: {'; '.join(finding.next[:3])}",)
+            yield (f"   type: {'; '.join(all_as_typed(finding.next[:3]))}",)
     yield from _largest_holder(found, _HOLDER not in without)
 
 
@@ -214,7 +216,7 @@ def _largest_holder(found: Triage, whole: bool) -> Iterator[tuple[Value, ...]]:
     holder = found.holder
     if holder is None or any(each.what == holder.what for each in found.findings[:_VERDICT]):
         return
-    said, type_ = holder_sentence(holder), f" (type: {'; '.join(holder.next)})"
+    said, type_ = holder_sentence(holder), f" (type: {'; '.join(all_as_typed(holder.next))})"
     room = _WIDTH - len(type_) - len("..")
     if whole or len(said) <= room:
         yield (_cut(said) + type_,)
@@ -285,9 +287,9 @@ def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Tab
         frames = frames[:-1]
     shown = list(frames[: _INNER if _OUTER in without else _FRAMES])
     left = len(crash.frames) - passed - len(shown) + crash.more_frames
-    footer = [f"    ... {left} more: findstack"] if left > 0 else []
+    footer = [f"    ... {left} more: {as_typed(_STACK)}"] if left > 0 else []
     if shown:
-        before = [(f"... {passed} lines of the runtime: findstack",)] if passed else []
+        before = [(f"... {passed} lines of the runtime: {as_typed(_STACK)}",)] if passed else []
         rows = [*before, *((_cut(line),) for line in shown)]
         yield Table("stack", LINES, rows, style="plain", indent=4, joined=True, footer=footer, only="text")
 

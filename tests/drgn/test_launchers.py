@@ -17,6 +17,7 @@ from fixtures import answers
 from fixtures.limits import HANG
 from tests.corekit import Crash
 from tests.drgn.conftest import DRGN, ROOT, Drgn, drgn_environment, own
+from tests.output.test_next_command import next_commands
 
 
 def test_as_typed_from_a_folder_with_the_launchers(drgn: Drgn, crashed: Crash) -> None:
@@ -228,3 +229,17 @@ def test_interrupted(place: Path, tmp_path: Path, crashed: Crash) -> None:
         _out, err = process.communicate(timeout=HANG)
     assert process.returncode == 130
     assert err == "interrupted\n"
+
+
+@pytest.mark.parametrize("folder", ["", "./"])
+def test_the_next_command_is_one_of_drgns_command_line(drgn: Drgn, crashed: Crash, place: Path, folder: str) -> None:
+    """It has all that stood before the name of the first one."""
+    commands = next_commands(drgn("-q", "-c", crashed.core, f"{folder}triage").stdout)
+    assert commands
+    assert {command.rpartition("/" if folder else " ")[0] for command in commands} == {
+        f"drgn -q -c {crashed.core}{' .' if folder else ''}"
+    }
+    environment = {**os.environ, "PATH": f"{DRGN.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(commands[0], shell=True, cwd=place, env=environment, capture_output=True, timeout=HANG)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

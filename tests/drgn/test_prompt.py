@@ -14,6 +14,7 @@ import dmods.command
 from fixtures import answers
 from tests.corekit import Crash
 from tests.drgn.prompt import Prompt
+from tests.output.test_next_command import next_commands
 
 
 def alone(*words: object) -> list[str]:
@@ -121,3 +122,10 @@ def test_help_at_the_prompt(prompt: Prompt) -> None:
     for name in dmods.command.command_names():
         assert f" {name} " in said
     assert prompt.ask("%help findleak")[1].strip().startswith("did you mean findleaks?")
+
+
+def test_the_next_command_is_one_of_the_prompts(prompt: Prompt) -> None:
+    commands = next_commands("\n".join(prompt.ask("%triage")))
+    assert commands
+    assert all(command.startswith("%") for command in commands)
+    assert prompt.ask(commands[0])

@@ -19,6 +19,7 @@ from fixtures.answers import typed
 from fixtures.limits import HANG
 from tests.corekit import compile_c, kernel_core
 from tests.gdb.conftest import Gdb, gdb_environment
+from tests.output.test_next_command import next_commands
 
 # Gives a command another body, so that a test can make it slow or defective.
 REPLACE = "python import dmods.command; object.__setattr__(dmods.command.find_command('maps'), 'run', {})"
@@ -318,3 +319,10 @@ def test_names_of_a_symbol_file_that_only_gdb_knows(gdb: Gdb, core: Path, tmp_pa
     show += f"print('{{cut}}', json.dumps({{name: look(name) and look(name).address for name in {asked!r}}}))"
     done = gdb("-x", "heapcmds.py", core, "-ex", f"add-symbol-file {extra} -o {1 << 32}", "-ex", show)
     assert json.loads(done.stdout.partition("{cut}")[2]) == {**truth, "extra": None, "not_there": None}, done.stderr
+
+
+def test_the_next_command_is_one_of_gdbs(gdb: Gdb, core: Path) -> None:
+    done = gdb("-x", "heapcmds.py", core, "-ex", "triage")
+    (command, *_) = next_commands(done.stdout)
+    assert command.partition(" ")[0] in HERE
+    assert gdb("-x", "heapcmds.py", core, "-ex", command).stdout
