@@ -93,7 +93,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.notes.extend(partial_notes(found, names, heaps))
     _add_time(report, found, args.hours)
     report.tables.append(memory_table(found, leaks_known))
-    _add_changes(report, found, named, args.top or _USUAL)
+    _add_changes(report, found, named, args.top)
     said: list[Said] = growth_findings(found, names, heaps[-1])
     if not found.partial & {0, len(names) - 1}:  # what a dump lacks is neither in use nor free
         said += fragmentation(found.memory, heaps)
@@ -188,7 +188,7 @@ def _add_time(report: Report, found: Growth, hours: Optional[float]) -> None:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _add_changes(report: Report, found: Growth, named: list[Callers], top: int) -> None:
+def _add_changes(report: Report, found: Growth, named: list[Callers], top: Optional[int]) -> None:
     aligned, several = found.differs is None, len(found.memory) > 2
     hidden = {"new_bytes": not aligned, "gone_bytes": not aligned, "buffer": not aligned}
     hidden["bytes_per_hour"] = not found.hours
@@ -196,13 +196,19 @@ def _add_changes(report: Report, found: Growth, named: list[Callers], top: int) 
     hidden["leaked_bytes"] = not any(each.leaked and each.leaked[-1].count for each in found.changes)
     columns = [replace(c, hidden=hidden.get(c.name, c.hidden), title=_title(c, found.by)) for c in COLUMNS]
     order = _ordered(found)
-    rest = order[top:]
-    if rest:
-        report.notes.append(f"{len(rest)} more lines, {sum(each.growth for each in rest)} bytes, are not shown (--top)")
-    rows = [_cells(each, found, named) for each in order[:top]]
+    # Nobody asks first for what is as it was before.
+    shown = order[:top] if top is not None else list(filter(_has_changed, order))[:_USUAL]
+    if len(shown) < len(order):
+        left = sum(each.growth for each in order) - sum(each.growth for each in shown)
+        report.notes.append(f"{len(order) - len(shown)} more lines, {left} bytes, are not shown (--top)")
+    rows = [_cells(each, found, named) for each in shown]
     old, now = found.memory[0].in_use, found.memory[-1].in_use
     footer = ["-" * 72, f"Blocks in use: {old} bytes {_signed(now - old)} = {now} bytes"]
     report.tables.append(Table("growth", columns, rows, footer=footer))
+
+
+def _has_changed(change: Change) -> bool:
+    return change.growth != 0 or change.totals[0].count != change.totals[-1].count
 
 
 def _title(column: Column, by: str) -> str:
@@ -376,7 +382,7 @@ COMMAND = Command(
             "--times", type=_times, metavar="N", help=f"with -p: how many pictures (default: 3; 2 to {_MOST_CORES})"
         ),
         Argument("--hours", type=_hours, metavar="N", help="the time from the first core to the last, for rates"),
-        Argument("--top", type=positive, metavar="N", help=f"only the first N (default: {_USUAL})"),
+        Argument("--top", type=positive, metavar="N", help=f"the first N (default: {_USUAL}, without those that did not grow)"),
     ),
     examples=(
         ("growth base.core", "what grew since base.core was taken"),
