@@ -112,6 +112,19 @@ pub struct Conflict {
     pub other: Claim,
 }
 
+/// How much was done. It grows as the heap does, and not faster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Addresses that were looked up in the heap.
+    pub looked_up: u64,
+    /// How often memory was read, in pieces of 4 KiB or more.
+    pub read: u64,
+    /// Places in objects that were looked at.
+    pub steps: u64,
+    /// Blocks and pointers that a pass took from a list.
+    pub taken: u64,
+}
+
 /// The claims of all blocks.
 pub(super) struct Blocks<'h> {
     heap: &'h dyn Heap,

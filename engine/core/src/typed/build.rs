@@ -1,6 +1,6 @@
 //! The passes, one after the other.
 
-use super::blocks::{Blocks, Claim, Conflict, Found, Rank, Shape, Table};
+use super::blocks::{Blocks, Claim, Conflict, Found, Rank, Shape, Table, Work};
 use super::maps::{HashMap, HashSet};
 use super::pools::Pools;
 use super::propagate::{fits, Spread};
@@ -71,19 +71,6 @@ pub struct TypeGraph {
     pub exhausted: bool,
     /// What was done for it, in the last round.
     pub work: Work,
-}
-
-/// How much was done. It grows as the heap does, and not faster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// Addresses that were looked up in the heap.
-    pub looked_up: u64,
-    /// How often memory was read, in pieces of 4 KiB or more.
-    pub read: u64,
-    /// Places in objects that were looked at.
-    pub steps: u64,
-    /// Blocks and pointers that a pass took from a list.
-    pub taken: u64,
 }
 
 /// Finds the types of all blocks.

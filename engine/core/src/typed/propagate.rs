@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::blocks::{Blocks, Claim, Conflict, Conflicts, Found, Object, Rank, Shape};
-use super::build::Work;
+use super::blocks::{Blocks, Claim, Conflict, Conflicts, Found, Object, Rank, Shape, Work};
 use super::content::Content;
 use super::family::Families;
 use super::maps::{HashMap, HashSet};
