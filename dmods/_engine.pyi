@@ -116,6 +116,10 @@ class TypeGraph:
     exhausted: bool
     """True if not all pointers were followed, because there were too many."""
 
+    work: tuple[int, int, int, int]
+    """What ``build`` did: addresses that it looked up, its reads of memory, places in objects that it looked at, and
+    blocks and pointers that it took from lists."""
+
     def __init__(self, word: int, folder: str | None = None, at_least: int = 0) -> None:
         """Make an empty one for pointers of ``word`` bytes.
 

@@ -251,6 +251,14 @@ impl TypeGraph {
         best.map(|(_, name, local)| (name, local))
     }
 
+    /// What was done: addresses that were looked up, reads of memory, places in objects that were looked at, and
+    /// blocks and pointers that were taken from lists.
+    #[getter]
+    fn work(&self) -> (u64, u64, u64, u64) {
+        let work = self.lock().built.as_ref().map_or_else(Default::default, |built| built.work);
+        (work.looked_up, work.read, work.steps, work.taken)
+    }
+
     /// Returns whether not all pointers were followed, because there were too many.
     #[getter]
     fn exhausted(&self) -> bool {

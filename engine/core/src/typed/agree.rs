@@ -14,7 +14,7 @@ impl Spread<'_, '_> {
             Form::Alias(_) => self.types().bare(id),
             _ => id,
         };
-        if let Some(&known) = self.names.get(&id) {
+        if let Some(&Some(known)) = self.names.get(id as usize) {
             return known;
         }
         let text = self.types().text(id);
@@ -22,7 +22,10 @@ impl Spread<'_, '_> {
         // Two structs may have one name and different members.
         let same = self.types().size(first) == self.types().size(id);
         let out = if same { first } else { id };
-        self.names.insert(id, out);
+        if self.names.len() <= id as usize {
+            self.names.resize(self.types().len().max(id as usize + 1), None);
+        }
+        self.names[id as usize] = Some(out);
         out
     }
 

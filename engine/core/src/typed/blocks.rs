@@ -1,11 +1,18 @@
 //! What is known of each block: its type, and where that comes from.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use crate::blocks::index::Block;
-use crate::blocks::model::Heap;
+use crate::blocks::model::{Heap, State};
+use crate::blocks::widths::by_width;
 use crate::dwarf::model::{Id, VOID};
 use crate::graph::numbering::Numbering;
+use crate::graph::stream::InUse;
+use crate::hw::Spans;
+
+/// Look-ups that are kept, in 224 KiB: the passes ask several times in a row for what the words of one block lead to.
+const KEPT: usize = 1 << 12;
 
 /// How good the evidence for a type is. A lower one is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,12 +112,31 @@ pub struct Conflict {
     pub other: Claim,
 }
 
+/// How much was done. It grows as the heap does, and not faster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Addresses that were looked up in the heap.
+    pub looked_up: u64,
+    /// How often memory was read, in pieces of 4 KiB or more.
+    pub read: u64,
+    /// Places in objects that were looked at.
+    pub steps: u64,
+    /// Blocks and pointers that a pass took from a list.
+    pub taken: u64,
+}
+
 /// The claims of all blocks.
 pub(super) struct Blocks<'h> {
     heap: &'h dyn Heap,
     strange: &'h [u32],
     numbering: Numbering,
     claims: Vec<Claim>,
+    /// Where pointers to blocks lie.
+    spans: Spans,
+    /// The last look-ups: an address, and the block that it points into.
+    kept: Vec<Cell<(u64, Option<Found>)>>,
+    looked_up: Cell<u64>,
+    taken: Cell<u64>,
 }
 
 /// A block in use, and its number.
@@ -134,7 +160,10 @@ impl<'h> Blocks<'h> {
     pub(super) fn new(heap: &'h dyn Heap, strange: &'h [u32]) -> Option<Blocks<'h>> {
         let numbering = Numbering::of_heap(heap)?;
         let claims = vec![Claim::default(); numbering.count()];
-        Some(Blocks { heap, strange, numbering, claims })
+        // No block has the last address.
+        let kept = vec![Cell::new((u64::MAX, None)); KEPT];
+        let spans = by_width!(Widths, heap.widths(), heap => heap.tables().word_map.spans);
+        Some(Blocks { heap, strange, numbering, claims, spans, kept, looked_up: Cell::new(0), taken: Cell::new(0) })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -147,11 +176,46 @@ impl<'h> Blocks<'h> {
 
     /// Returns the block in use that an address points into. The allocator's own blocks are not among them.
     pub(super) fn at(&self, address: u64) -> Option<Found> {
-        let block = self.heap.in_use(address)?;
+        if !self.spans.contains(address) {
+            return None;
+        }
+        self.looked_up.set(self.looked_up.get().wrapping_add(1));
+        let kept = &self.kept[(address >> 3 ^ address >> 15) as usize % KEPT];
+        let (of, known) = kept.get();
+        if of == address {
+            return known;
+        }
+        let found = self.heap.in_use(address).and_then(|block| self.known(block));
+        kept.set((address, found));
+        found
+    }
+
+    /// Returns what [`Blocks::at`] does for the address of a block that was listed: nothing has to be looked up.
+    pub(super) fn listed(&self, each: &InUse) -> Option<Found> {
+        self.take(1);
+        self.known(each.block).filter(|_| each.state != State::Own)
+    }
+
+    fn known(&self, block: Block) -> Option<Found> {
         if !self.strange.is_empty() && self.strange.contains(&self.heap.run(block.run).owner.arena) {
             return None;
         }
         Some(Found { block, number: self.numbering.in_heap(self.heap, block.granule) })
+    }
+
+    /// Returns how many addresses near the heap were looked up.
+    pub(super) fn looked_up(&self) -> u64 {
+        self.looked_up.get()
+    }
+
+    /// Counts blocks or pointers that a pass takes from a list.
+    pub(super) fn take(&self, count: usize) {
+        self.taken.set(self.taken.get().wrapping_add(count as u64));
+    }
+
+    /// Returns how many were taken.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.get()
     }
 
     pub(super) fn claim(&self, number: usize) -> Claim {

@@ -1,8 +1,7 @@
 //! The passes, one after the other.
 
-use std::collections::{HashMap, HashSet};
-
-use super::blocks::{Blocks, Claim, Conflict, Found, Rank, Shape, Table};
+use super::blocks::{Blocks, Claim, Conflict, Found, Rank, Shape, Table, Work};
+use super::maps::{HashMap, HashSet};
 use super::pools::Pools;
 use super::propagate::{fits, Spread};
 use crate::blocks::model::Heap;
@@ -70,13 +69,15 @@ pub struct TypeGraph {
     pub conflict_count: u64,
     /// Not all pointers were followed: there were too many.
     pub exhausted: bool,
+    /// What was done for it, in the last round.
+    pub work: Work,
 }
 
 /// Finds the types of all blocks.
 pub fn build(request: &Request<'_>, debug: &mut DebugTypes, control: &Control) -> Result<TypeGraph, Stopped> {
     debug.complete_declared();
-    let mut barred: HashSet<u64> = HashSet::new();
-    let mut no_arrays: HashSet<u64> = HashSet::new();
+    let mut barred: HashSet<u64> = HashSet::default();
+    let mut no_arrays: HashSet<u64> = HashSet::default();
     for round in 1.. {
         let blocks = Blocks::new(request.heap, request.strange).ok_or_else(crate::graph::too_many)?;
         let budget = (blocks.count() as u64).saturating_mul(8).saturating_add(1 << 16);
@@ -100,7 +101,8 @@ pub fn build(request: &Request<'_>, debug: &mut DebugTypes, control: &Control) -
         spread.forget_members(control)?;
         spread.judge_leaked(&pools, control)?;
         let exhausted = spread.exhausted;
-        return Ok(TypeGraph { table: spread.blocks.into_table(), pools, conflicts, conflict_count, exhausted });
+        let work = spread.work();
+        return Ok(TypeGraph { table: spread.blocks.into_table(), pools, conflicts, conflict_count, exhausted, work });
     }
     unreachable!("the last round returns")
 }
@@ -172,7 +174,7 @@ impl Spread<'_, '_> {
             let Some((kind, top)) = self.vtables.class(self.debug, &mut self.reader, vtable) else { continue };
             let size = self.types().size(kind);
             if top == 0 && size > 0 && size <= each.block.size {
-                if let Some(found) = self.blocks.at(address) {
+                if let Some(found) = self.blocks.listed(&each) {
                     self.propose(found, self.claim(kind, address, Rank::Vtable, Shape::One));
                 }
             }
@@ -185,7 +187,7 @@ impl Spread<'_, '_> {
     /// are, they hold more than such an object. And an object to which only pointers to characters and numbers lead is left over
     /// from an earlier use of the memory.
     fn forget_members(&mut self, control: &Control) -> Result<(), Stopped> {
-        let mut counts: HashMap<Id, (u64, u64)> = HashMap::new();
+        let mut counts: HashMap<Id, (u64, u64)> = HashMap::default();
         self.each_told(control, |spread, found, claim| {
             let size = spread.types().size(claim.kind);
             let (exact, larger) = counts.entry(claim.kind).or_default();
@@ -210,7 +212,7 @@ impl Spread<'_, '_> {
             if count % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
-            let Some(found) = self.blocks.at(block.block.address) else { continue };
+            let Some(found) = self.blocks.listed(&block) else { continue };
             let claim = self.blocks.claim(found.number);
             if claim.rank == Rank::Vtable && claim.shape == Shape::One {
                 each(self, found, claim);
@@ -234,7 +236,11 @@ impl Spread<'_, '_> {
 
     /// Returns whether an address is memory outside the heap, where a vtable may be.
     fn is_constant(&self, address: u64) -> bool {
-        address % self.word == 0 && self.is_mapped(address) && self.blocks.heap().find(address).is_none()
+        // Most are pointers to blocks in use, which are found faster than free ones.
+        address % self.word == 0
+            && self.is_mapped(address)
+            && self.blocks.at(address).is_none()
+            && self.blocks.heap().find(address).is_none()
     }
 
     fn roots(&mut self, request: &Request<'_>, local: bool) {

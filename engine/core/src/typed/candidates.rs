@@ -1,9 +1,9 @@
 //! The last pass: a block to which only pointers into its middle lead gets the one struct that has such a member there.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::blocks::{Rank, Shape};
+use super::maps::HashMap;
 use super::propagate::{fitting, Outer, Spread, Waiting};
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::{Form, Id};
@@ -17,8 +17,8 @@ impl Spread<'_, '_> {
         if let Some(known) = &self.outer {
             return known.clone();
         }
-        let mut out: HashMap<(Id, u64), Vec<(u64, Id)>> = HashMap::new();
-        let mut flexible: HashMap<(Id, u64), Vec<(u64, Id)>> = HashMap::new();
+        let mut out: HashMap<(Id, u64), Vec<(u64, Id)>> = HashMap::default();
+        let mut flexible: HashMap<(Id, u64), Vec<(u64, Id)>> = HashMap::default();
         let records = self.debug.records();
         self.add_prefixes(&records, &mut out);
         for id in records {
@@ -72,6 +72,7 @@ impl Spread<'_, '_> {
         // A list is found node by node.
         loop {
             let mut waiting = std::mem::take(&mut self.inside);
+            self.blocks.take(waiting.len());
             waiting.sort_unstable_by_key(|waiting| (waiting.value, waiting.from));
             let outer = self.outer_types();
             let mut at = 0;

@@ -5,10 +5,9 @@
 //! Which member that is, and what its values mean, is learned from the objects to which pointers of their own types lead. A
 //! member can be the tag if no value of it stands in objects of two types.
 
-use std::collections::HashMap;
-
 use super::blocks::{Found, Rank, Shape};
 use super::family::{Field, Unknown, MOST_LESSONS};
+use super::maps::HashMap;
 use super::propagate::{fits, Spread, MOST_WAITING};
 use crate::control::{Control, Stopped};
 use crate::dwarf::model::Id;
@@ -52,6 +51,9 @@ impl Spread<'_, '_> {
 
     /// Returns how many bytes at the start of a struct are those of a base from which a block may have another struct, too.
     pub(super) fn common_members(&mut self, kind: Id, usable: u64) -> u64 {
+        if let Some(&known) = self.families.common.get(&(kind, usable)) {
+            return known;
+        }
         self.outer_types();
         let mut most = 0;
         for base in self.families.bases.get(&kind).cloned().unwrap_or_default() {
@@ -61,6 +63,10 @@ impl Spread<'_, '_> {
                 most = size;
             }
         }
+        if self.families.common.len() >= MOST_ROOM {
+            self.families.common.clear();
+        }
+        self.families.common.insert((kind, usable), most);
         most
     }
 
@@ -154,6 +160,7 @@ impl Spread<'_, '_> {
 
     pub(super) fn resolve(&mut self, base: Id) -> bool {
         let Some(family) = self.families.all.get_mut(&base) else { return false };
+        self.blocks.take(family.unknown.len());
         let mut any = false;
         let mut left = Vec::new();
         for unknown in std::mem::take(&mut family.unknown) {
@@ -177,12 +184,13 @@ impl Spread<'_, '_> {
     /// Gives objects of families without a tag the one struct that may be there. Returns whether one got a type.
     pub(super) fn judge_only_derived(&mut self, control: &Control) -> Result<bool, Stopped> {
         let bases: Vec<Id> = self.families.all.keys().copied().collect();
-        let (mut any, mut only) = (false, HashMap::new());
+        let (mut any, mut only) = (false, HashMap::default());
         for base in bases {
             if control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
             let Some(family) = self.families.all.get_mut(&base).filter(|family| family.tag.is_none()) else { continue };
+            self.blocks.take(family.unknown.len());
             let mut left = Vec::new();
             for unknown in std::mem::take(&mut family.unknown) {
                 if self.only_derived(base, &unknown, &mut only) {

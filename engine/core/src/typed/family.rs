@@ -1,9 +1,10 @@
 //! What is known of families of structs: see `families`.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::blocks::{Claim, Found, Shape};
+use super::maps::{HashMap, HashSet};
 use crate::dwarf::model::Id;
 
 /// Members of a base that may be the tag.
@@ -64,6 +65,8 @@ pub(super) struct Families {
     pub(super) known: HashMap<Id, Option<Id>>,
     /// Whether a block of a size may have an object that is derived from a base.
     pub(super) room: HashMap<(Id, u64), bool>,
+    /// How many bytes of a struct say nothing in a block of a size: the answers of `common_members`.
+    pub(super) common: HashMap<(Id, u64), u64>,
     /// Blocks that are in a family's list.
     pub(super) listed: HashSet<u64>,
     counts: HashMap<(Id, Id), usize>,

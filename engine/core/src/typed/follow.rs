@@ -24,6 +24,7 @@ impl Spread<'_, '_> {
         while !self.open.is_empty() || !self.areas.is_empty() {
             let mut areas = std::mem::take(&mut self.areas);
             areas.sort_unstable_by_key(|area| area.0);
+            self.blocks.take(areas.len());
             for (address, stride, length, plan) in areas {
                 count += 1;
                 if count % CHECK == 0 && control.cancelled() {
@@ -33,14 +34,17 @@ impl Spread<'_, '_> {
             }
             // In the order of memory: neighbours are read together.
             let mut wave = std::mem::take(&mut self.open);
-            wave.sort_unstable_by_key(|found| found.block.address);
-            wave.dedup_by_key(|found| found.number);
-            for found in wave {
+            wave.sort_unstable();
+            wave.dedup();
+            self.blocks.take(wave.len());
+            for address in wave {
                 count += 1;
                 if count % CHECK == 0 && control.cancelled() {
                     return Err(Stopped::Cancelled);
                 }
-                self.expand(found);
+                if let Some(found) = self.blocks.at(address) {
+                    self.expand(found);
+                }
             }
         }
         Ok(())

@@ -22,6 +22,7 @@ impl Spread<'_, '_> {
     /// Judges the pointers that wait: blocks that are larger than the type, and arrays.
     pub(super) fn judge_loose(&mut self, control: &Control) -> Result<(), Stopped> {
         while !self.loose.is_empty() {
+            self.blocks.take(self.loose.len());
             for (count, waiting) in std::mem::take(&mut self.loose).into_iter().enumerate() {
                 if count % CHECK == 0 && control.cancelled() {
                     return Err(Stopped::Cancelled);

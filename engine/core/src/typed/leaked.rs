@@ -8,10 +8,11 @@
 //! Only leaked blocks are looked at: what holds a live block without a type is memory of a library without debug information,
 //! and the block may be as well.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::blocks::{Claim, Found, Rank, Shape};
 use super::likeness::{Place, Type, Waits, Word, MOST_WORDS};
+use super::maps::HashMap;
 use super::plan::What;
 use super::pools::Pools;
 use super::propagate::{fits, Spread, CHECK};
@@ -116,7 +117,7 @@ impl Spread<'_, '_> {
             if !matches!(each.state, State::LeakedDirectly | State::LeakedIndirectly) {
                 continue;
             }
-            let Some(found) = self.blocks.at(each.block.address) else { continue };
+            let Some(found) = self.blocks.listed(&each) else { continue };
             let claim = self.blocks.claim(found.number);
             if claim.is_some() || !pools.within(found.block.address, found.block.size).is_empty() {
                 continue;
@@ -138,14 +139,14 @@ impl Spread<'_, '_> {
         control: &Control,
     ) -> Result<(), Stopped> {
         let heap = self.blocks.heap();
-        let mut known: HashMap<(u64, Id), usize> = HashMap::new();
+        let mut known: HashMap<(u64, Id), usize> = HashMap::default();
         for (count, each) in Stream::new(heap).enumerate() {
             if count % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
             }
             let (size, address) = (each.block.size, each.block.address);
             let Some(alike) = types.get_mut(&size) else { continue };
-            let Some(found) = self.blocks.at(address) else { continue };
+            let Some(found) = self.blocks.listed(&each) else { continue };
             let claim = self.blocks.claim(found.number);
             if !self.is_certain(&claim, size) {
                 continue;

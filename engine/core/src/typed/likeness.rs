@@ -1,8 +1,7 @@
 //! What the words of typed objects have in common, and which other blocks look like them.
 
-use std::collections::HashMap;
-
 use super::blocks::Rank;
+use super::maps::HashMap;
 use super::propagate::{Spread, SMALL};
 use crate::dwarf::model::{Id, VOID};
 

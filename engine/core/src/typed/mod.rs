@@ -16,8 +16,10 @@
 //! * `families`, `family`, `prefixes`, `tags`: structs that begin alike, and the member that tells which one an object is.
 //! * `candidates`, `structure`, `texts`: the last passes.
 //! * `content`, `untold`: objects to which only untyped pointers lead.
+//! * `leads`: what pointers prove.
 //! * `leaked`, `likeness`, `rivals`: leaked blocks that look like live objects.
 //! * `vtables`: classes by vtables.
+//! * `maps`: maps with a fast hash.
 //! * [`count`]: the blocks of each type.
 //! * [`names`]: names of fields.
 
@@ -34,8 +36,10 @@ mod families;
 mod family;
 mod follow;
 mod judge;
+mod leads;
 mod leaked;
 mod likeness;
+mod maps;
 pub mod names;
 mod nodes;
 mod owned;

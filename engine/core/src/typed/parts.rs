@@ -63,6 +63,7 @@ impl Spread<'_, '_> {
     pub(super) fn judge_parts(&mut self, control: &Control) -> Result<bool, Stopped> {
         let mut places: BTreeMap<(Id, u64), Vec<Waiting>> = BTreeMap::new();
         let mut parts = std::mem::take(&mut self.parts);
+        self.blocks.take(parts.len());
         parts.sort_unstable_by_key(|waiting| (waiting.value, waiting.from));
         parts.dedup_by_key(|waiting| waiting.value);
         let mut any = false;

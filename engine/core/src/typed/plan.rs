@@ -1,6 +1,5 @@
 //! What is to be looked at in an object of a type: its pointers and its containers, with their offsets.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::containers::{self, Container};
@@ -54,7 +53,8 @@ pub(super) struct Plan {
 /// The plans of all types that were met.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
-    made: HashMap<Id, Rc<Plan>>,
+    /// By the number of the type.
+    made: Vec<Option<Rc<Plan>>>,
     /// Containers in containers whose plans are being made.
     nested: usize,
     containers: super::nodes::Known,
@@ -81,12 +81,19 @@ impl Plans {
             self.nested -= 1;
             add_shifted(&mut plan.slots, &inner, at);
         }
-        self.made.insert(debug.types.bare(node), Rc::new(plan));
+        self.keep(debug.types.bare(node), Rc::new(plan));
+    }
+
+    fn keep(&mut self, id: Id, plan: Rc<Plan>) {
+        if self.made.len() <= id as usize {
+            self.made.resize(id as usize + 1, None);
+        }
+        self.made[id as usize] = Some(plan);
     }
 
     fn within(&mut self, debug: &mut DebugTypes, id: Id, depth: usize) -> Rc<Plan> {
         let id = debug.types.bare(id);
-        if let Some(plan) = self.made.get(&id) {
+        if let Some(Some(plan)) = self.made.get(id as usize) {
             return plan.clone();
         }
         let mut plan = Plan::default();
@@ -117,7 +124,7 @@ impl Plans {
         }
         let plan = Rc::new(plan);
         // Kept also where it was cut off: no honest type nests so deeply.
-        self.made.insert(id, plan.clone());
+        self.keep(id, plan.clone());
         plan
     }
 

@@ -4,9 +4,10 @@
 //! block, it is not empty, and no pointer in it contradicts what is known. Two objects that overlap and do not contain one
 //! another contradict each other: neither is believed, unless pointers of one of them prove it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::blocks::{Claim, Found, Object, Rank, Shape};
+use super::maps::HashMap;
 use super::plan::What;
 use super::propagate::{fits, Spread, Waiting, CHECK};
 use crate::control::{Control, Stopped};
@@ -80,15 +81,25 @@ impl Spread<'_, '_> {
         if self.doubtful || self.rank == Rank::Frame {
             return;
         }
+        if self.pooled.len() >= MOST_POINTERS && !self.pooled_tidied {
+            let mut pooled = std::mem::take(&mut self.pooled);
+            pooled.retain(|waiting| self.may_matter(waiting));
+            self.pooled = without_doubles(pooled);
+            // A list that does not get much shorter is not sorted again and again.
+            self.pooled_tidied = self.pooled.len() > MOST_POINTERS / 2;
+        }
         if self.pooled.len() >= MOST_POINTERS {
-            self.pooled.sort_unstable_by_key(|waiting| (waiting.value, waiting.to, waiting.from));
-            self.pooled.dedup_by_key(|waiting| (waiting.value, waiting.to));
-            if self.pooled.len() > MOST_POINTERS / 2 {
-                self.exhausted = true;
-                return;
-            }
+            self.exhausted = true;
+            return;
         }
         self.pooled.push(Waiting { value, to, from });
+    }
+
+    /// Returns whether a pointer into a block may still tell of objects in it, or that it is no array.
+    fn may_matter(&self, waiting: &Waiting) -> bool {
+        let Some(found) = self.blocks.at(waiting.value) else { return false };
+        let claim = self.blocks.claim(found.number);
+        claim.shape != Shape::One || claim.disputed || self.may_hold_many(found)
     }
 
     /// Judges the pointers into blocks that have no type, and follows the objects to which they lead.
@@ -116,9 +127,9 @@ impl Spread<'_, '_> {
 
     /// Takes the objects to which the pointers lead. Returns whether there is a new one.
     fn judge_pointers(&mut self, control: &Control) -> Result<bool, Stopped> {
-        let mut pointers = std::mem::take(&mut self.pooled);
-        pointers.sort_unstable_by_key(|waiting| (waiting.value, waiting.to, waiting.from));
-        pointers.dedup_by_key(|waiting| (waiting.value, waiting.to));
+        let pointers = without_doubles(std::mem::take(&mut self.pooled));
+        self.pooled_tidied = false;
+        self.blocks.take(pointers.len());
         let mut possible = Vec::new();
         for (count, waiting) in pointers.iter().enumerate() {
             if count % CHECK == 0 && control.cancelled() {
@@ -291,7 +302,7 @@ impl Spread<'_, '_> {
 
     /// Returns the objects of all blocks that hold many. A block that has a type of its own is left out.
     pub(super) fn finish_pools(&mut self) -> Pools {
-        let mut blocks: HashMap<u64, (Found, Vec<(u64, Object)>)> = HashMap::new();
+        let mut blocks: HashMap<u64, (Found, Vec<(u64, Object)>)> = HashMap::default();
         for (at, object) in std::mem::take(&mut self.placed) {
             let Some(found) = self.blocks.at(at) else { continue };
             blocks.entry(found.block.address).or_insert((found, Vec::new())).1.push((at, object));
@@ -322,7 +333,7 @@ impl Spread<'_, '_> {
     /// Gives objects of one type that stand at equal distances all bytes up to the next, as the chunks of a slab have. The
     /// objects must be half of those for which there is room: else the distance may be that of two.
     fn widen(&mut self, found: Found, objects: &mut [(u64, Object)]) {
-        let mut strides: HashMap<Id, (u64, u64, u64)> = HashMap::new();
+        let mut strides: HashMap<Id, (u64, u64, u64)> = HashMap::default();
         for &(at, object) in objects.iter() {
             let (count, last, stride) = strides.entry(object.kind).or_insert((0, at, 0));
             (*count, *stride, *last) = (*count + 1, gcd(*stride, at - *last), at);
@@ -340,6 +351,13 @@ impl Spread<'_, '_> {
             next = *at;
         }
     }
+}
+
+/// Sorts pointers, and keeps each once.
+fn without_doubles(mut pointers: Vec<Waiting>) -> Vec<Waiting> {
+    pointers.sort_unstable_by_key(|waiting| (waiting.value, waiting.to, waiting.from));
+    pointers.dedup_by_key(|waiting| (waiting.value, waiting.to));
+    pointers
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

@@ -1,7 +1,6 @@
 //! Structs that begin with all members of another one: C's way to derive a type.
 
-use std::collections::HashMap;
-
+use super::maps::HashMap;
 use super::propagate::Spread;
 use crate::dwarf::model::{Id, Record};
 
@@ -15,7 +14,7 @@ const MOST_MEMBERS: usize = 64;
 impl Spread<'_, '_> {
     /// Adds the structs that begin with all members of another to the structs that contain it.
     pub(super) fn add_prefixes(&mut self, records: &[Id], out: &mut HashMap<(Id, u64), Vec<(u64, Id)>>) {
-        let mut whole: HashMap<u64, Vec<Id>> = HashMap::new();
+        let mut whole: HashMap<u64, Vec<Id>> = HashMap::default();
         for &id in records {
             if let Some((count, hash)) = self.prefix_hashes(id).last() {
                 if *count >= LEAST_MEMBERS {

@@ -4,12 +4,13 @@
 //! spreads. So a pointer names a block only where the block's size agrees, and what is weaker waits until all that is
 //! stronger has been said.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::blocks::{Blocks, Claim, Conflict, Conflicts, Found, Object, Rank, Shape};
+use super::blocks::{Blocks, Claim, Conflict, Conflicts, Found, Object, Rank, Shape, Work};
 use super::content::Content;
 use super::family::Families;
+use super::maps::{HashMap, HashSet};
 use super::plan::{Plan, Plans};
 use super::vtables::Vtables;
 use crate::cached_reader::CachedReader;
@@ -55,7 +56,8 @@ pub(super) struct Spread<'a, 'd> {
     /// What pointers say at the moment, at best.
     pub(super) rank: Rank,
     pub(super) word: u64,
-    pub(super) open: Vec<Found>,
+    /// The addresses of blocks that got a type, and are to be followed.
+    pub(super) open: Vec<u64>,
     /// Objects that are to be followed: where the first is, the distance to the next, how many, what is in each.
     pub(super) areas: Vec<(u64, u64, u64, Rc<Plan>)>,
     pub(super) depth: usize,
@@ -69,16 +71,22 @@ pub(super) struct Spread<'a, 'd> {
     pub(super) parts: Vec<Waiting>,
     /// Pointers to characters that are not at the start of a block, and where these pointers are.
     pub(super) texts: Vec<(u64, u64)>,
+    /// Odd words of the block that is looked at, and where they are.
+    pub(super) odd: Vec<(u64, u64)>,
     /// Static variables: where each is, and its type. Sorted.
     pub(super) statics: Vec<(u64, Id)>,
     /// Objects that do not name their blocks, and that were followed.
     pub(super) placed: BTreeMap<u64, Object>,
     /// Pointers that lead to no block of their size.
     pub(super) pooled: Vec<Waiting>,
+    /// They were sorted, and are too many all the same.
+    pub(super) pooled_tidied: bool,
     /// Blocks that look like arrays and are not arrays.
     pub(super) no_arrays: HashSet<u64>,
     /// Pointers without a type: what they are, and where.
     pub(super) untold: Vec<(u64, u64)>,
+    /// They were sorted, and are too many all the same.
+    pub(super) untold_tidied: bool,
     /// Structs with pointers to structs, for the objects to which only these lead.
     pub(super) contents: Option<Rc<Vec<Content>>>,
     /// Blocks that have no type because the user said so.
@@ -94,11 +102,14 @@ pub(super) struct Spread<'a, 'd> {
     pointers: HashMap<Id, Id>,
     /// Places in objects that may still be looked at.
     pub(super) work: u64,
+    /// How many there were at first.
+    pub(super) most_work: u64,
     /// Not everything was looked at: there was too much.
     pub(super) exhausted: bool,
     /// Nodes that may still be walked.
     pub(super) budget: u64,
-    pub(super) names: HashMap<Id, Id>,
+    /// One number for all types that are printed alike, by the number of the type: the answers of `canonical`.
+    pub(super) names: Vec<Option<Id>>,
     /// Whether a type has another at an offset, for a depth: the answers of `contains`.
     pub(super) contained: HashMap<(Id, u64, Id, usize), bool>,
     pub(super) first_of_name: HashMap<String, Id>,
@@ -125,8 +136,10 @@ impl<'a, 'd> Spread<'a, 'd> {
         let word = debug.types.word;
         let words: u64 =
             memory.iter().map(|&(start, end)| end.saturating_sub(start) / word).fold(0, u64::saturating_add);
+        let work = words.saturating_mul(TIMES).saturating_add(1 << 24);
         Spread {
-            work: words.saturating_mul(TIMES).saturating_add(1 << 24),
+            work,
+            most_work: work,
             exhausted: false,
             blocks,
             reader,
@@ -135,7 +148,7 @@ impl<'a, 'd> Spread<'a, 'd> {
             vtables: Vtables::default(),
             memory,
             conflicts: Conflicts::default(),
-            barred: HashSet::new(),
+            barred: HashSet::default(),
             rank: Rank::Pointer,
             word,
             open: Vec::new(),
@@ -147,29 +160,32 @@ impl<'a, 'd> Spread<'a, 'd> {
             inside: Vec::new(),
             parts: Vec::new(),
             texts: Vec::new(),
+            odd: Vec::new(),
             statics: Vec::new(),
             placed: BTreeMap::new(),
             pooled: Vec::new(),
-            no_arrays: HashSet::new(),
+            pooled_tidied: false,
+            no_arrays: HashSet::default(),
             untold: Vec::new(),
+            untold_tidied: false,
             contents: None,
-            untyped: HashSet::new(),
+            untyped: HashSet::default(),
             families: Families::default(),
             counters: Counters::default(),
             counters_grew: false,
             doubtful_arrays: Vec::new(),
             outer: None,
             outer_flexible: Outer::default(),
-            pointers: HashMap::new(),
+            pointers: HashMap::default(),
             budget,
-            names: HashMap::new(),
-            contained: HashMap::new(),
-            first_of_name: HashMap::new(),
-            pools: HashSet::new(),
-            concrete: HashMap::new(),
-            plain: HashMap::new(),
-            managed: HashMap::new(),
-            made_records: HashMap::new(),
+            names: Vec::new(),
+            contained: HashMap::default(),
+            first_of_name: HashMap::default(),
+            pools: HashSet::default(),
+            concrete: HashMap::default(),
+            plain: HashMap::default(),
+            managed: HashMap::default(),
+            made_records: HashMap::default(),
         }
     }
 
@@ -185,6 +201,16 @@ impl<'a, 'd> Spread<'a, 'd> {
     pub(super) fn is_mapped(&self, address: u64) -> bool {
         let after = self.memory.partition_point(|&(start, _)| start <= address);
         after > 0 && address < self.memory[after - 1].1
+    }
+
+    /// Returns what was done up to now.
+    pub(super) fn work(&self) -> Work {
+        Work {
+            looked_up: self.blocks.looked_up(),
+            read: self.reader.filled(),
+            steps: self.most_work.saturating_sub(self.work),
+            taken: self.blocks.taken(),
+        }
     }
 
     /// Takes steps from what may still be done. It is more than an honest program needs.
@@ -287,13 +313,13 @@ impl<'a, 'd> Spread<'a, 'd> {
         self.blocks.set(found.number, Claim { disputed, ..claim });
         if claim.rank != Rank::Weak && !disputed {
             self.families.witness(found, &claim);
-            self.open.push(found);
+            self.open.push(found.block.address);
         }
     }
 
     /// Takes back that the block just accepted is to be followed: only a part of it is in use.
     pub(super) fn forget_last(&mut self, found: Found) -> bool {
-        let last = self.open.last().is_some_and(|last| last.number == found.number);
+        let last = self.open.last() == Some(&found.block.address);
         if last {
             self.open.pop();
         }

@@ -1,11 +1,10 @@
 //! Structs of which no object is known, and that explain leaked blocks as well as the type that these look like.
 
-use std::collections::HashSet;
-
 use super::blocks::{Found, Rank};
 use super::containers::Container;
 use super::family::sampled;
 use super::likeness::MOST_WORDS;
+use super::maps::HashSet;
 use super::plan::What;
 use super::propagate::{fits, Spread, CHECK, SMALL};
 use crate::control::{Control, Stopped};

@@ -4,20 +4,23 @@
 //! A struct that has the right size and pointers to anything proves nothing: libraries without debug information have lists,
 //! too. So at least one pointer must lead to a block that already has the right type, or to a variable of it.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::blocks::{Found, Rank, Shape};
+use super::leads::Lead;
+use super::maps::HashMap;
 use super::plan::{Plan, What};
 use super::propagate::{fits, Spread, SMALL};
 use crate::control::{Control, Stopped};
-use crate::dwarf::model::{Form, Id, VOID};
+use crate::dwarf::model::Id;
 use crate::graph::stream::Stream;
 
 /// Words of a block that are looked at: a bit for each.
 pub(super) const MOST_WORDS: u64 = 64;
 /// Passes over all blocks: a block that got a type is evidence for others.
 const ROUNDS: usize = 4;
+/// Looks of blocks that are kept: 64 MiB at most.
+const MOST_LOOKS: usize = 1 << 15;
 /// Blocks between two looks at [`Control`].
 const CHECK: usize = 1 << 12;
 
@@ -37,8 +40,60 @@ pub(super) struct Lesser {
     plan: Rc<Plan>,
 }
 
-/// Candidates by the usable size of a block.
-type BySize = HashMap<u64, Rc<Vec<usize>>>;
+/// To what the words of a block lead: a bit for each.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Words {
+    /// To a block or a variable.
+    leading: u64,
+    /// To the start of a block.
+    starts: u64,
+    /// To something whose type is known.
+    known: u64,
+}
+
+/// What is known of a block once it was looked at.
+enum Judged {
+    /// It got a type.
+    New,
+    /// Not yet: the types of other blocks may prove one.
+    Perhaps,
+    /// No struct can explain it, whatever types other blocks get.
+    Never,
+}
+
+/// The structs, and what was found out of blocks that look alike.
+struct Structures {
+    candidates: Vec<Candidate>,
+    lesser: Vec<Lesser>,
+    /// Candidates by the usable size of a block.
+    by_size: HashMap<u64, Rc<OfSize>>,
+    looks: HashMap<Look, Rc<Fitting>>,
+}
+
+/// The candidates for blocks of one size.
+struct OfSize {
+    /// The number of each.
+    all: Vec<usize>,
+    /// The words where one of them or more have a pointer to a struct.
+    to_structs: u64,
+}
+
+/// All of a block that decides which structs its pointers allow. A heap has millions of blocks, and few that differ in this.
+#[derive(PartialEq, Eq, Hash)]
+struct Look {
+    usable: u64,
+    words: Words,
+    leads: Vec<Lead>,
+}
+
+/// The structs that the pointers of a block allow.
+#[derive(Default)]
+struct Fitting {
+    /// One may be proven later, if none is now.
+    ever: bool,
+    /// The number of each, and where the pointer is that proves it. None: more than its aligned pointers must be looked at.
+    structs: Vec<(usize, Option<u64>)>,
+}
 
 impl Spread<'_, '_> {
     /// Looks at all blocks that have no type yet.
@@ -47,22 +102,44 @@ impl Spread<'_, '_> {
         if candidates.is_empty() {
             return Ok(());
         }
-        let mut by_size = BySize::new();
-        for _ in 0..ROUNDS {
-            let mut any = false;
-            let heap = self.blocks.heap();
-            for (count, each) in Stream::new(heap).enumerate() {
+        let mut structs = Structures { candidates, lesser, by_size: HashMap::default(), looks: HashMap::default() };
+        let (mut waiting, mut any) = (Vec::new(), false);
+        for (count, each) in Stream::new(self.blocks.heap()).enumerate() {
+            if count % CHECK == 0 && control.cancelled() {
+                return Err(Stopped::Cancelled);
+            }
+            let Some(found) = self.blocks.listed(&each) else { continue };
+            if !self.blocks.claim(found.number).is_some() {
+                match self.only_structure(found, &mut structs) {
+                    Judged::New => any = true,
+                    Judged::Perhaps => waiting.push(found.block.address),
+                    Judged::Never => {}
+                }
+            }
+        }
+        for _ in 1..ROUNDS {
+            if !any {
+                return Ok(());
+            }
+            self.settle(control)?;
+            self.judge_inside(control)?;
+            any = false;
+            self.blocks.take(waiting.len());
+            for (count, address) in std::mem::take(&mut waiting).into_iter().enumerate() {
                 if count % CHECK == 0 && control.cancelled() {
                     return Err(Stopped::Cancelled);
                 }
-                let Some(found) = self.blocks.at(each.block.address) else { continue };
-                if !self.blocks.claim(found.number).is_some() {
-                    any |= self.only_structure(found, (&candidates, &lesser), &mut by_size);
+                let Some(found) = self.blocks.at(address) else { continue };
+                if self.blocks.claim(found.number).is_some() {
+                    continue;
+                }
+                match self.only_structure(found, &mut structs) {
+                    Judged::New => any = true,
+                    _ => waiting.push(address),
                 }
             }
-            if !any {
-                break;
-            }
+        }
+        if any {
             self.settle(control)?;
             self.judge_inside(control)?;
         }
@@ -117,65 +194,151 @@ impl Spread<'_, '_> {
     }
 
     /// Gives a block the one struct that explains it.
-    fn only_structure(
-        &mut self,
-        found: Found,
-        (candidates, lesser): (&[Candidate], &[Lesser]),
-        by_size: &mut BySize,
-    ) -> bool {
+    fn only_structure(&mut self, found: Found, structs: &mut Structures) -> Judged {
         let (address, usable) = (found.block.address, found.block.size);
         if usable >= 2 * MOST_WORDS * self.word {
-            return false;
+            return Judged::Never;
         }
-        // Which words point to the start of a block, and which to something whose type is known.
-        let (mut starts, mut known) = (0u64, 0u64);
-        for word in 0..(usable / self.word).min(MOST_WORDS) {
-            let Some(value) = self.read(address + word * self.word) else { return false };
-            if value < SMALL {
-                continue;
-            }
-            if let Some(other) = self.blocks.at(value) {
-                starts |= u64::from(other.block.address == value) << word;
-                let claim = self.blocks.claim(other.number);
-                known |= u64::from(claim.is_some() && claim.rank != Rank::Weak && !claim.disputed) << word;
-            } else if self.statics.binary_search_by_key(&value, |&(at, _)| at).is_ok() {
-                known |= 1 << word;
-            }
-        }
-        if known == 0 {
-            return false;
-        }
-        let fitting = by_size.entry(usable).or_insert_with(|| {
-            let fit = (0..candidates.len()).filter(|&i| fits(candidates[i].size, usable));
-            Rc::new(fit.collect())
+        let Structures { candidates, lesser, by_size, looks } = structs;
+        let of_size = by_size.entry(usable).or_insert_with(|| {
+            let all: Vec<usize> = (0..candidates.len()).filter(|&i| fits(candidates[i].size, usable)).collect();
+            let to_structs = all.iter().fold(0, |words, &i| words | candidates[i].to_structs);
+            Rc::new(OfSize { all, to_structs })
         });
-        let mut only = None;
-        for &i in fitting.clone().iter() {
-            let candidate = &candidates[i];
-            let words = candidate.size / self.word;
-            let own = if words >= 64 { u64::MAX } else { (1 << words) - 1 };
-            if candidate.to_structs & known == 0 || starts & own & !candidate.pointers != 0 {
-                continue;
+        // Most blocks end here.
+        let words = self.leading_words(found, of_size.to_structs);
+        if words.known == 0 {
+            return if words.leading == 0 { Judged::Never } else { Judged::Perhaps };
+        }
+        let Some(look) = self.look_of(found) else { return Judged::Never };
+        let fitting = match looks.get(&look) {
+            Some(fitting) => fitting.clone(),
+            None => {
+                let fitting = Rc::new(self.fitting(&look, candidates, &of_size.all));
+                if looks.len() >= MOST_LOOKS {
+                    looks.clear();
+                }
+                looks.insert(look, fitting.clone());
+                fitting
             }
-            let common = self.common_members(candidate.kind, usable);
-            let Some(from) = self.proof(address, &candidate.plan, common).flatten() else { continue };
+        };
+        if !fitting.ever {
+            return Judged::Never;
+        }
+        let mut only = None;
+        for &(i, at) in &fitting.structs {
+            let candidate = &candidates[i];
+            let from = match at {
+                Some(at) => Some(address + at),
+                None => {
+                    let common = self.common_members(candidate.kind, usable);
+                    self.proof(address, &candidate.plan, common).flatten()
+                }
+            };
+            let Some(from) = from else { continue };
             if only.is_some() {
-                return false;
+                return Judged::Perhaps;
             }
             only = Some((candidate.kind, from));
         }
-        let Some((kind, from)) = only else { return false };
+        let Some((kind, from)) = only else { return Judged::Perhaps };
         // A struct from which others are derived says too little.
-        if self.may_be_derived(kind, usable) {
-            return false;
+        if self.may_be_derived(kind, usable) || self.ends_before(address, usable, from, lesser) {
+            return Judged::Perhaps;
         }
-        // The proof may lie behind the end of a smaller object: the allocator has rounded up, and an earlier block was there.
-        for lesser in lesser.iter().take_while(|lesser| address + lesser.size <= from) {
-            if fits(lesser.size, usable) && self.plausible(address, lesser.size, 1, &lesser.plan) {
-                return false;
+        match self.propose(found, self.claim(kind, from, Rank::Candidate, Shape::One)) {
+            true => Judged::New,
+            false => Judged::Perhaps,
+        }
+    }
+
+    /// Returns the structs of a size that the pointers of a block allow.
+    fn fitting(&mut self, look: &Look, candidates: &[Candidate], of_size: &[usize]) -> Fitting {
+        let mut out = Fitting::default();
+        for &i in of_size {
+            let candidate = &candidates[i];
+            let count = candidate.size / self.word;
+            let own = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
+            if candidate.to_structs & look.words.leading == 0 || look.words.starts & own & !candidate.pointers != 0 {
+                continue;
+            }
+            out.ever = true;
+            if candidate.to_structs & look.words.known == 0 {
+                continue;
+            }
+            let common = self.common_members(candidate.kind, look.usable);
+            out.structs.extend(self.allowed(candidate, &look.leads, common).map(|at| (i, at)));
+        }
+        out
+    }
+
+    /// Returns where a pointer proves a struct, as [`Spread::proof`] does, from what the words of a block lead to. Some(None):
+    /// something is no aligned pointer, and decides. None: the struct is not there.
+    fn allowed(&mut self, candidate: &Candidate, leads: &[Lead], common: u64) -> Option<Option<u64>> {
+        let (mut proof, mut all) = (None, true);
+        for slot in &candidate.plan.slots {
+            let lead = leads.get((slot.at / self.word) as usize).filter(|_| slot.at % self.word == 0);
+            match (&slot.what, lead) {
+                (What::Pointer(to), Some(&lead)) => {
+                    if self.leads_as(lead, *to)? && slot.at >= common {
+                        proof.get_or_insert(slot.at);
+                    }
+                }
+                (What::Choice(_) | What::Repeat(..) | What::Enum(..), _) => {}
+                _ => all = false,
             }
         }
-        self.propose(found, self.claim(kind, from, Rank::Candidate, Shape::One))
+        if all {
+            proof.map(Some)
+        } else {
+            Some(None)
+        }
+    }
+
+    /// Returns whether a smaller object may be there, behind whose end the proof lies: the allocator has rounded up, and an
+    /// earlier block was there.
+    fn ends_before(&mut self, address: u64, usable: u64, proof: u64, lesser: &[Lesser]) -> bool {
+        let mut smaller = lesser.iter().take_while(|lesser| address + lesser.size <= proof);
+        smaller.any(|lesser| fits(lesser.size, usable) && self.plausible(address, lesser.size, 1, &lesser.plan))
+    }
+
+    /// Says of some words of a block to what they lead, up to the first that leads to something whose type is known.
+    fn leading_words(&mut self, found: Found, mut left: u64) -> Words {
+        let mut words = Words::default();
+        let count = found.block.size / self.word;
+        while left != 0 && u64::from(left.trailing_zeros()) < count && words.known == 0 {
+            let word = u64::from(left.trailing_zeros());
+            left &= left - 1;
+            let Some(value) = self.read(found.block.address + word * self.word) else { break };
+            let other = if value < SMALL { None } else { self.blocks.at(value) };
+            self.note_word(&mut words, word, value, other);
+        }
+        words
+    }
+
+    fn note_word(&self, words: &mut Words, word: u64, value: u64, other: Option<Found>) {
+        if let Some(other) = other {
+            words.leading |= 1 << word;
+            words.starts |= u64::from(other.block.address == value) << word;
+            let claim = self.blocks.claim(other.number);
+            words.known |= u64::from(claim.is_some() && claim.rank != Rank::Weak && !claim.disputed) << word;
+        } else if value >= SMALL && self.variable_at(value).is_some() {
+            words.leading |= 1 << word;
+            words.known |= 1 << word;
+        }
+    }
+
+    /// Returns to what the words of a block lead. None: one of them is not in the dump.
+    fn look_of(&mut self, found: Found) -> Option<Look> {
+        let count = (found.block.size / self.word).min(MOST_WORDS);
+        let (mut words, mut leads) = (Words::default(), Vec::with_capacity(count as usize));
+        for word in 0..count {
+            let value = self.read(found.block.address + word * self.word)?;
+            let other = if value < SMALL { None } else { self.blocks.at(value) };
+            self.note_word(&mut words, word, value, other);
+            leads.push(self.lead(value, other));
+        }
+        Some(Look { usable: found.block.size, words, leads })
     }
 
     /// Returns the address of a pointer that proves a plan; Some(None): all its pointers may be right. None: one is wrong. The
@@ -200,54 +363,5 @@ impl Spread<'_, '_> {
             }
         }
         Some(proof)
-    }
-
-    /// Returns whether a pointer of a type leads to an object that is known to have this type. None: it cannot be one.
-    pub(super) fn leads(&mut self, value: u64, to: Id) -> Option<bool> {
-        if value < SMALL {
-            return (value == 0).then_some(false);
-        }
-        let to = self.types().bare(to);
-        let is_record = matches!(self.types().get(to).form, Form::Record(_));
-        // What has no members may be anywhere: an allocator is the base of many classes, and takes no room in them.
-        let is_proof = self.types().size(to) > 1;
-        if let Some(found) = self.blocks.at(value) {
-            // No code is in a block of the heap.
-            if matches!(self.types().get(to).form, Form::Function) {
-                return None;
-            }
-            if !is_record {
-                return Some(false);
-            }
-            let claim = self.blocks.claim(found.number);
-            let inside = value - found.block.address;
-            if claim.is_some() && claim.rank != Rank::Weak {
-                let size = self.types().size(claim.kind);
-                let at = inside.checked_sub(u64::from(claim.skip))?;
-                if claim.shape == Shape::One && at >= size {
-                    let placed = self.placed.get(&value).map(|object| object.kind);
-                    return Some(placed.is_some_and(|kind| self.canonical(kind) == self.canonical(to)));
-                }
-                let at = if claim.shape == Shape::Many && size > 0 { at % size } else { at };
-                return self.contains(claim.kind, at, to, 8).then_some(is_proof && !claim.disputed);
-            }
-            if let Some((at, kind)) = self.placed_at(value) {
-                return self.contains(kind, value - at, to, 8).then_some(is_proof);
-            }
-            let size = self.types().size(to);
-            let fine = inside > 0 || size <= found.block.size;
-            return fine.then_some(false);
-        }
-        if !self.is_mapped(value) {
-            return None;
-        }
-        if !is_record {
-            return Some(false);
-        }
-        // A variable of this type.
-        let known = self.statics.binary_search_by_key(&value, |&(at, _)| at).ok().map(|place| self.statics[place].1);
-        let kind = known.unwrap_or(VOID);
-        let same = kind != VOID && (self.canonical(kind) == self.canonical(to) || self.contains(kind, 0, to, 8));
-        Some(same)
     }
 }

@@ -1,12 +1,13 @@
 //! The member that tells of which type an object is, learned from objects whose types are known otherwise.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use super::blocks::Rank;
 use super::family::{
     sampled, Field, Tag, Unknown, LEAST_OBJECTS, MOST_DERIVED, MOST_FIELDS, MOST_LESSONS, MOST_VALUES, SAMPLE,
 };
+use super::maps::{HashMap, HashSet};
 use super::plan::What;
 use super::propagate::{fits, Spread, SMALL};
 use super::structure::MOST_WORDS;
@@ -57,8 +58,8 @@ impl Spread<'_, '_> {
     /// Returns what a member would mean as the tag, with two numbers: how many objects have the size that most with their value
     /// have, and how many values there are. None: it is not the tag.
     fn as_tag(&mut self, field: Field, witnesses: &[(u64, Id)], unknown: &[Unknown]) -> Option<(usize, usize, Tag)> {
-        let mut kinds: HashMap<u64, Id> = HashMap::new();
-        let mut sizes: HashMap<u64, HashMap<u64, usize>> = HashMap::new();
+        let mut kinds: HashMap<u64, Id> = HashMap::default();
+        let mut sizes: HashMap<u64, HashMap<u64, usize>> = HashMap::default();
         for &(address, kind) in witnesses {
             let Some(found) = self.object(address) else { continue };
             let claim = self.blocks.claim(found.number);
@@ -128,6 +129,7 @@ impl Spread<'_, '_> {
             if self.families.lessons >= MOST_LESSONS {
                 break;
             }
+            self.blocks.take(family.unknown.len());
             let mut by_value: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
             for unknown in family.unknown.clone() {
                 let Some(found) = self.object(unknown.address) else { continue };

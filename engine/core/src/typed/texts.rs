@@ -7,9 +7,8 @@
 //! characters at this offset, it must prove itself by its count. Unless one offset alone does, the block is an array of
 //! characters behind a header.
 
-use std::collections::HashMap;
-
 use super::blocks::{Claim, Rank, Shape};
+use super::maps::HashMap;
 use super::propagate::{fits, Spread, CHECK, SMALL};
 use crate::blocks::index::Block;
 use crate::blocks::model::State;
@@ -34,6 +33,7 @@ impl Spread<'_, '_> {
     pub(super) fn judge_texts(&mut self, control: &Control) -> Result<(), Stopped> {
         let structs = self.with_characters();
         let Some(character) = self.character() else { return Ok(()) };
+        self.blocks.take(self.texts.len());
         for (count, (value, from)) in std::mem::take(&mut self.texts).into_iter().enumerate() {
             if count % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);
@@ -61,13 +61,16 @@ impl Spread<'_, '_> {
         if !self.works(words as usize / 8) {
             return;
         }
-        for i in 0..words {
-            let at = start.saturating_add(i * self.word);
-            let Some(value) = self.read(at) else { break };
+        let mut odd = std::mem::take(&mut self.odd);
+        self.reader.each_word(start, words, self.word, |at, value| {
             if value % 2 == 1 && value >= SMALL {
-                self.judge_text(value, at, character, structs);
+                odd.push((value, at));
             }
+        });
+        for (value, at) in odd.drain(..) {
+            self.judge_text(value, at, character, structs);
         }
+        self.odd = odd;
     }
 
     /// Returns the type `char`. None: no debug information has it.
@@ -83,7 +86,7 @@ impl Spread<'_, '_> {
     fn with_characters(&mut self) -> ByOffset {
         let outer = self.outer_types();
         let flexible = self.outer_flexible.clone();
-        let mut out = ByOffset::new();
+        let mut out = ByOffset::default();
         for (all, shape) in [(&outer, Shape::One), (&flexible, Shape::Flexible)] {
             for (&(element, at), kinds) in all.iter() {
                 if self.types().size(element) == 1 && matches!(self.types().get(element).form, Form::Base(_)) {

@@ -15,6 +15,7 @@ impl Spread<'_, '_> {
     /// Judges the pointers in unions: exactly one of the types must fit.
     pub(super) fn judge_unions(&mut self, control: &Control) -> Result<(), Stopped> {
         let unions = std::mem::take(&mut self.unions);
+        self.blocks.take(unions.len());
         for (count, (value, choices, from)) in unions.into_iter().enumerate() {
             if count % CHECK == 0 && control.cancelled() {
                 return Err(Stopped::Cancelled);

@@ -3,11 +3,11 @@
 //! The object itself must prove what it is. A struct is believed if it is the only one of which several pointers lead to
 //! objects that are known to have the right types, and none contradicts what is known.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 
 use super::blocks::{Object, Rank};
 use super::content::Content;
+use super::maps::HashSet;
 use super::plan::What;
 use super::pools::Possible;
 use super::propagate::{Spread, CHECK, SMALL};
@@ -33,22 +33,31 @@ impl Spread<'_, '_> {
         if self.doubtful || self.rank == Rank::Frame || value % self.word != 0 {
             return;
         }
+        if self.untold.len() >= MOST_POINTERS && !self.untold_tidied {
+            let mut untold = std::mem::take(&mut self.untold);
+            untold.retain(|&(value, _)| self.blocks.at(value).is_some_and(|found| self.may_hold_many(found)));
+            self.untold = untold;
+            self.sort_untold();
+            // A list that does not get much shorter is not sorted again and again.
+            self.untold_tidied = self.untold.len() > MOST_POINTERS / 2;
+        }
         if self.untold.len() >= MOST_POINTERS {
-            self.untold.sort_unstable();
-            self.untold.dedup_by_key(|&mut (value, _)| value);
-            if self.untold.len() > MOST_POINTERS / 2 {
-                self.exhausted = true;
-                return;
-            }
+            self.exhausted = true;
+            return;
         }
         self.untold.push((value, from));
+    }
+
+    fn sort_untold(&mut self) {
+        self.untold.sort_unstable();
+        self.untold.dedup_by_key(|&mut (value, _)| value);
     }
 
     /// Returns the objects that prove themselves.
     pub(super) fn objects_by_content(&mut self, control: &Control) -> Result<Vec<Possible>, Stopped> {
         let contents = self.contents();
-        self.untold.sort_unstable();
-        self.untold.dedup_by_key(|&mut (value, _)| value);
+        self.sort_untold();
+        self.blocks.take(self.untold.len());
         let (mut out, mut tries) = (Vec::new(), MOST_TRIES);
         // They are kept: objects that become known may prove more of them.
         for (count, (at, from)) in self.untold.clone().into_iter().enumerate() {
@@ -111,7 +120,7 @@ impl Spread<'_, '_> {
                 let is_known = typed || self.placed.contains_key(&value);
                 starts |= u64::from(typed && other.block.address == value) << word;
                 known |= u64::from(is_known) << word;
-            } else if self.statics.binary_search_by_key(&value, |&(at, _)| at).is_ok() {
+            } else if self.variable_at(value).is_some() {
                 known |= 1 << word;
             }
         }
@@ -161,7 +170,7 @@ impl Spread<'_, '_> {
     fn agreeing(&mut self, at: u64, content: &Content) -> Option<usize> {
         let plan = &content.plan;
         self.proof(at, plan, 0)??;
-        let mut kinds = HashSet::new();
+        let mut kinds = HashSet::default();
         let mut proofs = 0;
         for slot in &plan.slots {
             let What::Pointer(to) = slot.what else { continue };

@@ -1,7 +1,6 @@
 //! The class of an object by its vtable.
 
-use std::collections::HashMap;
-
+use super::maps::HashMap;
 use crate::cached_reader::CachedReader;
 use crate::dwarf::model::Id;
 use crate::dwarf::DebugTypes;
