@@ -7,6 +7,7 @@ Those that passed are in FILE.passed, for tests/unsteady.py.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -21,10 +22,18 @@ class Failed:
         self.path = path
         self.names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # whether it is of a moving suite
         self.passed: dict[str, None] = {}
+        self.terminal: Optional[pytest.TerminalReporter] = None
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self.terminal = session.config.pluginmanager.get_plugin("terminalreporter")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.names["moving" in report.keywords][report.nodeid] = None
+            # A run of an hour may be cut: what has failed is known at once.
+            if self.terminal is not None:
+                self.terminal.ensure_newline()
+                self.terminal.write_line(f"failed: {report.nodeid}")
         elif report.passed and report.when == "call":
             self.passed[report.nodeid] = None
 

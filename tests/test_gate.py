@@ -112,6 +112,8 @@ def test_what_passes_the_second_time_is_named(checkout: Path) -> None:
     kind, _, names = last(done).partition(": ")
     assert kind == "unsteady"
     assert sorted(names.split()) == [f"tests/test_made.py::test_unsteady[u{n}]" for n in range(2)]
+    # They are named as they fail, too: a run that is cut says so much.
+    assert all(f"failed: {name}\n" in done.stdout for name in names.split())
 
 
 def test_more_than_three_are_red(checkout: Path) -> None:
