@@ -136,7 +136,7 @@ class TypeGraph:
         """
 
     def needs_line(self, module: int, pc: int) -> bool:
-        """Return whether ``add_frame`` needs the source line of a pc: where a variable has one place in all its scope."""
+        """Return whether ``add_frame`` needs the source line of a pc: a variable has one place in all its scope."""
 
     def add_frame(
         self,

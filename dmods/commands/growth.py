@@ -382,7 +382,12 @@ COMMAND = Command(
             "--times", type=_times, metavar="N", help=f"with -p: how many pictures (default: 3; 2 to {_MOST_CORES})"
         ),
         Argument("--hours", type=_hours, metavar="N", help="the time from the first core to the last, for rates"),
-        Argument("--top", type=positive, metavar="N", help=f"the first N (default: {_USUAL}, without those that did not grow)"),
+        Argument(
+            "--top",
+            type=positive,
+            metavar="N",
+            help=f"the first N (default: {_USUAL} that changed)",
+        ),
     ),
     examples=(
         ("growth base.core", "what grew since base.core was taken"),

@@ -1,4 +1,4 @@
-"""The next command as the reader types it, to be pasted: in the shell with the dump, in gdb and drgn with the name there.
+"""The next command as the reader types it, to be pasted: in the shell with the dump, in gdb and drgn as named there.
 
 Answers name commands as gdb has them: "findleaks -d --top 3". The front end says once how its user types them.
 """
@@ -15,13 +15,13 @@ IN_SHELL = "DMODS_TYPED"
 NAME = "NAME"  # stands for the command in what the front end says
 _OPTIONS = (("process", "-p"), ("exe", "--exe"), ("sysroot", "--sysroot"), ("max_size", "--max-size"))
 
-_form: Callable[[], str] = lambda: NAME
+# One process has one front end.
+_form: list[Callable[[], str]] = [lambda: NAME]
 
 
 def typed_as(form: Callable[[], str]) -> None:
     """Remember how commands are typed here. ``form`` has NAME for the command's name: "dmods NAME core.1603"."""
-    global _form  # one process has one front end
-    _form = form
+    _form[:] = [form]
 
 
 def in_shell(args: Any) -> str:
@@ -45,7 +45,7 @@ def as_typed(command: str) -> str:
     name, _, rest = command.partition(" ")
     if name not in command_names():
         return command
-    before, _, after = _form().partition(NAME)
+    before, _, after = _form[0]().partition(NAME)
     return f"{before}{name}{after}{' ' * bool(rest)}{rest}"
 
 

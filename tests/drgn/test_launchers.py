@@ -240,6 +240,6 @@ def test_the_next_command_is_one_of_drgns_command_line(drgn: Drgn, crashed: Cras
         f"drgn -q -c {crashed.core}{' .' if folder else ''}"
     }
     environment = {**os.environ, "PATH": f"{DRGN.parent}:{os.environ['PATH']}"}
-    done = subprocess.run(commands[0], shell=True, cwd=place, env=environment, capture_output=True, timeout=HANG)
+    done = answers.finished("sh", "-c", commands[0], cwd=place, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout

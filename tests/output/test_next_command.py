@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -16,13 +15,12 @@ import pytest
 from dmods.output import next_command
 from dmods.output.next_command import NAME, as_typed, in_shell, typed_as
 from fixtures import answers
-from fixtures.limits import HANG
 from tests.corekit import Crash
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    before = next_command._form
+    (before,) = next_command._form
     yield
     typed_as(before)
 
@@ -58,6 +56,6 @@ def test_the_commands_of_triage_can_be_pasted_into_a_shell(crashed: Crash, tmp_p
     assert commands
     for command in commands:
         assert command.startswith("dmods ")
-        done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, timeout=HANG)
+        done = answers.finished("sh", "-c", command, cwd=folder, env=environment)
         assert done.returncode == 0, (command, done.stderr)
         assert done.stdout

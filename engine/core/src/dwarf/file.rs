@@ -127,7 +127,7 @@ impl<'a> Parsed<'a> {
     /// Returns a unit, opened.
     pub(super) fn unit(&self, number: u32) -> gimli::Result<&Ready<'a>> {
         let found = self.units.get(number as usize).ok_or(gimli::Error::OffsetOutOfBounds)?;
-        let opened = found.ready.get_or_init(|| self.tables.open(self.dwarf_of(number), found.header.clone()));
+        let opened = found.ready.get_or_init(|| self.tables.open(self.dwarf_of(number), found.header));
         opened.as_ref().map_err(|&error| error)
     }
 

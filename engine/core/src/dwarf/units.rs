@@ -164,8 +164,7 @@ impl<'t, 'a> Units<'t, 'a> {
                 | gimli::UnitType::SplitType { type_signature, type_offset } => Some((type_signature.0, type_offset.0)),
                 _ => None,
             };
-            let mut unit =
-                UnitAt { home, of_types, start, end, signature, header: header.clone(), ready: OnceCell::new() };
+            let mut unit = UnitAt { home, of_types, start, end, signature, header, ready: OnceCell::new() };
             if self.when == When::Now {
                 match self.tables.open(dwarf, header) {
                     Ok(mut ready) => {
