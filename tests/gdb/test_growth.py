@@ -17,7 +17,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_gdb_says_what_the_shell_says(gdb: Gdb, run: Run) -> None:
     first, middle, last = run.cores
-    done = gdb("-x", "heapcmds.py", last, "-ex", "echo {cut}", "-ex", f"growth {first} {middle} --by size --json")
+    done = gdb(
+        "-x", "heapcmds.py", last, "-ex", "echo {cut}", "-ex", f"growth {first} {middle} --by size --top 1000000 --json"
+    )
     answer = json.loads(done.stdout.partition("{cut}")[2])
     shell = grown(run.cores, "--by", "size")
     assert answer["totals"] == shell["totals"]

@@ -69,6 +69,7 @@ def test_kept_types_are_used(program: Dumped, folder: Path) -> None:
 
 def test_damage_to_what_was_kept_changes_no_answer(program: Dumped, folder: Path) -> None:
     first = _answers(program.core)
+    assert _kept(folder)
     for name, (_, content) in _kept(folder).items():
         path = folder / name
         for damaged in (b"", content[:50], content[:-1], content + b"x", content[:-9] + b"12345678" + content[-1:]):

@@ -37,6 +37,8 @@ def work(program: Path, where: Path, shape: str, blocks: int) -> tuple[int, ...]
 @pytest.mark.parametrize("shape", _SHAPES)
 def test_the_work_per_block_does_not_grow(program: Path, tmp_path: Path, shape: str) -> None:
     small, middle, large = (work(program, tmp_path / str(size), shape, size) for size in _SIZES)
+    assert len(small) == len(_COUNTED)
+    assert min(large) > 0
     for name, *counts in zip(_COUNTED, small, middle, large):
         # What a process has in any case is in all three.
         first, second = counts[1] - counts[0], counts[2] - counts[1]
