@@ -117,7 +117,7 @@ class TypeGraph:
     """True if not all pointers were followed, because there were too many."""
 
     work: tuple[int, int, int, int]
-    """What ``build`` did: addresses that it looked up, its reads of memory, places in objects that it looked at, and
+    """The work of ``build``: addresses that it looked up, its reads of memory, places in objects that it looked at, and
     blocks and pointers that it took from lists."""
 
     def __init__(self, word: int, folder: str | None = None, at_least: int = 0) -> None:

@@ -196,7 +196,7 @@ def _add_changes(report: Report, found: Growth, named: list[Callers], top: Optio
     hidden["leaked_bytes"] = not any(each.leaked and each.leaked[-1].count for each in found.changes)
     columns = [replace(c, hidden=hidden.get(c.name, c.hidden), title=_title(c, found.by)) for c in COLUMNS]
     order = _ordered(found)
-    # Nobody asks first for what is as it was before.
+    # Lines that did not change are the most, and tell the least.
     shown = order[:top] if top is not None else list(filter(_has_changed, order))[:_USUAL]
     if len(shown) < len(order):
         left = sum(each.growth for each in order) - sum(each.growth for each in shown)

@@ -118,6 +118,19 @@ def test_another_file_in_the_same_place_is_read_anew(tmp_path: Path, folder: Pat
     assert "struct leaf" not in said
 
 
+def test_a_program_whose_dwo_files_are_missing_is_not_kept(tmp_path: Path, folder: Path) -> None:
+    """Later they may be there. The units that name them are none of those with types."""
+    where = tmp_path / "program"
+    where.mkdir()
+    dumped = dump(where, ["gcc", "-O0", "-g", "-gsplit-dwarf"], "typed.c")
+    (split,) = where.glob("*.dwo")
+    split.rename(tmp_path / "elsewhere")
+    assert "struct leaf" not in str(_answers(dumped.core))
+    (tmp_path / "elsewhere").rename(split)
+    assert "struct leaf" in str(_answers(dumped.core))
+    assert not [name for name, (_, content) in _kept(folder).items() if b"/typed\n" in content[:200]]
+
+
 def test_a_folder_that_cannot_be_used(program: Dumped, folder: Path, tmp_path: Path) -> None:
     first = _answers(program.core)
     shutil.rmtree(folder)

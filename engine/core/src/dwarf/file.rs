@@ -7,7 +7,7 @@ use self_cell::self_cell;
 use typed_arena::Arena;
 
 use super::die::{Die, Reference};
-use super::units::{units_of, Home, Ready, Tables, UnitAt, When};
+use super::units::{units_of, Found, Home, Ready, Tables, UnitAt, When};
 use crate::lines::{find_debug_file, package_of, parse_package, Bounded, Bytes, ElfFile, Limits, Wanted};
 
 /// The work that types may need beyond what lines need: each entry is read for the index, for its type, and for its name;
@@ -34,6 +34,8 @@ pub(super) struct Parsed<'a> {
     pub(super) split: Vec<Dwarf<Bounded<'a>>>,
     /// Sorted by their home, then by whether they are in .debug_types, then by their start.
     pub(super) units: Vec<UnitAt<'a>>,
+    /// Units have their entries in .dwo files, whether these were found or not.
+    pub(super) has_skeletons: bool,
     tables: Tables,
 }
 
@@ -92,8 +94,9 @@ impl Files {
             });
             let tables = Tables::default();
             let how = (&*path, &tables, when);
-            let (units, split) = units_of(&dwarf, package, how, problems, |file, name| load(store, file, name))?;
-            Ok(Parsed { dwarf, split, units, tables })
+            let Found { units, split, has_skeletons } =
+                units_of(&dwarf, package, how, problems, |file, name| load(store, file, name))?;
+            Ok(Parsed { dwarf, split, units, has_skeletons, tables })
         });
         cell.map_err(|why| format!("{}: {why}", path.display()))
     }

@@ -46,7 +46,7 @@ pub(super) struct Table {
     functions: Vec<Function>,
     /// The version of the Rust compiler that made the module.
     pub(super) rust: Option<(u32, u32)>,
-    /// An entry cannot be named without all other units.
+    /// Frames need all units at once, and .dwo files that may change by themselves.
     pub(super) needs_all_units: bool,
     /// What could not be read.
     pub(super) problems: Vec<String>,
@@ -86,7 +86,7 @@ impl Table {
         table.declared = reader.declared;
         table.functions = functions;
         table.rust = rust_version(parsed);
-        table.needs_all_units = index.has_simple_names() || !parsed.split.is_empty();
+        table.needs_all_units = index.has_simple_names() || parsed.has_skeletons;
         (table.types, table.keys) = types.into_parts();
         table.keys.sort_unstable();
         let is_record = |kind: &Type| matches!(kind.form, Form::Record(_));

@@ -66,15 +66,23 @@ type Sections<'a> = Dwarf<Bounded<'a>>;
 /// Units whose entries lie in a .dwo file, by their number.
 type Skeletons<'s, 'a> = HashMap<u64, &'s Unit<Bounded<'a>>>;
 
-/// Returns the units of a module, and the sections of the split ones. `load` loads a section of a .dwo file. `problems` gets what
-/// is missing.
+/// The units of a module.
+pub(super) struct Found<'a> {
+    pub(super) units: Vec<UnitAt<'a>>,
+    /// The sections of the split ones.
+    pub(super) split: Vec<Sections<'a>>,
+    /// Units have their entries in .dwo files, whether these were found or not.
+    pub(super) has_skeletons: bool,
+}
+
+/// Returns the units of a module. `load` loads a section of a .dwo file. `problems` gets what is missing.
 pub(super) fn units_of<'a>(
     dwarf: &Sections<'a>,
     package: Option<DwarfPackage<Bounded<'a>>>,
     (path, tables, when): (&Path, &Tables, When),
     problems: &mut Vec<String>,
     load: impl FnMut(&mut ElfFile, Option<&str>) -> Result<Bounded<'a>, String>,
-) -> Result<(Vec<UnitAt<'a>>, Vec<Sections<'a>>), String> {
+) -> Result<Found<'a>, String> {
     let mut units = Units::new(tables, when);
     units.take(Home::Program, dwarf, &HashMap::new())?;
     if let Some(sup) = dwarf.sup() {
@@ -108,7 +116,7 @@ pub(super) fn units_of<'a>(
     if let Some(error) = units.damaged {
         problems.push(format!("{name}: {}", describe(error)));
     }
-    Ok((units.found, split))
+    Ok(Found { units: units.found, split, has_skeletons: !skeletons.is_empty() })
 }
 
 /// The units found so far.
