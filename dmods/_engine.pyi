@@ -34,6 +34,20 @@ class Image:
     def covered(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the (start, end) parts of the range that have a source, merged where adjacent."""
 
+class Untouched:
+    """The memory that a process never touched.
+
+    A page counts as touched if the dump has it and it is not all zeros; with ``holes``, if it is no hole of the file.
+    """
+
+    def __init__(
+        self, image: Image, ranges: list[tuple[int, int]], holes: bool, threads: int, progress: Progress = None
+    ) -> None:
+        """Look at all pages of the ranges."""
+
+    def within(self, ranges: list[tuple[int, int]]) -> int:
+        """Return how many bytes of the ranges were never touched."""
+
 class Symbols:
     """The functions and objects of one ELF file, by address and by name. Addresses are the file's own (add
     Module.bias).
@@ -674,6 +688,12 @@ class Heap:
 
     def find(self, address: int) -> Optional[Block]:
         """Return the block that the address points into. A header belongs to no block."""
+
+    def untouched(self, memory: Untouched, most: int) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the bytes that were never touched, of the blocks in each state.
+
+        Then (address, such bytes) of the ``most`` blocks in use, leaked or not, that have most of them.
+        """
 
     def sizes(self, arena: int | None = None) -> list[tuple[int, int, int, int, int]]:
         """Return (usable size, live blocks, free blocks, leaked blocks, the allocator's own) by size, of all runs
@@ -1372,6 +1392,9 @@ class Tcmalloc:
     sampled: int  # blocks that tcmalloc's sampler chose
     owned: list[tuple[int, int]]  # spans, tables, records and caches, sorted
 
+    def free_spans(self) -> list[tuple[int, int]]:
+        """Return the spans that are not in use, also those given back to the kernel."""
+
     def span(self, address: int) -> Optional[tuple[int, int, int, int]]:
         """Return (address, bytes, size class, location) of the span that holds the address, or None.
 
@@ -1431,6 +1454,9 @@ class Mimalloc:
         that fit, blocks not on the owner's own lists, thread).
         """
 
+    def free_memory(self) -> list[tuple[int, int]]:
+        """Return the memory of the regions in which no block was made so far."""
+
     def list_of(self, image: Image, address: int) -> Optional[int]:
         """Return the list of the free block: 0 free, 1 freed by its thread, 2 by another thread, 3 delayed."""
 
@@ -1454,10 +1480,17 @@ def find_bins(image: Image, ranges: list[tuple[int, int]], word: int) -> list[in
     """Return where a ``malloc_state.bins`` may begin. These are candidates to validate."""
 
 def find_mmapped(
-    image: Image, ranges: list[tuple[int, int]], word: int, page: int, deep: bool
+    image: Image,
+    ranges: list[tuple[int, int]],
+    whole: list[tuple[int, int]],
+    word: int,
+    page: int,
+    deep: bool,
 ) -> list[tuple[int, int, int, int]]:
-    """Return mmapped chunks in the ranges: (chunk, start of its mapping, end, usable bytes). ``deep`` tries every
-    page.
+    """Return mmapped chunks that begin in the ranges: (chunk, start of its mapping, end, usable bytes).
+
+    A chunk may reach to the end of the part of ``whole``, which are sorted, that the range lies in. ``deep`` tries
+    every page.
     """
 
 def find_stretches(

@@ -54,6 +54,7 @@ class LiveTarget:
         self.executable: Optional[str] = _executable(inferior, self.local)
         self.notes: list[str] = []
         self.missing: Sequence[tuple[int, int]] = ()
+        self.knows_touched = False
         self._stopped: Optional[_Stopped] = None
 
     def state(self) -> Hashable:

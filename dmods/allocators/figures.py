@@ -36,21 +36,32 @@ def statistics(name: str, sizes: Sizes, memory: int, more: Sequence[tuple[str, i
     return Statistics([Table("allocator", columns, rows, title=name)], dict(totals))
 
 
-def usage(name: str, sizes: Sizes) -> str:
-    """Return in words how much is in use, and how much is free in lists of threads and between blocks."""
-    return f"{name}: {human_size(_used(sizes))} in use, {human_size(_free(sizes))} free"
+def usage(name: str, sizes: Sizes, pages: int) -> str:
+    """Return in words how much is in use, and how much is free: blocks, and so many bytes of whole pages."""
+    return f"{name}: {human_size(_used(sizes))} in use, {human_size(_free(sizes) + pages)} free"
 
 
-def waste(name: str, sizes: Sizes) -> Iterator[Finding]:
-    """Yield the free blocks if they are much."""
-    used, free = _used(sizes), _free(sizes)
+def waste(name: str, sizes: Sizes, pages: int) -> Iterator[Finding]:
+    """Yield the free memory if it is much: free blocks, and so many bytes of free pages that were touched."""
+    used, blocks = _used(sizes), _free(sizes)
+    free = blocks + pages
     if free < ADVICE_BYTES or free < ADVICE_SHARE * (used + free):
+        return
+    what = f"{name} keeps {human_size(free)} free beside {human_size(used)} in use"
+    if pages >= blocks:
+        yield unused(
+            "untrimmed",
+            f"{what}: {human_size(pages)} are whole pages that no block lies in",
+            "",
+            free,
+            ("malloc_stats",),
+            alternative="the program just freed it, and soon needs it again",
+        )
         return
     size, _live, count, *_ = max(sizes, key=lambda row: row[0] * row[2])
     yield unused(
         "untrimmed",
-        f"{name} keeps {human_size(free)} free beside {human_size(used)} in use; {count:,} of the free "
-        f"blocks have {size:,} bytes",
+        f"{what}; {count:,} of the free blocks have {size:,} bytes",
         "",
         free,
         ("heapsizes",),

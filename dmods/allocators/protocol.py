@@ -32,6 +32,7 @@ from dmods.base.dataclass import dataclass, field
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.finding import Finding
+from dmods.process.untouched import untouched
 from dmods.report import Table
 from dmods.target import Target
 
@@ -348,10 +349,20 @@ class Heap:
         """Return the lines that the allocator's own function of that purpose writes. []: there is no such function."""
         return []
 
+    def free_memory(self) -> Sequence[tuple[int, int]]:
+        """Return the memory in no block from which it will make blocks, by address: the tops of arenas, free pages."""
+        return ()
+
     @property
-    def free_at_top(self) -> int:
-        """Return the free bytes at the ends of arenas that are in no block."""
-        return 0
+    def free_touched(self) -> int:
+        """Return the bytes of ``free_memory`` that were touched: what the system cannot give to others."""
+        parts = list(self.free_memory())
+        return sum(end - start for start, end in parts) - untouched(self.process.target).within(parts)
+
+    @property
+    def free_place(self) -> str:
+        """Return what ``free_memory`` is, in words."""
+        return "free pages"
 
     def _sizes(self) -> list[tuple[int, int, int, int, int]]:
         return self.process.index.sizes(self.arena)
@@ -365,14 +376,14 @@ class Heap:
         """Return in words how much of its memory is in use. None: this is not told."""
         from dmods.allocators import figures
 
-        return figures.usage(self.name, self._sizes()) if self._keeps_free else None
+        return figures.usage(self.name, self._sizes(), self.free_touched) if self._keeps_free else None
 
     def waste(self) -> Iterator[Finding]:
         """Yield what the allocator holds and the program does not use, if it is much."""
         from dmods.allocators import figures
 
         if self._keeps_free:
-            yield from figures.waste(self.name, self._sizes())
+            yield from figures.waste(self.name, self._sizes(), self.free_touched)
 
     def advice(self) -> str:
         """Return how the memory that it keeps can be given back, if this says more than the allocator's ``advice``."""

@@ -60,11 +60,11 @@ def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[st
     Raises UserError where there is no drgn, or where drgn could not open the dump.
     """
     found = _found(f"{name} of a kernel dump", f"drgn -c {dump} {name}")
-    os.environ[IN_SHELL] = shlex.join(["dmods", NAME, dump, *options, *_types(words)])
+    typed = {IN_SHELL: shlex.join(["dmods", NAME, dump, *options, *_types(words)])}
     dump = _plain(dump)
     _check_flattened(dump)
     _check_headers(dump)
-    return become(found, ["-q", *options, *lost_vmcoreinfo(dump), "-c", dump, str(FOR_DRGN), name, *words])
+    return become(found, ["-q", *options, *lost_vmcoreinfo(dump), "-c", dump, str(FOR_DRGN), name, *words], typed)
 
 
 def _types(words: Sequence[str]) -> list[str]:

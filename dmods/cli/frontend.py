@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Callable, Optional, TextIO
 
@@ -223,13 +223,13 @@ def safe_output() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def become(program: str, words: Sequence[str]) -> int:
+def become(program: str, words: Sequence[str], variables: Optional[Mapping[str, str]] = None) -> int:
     """Replace this process by a program: the terminal, Ctrl-C and the exit status are then that program's.
 
-    Raises UserError where it cannot be started.
+    ``variables`` are added to its environment. Raises UserError where it cannot be started.
     """
     sys.stdout.flush()
     try:
-        os.execv(program, [program, *words])
+        os.execve(program, [program, *words], {**os.environ, **(variables or {})})
     except OSError as error:
         raise UserError(f"{program} cannot be started: {error.strerror}", "`dmods doctor` tries it") from error

@@ -8,6 +8,7 @@ from typing import Optional
 from dmods.base.dataclass import replace
 from dmods.graph.growth import STATES, Change, Growth, lacking
 from dmods.graph.growth_keys import LEAKED_NAME
+from dmods.heap.ledger import HEAP, IN_USE, LEAKED, UNJUDGED
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.verdict import leak_verdict
 from dmods.report import Column, Table, Verdict
@@ -49,20 +50,26 @@ def partial_notes(found: Growth, names: list[str], heaps: list[ProcessHeap]) -> 
 
 
 def memory_table(found: Growth, leaks_known: bool) -> Table:
-    """Return the table of the memory by use. Live and leaked blocks are one row where nobody can tell them apart."""
-    live, leaked = [each.live for each in found.memory], [each.leaked for each in found.memory]
-    in_use = [("live blocks", live), ("leaked blocks", leaked)]
+    """Return the table of the memory by use, as all commands have it.
+
+    Live and leaked blocks are one row where nobody can tell them apart in one of the cores.
+    """
+    ledgers = [each.ledger for each in found.memory]
+    names = [use.name for use in ledgers[-1].uses]
+    names += [use.name for use in ledgers[0].uses if use.name not in names]
+    uses = {name: [each.use(name).bytes for each in ledgers] for name in names}
     if not leaks_known:
-        in_use = [("live or leaked blocks", [a + b for a, b in zip(live, leaked)])]
-    uses = [
-        *in_use,
-        ("the allocator's own blocks", [each.own for each in found.memory]),
-        ("free blocks, caches", [each.free for each in found.memory]),
-        ("free at the top of arenas", [each.top for each in found.memory]),
-        ("headers, unused", [each.rest for each in found.memory]),
-        ("mapped for the heap", [each.mapped for each in found.memory]),
-    ]
-    rows = [(use, each[0], each[-1], each[-1] - each[0], each) for use, each in uses]
+        leaked = uses.pop(LEAKED, [0] * len(ledgers))
+        uses = {UNJUDGED if name == IN_USE else name: sizes for name, sizes in uses.items()}
+        uses[UNJUDGED] = [a + b for a, b in zip(uses.get(UNJUDGED, leaked), leaked)]
+    of_heap = (*HEAP, UNJUDGED)
+    sums = {
+        **{name: sizes for name, sizes in uses.items() if name in of_heap},
+        "mapped for the heap": [each.heap for each in ledgers],
+        **{name: sizes for name, sizes in uses.items() if name not in of_heap},
+        "touched, code left out": [each.touched for each in ledgers],
+    }
+    rows = [(use, each[0], each[-1], each[-1] - each[0], each) for use, each in sums.items()]
     return Table("memory", MEMORY, rows)
 
 

@@ -317,6 +317,8 @@ def _totals(found: Growth) -> dict[str, Value]:
         "compared_count": found.changed[0] if aligned else None,
         "changed_count": found.changed[1] if aligned else None,
         "mapped_growth_bytes": found.memory[-1].mapped - found.memory[0].mapped,
+        "old_memory": found.memory[0].ledger.values(),
+        "memory": found.memory[-1].ledger.values(),
     }
 
 

@@ -6,6 +6,8 @@ import argparse
 from collections import Counter
 
 from dmods.command import Argument, Command
+from dmods.commands._memory import uses_table
+from dmods.heap.ledger import find_ledger
 from dmods.heap.no_heap import no_heap
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.heap.verdict import heap_verdict, judge
@@ -51,6 +53,8 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.tables.extend([Table("malloc_stats", (Column("line"),), lines, style="plain")] if lines else [])
     else:
         report.tables.extend(table for each in figures for table in each.tables)
+        report.tables.append(uses_table(find_ledger(target)))
+    report.totals["memory"] = find_ledger(target).values()
     return report
 
 
@@ -77,7 +81,9 @@ COMMAND = Command(
         "arena. Totals do not wrap at 4 GiB.\n\n"
         "For jemalloc, the figures are those of malloc_stats_print(3). Memory in tcaches counts as allocated: OF\n"
         "WHICH CACHED is its part. ACTIVE are the pages in use, DIRTY and MUZZY those kept for later. RETAINED is\n"
-        "address space alone. The size classes count the regions of all slabs, and large extents."
+        "address space alone. The size classes count the regions of all slabs, and large extents.\n\n"
+        "The last table has all memory of the process in dmods' own words, as maps has it: usable bytes of blocks in\n"
+        "use and leaked, what is free (caches and tops of arenas, too), and the allocator's own."
     ),
     run=run,
     arguments=(

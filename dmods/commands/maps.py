@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command
+from dmods.commands._memory import uses_table
 from dmods.commands._records import stack_table, stack_values
+from dmods.heap.ledger import find_ledger
 from dmods.heap.mapping_content import LARGE, large_mappings
 from dmods.heap.mapping_kinds import KINDS, classify_mappings
 from dmods.process.shapes import STACK_COLUMNS
@@ -68,7 +70,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         by_kind,
         footer=[f"{'Total':<12} {len(found):8} {total:16} {dumped:16}"] if found else [],
     )
+    ledger = find_ledger(target)
     report = Report([summary], totals={"count": len(found), "bytes": total, "dumped": dumped})
+    report.totals["memory"] = ledger.values()
     if args.verbose:
         recorded = recorded_maps(target)
         each = _with_makers(target, found) if recorded is not None else _each(found)
@@ -76,6 +80,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.extend(recorded.recording.notes if recorded is not None else ())
     if args.contents:
         report.tables.append(_contents(target))
+    report.tables.append(uses_table(ledger))
     return report
 
 
@@ -145,6 +150,9 @@ COMMAND = Command(
         "memory), shared (shared memory without a file), vdso, and reserved: address space that cannot be\n"
         "accessed, such as guard pages and the unused end of an arena.\n"
         "BYTES is address space. DUMPED bytes of it are in the core itself; more may be readable from the files.\n"
+        "The second table has the memory by use, with the same numbers as triage, suspects, owners, malloc_stats and\n"
+        "growth. NEVER TOUCHED is mapped and costs nothing: pages that a live process never used, or that are all\n"
+        "zeros or left out in a dump.\n"
         "--contents samples the pages of large anonymous mappings: zeros, text, pointers, numbers, one byte repeated,\n"
         "compressed or random data. USED is the share of pages that hold anything but zeros.\n"
         "After `dmods run --audit audit,maps` the list also says who made each mapping (BY, CALLER), with the stacks."

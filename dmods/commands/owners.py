@@ -13,6 +13,7 @@ from dmods.graph.owners import (
     ALONE,
     FREE_,
     LEAKS,
+    NEVER,
     OWN_,
     SHARED,
     TOP_,
@@ -23,6 +24,7 @@ from dmods.graph.owners import (
     owners_by_all_edges,
 )
 from dmods.graph.root import Root
+from dmods.heap.ledger import find_ledger
 from dmods.heap.verdict import judge, leak_verdict, lost_bytes
 from dmods.report import Address, Column, Report, Table, Value
 from dmods.target import Target
@@ -38,6 +40,7 @@ _HOW = {
     LEAKS: "leaked",
     FREE_: "free",
     TOP_: "free",
+    NEVER: "free",
     OWN_: "malloc's own",
 }
 _SUMS = (
@@ -79,7 +82,7 @@ def _report(owners: Owners, args: argparse.Namespace) -> Report:
     if owners.missing:
         report.notes.append(f"{owners.missing} bytes in use have no owner: please report this defect of dmods")
     table = _by_root(owners, args.top, args.verbose) if args.by == "root" else _by_kind(owners, args.by, args.top)
-    total = owners.total
+    total, ledger = owners.total, find_ledger(owners.target)
     lost = lost_bytes(owners.heap)
     table.footer = [_RULE, f"{total:12} bytes ({human_size(total)}): the lines sum to {_extent(*lost)}"]
     report.tables.append(table)
@@ -92,8 +95,10 @@ def _report(owners: Owners, args: argparse.Namespace) -> Report:
         "unknown_bytes": 0 if verdict.possible else by_how[LEAKS],
         "free_bytes": by_how[FREE_],
         "top_bytes": by_how[TOP_],
+        "never_bytes": by_how[NEVER],
         "own_bytes": by_how[OWN_],
         "missing_bytes": sum(lost),
+        "memory": ledger.values(),
     }
     return report
 
@@ -170,8 +175,9 @@ def _kind_row(owners: Owners, kind: Kind, by_type: bool) -> tuple[Value, ...]:
 
 
 def _sums(owners: Owners, line: Line) -> tuple[Value, ...]:
-    total = owners.total
-    return line.bytes, 100.0 * line.bytes / total if total else 0.0, line.count, _HOW.get(line.how, "")
+    total = owners.total - owners.sum_of(NEVER)
+    share = 100.0 * line.bytes / total if total and line.how != NEVER else 0.0
+    return line.bytes, share, line.count, _HOW.get(line.how, "")
 
 
 def _value(root: Root) -> dict[str, Value]:

@@ -14,6 +14,7 @@ from dmods.graph.process_share import ProcessMemory, process_memory
 from dmods.graph.suspect import FEW_WORTH, HELD, SHARE_OF_PROCESS, WORTH, Suspect, suspect
 from dmods.graph.suspect_names import counted_kind
 from dmods.graph.suspects import LEAST, MOST, SHARE, find_candidates, most_of_language
+from dmods.heap.ledger import find_ledger
 from dmods.heap.unaligned_leaks import unaligned_notes
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.output.next_command import all_as_typed
@@ -70,12 +71,14 @@ def run(target: Target, args: argparse.Namespace) -> Report:
             Table("next", NEXT, lines, style="plain", title="What to type next:", indent=4, only="text")
         )
     report.notes.extend(_elsewhere(memory))
+    ledger = find_ledger(target)
     report.totals = {
         "live_bytes": owners.live,
         "leaked_bytes": memory.leaked,
-        "heap_bytes": memory.heap,
+        "heap_bytes": ledger.heap,
         "process_bytes": memory.own,
         "suspects": len(rows),
+        "memory": ledger.values(),
     }
     return report
 
@@ -121,7 +124,7 @@ def _elsewhere(memory: ProcessMemory) -> list[str]:
     largest = memory.largest
     where = f"; the largest mapping is {largest.start:#x}, {human_size(largest.size)}" if largest is not None else ""
     return [
-        f"the heap has {human_size(memory.heap)} of the process's {human_size(memory.own)} of anonymous memory, "
+        f"the heap has {human_size(memory.heap)} of the process's {human_size(memory.own)} of memory, "
         f"{memory.heap / memory.own:.0%}: most of it is elsewhere (maps lists it{where})"
     ]
 

@@ -57,6 +57,7 @@ class CoreFile:
         self.path: Optional[str] = path
         self.notes: list[str] = []
         self.context: Optional[Context] = None  # what /proc says of a live process
+        self.knows_touched = False
         self._packed: Optional[ImageRoot] = None
         if sysroot is not None:
             from dmods.corefile.images.root import open_root  # what reads archives takes 6 ms to import

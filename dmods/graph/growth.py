@@ -22,6 +22,7 @@ from dmods.graph.interval import hours_between
 from dmods.graph.owners import find_owners
 from dmods.graph.places import Modules, shifts
 from dmods.graph.types import Types, size_class
+from dmods.heap.ledger import Ledger, find_ledger
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.verdict import heap_verdict
 from dmods.records.callers import Callers
@@ -90,7 +91,8 @@ class Change:
 class Memory(NamedTuple):
     """The memory of a process's allocators by use, in bytes.
 
-    `top` is free at the top of arenas. `rest` are headers, and memory that the allocator holds unused or uses itself.
+    `own` are the allocator's own blocks. `top` is free and in no block. `rest` are headers, and what the allocator uses
+    itself. `ledger` has all memory of the process.
     """
 
     live: int
@@ -98,7 +100,12 @@ class Memory(NamedTuple):
     own: int
     free: int
     top: int
-    mapped: int
+    ledger: Ledger
+
+    @property
+    def mapped(self) -> int:
+        """Return the bytes of the allocators' memory."""
+        return self.ledger.heap
 
     @property
     def in_use(self) -> int:
@@ -378,10 +385,5 @@ def _memory(heap: ProcessHeap) -> Memory:
         free += size * free_count
         leaked += size * leaked_count
         own += size * own_count
-    mapped = 0
-    for mapping in heap.target.mappings():
-        if "r" in mapping.flags:  # a thread's arena reserves address space without access
-            mapped += sum(end - start for start, end in heap.owned.within(mapping.start, mapping.end))
-    # A damaged arena may claim a top that is larger than its memory.
-    top = min(sum(one.free_at_top for one in heap.heaps), max(0, mapped - live - leaked - own - free))
-    return Memory(live, leaked, own, free, top, mapped)
+    ledger = find_ledger(heap.target)
+    return Memory(live, leaked, own, free, ledger.free_pages.bytes, ledger)

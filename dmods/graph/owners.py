@@ -16,10 +16,11 @@ from dmods.graph.roots import LEAKED, NamedRoots, named_roots
 from dmods.graph.type_name import type_name
 from dmods.graph.typegraph import find_typegraph
 from dmods.graph.types import Types, find_types
+from dmods.heap.ledger import find_ledger
 from dmods.heap.process_heap import NO_HEAP, ProcessHeap, find_heap
 from dmods.target import Target
 
-ALONE, SHARED, LEAKS, FREE_, TOP_, OWN_ = "alone", "shared", "leaked", "free", "top", "own"
+ALONE, SHARED, LEAKS, FREE_, TOP_, OWN_, NEVER = "alone", "shared", "leaked", "free", "top", "own", "untouched"
 MANY = "many roots"
 _NAMED = 3  # roots of a set that are named in text
 _BATCH = 65536
@@ -40,9 +41,10 @@ class Kept:
 class Line:
     """Memory with one owner.
 
-    ``how`` is "alone" (one root), "shared" (several), "leaked", "free", "top" (free at the top of arenas) or "own" (the
-    allocator's). ``roots`` are the owners, the best known first; empty where it has no owner or too many. ``set`` is
-    the engine's number of the set of roots.
+    ``how`` is "alone" (one root), "shared" (several), "leaked", "free" (in blocks), "top" (free and in no block: at the
+    top of arenas, or whole pages), "own" (the allocator's) or "untouched" (free pages that were never touched).
+    ``roots`` are the owners, the best known first; empty where it has no owner or too many. ``set`` is the engine's
+    number of the set of roots.
     """
 
     name: str
@@ -140,7 +142,7 @@ class Owners:
             if line.how not in (LEAKS, OWN_):
                 held.append(line)
         held.sort(key=lambda line: (-line.bytes, line.name))
-        leaks = self.heap.leaks()
+        leaks, ledger = self.heap.leaks(), find_ledger(self.target)
         rest = [
             Line("leaked", LEAKS, leaks.direct_count + leaks.indirect_count, leaks.direct_bytes + leaks.indirect_bytes),
             Line(
@@ -150,13 +152,14 @@ class Owners:
                 sum(row[0] * row[2] for row in self._sizes),
             ),
         ]
-        left = max(0, self.heap.bytes - sum(line.bytes for line in (*held, *rest)))
+        pages = ledger.free_pages
+        left = max(0, ledger.heap - pages.bytes - sum(line.bytes for line in (*held, *rest)))
         own = Line("the allocator's own: headers, caches, padding", OWN_, None, left)
-        # The top of an arena is beyond the chunks that `heap.bytes` counts.
-        tops = sum(one.free_at_top for one in self.heap.heaps)
-        if tops:
-            where = "the heap" if sum(one.counts()[0] for one in self.heap.heaps) == 1 else "arenas"
-            rest.append(Line(f"free at the top of {where}", TOP_, None, tops))
+        if pages.touched:
+            places = sorted({one.free_place for one in self.heap.heaps if one.free_memory()})
+            rest.append(Line(" or ".join(places), TOP_, None, pages.touched))
+        if pages.untouched:
+            rest.append(Line("free, and never touched", NEVER, None, pages.untouched))
         return [*held, *rest, own]
 
     def sum_of(self, *how: str) -> int:

@@ -83,12 +83,13 @@ def _leaked(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspe
     most = f"{counted(first.count, 'block')} of {first.size:,} bytes{kind}{caller}"
     keep = " with what they keep alive" if first.kept_bytes else ""
     share, part = memory.leaked / memory.in_use, first.lost / memory.leaked
+    of_process = memory.share(memory.leaked, memory.leaked - memory.leaked_touched)
     sentence = (
-        f"{share:.0%} of the heap in use has leaked ({_sizes(memory, memory.leaked)}): nothing points to "
+        f"{share:.0%} of the heap in use has leaked ({_sizes(memory.leaked, of_process)}): nothing points to "
         f"{count:,} blocks any more. {part:.0%} of it is {most}{keep}; one is at {first.first:#x}"
     )
     next_ = ["findleaks -d --top 3", f"whatis {first.first:#x}"]
-    shares, evidence = (share, memory.share(memory.leaked)), [Evidence(first.first, most)]
+    shares, evidence = (share, of_process), [Evidence(first.first, most)]
     yield suspect("leaked", sentence, memory.leaked, next_, count=count, shares=shares, evidence=evidence)
 
 
@@ -96,18 +97,18 @@ def _free(memory: ProcessMemory) -> Iterator[Suspect]:
     """Yield what the allocator holds free, if that is most of the heap."""
     if memory.free < max(LEAST, HELD_BACK * memory.heap):
         return
-    share = memory.free / memory.heap
+    share, of_process = memory.free / memory.heap, memory.share(memory.free)
     sentence = (
         f"{share:.0%} of the heap's {human_size(memory.heap)} is free memory that the allocator holds back "
-        f"({_sizes(memory, memory.free)}); the program uses {human_size(memory.in_use)}"
+        f"({_sizes(memory.free, of_process)}); the program uses {human_size(memory.in_use)}"
     )
     next_ = ["malloc_stats", "heapsizes --sort free --top 5"]
-    yield suspect("free", sentence, memory.free, next_, shares=(share, memory.share(memory.free)))
+    yield suspect("free", sentence, memory.free, next_, shares=(share, of_process))
 
 
-def _sizes(memory: ProcessMemory, size: int) -> str:
+def _sizes(size: int, share: float) -> str:
     """Return the size, with its share of the process's memory."""
-    return f"{human_size(size)}, {memory.share(size):.0%} of the process's memory"
+    return f"{human_size(size)}, {share:.0%} of the process's memory"
 
 
 def _singles(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspect]:
@@ -143,8 +144,9 @@ def of_line(owners: Owners, memory: ProcessMemory, line: Line, limit: int) -> It
 def _shared(owners: Owners, memory: ProcessMemory, line: Line) -> Suspect:
     """Return the suspect: what many roots lead to. The kinds of its blocks and their texts say what it is."""
     size, share, scope = line.bytes, line.bytes / memory.in_use, ("set", line.set or 0)
+    of_process = memory.share(size, memory.untouched_in(owners, scope))
     kinds = with_parts(owners.kinds(scope, _BY))
-    sentence = f"{holders(owners, line)} share {share:.0%} of the heap in use ({_sizes(memory, size)})"
+    sentence = f"{holders(owners, line)} share {share:.0%} of the heap in use ({_sizes(size, of_process)})"
     sentence += _mostly(kinds, line.count or 0, size)
     kind = kinds[0] if kinds else None
     next_ = [*([f"pathto {kind.example:#x} --all"] if kind is not None else []), "owners"]
@@ -154,7 +156,7 @@ def _shared(owners: Owners, memory: ProcessMemory, line: Line) -> Suspect:
         size,
         next_,
         count=line.count,
-        shares=(share, memory.share(size)),
+        shares=(share, of_process),
         evidence=[Evidence(kind.example, "one of the blocks")] if kind is not None else [],
         root=holders(owners, line),
         few=is_few(owners, scope, size),
@@ -178,15 +180,18 @@ def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspe
     scope = ("set", first.set or 0)
     mostly = f": {named_kinds(kinds)}" if kinds else ""
     texts = sample(owners, scope, kinds)
+    of_process = memory.share(
+        size, sum(memory.untouched_in(owners, ("set", line.set)) for line in found.lines if line.set is not None)
+    )
     name = f"`{found.name}` of {found.threads} threads"
     sentence = (
-        f"{name} keeps {share:.0%} of the heap in use ({_sizes(memory, size)}) alive. Thread {first.roots[0].tid} has "
-        f"{human_size(first.bytes)} of it{mostly}"
+        f"{name} keeps {share:.0%} of the heap in use ({_sizes(size, of_process)}) alive. "
+        f"Thread {first.roots[0].tid} has {human_size(first.bytes)} of it{mostly}"
     )
     top = owners.largest(("set", first.set or 0), 1)
     next_ = [*(f"retained {each.address:#x}" for each in top), "owners"]
     evidence = [Evidence(each.address, _KEEPS) for each in top]
-    shares = share, memory.share(size)
+    shares = share, of_process
     few = is_few(owners, ("set", first.set or 0), first.bytes)
     root = f"`{found.name}`"
     return suspect(
@@ -219,7 +224,9 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     size, count, share = kept.bytes, kept.count, kept.bytes / memory.in_use
     through, scope = "", ("set", line.set or 0)
     is_whole = line.how == ALONE or outer is None
-    few = is_few(owners, scope if is_whole else ("below", kept.address), size)
+    whole = scope if is_whole else ("below", kept.address)
+    few = is_few(owners, whole, size)
+    of_process = memory.share(size, memory.untouched_in(owners, whole))
     together = line.how == SHARED and is_whole
     outermost = [outer] if outer is not None else owners.largest(scope, _CONSIDERED)
     name = holders(owners, line) if together else holder(owners, line, outermost)
@@ -251,14 +258,14 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     others = len(line.roots) - 1
     more = f" (and {counted(others, 'other root')})" if line.how == SHARED and others > 0 and not together else ""
     verb = "keep" if together else "keeps"
-    sentence = f"{name}{more} {verb} {share:.0%} of the heap in use ({_sizes(memory, size)}) alive{through}{mostly}"
+    sentence = f"{name}{more} {verb} {share:.0%} of the heap in use ({_sizes(size, of_process)}) alive{through}{mostly}"
     root = line.roots[0].address if line.roots else None
     next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
     if CYCLES in line.roots:
         next_ = ["pyobjects --cycles", "owners"]
     if outer is not None and point is not None:
         next_ = [f"retained {outer.address:#x}", f"pathto {point.address:#x}"]
-    shares, evidence = (share, memory.share(size)), []
+    shares, evidence = (share, of_process), []
     if outer is not None and point is not None:
         evidence = [Evidence(outer.address, _KEEPS), Evidence(point.address, "there the memory comes together")]
     return suspect(
@@ -300,9 +307,9 @@ def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Sus
         left = kind.bytes - explained.get(kind.name, 0)
         if left < limit or kind.count < 2 or (kind.is_type and is_of_language(kind.name)):
             continue
-        share = left / memory.in_use
+        share, of_process = left / memory.in_use, memory.share(left)
         sentence = (
-            f"{counted_kind(kind)} take {share:.0%} of the heap in use ({_sizes(memory, left)}), held by no "
+            f"{counted_kind(kind)} take {share:.0%} of the heap in use ({_sizes(left, of_process)}), held by no "
             f"single block; one is at {kind.example:#x}"
         )
         yield suspect(
@@ -311,7 +318,7 @@ def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Sus
             left,
             [f"pathto {kind.example:#x} --all", f"owners --by {'type' if kind.is_type else 'size'}"],
             count=kind.count,
-            shares=(share, memory.share(left)),
+            shares=(share, of_process),
             evidence=[Evidence(kind.example, f"one {kind.name if kind.is_type else 'of them'}")],
             few=kind.count <= FEW,
             texts=sample(owners, ("live", 0), [kind]),

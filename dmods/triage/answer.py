@@ -39,19 +39,28 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the memory bar. The parts of a dump add up to all of its memory."""
+    """A part of the memory bar. The parts of a dump add up to all of its memory.
+
+    ``mapped`` are its bytes with those that were never touched; None where that is not told apart.
+    """
 
     name: str
     bytes: int
     note: str = ""
+    mapped: Optional[int] = None
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Where memory went. ``total_name`` says what the parts add up to."""
+    """Where memory went. ``total_name`` says what the parts add up to. ``untouched`` bytes are mapped beside it.
+
+    ``values`` are all figures, as JSON has them; None for a kernel.
+    """
 
     parts: Sequence[Part]
     total_name: str
+    untouched: int = 0
+    values: Optional[Mapping[str, Any]] = None
 
     @property
     def total(self) -> int:

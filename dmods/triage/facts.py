@@ -161,11 +161,6 @@ class ProcessFacts:
         return find_heap(self.target)
 
     @cached_property
-    def sizes(self) -> list[tuple[int, int, int, int, int]]:
-        """Return the rows of Heap.sizes(). Leaked blocks are known to it once the check of leaks has run."""
-        return self.heap.index.sizes()
-
-    @cached_property
     def damaged(self) -> bool:
         """Return whether a header of the heap contradicts the others."""
         return next(iter(damages(self.heap)), None) is not None

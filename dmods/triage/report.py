@@ -58,6 +58,7 @@ MEMORY = (
     Column("bytes", "size", title="SIZE"),
     Column("percent", "percent", title="%"),
     Column("note", title=" "),
+    Column("mapped_bytes", "bytes", hidden=True),
 )
 CRASH = (Column("name"), Column("text"))
 FACTS = (Column("name"), Column("text"))
@@ -105,6 +106,7 @@ def triage_report(found: Triage, kind: str, whole: bool = False) -> Report:
         "signature_exact": named.exact if named is not None else None,
         "signature_loose": named.loose if named is not None else None,
         "memory_bytes": found.memory.total if found.memory is not None else None,
+        "memory": found.memory.values if found.memory is not None else None,
     }
     return report
 
@@ -159,7 +161,7 @@ def _for_json(found: Triage) -> Iterator[Table]:
         yield Table("places", PLACES, [tuple(place) for place in found.crash.places], only="json")
     if found.memory is not None:
         shares = zip(found.memory.parts, found.memory.percents())
-        parts = [(part.name, part.bytes, float(percent), part.note) for part, percent in shares]
+        parts = [(part.name, part.bytes, float(percent), part.note, part.mapped) for part, percent in shares]
         yield Table("memory", MEMORY, parts, only="json")
     if found.holder is not None:
         yield Table("holder", HOLDER, [_holder_row(found.holder)], only="json")
@@ -301,7 +303,7 @@ def _memory(memory: Memory, drawn: bool) -> Iterator[Table]:
         return
     marks = [_MARKS[index % len(_MARKS)] for index in range(len(memory.parts))]
     bar = "".join(mark * cells for mark, cells in zip(marks, _cells(percents)))
-    title = f"Where memory went: {human_size(memory.total)} ({memory.total_name})"
+    title = f"Where memory went: {human_size(memory.total)} ({memory.total_name}{_beside(memory)})"
     yield Table("bar", LINES, [(f"[{bar}]",)], style="plain", title=title, only="text")
     parts = [
         f"{mark} {part.name} {human_size(part.bytes)} {percent} %{f' ({part.note})' if part.note else ''}"
@@ -314,13 +316,18 @@ def _memory(memory: Memory, drawn: bool) -> Iterator[Table]:
 def _largest(memory: Memory) -> str:
     """Return the total and the largest parts, as many as fit on a line."""
     shares = sorted(zip(memory.percents(), memory.parts), key=lambda each: -each[0])
-    line, left = f"Memory: {human_size(memory.total)}", 100
+    beside = f" ({human_size(memory.untouched)} more never touched)" if memory.untouched else ""
+    line, left = f"Memory: {human_size(memory.total)}{beside}", 100
     for number, (percent, part) in enumerate(shares):
         text = f"{': ' if not number else ', '}{part.name} {percent} %"
         if len(line) + len(text) > _WIDTH - len(", others 100 %"):
             break
         line, left = line + text, left - percent
     return f"{line}, others {left} %" if 0 < left < 100 else line
+
+
+def _beside(memory: Memory) -> str:
+    return f"; {human_size(memory.untouched)} more is mapped and was never touched" if memory.untouched else ""
 
 
 def _filled(parts: Sequence[str], between: str) -> Iterator[tuple[Value, ...]]:

@@ -27,7 +27,7 @@ def test_they_are_found_without_a_sum_to_compare_with(deep: bool) -> None:
     made = cores.take("remapped")
     target = judge.open_core(made)
     anonymous = [(m.start, m.end) for m in target.mappings() if m.path is None and "w" in m.flags]
-    found = _engine.find_mmapped(target.image(), anonymous, 8, 4096, deep)
+    found = _engine.find_mmapped(target.image(), anonymous, anonymous, 8, 4096, deep)
     sizes = {chunk + 16: usable for chunk, _base, _end, usable in found}
     expected = {block.address: block.usable for block in made.truth.blocks.values()}
     assert {address: sizes.get(address) for address in expected} == expected
@@ -44,4 +44,4 @@ def test_numbers_that_look_like_headers_are_no_blocks() -> None:
     said = (made.truth.mallinfo["hblks"], made.truth.mallinfo["hblkhd"])
     assert (glibc(heap).layout.mmapped_count, glibc(heap).layout.mmapped_bytes) == said
     anonymous = [(m.start, m.end) for m in target.mappings() if m.path is None and "w" in m.flags]
-    assert len(_engine.find_mmapped(target.image(), anonymous, 8, 4096, True)) > said[0] + 2
+    assert len(_engine.find_mmapped(target.image(), anonymous, anonymous, 8, 4096, True)) > said[0] + 2

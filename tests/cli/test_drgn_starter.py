@@ -49,7 +49,7 @@ def test_a_flattened_dump_without_its_last_record(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []
-    monkeypatch.setattr("dmods.cli.drgn_starter.become", lambda _path, words: started.append(words) or 0)
+    monkeypatch.setattr("dmods.cli.drgn_starter.become", lambda _path, words, _typed: started.append(words) or 0)
     dump = tmp_path / "vmcore"
     dump.write_bytes(content)
     with pytest.raises(UserError, match="is a flattened dump that is cut"):
@@ -63,7 +63,7 @@ def test_a_flattened_dump_without_its_last_record(
 
 def test_a_dump_that_is_cut_or_damaged_in_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
-    monkeypatch.setattr("dmods.cli.drgn_starter.become", lambda _path, words: started.append(words) or 0)
+    monkeypatch.setattr("dmods.cli.drgn_starter.become", lambda _path, words, _typed: started.append(words) or 0)
     dump = tmp_path / "vmcore"
     vmcore = elf64_core([Memory(0x1000, bytes(4096))], note(0, b"X=1\n" * 900, b"VMCOREINFO"))
     for content in (vmcore[:20], vmcore[:3000], b"KDUMP   ", b"KDUMP   \6\0\0\0" + bytes(4000)):

@@ -58,7 +58,7 @@ def test_the_commands_agree(name: str, way: str) -> None:
     assert suspects["live_bytes"] == owners["alone_bytes"] + owners["shared_bytes"]
     assert suspects["leaked_bytes"] == leaked[1]
     # Nothing is counted twice, and nothing is left out.
-    parts = ("alone", "shared", "leaked", "free", "top", "own")
+    parts = ("alone", "shared", "leaked", "free", "top", "never", "own")
     assert owners["heap_bytes"] == suspects["heap_bytes"] == sum(owners[f"{part}_bytes"] for part in parts)
     assert owners["free_bytes"] == sizes["free_bytes"]
 
@@ -78,7 +78,7 @@ def test_a_cut_core_calls_nothing_leaked(tmp_path: Path) -> None:
     assert (owners["leaked_bytes"], sizes["leaked_bytes"]) == (None, None)
     assert report["findleaks"]["totals"]["leaked_bytes"] is None
     assert owners["heap_bytes"] == whole["heap_bytes"]
-    parts = ("alone", "shared", "unknown", "free", "top", "own")
+    parts = ("alone", "shared", "unknown", "free", "top", "never", "own")
     assert sum(owners[f"{part}_bytes"] for part in parts) == owners["heap_bytes"]
     assert owners["alone_bytes"] + owners["shared_bytes"] + owners["unknown_bytes"] == sizes["live_bytes"] > 1 << 20
     text = answers.dmods("owners", core).stdout

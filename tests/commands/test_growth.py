@@ -13,6 +13,7 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.errors import UsageError, UserError
 from dmods.graph import interval
+from dmods.heap.ledger import HEAP
 from dmods.heap.process_heap import find_heap
 from fixtures import answers, audited, growths
 from fixtures.growths import Run
@@ -189,7 +190,7 @@ def test_states_are_kept_apart(plain: Run) -> None:
     answer = grown(plain.cores, "--by", "state")
     assert row_of(answer, "leaked")["each_bytes"] == [plain.bytes(round, "lost") for round in range(3)]
     memory = {row["use"]: row for row in answers.by_name(answer)["memory"]}
-    parts = [row for use, row in memory.items() if use != "mapped for the heap"]
+    parts = [memory[use] for use in HEAP]
     for field in ("old_bytes", "now_bytes", "growth_bytes"):
         assert sum(row[field] for row in parts) == memory["mapped for the heap"][field]
 

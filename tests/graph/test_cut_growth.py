@@ -77,11 +77,11 @@ def test_a_cut_core_has_no_verdict_and_no_leaks(cores: list[Path], tmp_path: Pat
     assert not answer["verdict"]["possible"]
     assert answer["verdict"]["reason"].startswith("short: ")
     uses = {row["use"]: row for row in answers.by_name(answer)["memory"]}
-    assert "leaked blocks" not in uses
+    assert "leaked" not in uses
     (whole,) = answers.by_name(compared(cores[2], cores[0]))["memory"][:1]
     # The whole core of the two has all that it has beside any other.
     side, other = ("old_bytes", "now_bytes") if place else ("now_bytes", "old_bytes")
-    assert uses["live or leaked blocks"][side] == whole[other]
+    assert uses["in use or leaked"][side] == whole[other]
     for key in ("state", "owner"):
         rows = compared_by(key, *pair)
         assert not [row for row in rows if "leaked" in row["key"]]

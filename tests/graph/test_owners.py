@@ -13,7 +13,7 @@ import pytest
 
 from dmods import _engine
 from dmods.corefile.target import CoreFile
-from dmods.graph.owners import ALONE, FREE_, LEAKS, OWN_, SHARED, TOP_, find_owners
+from dmods.graph.owners import ALONE, FREE_, LEAKS, NEVER, OWN_, SHARED, TOP_, find_owners
 from dmods.graph.paths import path_to
 from dmods.heap.process_heap import find_heap
 from dmods.heap.verdict import NO_VERDICT
@@ -187,7 +187,8 @@ def test_every_byte_has_one_line(name: str) -> None:
     assert owners.total == heap.bytes + tops
     leaks, sizes = heap.leaks(), heap.index.sizes()
     by_how = {
-        how: [line for line in owners.lines if line.how == how] for how in (ALONE, SHARED, LEAKS, FREE_, TOP_, OWN_)
+        how: [line for line in owners.lines if line.how == how]
+        for how in (ALONE, SHARED, LEAKS, FREE_, TOP_, NEVER, OWN_)
     }
     (leaked,) = by_how[LEAKS]
     assert (leaked.count, leaked.bytes) == (
@@ -196,7 +197,7 @@ def test_every_byte_has_one_line(name: str) -> None:
     )
     live = sum(row[0] * row[1] for row in sizes)
     assert owners.live == live
-    assert sum(line.bytes for line in by_how[TOP_]) == tops
+    assert sum(line.bytes for line in (*by_how[TOP_], *by_how[NEVER])) == tops
     for by in ("root", "type", "size"):
         rows = answers.answer(target, "owners", "--by", by, "--top", "2")["tables"][0]["rows"]
         assert sum(row["bytes"] for row in rows) == heap.bytes + tops, by

@@ -89,6 +89,10 @@ def test_the_planted_faults_and_nothing_else(release: str) -> None:
     # A full send buffer is a state of the moment: at the crash it may be half empty.
     windows = len([each for each in found(release)["window-small"] if each.subject != "send-buffer"])
     kinds["window-small"] = windows
+    # On a slow machine the guest lives so long that tasks which wait for the dead NFS server count as hung.
+    for each in found(release).get("hung-task", []):
+        assert "nfs" in f"{each.what} {each.evidence}" or "rpc" in each.what, each
+        kinds.pop("hung-task", None)
     text = trouble.guest(release, many(release)).said["/proc/meminfo"]
     # What was lost is about a quarter of the machine, which is the limit.
     share = meminfo(text, "SUnreclaim") / meminfo(text, "MemTotal")

@@ -149,6 +149,7 @@ def test_reports_problems_and_compressed_cores_are_dumps(tmp_path: Path) -> None
 def test_every_keeping_has_the_report_of_the_plain_core(tmp_path: Path) -> None:
     small = take("corrupt", mode="overrun")
     kept = keep_in_all(small.core, tmp_path / "dumps")
+    (tmp_path / "cache").mkdir()  # what is known of debug information is kept there
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     before = sorted(tmp_path.iterdir())
     done = answers.dmods("triage", tmp_path / "dumps", "--db", tmp_path / "db", env=env)

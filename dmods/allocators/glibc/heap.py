@@ -187,10 +187,15 @@ class GlibcHeap(State):
 
         return list(own_lines(self, self.usages))
 
+    def free_memory(self) -> Sequence[tuple[int, int]]:
+        """Return the top chunks."""
+        tops = ((arena.top, arena.top + top_bytes(self.process.words, arena)) for arena in self.all)
+        return sorted((start, end) for start, end in tops if start < end)
+
     @property
-    def free_at_top(self) -> int:
-        """Return the bytes in the top chunks."""
-        return sum(top_bytes(self.process.words, arena) for arena in self.all)
+    def free_place(self) -> str:
+        """Return where the top chunks are."""
+        return f"free at the top of {'the heap' if len(self.all) == 1 else 'arenas'}"
 
     def usage(self) -> str:
         """Return how much of the arenas is free."""

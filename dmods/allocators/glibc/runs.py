@@ -63,7 +63,7 @@ def arrange(words: Words, mallocs: list[Malloc], mappings: Sequence[AddressRange
         )
         if arena.main:
             _main_arena(words, layout, number, arena, anonymous)
-    _mmapped(words, layout, anonymous)
+    _mmapped(words, layout, anonymous, list(Ranges((m.start, m.end) for m in mappings)))
     return layout
 
 
@@ -198,8 +198,8 @@ def _run_to_top(
     return []
 
 
-def _mmapped(words: Words, layout: Layout, anonymous: Sequence[AddressRange]) -> None:
-    """Add the chunks that have a mapping of their own.
+def _mmapped(words: Words, layout: Layout, anonymous: Sequence[AddressRange], whole: list[tuple[int, int]]) -> None:
+    """Add the chunks that have a mapping of their own. It may be in pieces: ``whole`` is all memory without its gaps.
 
     `mp_` says how many there are. Every page is tried only where the likely addresses do not add up to that.
     """
@@ -209,9 +209,9 @@ def _mmapped(words: Words, layout: Layout, anonymous: Sequence[AddressRange]) ->
     if complete and count == 0:
         return
     free = layout.owned.without((m.start, m.end) for m in anonymous)
-    found = _engine.find_mmapped(words.image, free, words.size, layout.page, False)
+    found = _engine.find_mmapped(words.image, free, whole, words.size, layout.page, False)
     if complete and len(found) <= count and not _adds_up(words, found, count, total):
-        found = _engine.find_mmapped(words.image, free, words.size, layout.page, True)
+        found = _engine.find_mmapped(words.image, free, whole, words.size, layout.page, True)
     if complete and len(found) > count:
         found = _without_impostors(words, found, count, total)
     if complete and not _adds_up(words, found, count, total):

@@ -31,6 +31,12 @@ def _recording(target: Target) -> Optional[Recording]:
     return find_profile(target)
 
 
+# doc/jemalloc.xml.in: pages decay while threads allocate; without a background thread, nothing is purged after that.
+_RELEASE = (
+    "MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0,background_thread:true, or mallctl() with arena.<i>.purge: both "
+    "give free pages back"
+)
+
 # It looks first: its memory may look like chunks of glibc, but not the other way round.
 ALLOCATOR = Allocator(
     NAME,
@@ -38,5 +44,6 @@ ALLOCATOR = Allocator(
     turn=10,
     place=10,
     advice="jemalloc keeps it: MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0 gives it back sooner.",
+    release=_RELEASE,
     recording=_recording,
 )

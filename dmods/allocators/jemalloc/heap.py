@@ -214,6 +214,10 @@ class JemallocHeap(Heap):
 
     # -- figures --------------------------------------------------------------------------------------------------
 
+    def free_memory(self) -> list[tuple[int, int]]:
+        """Return the extents that are not in use: dirty, muzzy and retained ones."""
+        return stats.unused(self.one)
+
     def counts(self) -> tuple[int, int]:
         """Return how many arenas have extents, and how many tcaches there are."""
         return len(self.arena_numbers()), len(self.caches.all)
@@ -231,13 +235,24 @@ class JemallocHeap(Heap):
         return sum(arena.active for arena in each), sum(arena.allocated - arena.cached for arena in each)
 
     def usage(self) -> str:
-        """Return how many pages the blocks take."""
+        """Return how many pages the blocks take, and how many are kept."""
         active, used = self._density()
-        return f"{self.name}: {human_size(used)} of blocks in {human_size(active)} of pages"
+        kept = f"; it keeps {human_size(self.free_touched)} of free pages" if self.free_touched else ""
+        return f"{self.name}: {human_size(used)} of blocks in {human_size(active)} of pages{kept}"
 
     def waste(self) -> Iterator[Finding]:
-        """Yield pages in use that have few blocks."""
+        """Yield pages in use that have few blocks, and pages that are kept for later."""
         active, used = self._density()
+        kept = self.free_touched
+        if kept >= ADVICE_BYTES and kept >= ADVICE_SHARE * (active + kept):
+            yield unused(
+                "untrimmed",
+                f"{self.name} keeps {human_size(kept)} of free pages beside {human_size(active)} of pages in use",
+                "",
+                kept,
+                ("malloc_stats",),
+                alternative="the program just freed it, and soon needs it again",
+            )
         if active - used >= ADVICE_BYTES and active - used >= ADVICE_SHARE * active:
             yield unused(
                 "fragmentation",

@@ -129,6 +129,15 @@ def ranges(jemalloc: Jemalloc, arena: int) -> Iterator[tuple[int, int]]:
         at = batch[-1][1] // 4096 * 4096 + 1
 
 
+def unused(jemalloc: Jemalloc) -> list[tuple[int, int]]:
+    """Return the extents that are not in use, by address."""
+    at, found = 0, []
+    while batch := jemalloc.extents.following(at, _BATCH):
+        found += [(start, start + size) for _edata, start, size, _arena, state, *_ in batch if state != ACTIVE]
+        at = batch[-1][1] // 4096 * 4096 + 1
+    return found
+
+
 def _homes(jemalloc: Jemalloc) -> dict[int, set[int]]:
     """Return stretch of 2 MiB -> the arenas whose records of extents lie in it."""
     homes: dict[int, set[int]] = {}

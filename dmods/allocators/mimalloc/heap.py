@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Optional
 
 from dmods import _engine
@@ -65,6 +66,10 @@ class MimallocHeap(Heap):
             return None
         place = self.read.list_of(self.image, address)
         return _LISTS[place] if place is not None else None
+
+    def free_memory(self) -> Sequence[tuple[int, int]]:
+        """Return the memory in which no block was made so far."""
+        return self.read.free_memory() if self.read is not None else ()
 
     def statistics(self) -> list[tuple[str, int]]:
         """Return the sums over the pages."""

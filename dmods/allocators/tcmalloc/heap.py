@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -79,6 +79,10 @@ class Tcmalloc(Heap):
                 if some:
                     found.setdefault(address, thread.tid)
         return found
+
+    def free_memory(self) -> Sequence[tuple[int, int]]:
+        """Return the spans that are not in use."""
+        return self.inner.free_spans() if self.inner is not None else ()
 
     def statistics(self) -> list[tuple[str, int]]:
         """Return the sums that MALLOCSTATS prints as well."""

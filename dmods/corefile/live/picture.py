@@ -46,7 +46,7 @@ def open_process(pid: int, executable: Optional[str] = None, sysroot: Optional[s
     weakref.finalize(target, os.close, descriptor)
     if root is not None:
         weakref.finalize(target, os.close, root)
-    target.path, target.pid, target.context = None, pid, context
+    target.path, target.pid, target.context, target.knows_touched = None, pid, context, True
     target.notes[:0] = notes
     return target
 

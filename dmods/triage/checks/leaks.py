@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dmods.base.sizes import human_size
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.heap.leak_groups import LeakGroup, group_leaks
+from dmods.heap.ledger import IN_USE, LEAKED, find_ledger
 from dmods.heap.signal_stacks import signal_stack_groups
 from dmods.triage.facts import ProcessFacts
 
@@ -23,7 +24,8 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     leaks = heap.leaks()
     lost = leaks.direct_bytes + leaks.indirect_bytes
     lost -= sum(group.count * group.size for group in signal_stack_groups(facts.target, leaks))
-    used = lost + sum(row[0] * row[1] for row in facts.sizes)
+    ledger = find_ledger(facts.target)
+    used = ledger.use(IN_USE).bytes + ledger.use(LEAKED).bytes
     yield Measured(f"{human_size(lost)} of {human_size(used)} leaked")
     if lost < _LEAST:
         return

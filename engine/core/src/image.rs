@@ -160,6 +160,29 @@ impl Image {
         end
     }
 
+    /// Returns the first address from `address` on, below `end`, that lies in a hole of a sparse file or has no source.
+    /// `address` lies in data. Returns `end` if data reaches to it.
+    pub fn hole_from(&self, address: u64, end: u64) -> u64 {
+        let mut at = address;
+        let first = self.segments.partition_point(|s| s.end <= address);
+        for segment in &self.segments[first..] {
+            if segment.start > at || at >= end {
+                break;
+            }
+            let limit = segment.end.min(end);
+            if let Source::File { index, offset } = segment.source {
+                let from = offset.saturating_add(at - segment.start);
+                if let Ok(hole) = rustix::fs::seek(&self.files[index], rustix::fs::SeekFrom::Hole(from)) {
+                    if hole.saturating_sub(from) < limit - at {
+                        return at + hole.saturating_sub(from);
+                    }
+                }
+            }
+            at = limit;
+        }
+        at.min(end)
+    }
+
     /// Fills all of `buf`, or returns None.
     pub fn read_exact(&self, address: u64, buf: &mut [u8]) -> Option<()> {
         (self.read(address, buf) == buf.len()).then_some(())

@@ -31,6 +31,7 @@ pub mod search;
 pub mod sole_symbols;
 pub mod symbols;
 pub mod tcb;
+pub mod touched;
 pub mod typed;
 pub mod unpack;
 pub mod unwind;

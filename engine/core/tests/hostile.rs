@@ -113,7 +113,7 @@ fn searches_survive_every_image_and_any_range() {
         for word in [4, 8] {
             let _ = find::bins(&image, &ranges, word, &Control::default());
             for deep in [false, true] {
-                let mapped = find::mapped(&image, &ranges, word, 4096, deep);
+                let mapped = find::mapped(&image, &ranges, &ranges, word, 4096, deep);
                 assert!(mapped.iter().all(|m| m.base <= m.chunk && m.chunk < m.end));
             }
             let top = ranges[0].0;

@@ -22,6 +22,7 @@ use crate::jemalloc::Extents;
 use crate::owners::{areas, homes_of, scope, values, AreaRow, HomeRow, KeptRow, Path, Scope, Value};
 use crate::python::{CollectorLinks, PythonNames, UnusedWords};
 use crate::slots::Slots;
+use crate::touched::Untouched;
 use crate::watch::{bytes_in, watched, watched_over};
 
 /// An indexed heap. See `_engine.pyi`.
@@ -301,6 +302,10 @@ impl Heap {
         let heap = self.heap();
         let found = heap.find(address.0)?;
         Some(Block::new(&heap.run(found.0.run), found))
+    }
+
+    fn untouched(&self, py: Python<'_>, memory: &Untouched, most: usize) -> ([u64; 5], Vec<(u64, u64)>) {
+        py.detach(|| memory.inner.in_blocks(&**self.heap(), most))
     }
 
     #[pyo3(signature = (arena=None))]

@@ -20,13 +20,14 @@ pub fn find_mmapped(
     py: Python<'_>,
     image: &Image,
     ranges: Ranges,
+    whole: Ranges,
     word: u64,
     page: u64,
     deep: bool,
 ) -> Vec<(u64, u64, u64, u64)> {
-    let ranges = plain(ranges);
+    let (ranges, whole) = (plain(ranges), plain(whole));
     py.detach(|| {
-        find::mapped(&image.inner, &ranges, word, page, deep)
+        find::mapped(&image.inner, &ranges, &whole, word, page, deep)
             .iter()
             .map(|m| (m.chunk, m.base, m.end, m.usable))
             .collect()

@@ -37,6 +37,7 @@ mod slabs_rows;
 mod slots;
 mod symbols;
 mod tcmalloc;
+mod touched;
 mod typed;
 mod typed_rows;
 mod unpack;
@@ -46,6 +47,7 @@ mod watch;
 #[pymodule]
 fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<image::Image>()?;
+    m.add_class::<touched::Untouched>()?;
     m.add_class::<heap::Heap>()?;
     m.add_class::<heap_rows::Block>()?;
     m.add_class::<heap_rows::Group>()?;

@@ -52,6 +52,10 @@ impl Mimalloc {
         self.inner.regions.clone()
     }
 
+    fn free_memory(&self) -> Vec<(u64, u64)> {
+        self.inner.free_memory()
+    }
+
     #[getter]
     fn faults(&self) -> Vec<(&'static str, u64)> {
         self.inner.faults.iter().map(|&(fault, at)| (fault.name(), at)).collect()

@@ -133,6 +133,11 @@ impl Tcmalloc {
         py.detach(|| self.inner.holder(&image.inner, address.0, &Control::default())).map(place)
     }
 
+    fn free_spans(&self) -> Vec<(u64, u64)> {
+        let free = self.inner.spans.iter().filter(|span| !span.in_use());
+        free.map(|span| (span.start, span.end())).collect()
+    }
+
     fn small_spans(&self, most: u64) -> Vec<(u64, u64)> {
         let small = |span: &&tcmalloc::Span| span.class != 0 && span.in_use() && self.inner.objects(span).0 <= most;
         self.inner.spans.iter().filter(small).map(|span| (span.start, span.end())).collect()

@@ -131,7 +131,7 @@ pub fn search(data: &[u8]) {
     let image = memory(&mut input, word as usize);
     let _ = find::bins(&image, &ranges, word, &Control::default());
     for deep in [false, true] {
-        for mapped in find::mapped(&image, &ranges, word, 4096, deep) {
+        for mapped in find::mapped(&image, &ranges, &ranges, word, 4096, deep) {
             assert!(mapped.base <= mapped.chunk && mapped.chunk < mapped.end);
         }
     }

@@ -64,10 +64,25 @@ pub struct Mapped {
 /// (malloc.c, `_int_memalign`). realloc then changes the size in the chunk's own header only (`mremap_chunk`), and its
 /// mremap may move the mapping, so that the block is aligned to a page only. So the header at the start may name any
 /// size. A header inside counts that names the mapping's start by its exact distance.
-pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: bool) -> Vec<Mapped> {
-    let mut out = Vec::new();
+///
+/// The kernel cuts a mapping in pieces where a program advises, locks or protects a part of it, or maps a file over it. So a
+/// chunk that begins in a range may reach to the end of the stretch of memory without a gap (`whole`, sorted) that the
+/// range lies in.
+pub fn mapped(
+    image: &Image,
+    ranges: &[(u64, u64)],
+    whole: &[(u64, u64)],
+    word: u64,
+    page: u64,
+    deep: bool,
+) -> Vec<Mapped> {
+    let mut out: Vec<Mapped> = Vec::new();
     let mut window = CachedReader::new(image);
     for (start, end) in userland(ranges) {
+        let stretch = whole.get(whole.partition_point(|part| part.1 <= start));
+        let limit = stretch.filter(|part| part.0 <= start).map_or(end, |part| part.1.max(end));
+        // The last chunk may have taken a part of the range.
+        let start = out.last().map_or(start, |last| last.end.max(start));
         let (mut base, mut floor) = (start, start);
         // Only places with bytes in the dump are tried, so a mapping's claimed size costs nothing.
         while let Some(at) = image.next(base).filter(|&at| at < end).map(|at| at.next_multiple_of(page)) {
@@ -76,9 +91,9 @@ pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: 
             }
             base = at;
             let found = if deep {
-                mapped_in_page(&mut window, base, floor, end, word, page)
+                mapped_in_page(&mut window, base, floor, limit, word, page)
             } else {
-                mapped_at(&mut window, base, end, word, page)
+                mapped_at(&mut window, base, limit, word, page)
             };
             match found {
                 Some(found) => {
@@ -89,7 +104,7 @@ pub fn mapped(image: &Image, ranges: &[(u64, u64)], word: u64, page: u64, deep: 
                 None => {
                     // The last chunk ends within the mapping. Either other memory follows it, or it has grown.
                     let last = out.last().filter(|last| last.end == base && base > start).copied();
-                    let Some(grown) = last.and_then(|last| moved_up(&mut window, &last, end, word, page)) else {
+                    let Some(grown) = last.and_then(|last| moved_up(&mut window, &last, limit, word, page)) else {
                         break;
                     };
                     base = grown.end;
@@ -299,7 +314,7 @@ mod tests {
         ];
         for fill in [0, 0x41] {
             for header_stays in [true, false] {
-                let found = mapped(&image(&made, fill, header_stays), &[(BASE, page(PAGES))], 8, 4096, true);
+                let found = mapped(&image(&made, fill, header_stays), &[(BASE, page(PAGES))], &[], 8, 4096, true);
                 let found: Vec<_> = found.iter().map(|m| (m.base, m.chunk, m.end)).collect();
                 assert_eq!(found, made, "fill {fill:#x}, header stays: {header_stays}");
             }
@@ -332,10 +347,26 @@ mod tests {
             let segment = Segment { start: BASE, end, source: Source::Bytes(bytes.into()) };
             let image = Image::new(&[], vec![segment]).expect("no files");
             for deep in [false, true] {
-                let found = mapped(&image, &[(BASE, end)], 8, 4096, deep);
+                let found = mapped(&image, &[(BASE, end)], &[], 8, 4096, deep);
                 let found: Vec<_> = found.iter().map(|m| (m.base, m.chunk, m.end)).collect();
                 assert_eq!(found, made, "fill {fill:#x}, deep: {deep}");
             }
+        }
+    }
+
+    #[test]
+    fn a_chunk_in_pieces_is_one_chunk() {
+        let page = |n: u64| BASE + n * 4096;
+        let made = [(page(0), page(0), page(10)), (page(10), page(10) + 48, page(12)), (page(12), page(12), page(40))];
+        let image = image(&made, 0x41, true);
+        // A part of the first one cannot be accessed, and a file lies in the last.
+        let pieces = [(page(0), page(3)), (page(5), page(10)), (page(10), page(20)), (page(22), page(PAGES))];
+        let whole = [(BASE, page(PAGES))];
+        for deep in [false, true] {
+            let found = mapped(&image, &pieces, &whole, 8, 4096, deep);
+            let found: Vec<_> = found.iter().map(|m| (m.base, m.chunk, m.end)).collect();
+            assert_eq!(found, made, "deep: {deep}");
+            assert!(mapped(&image, &pieces[..1], &[], 8, 4096, deep).is_empty());
         }
     }
 }

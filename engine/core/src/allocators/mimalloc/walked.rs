@@ -154,6 +154,26 @@ impl Heap {
         slots
     }
 
+    /// Returns the memory of segments and arenas in which no block was made so far: pages that are not in use, the ends of
+    /// pages, and a few headers.
+    pub fn free_memory(&self) -> Vec<(u64, u64)> {
+        let mut out = Vec::new();
+        for &(start, end, _) in &self.regions {
+            let first = self.pages.partition_point(|page| page.end() <= start);
+            let mut at = start;
+            for page in self.pages[first..].iter().take_while(|page| page.start < end) {
+                if page.start > at {
+                    out.push((at, page.start));
+                }
+                at = at.max(page.made());
+            }
+            if at < end {
+                out.push((at, end));
+            }
+        }
+        out
+    }
+
     /// Returns the blocks that mimalloc took for itself. Since 3.6 it has a heap for its threads' records. A thread that
     /// cannot be owns its pages: the id is no address of a thread's block.
     pub fn own_blocks(&self) -> Vec<u64> {

@@ -1,0 +1,25 @@
+"""The table of the memory of a process by use, which several commands show."""
+
+from __future__ import annotations
+
+from dmods.heap.ledger import CODE, FILES, Ledger, Use
+from dmods.report import Column, Table, Value
+
+USES = (
+    Column("use", width=24),
+    Column("bytes", "bytes", width=16),
+    Column("touched", "bytes", width=16),
+    Column("untouched", "bytes", width=16, title="NEVER TOUCHED"),
+)
+
+
+def uses_table(ledger: Ledger) -> Table:
+    """Return the table. Its footer has the memory of the process."""
+    rows = [(ledger.shown(use), use.bytes, *_touched(use)) for use in ledger.uses]
+    footer = [f"The process has touched {ledger.touched} bytes, code left out"]
+    return Table("uses", USES, rows, footer=footer, title="Memory of the process by use")
+
+
+def _touched(use: Use) -> tuple[Value, Value]:
+    """Return the last two cells. The pages of files that a process only read are the files'."""
+    return (None if use.name == CODE else use.touched), (None if use.name in (CODE, FILES) else use.untouched)
