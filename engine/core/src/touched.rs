@@ -25,6 +25,9 @@ const FIRST: usize = 64;
 const BATCH: usize = 512;
 const STATES: [State; 5] = [State::Live, State::Free, State::LeakedDirectly, State::LeakedIndirectly, State::Own];
 
+/// Ranges of addresses.
+type Ranges = Vec<(u64, u64)>;
+
 /// How a page that was never touched is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
@@ -38,7 +41,7 @@ pub enum Sign {
 #[derive(Debug, Default)]
 pub struct Untouched {
     /// Its parts, sorted. None touches the next one.
-    parts: Vec<(u64, u64)>,
+    parts: Ranges,
     /// For each part, how many bytes the parts before it have.
     before: Vec<u64>,
 }
@@ -52,9 +55,9 @@ impl Untouched {
         threads: usize,
         control: &Control,
     ) -> Result<Untouched, Stopped> {
-        let chunks = chunks(ranges);
+        let (chunks, absent) = chunks(image, ranges);
         let next = AtomicUsize::new(0);
-        let found = Mutex::new(Vec::new());
+        let found = Mutex::new(absent);
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, chunks.len().max(1)) {
                 scope.spawn(|| {
@@ -141,20 +144,32 @@ fn largest(mut blocks: Vec<(u64, u64)>, most: usize) -> Vec<(u64, u64)> {
     blocks
 }
 
-fn chunks(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut out = Vec::new();
+/// Returns what the image has of the ranges, in pieces, and the parts that it does not have. A dump may claim any size for
+/// those.
+fn chunks(image: &Image, ranges: &[(u64, u64)]) -> (Ranges, Ranges) {
+    let (mut chunks, mut absent) = (Vec::new(), Vec::new());
     for &(start, end) in ranges {
-        let mut at = start;
-        while at < end {
-            let to = (at - at % PAGE).saturating_add(CHUNK).min(end);
-            out.push((at, to));
-            at = to;
+        let mut reached = start;
+        for (from, to) in image.covered(start, end) {
+            if from > reached {
+                absent.push((reached, from));
+            }
+            let mut at = from;
+            while at < to {
+                let next = (at - at % PAGE).saturating_add(CHUNK).min(to);
+                chunks.push((at, next));
+                at = next;
+            }
+            reached = to;
+        }
+        if end > reached {
+            absent.push((reached, end));
         }
     }
-    out
+    (chunks, absent)
 }
 
-/// Calls `found` with each part of the range that was never touched.
+/// Calls `found` with each part of the range that was never touched. The image has all of it.
 fn each_part(
     image: &Image,
     (start, end): (u64, u64),
@@ -163,28 +178,19 @@ fn each_part(
     mut found: impl FnMut(u64, u64),
 ) {
     let mut at = start;
-    for (from, to) in image.covered(start, end) {
-        if from > at {
-            found(at, from);
+    while at < end {
+        let data = image.data_from(at, end);
+        let data = if data < end { (data - data % PAGE).max(at) } else { end };
+        if data > at {
+            found(at, data);
+            at = data;
+            continue;
         }
-        at = from;
-        while at < to {
-            let data = image.data_from(at, to);
-            let data = if data < to { (data - data % PAGE).max(at) } else { to };
-            if data > at {
-                found(at, data);
-                at = data;
-                continue;
-            }
-            let next = match sign {
-                Sign::Hole => image.hole_from(at, to).max(at + 1),
-                Sign::Zeros => zeros(image, at, to, buffer, &mut found),
-            };
-            at = next.min(to);
-        }
-    }
-    if end > at {
-        found(at, end);
+        let next = match sign {
+            Sign::Hole => image.hole_from(at, end).max(at + 1),
+            Sign::Zeros => zeros(image, at, end, buffer, &mut found),
+        };
+        at = next.min(end);
     }
 }
 
@@ -242,6 +248,13 @@ mod tests {
         assert_eq!(found.within(page(1) + 16, page(2) + 32), PAGE + 16);
         assert_eq!(found.within(page(3), page(4)), 0);
         assert_eq!(found.within(page(4), page(3)), 0);
+    }
+
+    #[test]
+    fn memory_of_any_size_that_is_not_there_costs_nothing() {
+        let image = image(&[1]);
+        let found = untouched(&image, &[(BASE, u64::MAX)]);
+        assert_eq!(found.parts, [(BASE + PAGE, u64::MAX)]);
     }
 
     #[test]
