@@ -17,6 +17,10 @@ def uses_table(ledger: Ledger) -> Table:
     """Return the table. Its footer has the memory of the process."""
     rows = [(ledger.shown(use), use.bytes, *_touched(use)) for use in ledger.uses]
     footer = [f"The process has touched {ledger.touched} bytes, code left out"]
+    if ledger.missing:
+        footer.append(
+            f"The dump lacks {ledger.missing} bytes: they stand under NEVER TOUCHED, and may have been touched"
+        )
     return Table("uses", USES, rows, footer=footer, title="Memory of the process by use")
 
 

@@ -150,7 +150,7 @@ COMMAND = Command(
         "memory), shared (shared memory without a file), vdso, and reserved: address space that cannot be\n"
         "accessed, such as guard pages and the unused end of an arena.\n"
         "BYTES is address space. DUMPED bytes of it are in the core itself; more may be readable from the files.\n"
-        "The second table has the memory by use, with the same numbers as triage, suspects, owners, malloc_stats and\n"
+        "The last table has the memory by use, with the same numbers as triage, suspects, owners, malloc_stats and\n"
         "growth. NEVER TOUCHED is mapped and costs nothing: pages that a live process never used, or that are all\n"
         "zeros or left out in a dump.\n"
         "--contents samples the pages of large anonymous mappings: zeros, text, pointers, numbers, one byte repeated,\n"

@@ -85,7 +85,8 @@ class Ledger:
 
     ``judged``: it is known what leaked; if not, it is in use. ``free_pages`` is the part of the free memory that is in
     no block. ``blocks`` has the blocks in use with most memory that was never touched: their addresses and these bytes.
-    ``reserved`` is address space that cannot be accessed.
+    ``reserved`` is address space that cannot be accessed. ``missing`` is memory that a cut dump lacks: it is among the
+    bytes of its use, and nobody knows whether it was touched.
     """
 
     uses: Sequence[Use]
@@ -93,6 +94,7 @@ class Ledger:
     free_pages: Use
     blocks: Sequence[tuple[int, int]]
     reserved: int
+    missing: int
 
     def use(self, name: str) -> Use:
         """Return the use of that name. It has no bytes if the process has no such memory."""
@@ -111,7 +113,7 @@ class Ledger:
     @property
     def untouched(self) -> int:
         """Return the bytes that are mapped, can be accessed, and were never touched; files are not counted."""
-        return sum(each.untouched for each in self.uses if each.name not in (FILES, CODE))
+        return sum(each.untouched for each in self.uses if each.name not in (FILES, CODE)) - self.missing
 
     def shown(self, use: Use) -> str:
         """Return the name of a use. Where nobody knows what leaked, blocks in use may have."""
@@ -135,6 +137,7 @@ class Ledger:
             "touched_bytes": self.touched,
             "untouched_bytes": self.untouched,
             "reserved_bytes": self.reserved,
+            "missing_bytes": self.missing,
         }
 
 
@@ -146,7 +149,7 @@ def find_ledger(target: Target) -> Ledger:
     if judged:
         heap.leaks()  # until then, leaked blocks count as in use
     sums: dict[str, list[int]] = {name: [0, 0] for name in _ORDER}
-    reserved, whole = 0, Ranges()
+    reserved, missing, whole = 0, 0, Ranges()
     for part, kind in classify_mappings(target):
         name = _KINDS.get(kind)
         if name is None:
@@ -155,6 +158,7 @@ def find_ledger(target: Target) -> Ledger:
         end = part.end if part.anonymous else part.start + part.dumped
         sums[name][0] += part.size
         sums[name][1] += end - part.start - unknown.within([(part.start, end)])
+        missing += unknown.lost([(part.start, end)]) if name not in (FILES, CODE) else 0
         if name == OWN:
             whole.add(part.start, part.end)
     never, blocks = heap.index.untouched(unknown.never, _MOST_BLOCKS)
@@ -170,7 +174,7 @@ def find_ledger(target: Target) -> Ledger:
         sums[name] = [sums[name][0] + use.bytes, sums[name][1] + use.touched]
     sums[OWN] = [own.bytes, own.touched]
     uses = [Use(name, *sums[name]) for name in _ORDER if sums[name][0]]
-    return Ledger(uses, judged, free_pages, blocks, reserved)
+    return Ledger(uses, judged, free_pages, blocks, reserved, missing)
 
 
 class _Unknown:
@@ -181,8 +185,11 @@ class _Unknown:
 
     def within(self, parts: Sequence[tuple[int, int]]) -> int:
         """Return how many bytes of the parts it has."""
-        lost = sum(end - start for part in parts for start, end in self._missing.within(*part))
-        return self.never.within(list(parts)) + lost
+        return self.never.within(list(parts)) + self.lost(parts)
+
+    def lost(self, parts: Sequence[tuple[int, int]]) -> int:
+        """Return how many bytes of the parts a cut dump lacks."""
+        return sum(end - start for part in parts for start, end in self._missing.within(*part))
 
 
 def _blocks(rows: Sequence[tuple[int, ...]], never: Sequence[int], *states: int) -> tuple[int, int]:

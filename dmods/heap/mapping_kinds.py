@@ -45,7 +45,8 @@ def classify_mappings(target: Target) -> Sequence[tuple[AddressRange, str]]:
     that cannot be accessed (a guard page, the unused end of an arena): it has no memory.
     """
     vdso = next((module.start for module in target.modules() if module.path == "[vdso]"), None)
-    claims = allocator_claims(target)
+    sure, others = allocator_claims(target)
+    claims = sorted([*sure, *others])
     arena_ends = {end for _start, end, kind in claims if kind == "arena"}
     stacks = stack_claims(target, claims)
     claims = sorted(claims + stacks)
@@ -57,7 +58,7 @@ def classify_mappings(target: Target) -> Sequence[tuple[AddressRange, str]]:
             kind = "reserved"
         else:
             kind = _kind(mapping)
-        for part, its in _split(mapping, kind, claims if mapping.anonymous and "w" in mapping.flags else ()):
+        for part, its in _split(mapping, kind, claims if mapping.anonymous and "w" in mapping.flags else sure):
             found.append((*part, its))
     return found
 
@@ -75,16 +76,19 @@ def other_anonymous_bytes(target: Target) -> tuple[int, int]:
     return sum(part.size for part in parts), sum(part.dumped for part in parts)
 
 
-def allocator_claims(target: Target) -> list[Claim]:
+def allocator_claims(target: Target) -> tuple[list[Claim], list[Claim]]:
     """Return the memory of the allocators. "arena": thread arenas of glibc. "heap": the main arena, blocks that have
     their own mapping, and all memory of jemalloc.
+
+    The first are theirs whatever the program did there: it may have locked a page of a block, or mapped a file over it.
+    Of the others only memory that can be written is theirs: allocators reserve more.
     """
     from dmods.heap.survey import survey
 
     found = survey(target)
     claims = [claim for heap in found.heaps for claim in heap.claims()]
     rest = Ranges((start, end) for start, end, _name in claims).without(found.owned)
-    return sorted([*(claim for claim in claims if claim[2]), *((start, end, "heap") for start, end in rest)])
+    return sorted(claim for claim in claims if claim[2]), [(start, end, "heap") for start, end in rest]
 
 
 def stack_claims(target: Target, taken: Sequence[Claim]) -> list[Claim]:

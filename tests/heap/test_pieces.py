@@ -30,8 +30,19 @@ def check(target: CoreFile) -> None:
     # The size of a mapping is a multiple of a page.
     assert sorted(row["size"] & ~4095 for row in answers.by_name(leaks)["oversized"]) == lost
     assert answers.answer(target, "heapcheck")["totals"]["problems"] == 0
+    # The pages that nobody can write, and those of the file, are the blocks' all the same.
+    kinds = {row["kind"]: row["bytes"] for row in answers.by_name(answers.answer(target, "maps"))["kinds"]}
+    owners = answers.by_name(answers.answer(target, "owners"))["owners"]
+    assert sum(row["bytes"] for row in owners) == kinds["heap"] == heap_bytes(target)
     triage = answers.by_name(answers.answer(target, "triage"))
     assert {row["kind"] for row in triage["findings"]} <= {"leak", "abort"}
+
+
+def heap_bytes(target: CoreFile) -> int:
+    """Return the bytes of the heap by the totals that all commands have."""
+    memory = answers.answer(target, "malloc_stats")["totals"]["memory"]
+    assert memory["own_bytes"] > 0
+    return int(memory["heap_bytes"])
 
 
 @pytest.mark.parametrize("how", only(["advise", "protect", "file"], _WAYS))

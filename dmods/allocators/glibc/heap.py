@@ -13,7 +13,7 @@ from dmods.allocators.block import Block
 from dmods.allocators.glibc.arenas import find_mallocs
 from dmods.allocators.glibc.caches import cached_by_arena
 from dmods.allocators.glibc.false_words import malloc_sizes, tcache_keys
-from dmods.allocators.glibc.runs import arrange, top_bytes
+from dmods.allocators.glibc.runs import MMAPPED, arrange, top_bytes
 from dmods.allocators.glibc.state import NAME, State
 from dmods.allocators.glibc.unseen import damaged_chunks, seen_anomalies
 from dmods.allocators.numbers import NO_ARENA, arena_name
@@ -75,11 +75,15 @@ class GlibcHeap(State):
         yield from malloc_sizes(self, search)
 
     def claims(self) -> list[tuple[int, int, str]]:
-        """Return the heaps of thread arenas. An arena itself is not told apart: the main one lies in libc's data."""
+        """Return the heaps of thread arenas, and blocks with a mapping of their own.
+
+        An arena itself is not told apart: the main one lies in libc's data.
+        """
         heaps = [(heap.start, heap.start + heap.size, "arena") for arena in self.all for heap in arena.heaps]
         known = Ranges((start, end) for start, end, _name in heaps)
         headers = known.without([(arena.address, arena.end) for arena in self.all])
-        return [*heaps, *((start, end, "") for start, end in headers)]
+        mapped = [(chunk, end, "heap") for chunk, end, kind, _arena, _usable in self.layout.runs if kind == MMAPPED]
+        return [*heaps, *mapped, *((start, end, "") for start, end in headers)]
 
     # -- arenas ---------------------------------------------------------------------------------------------------
 

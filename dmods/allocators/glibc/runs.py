@@ -153,7 +153,9 @@ def _main_arena(words: Words, layout: Layout, number: int, arena: Arena, anonymo
         arena.rest = max(0, end - arena.top)
     for start, stop in runs:
         layout.runs.append((start, stop, MAIN, number, 0))
-        layout.owned.add(start, end if stop == arena.top else stop)
+        # What the first chunk was moved up by, within its page, is malloc's, too (8 bytes on 32-bit machines).
+        begin = start - start % layout.page if start % layout.page < GRANULE else start
+        layout.owned.add(begin, end if stop == arena.top else stop)
     if not any(stop == arena.top for _, stop in runs):
         layout.owned.add(arena.top, end)
     found = sum(stop - start for start, stop in runs) + end - arena.top

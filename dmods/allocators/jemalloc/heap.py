@@ -237,8 +237,9 @@ class JemallocHeap(Heap):
     def usage(self) -> str:
         """Return how many pages the blocks take, and how many are kept."""
         active, used = self._density()
-        kept = f"; it keeps {human_size(self.free_touched)} of free pages" if self.free_touched else ""
-        return f"{self.name}: {human_size(used)} of blocks in {human_size(active)} of pages{kept}"
+        kept = self.free_touched
+        more = f"; it keeps {human_size(kept)} of free pages" if kept else ""
+        return f"{self.name}: {human_size(used)} of blocks in {human_size(active)} of pages{more}"
 
     def waste(self) -> Iterator[Finding]:
         """Yield pages in use that have few blocks, and pages that are kept for later."""
