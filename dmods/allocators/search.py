@@ -11,7 +11,7 @@ from dmods._engine import find_pointers
 from dmods.base.dataclass import dataclass
 from dmods.base.ranges import Ranges
 from dmods.process.mappings import mapping_at
-from dmods.process.threads import known_stack
+from dmods.process.stack_bounds import known_stack
 from dmods.target import Target
 
 LOW_END = 1 << 32  # below it, ordinary numbers are addresses, too

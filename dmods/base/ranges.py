@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import Optional
 
 
 class Ranges:
@@ -41,6 +42,11 @@ class Ranges:
     def __contains__(self, address: int) -> bool:
         index = bisect_right(self._starts, address) - 1
         return index >= 0 and address < self._ends[index]
+
+    def range_at(self, address: int) -> Optional[tuple[int, int]]:
+        """Return the range that holds the address, or None."""
+        index = bisect_right(self._starts, address) - 1
+        return (self._starts[index], self._ends[index]) if index >= 0 and address < self._ends[index] else None
 
     def size(self) -> int:
         """Return the number of addresses in the set."""

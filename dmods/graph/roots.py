@@ -25,8 +25,9 @@ from dmods.graph.unnamed import Joiner
 from dmods.heap.block import OWN
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from dmods.process.mappings import mapping_at
+from dmods.process.stack_bounds import pthread_reach
 from dmods.process.stdio import own_blocks
-from dmods.process.threads import ThreadStack, pthread_reach, stacks_of
+from dmods.process.threads import ThreadStack, stacks_of
 from dmods.process.tls import dtv_blocks
 from dmods.process.vectors import values as vector_values
 from dmods.target import Module, Target

@@ -20,7 +20,8 @@ from dmods.heap.readonly import ReadOnly, unreadable_code
 from dmods.heap.signal_frames import integers_in_signal_frames
 from dmods.modules.find import VDSO, writable_segments
 from dmods.process.mappings import is_named_memory
-from dmods.process.threads import known_stack, survey_threads
+from dmods.process.stack_bounds import known_stack
+from dmods.process.threads import survey_threads
 from dmods.process.vectors import values as vector_values
 from dmods.records.model import Records
 from dmods.target import AddressRange, Target

@@ -12,7 +12,8 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 from dmods.heap.process_heap import ProcessHeap
 from dmods.process.mappings import mapping_at
-from dmods.process.threads import LiveStack, ThreadStack, live_stacks, pthread_reach, stacks_of
+from dmods.process.stack_bounds import pthread_reach
+from dmods.process.threads import LiveStack, ThreadStack, live_stacks, stacks_of
 from dmods.process.tls import dtv_blocks
 from dmods.process.unwind import COMPLETE_ENDS, Frame, describe, walk
 from dmods.target import Thread

@@ -125,7 +125,7 @@ def leak_verdict(heap: ProcessHeap) -> Verdict:
         more = "; the auditor recorded only samples of its blocks" if sampled else ""
         return Verdict(False, verdict.reason + more)
     threads = heap.target.threads()
-    stacks = sum(not heap.words.many(thread.registers.get(heap.target.arch.sp, 0), 1) for thread in threads)
+    stacks = _lost_stacks(heap)
     if threads and stacks == len(threads):
         return Verdict(False, "no stack is in the dump: live blocks look leaked without the pointers on the stacks")
     lost, data = _data_lost(heap.target)
@@ -139,6 +139,25 @@ def leak_verdict(heap: ProcessHeap) -> Verdict:
     reasons += [f"{stacks} of {len(threads)} stacks are not in the dump"] if stacks else []
     reasons += [f"{lost} of {data} bytes of the modules' data are not in the dump"] if lost else []
     return Verdict(True, "; ".join(reasons))
+
+
+def _lost_stacks(heap: ProcessHeap) -> int:
+    """Return of how many threads the stack is not in the dump.
+
+    A stack that overflowed, or whose pointer is lost, is there nevertheless where its bounds are known.
+    """
+    target, sp = heap.target, heap.target.arch.sp
+    lost = {thread.tid for thread in target.threads() if not heap.words.many(thread.registers.get(sp, 0), 1)}
+    if not lost:
+        return 0
+    dumped = Ranges((m.start, m.start + m.dumped) for m in target.mappings() if "w" in m.flags)
+    absent = Ranges(target.missing)
+    for stack in stacks_of(target, list(heap.owned)):
+        mapping = mapping_at(target, stack.sp or 0)
+        within = mapping is not None and stack.start <= mapping.start < stack.end and "w" in mapping.flags
+        if stack.tid in lost and stack.known and not within and not absent.within(stack.start, stack.end):
+            lost -= {stack.tid} if dumped.within(stack.start, stack.end) else set()
+    return len(lost)
 
 
 def partial_note(verdict: Verdict) -> list[str]:

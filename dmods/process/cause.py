@@ -115,9 +115,11 @@ def _overflown(target: Target, thread: Thread, address: int, frame: Optional[Fra
     stack = stack_of(target, thread)
     if sp is None or stack is None:
         return None
-    # glibc counts the guard pages as a part of the stack.
-    writable = [m.start for m in target.mappings() if "w" in m.flags and m.start < stack.end and m.end > stack.start]
-    bottom = max(stack.start, min(writable, default=stack.start))
+    if stack.start <= address < stack.end and _mapped_for(target, address, "w"):
+        return None
+    # glibc counts the guard pages as a part of the stack. A program may have made further ones.
+    pieces = [m.start for m in target.mappings() if "w" in m.flags and m.start < stack.end and m.end > stack.start]
+    bottom = max(stack.start, min((start for start in pieces if start > address), default=stack.start))
     if not bottom - _OVERFLOW_REACH <= address < bottom or not bottom - _OVERFLOW_REACH <= sp < bottom + _FRAME_MAX:
         return None
     return f"below the stack of thread {thread.tid}: a stack overflow, {stack.end - bottom} bytes of stack are used up"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
+from dmods.base.cached import cached
 from dmods.base.ranges import Ranges
 from dmods.base.rows import at_or_before
 from dmods.target import AddressRange, Target, address_ranges
@@ -21,6 +22,13 @@ def mapping_at(target: Target, address: int) -> Optional[AddressRange]:
         return None
     mapping = mappings[index]
     return mapping if address in mapping else None
+
+
+@cached
+def anonymous_memory(target: Target) -> Ranges:
+    """Return anonymous memory of any access. Mappings that touch are one range: mlock(2), madvise(2) and mprotect(2)
+    split what was mapped as one."""
+    return Ranges((mapping.start, mapping.end) for mapping in target.mappings() if mapping.path is None)
 
 
 def subtract(mappings: Sequence[AddressRange], ranges: Iterable[tuple[int, int]]) -> Sequence[AddressRange]:

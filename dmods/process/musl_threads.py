@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Optional
 
 from dmods.base.words import Words
-from dmods.process.mappings import mapping_at
+from dmods.process.mappings import anonymous_memory
 from dmods.target import Arch, Target
 
 _PAGE = 4096
@@ -71,8 +71,8 @@ def stack_block(target: Target, pthread: int, mapped_only: bool = False) -> Opti
         low, inside = stack - stack_size, base <= pthread < base + size
         if not (0 < stack_size < stack and size > 0) or base % _PAGE or guard % _PAGE or (base and size % _PAGE):
             continue
-        mapping = mapping_at(target, low)
-        if mapping is None or stack > mapping.end:
+        memory = anonymous_memory(target).range_at(low)
+        if memory is None or stack > memory[1]:
             continue
         if base and inside and low == base + guard and stack <= pthread:
             return base, base + size
@@ -80,6 +80,6 @@ def stack_block(target: Target, pthread: int, mapped_only: bool = False) -> Opti
             continue
         if base and inside and not base <= stack <= base + size:
             return low, stack
-        if not base and stack <= pthread < low + size <= mapping.end:
+        if not base and stack <= pthread < low + size <= memory[1]:
             return low, low + size
     return None

@@ -21,18 +21,14 @@ from dmods.base.ranges import Ranges
 from dmods.base.rows import at_or_before
 from dmods.base.words import Words
 from dmods.errors import FaultError, UsageError, UserError
-from dmods.modules.auxv import AT_EXECFN, AT_RANDOM
-from dmods.process import glibc_tid, musl_threads
+from dmods.process import glibc_tid
 from dmods.process.mappings import mapping_at
+from dmods.process.stack_bounds import STRUCT_PTHREAD_MAX, first_stack, is_tcb, musl_pthread, stack_block
 from dmods.process.unwind import Frame, ManyThreads, unwind
 from dmods.target import AddressRange, Target, Thread
 
-_PAGE = 4096
 _ABOVE_FRAMES = 256  # bytes above the outermost frame's sp that may hold its arguments
-_STACK_MIN = 16384  # PTHREAD_STACK_MIN of x86; arm64's is larger
 _TOP = 1 << 64
-# At least sizeof(struct pthread), which is 2304 in glibc 2.31 to 2.41 on x86-64.
-STRUCT_PTHREAD_MAX = 0xC00
 
 
 class ThreadStack(NamedTuple):
@@ -95,7 +91,7 @@ def survey_threads(target: Target, skip: Sequence[tuple[int, int]] = ()) -> Thre
     many = ManyThreads(target)
     live = [stack for thread in target.threads() if (stack := _live(target, thread, many.unwind)) is not None]
     candidates = _tcb_candidates(target, live, skip)
-    bounds = {tcb: _stack_block(target, tcb, mapped_only=True) for tcb in candidates}
+    bounds = {tcb: stack_block(target, tcb, mapped_only=True) for tcb in candidates}
     tcbs = {tcb: block for tcb, block in bounds.items() if block is not None}
     # Dumps of qemu-user hold no thread pointer. Then a stack belongs to the thread whose sp lies in it.
     by_address = sorted((start, end, tcb) for tcb, (start, end) in tcbs.items())
@@ -242,10 +238,10 @@ def _live(target: Target, thread: Thread, frames_of: Callable[[Thread], list[Fra
     if sp is None:
         return None
     tcb = thread.registers.get(target.arch.thread_pointer) if target.arch.thread_pointer else None
-    if tcb is not None and not _is_tcb(target, tcb):
+    if tcb is not None and not is_tcb(target, tcb):
         tcb = None
     if tcb is not None:
-        bounds = _stack_block(target, tcb)
+        bounds = stack_block(target, tcb)
         if bounds is not None:
             return ThreadStack(thread.tid, *bounds, sp, tcb)
     # The main thread: the kernel made its stack, and glibc does not know where it begins. Its outermost frame lies
@@ -253,89 +249,12 @@ def _live(target: Target, thread: Thread, frames_of: Callable[[Thread], list[Fra
     # mapping.)
     pointers = (*(frame.sp for frame in reversed(frames_of(thread))), sp)
     mapping = next(filter(None, (mapping_at(target, pointer) for pointer in pointers)), None)
+    first = first_stack(target)
+    is_lost = mapping is None and thread.tid == target.pid  # of the first thread, its stack is known nevertheless
     mapping = mapping or _mapping_above(target, sp)
-    if mapping is None:
-        return None
-    return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb, known=_is_first_stack(target, mapping))
-
-
-def _is_first_stack(target: Target, mapping: AddressRange) -> bool:
-    """Return whether the kernel made the mapping for the stack of the first thread.
-
-    At its top the kernel writes random bytes and the name of the program (fs/binfmt_elf.c, create_elf_tables).
-    """
-    at = target.auxv.get(AT_RANDOM) or target.auxv.get(AT_EXECFN)
-    return at is not None and at in mapping and mapping.path is None
-
-
-def known_stack(target: Target, thread: Thread) -> Optional[tuple[int, int]]:
-    """Return the bounds of the stack that the thread's sp lies in, if glibc or the kernel knows them."""
-    sp = thread.registers.get(target.arch.sp, 0)
-    tcb = thread.registers.get(target.arch.thread_pointer) if target.arch.thread_pointer else None
-    bounds = _stack_block(target, tcb) if tcb is not None and _is_tcb(target, tcb) else None
-    if bounds is not None and bounds[0] <= sp < bounds[1]:
-        return bounds
-    mapping = mapping_at(target, sp)
-    return (mapping.start, mapping.end) if mapping is not None and _is_first_stack(target, mapping) else None
-
-
-def _is_tcb(target: Target, tcb: int) -> bool:
-    """Return whether a TCB can be at the address.
-
-    On x86, ``tcbhead_t.tcb`` and ``.self`` point to the TCB itself. AArch64 has no such word: any readable address may
-    be a TCB.
-    """
-    word = target.arch.word
-    try:
-        data = target.read(tcb, 3 * word)
-    except FaultError:
-        return False
-    if not target.arch.tcb_is_pthread:
-        return True
-    first, _dtv, itself = struct.unpack("<QQQ" if word == 8 else "<III", data)
-    return bool(first == tcb == itself) or _musl_pthread(target, tcb) is not None
-
-
-def _musl_pthread(target: Target, tcb: int) -> Optional[int]:
-    return musl_threads.pthread_at(Words(target.image(), target.arch.word), target.arch, tcb)
-
-
-def pthread_reach(target: Target, tcb: int) -> int:
-    """Return how many bytes ``struct pthread`` may have there: behind the TCB on x86, before it elsewhere."""
-    musl = _musl_pthread(target, tcb) is not None
-    return musl_threads.MOST_WORDS * target.arch.word if musl else STRUCT_PTHREAD_MAX
-
-
-def _stack_block(target: Target, tcb: int, mapped_only: bool = False) -> Optional[tuple[int, int]]:
-    """Return the bounds of the stack, from ``stackblock`` and ``stackblock_size`` of ``struct pthread``.
-
-    In every glibc so far these two words and ``guardsize`` are neighbours (nptl/descr.h). Their offset differs, so the
-    words are found by their values. On x86 the TCB is the beginning of struct pthread. On AArch64 (TLS variant I)
-    struct pthread ends where the TCB begins. ``mapped_only`` leaves out stacks that a program allocated itself
-    (pthread_attr_setstack): they may lie anywhere. musl's structure is another one.
-    """
-    musl = _musl_pthread(target, tcb)
-    if musl is not None:
-        return musl_threads.stack_block(target, musl, mapped_only)
-    word = target.arch.word
-    start = tcb if target.arch.tcb_is_pthread else tcb - STRUCT_PTHREAD_MAX
-    data = target.image().read(start, STRUCT_PTHREAD_MAX)
-    words = struct.unpack(f"<{len(data) // word}{'Q' if word == 8 else 'I'}", data[: len(data) // word * word])
-    mapping = mapping_at(target, tcb)
-    # Above the guard, the stack is in one mapping. The mapping may be longer than the stack. This condition rejects
-    # other words that look like these three.
-    triples = [
-        (block, block + size)
-        for block, size, guard in zip(words, words[1:], words[2:])
-        if size >= _STACK_MIN and 0 < block <= tcb < block + size and guard < size and guard % _PAGE == 0
-        if mapping is not None and mapping.start <= block + guard and block + size <= mapping.end
-    ]
-    aligned = [(a, b) for a, b in triples if a % _PAGE == 0 and b % _PAGE == 0]
-    if aligned:
-        return aligned[0]
-    # A stack that the program allocated lies within one mapping. Its guard size means nothing.
-    inside = [(a, b) for a, b in triples if mapping is not None and mapping.start <= a]
-    return inside[0] if inside and not mapped_only else None
+    if first is not None and (is_lost or (mapping is not None and first[0] <= mapping.start < first[1])):
+        return ThreadStack(thread.tid, *first, sp, tcb)
+    return ThreadStack(thread.tid, mapping.start, mapping.end, sp, tcb, known=False) if mapping is not None else None
 
 
 def _tcb_candidates(target: Target, live: Sequence[ThreadStack], skip: Sequence[tuple[int, int]]) -> list[int]:
@@ -380,7 +299,7 @@ def _tid_offset(target: Target, live: Sequence[ThreadStack], others: Iterable[in
 
     ``others`` are further TCBs.
     """
-    own = [stack.tcb for stack in live if stack.tcb is not None and _musl_pthread(target, stack.tcb) is None]
+    own = [stack.tcb for stack in live if stack.tcb is not None and musl_pthread(target, stack.tcb) is None]
     if own:
         words = Words(target.image(), target.arch.word)
         found = glibc_tid.tid_offset(words, target.arch, [*own, *others], STRUCT_PTHREAD_MAX)
