@@ -621,11 +621,12 @@ class Heap:
         many blocks became the allocator's.
         """
 
-    def take_unaligned(self, dead: list[tuple[int, int]]) -> None:
-        """From now on a pointer may begin at any byte, of blocks and of roots. Call it before ``mark``.
+    def take_odd(self, unaligned: bool, tagged: bool, dead: list[tuple[int, int]]) -> None:
+        """From now on blocks and roots have further pointers. Call it before ``mark``.
 
-        ``dead`` is memory inside blocks that holds none. Each of the three long calls then reads every block reached
-        once more.
+        ``unaligned``: they begin at any byte. ``tagged``: they are words with a tag above the 47 or 48 bits of the
+        address. ``dead`` is memory inside blocks that holds none. Each of the three long calls then reads every block
+        reached once more.
         """
 
     def mark(self, ranges: list[tuple[int, int]], values: list[int], progress: Progress = None) -> tuple[int, int]:

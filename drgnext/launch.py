@@ -19,6 +19,7 @@ from dmods.output.next_command import IN_SHELL, NAME, typed_as
 from dmods.output.render import render
 from dmods.output.stdout import checked_stdout
 from drgnext import session
+from drgnext.dump_path import dump_path
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -69,7 +70,7 @@ def _in_shell(name: str) -> str:
 
 
 def _asked(name: str, prog: Program, words: Sequence[str]) -> Asked:
-    return Asked(name, prog.core_dump_path, "--json" in words)
+    return Asked(name, dump_path(prog), "--json" in words)
 
 
 def command_for(name: str, prog: Program) -> Command:

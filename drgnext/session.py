@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from dmods.cli.frontend import check_files
 from dmods.command import BARE_KERNEL, KERNEL, USERLAND, Command
 from dmods.errors import UserError
+from drgnext.dump_path import dump_path
 
 if TYPE_CHECKING:
     from drgn import Program
@@ -111,7 +112,7 @@ def _process(prog: Program, core: str, args: argparse.Namespace) -> CoreTarget:
 
 
 def _check_side(prog: Program, command: Command) -> None:
-    what = prog.core_dump_path or "what drgn has here"
+    what = dump_path(prog) or "what drgn has here"
     if is_kernel(prog) and USERLAND in command.requires:
         raise UserError(
             f"{command.name} is for processes, and {what} is a kernel",
@@ -127,7 +128,7 @@ def _check_side(prog: Program, command: Command) -> None:
 def _core(prog: Program) -> str:
     from drgn import ProgramFlags
 
-    core: Optional[str] = prog.core_dump_path
+    core = dump_path(prog)
     if core is None and prog.flags & ProgramFlags.IS_LIVE:
         # drgn leaves the process running, and gives none of its registers.
         raise UserError(

@@ -14,6 +14,7 @@ import gdb
 
 from dmods.cli import gdb_arguments
 from dmods.cli.frontend import NAMED, collect_little
+from dmods.cli.open_files import open_with_raw_name, sayable
 from dmods.errors import UserError
 from dmods.modules.elf import ET_CORE
 from gdbext import batch
@@ -74,9 +75,9 @@ def adopt(core: str, *, loaded: bool, executable: Optional[str] = None) -> None:
     if executable is None:
         executable, how = find_executable(core, sysroot())
     if executable is not None:
-        gdb.execute(f"file {_quoted(os.path.abspath(executable))}")
+        gdb.execute(f"file {_quoted(sayable(os.path.abspath(executable)))}")
     if executable is not None or not loaded:
-        _load_core(os.path.abspath(core))
+        _load_core(sayable(os.path.abspath(core)))
     note(f"{core}: {how}")
 
 
@@ -85,7 +86,10 @@ def loaded_core() -> Optional[str]:
     # gdb's Python cannot say this before gdb 17. This text is the same from gdb 7 on.
     if gdb.selected_inferior().pid == 0:
         return None
-    _, found, rest = gdb.execute("info files", to_string=True).partition("Local core dump file:\n\t`")
+    try:
+        _, found, rest = gdb.execute("info files", to_string=True).partition("Local core dump file:\n\t`")
+    except UnicodeDecodeError:
+        return open_with_raw_name(ET_CORE)
     return rest.partition("', file type ")[0] if found else None
 
 

@@ -8,6 +8,8 @@ from typing import Any, Callable, Optional
 import gdb
 
 from dmods.base.regex import regex
+from dmods.cli.gdb_arguments import PROGRAM_TYPES
+from dmods.cli.open_files import open_with_raw_name
 from dmods.errors import UsageError
 from dmods.process.addresses import AmbiguousName
 from dmods.target import Symbol
@@ -41,7 +43,10 @@ def debug_roots() -> list[str]:
 
 def program() -> Optional[str]:
     """Return the path of the program that gdb has loaded for the selected inferior."""
-    return gdb.selected_inferior().progspace.filename
+    try:
+        return gdb.selected_inferior().progspace.filename
+    except UnicodeDecodeError:
+        return open_with_raw_name(*PROGRAM_TYPES)
 
 
 def symbol_at(address: int) -> Optional[Symbol]:

@@ -42,7 +42,7 @@ def current_target() -> Target:
 
 
 def _identity(inferior: Any, core: str | None) -> Hashable:
-    program = inferior.progspace.filename
+    program = names.program()
     if core is None:
         return ("live", inferior.pid, program)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from dmods.base.raw_names import printable
 from dmods.base.sizes import counted, human_size
 from dmods.base.times import utc_minute
 from dmods.cli.frontend import say
@@ -12,7 +13,6 @@ from dmods.corefile import kept
 from dmods.corefile.images.root import KIND, clear_images, kept_images
 from dmods.errors import UsageError
 from dmods.graph import kept_tables
-from dmods.output.text import printable
 
 SUMMARY = "list or remove copies of compressed dumps, files from images, and types of debug information"
 USAGE = "usage: dmods cache [--list | --clear]   (they lie in ~/.cache/dmods, or in $XDG_CACHE_HOME/dmods)"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 import struct
 import sys
 from collections.abc import Sequence
 from typing import Optional
 
+from dmods.base.raw_names import printable, shell_line
 from dmods.cli.frontend import MAX_SIZE, become, limit_size, say
 from dmods.command import Argument, command_names
 from dmods.corefile.kept import plain_path
@@ -18,7 +18,6 @@ from dmods.errors import CorruptError, TruncatedError, UsageError, UserError
 from dmods.machine.installed import FOR_DRGN, drgn_install_command, find_drgn
 from dmods.modules import elf
 from dmods.output.next_command import IN_SHELL, NAME
-from dmods.output.text import printable
 
 SUMMARY = "start drgn with the commands in it, on a kernel's dump or a core: `dmods drgn -c vmcore memstat`"
 USAGE = "usage: dmods drgn [DRGN'S ARGUMENTS]   (`dmods drgn vmcore`, `dmods drgn -c vmcore NAME`)"
@@ -60,7 +59,7 @@ def run_command(dump: str, name: str, words: Sequence[str], options: Sequence[st
     Raises UserError where there is no drgn, or where drgn could not open the dump.
     """
     found = _found(f"{name} of a kernel dump", f"drgn -c {dump} {name}")
-    typed = {IN_SHELL: shlex.join(["dmods", NAME, dump, *options, *_types(words)])}
+    typed = {IN_SHELL: shell_line(["dmods", NAME, dump, *options, *_types(words)])}
     dump = _plain(dump)
     _check_flattened(dump)
     _check_headers(dump)

@@ -16,11 +16,11 @@ from importlib import import_module
 from typing import Callable, Optional, TextIO
 
 from dmods.base.dataclass import dataclass
+from dmods.base.raw_names import printable
 from dmods.command import Argument
 from dmods.errors import OutputError, UsageError, UserError
 from dmods.output.layout import paragraph, terminal_width
 from dmods.output.stdout import checked_stdout, occupy_closed_streams
-from dmods.output.text import printable
 
 EXE = Argument("--exe", metavar="FILE", help="the program that dumped the core, if it is not where the core says")
 MAX_SIZE = Argument("--max-size", metavar="SIZE", help="the most that a compressed dump may have unpacked (200G)")

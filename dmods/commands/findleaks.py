@@ -26,11 +26,12 @@ from dmods.graph.typed_rows import leaks_by_type
 from dmods.heap.block import DIRECT, INDIRECT
 from dmods.heap.blocks import arena_name
 from dmods.heap.doubtful import doubtful_blocks, doubtful_notes
+from dmods.heap.follow import Follow
 from dmods.heap.leak_groups import LeakGroup, group_leaks, group_of_block, groups_through
 from dmods.heap.leaks import Leaks
+from dmods.heap.odd_leaks import odd_notes
 from dmods.heap.process_heap import ProcessHeap, find_heap_as
 from dmods.heap.signal_stacks import signal_stack_notes
-from dmods.heap.unaligned_leaks import unaligned_notes
 from dmods.heap.vector_roots import vector_notes
 from dmods.heap.verdict import leak_verdict, partial_note
 from dmods.records.callers import UNKNOWN, Callers
@@ -43,6 +44,10 @@ _MOST_POINTERS = 4  # pointers shown for a representative
 _UNALIGNED = (
     "a pointer may begin at any byte (--unaligned): bytes of other data hold more blocks by accident, so leaks may be "
     "hidden; other commands take only aligned pointers"
+)
+_TAGGED = (
+    "a pointer may have a tag above its 47 or 48 bits (--tagged): numbers and text may look like that, so leaks may be "
+    "hidden; other commands take only plain pointers"
 )
 _STALE_LINKS = (
     "a block that is zero but for a link in its first word keeps nothing alive (--stale-links): a node of the program "
@@ -66,7 +71,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     """Return the leaks, grouped."""
     if args.force:
         forget(target)
-    heap = find_heap_as(target, args.unaligned, args.stale_links)
+    heap = find_heap_as(target, Follow(args.unaligned, args.tagged, args.stale_links))
     callers = callers_asked(target, args, lines=args.lines or args.details)
     report = Report(notes=list(heap.notes))
     if not heap.found:
@@ -80,9 +85,11 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     report.notes.extend(vector_notes(heap, leaks))
     report.notes.extend(one.note for one in heap.garbage)
     report.notes.extend(doubtful_notes(heap))
-    report.notes.extend(unaligned_notes(heap))
+    report.notes.extend(odd_notes(heap))
     if args.unaligned:
         report.notes.append(_UNALIGNED)
+    if args.tagged:
+        report.notes.append(_TAGGED)
     if args.stale_links:
         report.notes.append(_STALE_LINKS)
     groups = group_leaks(heap, callers) if heap.records else leaks_by_type(heap, callers)
@@ -249,7 +256,7 @@ COMMAND = Command(
         "A block is live if a pointer leads to it: from a register, a stack (from SP up), thread-local memory, the\n"
         "data of a module, any other memory that is not malloc's, or another live block. Every other block is\n"
         "leaked. Marking is conservative. Any word at a multiple of its size that holds an address within a block\n"
-        "counts as a pointer (with --unaligned: a word at any byte).\n\n"
+        "counts as a pointer (with --unaligned: a word at any byte; with --tagged: also one below a tag).\n\n"
         "No other leaked block points to a direct leak. All other leaked blocks are indirect leaks. Each is\n"
         "counted with the direct leak that leads to it. In a cycle, the block with the lowest address is the\n"
         "direct leak.\n\n"
@@ -280,6 +287,11 @@ COMMAND = Command(
             "--unaligned",
             action="store_true",
             help="a pointer may begin at any byte, as in packed structures: leaks may be hidden",
+        ),
+        Argument(
+            "--tagged",
+            action="store_true",
+            help="a pointer may have a tag in its upper 16 bits, as in lists without locks: leaks may be hidden",
         ),
         Argument(
             "--stale-links",

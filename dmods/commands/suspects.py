@@ -15,7 +15,7 @@ from dmods.graph.suspect import FEW_WORTH, HELD, SHARE_OF_PROCESS, WORTH, Suspec
 from dmods.graph.suspect_names import counted_kind
 from dmods.graph.suspects import LEAST, MOST, SHARE, find_candidates, most_of_language
 from dmods.heap.ledger import find_ledger
-from dmods.heap.unaligned_leaks import unaligned_notes
+from dmods.heap.odd_leaks import odd_notes
 from dmods.heap.verdict import judge, leak_verdict
 from dmods.output.next_command import all_as_typed
 from dmods.report import Column, Report, Table, Value
@@ -52,7 +52,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     memory = process_memory(owners)
     found = find_candidates(owners, memory)
     if any(each.kind == "leaked" for each in found):
-        report.notes.extend(unaligned_notes(owners.heap))
+        report.notes.extend(odd_notes(owners.heap))
     named = [each for each in found if each.is_worth(args.least)]
     crowds = [_crowd(each) for each in find_crowds(target)] if is_go(target) else []
     steps = [command for each in [*(named or found), *crowds] for command in each.next]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn, Optional
 
+from dmods.base import raw_names
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.sizes import human_size
@@ -58,7 +59,7 @@ def plain_path(path: str) -> tuple[str, list[str]]:
     status = os.stat(path)
     folder = own_folder()
     known = f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {form}"
-    copy = os.path.join(folder, hashlib.sha256(known.encode()).hexdigest()[:24] + ".core")
+    copy = os.path.join(folder, hashlib.sha256(raw_names.key(known)).hexdigest()[:24] + ".core")
     told = _told(copy)
     notes = []
     if told is None:

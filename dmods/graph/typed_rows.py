@@ -187,7 +187,7 @@ def leaks_by_type(heap: ProcessHeap, callers: Callers) -> list[LeakGroup]:
 
     For a heap without allocation records.
     """
-    graph = find_typegraph(heap.target) if heap.leaks().direct_count and not heap.unaligned else None
+    graph = find_typegraph(heap.target) if heap.leaks().direct_count and not heap.follow.odd else None
     if graph is None:
         return shapes_of_leaks(heap, callers)
     types = Types([heap], direct=True)

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Callable, Optional
 
 from dmods import _engine
@@ -23,6 +23,7 @@ from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block, block_of_row
 from dmods.heap.code_words import code_words
 from dmods.heap.collector import find_collector, find_unused
 from dmods.heap.false_pointers.decide import without_false_pointers
+from dmods.heap.follow import PLAIN, Follow, without_tag
 from dmods.heap.foreign import foreign_malloc, foreign_note
 from dmods.heap.garbage import Garbage, find_garbage
 from dmods.heap.jump_buffers import jump_buffer_values
@@ -45,13 +46,11 @@ _LEAKED = (DIRECT, INDIRECT)
 class ProcessHeap:
     """The heap of one process. ``find_heap`` makes it. ``notes`` say what is uncertain.
 
-    ``unaligned``: a pointer may begin at any byte of a root or a block. ``stale_links``: a free list's link in a block
-    that nobody wrote to since is no pointer.
+    ``follow`` says which words count as pointers.
     """
 
-    def __init__(self, target: Target, unaligned: bool = False, stale_links: bool = False) -> None:
-        self.target = target
-        self.unaligned, self.stale_links = unaligned, stale_links
+    def __init__(self, target: Target, follow: Follow = PLAIN) -> None:
+        self.target, self.follow = target, follow
         self.notes: list[str] = []
         self.words = Words(target.image(), target.arch.word)
         started = _Clock()
@@ -72,7 +71,7 @@ class ProcessHeap:
         walks = [each for one in self.heaps for each in one.walks() if isinstance(each, Chunks)]
         chunks = [(start, end) for each in walks for start, end, *_ in each.runs]
         self.unused = find_unused(target, self.heaps, live_stacks(target, self.roots), self.roots.values, chunks)
-        if stale_links:
+        if follow.stale_links:
             linked = (one.slots for one in self.heaps if one.leaves_links)
             self.unused += [_engine.UnusedWords.stale_links(target.image(), slots) for slots in linked]
         self.index = self._index()
@@ -253,9 +252,9 @@ class ProcessHeap:
         self, ranges: list[tuple[int, int]], values: list[int], vectors: list[int], progress: Callable[[int], object]
     ) -> tuple[int, int, list[tuple[int, int]]]:
         """Mark what the roots lead to. Return (candidate pointers, blocks reached, Leaks.by_vectors)."""
-        if self.unaligned:
-            self.index.take_unaligned(self.roots.dead)
-        else:
+        if self.follow.odd:
+            self.index.take_odd(self.follow.unaligned, self.follow.tagged, self.roots.dead)
+        if not self.follow.unaligned:
             self.index.hide_ends()
         candidates, reached = self.index.mark(ranges, values, progress)
         by_vectors = []
@@ -272,7 +271,9 @@ class ProcessHeap:
     def _vector_values(self) -> list[int]:
         """Return the words of vector registers that point into a block."""
         found = set(self.roots.vectors)
-        if self.unaligned:
+        if self.follow.tagged:
+            found.update(address for value in self.roots.vectors for address in without_tag(value))
+        if self.follow.unaligned:
             for thread in self.target.threads():
                 found.update(unaligned_values(thread.vectors or {}, self.words.size))
         parts = list(self.owned)
@@ -311,7 +312,7 @@ class ProcessHeap:
         """
         ranges = self.roots.ranges
         for one in self.heaps:
-            ranges = [*ranges, *Ranges(self.roots.dead).without(one.roots(self.target, self.unaligned))]
+            ranges = [*ranges, *Ranges(self.roots.dead).without(one.roots(self.target, self.follow.unaligned))]
         for one in self.heaps:
             ranges = one.silent().without(ranges)
         search = Search(self.target, self.owned, ranges, self._block_of)
@@ -387,17 +388,14 @@ def find_heap(target: Target) -> ProcessHeap:
     return ProcessHeap(target)
 
 
-def find_heap_as(target: Target, unaligned: bool, stale_links: bool) -> ProcessHeap:
-    """Return the heap of the target as ``ProcessHeap`` reads it with these arguments. It is computed once, too."""
-    return _HEAPS[unaligned, stale_links](target)
+def find_heap_as(target: Target, follow: Follow) -> ProcessHeap:
+    """Return the heap of the target with these pointers. It is computed once, too."""
+    return find_heap(target) if follow == PLAIN else _finder(follow)(target)
 
 
-_HEAPS = {
-    (False, False): find_heap,
-    (True, False): cached(partial(ProcessHeap, unaligned=True)),
-    (False, True): cached(partial(ProcessHeap, stale_links=True)),
-    (True, True): cached(partial(ProcessHeap, unaligned=True, stale_links=True)),
-}
+@cache
+def _finder(follow: Follow) -> Callable[[Target], ProcessHeap]:
+    return cached(partial(ProcessHeap, follow=follow))
 
 
 def engine_threads() -> int:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
+from dmods.base import raw_names
 from dmods.base.regex import regex
 from dmods.errors import UserError
 
@@ -33,7 +34,7 @@ def preloadable(library: str) -> str:
     if not _ENDS_A_PATH.search(library):
         return library
     folder = _own_folder()
-    link = f"{folder}/{hashlib.sha256(library.encode()).hexdigest()[:16]}-{os.path.basename(library)}"
+    link = f"{folder}/{hashlib.sha256(raw_names.key(library)).hexdigest()[:16]}-{os.path.basename(library)}"
     if folder is None or _ENDS_A_PATH.search(link):
         raise UserError(
             f"LD_PRELOAD cannot name {library}", "install dmods in a folder without blanks and colons in its path"

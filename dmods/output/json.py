@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from json import dumps
 from typing import Any, Callable, Optional, TextIO
 
 from dmods.base.dataclass import as_mapping
+from dmods.base.raw_names import in_json
 from dmods.errors import UsageError, UserError
 from dmods.output.streaming import Subject, batches, target_name
 from dmods.report import Address, Report, Table, Value
@@ -40,6 +41,11 @@ def write(report: Report, command: str, target: Optional[Subject], notes: Callab
     if failure is not None:
         failure.in_json = True
         raise failure
+
+
+def dumps(value: object) -> str:
+    """Return the value as JSON that every reader takes."""
+    return in_json(json.dumps(value))
 
 
 def _write_rows(table: Table, out: TextIO) -> None:

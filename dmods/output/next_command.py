@@ -35,9 +35,9 @@ def in_shell(args: Any) -> str:
             words += [option, str(value)]
     if getattr(args, "debuginfod", False):
         words.append("--debuginfod")
-    import shlex  # few answers name a command
+    from dmods.base.raw_names import shell_line  # few answers name a command
 
-    return shlex.join(words)
+    return shell_line(words)
 
 
 def as_typed(command: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Optional, TextIO
 
+from dmods.base.raw_names import printable
 from dmods.output.layout import paragraph, terminal_width
 from dmods.output.streaming import Subject
-from dmods.output.text import emphasis, printable, table_text
+from dmods.output.text import emphasis, table_text
 from dmods.report import Report
 
 

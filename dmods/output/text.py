@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Callable, Optional, TextIO
 
+from dmods.base.raw_names import printable
 from dmods.base.sizes import human_size
 from dmods.output.layout import Plan, cells_in_lines, hanging, paragraph
 from dmods.output.streaming import batches
@@ -18,13 +19,6 @@ from dmods.report import Column, Table, Value
 _ABSENT = "-"  # None in text; null in JSON
 
 Cell = Callable[[Value], str]
-
-
-def printable(text: str) -> str:
-    """Return the text without control characters: a path from a dump must not control the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def emphasis(out: TextIO) -> Callable[[str], str]:

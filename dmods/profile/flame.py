@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Optional
 
 from dmods.base.dataclass import dataclass
+from dmods.base.raw_names import printable
 from dmods.base.sizes import human_size
 from dmods.profile.holders import NAME, Holders
 from dmods.profile.layout import Frame, Node, laid_out
@@ -296,6 +297,5 @@ def _colour(drawn: Picture, node: Node) -> str:
 
 
 def _escaped(text: str, most: int = _NAME) -> str:
-    """Return text of a dump for HTML and XML: control characters and lone surrogates are written as escapes."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:most])
-    return escape(shown, quote=True)
+    """Return text of a dump for HTML and XML: control characters are written as escapes."""
+    return escape(printable(text[:most]), quote=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from dmods.base.raw_names import in_json, printable
 from dmods.profile.view import Both, View
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -23,8 +24,7 @@ def folded(view: View) -> Iterator[str]:
 
 def _plain(name: str) -> str:
     """Return a name for a folded stack: semicolons and control characters have a meaning there."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name)
-    return text.replace(";", ",") or "?"
+    return printable(name).replace(";", ",") or "?"
 
 
 def speedscope(view: View) -> Iterator[str]:
@@ -43,15 +43,17 @@ def speedscope(view: View) -> Iterator[str]:
             ("grew", lambda both: max(0, both.new - both.old)),
             ("shrank", lambda both: max(0, both.old - both.new)),
         ]
-    yield json.dumps(
-        {
-            "$schema": _SCHEMA,
-            "name": view.profile.source,
-            "exporter": "dmods",
-            "activeProfileIndex": 0,
-            "shared": {"frames": [{"name": name} for name in frames]},
-            "profiles": [_profile(name, unit, indexed, weight) for name, weight in views],
-        }
+    yield in_json(
+        json.dumps(
+            {
+                "$schema": _SCHEMA,
+                "name": view.profile.source,
+                "exporter": "dmods",
+                "activeProfileIndex": 0,
+                "shared": {"frames": [{"name": name} for name in frames]},
+                "profiles": [_profile(name, unit, indexed, weight) for name, weight in views],
+            }
+        )
     )
 
 

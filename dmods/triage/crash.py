@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dmods.base.raw_names import printable
 from dmods.modules.lines import source_lines
-from dmods.output.text import printable
 from dmods.process import signals
 from dmods.process.cause import explain_address
 from dmods.process.source import source_text, text_lines

@@ -14,11 +14,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from dmods.base.raw_names import printable
 from dmods.base.sizes import human_size
 from dmods.base.times import utc_minute
 from dmods.errors import UserError
 from dmods.output.streaming import Subject, target_name
-from dmods.output.text import printable
 from dmods.profile import flame
 from dmods.report import Report
 from dmods.triage.answer import Memory, Triage

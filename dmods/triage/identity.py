@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Optional
 
+from dmods.base.raw_names import printable
 from dmods.base.times import utc_minute
 from dmods.corefile.context import context_lines, crash_context
 from dmods.machine.absent import absences
@@ -13,7 +14,6 @@ from dmods.machine.packages import package_of
 from dmods.modules.elf import read_notes
 from dmods.modules.find import VDSO
 from dmods.modules.lines import source_lines
-from dmods.output.text import printable
 from dmods.process.arguments import arguments
 from dmods.target import Module, Target
 from dmods.triage.answer import Line

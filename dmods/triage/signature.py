@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from dmods.base import raw_names
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
 from dmods.triage.names import is_runtime_library
@@ -81,7 +82,7 @@ def heap_key(findings: Sequence[Mapping[str, Any]]) -> Optional[str]:
 
 
 def _key(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return hashlib.sha256(raw_names.key("\0".join(parts))).hexdigest()[:32]
 
 
 def _without_numbers(text: str) -> str:

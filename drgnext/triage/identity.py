@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
+from dmods.base.raw_names import printable
 from dmods.base.sizes import human_size
 from dmods.base.times import utc_minute
-from dmods.output.text import printable
 from dmods.triage.answer import Line, left_out
 from drgnext.kernel.crash import modules
 from drgnext.kernel.crash.bare_log import crash_time, read_vmcoreinfo

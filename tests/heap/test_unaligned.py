@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from dmods.heap.block import DIRECT, LIVE
+from dmods.heap.follow import Follow
 from dmods.heap.process_heap import ProcessHeap, find_heap
 from fixtures import answers, cores, judge
 from tests.corekit import Memory, compile_c, elf64_core, file_note, kernel_core, note, prstatus64
@@ -15,7 +16,7 @@ IO_URING = "the process uses io_uring"
 
 def test_pointers_at_any_byte() -> None:
     made = cores.take("packed")
-    assert not judge.problems(ProcessHeap(judge.open_core(made), unaligned=True), made.truth)
+    assert not judge.problems(ProcessHeap(judge.open_core(made), Follow(unaligned=True)), made.truth)
 
 
 def test_only_if_it_is_asked_for() -> None:
@@ -64,7 +65,7 @@ def test_vector_registers_are_read_at_any_byte_too() -> None:
     made = cores.take("vectors")
     odd = next(block.address for block in made.truth.blocks.values() if block.name.startswith("at an odd place"))
     target = judge.open_core(made)
-    for heap, state in ((find_heap(target), DIRECT), (ProcessHeap(target, unaligned=True), LIVE)):
+    for heap, state in ((find_heap(target), DIRECT), (ProcessHeap(target, Follow(unaligned=True)), LIVE)):
         heap.leaks()
         block = heap.block_at(odd)
         assert block is not None
@@ -73,7 +74,7 @@ def test_vector_registers_are_read_at_any_byte_too() -> None:
 
 def test_what_points_back_to_a_block_at_an_odd_place_does_not_keep_it() -> None:
     made = cores.take("packed")
-    heap = ProcessHeap(judge.open_core(made), unaligned=True)
+    heap = ProcessHeap(judge.open_core(made), Follow(unaligned=True))
     heap.leaks()
     by_name = {block.name: block.address for block in made.truth.blocks.values()}
     large, child = heap.block_at(by_name["large"]), by_name["at a border"]

@@ -10,6 +10,7 @@ import stat
 from functools import cached_property
 from typing import Optional
 
+from dmods.base import raw_names
 from dmods.base.sizes import human_size
 from dmods.corefile import kept
 from dmods.corefile.images.layers import Entry, Files
@@ -118,7 +119,7 @@ def open_root(path: Optional[str]) -> tuple[Optional[str], Optional[ImageRoot]]:
         return path, None
     status = os.stat(os.path.join(path, "index.json") if os.path.isdir(path) else path)
     known = f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
-    folder = os.path.join(kept.own_folder(KIND), hashlib.sha256(known.encode()).hexdigest()[:24])
+    folder = os.path.join(kept.own_folder(KIND), hashlib.sha256(raw_names.key(known)).hexdigest()[:24])
     if folder not in _open:
         image = ImageRoot(path, folder)
         if not os.path.isdir(folder):

@@ -8,6 +8,7 @@ from dmods.base.sizes import human_size
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
 from dmods.heap.leak_groups import LeakGroup, group_leaks
 from dmods.heap.ledger import IN_USE, LEAKED, find_ledger
+from dmods.heap.odd_leaks import oddly_held
 from dmods.heap.signal_stacks import signal_stack_groups
 from dmods.triage.facts import ProcessFacts
 
@@ -38,10 +39,11 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     by = f", {first.lost / lost:.0%} of them from {first.caller.text}" if first.record is not None else ""
     if first.record is None and first.count > 1:
         by = f"; {first.count:,} of them have {first.size:,} bytes"
+    odd = oddly_held(facts.target)
     yield Finding(
         "leak",
         SERIOUS,
-        CERTAIN,
+        POSSIBLE if odd else CERTAIN,
         f"{human_size(lost)} ({share:.0%} of the heap) leaked: nothing points to "
         f"{leaks.direct_count + leaks.indirect_count:,} blocks any more{by}",
         "free what the caller allocates"
@@ -52,7 +54,10 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         weight=lost,
         subject=first.caller.text if first.record is not None else f"blocks of {first.size} bytes",
         remedy_confidence=LIKELY if first.record is not None else POSSIBLE,
-        alternative="the program keeps these pointers in another form (XORed, compressed, in a file): against it "
+        alternative=f"{odd:,} of the blocks are in use: words at odd places or with a tag lead to them, as in packed "
+        "structures and lists without locks (findleaks has a note)"
+        if odd
+        else "the program keeps these pointers in another form (XORed, compressed, in a file): against it "
         "speaks that findleaks knows the usual forms",
         hands=Hands(
             hurt=f"{first.count:,} blocks of {first.size:,} bytes",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dmods.corefile.kept import source_of
 from dmods.errors import UserError
+from drgnext.dump_path import dump_path
 from drgnext.kernel.dump.given_files import given_files, own_files
 from drgnext.kernel.dump.own_types import carried
 from drgnext.kernel.dump.own_types.files import kind_of
@@ -101,7 +102,7 @@ def _folders(prog: Program) -> list[str]:
 
     drgn gives the dump's path with links resolved, so the current directory may be another one.
     """
-    dump = prog.core_dump_path
+    dump = dump_path(prog)
     found = list(dict.fromkeys(map(os.path.dirname, (source_of(dump), dump)))) if dump else []
     with suppress(OSError):  # the current directory was deleted
         found.insert(0, os.getcwd())
@@ -135,7 +136,7 @@ def require(prog: Program, wrong: Sequence[str] = ()) -> None:
     what = f"{what}{f', and its own is of no use: {reason}' if reason else ''}"
     raise UserError(
         "; ".join((*wrong, what)),
-        f"{package(name)}; or name the file: drgn -c {prog.core_dump_path or 'DUMP'} -s VMLINUX NAME",
+        f"{package(name)}; or name the file: drgn -c {dump_path(prog) or 'DUMP'} -s VMLINUX NAME",
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Optional
 
 from dmods.errors import UserError
+from drgnext.dump_path import dump_path
 from drgnext.kernel.dump import debuginfo
 from drgnext.kernel.dump.dumpfile import dump_file_notes, is_cut_kdump
 from drgnext.kernel.dump.given_files import unused
@@ -28,7 +29,7 @@ class Kernel:
         that drgn has not seen.
         """
         self.prog = prog
-        self.path: Optional[str] = None if self.live else prog.core_dump_path
+        self.path: Optional[str] = None if self.live else dump_path(prog)
         self.notes: list[str] = []  # one line each
         if self.path is not None:
             self.notes += dump_file_notes(self.path)

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::words::USER_END;
@@ -49,10 +50,10 @@ pub const KERNEL: (u64, u64) = (USER_END, u64::MAX << 22);
 impl Image {
     /// Opens the files and sorts the segments. Where two segments overlap, the first one given wins and the other is cut.
     /// So every address has exactly one source.
-    pub fn new(paths: &[String], segments: Vec<Segment>) -> io::Result<Image> {
+    pub fn new(paths: &[PathBuf], segments: Vec<Segment>) -> io::Result<Image> {
         let mut files = Vec::with_capacity(paths.len());
         for path in paths {
-            files.push(File::open(path).map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?);
+            files.push(File::open(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?);
         }
         for segment in &segments {
             if let Source::File { index, .. } = segment.source {

@@ -200,10 +200,10 @@ impl Heap {
         watched_over(py, self.bytes, None, |control| self.heap().own(&values, closure, control))
     }
 
-    fn take_unaligned(&self, dead: Ranges) {
+    fn take_odd(&self, unaligned: bool, tagged: bool, dead: Ranges) {
         let mut dead = plain(dead);
         dead.sort_unstable();
-        self.heap().take_unaligned(dead);
+        self.heap().take_odd(Kinds { unaligned, tagged, dead });
     }
 
     #[pyo3(signature = (ranges, values, progress=None))]

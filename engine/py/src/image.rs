@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use dmods_engine::image as core;
@@ -17,7 +18,7 @@ impl Image {
     #[new]
     #[pyo3(signature = (files, segments, blobs, addresses=core::PROCESS))]
     fn new(
-        files: Vec<String>,
+        files: Vec<PathBuf>,
         segments: &Bound<'_, PyAny>,
         blobs: Vec<(u64, Bound<'_, PyBytes>)>,
         addresses: (u64, u64),

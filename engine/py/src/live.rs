@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 
 use dmods_engine::live::{self, Options, Picture, Trouble};
 use pyo3::exceptions::{PyPermissionError, PyProcessLookupError, PyRuntimeError, PyTimeoutError};
@@ -23,7 +24,7 @@ type Row = (f64, u64, u64, u64, Vec<ThreadRow>, Vec<MappingRow>);
 pub fn take_picture(
     py: Python<'_>,
     pid: i32,
-    path: &str,
+    path: PathBuf,
     filter: u32,
     page: u64,
     in_memory: bool,

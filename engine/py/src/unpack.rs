@@ -1,6 +1,7 @@
 //! Unpacks a compressed dump.
 
 use std::fs::File;
+use std::path::PathBuf;
 
 use dmods_engine::unpack::{self, Ended, Form, Stream};
 use pyo3::exceptions::PyValueError;
@@ -16,7 +17,7 @@ pub struct Unpacker {
     inner: unpack::Unpacker,
 }
 
-fn stream(path: &str, form: &str) -> PyResult<Stream> {
+fn stream(path: PathBuf, form: &str) -> PyResult<Stream> {
     let form = Form::named(form).ok_or_else(|| PyValueError::new_err(format!("no such compression: {form}")))?;
     Ok(Stream::new(form, File::open(path)?)?)
 }
@@ -24,7 +25,7 @@ fn stream(path: &str, form: &str) -> PyResult<Stream> {
 #[pymethods]
 impl Unpacker {
     #[new]
-    fn new(path: &str, form: &str, to: &str) -> PyResult<Self> {
+    fn new(path: PathBuf, form: &str, to: PathBuf) -> PyResult<Self> {
         let to = File::options().write(true).open(to)?;
         Ok(Self { inner: unpack::Unpacker::new(stream(path, form)?, to) })
     }
@@ -42,7 +43,7 @@ impl Unpacker {
 
 /// The first bytes of what is in a packed file. See `_engine.pyi`.
 #[pyfunction]
-pub fn unpacked_head(py: Python<'_>, path: &str, form: &str, count: usize) -> PyResult<Py<PyBytes>> {
+pub fn unpacked_head(py: Python<'_>, path: PathBuf, form: &str, count: usize) -> PyResult<Py<PyBytes>> {
     let mut head = vec![0; count.min(1 << 20)];
     let mut stream = stream(path, form)?;
     let (filled, _damage) = py.detach(|| stream.fill(&mut head));

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use dmods_engine::unwind::{Arch, Module, Unwinder as Core, UNKNOWN};
 use dmods_engine::{image, tcb, unwind};
@@ -26,7 +27,7 @@ impl Unwinder {
         py: Python<'_>,
         image: &Bound<'_, Image>,
         arch: &str,
-        modules: Vec<(Address, Address, Address, Option<String>)>,
+        modules: Vec<(Address, Address, Address, Option<PathBuf>)>,
         code: Ranges,
     ) -> PyResult<Unwinder> {
         let arch =

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dmods.heap.follow import Follow
 from dmods.heap.process_heap import find_heap, find_heap_as
 from fixtures import judge
 from fixtures import mimallocs as kit
@@ -39,7 +40,7 @@ def test_every_leak_and_nothing_else(release: str, program: str, links: bool) ->
 @pytest.mark.parametrize(("release", "program"), [case[:2] for case in cases() if case[2]])
 def test_stale_links_hide_no_leak_where_they_are_left_out(release: str, program: str) -> None:
     made = kit.take(program, release)
-    wrong = kit.problems(find_heap_as(judge.open_core(made), False, stale_links=True), made.truth)
+    wrong = kit.problems(find_heap_as(judge.open_core(made), Follow(stale_links=True)), made.truth)
     assert not wrong, "\n".join(wrong[:20])
 
 

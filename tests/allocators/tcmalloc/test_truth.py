@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from dmods.allocators.tcmalloc.heap import Tcmalloc
+from dmods.heap.follow import Follow
 from dmods.heap.process_heap import ProcessHeap, find_heap, find_heap_as
 from fixtures import judge, tcmallocs
 from fixtures.cores import CoreSet
@@ -87,7 +88,7 @@ def test_every_leak_and_no_other(case: Case) -> None:
 @pytest.mark.parametrize("program", UNWRITTEN)
 def test_stale_links_hide_no_direct_leak_where_they_are_left_out(program: str) -> None:
     made = tcmallocs.take(program)
-    heap = find_heap_as(judge.open_core(made), False, stale_links=True)
+    heap = find_heap_as(judge.open_core(made), Follow(stale_links=True))
     assert walked(heap).problems == []
     assert judge.problems(heap, made.truth) == []
     report = answer(judge.open_core(made), "findleaks", "--stale-links")

@@ -88,7 +88,7 @@ fn indexed<I: Named<P> + 'static, const P: usize>(
         own: Vec::new(),
         leaks: None,
         sizes: OnceLock::new(),
-        unaligned: None,
+        odd: None,
         threads,
         ends: None,
     }))

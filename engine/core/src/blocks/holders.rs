@@ -6,8 +6,8 @@
 use super::index::{Region, Tables};
 use super::mark::Marker;
 use super::number::Index;
+use super::odd::{Kinds, Odd};
 use super::runs::REGION;
-use super::unaligned::Unaligned;
 use crate::control::{Control, Stopped};
 use crate::image::Image;
 
@@ -20,8 +20,8 @@ pub struct Sources<'a> {
     pub values: &'a [u64],
     /// Granules of blocks that count as reached. (The direct leaks, for a question about leaked blocks.)
     pub granules: &'a [usize],
-    /// If present, a pointer may begin at any byte; and memory inside blocks that is dead.
-    pub unaligned: Option<&'a [(u64, u64)]>,
+    /// If present, these odd pointers are followed, too.
+    pub odd: Option<&'a Kinds>,
 }
 
 /// Returns for each granule in `asked` whether a path from `sources` that avoids `barrier` leads to its block.
@@ -69,12 +69,12 @@ fn mark<I: Index, const P: usize>(
 ) -> Result<(), Stopped> {
     let mut marker = Marker::new(tables);
     marker.goals = Some(goals);
-    marker.unaligned = sources.unaligned.map(|dead| Unaligned::new(image, dead));
+    marker.odd = sources.odd.map(|kinds| Odd::new(image, kinds));
     for &granule in sources.granules {
         marker.reach(granule);
     }
     for &value in sources.values {
-        marker.root(value);
+        marker.register(value);
     }
     for &(start, end) in sources.ranges {
         marker.roots(image, start, end, control)?;

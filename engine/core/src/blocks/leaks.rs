@@ -3,8 +3,8 @@
 use super::index::{Region, Tables};
 use super::mark::Marker;
 use super::number::Index;
+use super::odd::Odd;
 use super::runs::REGION;
-use super::unaligned::Unaligned;
 use crate::control::{Control, Stopped};
 use crate::direct_leaks::{self, Leaked, Visited};
 use crate::hw;
@@ -66,7 +66,7 @@ pub fn undo<I: Index, const P: usize>(tables: &mut Tables<I, P>, leaks: &Leaks<I
 /// Finds the leaks. Call it when marking from the roots is complete.
 pub fn find<I: Index, const P: usize>(
     tables: &mut Tables<I, P>,
-    unaligned: Option<Unaligned>,
+    odd: Option<Odd>,
     control: &Control,
 ) -> Result<Leaks<I>, Stopped> {
     let leaked: Vec<(I, u64)> = hw::fast(|| {
@@ -74,7 +74,7 @@ pub fn find<I: Index, const P: usize>(
         masks.filter(|&(_, mask)| mask != 0).map(|(region, mask)| (I::new(region), mask)).collect()
     });
     let mut marker = Marker::new(tables);
-    marker.unaligned = unaligned;
+    marker.odd = odd;
     marker.count_bytes = true;
     let (mut direct, mut kept, mut direct_bytes) = (Vec::new(), Vec::new(), 0);
     let mut graph = Unmarked { marker, leaked: &leaked };

@@ -7,11 +7,11 @@ use super::ends;
 use super::guide::Guide;
 use super::index::{chunk_of_word, edges_of, size_of, Region, Tables};
 use super::number::Index;
+use super::odd::Odd;
 use super::queue::{Marked, Queue};
 use super::root_reader::RootReader;
 use super::runs::REGION;
 use super::together;
-use super::unaligned::Unaligned;
 use super::word_map::WordMap;
 use crate::control::{Control, Stopped};
 use crate::hw;
@@ -32,8 +32,8 @@ pub struct Marker<'a, I: Index, const P: usize> {
     pub threads: usize,
     /// If present, it records the blocks reached.
     pub journal: Option<Vec<usize>>,
-    /// If present, a pointer may begin at any byte.
-    pub unaligned: Option<Unaligned<'a>>,
+    /// If present, odd pointers are followed, too.
+    pub odd: Option<Odd<'a>>,
     /// If present, ends of blocks in roots are left out, and noted here: the words that they lead to.
     pub ends: Option<Vec<usize>>,
     /// If present, marking ends as soon as all of these blocks are reached. The list shrinks meanwhile.
@@ -51,7 +51,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
             count_bytes: false,
             threads: 1,
             journal: None,
-            unaligned: None,
+            odd: None,
             ends: None,
             goals: None,
         }
@@ -82,8 +82,8 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         if let Some(journal) = &mut self.journal {
             journal.push(granule);
         }
-        if let Some(unaligned) = &mut self.unaligned {
-            unaligned.reached(granule);
+        if let Some(odd) = &mut self.odd {
+            odd.reached(granule);
         }
     }
 
@@ -105,7 +105,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         if self.is_enough() {
             return Ok(());
         }
-        if !self.count_bytes && self.journal.is_none() && self.unaligned.is_none() {
+        if !self.count_bytes && self.journal.is_none() && self.odd.is_none() {
             hw::fast_work(Following::<I, P, false> { marker: self, control })?;
             if self.can_share() && !self.queue.is_empty() {
                 let queue = std::mem::take(&mut self.queue);
@@ -115,8 +115,8 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         }
         loop {
             hw::fast_work(Following::<I, P, true> { marker: self, control })?;
-            let Some(unaligned) = &mut self.unaligned else { return Ok(()) };
-            let unread = unaligned.take_unread();
+            let Some(odd) = &mut self.odd else { return Ok(()) };
+            let unread = odd.take_unread();
             if unread.is_empty() {
                 return Ok(());
             }
@@ -134,21 +134,11 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
     fn follow<const ACCOUNT: bool>(&mut self, control: &Control) -> Result<(), Stopped> {
         let most = if !ACCOUNT && self.can_share() { together::MANY } else { usize::MAX };
         // Borrowed once, so that the compiler sees that a store to the tables does not change their addresses.
-        let Marker { tables, journal, unaligned, goals, .. } = self;
+        let Marker { tables, journal, odd, goals, .. } = self;
         let Tables { word_map, regions, edges, guide, used_end, .. } = &mut **tables;
         let (regions, count, bytes) = (&mut regions[..], 0, 0);
-        let mut blocks = Blocks::<I, P, ACCOUNT> {
-            regions,
-            guide,
-            count,
-            bytes,
-            most,
-            word_map,
-            used_end,
-            journal,
-            unaligned,
-            goals,
-        };
+        let mut blocks =
+            Blocks::<I, P, ACCOUNT> { regions, guide, count, bytes, most, word_map, used_end, journal, odd, goals };
         let followed = self.queue.follow(&mut blocks, edges.as_slice(), control);
         let (count, bytes) = (blocks.count, blocks.bytes);
         self.count += count;
@@ -173,7 +163,7 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
                 return Ok(candidates);
             }
         }
-        candidates += self.unaligned_words(start, end, control)?;
+        candidates += self.odd_words(start, end, control)?;
         self.drain(control)?;
         Ok(candidates)
     }
@@ -197,7 +187,13 @@ impl<'a, I: Index, const P: usize> Marker<'a, I, P> {
         self.ends = Some(noted);
     }
 
-    /// Takes a single value (a register) as a root. Returns whether it was a candidate.
+    /// Takes a register as a root. Returns whether it was a candidate.
+    pub fn register(&mut self, value: u64) -> bool {
+        let tagged = self.odd.as_ref().is_some_and(|odd| odd.kinds.tagged);
+        self.root(value) || (tagged && self.tagged_root(value))
+    }
+
+    /// Takes a value as a root. Returns whether it was a candidate.
     pub fn root(&mut self, value: u64) -> bool {
         match self.tables.word_map.word_of(value) {
             Some(target) => {
@@ -220,7 +216,7 @@ struct Blocks<'t, 'a, I: Index, const P: usize, const ACCOUNT: bool> {
     word_map: &'t WordMap<P>,
     used_end: &'t [u64],
     journal: &'t mut Option<Vec<usize>>,
-    unaligned: &'t mut Option<Unaligned<'a>>,
+    odd: &'t mut Option<Odd<'a>>,
     goals: &'t mut Option<Vec<usize>>,
 }
 
@@ -246,8 +242,8 @@ impl<I: Index, const P: usize, const ACCOUNT: bool> Marked<I> for Blocks<'_, '_,
             if let Some(journal) = self.journal {
                 journal.push(granule);
             }
-            if let Some(unaligned) = self.unaligned {
-                unaligned.reached(granule);
+            if let Some(odd) = self.odd {
+                odd.reached(granule);
             }
         }
         Some(range)

@@ -5,8 +5,8 @@ use super::holders::{self, Sources};
 use super::leaks;
 use super::mark::Marker;
 use super::number::Index;
+use super::odd::{Kinds, Odd};
 use super::runs::REGION;
-use super::unaligned::Unaligned;
 use super::widths::Indexed;
 use crate::control::{Control, Stopped};
 use crate::image::Image;
@@ -41,9 +41,8 @@ pub trait Marking: Send + Sync {
     /// Makes the blocks that the values lead to the allocator's own: neither leaked nor followed. With `closure`, also
     /// what those blocks lead to. Call it before anything else is marked. Returns how many blocks became the allocator's.
     fn own(&mut self, values: &[u64], closure: bool, control: &Control) -> Result<u64, Stopped>;
-    /// From now on a pointer may begin at any byte, of blocks and of roots. `dead` is the memory inside blocks that holds
-    /// none, sorted. Call it before [`Marking::mark`].
-    fn take_unaligned(&mut self, dead: Vec<(u64, u64)>);
+    /// From now on these odd pointers of blocks and of roots are followed, too. Call it before [`Marking::mark`].
+    fn take_odd(&mut self, kinds: Kinds);
     /// Marks what the words of `ranges` and the `values` lead to.
     fn mark(
         &mut self,
@@ -110,8 +109,8 @@ impl<I: Index, const P: usize> Marking for Indexed<I, P> {
         Ok(self.own.len() as u64)
     }
 
-    fn take_unaligned(&mut self, dead: Vec<(u64, u64)>) {
-        self.unaligned = Some(dead);
+    fn take_odd(&mut self, kinds: Kinds) {
+        self.odd = Some(kinds);
     }
 
     fn mark(
@@ -127,9 +126,9 @@ impl<I: Index, const P: usize> Marking for Indexed<I, P> {
         }
         let mut marker = Marker::new(&mut self.tables);
         marker.threads = self.threads;
-        marker.unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
+        marker.odd = self.odd.as_ref().map(|kinds| Odd::new(image, kinds));
         marker.ends = self.ends.is_some().then(Vec::new);
-        let mut candidates = values.iter().filter(|&&value| marker.root(value)).count() as u64;
+        let mut candidates = values.iter().filter(|&&value| marker.register(value)).count() as u64;
         for &(start, end) in ranges {
             candidates += marker.roots(image, start, end, control)?;
         }
@@ -169,8 +168,8 @@ impl<I: Index, const P: usize> Marking for Indexed<I, P> {
 
     fn find_leaks(&mut self, image: &Image, control: &Control) -> Result<Totals, Stopped> {
         self.change();
-        let unaligned = self.unaligned.as_deref().map(|dead| Unaligned::new(image, dead));
-        let leaks = leaks::find(&mut self.tables, unaligned, control)?;
+        let odd = self.odd.as_ref().map(|kinds| Odd::new(image, kinds));
+        let leaks = leaks::find(&mut self.tables, odd, control)?;
         let totals = Totals {
             direct_count: leaks.direct.len() as u64,
             direct_bytes: leaks.direct_bytes,
@@ -196,13 +195,13 @@ impl<I: Index, const P: usize> Marking for Indexed<I, P> {
         let granules: Vec<Option<usize>> =
             asked.iter().map(|&address| self.tables.find(address).filter(|b| !b.free).map(|b| b.granule)).collect();
         let direct: Vec<usize>;
-        let unaligned = self.unaligned.as_deref();
+        let odd = self.odd.as_ref();
         let sources = match &self.leaks {
             Some(leaks) if leaks.is_leaked(barrier) => {
                 direct = leaks.direct.iter().map(|granule| granule.get()).collect();
-                Sources { granules: &direct, unaligned, ..Default::default() }
+                Sources { granules: &direct, odd, ..Default::default() }
             }
-            _ => Sources { ranges, values, unaligned, ..Default::default() },
+            _ => Sources { ranges, values, odd, ..Default::default() },
         };
         let known: Vec<usize> = granules.iter().flatten().copied().collect();
         let reached = holders::reached_without(&mut self.tables, image, sources, &self.own, barrier, &known, control)?;

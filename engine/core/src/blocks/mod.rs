@@ -13,7 +13,8 @@
 //! * [`queue`]: the work queue of every marking, that of a kernel's objects too.
 //! * `together`: several threads follow one queue.
 //! * [`marking`]: marking from the roots of a heap, step by step.
-//! * [`root_reader`]: reads the words of roots; `unaligned`: finds pointers at every byte, where that is asked for.
+//! * [`root_reader`]: reads the words of roots; `odd`: finds pointers at every byte, or with a tag, where that is asked
+//!   for.
 //! * [`leaks`]: splits the unreachable blocks into direct and indirect leaks.
 //! * [`holders`]: finds the blocks that are reachable without one given block.
 //! * [`pointers`]: finds the words of memory that point to given places.
@@ -30,10 +31,11 @@ pub mod index;
 pub mod leaks;
 mod listing;
 pub mod mark;
-mod mark_unaligned;
+mod mark_odd;
 pub mod marking;
 pub mod model;
 pub mod number;
+pub mod odd;
 pub mod pass;
 pub mod pointers;
 pub mod queue;
@@ -48,7 +50,6 @@ pub mod states;
 pub mod tcache;
 mod text;
 mod together;
-mod unaligned;
 pub mod widths;
 pub mod word_map;
 

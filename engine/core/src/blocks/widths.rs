@@ -7,6 +7,7 @@ use super::index::Tables;
 use super::leaks::Leaks;
 use super::listing::Listing;
 use super::number::{Index, Wide};
+use super::odd::Kinds;
 use super::pass::Found;
 use super::sizes::SizeCount;
 use super::states::States;
@@ -23,8 +24,8 @@ pub struct Indexed<I: Index, const P: usize> {
     pub leaks: Option<Leaks<I>>,
     /// The sizes over all runs. Emptied by what changes the state of a block.
     pub(super) sizes: OnceLock<Vec<SizeCount>>,
-    /// If present, pointers may begin at any byte; and memory inside blocks that is dead.
-    pub(super) unaligned: Option<Vec<(u64, u64)>>,
+    /// If present, these odd pointers are followed, too.
+    pub(super) odd: Option<Kinds>,
     /// How many threads mark.
     pub(super) threads: usize,
     /// If present, the ends of blocks that are hidden.

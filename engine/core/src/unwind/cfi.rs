@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use gimli::{
@@ -36,7 +36,7 @@ pub struct Module {
     /// What to add to an address in the file to get the one in the process.
     pub bias: u64,
     /// The file's path, where there is one.
-    pub file: Option<String>,
+    pub file: Option<PathBuf>,
 }
 
 /// How a register (or the CFA) is found.
@@ -294,7 +294,7 @@ pub fn bias_of_header(image: &Image, arch: &Arch, start: u64) -> Option<u64> {
 }
 
 fn section_in_file(arch: &Arch, module: &Module, eh: bool) -> Option<Section> {
-    let file = File::open(Path::new(module.file.as_ref()?)).ok()?;
+    let file = File::open(module.file.as_ref()?).ok()?;
     let cache = object::ReadCache::new(file);
     let elf = object::File::parse(&cache).ok()?;
     let section = elf.section_by_name(if eh { ".eh_frame" } else { ".debug_frame" })?;

@@ -66,8 +66,18 @@ pub struct World {
     pub holes: Vec<(u64, u64)>,
     /// Whether a pointer may begin at any byte.
     pub unaligned: bool,
+    /// Whether a pointer may have a tag above its 47 or 48 bits.
+    pub tagged: bool,
     /// Where blocks and roots may lie.
     pub addresses: (u64, u64),
+}
+
+/// Which pointers a program stores besides plain ones.
+#[derive(Clone, Copy, PartialEq)]
+enum Odd {
+    None,
+    Unaligned,
+    Tagged,
 }
 
 /// How large the chunks are.
@@ -80,20 +90,25 @@ pub enum Sizes {
 
 impl World {
     pub fn new(dice: &mut Dice, word: u64, sizes: Sizes) -> World {
-        World::made(dice, word, sizes, false, PROCESS)
+        World::made(dice, word, sizes, Odd::None, PROCESS)
     }
 
     /// A heap where a kernel has its memory.
     pub fn kernel(dice: &mut Dice, sizes: Sizes) -> World {
-        World::made(dice, 8, sizes, false, KERNEL)
+        World::made(dice, 8, sizes, Odd::None, KERNEL)
     }
 
     /// A heap whose program stores pointers at any byte.
     pub fn unaligned(dice: &mut Dice, word: u64, sizes: Sizes) -> World {
-        World::made(dice, word, sizes, true, PROCESS)
+        World::made(dice, word, sizes, Odd::Unaligned, PROCESS)
     }
 
-    fn made(dice: &mut Dice, word: u64, sizes: Sizes, unaligned: bool, addresses: (u64, u64)) -> World {
+    /// A heap whose program stores tags in pointers.
+    pub fn tagged(dice: &mut Dice, sizes: Sizes) -> World {
+        World::made(dice, 8, sizes, Odd::Tagged, PROCESS)
+    }
+
+    fn made(dice: &mut Dice, word: u64, sizes: Sizes, odd: Odd, addresses: (u64, u64)) -> World {
         let mut world = World {
             word,
             memory: Vec::new(),
@@ -104,7 +119,8 @@ impl World {
             values: Vec::new(),
             gaps: Vec::new(),
             holes: Vec::new(),
-            unaligned,
+            unaligned: odd == Odd::Unaligned,
+            tagged: odd == Odd::Tagged,
             addresses,
         };
         let bases = match word {
@@ -261,10 +277,10 @@ impl World {
             9 => dice.next(),
             _ => 0,
         };
-        if self.word == 4 {
-            value & 0xffff_ffff
-        } else {
-            value
+        match self.word {
+            4 => value & 0xffff_ffff,
+            _ if self.tagged && dice.one_in(2) => value | dice.next() << (47 + dice.below(2)),
+            _ => value,
         }
     }
 

@@ -14,7 +14,7 @@ impl<'a> Plain<'a> {
     pub fn new(world: &'a World) -> Self {
         let mut plain = Plain { world, links: Vec::new(), reached: BTreeSet::new() };
         plain.links = world.blocks.iter().map(|b| plain.targets(b.address, b.address + b.usable)).collect();
-        let mut todo: Vec<usize> = world.values.iter().filter_map(|&v| plain.target(v)).collect();
+        let mut todo: Vec<usize> = world.values.iter().filter_map(|&v| plain.pointee(v)).collect();
         for &(start, end) in world.roots.iter().chain(&world.gaps) {
             todo.extend(plain.targets(start, end));
         }
@@ -35,6 +35,14 @@ impl<'a> Plain<'a> {
         self.holder(value).filter(|&i| !self.world.blocks[i].free)
     }
 
+    /// Returns the block in use that a word points to, if need be without its tag.
+    fn pointee(&self, word: u64) -> Option<usize> {
+        let tags = if self.world.tagged { &[64, 48, 47][..] } else { &[64] };
+        tags.iter()
+            .find_map(|&bits| self.holder(if bits < 64 { word % (1 << bits) } else { word }))
+            .and_then(|found| Some(found).filter(|&i| !self.world.blocks[i].free))
+    }
+
     fn targets(&self, start: u64, end: u64) -> BTreeSet<usize> {
         let word = self.world.word;
         let step = if self.world.unaligned { 1 } else { word };
@@ -42,7 +50,7 @@ impl<'a> Plain<'a> {
             .step_by(step as usize)
             .take_while(|at| at + word <= end)
             .filter(|&at| !self.world.dead.iter().any(|d| d.0 < at + word && at < d.1))
-            .filter_map(|at| self.target(self.world.get(at)?))
+            .filter_map(|at| self.pointee(self.world.get(at)?))
             .collect()
     }
 

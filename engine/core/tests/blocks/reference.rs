@@ -3,6 +3,7 @@
 use super::made::{Dice, Sizes, World};
 use super::plain::Plain;
 use dmods_engine::blocks::model::{Heap, State};
+use dmods_engine::blocks::odd::Kinds;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::{self, Way};
 use dmods_engine::graph::owned_heap::OwnedHeap;
@@ -39,8 +40,8 @@ pub fn solve_so(world: &World, threads: usize, way: Way) -> OwnedHeap {
     let (runs, dead) = (world.runs.clone(), &world.dead[..]);
     let request = Request { image: &image, runs, dead, watch: &[], maps: &[], threads };
     let mut heap = blocks::build_so(world.word, request, way, &control).expect("built");
-    if world.unaligned {
-        heap.take_unaligned(world.dead.clone());
+    if world.unaligned || world.tagged {
+        heap.take_odd(Kinds { unaligned: world.unaligned, tagged: world.tagged, dead: world.dead.clone() });
     }
     let mut roots = world.roots.clone();
     for report in &heap.found().reports {
@@ -156,6 +157,17 @@ fn pointers_at_any_byte() {
                 let world = World::unaligned(&mut dice, word, sizes);
                 check(&world, &mut dice, &format!("seed {seed}, words of {word}, unaligned"));
             }
+        }
+    }
+}
+
+#[test]
+fn pointers_with_tags() {
+    for (sizes, seeds) in [(Sizes::Small, 600), (Sizes::Large, 20)] {
+        for seed in 0..seeds {
+            let mut dice = Dice(5_000_000 + seed);
+            let world = World::tagged(&mut dice, sizes);
+            check(&world, &mut dice, &format!("seed {seed}, with tags"));
         }
     }
 }

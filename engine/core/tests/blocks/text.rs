@@ -41,6 +41,7 @@ fn holds(word: u64, place: Place, content: &[u8]) -> bool {
         gaps: Vec::new(),
         holes: Vec::new(),
         unaligned: false,
+        tagged: false,
         addresses: PROCESS,
     };
     world.put(FIRST - word, 0x110 | 1);

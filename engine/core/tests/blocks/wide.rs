@@ -32,7 +32,7 @@ fn a_block_of_many_gigabytes_leads_to_a_small_one() {
     put(PAGE + LARGE_BYTES - 8, &[chunk(7) + 16]);
     let segment =
         |start, bytes, offset| Segment { start, end: start + bytes, source: Source::File { index: 0, offset } };
-    let path = file.path().to_str().expect("a name").to_owned();
+    let path = file.path().to_owned();
     let segments = vec![segment(SMALL, PAGE, 0), segment(LARGE, LARGE_BYTES, PAGE)];
     let image = Image::new(&[path], segments).expect("readable");
     let runs = vec![

@@ -177,7 +177,7 @@ fn a_page_array_that_is_a_hole_of_the_file_is_leapt_over() {
     }
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 40).unwrap();
-    let path = file.path().to_str().unwrap().to_owned();
+    let path = file.path().to_owned();
     let bytes: Arc<[u8]> = machine.bytes.as_slice().into();
     let hole = Segment { start: 1 << 40, end: 2 << 40, source: Source::File { index: 0, offset: 0 } };
     let own = Segment { start: 0, end: bytes.len() as u64, source: Source::Bytes(bytes) };

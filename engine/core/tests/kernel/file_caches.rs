@@ -178,7 +178,7 @@ fn a_million_names() {
     std::fs::write(&path, &made.bytes).unwrap();
     let size = made.bytes.len() as u64;
     let segments = vec![Segment { start: 0, end: size, source: Source::File { index: 0, offset: 0 } }];
-    let image = Image::new(&[path.to_str().unwrap().to_owned()], segments).unwrap();
+    let image = Image::new(&[path.to_owned()], segments).unwrap();
     let began = Instant::now();
     let (found, inodes) = made.ask(&image);
     println!("{:?}", began.elapsed());

@@ -1,12 +1,23 @@
-//! What the search for pointers at every byte needs, and what it has read.
+//! What the search for odd pointers needs, and what it has read. The tables have none of these pointers.
 
 use crate::image::Image;
 
-/// What is needed to find them.
-pub struct Unaligned<'a> {
-    pub(super) image: &'a Image,
+/// Which odd pointers are followed.
+#[derive(Clone, Debug, Default)]
+pub struct Kinds {
+    /// Those that begin at any byte, as in packed structures.
+    pub unaligned: bool,
+    /// Words with a tag in the upper bits, as in lists without locks and in values of interpreters. A user's address of
+    /// x86-64 has 47 bits, and one of AArch64 has 48.
+    pub tagged: bool,
     /// Memory inside blocks whose bytes are not pointers, sorted.
-    pub(super) dead: &'a [(u64, u64)],
+    pub dead: Vec<(u64, u64)>,
+}
+
+/// What is needed to find them.
+pub struct Odd<'a> {
+    pub(super) image: &'a Image,
+    pub(super) kinds: &'a Kinds,
     /// Blocks reached whose bytes are still to be read.
     unread: Vec<usize>,
     /// Bytes read last, and where they begin.
@@ -14,10 +25,10 @@ pub struct Unaligned<'a> {
     window_start: u64,
 }
 
-impl<'a> Unaligned<'a> {
-    /// Nothing is reached yet. `dead` is sorted.
-    pub fn new(image: &'a Image, dead: &'a [(u64, u64)]) -> Self {
-        Unaligned { image, dead, unread: Vec::new(), window: Vec::new(), window_start: 0 }
+impl<'a> Odd<'a> {
+    /// Nothing is reached yet.
+    pub fn new(image: &'a Image, kinds: &'a Kinds) -> Self {
+        Odd { image, kinds, unread: Vec::new(), window: Vec::new(), window_start: 0 }
     }
 
     /// Notes a block that was reached.
