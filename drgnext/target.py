@@ -41,7 +41,7 @@ class CoreTarget(CoreFile):
         """Return drgn's symbol, or None. drgn may have debugging information from elsewhere (debuginfod)."""
         try:
             found = self._prog.symbol(what)
-        except LookupError:
+        except (LookupError, UnicodeError):  # drgn takes names for UTF-8
             return None
         module = next((m.name for m in self.modules() if any(found.address in piece for piece in m.ranges)), "")
         return Symbol(found.name, found.address, found.size, module)

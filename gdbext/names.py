@@ -52,7 +52,10 @@ def program() -> Optional[str]:
 def symbol_at(address: int) -> Optional[Symbol]:
     """Return gdb's symbol at an address, or None. gdb may have debug information from elsewhere (debuginfod)."""
     # gdb's Python does not see ELF symbols (minimal symbols). It sees only what debug information describes.
-    match = _INFO_SYMBOL.match(gdb.execute(f"info symbol {address:#x}", to_string=True).splitlines()[0])
+    try:
+        match = _INFO_SYMBOL.match(gdb.execute(f"info symbol {address:#x}", to_string=True).splitlines()[0])
+    except UnicodeDecodeError:  # of the module's path
+        return None
     if match is None or match["name"].endswith(_SLOTS):
         return None  # gdb makes up a name for a slot of the global offset table, of any length
     start = address - int(match["offset"] or 0)

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures import _cache
 from tests.again import Failed
-from tests.corekit import Crash, crash
+from tests.corekit import HERE, Crash, compile_c, crash, kernel_core
 from tests.counts import Counts
 from tests.moving import moves
 from tests.quick import Selection
@@ -68,6 +68,17 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Crash:
     """Return a core of tests/crash.c, dumped by the kernel when it died."""
     return crash(tmp_path_factory.mktemp("crashed"), "kernel")
+
+
+@pytest.fixture(scope="session")
+def raw_core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a core of tests/raw_names.c: its path, the program's and that of a mapped file are not UTF-8."""
+    folder = tmp_path_factory.mktemp("raw") / "caf\udce9 1"
+    folder.mkdir()
+    mapped = folder / "100%\udce9"
+    mapped.write_bytes(b"hello" * 1000)
+    program = compile_c(HERE / "raw_names.c", folder / "prog\udce9")
+    return kernel_core(program, folder, str(mapped)).rename(folder / "core\udce9")
 
 
 @pytest.fixture(scope="session")

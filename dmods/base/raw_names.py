@@ -40,14 +40,12 @@ def key(text: str) -> bytes:
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """Return the words as one command line. printf(1) makes bytes that are not UTF-8: sh has no escapes in quotes."""
+    """Return the words as one command line, with an escape of bash, zsh and ksh for each byte that is not UTF-8."""
     import shlex  # few answers name a command
 
-    return " ".join(shlex.quote(word) if not _LONE.search(word) else f'"$(printf {_printed(word)})"' for word in words)
+    return " ".join(_escaped(word) if _LONE.search(word) else shlex.quote(word) for word in words)
 
 
-def _printed(word: str) -> str:
-    import shlex
-
-    escaped = word.replace("%", "%%").replace("\\", "\\\\")
-    return shlex.quote(_LONE.sub(lambda found: f"\\{ord(found[0]) & 0xFF:03o}", escaped))
+def _escaped(word: str) -> str:
+    plain = word.replace("\\", r"\\").replace("'", r"\'")
+    return "$'" + _LONE.sub(lambda found: f"\\{ord(found[0]) & 0xFF:03o}", plain) + "'"

@@ -12,8 +12,10 @@ from dmods.process.threads import find_thread, stack_of
 from dmods.process.unwind import Frame, original_trap, unwind
 from dmods.target import Signal, Target, Thread
 
+PAST_END = "bytes past the end"  # of a stack overflow by one large array
 NULL_PAGE = 0x10000  # mmap_min_addr of Debian and Fedora: nothing is mapped below
 _OVERFLOW_REACH = 1 << 20  # how far past the end of its stack one frame may reach
+_LEAP_MAX = 1 << 40  # how far past that end an array may reach whose size is a variable
 _FRAME_MAX = 1 << 16  # how far above that end sp may be: a large frame is written before sp reaches the end
 
 
@@ -110,7 +112,7 @@ def _place(target: Target, thread: Thread, frame: Optional[Frame], address: int,
 
 
 def _overflown(target: Target, thread: Thread, address: int, frame: Optional[Frame]) -> Optional[str]:
-    """Return a stack overflow in words: address and stack pointer are just past the end of the stack. Or None."""
+    """Return a stack overflow in words: address and stack pointer are past the end of the stack. Or None."""
     sp = frame.sp if frame is not None else thread.registers.get(target.arch.sp)
     stack = stack_of(target, thread)
     if sp is None or stack is None:
@@ -120,9 +122,14 @@ def _overflown(target: Target, thread: Thread, address: int, frame: Optional[Fra
     # glibc counts the guard pages as a part of the stack. A program may have made further ones.
     pieces = [m.start for m in target.mappings() if "w" in m.flags and m.start < stack.end and m.end > stack.start]
     bottom = max(stack.start, min((start for start in pieces if start > address), default=stack.start))
-    if not bottom - _OVERFLOW_REACH <= address < bottom or not bottom - _OVERFLOW_REACH <= sp < bottom + _FRAME_MAX:
-        return None
-    return f"below the stack of thread {thread.tid}: a stack overflow, {stack.end - bottom} bytes of stack are used up"
+    what = f"below the stack of thread {thread.tid}: a stack overflow"
+    if bottom - _OVERFLOW_REACH <= address < bottom and bottom - _OVERFLOW_REACH <= sp < bottom + _FRAME_MAX:
+        return f"{what}, {stack.end - bottom} bytes of stack are used up"
+    # One large array takes sp far below, to where other memory may be, or none.
+    is_far = bottom - _LEAP_MAX <= sp < bottom and sp - target.arch.red_zone <= address < bottom
+    if is_far and any(stack.start <= each.sp < stack.end for each in unwind(target, thread)):
+        return f"{what}, its stack pointer is {bottom - sp} {PAST_END}"
+    return None
 
 
 def _mapped_for(target: Target, address: int, access: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from typing import Optional
 
@@ -13,11 +11,11 @@ from dmods.heap.block import FREE, OWN, Block
 from dmods.process import signals
 from dmods.process.cause import NULL_PAGE, explain_address
 from dmods.process.mappings import mapping_at
-from dmods.process.threads import stack_of
 from dmods.target import Signal
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.hands import block_evidence, history, operands
-from dmods.triage.names import first_own, function_of
+from dmods.triage.names import first_own
+from dmods.triage.stack_faults import lost_pointer, stack_overflow
 
 _fault = partial(fatal, next_=("panicinfo",))
 _CANONICAL = 1 << 47
@@ -47,7 +45,10 @@ def _memory_fault(facts: ProcessFacts, signal: Signal, where: str) -> Finding:
     text = explain_address(facts.target, facts.cause) or signals.describe(signal)
     frame = facts.cause.frame
     if "a stack overflow" in text:
-        return stack_overflow(facts, text)
+        return stack_overflow(facts, where, text)
+    lost = lost_pointer(facts, address, where)
+    if lost is not None:
+        return lost
     if frame is not None and address is not None and address == frame.pc:
         return _bad_jump(facts, address, text)
     try:
@@ -65,7 +66,7 @@ def _memory_fault(facts: ProcessFacts, signal: Signal, where: str) -> Finding:
 def _mapped(facts: ProcessFacts, signal: Signal, where: str, text: str) -> Finding:
     """Return an access that the mapping forbids, or one through a pointer to nowhere."""
     address = signal.address
-    if signal.number == signals.SIGBUS:
+    if signal.number == signals.SIGBUS and signal.code != signals.SI_KERNEL:
         what = f"an access past the end of a mapped file in {where}: {text}"
         remedy = "something made the file shorter after it was mapped, or the disk could not be read"
         or_ = "the disk could not be read: then the kernel's log of that time has an I/O error"
@@ -265,36 +266,6 @@ def _freed(facts: ProcessFacts, confidence: str, how: str, block: Block) -> Find
             history(facts, block).lstrip(", "),
         ),
     )
-
-
-# -- the stack ------------------------------------------------------------------------------------------------------
-
-
-def stack_overflow(facts: ProcessFacts, text: str) -> Finding:
-    """Return the finding of a stack overflow, with the functions that recurse."""
-    repeated = _recursion(facts.names)
-    stack = stack_of(facts.target, facts.thread)
-    recursion = f": {' and '.join(repeated)} call{'s' if len(repeated) == 1 else ''} itself" if repeated else ""
-    recursion = recursion.replace("call itself", "call each other")
-    large = "" if repeated else f" in {_where(facts)}"
-    return _fault(
-        "stack-overflow",
-        CERTAIN,
-        f"the stack of thread {facts.thread.tid} overflowed{large}{recursion}",
-        "end the recursion" if repeated else "keep large arrays off the stack, or give the thread a larger one",
-        (Evidence(stack.start, text),) if stack is not None else (),
-        next_=("findstack",),
-        or_="the recursion is meant, and its data is deeper than ever before (or has a cycle): look at the arguments"
-        if repeated
-        else "the calls are as deep as they should be, and the limit of the stack is too low (ulimit -s)",
-    )
-
-
-def _recursion(names: Sequence[str]) -> list[str]:
-    """Return the functions that stand again and again on the innermost part of a stack, the most frequent first."""
-    counts = Counter(function_of(name) for name in names[:200])
-    many = [name for name, count in counts.most_common(4) if count >= 10]
-    return many[:3]
 
 
 # -- helpers --------------------------------------------------------------------------------------------------------

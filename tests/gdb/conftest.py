@@ -99,7 +99,10 @@ def gdb(place: Path, tmp_path: Path) -> Gdb:
     environment = gdb_environment(tmp_path)
 
     def run(*arguments: object, timeout: float = HANG, **more: str) -> subprocess.CompletedProcess[str]:
-        return answers.finished("gdb", "-batch", *arguments, cwd=place, env={**environment, **more}, timeout=timeout)
+        environ = {**environment, **more}
+        # gdb itself prints names as their bytes are.
+        given = {"cwd": place, "env": environ, "timeout": timeout, "errors": "surrogateescape"}
+        return answers.finished("gdb", "-batch", *arguments, **given)
 
     return run
 

@@ -1,4 +1,4 @@
-// Stacks that are hard to tell: one that overflowed, one whose stack pointer is lost, one that the kernel keeps in pieces,
+// Stacks that are hard to tell: one that overflowed, one whose stack or frame pointer is lost, one that the kernel keeps in pieces,
 // because the program locked, advised or protected a part. Frames alone hold blocks of 1008 to 1168 bytes. Twenty others of
 // 3008 bytes and more are lost; where the stack is cut, old frames below the stack pointer still have those.
 //
@@ -71,6 +71,7 @@ __attribute__((noinline)) static int end(void) {
     uintptr_t sp = !strcmp(how, "junk") ? 0x4141414141414140 : 0;
 #ifdef __x86_64__
     if (sp || !strcmp(how, "zero")) __asm__ volatile("mov %0, %%rsp; xor %%ebp, %%ebp; xor %%ebx, %%ebx; pop %%rax" ::"r"(sp));
+    if (!strcmp(how, "frame")) __asm__ volatile("mov %0, %%rbp; mov -8(%%rbp), %%rax" ::"r"(0x4141414141414140) : "rax");
 #endif
     split((char *)__builtin_frame_address(0));
     abort();

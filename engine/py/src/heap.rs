@@ -3,6 +3,7 @@ use std::sync::Mutex;
 use dmods_engine::allocators::glibc::bins::{self, Bin};
 use dmods_engine::allocators::glibc::lists::{self, Followed, List, Problem};
 use dmods_engine::blocks;
+use dmods_engine::blocks::odd::Kinds;
 use dmods_engine::blocks::pass::Request;
 use dmods_engine::blocks::pointers::{pointers, Asked};
 use dmods_engine::blocks::runs::{Kind, Owner, Run};
