@@ -245,6 +245,22 @@ impl Page {
     }
 }
 
+/// Returns whether the page at the address holds nothing: it has no block and no list.
+///
+/// `mi_segment_page_clear` zeroes a page from `capacity` on when its last block is freed. `mi_span_queue_delete` gives a
+/// free span the block size 1 (segment.c of 2.0.3 to 2.4.1): `mi_segment_free` does so for all spans of a segment before
+/// it goes back to its arena or to the cache. The segment may stay mapped there, with its cookie.
+pub(super) fn is_cleared(image: &Image, shape: &Shape, address: u64) -> bool {
+    let zero = |at: usize, size: usize| {
+        let mut bytes = [0; 8];
+        let from = address.checked_add(at as u64);
+        from.is_some_and(|from| image.read(from, &mut bytes[..size]) == size) && bytes == [0; 8]
+    };
+    let counts = [(shape.capacity, 2), (shape.reserved, 2), shape.used];
+    let lists = [shape.free, shape.local, shape.thread_free].map(|at| (at, 8));
+    counts.into_iter().chain(lists).all(|(at, size)| zero(at, size))
+}
+
 /// How the links of a list are read.
 #[derive(Clone, Copy)]
 pub(super) struct Links {

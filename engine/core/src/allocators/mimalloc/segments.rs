@@ -4,7 +4,7 @@
 //! cookie must agree. The cookie is the segment's address XOR a secret of the process, which lies in the data of
 //! mimalloc's module.
 
-use super::page::{Fault, Page};
+use super::page::{self, Fault, Page};
 use super::shape::{in_segments, Shape, SLICE};
 use super::walked::{Heap, Trial};
 use crate::cached_reader::CachedReader;
@@ -211,8 +211,9 @@ fn slices(reader: &mut CachedReader<'_>, shape: &Shape, segment: &Segment, heap:
         }
         let size = reader.word(at(i) + (shape.block.0 as u64 & !7), 8).unwrap_or(0);
         let size = if shape.block.1 == 4 { size >> 32 } else { size };
-        // A span that is free has the block size 0.
-        if size > 0 {
+        // A span that is free has the block size 0, or 1 if it is in no queue.
+        let free = size == 0 || size == 1 && page::is_cleared(reader.image(), shape, at(i));
+        if !free {
             let from = segment.address + i * SLICE;
             match Page::read(reader.image(), shape, at(i), (from, from + count * SLICE)) {
                 Some(page) => heap.pages.push(Page { thread: segment.thread, ..page }),
