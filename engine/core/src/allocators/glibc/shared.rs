@@ -9,6 +9,7 @@ use crate::cached_reader::CachedReader;
 use crate::image::Image;
 use crate::search::userland;
 use crate::words::USER_END;
+use std::iter::Peekable;
 
 const PREV_INUSE: u64 = 1;
 /// `IS_MMAPPED` and `NON_MAIN_ARENA`: no chunk of the main arena has them.
@@ -55,13 +56,7 @@ pub fn parts(image: &Image, (start, top): (u64, u64), foreign: &[(u64, u64)], wo
             break;
         }
         out.push((begin, limit));
-        // The next stretch begins behind this memory, or behind more of it.
-        let mut found = None;
-        while let (None, Some((_, behind))) = (found, foreign.next()) {
-            let limit = foreign.peek().map_or(top, |&(from, _)| from);
-            found = chunks.begin(behind, limit);
-        }
-        let Some(next) = found else { return out };
+        let Some(next) = chunks.begin_behind(&mut foreign) else { return out };
         (begin, at) = (next, next);
     }
     out.push((begin, top));
@@ -146,6 +141,18 @@ impl Chunks<'_> {
         None
     }
 
+    /// Returns the place where a chain of chunks begins behind the first of the foreign ranges, or behind a later one.
+    /// Takes the ranges before it.
+    fn begin_behind(&mut self, foreign: &mut Peekable<impl Iterator<Item = (u64, u64)>>) -> Option<u64> {
+        while let Some((_, behind)) = foreign.next() {
+            let limit = foreign.peek().map_or(self.top, |&(from, _)| from);
+            if let Some(found) = self.begin(behind, limit) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
     /// Returns the first address from `from` on whose user memory is aligned.
     fn aligned(&self, from: u64) -> u64 {
         from.saturating_add(2 * self.word).saturating_add(GRANULE - 1) / GRANULE * GRANULE - 2 * self.word
@@ -168,4 +175,101 @@ impl Chunks<'_> {
 struct Walked {
     at: u64,
     before: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{Segment, Source};
+
+    const BASE: u64 = 0x5555_0000_0000;
+    const CHUNKS: u64 = 20;
+
+    /// Memory of 64 pages in which another allocator has written words that are no headers.
+    struct Made {
+        bytes: Vec<u8>,
+        word: u64,
+    }
+
+    impl Made {
+        fn new(word: u64) -> Made {
+            Made { bytes: vec![0x5a; 64 * PAGE as usize], word }
+        }
+
+        fn put(&mut self, at: u64, value: u64) {
+            let (at, word) = ((at - BASE) as usize, self.word as usize);
+            self.bytes[at..at + word].copy_from_slice(&value.to_le_bytes()[..word]);
+        }
+
+        /// Where the chunks of a stretch begin that has the memory from that page on.
+        fn first(&self, page: u64) -> u64 {
+            BASE + page * PAGE + if self.word == 4 { 8 } else { 0 }
+        }
+
+        /// Returns a chunk of a stretch, or its fenceposts, which follow the last chunk.
+        fn chunk(&self, (start, end): (u64, u64), number: u64) -> u64 {
+            let fence = end - 4 * self.word - if self.word == 4 { 8 } else { 0 };
+            let size = (fence - start) / CHUNKS / GRANULE * GRANULE;
+            if number == CHUNKS {
+                fence
+            } else {
+                start + number * size
+            }
+        }
+
+        /// Puts equal chunks into the pages, and two fenceposts at the end. Returns (first chunk, end of the pages).
+        fn stretch(&mut self, from: u64, to: u64) -> (u64, u64) {
+            let (start, end) = (self.first(from), BASE + to * PAGE);
+            for number in 0..CHUNKS {
+                let at = self.chunk((start, end), number);
+                self.put(at + self.word, (self.chunk((start, end), number + 1) - at) | PREV_INUSE);
+            }
+            let fence = self.chunk((start, end), CHUNKS);
+            self.put(fence + self.word, 2 * self.word | PREV_INUSE);
+            self.put(fence + 3 * self.word, 2 * self.word | PREV_INUSE);
+            (start, end)
+        }
+
+        fn parts(&self, top: u64, foreign: &[(u64, u64)]) -> Vec<(u64, u64)> {
+            let end = BASE + self.bytes.len() as u64;
+            let segment = Segment { start: BASE, end, source: Source::Bytes(self.bytes.clone().into()) };
+            let image = Image::new(&[], vec![segment]).expect("no files");
+            parts(&image, (self.first(0), top), foreign, self.word)
+        }
+    }
+
+    fn pages(from: u64, to: u64) -> (u64, u64) {
+        (BASE + from * PAGE, BASE + to * PAGE)
+    }
+
+    #[test]
+    fn foreign_memory_behind_fenceposts_is_cut_out() {
+        for word in [8, 4] {
+            let mut made = Made::new(word);
+            let stretches = [made.stretch(0, 4), made.stretch(10, 14), made.stretch(20, 24), made.stretch(40, 60)];
+            // Between two stretches there may be several parts, and memory that nobody owns.
+            let foreign = [pages(4, 10), pages(14, 19), pages(24, 30), pages(33, 38)];
+            let top = made.chunk(stretches[3], 10);
+            let wanted = [stretches[0], stretches[1], stretches[2], (stretches[3].0, top)];
+            assert_eq!(made.parts(top, &foreign), wanted, "words of {word} bytes");
+        }
+    }
+
+    #[test]
+    fn foreign_memory_within_a_chunk_stays() {
+        let mut made = Made::new(8);
+        let (start, end) = made.stretch(0, 64);
+        let (top, inside) = (made.chunk((start, end), 19), made.chunk((start, end), 1) + 64);
+        assert_eq!(made.parts(top, &[(inside, inside + 1024)]), [(start, top)]);
+    }
+
+    #[test]
+    fn a_damaged_header_ends_no_part() {
+        let mut made = Made::new(8);
+        let (first, second) = (made.stretch(0, 4), made.stretch(10, 30));
+        made.put(made.chunk(second, 17) + 8, 0x4141_4141_4141_4141);
+        let top = made.chunk(second, 19);
+        let foreign = [pages(4, 10), pages(30, 40)];
+        assert_eq!(made.parts(top, &foreign), [first, (second.0, top)]);
+    }
 }

@@ -35,6 +35,8 @@ pub enum Fault {
     Overlap,
     /// The slices of a segment do not follow each other.
     Slices,
+    /// The cookie of a segment is not that of its address.
+    Cookie,
     /// The dump does not have the block that a list leads to.
     Missing,
 }
@@ -49,6 +51,7 @@ impl Fault {
             Fault::Page => "page",
             Fault::Overlap => "overlap",
             Fault::Slices => "slices",
+            Fault::Cookie => "cookie",
             Fault::Missing => "missing",
         }
     }
