@@ -15,6 +15,7 @@
 
 typedef void *(*allocate)(size_t);
 typedef void (*release)(void *);
+typedef size_t (*measure)(void *);
 
 static struct {
     uintptr_t hidden;
@@ -29,7 +30,8 @@ static unsigned next(void) {
     return seed >> 33;
 }
 
-__attribute__((noinline)) static void work(const allocate *make, const release *drop, unsigned most) {
+__attribute__((noinline)) static void work(const allocate *make, const release *drop, const measure *usable,
+                                           unsigned most) {
     for (int step = 0; step < STEPS; step++) {
         int i = next() % BLOCKS;
         if (told[i].lost)
@@ -44,7 +46,7 @@ __attribute__((noinline)) static void work(const allocate *make, const release *
         told[i].size = 16 + next() % (next() % 8 ? 600 : most);
         told[i].lost = next() % 20 == 0;
         void *block = make[told[i].other](told[i].size);
-        memset(block, 0x11, told[i].size);
+        memset(block, 0x11, usable[told[i].other](block)); // no old pointer stays in it
         told[i].hidden = (uintptr_t)block ^ HIDDEN;
         kept[i] = told[i].lost ? NULL : block;
     }
@@ -62,8 +64,9 @@ int main(int argc, char **argv) {
         return 2;
     allocate make[] = {(allocate)dlsym(libc, "malloc"), (allocate)dlsym(library, argv[2])};
     release drop[] = {(release)dlsym(libc, "free"), (release)dlsym(library, argv[3])};
+    measure usable[] = {(measure)dlsym(libc, "malloc_usable_size"), (measure)dlsym(library, "malloc_usable_size")};
     seed = strtoul(argv[4], NULL, 10);
-    work(make, drop, strtoul(argv[5], NULL, 10));
+    work(make, drop, usable, strtoul(argv[5], NULL, 10));
     for (int i = 0; i < BLOCKS; i++)
         if (told[i].hidden)
             fprintf(stderr, "%s %s %lu %zu\n", told[i].other ? "other" : "glibc", told[i].lost ? "lost" : "live",

@@ -58,13 +58,18 @@ def told(lines: list[str], name: str) -> Iterator[tuple[int, tuple[str, str, int
         yield int(hidden) ^ HIDDEN, ("glibc malloc" if who == "glibc" else name, state, int(size))
 
 
-CASES = [("tcmalloc", 1, 4000), ("jemalloc", 1, 100_000), ("tcmalloc, preloaded", 2, 4000)]
-CASES += [(name, seed, most) for name in ("tcmalloc", "jemalloc") for seed in (2, 3) for most in (50_000, 400_000)]
+#: Allocator, seed, the most bytes of a block.
+CASES = {
+    f"{allocator} {seed} {most}": (allocator, seed, most)
+    for allocator in ("tcmalloc", "jemalloc", "tcmalloc, preloaded")
+    for seed, most in ((1, 30_000), (2, 60_000), (3, 400_000))
+}
+QUICK = ("tcmalloc 1 30000", "jemalloc 2 60000")
 
 
-@pytest.fixture(scope="module", params=only(CASES[:2], CASES), ids=str)
+@pytest.fixture(scope="module", params=only(QUICK, CASES))
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shared:
-    allocator, seed, most = request.param
+    allocator, seed, most = CASES[request.param]
     where, library = tmp_path_factory.mktemp("shared"), other(allocator)
     program = compile_c(HERE / "shared_break.c", where / "shared_break", "-ldl")
     work = where / "work"
@@ -97,7 +102,7 @@ def test_no_memory_counts_twice(shared: Shared) -> None:
     assert len(parts) > 2
     assert [this for this, after in zip(parts, parts[1:]) if after[0] < this[1]] == []
     stretches = [run[:2] for run in glibc(heap).layout.runs if run[3] != NO_ARENA]
-    assert len(stretches) > 2  # the program and the library did take turns
+    assert len(stretches) > 1  # the program and the library did take turns
     owners = answers.answer(target, "owners", "--top", str(1 << 20))
     lines = answers.by_name(owners)["owners"]
     kinds = {row["kind"]: row["bytes"] for row in answers.by_name(answers.answer(target, "maps"))["kinds"]}

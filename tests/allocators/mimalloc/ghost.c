@@ -1,5 +1,6 @@
 // Allocates blocks and frees all of them, so that mimalloc gives whole segments back. Then it keeps and loses a few.
-// ghost BYTES COUNT THREADS: each thread frees half of its blocks, and half of those of the next thread.
+// ghost BYTES COUNT THREADS STEP: each thread frees half of its blocks, and half of those of the next thread. Where
+// STEP is not 0, each block that is so far from the last one stays.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,8 +13,10 @@
 
 static void *volatile kept[FEW];
 static void *volatile *blocks[MOST_THREADS];
-static size_t bytes, count, threads;
+static size_t bytes, count, threads, step;
 static pthread_barrier_t all;
+
+static int stays(size_t i) { return step && i % step == 0; }
 
 static void *work(void *argument) {
     size_t own = (uintptr_t)argument, next = (own + 1) % threads;
@@ -23,9 +26,12 @@ static void *work(void *argument) {
     }
     pthread_barrier_wait(&all);
     for (size_t i = 0; i < count; i++)
-        free(blocks[i % 2 ? own : next][i]);
+        if (!stays(i))
+            free(blocks[i % 2 ? own : next][i]);
     pthread_barrier_wait(&all);
-    memset((void *)blocks[own], 0, count * sizeof *blocks[own]);
+    for (size_t i = 0; i < count; i++)
+        if (!stays(i))
+            blocks[own][i] = NULL;
     return NULL;
 }
 
@@ -48,9 +54,9 @@ __attribute__((noinline)) static void clear_stack(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4 || (threads = strtoul(argv[3], NULL, 10)) > MOST_THREADS)
+    if (argc != 5 || (threads = strtoul(argv[3], NULL, 10)) > MOST_THREADS)
         return 2;
-    bytes = strtoul(argv[1], NULL, 10), count = strtoul(argv[2], NULL, 10);
+    bytes = strtoul(argv[1], NULL, 10), count = strtoul(argv[2], NULL, 10), step = strtoul(argv[4], NULL, 10);
     static void *volatile room[MOST_THREADS][10000];
     pthread_t made[MOST_THREADS];
     pthread_barrier_init(&all, NULL, threads);
@@ -61,6 +67,10 @@ int main(int argc, char **argv) {
     work((void *)0);
     for (size_t i = 1; i < threads; i++)
         pthread_join(made[i], NULL);
+    for (size_t thread = 0; thread < threads; thread++)
+        for (size_t i = 0; i < count; i++)
+            if (stays(i))
+                tell("live", blocks[thread][i]);
     keep_and_lose();
     clear_stack();
     abort();

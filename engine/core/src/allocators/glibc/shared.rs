@@ -146,6 +146,11 @@ impl Chunks<'_> {
     fn begin_behind(&mut self, foreign: &mut Peekable<impl Iterator<Item = (u64, u64)>>) -> Option<u64> {
         while let Some((_, behind)) = foreign.next() {
             let limit = foreign.peek().map_or(self.top, |&(from, _)| from);
+            let exact = self.aligned(behind);
+            // Damage may break the chain early.
+            if self.is_first(exact, limit) {
+                return Some(exact);
+            }
             if let Some(found) = self.begin(behind, limit) {
                 return Some(found);
             }
@@ -156,6 +161,13 @@ impl Chunks<'_> {
     /// Returns the first address from `from` on whose user memory is aligned.
     fn aligned(&self, from: u64) -> u64 {
         from.saturating_add(2 * self.word).saturating_add(GRANULE - 1) / GRANULE * GRANULE - 2 * self.word
+    }
+
+    /// Returns whether the header at `at` is one of a first chunk that ends below `limit`.
+    fn is_first(&mut self, at: u64, limit: u64) -> bool {
+        let in_use = self.header(at).is_some_and(|[_, field]| field & PREV_INUSE != 0);
+        let mut walked = Walked { at, before: 0 };
+        in_use && self.step(&mut walked).is_none() && walked.at < limit
     }
 
     fn is_chain(&mut self, at: u64) -> bool {
@@ -267,9 +279,11 @@ mod tests {
     fn a_damaged_header_ends_no_part() {
         let mut made = Made::new(8);
         let (first, second) = (made.stretch(0, 4), made.stretch(10, 30));
-        made.put(made.chunk(second, 17) + 8, 0x4141_4141_4141_4141);
-        let top = made.chunk(second, 19);
-        let foreign = [pages(4, 10), pages(30, 40)];
-        assert_eq!(made.parts(top, &foreign), [first, (second.0, top)]);
+        let (top, foreign) = (made.chunk(second, 19), [pages(4, 10), pages(30, 40)]);
+        // The second header, and one near the end.
+        for number in [1, 17] {
+            made.put(made.chunk(second, number) + 8, 0x4141_4141_4141_4141);
+            assert_eq!(made.parts(top, &foreign), [first, (second.0, top)], "chunk {number}");
+        }
     }
 }
