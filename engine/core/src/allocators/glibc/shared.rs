@@ -15,7 +15,7 @@ const PREV_INUSE: u64 = 1;
 /// `IS_MMAPPED` and `NON_MAIN_ARENA`: no chunk of the main arena has them.
 const ELSEWHERE: u64 = 6;
 const FLAGS: u64 = 7;
-/// So many consistent headers must follow each other where a stretch is believed to begin.
+/// A stretch begins where so many headers in turn are consistent.
 const CHAIN: usize = 16;
 const PAGE: u64 = 4096;
 
@@ -25,8 +25,8 @@ enum End {
     Top,
     /// At two fenceposts: the address behind them.
     Fence(u64),
-    /// At a header that is not valid, or not in the dump.
-    Broken(u64),
+    /// At a header that is not valid, or not in the dump: the chunk before, whose size may be wrong, and the header.
+    Broken(u64, u64),
 }
 
 /// Returns the parts of the main arena's memory `[start, top)` that have its chunks, without `foreign`: the memory of other
@@ -42,11 +42,12 @@ pub fn parts(image: &Image, (start, top): (u64, u64), foreign: &[(u64, u64)], wo
     let mut foreign = foreign.peekable();
     let (mut out, mut begin, mut at) = (Vec::new(), start, start);
     loop {
-        let seen = match chunks.follow(at) {
+        let (proven, seen) = match chunks.follow(at) {
             End::Top => break,
-            End::Fence(end) | End::Broken(end) => end,
+            End::Fence(end) => (end, end),
+            End::Broken(last, end) => (last, end),
         };
-        while foreign.next_if(|&(from, _)| from < seen).is_some() {}
+        while foreign.next_if(|&(from, _)| from < proven).is_some() {}
         let limit = foreign.peek().map_or(top, |&(from, _)| from);
         if let Some(next) = chunks.begin(seen, limit) {
             at = next;
@@ -83,37 +84,34 @@ impl Chunks<'_> {
 
     /// Goes to the next chunk. Returns the end of the chain if there is no other.
     fn step(&mut self, walked: &mut Walked) -> Option<End> {
-        let at = walked.at;
+        let Walked { at, before } = *walked;
         if at == self.top {
             return Some(End::Top);
         }
-        let Some([prev_size, field]) = self.header(at) else { return Some(End::Broken(at)) };
+        let broken = Some(End::Broken(at - before, at));
+        let Some([prev_size, field]) = self.header(at) else { return broken };
         let size = field & !FLAGS;
-        if walked.before != 0 && field & PREV_INUSE == 0 && prev_size != walked.before {
-            return Some(End::Broken(at));
+        if before != 0 && field & PREV_INUSE == 0 && prev_size != before {
+            return broken;
         }
         if size == 2 * self.word {
-            return Some(self.fence(at));
+            return self.fence(at).map(End::Fence).or(broken);
         }
         let fits = size >= 4 * self.word && size % GRANULE == 0 && size <= self.top.saturating_sub(at);
         if !fits || field & ELSEWHERE != 0 {
-            return Some(End::Broken(at));
+            return broken;
         }
         *walked = Walked { at: at + size, before: size };
         None
     }
 
-    /// Returns what the fencepost at `at` ends. A second one must follow.
-    fn fence(&mut self, at: u64) -> End {
+    /// Returns the end of the fenceposts at `at`. There must be two.
+    fn fence(&mut self, at: u64) -> Option<u64> {
         let mut end = at;
         while end < self.top && self.header(end).is_some_and(|[_, field]| field & !FLAGS == 2 * self.word) {
             end += 2 * self.word;
         }
-        if end - at >= 4 * self.word {
-            End::Fence(end)
-        } else {
-            End::Broken(at)
-        }
+        (end - at >= 4 * self.word).then_some(end)
     }
 
     fn header(&mut self, at: u64) -> Option<[u64; 2]> {
@@ -131,11 +129,11 @@ impl Chunks<'_> {
             if field != 0 && self.is_chain(at) {
                 return Some(at);
             }
-            let page = at + GRANULE;
+            let next = at + GRANULE;
             at = match (prev_size, field) {
                 // A sparse file may have a hole of terabytes.
-                (0, 0) if page % PAGE < GRANULE => self.aligned(self.image.data_from(page, end).max(page)),
-                _ => page,
+                (0, 0) if next % PAGE < GRANULE => self.aligned(self.image.data_from(next, end).max(next)),
+                _ => next,
             };
         }
         None
@@ -176,7 +174,7 @@ impl Chunks<'_> {
             match self.step(&mut walked) {
                 None => (),
                 Some(End::Top | End::Fence(_)) => return steps > 0,
-                Some(End::Broken(_)) => return false,
+                Some(End::Broken(..)) => return false,
             }
         }
         true
@@ -237,8 +235,8 @@ mod tests {
                 self.put(at + self.word, (self.chunk((start, end), number + 1) - at) | PREV_INUSE);
             }
             let fence = self.chunk((start, end), CHUNKS);
-            self.put(fence + self.word, 2 * self.word | PREV_INUSE);
-            self.put(fence + 3 * self.word, 2 * self.word | PREV_INUSE);
+            self.put(fence + self.word, (2 * self.word) | PREV_INUSE);
+            self.put(fence + 3 * self.word, (2 * self.word) | PREV_INUSE);
             (start, end)
         }
 
@@ -285,5 +283,9 @@ mod tests {
             made.put(made.chunk(second, number) + 8, 0x4141_4141_4141_4141);
             assert_eq!(made.parts(top, &foreign), [first, (second.0, top)], "chunk {number}");
         }
+        // A size that leads beyond the foreign memory.
+        let chunk = made.chunk(first, 5);
+        made.put(chunk + 8, (made.chunk(second, 3) + 32 - chunk) | PREV_INUSE);
+        assert_eq!(made.parts(top, &foreign), [first, (second.0, top)]);
     }
 }
