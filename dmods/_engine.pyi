@@ -1499,6 +1499,13 @@ def find_stretches(
 ) -> list[tuple[int, int]]:
     """Return stretches of main-arena chunks that lead to a double fencepost or to ``top``: (first chunk, end)."""
 
+def find_parts(image: Image, start: int, top: int, foreign: list[tuple[int, int]], word: int) -> list[tuple[int, int]]:
+    """Return the parts of the main arena's memory between its first chunk and ``top`` that have its chunks.
+
+    ``foreign`` is memory of other allocators, by address. What lies within a chunk stays in its part. A part ends where
+    foreign memory begins.
+    """
+
 def find_pointers(
     image: Image,
     ranges: list[tuple[int, int]],

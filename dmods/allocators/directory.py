@@ -67,10 +67,14 @@ def find_heaps(target: Target, recorders: Sequence[tuple[int, int]]) -> FoundHea
         answer = one.find(target, Ranges(sorted([*owned, *recorders])))
         found.append((one.place, answer))
         owned = Ranges(sorted([*owned, *(part for heap in answer.heaps for part in heap.owned)]))
-    out = FoundHeaps(owned=owned)
+    out = FoundHeaps()
     for _place, answer in sorted(found, key=lambda each: each[0]):
         out.heaps.extend(answer.heaps)
         out.notes.extend([*answer.refusals, *(note for heap in answer.heaps for note in heap.notes)])
+    for heap in out.heaps:
+        others = (part for one in out.heaps if one is not heap for part in one.owned)
+        heap.give_way(target, Ranges(sorted(others)))
+    out.owned = Ranges(sorted(part for heap in out.heaps for part in heap.owned))
     return out
 
 

@@ -179,6 +179,13 @@ class Heap:
         """Return the notes about the moment at which the dump was taken."""
         return []
 
+    def give_way(self, target: Target, others: Ranges) -> None:
+        """Give up memory in ``owned`` that another allocator proved its own, where no block of this heap lies.
+
+        ``others`` is the memory of all other heaps. Two allocators may take memory from the same source.
+        """
+        del target, others
+
     # -- its part of the heap -------------------------------------------------------------------------------------
 
     def attached(self, process: Process) -> Heap:

@@ -75,10 +75,11 @@ COMMAND = Command(
     summary="how much memory each arena has, and what of it is in use, cached and free",
     description=(
         "For glibc, SYSTEM BYTES and IN USE BYTES are what malloc_stats(3) and mallinfo2(3) say of the process, to\n"
-        "the byte. A chunk is in use if it is not free (in bins and fastbins) and not the top chunk. These\n"
-        "functions count chunks in a tcache as in use: OF WHICH CACHED is their part. FRAG is the free part of the\n"
-        "memory below the top chunk. THREADS counts threads attached to the arena, HEAPS the mappings of a thread\n"
-        "arena. Totals do not wrap at 4 GiB.\n\n"
+        "the byte. These functions also count what another allocator took from sbrk: the table does not, --glibc\n"
+        "does. A chunk is in use if it is not free (in bins and fastbins) and not the top chunk. These functions\n"
+        "count chunks in a tcache as in use: OF WHICH CACHED is their part. FRAG is the free part of the memory\n"
+        "below the top chunk. THREADS counts threads attached to the arena, HEAPS the mappings of a thread arena.\n"
+        "Totals do not wrap at 4 GiB.\n\n"
         "For jemalloc, the figures are those of malloc_stats_print(3). Memory in tcaches counts as allocated: OF\n"
         "WHICH CACHED is its part. ACTIVE are the pages in use, DIRTY and MUZZY those kept for later. RETAINED is\n"
         "address space alone. The size classes count the regions of all slabs, and large extents.\n\n"

@@ -62,6 +62,13 @@ class GlibcHeap(State):
         """Return the name, and how many arenas there are."""
         return f"{self.name} ({len(self.all)} arena{'' if len(self.all) == 1 else 's'})"
 
+    def give_way(self, target: Target, others: Ranges) -> None:
+        """Cut what other allocators took from sbrk out of the main arenas."""
+        from dmods.allocators.glibc.shared import give_way
+
+        give_way(Words(target.image(), target.arch.word), self.layout, others)
+        self.owned = self.layout.owned
+
     def attached(self, process: Process) -> Heap:
         """Return a copy for a process heap."""
         found = super().attached(process)

@@ -117,11 +117,12 @@ def own_lines(heap: State, rows: Sequence[Usage]) -> Iterator[str]:
         _, mapped, most, most_bytes = _mmapped(heap, malloc)
         for number, usage in enumerate(own):
             yield f"Arena {number}:"
-            yield f"system bytes     = {usage.system:10}"
-            yield f"in use bytes     = {_shown(usage.in_use)}"
+            yield f"system bytes     = {usage.system + usage.shared:10}"
+            yield f"in use bytes     = {_shown(_sum([usage.in_use, usage.shared]))}"
         yield "Total (incl. mmap):"
-        yield f"system bytes     = {mapped + sum(usage.system for usage in own):10}"
-        yield f"in use bytes     = {_shown(_sum([mapped, *(usage.in_use for usage in own)]))}"
+        yield f"system bytes     = {mapped + sum(usage.system + usage.shared for usage in own):10}"
+        used = [figure for usage in own for figure in (usage.in_use, usage.shared)]
+        yield f"in use bytes     = {_shown(_sum([mapped, *used]))}"
         yield f"max mmap regions = {_shown(most)}"
         yield f"max mmap bytes   = {_shown(most_bytes)}"
 

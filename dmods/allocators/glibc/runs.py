@@ -31,6 +31,8 @@ class Layout:
     runs: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # as _engine.Heap takes them
     arenas: list[Arena] = field(default_factory=list)  # a run's arena number is an index here
     owned: Ranges = field(default_factory=Ranges)  # all memory of malloc, headers and tops included; it holds no roots
+    # By arena: bytes that `system_mem` counts and that other allocators took from sbrk.
+    shared: dict[int, int] = field(default_factory=dict)
     beside: int = 0  # bytes of arenas and mappings that are in no chunk: alignment, and the headers of heaps
     mmapped_count: int = 0
     mmapped_bytes: int = 0

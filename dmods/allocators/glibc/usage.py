@@ -20,7 +20,11 @@ _SOON = "the program just freed it, and soon needs it again"
 
 @dataclass(frozen=True)
 class Usage:
-    """The memory of an arena (``malloc_state.system_mem``) and its free parts, in bytes of chunks, as glibc counts."""
+    """The memory of an arena (``malloc_state.system_mem``) and its free parts, in bytes of chunks, as glibc counts.
+
+    ``shared`` is what other allocators took from sbrk between its chunks. glibc counts that as its own; ``system`` does
+    not.
+    """
 
     name: str
     address: int
@@ -36,6 +40,7 @@ class Usage:
     cached_chunks: int
     threads: int
     heaps: int
+    shared: int = 0
 
     @property
     def free(self) -> int:
@@ -59,12 +64,13 @@ def usages(heap: State) -> list[Usage]:
     """Return the use of each arena."""
     bins, caches, words = heap.bins, heap.caches, heap.process.words
     cached = cached_by_arena(words, heap.process.index, caches)
+    shared = heap.layout.shared
     return [
         Usage(
             arena_name(number),
             arena.address,
             arena.main,
-            arena.system_mem,
+            arena.system_mem - shared.get(number, 0),
             arena.max_system_mem,
             top_bytes(words, arena),
             bins.size.get(number, 0),
@@ -74,6 +80,7 @@ def usages(heap: State) -> list[Usage]:
             *cached.get(number, (0, 0)),
             arena.attached,
             len(arena.heaps),
+            shared.get(number, 0),
         )
         for number, arena in enumerate(heap.all)
     ]

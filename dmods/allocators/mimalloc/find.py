@@ -10,15 +10,10 @@ from dmods import _engine
 from dmods.allocators.protocol import Found, Heap
 from dmods.allocators.unwalked import is_named, unwalked_malloc
 from dmods.base.ranges import Ranges
-from dmods.base.regex import regex
-from dmods.base.words import Words
 from dmods.modules.data import module_data
-from dmods.process.malloc_slots import slots
 from dmods.target import Target
 
 NAME = "mimalloc"
-_GLIBC = regex(r"libc[-.](\d[^/]*\.)?so")
-_MOST = 1 << 22  # bytes of each part of libc's data that are looked at
 
 
 def find_mimallocs(target: Target, owned: Ranges) -> Found:
@@ -43,43 +38,14 @@ def find_mimallocs(target: Target, owned: Ranges) -> Found:
 
 def _heaps(target: Target, image: _engine.Image, found: Sequence[_engine.Mimalloc]) -> Iterator[Heap]:
     from dmods.allocators.mimalloc.heap import made
+    from dmods.allocators.mimalloc.serving import malloc_of
 
     named = unwalked_malloc(target) == NAME
     for one in found:
-        home = None if named else _malloc_of(target, one)
+        home = None if named else malloc_of(target, one)
         heap = made(one, image, named or home is not None)
         heap.home = home
         yield heap
-
-
-def _malloc_of(target: Target, read: _engine.Mimalloc) -> Optional[int]:
-    """Return the malloc() that gives out the blocks, where no name tells: a stripped program may hold mimalloc.
-
-    libc calls malloc() through a slot, and keeps blocks for its own use. It never calls mimalloc by another name. A
-    program does that where it holds mimalloc beside a malloc() of its own.
-    """
-    words = Words(target.image(), target.arch.word)
-    for slot in slots(target):
-        libc = _GLIBC.match(slot.module.name)
-        if slot.function != "malloc" or libc is None or slot.server.start == slot.module.start:
-            continue
-        for part in slot.module.ranges:
-            if "w" not in part.flags:
-                continue
-            values = words.many(part.start, min(part.size, _MOST) // words.size) or ()
-            if any(value and _begins(read, value) for value in values):
-                return slot.value
-    return None
-
-
-def _begins(read: _engine.Mimalloc, address: int) -> bool:
-    """Return whether a block begins there that was in use once."""
-    page = read.page_at(address)
-    if page is None:
-        return False
-    _page, start, block, capacity, *_rest = page
-    place, rest = divmod(address - start, block)
-    return rest == 0 and 0 <= place < capacity
 
 
 def version(target: Target) -> Optional[int]:

@@ -16,6 +16,7 @@ FAULTS = {
     "count": "the page's count of blocks in use does not fit its free lists",
     "page": "the page's fields contradict each other",
     "overlap": "the page lies across another one",
+    "cookie": "the cookie of the segment is not that of its address: its header was overwritten",
     "slices": "the slices of the segment do not follow each other",
     "missing": "the dump does not have what a free list leads to",
 }

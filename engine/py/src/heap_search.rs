@@ -1,6 +1,6 @@
 //! Searches for structures of glibc's heap, and for pointers.
 
-use dmods_engine::allocators::glibc::find;
+use dmods_engine::allocators::glibc::{find, shared};
 use dmods_engine::search::{self, code_words};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -45,6 +45,12 @@ pub fn find_stretches(
 ) -> Vec<(u64, u64)> {
     let ranges = plain(ranges);
     py.detach(|| find::stretches(&image.inner, &ranges, word, page, top))
+}
+
+#[pyfunction]
+pub fn find_parts(py: Python<'_>, image: &Image, start: u64, top: u64, foreign: Ranges, word: u64) -> Vec<(u64, u64)> {
+    let foreign = plain(foreign);
+    py.detach(|| shared::parts(&image.inner, (start, top), &foreign, word))
 }
 
 #[pyfunction]

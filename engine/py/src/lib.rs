@@ -74,6 +74,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(heap_search::find_bins, m)?)?;
     m.add_function(wrap_pyfunction!(heap_search::find_mmapped, m)?)?;
     m.add_function(wrap_pyfunction!(heap_search::find_stretches, m)?)?;
+    m.add_function(wrap_pyfunction!(heap_search::find_parts, m)?)?;
     m.add_function(wrap_pyfunction!(heap_search::find_pointers, m)?)?;
     m.add_function(wrap_pyfunction!(heap_search::find_code_words, m)?)?;
     m.add_class::<graph::Census>()?;

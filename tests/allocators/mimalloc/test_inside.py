@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from dmods.corefile.target import CoreFile
+from dmods.heap.block import DIRECT, INDIRECT
 from dmods.heap.process_heap import find_heap
 from fixtures import answers, judge, userlands
 from fixtures import mimallocs as kit
@@ -17,6 +19,7 @@ from fixtures.programs import PROGRAMS
 from tests.corekit import compile_c, kernel_core
 
 CRATE = Path(__file__).parent / "crate"
+HIDDEN = 0x5A5A5A5A5A5A5A5A
 #: A program with a malloc() of its own, in which mimalloc serves other calls.
 APART = """
 #include <stdlib.h>
@@ -34,6 +37,37 @@ int main(void) {
         kept[n] = mi_malloc(16 + n);
     setenv("ONE", "1", 1);
     abort();
+}
+"""
+#: A program in which libc holds no block. It calls malloc() alone, and says nothing through stdio.
+QUIET = """
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *volatile kept[500];
+static struct { uintptr_t hidden, size; } lost[500];
+__attribute__((noinline)) static void work(void) {
+    for (int n = 0; n < 500; n++) {
+        size_t size = 24 + 3 * n;
+        void *block = memset(malloc(size), 0x11, size);
+        if (n % 10 == 3)
+            lost[n].hidden = (uintptr_t)block ^ 0x5a5a5a5a5a5a5a5a, lost[n].size = size;
+        else
+            kept[n] = block;
+    }
+}
+__attribute__((noinline)) static void clear_stack(void) {
+    volatile char below[16384];
+    for (size_t i = 0; i < sizeof below; i++)
+        below[i] = 0;
+}
+int main(void) {
+    work();
+    clear_stack();
+    if (write(1, lost, sizeof lost) != sizeof lost)
+        return 1;
+    __builtin_trap();
 }
 """
 
@@ -84,3 +118,50 @@ def test_a_malloc_beside_it_is_another(tmp_path: Path) -> None:
     assert not kit.walked(find_heap(target)).serves_malloc
     answer = answers.answer(target, "findleaks")
     assert "malloc of this process is that of program" in answer["verdict"]["reason"]
+
+
+def quiet(where: Path, *flags: str) -> tuple[CoreFile, set[int]]:
+    """Return a core of the stripped quiet program, and the blocks that it lost."""
+    (where / "quiet.c").write_text(QUIET)
+    program = compile_c(where / "quiet.c", where / "quiet", "-s", *flags)
+    work = where / "work"
+    work.mkdir()
+    target = CoreFile(str(kernel_core(program, work, output=where / "told")))
+    numbers = struct.unpack("<1000Q", (where / "told").read_bytes())
+    return target, {hidden ^ HIDDEN for hidden in numbers[::2] if hidden}
+
+
+def whole(target: CoreFile, lost: set[int]) -> None:
+    """Check that malloc() is known, that the lost blocks are found and no other, and that a verdict is possible."""
+    heap = find_heap(target)
+    heap.leaks()
+    assert len(lost) == 50
+    assert {block.address for block in heap.blocks(DIRECT, INDIRECT)} == lost
+    assert heap.notes == []
+    answer = answers.answer(target, "findleaks")
+    assert answer["verdict"] == {"possible": True, "reason": ""}
+    assert answer["status"] == 0
+
+
+def test_a_renamed_library_in_a_process_whose_libc_holds_no_block(tmp_path: Path) -> None:
+    library = shutil.copy(kit.library("2.0.9"), tmp_path / "libother.so")
+    target, lost = quiet(tmp_path, "-Wl,--no-as-needed", str(library))
+    whole(target, lost)
+    assert kit.walked(find_heap(target)).serves_malloc
+
+
+@pytest.mark.thorough("it downloads and builds mimalloc")
+@pytest.mark.parametrize("flags", [(), ("-DMI_SECURE=4",), ("-UNDEBUG", "-DMI_DEBUG=2"), ("-O0",)], ids=str)
+@pytest.mark.parametrize("release", ["v2", "v3"])
+def test_a_stripped_program_whose_libc_holds_no_block(release: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    made = compiled(tmp_path, release, "-DMI_MALLOC_OVERRIDE", *flags)
+    target, lost = quiet(tmp_path, str(made), "-pthread")
+    whole(target, lost)
+    assert kit.walked(find_heap(target)).serves_malloc
+
+
+@pytest.mark.thorough("it takes a package of another userland")
+def test_a_stripped_program_with_tcmalloc_whose_libc_holds_no_block(tmp_path: Path) -> None:
+    archive = userlands.packaged(userlands.get("trixie"), "libgoogle-perftools-dev", "libtcmalloc_minimal.a")
+    flags = ("-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive", "-lstdc++", "-lm", "-pthread")
+    whole(*quiet(tmp_path, *flags))

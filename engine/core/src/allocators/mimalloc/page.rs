@@ -35,6 +35,8 @@ pub enum Fault {
     Overlap,
     /// The slices of a segment do not follow each other.
     Slices,
+    /// The cookie of a segment is not that of its address.
+    Cookie,
     /// The dump does not have the block that a list leads to.
     Missing,
 }
@@ -49,6 +51,7 @@ impl Fault {
             Fault::Page => "page",
             Fault::Overlap => "overlap",
             Fault::Slices => "slices",
+            Fault::Cookie => "cookie",
             Fault::Missing => "missing",
         }
     }
@@ -243,6 +246,22 @@ impl Page {
         }
         self.slot(address).filter(|&slot| self.is_free(slot)).map(|_| DELAYED)
     }
+}
+
+/// Returns whether the page at the address holds nothing: it has no block and no list.
+///
+/// `mi_segment_page_clear` zeroes a page from `capacity` on when its last block is freed. `mi_span_queue_delete` gives a
+/// free span the block size 1 (segment.c of 2.0.3 to 2.4.1): `mi_segment_free` does so for all spans of a segment before
+/// it goes back to its arena or to the cache. The segment may stay mapped there, with its cookie.
+pub(super) fn is_cleared(image: &Image, shape: &Shape, address: u64) -> bool {
+    let zero = |at: usize, size: usize| {
+        let mut bytes = [0; 8];
+        let from = address.checked_add(at as u64);
+        from.is_some_and(|from| image.read(from, &mut bytes[..size]) == size) && bytes == [0; 8]
+    };
+    let counts = [(shape.capacity, 2), (shape.reserved, 2), shape.used];
+    let lists = [shape.free, shape.local, shape.thread_free].map(|at| (at, 8));
+    counts.into_iter().chain(lists).all(|(at, size)| zero(at, size))
 }
 
 /// How the links of a list are read.

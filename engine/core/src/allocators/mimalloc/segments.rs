@@ -4,7 +4,7 @@
 //! cookie must agree. The cookie is the segment's address XOR a secret of the process, which lies in the data of
 //! mimalloc's module.
 
-use super::page::{Fault, Page};
+use super::page::{self, Fault, Page};
 use super::shape::{in_segments, Shape, SLICE};
 use super::walked::{Heap, Trial};
 use crate::cached_reader::CachedReader;
@@ -45,6 +45,13 @@ struct Segment {
     used: u64,
 }
 
+impl Segment {
+    /// Returns whether there is a cookie at all.
+    fn has_cookie(&self) -> bool {
+        self.secret != self.address
+    }
+}
+
 /// Reads all mimallocs 2.x of a process. `memory` is where segments may lie, `data` the data of modules. The second
 /// value names the check that failed, if something looked like one.
 pub(super) fn find(
@@ -57,7 +64,7 @@ pub(super) fn find(
     if possible.is_empty() {
         return (Vec::new(), None);
     }
-    let wanted: HashSet<u64> = possible.iter().map(|one| one.secret).collect();
+    let wanted: HashSet<u64> = possible.iter().filter(|one| one.has_cookie()).map(|one| one.secret).collect();
     let mut known: HashSet<u64> = HashSet::new();
     for &(start, end) in data {
         each_word(image, start, end, BLOCK, |_, word| {
@@ -69,7 +76,7 @@ pub(super) fn find(
     }
     // Without the module's data, two segments with the same secret prove each other.
     let mut shared: HashMap<(u64, u64, u64), HashSet<u64>> = HashMap::new();
-    for one in &possible {
+    for one in possible.iter().filter(|one| one.has_cookie()) {
         shared.entry((one.secret, one.slices, one.back)).or_default().insert(one.address);
     }
     let mut kinds: Vec<_> = shared
@@ -78,11 +85,12 @@ pub(super) fn find(
         .map(|(&kind, addresses)| (std::cmp::Reverse(addresses.len()), kind))
         .collect();
     kinds.sort_unstable();
+    let confirmed: HashSet<u64> = kinds.iter().map(|&(_, (secret, _, _))| secret).collect();
     if kinds.is_empty() {
         // One block of a program that looks like a segment is not worth a note; the caller knows what must be there.
         return (Vec::new(), Some("no segment's cookie is confirmed".to_string()));
     }
-    let (mut heaps, mut refused) = (Vec::new(), None);
+    let (mut read_of, mut refused) = (Vec::new(), None);
     let mut taken: HashSet<u64> = HashSet::new();
     for (_, (secret, slices, back)) in kinds {
         let fits = |one: &&Segment| one.slices == slices && one.back == back;
@@ -94,12 +102,36 @@ pub(super) fn find(
         match choose(image, &own) {
             Ok(shape) => {
                 taken.extend(own.iter().map(|one| one.address));
-                heaps.push(read(image, &shape, own, control));
+                read_of.push((shape, own));
             }
             Err(why) => refused = Some(why),
         }
     }
-    (heaps, refused)
+    let read = |(shape, own): (Shape, Vec<Segment>)| {
+        let others = possible.iter().filter(|one| !taken.contains(&one.address) && !confirmed.contains(&one.secret));
+        let spoiled = spoiled(image, &shape, &own, others);
+        read(image, &shape, own, spoiled, control)
+    };
+    (read_of.into_iter().map(read).collect(), refused)
+}
+
+/// Returns the segments whose cookie was overwritten: all else is as in the segments that are known.
+fn spoiled<'a>(
+    image: &Image,
+    shape: &Shape,
+    known: &[Segment],
+    others: impl Iterator<Item = &'a Segment>,
+) -> Vec<Segment> {
+    let Some(first) = known.first() else { return Vec::new() };
+    let threads: HashSet<u64> = known.iter().map(|one| one.thread).chain([0]).collect();
+    let mut reader = CachedReader::new(image);
+    let alike = |one: &&Segment| one.slices == first.slices && one.back == first.back && threads.contains(&one.thread);
+    let mut is_sound = |one: &&Segment| {
+        let mut heap = Heap::new(*shape);
+        slices(&mut reader, shape, one, &mut heap);
+        heap.fault_count == 0 && heap.pages.len() as u64 == one.used
+    };
+    others.filter(alike).filter(|one| is_sound(one)).copied().collect()
 }
 
 /// Returns every reading of an aligned address as a segment.
@@ -147,7 +179,7 @@ fn header(image: &Image, address: u64, out: &mut Vec<Segment>) {
         }
         for back in 6..9 {
             let (cookie, used) = (word(slices - back), word(slices - back - 1));
-            if cookie == 0 || used > count {
+            if used > count {
                 continue;
             }
             let secret = cookie ^ address;
@@ -172,12 +204,14 @@ fn choose(image: &Image, segments: &[Segment]) -> Result<Shape, String> {
     trial.best()
 }
 
-/// Reads all segments.
-fn read(image: &Image, shape: &Shape, mut segments: Vec<Segment>, control: &Control) -> Heap {
-    segments.sort_by_key(|one| one.address);
+/// Reads all segments. Those that are `spoiled` have another cookie than their address demands.
+fn read(image: &Image, shape: &Shape, own: Vec<Segment>, spoiled: Vec<Segment>, control: &Control) -> Heap {
+    let mut segments: Vec<(Segment, bool)> = own.into_iter().map(|one| (one, false)).collect();
+    segments.extend(spoiled.into_iter().map(|one| (one, true)));
+    segments.sort_by_key(|(one, _)| one.address);
     let (mut heap, mut reader) = (Heap::new(*shape), CachedReader::new(image));
     let mut reached = 0;
-    for segment in &segments {
+    for (segment, spoiled) in &segments {
         // What looks like a segment within another one is its content.
         if segment.address < reached || control.cancelled() {
             continue;
@@ -185,6 +219,9 @@ fn read(image: &Image, shape: &Shape, mut segments: Vec<Segment>, control: &Cont
         let end = segment.address.saturating_add(segment.count.saturating_mul(SLICE));
         if segment.used > 0 {
             reached = end;
+        }
+        if *spoiled {
+            heap.fault(Fault::Cookie, segment.address);
         }
         heap.own(segment.address, end);
         heap.regions.push((segment.address, end, segment.thread));
@@ -211,8 +248,9 @@ fn slices(reader: &mut CachedReader<'_>, shape: &Shape, segment: &Segment, heap:
         }
         let size = reader.word(at(i) + (shape.block.0 as u64 & !7), 8).unwrap_or(0);
         let size = if shape.block.1 == 4 { size >> 32 } else { size };
-        // A span that is free has the block size 0.
-        if size > 0 {
+        // A span that is free has the block size 0, or 1 if it is in no queue.
+        let free = size == 0 || size == 1 && page::is_cleared(reader.image(), shape, at(i));
+        if !free {
             let from = segment.address + i * SLICE;
             match Page::read(reader.image(), shape, at(i), (from, from + count * SLICE)) {
                 Some(page) => heap.pages.push(Page { thread: segment.thread, ..page }),
