@@ -60,13 +60,13 @@ def operands_of(target: Target, instruction: str) -> Operands:
     inside = [each for part in memory.findall(instruction) for each in name.findall(part)]
     if not arm and _USES_STACK.match(instruction):
         inside.append(target.arch.sp)
-    wanted = [_whole_register(target, each) for each in inside]
-    others = [_whole_register(target, each) for each in name.findall(instruction)]
+    wanted = [whole_register(target, each) for each in inside]
+    others = [whole_register(target, each) for each in name.findall(instruction)]
     first = list(dict.fromkeys(filter(None, wanted)))
     return Operands(first, [each for each in dict.fromkeys(filter(None, others)) if each not in first])
 
 
-def _whole_register(target: Target, name: str) -> Optional[str]:
+def whole_register(target: Target, name: str) -> Optional[str]:
     """Return the register that ``name`` is a part of: rax for eax, ax and al. None if the target has no such one."""
     known = target.arch.registers
     if name in known:

@@ -1,0 +1,288 @@
+"""Find which function a frame called, and with which first argument, from the code before the call.
+
+The argument register itself is overwritten by then. But the instructions before the call say where its value came from:
+a register that calls preserve, a word of memory, an address. Only code through which every way to the call leads is
+read. So the value is the one that was passed, or it is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Optional
+
+from dmods._engine import disassemble
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
+from dmods.heap.pointees import whole_register
+from dmods.process.unwind import Frame
+from dmods.target import Target
+
+# The System V psABIs: registers of the first argument, and those that a function preserves.
+_FIRST = {"x86_64": "rdi", "aarch64": "x0"}
+_PRESERVED = {
+    "x86_64": frozenset(("rbx", "rbp", "rsp", "r12", "r13", "r14", "r15")),
+    "aarch64": frozenset((*(f"x{number}" for number in range(19, 30)), "sp")),
+}
+_LONGEST = 16  # bytes of an instruction
+_MOST_CODE = 1 << 14  # bytes of a function that are decoded
+_WINDOW = 96  # bytes before a call, where no symbol says where its function begins
+_MOST_STEPS = 64  # instructions that are followed back
+_MOST_STUBS = 3  # jumps from the call to the function: a stub of the PLT, and a thunk
+
+_NUMBER = r"-?0x[0-9a-f]+"
+_X86_ADDRESS = regex(rf"^({_NUMBER})?\((%\w+)\)$")
+_X86_ABSOLUTE = regex(rf"^({_NUMBER})$")
+_ARM_ADDRESS = regex(rf"^\[(\w+)(?:, #({_NUMBER}))?\]$")
+_CALL = regex(r"^(?:callq?|blr?)$")
+_LEAVES = regex(r"^(?:jmpq?|ret[qnf]?|hlt|ud2|int3|b|br|brk|udf)$")
+_JUMP = regex(r"^(?:j\w+|b(?:\.\w+)?|cbn?z|tbn?z)$")
+# What writes no register, and what writes its last operand alone (the first, on AArch64).
+_READS = regex(r"^(?:cmp|test|nop|endbr|j|push|cbn?z|tbn?z|b\.|tst|cmn|ccmp|str|stp|stur|prfm|dmb|bti)")
+_WRITES_ONE = regex(
+    r"^(?:mov|lea|add|sub|and|or|xor|sh[lr]|sa[lr]|neg|not|inc|dec|imul|pop|set|cmov|cvt|p[a-z]+|"
+    r"ldu?r|adr|orr|eor|ls[lr]|asr|mul|madd|cs|cinc|sxt|uxt|ubf|sbf|fmov|v[a-z]+)"
+)
+
+
+class _Code(NamedTuple):
+    """An instruction: where it is, what it is called, its operands as they are written, and where the next one is."""
+
+    address: int
+    name: str
+    operands: Sequence[str]
+    following: int
+
+
+def first_argument(target: Target, frame: Frame) -> Optional[int]:
+    """Return the first argument of the call that the frame is in; None where the code does not prove it.
+
+    On i386 it is the word behind the return address.
+    """
+    if target.arch.name not in _FIRST:
+        return _word(target, frame.sp)
+    reader = _Reader(target, frame)
+    return reader.value(_FIRST[target.arch.name], len(reader.code) - 1, _MOST_STEPS) if reader.code else None
+
+
+def called_function(target: Target, frame: Frame) -> Optional[int]:
+    """Return the address of the function that the frame called, behind stubs of the PLT; None where it is not known."""
+    reader = _Reader(target, frame)
+    if not reader.code:
+        return None
+    at = reader.destination(len(reader.code) - 1)
+    for _stub in range(_MOST_STUBS):
+        jump = _stub_jump(target, at) if at is not None else None
+        if jump is None:
+            break
+        at = jump
+    return at
+
+
+def _stub_jump(target: Target, at: int) -> Optional[int]:
+    """Return where the code at an address does nothing but jump to: a stub of the PLT. None for any other code."""
+    page = 0  # of AArch64's stubs: adrp x16; ldr x17, [x16, #..]; add x16, ..; br x17
+    for _count in range(4):
+        code = _decode(target, at)
+        if code is None:
+            return None
+        if code.name == "jmpq" and code.operands and (found := re.match(rf"\*({_NUMBER})$", code.operands[0])):
+            return _word(target, int(found[1], 16))
+        if code.name == "adrp":
+            page = _page(code)
+        elif code.name == "ldr" and page and (arm := _ARM_ADDRESS.match(code.operands[1])):
+            return _word(target, page + int(arm[2] or "0", 16))
+        elif not code.name.startswith(("endbr", "bti", "nop")):
+            return None
+        at = code.following
+    return None
+
+
+class _Reader:
+    """Reads the code before a call backwards."""
+
+    def __init__(self, target: Target, frame: Frame) -> None:
+        self.target, self.frame = target, frame
+        self.preserved = _PRESERVED.get(target.arch.name, frozenset())
+        self.code = [] if frame.exact else _before(target, frame.pc)
+        self.joined = _joined(target, self.code, frame.pc)
+        self.arm = target.arch.name == "aarch64"
+        if self.code and not _CALL.match(self.code[-1].name):
+            self.code = []
+
+    def destination(self, at: int) -> Optional[int]:
+        """Return the address that the call leads to, before any stub."""
+        operand = self.code[at].operands[0] if self.code[at].operands else ""
+        if self.arm and operand.startswith("$"):
+            return self.code[at].address + int(operand[1:], 16)
+        if _X86_ABSOLUTE.match(operand):
+            return int(operand, 16)
+        inside = operand.lstrip("*")
+        if operand.startswith("*") and not inside.startswith("%"):
+            return self._memory(inside, at, _MOST_STEPS)
+        register = whole_register(self.target, inside.lstrip("%"))
+        return self.value(register, at, _MOST_STEPS) if register is not None else None
+
+    def value(self, register: str, at: int, steps: int) -> Optional[int]:
+        """Return what a register held before the instruction number `at`, or None."""
+        if register in self.preserved and not any(self._writes(each, register) for each in self.code[at:]):
+            return self.frame.registers.get(register) if register != self.target.arch.sp else self.frame.sp
+        for number in range(at - 1, max(-1, at - 1 - steps), -1):
+            code = self.code[number]
+            if code.following in self.joined or _LEAVES.match(code.name):
+                return None  # another way may lead here
+            if self._writes(code, register):
+                return self._written(code, register, number, steps - (at - number))
+        return None
+
+    def _written(self, code: _Code, register: str, number: int, steps: int) -> Optional[int]:
+        """Return what the instruction writes into a register of full width, or None."""
+        if len(code.operands) < 2:
+            return None
+        source, into = (code.operands[1], code.operands[0]) if self.arm else (code.operands[0], code.operands[-1])
+        if into.lstrip("%") != register and not (source == into or source.startswith("$")):
+            return None  # a half of it
+        if code.name in ("mov", "movq", "movabs"):
+            return self._plain(source, number, steps)
+        if code.name in ("ldr", "ldur"):
+            return self._loaded(source, number, steps)
+        if code.name == "lea":
+            return self._address(source, number, steps)
+        if code.name == "xor" and source == into:
+            return 0
+        if code.name == "adrp":
+            return _page(code)
+        return self._sum(code, source, register, number, steps)
+
+    def _sum(self, code: _Code, source: str, register: str, number: int, steps: int) -> Optional[int]:
+        """Return the result of adding a number to a register, or of taking it away."""
+        if code.name not in ("add", "sub"):
+            return None
+        by, base = (code.operands[-1], source) if self.arm else (source, register)
+        if not re.fullmatch(rf"[$#]{_NUMBER}", by):
+            return None
+        known = self.value(base, number, steps)
+        amount = int(by[1:], 16)
+        return None if known is None else self._cut(known + (amount if code.name == "add" else -amount))
+
+    def _plain(self, source: str, number: int, steps: int) -> Optional[int]:
+        if source.startswith(("$", "#")):
+            return self._cut(int(source[1:], 16))
+        register = whole_register(self.target, source.lstrip("%"))
+        if register is not None:
+            return self.value(register, number, steps) if source.lstrip("%") == register else None
+        return self._loaded(source, number, steps)
+
+    def _loaded(self, operand: str, number: int, steps: int) -> Optional[int]:
+        """Return the word at a memory operand, unless the code between wrote there."""
+        after = self.code[number + 1 :]
+        if any(operand in each.operands[:: -1 if self.arm else 1][-1:] for each in after if each.operands):
+            return None
+        return self._memory(operand, number, steps)
+
+    def _memory(self, operand: str, number: int, steps: int) -> Optional[int]:
+        address = self._address(operand, number, steps)
+        return _word(self.target, address) if address is not None else None
+
+    def _address(self, operand: str, number: int, steps: int) -> Optional[int]:
+        """Return the address of a memory operand with one register at most."""
+        if not self.arm and _X86_ABSOLUTE.match(operand):
+            return int(operand, 16)
+        found = (_ARM_ADDRESS if self.arm else _X86_ADDRESS).match(operand)
+        if found is None:
+            return None
+        base, offset = (found[1], found[2]) if self.arm else (found[2][1:], found[1])
+        known = self.value(base, number, steps) if base in self.target.arch.registers else None
+        return None if known is None else self._cut(known + int(offset or "0", 16))
+
+    def _writes(self, code: _Code, register: str) -> bool:
+        """Return whether the instruction may change the register."""
+        if _CALL.match(code.name):
+            return register not in self.preserved
+        sp = self.target.arch.sp
+        if register == sp and code.name.startswith(("push", "pop", "leave")):
+            return True
+        if _READS.match(code.name) and not any(each.endswith(("!", "]!")) for each in code.operands):
+            return False
+        if not _WRITES_ONE.match(code.name) or not code.operands:
+            return True
+        into = code.operands[0 if self.arm else -1]
+        return whole_register(self.target, into.lstrip("%")) == register or any("!" in each for each in code.operands)
+
+    def _cut(self, value: int) -> int:
+        return value & ((1 << 8 * self.target.arch.word) - 1)
+
+
+def _page(code: _Code) -> int:
+    """Return the page that AArch64's ADRP names, by its distance from the instruction's own page."""
+    distance = code.operands[1].lstrip("$")
+    return (code.address & ~0xFFF) + int(distance, 16) if re.fullmatch(rf"\+?{_NUMBER}", distance) else 0
+
+
+def _word(target: Target, address: int) -> Optional[int]:
+    data = target.image().read(address, target.arch.word)
+    return int.from_bytes(data, "little") if len(data) == target.arch.word else None
+
+
+def _decode(target: Target, address: int) -> Optional[_Code]:
+    raw = target.image().read(address, _LONGEST)
+    found = disassemble(target.arch.name, raw, address) if raw else None
+    if found is None:
+        return None
+    name, _space, rest = found[0].removeprefix("bnd ").partition(" ")
+    # Commas inside of (%rax,%rcx,8) and [x0, #0x8] part no operands.
+    operands = re.split(r",\s*(?![^(\[]*[)\]])", rest.strip()) if rest else []
+    return _Code(address, name, operands, address + found[1])
+
+
+def _decoded(target: Target, start: int, end: int) -> list[_Code]:
+    """Return the instructions from one address to another; [] where they do not end there."""
+    out: list[_Code] = []
+    at = start
+    while at < end:
+        code = _decode(target, at)
+        if code is None:
+            return []
+        out.append(code)
+        at = code.following
+    return out if at == end else []
+
+
+def _before(target: Target, pc: int) -> list[_Code]:
+    """Return the instructions of the function before `pc`.
+
+    Without a symbol, those on which all ways to decode the bytes before agree. Wrong ones soon meet the right ones.
+    """
+    symbol = target.symbol_at(pc - 1)
+    if symbol is not None and 0 < pc - symbol.address <= _MOST_CODE:
+        return _decoded(target, symbol.address, pc)
+    step = 4 if target.arch.name == "aarch64" else 1
+    ways = [way for start in range(pc - _WINDOW, pc - _WINDOW // 2, step) if (way := _decoded(target, start, pc))]
+    if not ways:
+        return []
+    agreed = set.intersection(*({code.address for code in way} for way in ways))
+    return [code for code in ways[0] if code.address in agreed]
+
+
+def _joined(target: Target, code: Sequence[_Code], pc: int) -> frozenset[int]:
+    """Return the addresses to which jumps of the function lead."""
+    symbol = target.symbol_at(pc - 1)
+    end = min(symbol.address + symbol.size, pc + _MOST_CODE) if symbol is not None else pc
+    found: set[int] = set()
+    for each in (*code, *_decoded_to(target, pc, end)):
+        if each.operands and _JUMP.match(each.name):
+            to = each.operands[-1]
+            if re.fullmatch(_NUMBER, to):
+                found.add(int(to, 16))
+            elif re.fullmatch(rf"\$[+]?{_NUMBER}", to):
+                found.add(each.address + int(to[1:], 16))
+    return frozenset(found)
+
+
+def _decoded_to(target: Target, start: int, end: int) -> list[_Code]:
+    """Return the instructions from an address on, as far as they can be decoded."""
+    out: list[_Code] = []
+    while start < end and (code := _decode(target, start)) is not None:
+        out.append(code)
+        start = code.following
+    return out
