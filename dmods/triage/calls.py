@@ -1,4 +1,4 @@
-"""Find which function a frame called, and with which first argument, from the code before the call.
+"""Find which function a frame called, and with which first argument, and where a register was loaded from.
 
 The argument register itself is overwritten by then. But the instructions before the call say where its value came from:
 a register that calls preserve, a word of memory, an address. Only code through which every way to the call leads is
@@ -79,6 +79,13 @@ def called_function(target: Target, frame: Frame) -> Optional[int]:
     return at
 
 
+def loaded_from(target: Target, frame: Frame, register: str) -> Optional[int]:
+    """Return the address from which the register of an interrupted frame was loaded; None where the code does not
+    prove it."""
+    reader = _Reader(target, frame)
+    return reader.source(register) if frame.exact else None
+
+
 def _stub_jump(target: Target, at: int) -> Optional[int]:
     """Return where the code at an address does nothing but jump to: a stub of the PLT. None for any other code."""
     page = 0  # of AArch64's stubs: adrp x16; ldr x17, [x16, #..]; add x16, ..; br x17
@@ -103,11 +110,12 @@ class _Reader:
 
     def __init__(self, target: Target, frame: Frame) -> None:
         self.target, self.frame = target, frame
-        self.preserved = _PRESERVED.get(target.arch.name, frozenset())
-        self.code = [] if frame.exact else _before(target, frame.pc)
+        # A frame that was interrupted has all its registers.
+        self.preserved = frozenset(frame.registers) if frame.exact else _PRESERVED.get(target.arch.name, frozenset())
+        self.code = _before(target, frame.pc)
         self.joined = _joined(target, self.code, frame.pc)
         self.arm = target.arch.name == "aarch64"
-        if self.code and not _CALL.match(self.code[-1].name):
+        if self.code and not frame.exact and not _CALL.match(self.code[-1].name):
             self.code = []
 
     def destination(self, at: int) -> Optional[int]:
@@ -123,16 +131,30 @@ class _Reader:
         register = whole_register(self.target, inside.lstrip("%"))
         return self.value(register, at, _MOST_STEPS) if register is not None else None
 
+    def source(self, register: str) -> Optional[int]:
+        """Return the address from which the register was loaded before the last instruction, or None."""
+        number = self._writer(register, len(self.code), _MOST_STEPS)
+        code = self.code[number] if number is not None else None
+        if number is None or code is None or code.name not in ("mov", "movq", "ldr", "ldur") or len(code.operands) < 2:
+            return None
+        source, into = (code.operands[1], code.operands[0]) if self.arm else (code.operands[0], code.operands[-1])
+        return self._address(source, number, _MOST_STEPS) if into.lstrip("%") == register else None
+
     def value(self, register: str, at: int, steps: int) -> Optional[int]:
         """Return what a register held before the instruction number `at`, or None."""
         if register in self.preserved and not any(self._writes(each, register) for each in self.code[at:]):
             return self.frame.registers.get(register) if register != self.target.arch.sp else self.frame.sp
+        number = self._writer(register, at, steps)
+        return self._written(self.code[number], register, number, steps - (at - number)) if number is not None else None
+
+    def _writer(self, register: str, at: int, steps: int) -> Optional[int]:
+        """Return the number of the last instruction before `at` that writes the register; None if any other may."""
         for number in range(at - 1, max(-1, at - 1 - steps), -1):
             code = self.code[number]
             if code.following in self.joined or _LEAVES.match(code.name):
                 return None  # another way may lead here
             if self._writes(code, register):
-                return self._written(code, register, number, steps - (at - number))
+                return number
         return None
 
     def _written(self, code: _Code, register: str, number: int, steps: int) -> Optional[int]:

@@ -147,6 +147,12 @@ class GlibcHeap(State):
         """Return whose tcache the block is."""
         return self._lists(teller).tcache(block.address) if block.address in self.caches.tcaches else None
 
+    def merged(self, block: Block, address: int) -> Optional[bool]:
+        """Return whether malloc merged the free chunk: not while it is in a tcache or a fastbin."""
+        from dmods.allocators.glibc.merged import is_merged
+
+        return is_merged(self, block, address)
+
     def _lists(self, teller: Teller) -> FreeLists:
         if self.lists is None:
             from dmods.allocators.glibc.lists import FreeLists
