@@ -54,7 +54,7 @@ def _memory_fault(facts: ProcessFacts, signal: Signal, where: str) -> Finding:
         return _bad_jump(facts, address, text)
     try:
         facts.provide("heap")
-        freed = _through_freed(facts)
+        freed = _through_freed(facts, address)
     except CannotCheck:
         freed = None
     if freed is not None:
@@ -221,8 +221,11 @@ def _bad_jump(facts: ProcessFacts, address: int, text: str) -> Finding:
 # -- freed memory ---------------------------------------------------------------------------------------------------
 
 
-def _through_freed(facts: ProcessFacts) -> Optional[Finding]:
+def _through_freed(facts: ProcessFacts, address: Optional[int]) -> Optional[Finding]:
     """Return a use of freed memory: the bad pointer, or what it was read from, lies in a freed block. Or None."""
+    touched = freed_memory(facts, address) if address is not None and address >= NULL_PAGE else None
+    if address is not None and touched is not None:
+        return _freed(facts, CERTAIN, f"{address:#x} lies {touched.where}", touched)
     used = [each for each in operands(facts) if each.value >= NULL_PAGE]
     for each in used:
         direct = freed_memory(facts, each.value) if each.memory and not each.chunk else None
@@ -273,10 +276,10 @@ def _freed(facts: ProcessFacts, confidence: str, how: str, freed: Freed) -> Find
         "find who freed the block while it was in use"
         + ("" if facts.heap.records else ": `dmods run --audit audit,log -- PROG` records it"),
         (freed.evidence,),
-        next_=(f"whatis {freed.start:#x}", "panicinfo"),
+        next_=(f"whatis {freed.known:#x}", "panicinfo"),
         sure=LIKELY if facts.heap.records else POSSIBLE,
         or_="the variable was never set, and holds what an earlier call left on the stack: look at its declaration",
-        hands=Hands(f"the instruction in {_where(facts)}", f"the block at {freed.start:#x}", freed.blamed),
+        hands=Hands(f"the instruction in {_where(facts)}", freed.hurt, freed.blamed),
     )
 
 

@@ -31,6 +31,16 @@ class Freed(NamedTuple):
         return f"{self.offset:#x} bytes into {self.what}" if self.offset else f"at the start of {self.what}"
 
     @property
+    def known(self) -> int:
+        """Return the address to ask `whatis` for: the block's, or that in it where the block is not known."""
+        return self.start if self.by else self.start + self.offset
+
+    @property
+    def hurt(self) -> str:
+        """Return the memory as a phrase."""
+        return f"the block at {self.start:#x}" if self.by else f"the freed memory at {self.known:#x}"
+
+    @property
     def history(self) -> str:
         """Return who had the block: ", freed by f, allocated by g"; "" where no record says it."""
         allocated = f", allocated by {self.from_}" if self.from_ else ""
