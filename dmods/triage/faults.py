@@ -10,6 +10,7 @@ from typing import Optional
 from dmods import _engine
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
 from dmods.heap.block import FREE, OWN
+from dmods.heap.damage import damages
 from dmods.process import signals
 from dmods.process.cause import NULL_PAGE, explain_address
 from dmods.process.mappings import mapping_at
@@ -18,8 +19,10 @@ from dmods.target import Signal
 from dmods.triage.calls import loaded_from
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.freed import Freed, freed_memory
+from dmods.triage.given import given_pointer
 from dmods.triage.hands import Held, history, operands, thread_values
-from dmods.triage.names import first_own, function_of
+from dmods.triage.misuse import judge
+from dmods.triage.names import first_own, function_of, is_runtime
 
 _fault = partial(fatal, next_=("panicinfo",))
 _CANONICAL = 1 << 47
@@ -54,11 +57,11 @@ def _memory_fault(facts: ProcessFacts, signal: Signal, where: str) -> Finding:
         return _bad_jump(facts, address, text)
     try:
         facts.provide("heap")
-        freed = _through_freed(facts, address)
+        known = _given_back(facts) or _through_freed(facts, address)
     except CannotCheck:
-        freed = None
-    if freed is not None:
-        return freed
+        known = None
+    if known is not None:
+        return known
     if address is not None and address < NULL_PAGE:
         return _null(facts, address, where)
     return _mapped(facts, signal, where, text)
@@ -216,6 +219,15 @@ def _bad_jump(facts: ProcessFacts, address: int, text: str) -> Finding:
         or_="the return address on the stack was overwritten: then the frames above it are not to be trusted",
         hands=Hands(noticed="the processor, at the jump"),
     )
+
+
+# -- malloc's own instructions ----------------------------------------------------------------------------------------
+
+
+def _given_back(facts: ProcessFacts) -> Optional[Finding]:
+    """Return the finding of a pointer that malloc did not return, where free() trapped on it; or None."""
+    given = given_pointer(facts) if facts.names and is_runtime(facts.names[0]) else None
+    return judge(facts, given, list(damages(facts.heap)), False) if given is not None else None
 
 
 # -- freed memory ---------------------------------------------------------------------------------------------------

@@ -106,4 +106,3 @@ def _place(facts: ProcessFacts, block: Optional[Block], top: bool) -> str:
     if block is not None:
         return f", {facts.finder.holding(block)}"
     return ", now a part of the top chunk" if top else ", no longer mapped"
-

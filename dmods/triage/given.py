@@ -1,0 +1,102 @@
+"""Find the pointer that the program gave to free(), realloc() or operator delete, in a process that died in there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Optional
+
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
+from dmods.process.mappings import mapping_at
+from dmods.process.addresses import module_at
+from dmods.triage.calls import called_function, first_argument
+from dmods.triage.facts import ProcessFacts
+from dmods.triage.hands import in_allocator
+from dmods.triage.names import first_own, is_runtime_library
+
+# The functions that take a block back, as symbols name them. Their first argument is the block.
+_RELEASE = regex(
+    r"^(?:__(?:libc|GI___libc)_)?(?:(?P<free>c?free|free_sized|free_aligned_sized)|(?P<realloc>realloc|reallocarray)"
+    r"|(?P<delete>_Zd[al]Pv\w*))$"
+)
+_NAMES = {"free": "free()", "realloc": "realloc()", "delete": "operator delete"}
+_VERBS = {"free": "freed", "realloc": "resized", "delete": "deleted"}
+_FLAGS = 7  # of a chunk's size field
+_MMAPPED = 2
+
+
+class Given(NamedTuple):
+    """A pointer that was given back. ``proven``: the code before the call says that this value was passed.
+
+    ``function`` is the function as the program calls it, ``verb`` says what it does.
+    """
+
+    value: int
+    proven: bool
+    function: str = "free()"
+    verb: str = "freed"
+
+
+def given_pointer(facts: ProcessFacts, message: str = "") -> Optional[Given]:
+    """Return the pointer. Where the code does not say it: the value in malloc's frames that fails the message's check.
+
+    None: the thread is not in such a function, or no value is known.
+    """
+    own = first_own(facts.names)
+    last = own if own is not None else len(facts.frames) - 1
+    kind = ""
+    # operator delete calls free(): the outermost of these calls has the program's pointer.
+    for frame in reversed(facts.frames[: last + 1]):
+        at = called_function(facts.target, frame) if not frame.exact else None
+        symbol = facts.target.symbol_at(at) if at is not None else None
+        found = _RELEASE.match(symbol.name) if symbol is not None and symbol.address == at else None
+        if found is not None:
+            kind = found.lastgroup or "free"
+            value = first_argument(facts.target, frame)
+            if value is not None:
+                return Given(value, True, _NAMES[kind], _VERBS[kind])
+            break
+    failed = next(_failing(facts, message), None) if message else None
+    if failed is None:
+        return None
+    kind = kind or ("realloc" if "realloc" in message else "free")
+    return Given(failed, False, _NAMES[kind], _VERBS[kind])
+
+
+def _failing(facts: ProcessFacts, message: str) -> Iterator[int]:
+    """Yield the pointers in the frames of malloc for which the check fails that the message tells of.
+
+    malloc keeps the pointer and the chunk, which begins two words before. (_int_free, malloc.c)
+    """
+    header = 2 * facts.target.arch.word
+    held = [each.value for each in in_allocator(facts)]
+    known = set(held)
+    for value in held:
+        # A chunk whose pointer is there, too, comes before a value that may be either.
+        for pointer in (value + header, value) if value + header in known else (value,):
+            mapping = mapping_at(facts.target, pointer)
+            module = module_at(facts.target, pointer)
+            if mapping is None or (module is not None and is_runtime_library(module.name)):
+                continue
+            if _fails(facts, message, pointer - header):
+                yield pointer
+
+
+def _fails(facts: ProcessFacts, message: str, chunk: int) -> bool:
+    """Return whether malloc's check of a chunk fails with this message (malloc.c, 2.26 to 2.44)."""
+    word, words = facts.target.arch.word, facts.heap.words
+    if re.search(r"(free|realloc)\(\): invalid pointer", message):
+        return chunk % (2 * word) != 0
+    field = words.at(chunk + word)
+    if field is None:
+        return False
+    size = field & ~_FLAGS
+    if "free(): invalid size" in message:
+        return size < 4 * word or size % (2 * word) != 0
+    if "munmap_chunk(): invalid pointer" in message:
+        return bool(field & _MMAPPED)
+    tops = [row.top for one in facts.heap.heaps for row in one.arena_rows() if row.top is not None]
+    if "(out)" in message:
+        return bool(tops) and not any(top > chunk and chunk + size <= top for top in tops) and chunk % (2 * word) == 0
+    return "(top)" in message and chunk in tops
