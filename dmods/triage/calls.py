@@ -8,7 +8,7 @@ read. So the value is the one that was passed, or it is not known.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods._engine import disassemble
@@ -28,6 +28,8 @@ _LONGEST = 16  # bytes of an instruction
 _MOST_CODE = 1 << 14  # bytes of a function that are decoded
 _WINDOW = 96  # bytes before a call, where no symbol says where its function begins
 _MOST_STEPS = 64  # instructions that are followed back
+_MOST_TAILS = 3  # functions that end with a jump to the next
+_SMALL = 1 << 9  # bytes of a function that ends so
 _MOST_STUBS = 3  # jumps from the call to the function: a stub of the PLT, and a thunk
 
 _NUMBER = r"-?0x[0-9a-f]+"
@@ -54,23 +56,52 @@ class _Code(NamedTuple):
     following: int
 
 
-def first_argument(target: Target, frame: Frame) -> Optional[int]:
-    """Return the first argument of the call that the frame is in; None where the code does not prove it.
+class Call(NamedTuple):
+    """A call: the function that it led to, and the first argument that this function got; None where not known."""
 
-    On i386 it is the word behind the return address.
+    function: Optional[int]
+    argument: Optional[int]
+
+
+def calls(target: Target, frame: Frame) -> Iterator[Call]:
+    """Yield the call that the frame is in, then those that the called functions ended with by a jump: they left no frame.
+
+    On i386 the argument is the word behind the return address.
     """
-    if target.arch.name not in _FIRST:
-        return _word(target, frame.sp)
     reader = _Reader(target, frame)
-    return reader.value(_FIRST[target.arch.name], len(reader.code) - 1, _MOST_STEPS) if reader.code else None
+    if frame.exact or not reader.code:
+        return
+    at = _behind_stubs(target, reader.destination(len(reader.code) - 1))
+    known = target.arch.name in _FIRST
+    argument = reader.first(len(reader.code) - 1) if known else _word(target, frame.sp)
+    yield Call(at, argument)
+    for _step in range(_MOST_TAILS if known else 0):
+        tails = list(_tails(target, at)) if at is not None else []
+        if len(tails) != 1:
+            return
+        code, joined = tails[0]
+        tail = _Reader(target, frame, _Tail(code, joined, argument))
+        at, argument = _behind_stubs(target, tail.destination(len(code) - 1)), tail.first(len(code) - 1)
+        yield Call(at, argument)
 
 
-def called_function(target: Target, frame: Frame) -> Optional[int]:
-    """Return the address of the function that the frame called, behind stubs of the PLT; None where it is not known."""
-    reader = _Reader(target, frame)
-    if not reader.code:
-        return None
-    at = reader.destination(len(reader.code) - 1)
+def _tails(target: Target, at: int) -> Iterator[tuple[list[_Code], frozenset[int]]]:
+    """Yield the code of a small function up to each jump that leaves it, with the addresses that its jumps lead to."""
+    symbol = target.symbol_at(at)
+    end = symbol.address + symbol.size if symbol is not None and symbol.address == at else at + _WINDOW
+    if end - at > _SMALL:
+        return
+    code = _decoded_to(target, at, end)
+    joined = frozenset(to for each in code if (to := _leads(each)) is not None)
+    for number, each in enumerate(code):
+        to = _leads(each)
+        outside = to is not None and not at <= to < end
+        if each.name in ("jmp", "jmpq", "b") and (outside or each.operands[0].startswith("*")):
+            yield code[: number + 1], joined
+
+
+def _behind_stubs(target: Target, at: Optional[int]) -> Optional[int]:
+    """Return the address of the function behind stubs of the PLT."""
     for _stub in range(_MOST_STUBS):
         jump = _stub_jump(target, at) if at is not None else None
         if jump is None:
@@ -105,18 +136,34 @@ def _stub_jump(target: Target, at: int) -> Optional[int]:
     return None
 
 
+class _Tail(NamedTuple):
+    """A function that was left by a jump: its code up to there, where jumps lead, and the argument that it got."""
+
+    code: list[_Code]
+    joined: frozenset[int]
+    argument: Optional[int]
+
+
 class _Reader:
     """Reads the code before a call backwards."""
 
-    def __init__(self, target: Target, frame: Frame) -> None:
+    def __init__(self, target: Target, frame: Frame, tail: Optional[_Tail] = None) -> None:
         self.target, self.frame = target, frame
+        self.entry: tuple[str, Optional[int]] = ("", None)
         # A frame that was interrupted has all its registers.
         self.preserved = frozenset(frame.registers) if frame.exact else _PRESERVED.get(target.arch.name, frozenset())
-        self.code = _before(target, frame.pc)
-        self.joined = _joined(target, self.code, frame.pc)
+        if tail is not None:
+            self.preserved = frozenset()
+            self.entry = (_FIRST[target.arch.name], tail.argument)
+        self.code = _before(target, frame.pc) if tail is None else tail.code
+        self.joined = _joined(target, self.code, frame.pc) if tail is None else tail.joined
         self.arm = target.arch.name == "aarch64"
-        if self.code and not frame.exact and not _CALL.match(self.code[-1].name):
+        if self.code and tail is None and not frame.exact and not _CALL.match(self.code[-1].name):
             self.code = []
+
+    def first(self, at: int) -> Optional[int]:
+        """Return the first argument of the call, or of the jump, that the instruction number `at` is."""
+        return self.value(_FIRST[self.target.arch.name], at, _MOST_STEPS)
 
     def destination(self, at: int) -> Optional[int]:
         """Return the address that the call leads to, before any stub."""
@@ -142,10 +189,29 @@ class _Reader:
 
     def value(self, register: str, at: int, steps: int) -> Optional[int]:
         """Return what a register held before the instruction number `at`, or None."""
+        if register == self.entry[0] and not any(self._writes(each, register) for each in self.code[:at]):
+            return self.entry[1]
         if register in self.preserved and not any(self._writes(each, register) for each in self.code[at:]):
             return self.frame.registers.get(register) if register != self.target.arch.sp else self.frame.sp
         number = self._writer(register, at, steps)
-        return self._written(self.code[number], register, number, steps - (at - number)) if number is not None else None
+        if number is not None:
+            found = self._written(self.code[number], register, number, steps - (at - number))
+            if found is not None:
+                return found
+        return self._copied(register, at, number if number is not None else -1)
+
+    def _copied(self, register: str, at: int, written: int) -> Optional[int]:
+        """Return the value of a register by a copy of it in one that calls preserve; `written`: the last write of it."""
+        for number in range(at - 1, written, -1):
+            code = self.code[number]
+            if code.following in self.joined or _LEAVES.match(code.name) or self._writes(code, register):
+                return None
+            if code.name != "mov" or len(code.operands) != 2:
+                continue
+            source, into = [each.lstrip("%") for each in (code.operands[::-1] if self.arm else code.operands)]
+            if source == register and into in self.preserved:
+                return self.value(into, number + 1, 0)
+        return None
 
     def _writer(self, register: str, at: int, steps: int) -> Optional[int]:
         """Return the number of the last instruction before `at` that writes the register; None if any other may."""
@@ -290,15 +356,18 @@ def _joined(target: Target, code: Sequence[_Code], pc: int) -> frozenset[int]:
     """Return the addresses to which jumps of the function lead."""
     symbol = target.symbol_at(pc - 1)
     end = min(symbol.address + symbol.size, pc + _MOST_CODE) if symbol is not None else pc
-    found: set[int] = set()
-    for each in (*code, *_decoded_to(target, pc, end)):
-        if each.operands and _JUMP.match(each.name):
-            to = each.operands[-1]
-            if re.fullmatch(_NUMBER, to):
-                found.add(int(to, 16))
-            elif re.fullmatch(rf"\$[+]?{_NUMBER}", to):
-                found.add(each.address + int(to[1:], 16))
-    return frozenset(found)
+    return frozenset(to for each in (*code, *_decoded_to(target, pc, end)) if (to := _leads(each)) is not None)
+
+
+def _leads(code: _Code) -> Optional[int]:
+    """Return where a jump leads, if it says so itself."""
+    if not code.operands or not _JUMP.match(code.name):
+        return None
+    to = code.operands[-1]
+    if re.fullmatch(_NUMBER, to):
+        return int(to, 16)
+    found = re.fullmatch(rf"\$([+]?{_NUMBER})", to)
+    return code.address + int(found[1], 16) if found is not None else None
 
 
 def _decoded_to(target: Target, start: int, end: int) -> list[_Code]:

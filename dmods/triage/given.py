@@ -10,7 +10,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
 from dmods.process.mappings import mapping_at
 from dmods.process.addresses import module_at
-from dmods.triage.calls import called_function, first_argument
+from dmods.triage.calls import calls
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.hands import in_allocator
 from dmods.triage.names import first_own, is_runtime_library
@@ -47,51 +47,49 @@ def given_pointer(facts: ProcessFacts, message: str = "") -> Optional[Given]:
     last = own if own is not None else len(facts.frames) - 1
     kind = ""
     # operator delete calls free(): the outermost of these calls has the program's pointer.
-    for frame in reversed(facts.frames[: last + 1]):
-        at = called_function(facts.target, frame) if not frame.exact else None
-        symbol = facts.target.symbol_at(at) if at is not None else None
-        found = _RELEASE.match(symbol.name) if symbol is not None and symbol.address == at else None
+    for call in (call for frame in reversed(facts.frames[: last + 1]) for call in calls(facts.target, frame)):
+        symbol = facts.target.symbol_at(call.function) if call.function is not None else None
+        found = _RELEASE.match(symbol.name) if symbol is not None and symbol.address == call.function else None
         if found is not None:
             kind = found.lastgroup or "free"
-            value = first_argument(facts.target, frame)
-            if value is not None:
-                return Given(value, True, _NAMES[kind], _VERBS[kind])
+            if call.argument is not None:
+                return Given(call.argument, True, _NAMES[kind], _VERBS[kind])
             break
-    failed = next(_failing(facts, message), None) if message else None
-    if failed is None:
+    failing = list(_failing(facts, message, last)) if message else []
+    if len(failing) != 1:
         return None
     kind = kind or ("realloc" if "realloc" in message else "free")
-    return Given(failed, False, _NAMES[kind], _VERBS[kind])
+    return Given(failing[0], False, _NAMES[kind], _VERBS[kind])
 
 
-def _failing(facts: ProcessFacts, message: str) -> Iterator[int]:
-    """Yield the pointers in the frames of malloc for which the check fails that the message tells of.
+def _failing(facts: ProcessFacts, message: str, own: int) -> Iterator[int]:
+    """Yield the pointers that only the frames of malloc hold, and for which the check fails that the message tells of.
 
-    malloc keeps the pointer and the chunk, which begins two words before. (_int_free, malloc.c)
+    malloc keeps the chunk, which begins two words before the pointer, and one of its neighbours at that distance.
     """
     header = 2 * facts.target.arch.word
-    held = [each.value for each in in_allocator(facts)]
-    known = set(held)
-    for value in held:
-        # A chunk whose pointer is there, too, comes before a value that may be either.
-        for pointer in (value + header, value) if value + header in known else (value,):
-            mapping = mapping_at(facts.target, pointer)
-            module = module_at(facts.target, pointer)
-            if mapping is None or (module is not None and is_runtime_library(module.name)):
-                continue
-            if _fails(facts, message, pointer - header):
-                yield pointer
+    registers = set(facts.frames[own].registers.values())
+    known = {each.value for each in in_allocator(facts) if each.frame < own and each.value not in registers}
+    for chunk in sorted(known):
+        pointer = chunk + header
+        if not known & {pointer, chunk - header} or facts.frames[0].sp <= chunk < facts.frames[own].sp:
+            continue
+        mapping, module = mapping_at(facts.target, pointer), module_at(facts.target, pointer)
+        if mapping is None or (module is not None and is_runtime_library(module.name)):
+            continue
+        if _fails(facts, message, chunk):
+            yield pointer
 
 
 def _fails(facts: ProcessFacts, message: str, chunk: int) -> bool:
     """Return whether malloc's check of a chunk fails with this message (malloc.c, 2.26 to 2.44)."""
     word, words = facts.target.arch.word, facts.heap.words
-    if re.search(r"(free|realloc)\(\): invalid pointer", message):
-        return chunk % (2 * word) != 0
     field = words.at(chunk + word)
     if field is None:
         return False
     size = field & ~_FLAGS
+    if re.search(r"(free|realloc)\(\): invalid pointer", message):
+        return chunk % (2 * word) != 0 or chunk > (-size & words.mask)
     if "free(): invalid size" in message:
         return size < 4 * word or size % (2 * word) != 0
     if "munmap_chunk(): invalid pointer" in message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
+from dmods.allocators.vocabulary import Place
 from dmods.finding import CERTAIN, LIKELY, Evidence, Finding, Hands, fatal
 from dmods.heap.block import FREE, OWN, Block
 from dmods.heap.damage import Damage
@@ -139,17 +140,22 @@ def place_of(facts: ProcessFacts, value: int, block: Optional[Block]) -> str:
     on_stack = _on_own_stack(facts, value)
     if on_stack:
         return on_stack
-    place = next(iter(facts.finder.at(value)), None)
-    if place is None:
-        return "in no mapping"
-    module = module_at(facts.target, value)
-    if place.kind == "module" and module is not None:
-        part = "code" if "x" in getattr(mapping_at(facts.target, value), "flags", "") else "data"
-        name = place.brief if facts.target.symbol_at(value) is not None else f"{value - module.start:#x} bytes in"
-        return f"in the {part} of {module.name}, at {name}"
+    places = facts.finder.at(value)
+    return _elsewhere(facts, value, places[0]) if places else "in no mapping"
+
+
+def _elsewhere(facts: ProcessFacts, value: int, place: Place) -> str:
+    """Return a place beside blocks and the stack of the thread that died."""
+    module, mapping = module_at(facts.target, value), mapping_at(facts.target, value)
+    if place.kind == "module" and module is not None and mapping is not None:
+        part = "code" if "x" in mapping.flags else "data" if "w" in mapping.flags else "read-only data"
+        named = facts.target.symbol_at(value) is not None
+        at = f"at {place.brief}" if named else f"{value - module.start:#x} bytes from its start"
+        return f"in the {part} of {module.name}, {at}"
     if facts.private:
         return f"in other memory ({place.kind})"
-    return place.text if place.text.startswith(("in ", "on ")) else f"at {place.text}"
+    text = place.brief if place.kind == "header" else place.text
+    return text if text.startswith(("in ", "on ")) else f"in the {text}"
 
 
 def _on_own_stack(facts: ProcessFacts, value: int) -> str:
@@ -162,7 +168,9 @@ def _on_own_stack(facts: ProcessFacts, value: int) -> str:
         or mapping_at(facts.target, value) != mapping_at(facts.target, facts.frames[0].sp)
     ):
         return ""
-    function = function_of(facts.names[inside[-1]])
+    name = facts.names[inside[-1]]
+    function = function_of(name)
+    function = name if function.startswith("0x") else function
     last = inside[-1] == len(facts.frames) - 1
     where = f"in or above the outermost frame, {function}" if last else f"in the frame of {function}"
     return f"on the stack of thread {facts.named(facts.thread)}, {where}"
