@@ -10,7 +10,7 @@ from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Find
 from dmods.heap.block import FREE
 from dmods.heap.damage import Damage, damages
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.freed import freed_memory
+from dmods.triage.freed import Freed, freed_memory
 from dmods.triage.given import Given, given_pointer
 from dmods.triage.hands import Held, block_evidence, history, in_allocator
 from dmods.triage.misuse import ONE_OWNER, RECORD, SECOND_OWNER, double_free, judge
@@ -106,52 +106,37 @@ def _written_after_free(facts: ProcessFacts, caller: str) -> Optional[Finding]:
     """Return the finding of a free block whose links were overwritten, while its header is sound; or None."""
     word = facts.target.arch.word
     links = [link for one in facts.heap.heaps for link in one.check().links]
-    for link in links:
-        if link.address is None:
-            continue
-        for at in (link.address, link.address + 2 * word):
-            block = facts.heap.block_at(at)
-            freed = freed_memory(facts, at) if block is not None and block.address == at else None
-            if freed is None:
-                continue
+    # A link has the address of a chunk, or of its block.
+    places = [(link, link.address + offset) for link in links if link.address is not None for offset in (0, 2 * word)]
+    for link, at in places:
+        block = facts.heap.block_at(at)
+        freed = freed_memory(facts, at) if block is not None and block.address == at else None
+        if freed is not None:
             what = (
-                f"{freed.what} at {freed.start:#x}{freed.history}, was written after it was freed"
-                f" ({link.where}: {link.what}); malloc found it when {caller} called it"
+                f"{freed.what} at {freed.start:#x}{freed.history}{',' if freed.history else ''} was written after that"
             )
-            return fatal(
-                "write-after-free",
-                LIKELY,
-                what,
-                "find who keeps a pointer to the block and writes to it"
-                + ("" if facts.heap.records else f"; {RECORD}"),
-                (freed.evidence,),
-                next_=(f"whatis {freed.known:#x}", "heapcheck"),
-                sure=POSSIBLE,
-                or_="the block before it was written far beyond its end: against it speaks that the header between is sound",
-                hands=Hands(
-                    f"malloc, which {caller} called", freed.hurt, f"whoever still has a pointer to {freed.hurt}"
-                ),
-            )
-    return _popped(facts, caller, [link for link in links if link.address is None])
+            return _late_write(facts, caller, f"{what} ({link.where}: {link.what})", freed)
+    # The block with the link of a list's head was returned by malloc since.
+    head = next((link for link in links if link.address is None), None)
+    if head is None:
+        return None
+    what = "a freed block was written after it was freed, and malloc has returned it since"
+    return _late_write(facts, caller, f"{what} ({head.where}: {head.what})", None)
 
 
-def _popped(facts: ProcessFacts, caller: str, links: Sequence[object]) -> Optional[Finding]:
-    """Return the finding of a list that begins with a bad pointer: it stood in the block that malloc returned last."""
-    del facts
-    for link in links:
-        where, what = getattr(link, "where", ""), getattr(link, "what", "")
-        return fatal(
-            "write-after-free",
-            LIKELY,
-            f"a freed block was written after it was freed, and malloc has returned it since ({where}: {what}); malloc "
-            f"found it when {caller} called it",
-            f"find who keeps a pointer to a freed block of that size and writes to it; {RECORD}",
-            next_=("heapcheck", "findstack"),
-            sure=POSSIBLE,
-            or_="the list itself was overwritten: against it speaks that its neighbours are sound",
-            hands=Hands(f"malloc, which {caller} called"),
-        )
-    return None
+def _late_write(facts: ProcessFacts, caller: str, what: str, freed: Optional[Freed]) -> Finding:
+    hurt = freed.hurt if freed is not None else ""
+    return fatal(
+        "write-after-free",
+        LIKELY,
+        f"{what}; malloc found it when {caller} called it",
+        "find who keeps a pointer to the block and writes to it" + ("" if facts.heap.records else f"; {RECORD}"),
+        (freed.evidence,) if freed is not None else (),
+        next_=(f"whatis {freed.known:#x}", "heapcheck") if freed is not None else ("heapcheck", "findstack"),
+        sure=POSSIBLE,
+        or_="a block before was written far beyond its end: against it speaks that the headers between are sound",
+        hands=Hands(f"malloc, which {caller} called", hurt, f"whoever still has a pointer to {hurt}" if hurt else ""),
+    )
 
 
 def _overrun(facts: ProcessFacts, caller: str, found: Sequence[Damage], hands: Sequence[Held]) -> Finding:

@@ -12,11 +12,11 @@ from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Find
 from dmods.heap.block import FREE, OWN
 from dmods.heap.damage import damages
 from dmods.process import signals
+from dmods.process.calls import loaded_from
 from dmods.process.cause import NULL_PAGE, explain_address
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import stack_of
 from dmods.target import Signal
-from dmods.triage.calls import loaded_from
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.freed import Freed, freed_memory
 from dmods.triage.given import given_pointer

@@ -7,19 +7,13 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.named_tuple import NamedTuple
-from dmods.base.regex import regex
-from dmods.process.mappings import mapping_at
 from dmods.process.addresses import module_at
-from dmods.triage.calls import calls
+from dmods.process.mappings import mapping_at
+from dmods.process.released import released
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.hands import in_allocator
 from dmods.triage.names import first_own, is_runtime_library
 
-# The functions that take a block back, as symbols name them. Their first argument is the block.
-_RELEASE = regex(
-    r"^(?:__(?:libc|GI___libc)_)?(?:(?P<free>c?free|free_sized|free_aligned_sized)|(?P<realloc>realloc|reallocarray)"
-    r"|(?P<delete>_Zd[al]Pv\w*))$"
-)
 _NAMES = {"free": "free()", "realloc": "realloc()", "delete": "operator delete"}
 _VERBS = {"free": "freed", "realloc": "resized", "delete": "deleted"}
 _FLAGS = 7  # of a chunk's size field
@@ -45,16 +39,9 @@ def given_pointer(facts: ProcessFacts, message: str = "") -> Optional[Given]:
     """
     own = first_own(facts.names)
     last = own if own is not None else len(facts.frames) - 1
-    kind = ""
-    # operator delete calls free(): the outermost of these calls has the program's pointer.
-    for call in (call for frame in reversed(facts.frames[: last + 1]) for call in calls(facts.target, frame)):
-        symbol = facts.target.symbol_at(call.function) if call.function is not None else None
-        found = _RELEASE.match(symbol.name) if symbol is not None and symbol.address == call.function else None
-        if found is not None:
-            kind = found.lastgroup or "free"
-            if call.argument is not None:
-                return Given(call.argument, True, _NAMES[kind], _VERBS[kind])
-            break
+    kind, value = released(facts.target, facts.frames[: last + 1])
+    if value is not None:
+        return Given(value, True, _NAMES[kind], _VERBS[kind])
     failing = list(_failing(facts, message, last)) if message else []
     if len(failing) != 1:
         return None

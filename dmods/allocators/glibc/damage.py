@@ -21,7 +21,9 @@ def damages(heap: State) -> Iterator[Damage]:
     process = heap.process
     tops = {arena.top for arena in heap.all if top_problem(heap, arena) is not None}
     for (_, _, _, arena, _), report in zip(process.index.runs(), process.reports):
-        for number, (fault, chunk, value, before, resumed) in enumerate(seen_anomalies(report, process.words.size)):
+        for number, (fault, chunk, value, before, resumed) in enumerate(
+            seen_anomalies(report, process.words.size, heap.begun)
+        ):
             if chunk in tops:
                 continue  # the loop over the tops, below, reports it
             if (

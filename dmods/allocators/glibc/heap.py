@@ -271,10 +271,10 @@ class GlibcHeap(State):
         for (_, _, _, number, _), report_ in zip(index.runs(), reports):
             part = mapped if number == NO_ARENA else arenas[number]
             part.chunks = (part.chunks or 0) + report_["chunks"]
-            part.bad_chunks += damaged_chunks(report_, words.size)
+            part.bad_chunks += damaged_chunks(report_, words.size, self.begun)
             if part.free is not None:
                 part.free += report_["free_chunks"]
-        walked = {each[1] for report_ in reports for each in seen_anomalies(report_, words.size)}
+        walked = {each[1] for report_ in reports for each in seen_anomalies(report_, words.size, self.begun)}
         for damage in self.damages():
             arenas[damage.arena].bad_chunks += damage.kind == "top" and damage.chunk not in walked
         for link in links:

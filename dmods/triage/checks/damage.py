@@ -41,7 +41,8 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         evidence = [
             Evidence(one.address, f"{one.where}: {one.what}") for one in wrong[:_MOST] if one.address is not None
         ]
-        what = f"the allocator's own lists are damaged in {len(wrong)} places: {wrong[0].where}: {wrong[0].what}"
+        count = "1 place" if len(wrong) == 1 else f"{len(wrong)} places"
+        what = f"the allocator's own lists are damaged in {count}: {wrong[0].where}: {wrong[0].what}"
         yield _finding("list-damage", least_sure(wrong), what, evidence)
 
 

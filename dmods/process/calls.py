@@ -14,7 +14,7 @@ from typing import Optional
 from dmods._engine import disassemble
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
-from dmods.heap.pointees import whole_register
+from dmods.process.register_names import whole_register
 from dmods.process.unwind import Frame
 from dmods.target import Target
 
@@ -64,7 +64,7 @@ class Call(NamedTuple):
 
 
 def calls(target: Target, frame: Frame) -> Iterator[Call]:
-    """Yield the call that the frame is in, then those that the called functions ended with by a jump: they left no frame.
+    """Yield the call that the frame is in, then the jumps by which the called functions ended: those left no frame.
 
     On i386 the argument is the word behind the return address.
     """
@@ -201,7 +201,7 @@ class _Reader:
         return self._copied(register, at, number if number is not None else -1)
 
     def _copied(self, register: str, at: int, written: int) -> Optional[int]:
-        """Return the value of a register by a copy of it in one that calls preserve; `written`: the last write of it."""
+        """Return the value of a register by a copy of it in one that calls preserve. `written` is its last write."""
         for number in range(at - 1, written, -1):
             code = self.code[number]
             if code.following in self.joined or _LEAVES.match(code.name) or self._writes(code, register):
@@ -230,17 +230,20 @@ class _Reader:
         source, into = (code.operands[1], code.operands[0]) if self.arm else (code.operands[0], code.operands[-1])
         if into.lstrip("%") != register and not (source == into or source.startswith("$")):
             return None  # a half of it
-        if code.name in ("mov", "movq", "movabs"):
-            return self._plain(source, number, steps)
-        if code.name in ("ldr", "ldur"):
-            return self._loaded(source, number, steps)
-        if code.name == "lea":
-            return self._address(source, number, steps)
         if code.name == "xor" and source == into:
             return 0
-        if code.name == "adrp":
-            return _page(code)
-        return self._sum(code, source, register, number, steps)
+        reads = {
+            "mov": self._plain,
+            "movq": self._plain,
+            "movabs": self._plain,
+            "ldr": self._loaded,
+            "ldur": self._loaded,
+            "lea": self._address,
+        }
+        read = reads.get(code.name)
+        if read is not None:
+            return read(source, number, steps)
+        return _page(code) if code.name == "adrp" else self._sum(code, source, register, number, steps)
 
     def _sum(self, code: _Code, source: str, register: str, number: int, steps: int) -> Optional[int]:
         """Return the result of adding a number to a register, or of taking it away."""
