@@ -1,4 +1,4 @@
-"""Find the pointer that a thread gave to free(), realloc() or operator delete, while it is in there."""
+"""Find the call of malloc's family that a thread is in, and the pointer that it gave to free(), realloc() or delete."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dmods.base.regex import regex
-from dmods.process.calls import calls
+from dmods.process.calls import Call, calls
 from dmods.process.unwind import Frame
 from dmods.target import Target
 
@@ -15,6 +15,7 @@ _RELEASE = regex(
     r"^(?:__(?:libc|GI___libc)_)?(?:(?P<free>c?free|free_sized|free_aligned_sized)|(?P<realloc>realloc|reallocarray)"
     r"|(?P<delete>_Zd[al]Pv\w*))$"
 )
+_ALLOCATE = regex(r"^(?:__libc_)?(?:[mc]alloc|memalign|aligned_alloc|posix_memalign|p?valloc)$|^_Zn[wa]\w+$")
 
 
 def released(target: Target, frames: Sequence[Frame]) -> tuple[str, Optional[int]]:
@@ -24,8 +25,19 @@ def released(target: Target, frames: Sequence[Frame]) -> tuple[str, Optional[int
     calls free(): the outermost of the calls has the program's pointer.
     """
     for call in (call for frame in reversed(frames) for call in calls(target, frame)):
-        symbol = target.symbol_at(call.function) if call.function is not None else None
-        found = _RELEASE.match(symbol.name) if symbol is not None and symbol.address == call.function else None
+        found = _RELEASE.match(_name(target, call))
         if found is not None:
             return found.lastgroup or "free", call.argument
     return "", None
+
+
+def is_in_malloc(target: Target, frames: Sequence[Frame]) -> bool:
+    """Return whether one of the frames called a function that allocates or frees, and has not got its answer."""
+    names = (_name(target, call) for frame in frames for call in calls(target, frame))
+    return any(_RELEASE.match(name) or _ALLOCATE.match(name) for name in names)
+
+
+def _name(target: Target, call: Call) -> str:
+    """Return the name of the called function; "" where it is not known."""
+    symbol = target.symbol_at(call.function) if call.function is not None else None
+    return symbol.name if symbol is not None and symbol.address == call.function else ""

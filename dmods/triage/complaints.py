@@ -84,13 +84,19 @@ def _unnamed(facts: ProcessFacts, kind: str, words: str, message: str, given: Op
     return fatal(kind, LIKELY, f"{caller}: {words} ({shown})", RECORD, next_=next_)
 
 
-def _damaged(facts: ProcessFacts, caller: str, message: str, found: Sequence[Damage]) -> Finding:
-    """Return the damage that malloc noticed: a header, or else the links of a free block."""
+def explain_damage(facts: ProcessFacts, found: Sequence[Damage]) -> Optional[Finding]:
+    """Return the damage that malloc met: a header, or else the links of a free block; None where all is sound."""
+    caller = facts.own_place()
     if found:
         return _overrun(facts, caller, found, list(in_allocator(facts)))
-    written = _written_after_free(facts, caller)
-    if written is not None:
-        return written
+    return _written_after_free(facts, caller)
+
+
+def _damaged(facts: ProcessFacts, caller: str, message: str, found: Sequence[Damage]) -> Finding:
+    """Return the damage that malloc noticed, or its message alone."""
+    known = explain_damage(facts, found)
+    if known is not None:
+        return known
     return fatal(
         "heap-damage",
         CERTAIN,
@@ -112,15 +118,14 @@ def _written_after_free(facts: ProcessFacts, caller: str) -> Optional[Finding]:
         block = facts.heap.block_at(at)
         freed = freed_memory(facts, at) if block is not None and block.address == at else None
         if freed is not None:
-            what = (
-                f"{freed.what} at {freed.start:#x}{freed.history}{',' if freed.history else ''} was written after that"
-            )
+            past = f"{freed.history}," if freed.history else ""
+            what = f"{freed.what} at {freed.start:#x}{past} was written after it was freed"
             return _late_write(facts, caller, f"{what} ({link.where}: {link.what})", freed)
-    # The block with the link of a list's head was returned by malloc since.
+    # A bad link at the head of a list stood in a block that malloc has taken off the list.
     head = next((link for link in links if link.address is None), None)
     if head is None:
         return None
-    what = "a freed block was written after it was freed, and malloc has returned it since"
+    what = "a freed block was written after it was freed, and malloc has taken it off its list since"
     return _late_write(facts, caller, f"{what} ({head.where}: {head.what})", None)
 
 

@@ -15,14 +15,16 @@ from dmods.process import signals
 from dmods.process.calls import loaded_from
 from dmods.process.cause import NULL_PAGE, explain_address
 from dmods.process.mappings import mapping_at
+from dmods.process.released import is_in_malloc
 from dmods.process.threads import stack_of
 from dmods.target import Signal
+from dmods.triage.complaints import explain_damage
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.freed import Freed, freed_memory
 from dmods.triage.given import given_pointer
 from dmods.triage.hands import Held, history, operands, thread_values
 from dmods.triage.misuse import judge
-from dmods.triage.names import first_own, function_of, is_runtime
+from dmods.triage.names import first_own, function_of
 
 _fault = partial(fatal, next_=("panicinfo",))
 _CANONICAL = 1 << 47
@@ -57,7 +59,7 @@ def _memory_fault(facts: ProcessFacts, signal: Signal, where: str) -> Finding:
         return _bad_jump(facts, address, text)
     try:
         facts.provide("heap")
-        known = _given_back(facts) or _through_freed(facts, address)
+        known = _in_malloc(facts) or _through_freed(facts, address)
     except CannotCheck:
         known = None
     if known is not None:
@@ -224,10 +226,15 @@ def _bad_jump(facts: ProcessFacts, address: int, text: str) -> Finding:
 # -- malloc's own instructions ----------------------------------------------------------------------------------------
 
 
-def _given_back(facts: ProcessFacts) -> Optional[Finding]:
-    """Return the finding of a pointer that malloc did not return, where free() trapped on it; or None."""
-    given = given_pointer(facts) if facts.names and is_runtime(facts.names[0]) else None
-    return judge(facts, given, list(damages(facts.heap)), False) if given is not None else None
+def _in_malloc(facts: ProcessFacts) -> Optional[Finding]:
+    """Return why malloc's own code trapped: a pointer that it did not return, or damage; None for any other code."""
+    own = first_own(facts.names)
+    if own is None or own == 0 or not is_in_malloc(facts.target, facts.frames[: own + 1]):
+        return None
+    found = list(damages(facts.heap))
+    given = given_pointer(facts)
+    wrong = judge(facts, given, found, False) if given is not None else None
+    return wrong or explain_damage(facts, found)
 
 
 # -- freed memory ---------------------------------------------------------------------------------------------------

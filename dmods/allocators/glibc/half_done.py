@@ -19,6 +19,7 @@ from typing import Optional
 from dmods.allocators.glibc.bins import Problem
 from dmods.allocators.protocol import Process
 from dmods.base.named_tuple import NamedTuple
+from dmods.base.words import Words
 from dmods.process import signals
 from dmods.process.abort_message import abort_message
 from dmods.process.addresses import module_at
@@ -34,6 +35,7 @@ _CLEARED = re.compile(r"free\(\): (corrupted unsorted chunks|chunks in smallbin 
 _UNLINKED = re.compile(
     r"corrupted (double-linked list|size vs\. prev_size)|largebin double linked|malloc\(\): corrupted unsorted chunks"
 )
+_LARGE = 1024  # MIN_LARGE_SIZE of 64-bit ports
 _REACH = 1 << 10  # bytes of the stack that the frames from malloc to the end take (800 in 2.44)
 _MOST_FRAMES = 16
 
@@ -62,6 +64,16 @@ class HalfDone(NamedTuple):
         near = {chunk, chunk + 2 * word, chunk + problem.value}
         return problem.fault == "unlisted" and bool(near & self.held)
 
+    def without(self, problems: Sequence[Problem], words: Words) -> list[Problem]:
+        """Return the problems of bins that malloc did not make itself, and a broken ring of the chunk that it took."""
+        kept: list[Problem] = []
+        for each in problems:
+            if not self.explains_link(each, words.size):
+                kept.append(each)
+            elif (ring := _broken_ring(words, each)) is not None:
+                kept.append(ring)
+        return kept
+
 
 NOTHING = HalfDone(False, None, frozenset())
 
@@ -87,6 +99,21 @@ def half_done(process: Process, mains: Sequence[int]) -> HalfDone:
     stack = words.many(sp, _REACH // words.size) or ()
     freed = (pointer, pointer - 2 * words.size) if pointer is not None else ()
     return HalfDone(cleared, pointer, frozenset((*stack, *thread.registers.values(), *freed)))
+
+
+def _broken_ring(words: Words, taken: Problem) -> Optional[Problem]:
+    """Return the problem of a large chunk that unlink_chunk took from its bin, and whose second list is broken.
+
+    fd_nextsize and bk_nextsize are the fifth and the sixth word of a chunk; 0 where another chunk has its size.
+    """
+    chunk, word = taken.address, words.size
+    links = words.many(chunk + 4 * word, 2) if taken.value >= _LARGE * word // 8 else None
+    if links is None or not links[0]:
+        return None
+    if words.at(links[0] + 5 * word) == chunk == words.at(links[1] + 4 * word):
+        return None
+    text = f"its ring of sizes leads to {links[0]:#x} and {links[1]:#x}, and not back"
+    return Problem(taken.arena, "large bins", chunk, text, "size ring", links[0])
 
 
 def _in_malloc(target: Target, pc: int, mains: Sequence[int]) -> bool:

@@ -131,8 +131,7 @@ class State(Heap):
             if self.unseen or any(malloc.gaps for malloc in self.layout.mallocs):
                 seen_problems(found, self.is_unseen, self.arenas_unseen(), self._chunk_end)
             if any(problem.fault == "unlisted" for problem in found.problems):
-                begun = half_done(self.process, self.homes())
-                kept = [each for each in found.problems if not begun.explains_link(each, words.size)]
+                kept = half_done(self.process, self.homes()).without(found.problems, words)
                 found.problem_count -= len(found.problems) - len(kept)
                 found.problems = kept
             self.found_bins = found
