@@ -13,6 +13,7 @@ from dmods.allocators.protocol import Process
 from dmods.allocators.vocabulary import OVERWRITTEN, Damage
 from dmods.finding import CERTAIN, SERIOUS, Evidence
 
+NOTHING_BEFORE = "nothing lies before it: written before its start"
 BEFORE_FIRST = "written before its start: the block before it is malloc's own, and no program writes there"
 _SEARCHED = 5  # chunks in each run for which all memory is searched for pointers
 
@@ -94,9 +95,9 @@ def _shortened(heap: Process, arena: int, chunk: int, before: int, resumed: int)
         return None
     suspect = heap.block_at(before)  # its last word lies in that header
     value = heap.words.at(before + word) or 0
-    why = "it lies before (or the block itself was written before its start)" if suspect else ""
-    if suspect is not None and suspect.state == OWN:
-        suspect, why = shortened, BEFORE_FIRST
+    why = "it lies before (or the block itself was written before its start)"
+    if suspect is None or suspect.state == OWN:
+        suspect, why = shortened, BEFORE_FIRST if suspect is not None else NOTHING_BEFORE
     return _damage(arena, "wrong_size", before, value, suspect=suspect, why=why, resumed=resumed)
 
 
@@ -116,7 +117,7 @@ def _suspect(heap: Process, fault: str, chunk: int, before: int) -> tuple[Option
     if previous is not None and previous.state == OWN:
         return own, BEFORE_FIRST if own else ""
     if previous is None:
-        return own, "nothing lies before it: written before its start" if own else ""
+        return own, NOTHING_BEFORE if own else ""
     return _of_neighbours(heap, fault, chunk, own, previous)
 
 

@@ -131,8 +131,8 @@ def _bad_link(heap: State, free: FreeList, where: int, what: str) -> _BadLink:
     if previous is None or what != NOT_A_CHUNK:
         return _BadLink(previous)
     link = before[previous]
-    where = f"in {link:#x}" if link is not None else "the head of the list"
-    return _BadLink(previous, other=f"; or the wrong link is {where}, and {previous:#x} was never on the list")
+    before_it = f"in {link:#x}" if link is not None else "the head of the list"
+    return _BadLink(previous, other=f"; or the wrong link is {before_it}, and {previous:#x} was never on the list")
 
 
 def _user(heap: State, free: FreeList, where: int) -> int:
