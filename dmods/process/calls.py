@@ -28,6 +28,7 @@ _LONGEST = 16  # bytes of an instruction
 _MOST_CODE = 1 << 14  # bytes of a function that are decoded
 _WINDOW = 96  # bytes before a call, where no symbol says where its function begins
 _MOST_STEPS = 64  # instructions that are followed back
+_MOST_FRAMES = 4  # that pass an argument on
 _MOST_TAILS = 3  # functions that end with a jump to the next
 _SMALL = 1 << 9  # bytes of a function that ends so
 _MOST_STUBS = 3  # jumps from the call to the function: a stub of the PLT, and a thunk
@@ -63,17 +64,18 @@ class Call(NamedTuple):
     argument: Optional[int]
 
 
-def calls(target: Target, frame: Frame) -> Iterator[Call]:
-    """Yield the call that the frame is in, then the jumps by which the called functions ended: those left no frame.
+def calls(target: Target, frames: Sequence[Frame], number: int) -> Iterator[Call]:
+    """Yield the call that a frame is in, then the jumps by which the called functions ended: those left no frame.
 
-    On i386 the argument is the word behind the return address.
+    On i386 the argument is the word behind the return address. ``frames`` are those of the stack, innermost first.
     """
+    frame = frames[number]
     reader = _Reader(target, frame)
     if frame.exact or not reader.code:
         return
     at = _behind_stubs(target, reader.destination(len(reader.code) - 1))
     known = target.arch.name in _FIRST
-    argument = reader.first(len(reader.code) - 1) if known else _word(target, frame.sp)
+    argument = _argument(target, frames, number, _MOST_FRAMES) if known else _word(target, frame.sp)
     yield Call(at, argument)
     for _step in range(_MOST_TAILS if known else 0):
         tails = list(_tails(target, at)) if at is not None else []
@@ -83,6 +85,22 @@ def calls(target: Target, frame: Frame) -> Iterator[Call]:
         tail = _Reader(target, frame, _Tail(code, joined, argument))
         at, argument = _behind_stubs(target, tail.destination(len(code) - 1)), tail.first(len(code) - 1)
         yield Call(at, argument)
+
+
+def _argument(target: Target, frames: Sequence[Frame], number: int, most: int) -> Optional[int]:
+    """Return the first argument of the call that a frame is in. It may be the frame's own, which its caller passed."""
+    reader = _Reader(target, frames[number])
+    if not reader.code:
+        return None
+    found = reader.first(len(reader.code) - 1)
+    if found is not None or most == 0 or number + 1 >= len(frames) or not reader.passes_on():
+        return found
+    outer = frames[number + 1]
+    caller = _Reader(target, outer)
+    at = caller.destination(len(caller.code) - 1) if caller.code and not outer.exact else None
+    if _behind_stubs(target, at) != reader.code[0].address:
+        return None  # another function was called, and ended with a jump to this one
+    return _argument(target, frames, number + 1, most - 1)
 
 
 def _tails(target: Target, at: int) -> Iterator[tuple[list[_Code], frozenset[int]]]:
@@ -164,6 +182,14 @@ class _Reader:
     def first(self, at: int) -> Optional[int]:
         """Return the first argument of the call, or of the jump, that the instruction number `at` is."""
         return self.value(_FIRST[self.target.arch.name], at, _MOST_STEPS)
+
+    def passes_on(self) -> bool:
+        """Return whether the function gives its own first argument to the function that it calls."""
+        symbol = self.target.symbol_at(self.code[0].address)
+        begins = symbol is not None and symbol.address == self.code[0].address
+        register = _FIRST[self.target.arch.name]
+        code = self.code[:-1]
+        return begins and not any(self._writes(each, register) or _LEAVES.match(each.name) for each in code)
 
     def destination(self, at: int) -> Optional[int]:
         """Return the address that the call leads to, before any stub."""

@@ -18,13 +18,13 @@ _RELEASE = regex(
 _ALLOCATE = regex(r"^(?:__libc_)?(?:[mc]alloc|memalign|aligned_alloc|posix_memalign|p?valloc)$|^_Zn[wa]\w+$")
 
 
-def released(target: Target, frames: Sequence[Frame]) -> tuple[str, Optional[int]]:
-    """Return "free", "realloc" or "delete", and the pointer that the frames passed to it.
+def released(target: Target, frames: Sequence[Frame], last: int) -> tuple[str, Optional[int]]:
+    """Return "free", "realloc" or "delete", and the pointer that the frames up to number ``last`` passed to it.
 
     ("", None): no frame called such a function. The pointer is None where the code does not prove it. operator delete
     calls free(): the outermost of the calls has the program's pointer.
     """
-    for call in (call for frame in reversed(frames) for call in calls(target, frame)):
+    for call in (call for number in reversed(range(last + 1)) for call in calls(target, frames, number)):
         found = _RELEASE.match(_name(target, call))
         if found is not None:
             return found.lastgroup or "free", call.argument
@@ -33,7 +33,7 @@ def released(target: Target, frames: Sequence[Frame]) -> tuple[str, Optional[int
 
 def is_in_malloc(target: Target, frames: Sequence[Frame]) -> bool:
     """Return whether one of the frames called a function that allocates or frees, and has not got its answer."""
-    names = (_name(target, call) for frame in frames for call in calls(target, frame))
+    names = (_name(target, call) for number in range(len(frames)) for call in calls(target, frames, number))
     return any(_RELEASE.match(name) or _ALLOCATE.match(name) for name in names)
 
 

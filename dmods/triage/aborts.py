@@ -7,7 +7,8 @@ from typing import Optional
 
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, Evidence, Finding, Hands, fatal
 from dmods.process import signals
-from dmods.records.last_words import last_words_sentence
+from dmods.records.last_words import first_free, last_words_sentence, owner_of
+from dmods.records.model import LastWords
 from dmods.target import Signal
 from dmods.triage.complaints import explain_complaint
 from dmods.triage.facts import ProcessFacts
@@ -49,10 +50,21 @@ def _by_auditor(facts: ProcessFacts) -> Optional[Finding]:
     at = words.block if words.block is not None else words.address
     evidence = Evidence(at, last_words_sentence(facts.callers, records, words))
     what = f"{facts.own_place()} freed a block, and the auditor stopped it: {evidence.what}"
-    hands = Hands("the auditor, at the call of free()", f"the block at {at:#x}", evidence.what)
+    hands = Hands("the auditor, at the call of free()", f"the block at {at:#x}", _culprit(facts, words))
     return fatal(
         kind, CERTAIN, what, remedy, (evidence,), next_=(f"whatis {at:#x}", "heapcheck"), sure=CERTAIN, hands=hands
     )
+
+
+def _culprit(facts: ProcessFacts, words: LastWords) -> str:
+    """Return who wrote beyond the block, or freed it before; "" where the records do not say it."""
+    records, callers = facts.heap.records, facts.callers
+    if words.kind == "double-free":
+        first = first_free(records, words)
+        return f"{callers.caller(first).text}, which freed it first" if first is not None and first.frames else ""
+    owner = owner_of(records, words) if words.kind == "overrun" else None
+    by = f", allocated by {callers.caller(owner).text}" if owner is not None else ""
+    return f"whoever writes to the block{by}" if words.kind == "overrun" else ""
 
 
 def _by_libc(facts: ProcessFacts) -> Optional[Finding]:

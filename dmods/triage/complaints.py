@@ -13,7 +13,7 @@ from dmods.triage.facts import ProcessFacts
 from dmods.triage.freed import Freed, freed_memory
 from dmods.triage.given import Given, given_pointer
 from dmods.triage.hands import Held, block_evidence, history, in_allocator
-from dmods.triage.misuse import ONE_OWNER, RECORD, SECOND_OWNER, double_free, judge
+from dmods.triage.misuse import ONE_OWNER, RECORD, SECOND_OWNER, double_free, judge, mixed
 
 _STALE = (
     "a stale pointer was used to write there: against it speaks a header that is overwritten from its first byte on"
@@ -81,7 +81,8 @@ def _unnamed(facts: ProcessFacts, kind: str, words: str, message: str, given: Op
     if kind == "double-free":
         what = f"{caller} freed a block that was free already, or memory that malloc did not return ({shown})"
         return fatal(kind, POSSIBLE, what, RECORD, next_=next_, or_=SECOND_OWNER)
-    return fatal(kind, LIKELY, f"{caller}: {words} ({shown})", RECORD, next_=next_)
+    other = mixed(facts) if given is None else None
+    return other or fatal(kind, LIKELY, f"{caller}: {words} ({shown})", RECORD, next_=next_)
 
 
 def explain_damage(facts: ProcessFacts, found: Sequence[Damage]) -> Optional[Finding]:

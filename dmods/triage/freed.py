@@ -15,7 +15,8 @@ from dmods.triage.facts import ProcessFacts
 class Freed(NamedTuple):
     """Freed memory that was found at an address: what it is, from where on, and where the allocator has it now.
 
-    ``by`` and ``from_`` are who freed and who allocated the block, "" where no record says it.
+    ``by`` and ``from_`` are who freed and who allocated the block, "" where no record says it. ``whole``: it is a block
+    that the program had, and not what malloc made of several.
     """
 
     start: int
@@ -24,6 +25,7 @@ class Freed(NamedTuple):
     place: str
     by: str = ""
     from_: str = ""
+    whole: bool = False
 
     @property
     def where(self) -> str:
@@ -33,12 +35,12 @@ class Freed(NamedTuple):
     @property
     def known(self) -> int:
         """Return the address to ask `whatis` for: the block's, or that in it where the block is not known."""
-        return self.start if self.by else self.start + self.offset
+        return self.start if self.whole else self.start + self.offset
 
     @property
     def hurt(self) -> str:
         """Return the memory as a phrase."""
-        return f"the block at {self.start:#x}" if self.by else f"the freed memory at {self.known:#x}"
+        return f"the block at {self.start:#x}" if self.whole else f"the freed memory at {self.known:#x}"
 
     @property
     def history(self) -> str:
@@ -74,7 +76,7 @@ def freed_memory(facts: ProcessFacts, address: int) -> Optional[Freed]:
     if last is not None:
         return _recorded(facts, last, address, place)
     if block is not None:
-        return Freed(block.address, address - block.address, _unrecorded(facts, block, address), place)
+        return _unrecorded(facts, block, address, place)
     tops = [row.top for one in heap.heaps for row in one.arena_rows() if row.top is not None and row.top <= address]
     if not top or not tops:
         return None
@@ -90,16 +92,19 @@ def _recorded(facts: ProcessFacts, last: Transaction, address: int, place: str) 
         place,
         facts.callers.caller(last.stack).text,
         facts.callers.caller(before).text if before.frames else "",
+        whole=True,
     )
 
 
-def _unrecorded(facts: ProcessFacts, block: Block, address: int) -> str:
+def _unrecorded(facts: ProcessFacts, block: Block, address: int, place: str) -> Freed:
     one = facts.heap.heap_of(block)
     merged = one.merged(block, address) if one is not None else False
-    if merged is False:
-        return f"a freed block of {block.size} bytes"
-    verb = "has" if merged else "may have"
-    return f"free memory that malloc {verb} merged from several blocks ({block.size} bytes)"
+    what = f"a freed block of {block.size} bytes"
+    if merged is not False:
+        what = (
+            f"free memory that malloc {'has' if merged else 'may have'} merged from several blocks ({block.size} bytes)"
+        )
+    return Freed(block.address, address - block.address, what, place, whole=merged is False)
 
 
 def _place(facts: ProcessFacts, block: Optional[Block], top: bool) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.named_tuple import NamedTuple
+from dmods.heap.block import OWN
 from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
 from dmods.process.released import released
@@ -16,6 +17,7 @@ from dmods.triage.names import first_own, is_runtime_library
 
 _NAMES = {"free": "free()", "realloc": "realloc()", "delete": "operator delete"}
 _VERBS = {"free": "freed", "realloc": "resized", "delete": "deleted"}
+_OF_RUNTIME = {"thread-local", "pthread", "dead stack", "arena"}  # kinds of memory that malloc's frames point to anyway
 _FLAGS = 7  # of a chunk's size field
 _MMAPPED = 2
 
@@ -39,7 +41,7 @@ def given_pointer(facts: ProcessFacts, message: str = "") -> Optional[Given]:
     """
     own = first_own(facts.names)
     last = own if own is not None else len(facts.frames) - 1
-    kind, value = released(facts.target, facts.frames[: last + 1])
+    kind, value = released(facts.target, facts.frames, last)
     if value is not None:
         return Given(value, True, _NAMES[kind], _VERBS[kind])
     failing = list(_failing(facts, message, last)) if message else []
@@ -62,7 +64,10 @@ def _failing(facts: ProcessFacts, message: str, own: int) -> Iterator[int]:
         if not known & {pointer, chunk - header} or facts.frames[0].sp <= chunk < facts.frames[own].sp:
             continue
         mapping, module = mapping_at(facts.target, pointer), module_at(facts.target, pointer)
+        block = facts.heap.block_at(pointer)
         if mapping is None or (module is not None and is_runtime_library(module.name)):
+            continue
+        if (block is not None and block.state == OWN) or _OF_RUNTIME & {each.kind for each in facts.finder.at(pointer)}:
             continue
         if _fails(facts, message, chunk):
             yield pointer

@@ -86,17 +86,23 @@ def double_free(facts: ProcessFacts, given: Given, freed: Freed) -> Finding:
     )
 
 
+def mixed(facts: ProcessFacts) -> Optional[Finding]:
+    """Return the finding of a pointer that is not known, where two allocators serve the process; or None."""
+    return _foreign(facts, Given(0, False), "", LIKELY) if mixes(facts.target) else None
+
+
 def _foreign(facts: ProcessFacts, given: Given, where: str, confidence: str) -> Finding:
-    """Return the finding of a block of another allocator."""
+    """Return the finding of a block of another allocator. ``where`` is "" for a pointer that is not known."""
     caller, found = facts.own_place(), mixes(facts.target)
+    pointer = f": {given.value:#x} {where}" if where else ""
     why = f"; two allocators are in use: {mix_sentence(found[0])}" if found else ""
     return fatal(
         "allocator-mismatch",
         confidence,
-        f"{caller} {given.verb} a pointer that this allocator did not return: {given.value:#x} {where}{why}",
+        f"{caller} {given.verb} a pointer that this allocator did not return{pointer}{why}",
         REMEDY if found else "give a block back to the allocator that it came from",
         mix_evidence(found[0]) if found else (Evidence(given.value, where),),
-        next_=(f"whatis {given.value:#x}", "findstack"),
+        next_=(f"whatis {given.value:#x}", "findstack") if where else ("findstack",),
         or_="the pointer was never one of a block: whatis says where it leads",
         hands=Hands(f"{given.function}, which {caller} called"),
     )

@@ -25,7 +25,7 @@ from dmods.process.abort_message import abort_message
 from dmods.process.addresses import module_at
 from dmods.process.released import released
 from dmods.process.threads import find_thread
-from dmods.process.unwind import unwind
+from dmods.process.unwind import Frame, unwind
 from dmods.target import Target
 
 Anomaly = tuple[
@@ -93,12 +93,17 @@ def half_done(process: Process, mains: Sequence[int]) -> HalfDone:
     cleared = trapped or _CLEARED.search(message) is not None
     if not cleared and not _UNLINKED.search(message):
         return NOTHING
-    pointer = released(target, unwind(target, thread)[:_MOST_FRAMES])[1]
+    pointer = _pointer(target, unwind(target, thread))
     if trapped and pointer is None:
         return NOTHING
     stack = words.many(sp, _REACH // words.size) or ()
     freed = (pointer, pointer - 2 * words.size) if pointer is not None else ()
     return HalfDone(cleared, pointer, frozenset((*stack, *thread.registers.values(), *freed)))
+
+
+def _pointer(target: Target, frames: Sequence[Frame]) -> Optional[int]:
+    """Return the block that the thread was freeing, where the code of a frame near the end proves it."""
+    return released(target, frames, min(len(frames), _MOST_FRAMES) - 1)[1]
 
 
 def _broken_ring(words: Words, taken: Problem) -> Optional[Problem]:
