@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from dmods._engine import disassemble
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.regex import regex
+from dmods.process.code import NUMBER, WINDOW, Code, before, decode, decoded_to, joined, leads, page, word
 from dmods.process.register_names import whole_register
 from dmods.process.unwind import Frame
 from dmods.target import Target
@@ -24,37 +24,23 @@ _PRESERVED = {
     "x86_64": frozenset(("rbx", "rbp", "rsp", "r12", "r13", "r14", "r15")),
     "aarch64": frozenset((*(f"x{number}" for number in range(19, 30)), "sp")),
 }
-_LONGEST = 16  # bytes of an instruction
-_MOST_CODE = 1 << 14  # bytes of a function that are decoded
-_WINDOW = 96  # bytes before a call, where no symbol says where its function begins
 _MOST_STEPS = 64  # instructions that are followed back
 _MOST_FRAMES = 4  # that pass an argument on
 _MOST_TAILS = 3  # functions that end with a jump to the next
 _SMALL = 1 << 9  # bytes of a function that ends so
 _MOST_STUBS = 3  # jumps from the call to the function: a stub of the PLT, and a thunk
 
-_NUMBER = r"-?0x[0-9a-f]+"
-_X86_ADDRESS = regex(rf"^({_NUMBER})?\((%\w+)\)$")
-_X86_ABSOLUTE = regex(rf"^({_NUMBER})$")
-_ARM_ADDRESS = regex(rf"^\[(\w+)(?:, #({_NUMBER}))?\]$")
+_X86_ADDRESS = regex(rf"^({NUMBER})?\((%\w+)\)$")
+_X86_ABSOLUTE = regex(rf"^({NUMBER})$")
+_ARM_ADDRESS = regex(rf"^\[(\w+)(?:, #({NUMBER}))?\]$")
 _CALL = regex(r"^(?:callq?|blr?)$")
 _LEAVES = regex(r"^(?:jmpq?|ret[qnf]?|hlt|ud2|int3|b|br|brk|udf)$")
-_JUMP = regex(r"^(?:j\w+|b(?:\.\w+)?|cbn?z|tbn?z)$")
 # What writes no register, and what writes its last operand alone (the first, on AArch64).
 _READS = regex(r"^(?:cmp|test|nop|endbr|j|push|cbn?z|tbn?z|b\.|tst|cmn|ccmp|str|stp|stur|prfm|dmb|bti)")
 _WRITES_ONE = regex(
     r"^(?:mov|lea|add|sub|and|or|xor|sh[lr]|sa[lr]|neg|not|inc|dec|imul|pop|set|cmov|cvt|p[a-z]+|"
     r"ldu?r|adr|orr|eor|ls[lr]|asr|mul|madd|cs|cinc|sxt|uxt|ubf|sbf|fmov|v[a-z]+)"
 )
-
-
-class _Code(NamedTuple):
-    """An instruction: where it is, what it is called, its operands as they are written, and where the next one is."""
-
-    address: int
-    name: str
-    operands: Sequence[str]
-    following: int
 
 
 class Call(NamedTuple):
@@ -75,7 +61,7 @@ def calls(target: Target, frames: Sequence[Frame], number: int) -> Iterator[Call
         return
     at = _behind_stubs(target, reader.destination(len(reader.code) - 1))
     known = target.arch.name in _FIRST
-    argument = _argument(target, frames, number, _MOST_FRAMES) if known else _word(target, frame.sp)
+    argument = _argument(target, frames, number, _MOST_FRAMES) if known else word(target, frame.sp)
     yield Call(at, argument)
     for _step in range(_MOST_TAILS if known else 0):
         tails = list(_tails(target, at)) if at is not None else []
@@ -103,16 +89,16 @@ def _argument(target: Target, frames: Sequence[Frame], number: int, most: int) -
     return _argument(target, frames, number + 1, most - 1)
 
 
-def _tails(target: Target, at: int) -> Iterator[tuple[list[_Code], frozenset[int]]]:
+def _tails(target: Target, at: int) -> Iterator[tuple[list[Code], frozenset[int]]]:
     """Yield the code of a small function up to each jump that leaves it, with the addresses that its jumps lead to."""
     symbol = target.symbol_at(at)
-    end = symbol.address + symbol.size if symbol is not None and symbol.address == at else at + _WINDOW
+    end = symbol.address + symbol.size if symbol is not None and symbol.address == at else at + WINDOW
     if end - at > _SMALL:
         return
-    code = _decoded_to(target, at, end)
-    joined = frozenset(to for each in code if (to := _leads(each)) is not None)
+    code = decoded_to(target, at, end)
+    joined = frozenset(to for each in code if (to := leads(each)) is not None)
     for number, each in enumerate(code):
-        to = _leads(each)
+        to = leads(each)
         outside = to is not None and not at <= to < end
         if each.name in ("jmp", "jmpq", "b") and (outside or each.operands[0].startswith("*")):
             yield code[: number + 1], joined
@@ -137,17 +123,17 @@ def loaded_from(target: Target, frame: Frame, register: str) -> Optional[int]:
 
 def _stub_jump(target: Target, at: int) -> Optional[int]:
     """Return where the code at an address does nothing but jump to: a stub of the PLT. None for any other code."""
-    page = 0  # of AArch64's stubs: adrp x16; ldr x17, [x16, #..]; add x16, ..; br x17
+    base = 0  # of AArch64's stubs: adrp x16; ldr x17, [x16, #..]; add x16, ..; br x17
     for _count in range(4):
-        code = _decode(target, at)
+        code = decode(target, at)
         if code is None:
             return None
-        if code.name == "jmpq" and code.operands and (found := re.match(rf"\*({_NUMBER})$", code.operands[0])):
-            return _word(target, int(found[1], 16))
+        if code.name == "jmpq" and code.operands and (found := re.match(rf"\*({NUMBER})$", code.operands[0])):
+            return word(target, int(found[1], 16))
         if code.name == "adrp":
-            page = _page(code)
-        elif code.name == "ldr" and page and (arm := _ARM_ADDRESS.match(code.operands[1])):
-            return _word(target, page + int(arm[2] or "0", 16))
+            base = page(code)
+        elif code.name == "ldr" and base and (arm := _ARM_ADDRESS.match(code.operands[1])):
+            return word(target, base + int(arm[2] or "0", 16))
         elif not code.name.startswith(("endbr", "bti", "nop")):
             return None
         at = code.following
@@ -157,7 +143,7 @@ def _stub_jump(target: Target, at: int) -> Optional[int]:
 class _Tail(NamedTuple):
     """A function that was left by a jump: its code up to there, where jumps lead, and the argument that it got."""
 
-    code: list[_Code]
+    code: list[Code]
     joined: frozenset[int]
     argument: Optional[int]
 
@@ -173,8 +159,8 @@ class _Reader:
         if tail is not None:
             self.preserved = frozenset()
             self.entry = (_FIRST[target.arch.name], tail.argument)
-        self.code = _before(target, frame.pc) if tail is None else tail.code
-        self.joined = _joined(target, self.code, frame.pc) if tail is None else tail.joined
+        self.code = before(target, frame.pc) if tail is None else tail.code
+        self.joined = joined(target, self.code, frame.pc) if tail is None else tail.joined
         self.arm = target.arch.name == "aarch64"
         if self.code and tail is None and not frame.exact and not _CALL.match(self.code[-1].name):
             self.code = []
@@ -249,7 +235,7 @@ class _Reader:
                 return number
         return None
 
-    def _written(self, code: _Code, register: str, number: int, steps: int) -> Optional[int]:
+    def _written(self, code: Code, register: str, number: int, steps: int) -> Optional[int]:
         """Return what the instruction writes into a register of full width, or None."""
         if len(code.operands) < 2:
             return None
@@ -269,14 +255,14 @@ class _Reader:
         read = reads.get(code.name)
         if read is not None:
             return read(source, number, steps)
-        return _page(code) if code.name == "adrp" else self._sum(code, source, register, number, steps)
+        return page(code) if code.name == "adrp" else self._sum(code, source, register, number, steps)
 
-    def _sum(self, code: _Code, source: str, register: str, number: int, steps: int) -> Optional[int]:
+    def _sum(self, code: Code, source: str, register: str, number: int, steps: int) -> Optional[int]:
         """Return the result of adding a number to a register, or of taking it away."""
         if code.name not in ("add", "sub"):
             return None
         by, base = (code.operands[-1], source) if self.arm else (source, register)
-        if not re.fullmatch(rf"[$#]{_NUMBER}", by):
+        if not re.fullmatch(rf"[$#]{NUMBER}", by):
             return None
         known = self.value(base, number, steps)
         amount = int(by[1:], 16)
@@ -299,7 +285,7 @@ class _Reader:
 
     def _memory(self, operand: str, number: int, steps: int) -> Optional[int]:
         address = self._address(operand, number, steps)
-        return _word(self.target, address) if address is not None else None
+        return word(self.target, address) if address is not None else None
 
     def _address(self, operand: str, number: int, steps: int) -> Optional[int]:
         """Return the address of a memory operand with one register at most."""
@@ -312,7 +298,7 @@ class _Reader:
         known = self.value(base, number, steps) if base in self.target.arch.registers else None
         return None if known is None else self._cut(known + int(offset or "0", 16))
 
-    def _writes(self, code: _Code, register: str) -> bool:
+    def _writes(self, code: Code, register: str) -> bool:
         """Return whether the instruction may change the register."""
         if _CALL.match(code.name):
             return register not in self.preserved
@@ -328,81 +314,3 @@ class _Reader:
 
     def _cut(self, value: int) -> int:
         return value & ((1 << 8 * self.target.arch.word) - 1)
-
-
-def _page(code: _Code) -> int:
-    """Return the page that AArch64's ADRP names, by its distance from the instruction's own page."""
-    distance = code.operands[1].lstrip("$")
-    return (code.address & ~0xFFF) + int(distance, 16) if re.fullmatch(rf"\+?{_NUMBER}", distance) else 0
-
-
-def _word(target: Target, address: int) -> Optional[int]:
-    data = target.image().read(address, target.arch.word)
-    return int.from_bytes(data, "little") if len(data) == target.arch.word else None
-
-
-def _decode(target: Target, address: int) -> Optional[_Code]:
-    raw = target.image().read(address, _LONGEST)
-    found = disassemble(target.arch.name, raw, address) if raw else None
-    if found is None:
-        return None
-    name, _space, rest = found[0].removeprefix("bnd ").partition(" ")
-    # Commas inside of (%rax,%rcx,8) and [x0, #0x8] part no operands.
-    operands = re.split(r",\s*(?![^(\[]*[)\]])", rest.strip()) if rest else []
-    return _Code(address, name, operands, address + found[1])
-
-
-def _decoded(target: Target, start: int, end: int) -> list[_Code]:
-    """Return the instructions from one address to another; [] where they do not end there."""
-    out: list[_Code] = []
-    at = start
-    while at < end:
-        code = _decode(target, at)
-        if code is None:
-            return []
-        out.append(code)
-        at = code.following
-    return out if at == end else []
-
-
-def _before(target: Target, pc: int) -> list[_Code]:
-    """Return the instructions of the function before `pc`.
-
-    Without a symbol, those on which all ways to decode the bytes before agree. Wrong ones soon meet the right ones.
-    """
-    symbol = target.symbol_at(pc - 1)
-    if symbol is not None and 0 < pc - symbol.address <= _MOST_CODE:
-        return _decoded(target, symbol.address, pc)
-    step = 4 if target.arch.name == "aarch64" else 1
-    ways = [way for start in range(pc - _WINDOW, pc - _WINDOW // 2, step) if (way := _decoded(target, start, pc))]
-    if not ways:
-        return []
-    agreed = set.intersection(*({code.address for code in way} for way in ways))
-    return [code for code in ways[0] if code.address in agreed]
-
-
-def _joined(target: Target, code: Sequence[_Code], pc: int) -> frozenset[int]:
-    """Return the addresses to which jumps of the function lead."""
-    symbol = target.symbol_at(pc - 1)
-    end = min(symbol.address + symbol.size, pc + _MOST_CODE) if symbol is not None else pc
-    return frozenset(to for each in (*code, *_decoded_to(target, pc, end)) if (to := _leads(each)) is not None)
-
-
-def _leads(code: _Code) -> Optional[int]:
-    """Return where a jump leads, if it says so itself."""
-    if not code.operands or not _JUMP.match(code.name):
-        return None
-    to = code.operands[-1]
-    if re.fullmatch(_NUMBER, to):
-        return int(to, 16)
-    found = re.fullmatch(rf"\$([+]?{_NUMBER})", to)
-    return code.address + int(found[1], 16) if found is not None else None
-
-
-def _decoded_to(target: Target, start: int, end: int) -> list[_Code]:
-    """Return the instructions from an address on, as far as they can be decoded."""
-    out: list[_Code] = []
-    while start < end and (code := _decode(target, start)) is not None:
-        out.append(code)
-        start = code.following
-    return out

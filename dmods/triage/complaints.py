@@ -56,7 +56,7 @@ def _explained(facts: ProcessFacts, kind: str, words: str, message: str) -> Find
     found = list(damages(facts.heap))
     if kind != "heap-overrun":
         given = given_pointer(facts, message)
-        wrong = judge(facts, given, found, True) if given is not None else None
+        wrong = judge(facts, given, found, True, _PROOF.search(message) is not None) if given is not None else None
         if wrong is not None:
             return wrong
         if not found or _PROOF.search(message):
@@ -73,7 +73,7 @@ def _unnamed(facts: ProcessFacts, kind: str, words: str, message: str, given: Op
     if kind == "double-free" and held is not None and held.block is not None and (proven or given is None):
         freed = freed_memory(facts, held.block.address)
         if freed is not None:
-            return double_free(facts, Given(held.block.address, proven), freed)
+            return double_free(facts, Given(held.block.address, proven), freed, proven)
     next_ = ("findstack", "heapcheck")
     if kind == "double-free" and proven:
         what = f"{caller} freed a block that was free already ({shown})"

@@ -28,10 +28,12 @@ GLIBC = "glibc malloc"
 _ONLY_BLOCKS = "give back the pointer that malloc returned, and nothing else"
 
 
-def judge(facts: ProcessFacts, given: Given, found: Sequence[Damage], may_be_free: bool) -> Optional[Finding]:
+def judge(
+    facts: ProcessFacts, given: Given, found: Sequence[Damage], may_be_free: bool, is_free: bool = False
+) -> Optional[Finding]:
     """Return what is wrong with the pointer; None where a block in use begins there, or a damaged one may.
 
-    ``may_be_free``: malloc has not yet seen that the block is in use.
+    ``may_be_free``: malloc has not yet seen that the block is in use. ``is_free``: it has seen that the block is free.
     """
     heap, value = facts.heap, given.value
     block = heap.block_at(value)
@@ -44,7 +46,7 @@ def judge(facts: ProcessFacts, given: Given, found: Sequence[Damage], may_be_fre
         return None
     freed = freed_memory(facts, value)
     if freed is not None:
-        return double_free(facts, given, freed) if may_be_free else None
+        return double_free(facts, given, freed, is_free) if may_be_free else None
     where = place_of(facts, value, block)
     if block is None and value not in heap.owned and _is_unknown(facts, value) and mixes(facts.target):
         return _foreign(facts, given, f"lies {where}", LIKELY)
@@ -61,27 +63,25 @@ def _is_hidden(facts: ProcessFacts, value: int, block: Optional[Block], found: S
     return value in facts.heap.owned and any(place.kind == "slack" for place in facts.finder.at(value))
 
 
-def double_free(facts: ProcessFacts, given: Given, freed: Freed) -> Finding:
-    """Return the finding of a block that was free already. Inside of merged memory, it was probably one."""
+def double_free(facts: ProcessFacts, given: Given, freed: Freed, is_free: bool) -> Finding:
+    """Return the finding of a block that was free already. A pointer into merged memory was probably that of a block.
+
+    A record tells a pointer into a freed block, which never was one of a block. ``is_free``: malloc says so itself.
+    """
     value, caller = given.value, facts.own_place()
-    whole = freed.start == value
-    block = facts.heap.block_at(value)
-    what = f"{caller} {given.verb} a block that was free already: {value:#x}"
-    if whole:
-        what += f", {freed.what.removeprefix('a freed block of ')}{freed.history}"
-    else:
-        what += f" lies {freed.where}{freed.history}"
-    proven = whole and (freed.by != "" or (block is not None and block.address == value))
+    begins = freed.start == value
+    inside = bool(freed.by) and not begins
+    what = "a pointer into freed memory" if inside else "a block that was free already"
+    where = f", {freed.what.removeprefix('a freed block of ')}" if begins else f" lies {freed.where}"
+    known = begins and (freed.whole or facts.heap.block_at(value) is not None)
     return fatal(
-        "double-free" if whole or not freed.by else "invalid-free",
-        CERTAIN if proven and given.proven else LIKELY,
-        what
-        if whole or not freed.by
-        else f"{caller} {given.verb} a pointer into freed memory: {value:#x} lies {freed.where}{freed.history}",
-        ONE_OWNER + ("" if facts.heap.records else f"; {RECORD}"),
+        "invalid-free" if inside else "double-free",
+        CERTAIN if given.proven and (known or inside or is_free) else LIKELY,
+        f"{caller} {given.verb} {what}: {value:#x}{where}{freed.history}",
+        _ONLY_BLOCKS if inside else ONE_OWNER + ("" if facts.heap.records else f"; {RECORD}"),
         (freed.evidence,),
         next_=(f"whatis {value:#x}", "findstack"),
-        or_=SECOND_OWNER,
+        or_="" if inside else SECOND_OWNER,
         hands=Hands(f"{given.function}, which {caller} called", freed.hurt, freed.blamed),
     )
 

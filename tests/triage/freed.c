@@ -1,4 +1,4 @@
-/* A record is used after it was freed, in the way that argv[1] names. Its words are 'A' by then. malloc merges most of
+/* A record is used after it was freed, in the way that argv[1] names (or freed again: "twice" WAY). Its words are 'A' by then. malloc merges most of
  * them with free neighbours, which other functions made and freed. AddressSanitizer says of the same program who had it. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,5 +48,7 @@ int main(int count, char **names) {
     }
     if (!strcmp(how, "top"))
         drop_note(last);
+    if (names[1] != how)
+        drop_rec(rec); /* once more, and not a use */
     return use(rec) + (keeper != NULL);
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
-from dmods.finding import Finding
+from dmods.finding import CERTAIN, Finding
 from dmods.triage.checks import death
 from dmods.triage.facts import ProcessFacts
 from fixtures import audited
@@ -48,6 +48,18 @@ def test_the_record_of_the_address_says_who_freed_it(way: str, tmp_path: Path) -
     assert into in found.what, found.what
     assert f"allocated by {allocated}+" in found.what
     assert found.hands.wrote.startswith(f"{freed}+")
+
+
+@pytest.mark.quick("backward")
+@pytest.mark.parametrize("way", ["backward", "later", "tcache"])
+def test_who_freed_a_block_first_that_is_freed_twice(way: str, tmp_path: Path) -> None:
+    program = compile_c(SOURCE, tmp_path / "freed", "-w")
+    core = kernel_core(program, tmp_path, "twice", way, env=audited.environment("audit,log"))
+    _offset, size, freed, allocated = _sanitized(tmp_path, way)
+    found = _finding(core)
+    assert (found.kind, found.confidence) == ("double-free", CERTAIN), found.what
+    assert f", {size} bytes, freed by {freed}+" in found.what
+    assert f", allocated by {allocated}+" in found.what
 
 
 # Without records: what malloc has there, and no more.
