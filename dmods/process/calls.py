@@ -175,7 +175,8 @@ class _Reader:
         begins = symbol is not None and symbol.address == self.code[0].address
         register = _FIRST[self.target.arch.name]
         code = self.code[:-1]
-        return begins and not any(self._writes(each, register) or _LEAVES.match(each.name) for each in code)
+        changed = any(self._writes(each, register) or _LEAVES.match(each.name) for each in code)
+        return begins and not changed and not self._is_joined(len(code))
 
     def destination(self, at: int) -> Optional[int]:
         """Return the address that the call leads to, before any stub."""
@@ -202,7 +203,7 @@ class _Reader:
     def value(self, register: str, at: int, steps: int) -> Optional[int]:
         """Return what a register held before the instruction number `at`, or None."""
         if register == self.entry[0] and not any(self._writes(each, register) for each in self.code[:at]):
-            return self.entry[1]
+            return self.entry[1] if not self._is_joined(at) else None
         if register in self.preserved and not any(self._writes(each, register) for each in self.code[at:]):
             return self.frame.registers.get(register) if register != self.target.arch.sp else self.frame.sp
         number = self._writer(register, at, steps)
@@ -224,6 +225,10 @@ class _Reader:
             if source == register and into in self.preserved:
                 return self.value(into, number + 1, 0)
         return None
+
+    def _is_joined(self, at: int) -> bool:
+        """Return whether a jump leads to an instruction before number `at`, or to that one."""
+        return any(each.address in self.joined for each in self.code[: at + 1])
 
     def _writer(self, register: str, at: int, steps: int) -> Optional[int]:
         """Return the number of the last instruction before `at` that writes the register; None if any other may."""

@@ -54,13 +54,13 @@ def _explained(facts: ProcessFacts, kind: str, words: str, message: str) -> Find
     except CannotCheck:
         return fatal(kind, LIKELY, f"{words} by {caller} ({shown})", RECORD)
     found = list(damages(facts.heap))
-    if kind != "heap-overrun":
-        given = given_pointer(facts, message)
-        wrong = judge(facts, given, found, True, _PROOF.search(message) is not None) if given is not None else None
-        if wrong is not None:
-            return wrong
-        if not found or _PROOF.search(message):
-            return _unnamed(facts, kind, words, message, given)
+    given, is_free = given_pointer(facts, message), _PROOF.search(message) is not None
+    may_be_free = kind != "heap-overrun"  # the other checks come after that of a second free
+    wrong = judge(facts, given, found, may_be_free, is_free) if given is not None else None
+    if wrong is not None:
+        return wrong
+    if may_be_free and (is_free or not found):
+        return _unnamed(facts, kind, words, message, given)
     return _damaged(facts, caller, shown, found)
 
 
@@ -70,7 +70,8 @@ def _unnamed(facts: ProcessFacts, kind: str, words: str, message: str, given: Op
     shown = facts.content(message, "message")
     held = next((each for each in in_allocator(facts) if each.block is not None and each.block.state == FREE), None)
     proven = _PROOF.search(message) is not None
-    if kind == "double-free" and held is not None and held.block is not None and (proven or given is None):
+    guessed = given is None and "(out)" not in message
+    if kind == "double-free" and held is not None and held.block is not None and (proven or guessed):
         freed = freed_memory(facts, held.block.address)
         if freed is not None:
             return double_free(facts, Given(held.block.address, proven), freed, proven)
