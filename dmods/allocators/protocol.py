@@ -311,6 +311,14 @@ class Heap:
         del teller
         return self.holder(block.address) or "in its slot"
 
+    def merged(self, block: Block, address: int) -> Optional[bool]:
+        """Return whether a free block is made of several that were freed; None where it may be.
+
+        ``address`` lies in the block. An old header before it proves it.
+        """
+        del block, address
+        return False
+
     def holder(self, address: int) -> Optional[str]:
         """Return what holds the free block that begins there: "in the cache of thread 5". None: unknown."""
         del address

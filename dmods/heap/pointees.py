@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Optional
 
 from dmods.base.class_names import plain_class
@@ -13,6 +12,7 @@ from dmods.heap.block import FREE, OWN, Block
 from dmods.heap.content import class_of
 from dmods.heap.locate import AddressFinder
 from dmods.process.cause import NULL_PAGE, near_mapping
+from dmods.process.register_names import whole_register
 from dmods.records.callers import Callers
 from dmods.records.model import Stack
 from dmods.target import Target
@@ -50,7 +50,6 @@ _ARM_NAME = regex(r"\b([xw][0-9]{1,2}|sp)\b")
 _ARM_MEMORY = regex(r"\[([^\]]*)\]")
 # Instructions that use the stack pointer without naming it.
 _USES_STACK = regex(r"^(push|pop|call|ret|enter|leave)")
-_LOW_BYTES = {"sil": "si", "dil": "di", "bpl": "bp", "spl": "sp"}
 
 
 def operands_of(target: Target, instruction: str) -> Operands:
@@ -60,28 +59,10 @@ def operands_of(target: Target, instruction: str) -> Operands:
     inside = [each for part in memory.findall(instruction) for each in name.findall(part)]
     if not arm and _USES_STACK.match(instruction):
         inside.append(target.arch.sp)
-    wanted = [_whole_register(target, each) for each in inside]
-    others = [_whole_register(target, each) for each in name.findall(instruction)]
+    wanted = [whole_register(target, each) for each in inside]
+    others = [whole_register(target, each) for each in name.findall(instruction)]
     first = list(dict.fromkeys(filter(None, wanted)))
     return Operands(first, [each for each in dict.fromkeys(filter(None, others)) if each not in first])
-
-
-def _whole_register(target: Target, name: str) -> Optional[str]:
-    """Return the register that ``name`` is a part of: rax for eax, ax and al. None if the target has no such one."""
-    known = target.arch.registers
-    if name in known:
-        return name
-    if target.arch.name == "aarch64":
-        whole = f"x{name[1:]}"
-        return whole if whole in known else None
-    numbered = re.fullmatch(r"(r[0-9]+)[dwb]", name)
-    if numbered:
-        return numbered[1] if numbered[1] in known else None
-    short = _LOW_BYTES.get(name, name)
-    if re.fullmatch(r"[abcd][lh]", short):
-        short = f"{short[0]}x"
-    candidates = (f"r{short}", f"e{short}", f"r{short[1:]}")
-    return next((each for each in candidates if each in known), None)
 
 
 # -- what a value points to -------------------------------------------------------------------------------------------

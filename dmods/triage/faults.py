@@ -7,13 +7,20 @@ from typing import Optional
 
 from dmods import _engine
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, CannotCheck, Evidence, Finding, Hands, fatal
-from dmods.heap.block import FREE, OWN, Block
+from dmods.heap.block import FREE, OWN
+from dmods.heap.damage import damages
 from dmods.process import signals
+from dmods.process.calls import loaded_from
 from dmods.process.cause import NULL_PAGE, explain_address
 from dmods.process.mappings import mapping_at
+from dmods.process.released import is_in_malloc
 from dmods.target import Signal
+from dmods.triage.complaints import explain_damage
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.hands import block_evidence, history, operands
+from dmods.triage.freed import Freed, freed_memory
+from dmods.triage.given import given_pointer
+from dmods.triage.hands import Held, history, operands, thread_values
+from dmods.triage.misuse import judge
 from dmods.triage.names import first_own
 from dmods.triage.stack_faults import lost_pointer, stack_overflow
 
@@ -53,11 +60,11 @@ def _memory_fault(facts: ProcessFacts, signal: Signal, where: str) -> Finding:
         return _bad_jump(facts, address, text)
     try:
         facts.provide("heap")
-        freed = _through_freed(facts, address)
+        known = _in_malloc(facts) or _through_freed(facts, address)
     except CannotCheck:
-        freed = None
-    if freed is not None:
-        return freed
+        known = None
+    if known is not None:
+        return known
     if address is not None and address < NULL_PAGE:
         return _null(facts, address, where)
     return _mapped(facts, signal, where, text)
@@ -217,54 +224,82 @@ def _bad_jump(facts: ProcessFacts, address: int, text: str) -> Finding:
     )
 
 
+# -- malloc's own instructions ----------------------------------------------------------------------------------------
+
+
+def _in_malloc(facts: ProcessFacts) -> Optional[Finding]:
+    """Return why malloc's own code trapped: a pointer that it did not return, or damage; None for any other code."""
+    own = first_own(facts.names)
+    if own is None or own == 0 or not is_in_malloc(facts.target, facts.frames[: own + 1]):
+        return None
+    found = list(damages(facts.heap))
+    given = given_pointer(facts)
+    wrong = judge(facts, given, found, False) if given is not None else None
+    return wrong or explain_damage(facts, found)
+
+
 # -- freed memory ---------------------------------------------------------------------------------------------------
 
 
 def _through_freed(facts: ProcessFacts, address: Optional[int]) -> Optional[Finding]:
     """Return a use of freed memory: the bad pointer, or what it was read from, lies in a freed block. Or None."""
+    touched = freed_memory(facts, address) if address is not None and address >= NULL_PAGE else None
+    if address is not None and touched is not None:
+        return _freed(facts, CERTAIN, f"{address:#x} lies {touched.where}", touched)
     used = [each for each in operands(facts) if each.value >= NULL_PAGE]
-    direct = next((each for each in used if _is_freed(each.block) and not each.chunk), None)
-    if direct is not None and direct.block is not None:
-        return _freed(facts, CERTAIN, f"{direct.register} points into", direct.block)
+    for each in used:
+        direct = freed_memory(facts, each.value) if each.memory and not each.chunk else None
+        if direct is not None:
+            return _freed(facts, CERTAIN, f"{each.register} points {direct.where}", direct)
     bad = [each for each in used if each.block is None and (each.value >= _CANONICAL or _unmapped(facts, each.value))]
     for each in bad[:2]:
-        block = _freed_holder(facts, each.value)
-        if block is not None:
-            return _freed(facts, LIKELY, f"the bad pointer {_value(facts, each.value)}was read from", block)
+        confidence, source = _source(facts, each)
+        if source is not None:
+            shown = "" if facts.private else f" {each.value:#x}"
+            return _freed(facts, confidence, f"the bad pointer{shown} was read {source.where}", source)
     return None
 
 
-def _is_freed(block: Optional[Block]) -> bool:
-    return block is not None and block.state == FREE
+def _source(facts: ProcessFacts, held: Held) -> tuple[str, Optional[Freed]]:
+    """Return the freed memory that a bad pointer was read from, and how sure that is; None where there is none.
+
+    The instruction that loaded it says the place. Otherwise it is a place of freed memory that holds the same value.
+    """
+    frame, words = facts.cause.frame, facts.heap.words
+    at = loaded_from(facts.target, frame, held.register) if frame is not None else None
+    if at is not None and words.at(at) == held.value:
+        return CERTAIN, freed_memory(facts, at)
+    found = _freed_holders(facts, held.value)
+    starts = {each.start for each in found}
+    known = {each.value for each in thread_values(facts)} if len(starts) > 1 else starts
+    named = [each for each in found if each.start in known] or found
+    sure = LIKELY if len({each.start for each in named}) == 1 else POSSIBLE
+    return sure, named[0] if named else None
 
 
-def _freed_holder(facts: ProcessFacts, value: int) -> Optional[Block]:
-    """Return a freed block that holds the value, or None. Only a value that no list of the program holds counts."""
+def _freed_holders(facts: ProcessFacts, value: int) -> list[Freed]:
+    """Return the freed memory that holds the value. Only a value that no block in use holds counts."""
     heap = facts.heap
     wanted = [(value, value + 1)]
     found = _engine.find_pointers(heap.target.image(), list(heap.owned), heap.words.size, wanted, _MOST_FREED)[0]
     blocks = [heap.block_at(at) for at in found]
-    freed = [block for block in blocks if block is not None and block.state == FREE]
-    in_use = [block for block in blocks if block is not None and block.state not in (FREE, OWN)]
-    return freed[0] if freed and not in_use else None
+    if any(block is not None and block.state not in (FREE, OWN) for block in blocks):
+        return []
+    return [each for each in (freed_memory(facts, at) for at in found) if each is not None]
 
 
-def _freed(facts: ProcessFacts, confidence: str, how: str, block: Block) -> Finding:
+def _freed(facts: ProcessFacts, confidence: str, how: str, freed: Freed) -> Finding:
     return _fault(
         "use-after-free",
         confidence,
-        f"freed memory was used in {_where(facts)}: {how} a freed block of {block.size} bytes{history(facts, block)}",
+        f"freed memory was used in {_where(facts)}: {how}{freed.history}",
         "find who freed the block while it was in use"
         + ("" if facts.heap.records else ": `dmods run --audit audit,log -- PROG` records it"),
-        (block_evidence(facts, block),),
-        next_=(f"whatis {block.address:#x}", "panicinfo"),
+        (freed.evidence,),
+        next_=(f"whatis {freed.known:#x}", "panicinfo"),
         sure=LIKELY if facts.heap.records else POSSIBLE,
         or_="the variable was never set, and holds what an earlier call left on the stack: look at its declaration",
-        hands=Hands(
-            f"the instruction in {_where(facts)}",
-            f"the block at {block.address:#x}",
-            history(facts, block).lstrip(", "),
-        ),
+        hands=Hands(f"the instruction in {_where(facts)}", freed.hurt, freed.blamed),
     )
 
 

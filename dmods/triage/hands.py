@@ -12,17 +12,22 @@ from dmods.heap.pointees import operands_of
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.names import first_own
 
+_RUNTIME_FRAMES = 8  # frames that are looked at where none is the program's own
 _MOST_FRAME = 1 << 14  # bytes of a frame that are read
 
 
 class Held(NamedTuple):
-    """A value in a register. ``block`` is the block that it points into; ``chunk``: it points to the header."""
+    """A value in a register. ``block`` is the block that it points into; ``chunk``: it points to the header.
+
+    ``memory``: the instruction that trapped uses the register as an address.
+    """
 
     value: int
     register: str
     frame: int
     block: Optional[Block]
     chunk: bool = False
+    memory: bool = False
 
 
 def operands(facts: ProcessFacts) -> list[Held]:
@@ -33,7 +38,8 @@ def operands(facts: ProcessFacts) -> list[Held]:
     found = operands_of(facts.target, facts.instruction)
     names = [*found.memory, *found.plain]
     known = frame.registers
-    return [_held(facts, known[name], name, 0) for name in names if name in known and name != facts.target.arch.sp]
+    held = [_held(facts, known[name], name, 0) for name in names if name in known and name != facts.target.arch.sp]
+    return [each._replace(memory=each.register in found.memory) for each in held]
 
 
 def in_allocator(facts: ProcessFacts) -> Iterator[Held]:
@@ -42,7 +48,17 @@ def in_allocator(facts: ProcessFacts) -> Iterator[Held]:
     The allocator keeps the chunk or block that it was given in registers that survive its calls.
     """
     own = first_own(facts.names)
-    frames = facts.frames[: own + 1 if own is not None else 8]
+    return _in_frames(facts, own + 1 if own is not None else _RUNTIME_FRAMES)
+
+
+def thread_values(facts: ProcessFacts) -> Iterator[Held]:
+    """Yield what the innermost frames of the thread that died hold."""
+    return _in_frames(facts, _RUNTIME_FRAMES)
+
+
+def _in_frames(facts: ProcessFacts, count: int) -> Iterator[Held]:
+    """Yield what the innermost frames hold: their registers, then the words of their stack."""
+    frames = facts.frames[:count]
     seen: set[int] = set()
     for number, frame in enumerate(frames):
         for name, value in frame.registers.items():

@@ -182,8 +182,9 @@ def _is_tcache(words: Words, heap: Heap, address: int, shape: _Shape, *, trusted
         wrong, right = 0, len(fitting)
     if not trusted:
         return bad == wrong == 0
-    # In any block, some words happen to be pointers to blocks of a fitting size.
-    return bad <= _MOST_DAMAGED and wrong <= _MOST_DAMAGED and bad + wrong <= right
+    # In any block, some words happen to be pointers to blocks of a fitting size. But all counters agree with the
+    # entries only in a tcache.
+    return bad <= _MOST_DAMAGED and wrong <= _MOST_DAMAGED and (bad + wrong <= right or wrong == 0)
 
 
 def _entry_fits(heap: Heap, entry: int, index: int, word: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from dmods.allocators.block import Block
+from dmods.allocators.block import OWN, Block
 from dmods.allocators.glibc.integrity import top_problem
 from dmods.allocators.glibc.state import State
 from dmods.allocators.glibc.unseen import seen_anomalies
@@ -13,6 +13,8 @@ from dmods.allocators.protocol import Process
 from dmods.allocators.vocabulary import OVERWRITTEN, Damage
 from dmods.finding import CERTAIN, SERIOUS, Evidence
 
+NOTHING_BEFORE = "nothing lies before it: written before its start"
+BEFORE_FIRST = "written before its start: the block before it is malloc's own, and no program writes there"
 _SEARCHED = 5  # chunks in each run for which all memory is searched for pointers
 
 
@@ -21,7 +23,9 @@ def damages(heap: State) -> Iterator[Damage]:
     process = heap.process
     tops = {arena.top for arena in heap.all if top_problem(heap, arena) is not None}
     for (_, _, _, arena, _), report in zip(process.index.runs(), process.reports):
-        for number, (fault, chunk, value, before, resumed) in enumerate(seen_anomalies(report, process.words.size)):
+        for number, (fault, chunk, value, before, resumed) in enumerate(
+            seen_anomalies(report, process.words.size, heap.begun)
+        ):
             if chunk in tops:
                 continue  # the loop over the tops, below, reports it
             if (
@@ -40,6 +44,7 @@ def damages(heap: State) -> Iterator[Damage]:
             # The last word of a block lies in the header of the next chunk. So the block before top holds the first
             # word of top.
             suspect = process.block_at(arena_.top)
+            suspect = suspect if suspect is not None and suspect.state != OWN else None
             value = process.words.at(arena_.top + process.words.size) or 0
             why = "it lies before" if suspect else ""
             yield _damage(number, "top", arena_.top, value, suspect=suspect, why=why, resumed=arena_.top, about=problem)
@@ -90,7 +95,9 @@ def _shortened(heap: Process, arena: int, chunk: int, before: int, resumed: int)
         return None
     suspect = heap.block_at(before)  # its last word lies in that header
     value = heap.words.at(before + word) or 0
-    why = "it lies before (or the block itself was written before its start)" if suspect else ""
+    why = "it lies before (or the block itself was written before its start)"
+    if suspect is None or suspect.state == OWN:
+        suspect, why = shortened, BEFORE_FIRST if suspect is not None else NOTHING_BEFORE
     return _damage(arena, "wrong_size", before, value, suspect=suspect, why=why, resumed=resumed)
 
 
@@ -103,15 +110,22 @@ def _suspect(heap: Process, fault: str, chunk: int, before: int) -> tuple[Option
     own = heap.block_at(chunk + 2 * word)
     previous = heap.block_at(before + 2 * word) if before else None
     own = own if own is not None and own.address == chunk + 2 * word else None
-    image = heap.words.image
-    tail, header = image.read(chunk, word), image.read(chunk + word, word)
-    # The tables know the true size of the chunk, so they know what the size field was.
-    true = ((own.size + word) if own else 0).to_bytes(word, "little")
+    header, true = heap.words.image.read(chunk + word, word), _size_field(own, word)
     # An overrun comes from below and destroys the lowest byte first. A write from above destroys it last.
     if own is not None and fault != "prev_size" and _same_size(header[:2], true[:2]) and header[2:] != true[2:]:
         return own, "written before its start: only the upper bytes of its size field are changed"
+    if previous is not None and previous.state == OWN:
+        return own, BEFORE_FIRST if own else ""
     if previous is None:
-        return own, "nothing lies before it: written before its start" if own else ""
+        return own, NOTHING_BEFORE if own else ""
+    return _of_neighbours(heap, fault, chunk, own, previous)
+
+
+def _of_neighbours(heap: Process, fault: str, chunk: int, own: Optional[Block], previous: Block) -> tuple[Block, str]:
+    """Return which of the blocks before and behind a header overwrote it, by the bytes there."""
+    word = heap.words.size
+    tail, header = heap.words.image.read(chunk, word), heap.words.image.read(chunk + word, word)
+    true = _size_field(own, word)
     if own is not None and (why := _from_above(heap, fault, own, previous, true)):
         return own, f"written before its start: {why}"
     if alike(header, tail):
@@ -169,6 +183,11 @@ def _is_in_a_bin(heap: Process, chunk: int) -> bool:
     if links is None:
         return False
     return heap.words.at(links[0] + 3 * word) == chunk and heap.words.at(links[1] + 2 * word) == chunk
+
+
+def _size_field(own: Optional[Block], word: int) -> bytes:
+    """Return what the size field of a block was. The tables know the true size of the chunk."""
+    return ((own.size + word) if own else 0).to_bytes(word, "little")
 
 
 def _same_size(low: bytes, true: bytes) -> bool:

@@ -154,6 +154,12 @@ class GlibcHeap(State):
         """Return whose tcache the block is."""
         return self._lists(teller).tcache(block.address) if block.address in self.caches.tcaches else None
 
+    def merged(self, block: Block, address: int) -> Optional[bool]:
+        """Return whether malloc merged the free chunk: not while it is in a tcache or a fastbin."""
+        from dmods.allocators.glibc.merged import is_merged
+
+        return is_merged(self, block, address)
+
     def _lists(self, teller: Teller) -> FreeLists:
         if self.lists is None:
             from dmods.allocators.glibc.lists import FreeLists
@@ -272,10 +278,10 @@ class GlibcHeap(State):
         for (_, _, _, number, _), report_ in zip(index.runs(), reports):
             part = mapped if number == NO_ARENA else arenas[number]
             part.chunks = (part.chunks or 0) + report_["chunks"]
-            part.bad_chunks += damaged_chunks(report_, words.size)
+            part.bad_chunks += damaged_chunks(report_, words.size, self.begun)
             if part.free is not None:
                 part.free += report_["free_chunks"]
-        walked = {each[1] for report_ in reports for each in seen_anomalies(report_, words.size)}
+        walked = {each[1] for report_ in reports for each in seen_anomalies(report_, words.size, self.begun)}
         for damage in self.damages():
             arenas[damage.arena].bad_chunks += damage.kind == "top" and damage.chunk not in walked
         for link in links:

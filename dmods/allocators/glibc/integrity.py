@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from dmods.allocators.glibc.bins import binmap_problems
@@ -11,6 +11,7 @@ from dmods.allocators.glibc.runs import top_size
 from dmods.allocators.glibc.state import State
 from dmods.allocators.glibc.structures import Arena
 from dmods.allocators.vocabulary import Contradiction, contradiction
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
 
 
@@ -68,13 +69,8 @@ def links(heap: State) -> Iterator[Contradiction]:
     for number, arena in enumerate(heap.all):
         for problem in binmap_problems(heap.process.words, number, arena, bins):
             yield contradiction(number, problem.bin, problem.address, problem.text)
-    by_name = {free.name: free for free in caches.lists}
+    yield from _bad_lists(heap)
     damaged = {name for name, _, _ in caches.problems}
-    for name, what, where in caches.problems:
-        if heap.is_unseen(where):
-            continue  # the dump lacks what it leads to
-        text = f"leads to {where:#x}: {what}"
-        yield contradiction(caches.owners.get(name), name, _holder(heap, by_name[name]), text)
     for free in caches.lists:
         # A difference of one is no damage: a thread may have been in the middle of malloc.
         if free.said is not None and free.name not in damaged and abs(caches.found[free.name] - free.said) > 1:
@@ -82,16 +78,72 @@ def links(heap: State) -> Iterator[Contradiction]:
             yield contradiction(None, free.name, free.head, text)
 
 
-def _holder(heap: State, free: FreeList) -> Optional[int]:
-    """Return the block on a damaged list that has the bad link. None: the head of the list has it."""
-    followed = heap.process.index.follow(
-        free.head, free.to_user, heap.caches.protected, free.least, free.most, False, True
-    )
-    seen: set[int] = set()
-    before: Optional[int] = None
-    for block in followed[3]:
-        if block in seen:
-            return before  # this block closes the cycle
-        seen.add(block)
-        before = block
-    return before
+NOT_A_CHUNK = "not a chunk"  # of the engine's words for a problem of a list
+
+
+class _BadLink(NamedTuple):
+    """The bad link of a list: the block that holds it, or None for the head, and the blocks to which it leads.
+
+    ``text`` says where it leads, if that is not the end of the list. ``other`` says where it may be instead.
+    """
+
+    holder: Optional[int]
+    strays: Sequence[int] = ()
+    text: str = ""
+    other: str = ""
+
+
+def _bad_lists(heap: State) -> Iterator[Contradiction]:
+    """Yield the damaged fastbins and tcaches. A sound list that shares a chunk with a damaged one is none of them."""
+    caches = heap.caches
+    by_name = {free.name: free for free in caches.lists}
+    strays: set[int] = set()
+    for name, what, where in caches.problems:
+        if heap.is_unseen(where):
+            continue  # the dump lacks what it leads to
+        free = by_name[name]
+        if _user(heap, free, where) in strays:
+            continue
+        bad = _bad_link(heap, free, where, what)
+        strays.update(bad.strays)
+        text = bad.text or f"leads to {where:#x}: {what}{bad.other}"
+        yield contradiction(caches.owners.get(name), name, bad.holder, text)
+
+
+def _bad_link(heap: State, free: FreeList, where: int, what: str) -> _BadLink:
+    """Return the link through which a list left the chunks that belong on it. ``where`` and ``what`` end the list."""
+    caches = heap.caches
+    user = _user(heap, free, where)
+    found = heap.process.index.follow(free.head, free.to_user, caches.protected, free.least, free.most, False, True)
+    problem, blocks = found[2:]
+    before: dict[int, Optional[int]] = {}
+    previous: Optional[int] = None
+    for block in blocks:
+        if block in before:
+            return _BadLink(previous)  # this link closes the cycle
+        before[block] = previous
+        previous = block
+    if user in before:  # it is on another list, unless the list leads back to it
+        closed = problem is not None and problem[1] == where
+        return _BadLink(previous) if closed else _BadLink(before[user], blocks[blocks.index(user) :])
+    if free.to_user and caches.keys:
+        return _without_key(heap, blocks)
+    if previous is None or what != NOT_A_CHUNK:
+        return _BadLink(previous)
+    link = before[previous]
+    before_it = f"in {link:#x}" if link is not None else "the head of the list"
+    return _BadLink(previous, other=f"; or the wrong link is {before_it}, and {previous:#x} was never on the list")
+
+
+def _user(heap: State, free: FreeList, where: int) -> int:
+    """Return the block of an address on a list: a fastbin has the addresses of chunks."""
+    return where if free.to_user else where + 2 * heap.process.words.size
+
+
+def _without_key(heap: State, blocks: Sequence[int]) -> _BadLink:
+    """Return the last chunk of a tcache's list that has the key in its second word (2.29, tcache_put)."""
+    words, keys = heap.process.words, heap.caches.keys
+    known = [number for number, block in enumerate(blocks) if words.at(block + words.size) in keys]
+    strays = blocks[known[-1] + 1 :] if known else blocks
+    text = f"leads to {strays[0]:#x}, which has not the key of a freed chunk" if strays else ""
+    return _BadLink(blocks[known[-1]] if known else None, strays, text)

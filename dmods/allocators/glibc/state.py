@@ -10,6 +10,7 @@ from dmods.allocators.glibc import runs
 from dmods.allocators.glibc.bins import Bins, follow
 from dmods.allocators.glibc.caches import Caches, Candidates, watched
 from dmods.allocators.glibc.caches import release as release_lists
+from dmods.allocators.glibc.half_done import NOTHING, HalfDone, half_done
 from dmods.allocators.glibc.structures import Arena
 from dmods.allocators.glibc.unseen import damaged_chunks, seen_problems, unseen_parts
 from dmods.allocators.numbers import NO_ARENA, reserve
@@ -37,6 +38,7 @@ class State(Heap):
     caches: Caches = field(default_factory=Caches)
     unseen: Ranges = field(default_factory=Ranges)  # parts of it that the dump lacks
     found_bins: Optional[Bins] = None
+    found_begun: Optional[HalfDone] = None
 
     @property
     def all(self) -> list[Arena]:
@@ -70,8 +72,16 @@ class State(Heap):
         """Return a copy for a process heap."""
         found = super().attached(process)
         assert isinstance(found, State)
-        found.found_bins = None
+        found.found_bins = found.found_begun = None
         return found
+
+    @property
+    def begun(self) -> HalfDone:
+        """Return what malloc had begun to change when it ended the process. Only a heap with anomalies is asked."""
+        if self.found_begun is None:
+            suspicious = any(each[0] == "prev_size" for report in self.process.reports for each in report["anomalies"])
+            self.found_begun = half_done(self.process, self.homes()) if suspicious else NOTHING
+        return self.found_begun
 
     # -- free lists -----------------------------------------------------------------------------------------------
 
@@ -120,6 +130,10 @@ class State(Heap):
                 found = follow(words, index, self.all, lambda done: bar.update(done, free))
             if self.unseen or any(malloc.gaps for malloc in self.layout.mallocs):
                 seen_problems(found, self.is_unseen, self.arenas_unseen(), self._chunk_end)
+            if any(problem.fault == "unlisted" for problem in found.problems):
+                kept = half_done(self.process, self.homes()).without(found.problems, words)
+                found.problem_count -= len(found.problems) - len(kept)
+                found.problems = kept
             self.found_bins = found
         return self.found_bins
 
@@ -155,7 +169,7 @@ class State(Heap):
     def damage_notes(self) -> list[str]:
         """Return how many chunks and free lists are damaged."""
         out = []
-        bad = sum(damaged_chunks(report, self.process.words.size) for report in self.process.reports)
+        bad = sum(damaged_chunks(report, self.process.words.size, self.begun) for report in self.process.reports)
         if bad:
             out.append(f"{bad} damaged chunks: `heapcheck` tells which, and who may have done it")
         absent = sum(self.is_unseen(where) for _list, _what, where in self.caches.problems)

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Callable, Optional
 
 from dmods.allocators.glibc.bins import Bins, Problem
+from dmods.allocators.glibc.half_done import Anomaly, HalfDone
 from dmods.base.ranges import Ranges
 
 if TYPE_CHECKING:
     from dmods._engine import RunReport
 
-Anomaly = tuple[str, int, int, int, int]
 # With a part of an arena's memory unseen, these say nothing: a list may lead through that part.
 _NEED_ALL = ("unlisted",)
 
@@ -30,19 +30,23 @@ def unseen_parts(reports: Iterable[RunReport], word: int) -> Ranges:
     return unseen
 
 
-def seen_anomalies(report: RunReport, word: int) -> list[Anomaly]:
-    """Return the anomalies of a run, without the chunks whose header the dump lacks."""
+def seen_anomalies(report: RunReport, word: int, begun: HalfDone) -> list[Anomaly]:
+    """Return the anomalies of a run, without the chunks whose header the dump lacks, or malloc had begun to change."""
     missing = Ranges(report["missing"])
-    return [each for each in report["anomalies"] if each[0] != "missing" and not _lacks_header(missing, each[1], word)]
+    return [
+        each
+        for each in report["anomalies"]
+        if each[0] != "missing" and not _lacks_header(missing, each[1], word) and not begun.explains_header(each, word)
+    ]
 
 
-def damaged_chunks(report: RunReport, word: int) -> int:
+def damaged_chunks(report: RunReport, word: int, begun: HalfDone) -> int:
     """Return how many chunks of a run are damaged. The engine counts those whose header the dump lacks, too."""
     described = len(report["anomalies"])
     more = report["anomaly_count"] - described
     missing = Ranges(report["missing"]) if more else Ranges()
     absent = sum(_lacks_header(missing, start, word) for start, _end in report["lost"]) if more else 0
-    absent_described = described - len(seen_anomalies(report, word))
+    absent_described = described - len(seen_anomalies(report, word, begun))
     return described - absent_described + max(0, more - max(0, absent - absent_described))
 
 

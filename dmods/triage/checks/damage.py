@@ -33,7 +33,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
                 f"{history(facts, first.suspect)}) was probably written beyond its bounds"
             )
         count = f"{len(found)} chunks of the heap are damaged" if len(found) > 1 else "a chunk of the heap is damaged"
-        yield _finding("heap-damage", least_sure(found), count + who, evidence)
+        yield _finding("heap-damage", least_sure(found), count + who, evidence, f"the chunk at {first.chunk:#x}")
         return
     checked = [one.check() for one in heap.heaps]
     wrong = [each for one in checked for each in (*one.structures, *one.links)]
@@ -41,15 +41,16 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         evidence = [
             Evidence(one.address, f"{one.where}: {one.what}") for one in wrong[:_MOST] if one.address is not None
         ]
-        what = f"the allocator's own lists are damaged in {len(wrong)} places: {wrong[0].where}: {wrong[0].what}"
-        yield _finding("list-damage", least_sure(wrong), what, evidence)
+        count = "1 place" if len(wrong) == 1 else f"{len(wrong)} places"
+        what = f"the allocator's own lists are damaged in {count}: {wrong[0].where}: {wrong[0].what}"
+        yield _finding("list-damage", least_sure(wrong), what, evidence, wrong[0].where)
 
 
 def _count(blocks: int) -> str:
     return "1 block" if blocks == 1 else f"{blocks:,} blocks"
 
 
-def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence]) -> Finding:
+def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence], hurt: str) -> Finding:
     return Finding(
         kind,
         SERIOUS,
@@ -60,7 +61,7 @@ def _finding(kind: str, confidence: str, what: str, evidence: list[Evidence]) ->
         ("heapcheck",),
         remedy_confidence=POSSIBLE,
         alternative="the process was dumped in the middle of malloc or free: for that speaks a locked arena",
-        hands=Hands("nobody yet: this look at the dump", evidence[0].what if evidence else ""),
+        hands=Hands("this look at the dump, and nobody before", hurt),
     )
 
 
@@ -77,12 +78,12 @@ def _guards(facts: ProcessFacts) -> Iterator[Finding]:
         kind = "heap-overrun"
     else:
         by = facts.callers.caller(entry.stack).text
-        freed = "freed by " if isinstance(entry, Transaction) else "of "
+        freed = "freed by " if isinstance(entry, Transaction) else "allocated by "
         what = f"a freed block of {first.requested} bytes, {freed}{by}, was written"
         kind = "write-after-free"
     more = f" ({found.damaged} blocks in all)" if found.damaged > 1 else ""
     evidence = [Evidence(first.address, what)]
-    yield _finding(kind, CERTAIN, what + more, evidence)
+    yield _finding(kind, CERTAIN, what + more, evidence, f"the block at {first.address:#x}")
 
 
 CHECK = Check(

@@ -46,9 +46,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         POSSIBLE if odd else CERTAIN,
         f"{human_size(lost)} ({share:.0%} of the heap) leaked: nothing points to "
         f"{leaks.direct_count + leaks.indirect_count:,} blocks any more{by}",
-        "free what the caller allocates"
-        if heap.records
-        else "`dmods run -- PROG` records who allocates; then findleaks names the callers",
+        _remedy(first, bool(heap.records)),
         tuple(_evidence(group) for group in groups[:3]),
         ("findleaks -d --top 3", f"whatis {first.first:#x}"),
         weight=lost,
@@ -60,11 +58,23 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         else "the program keeps these pointers in another form (XORed, compressed, in a file): against it "
         "speaks that findleaks knows the usual forms",
         hands=Hands(
-            hurt=f"{first.count:,} blocks of {first.size:,} bytes",
-            wrote=f"allocated by {first.caller.text}" if first.record is not None else "",
+            hurt=f"{_blocks(first)}{f', allocated by {first.caller.text}' if first.record is not None else ''}",
             holds="nobody",
         ),
     )
+
+
+def _blocks(group: LeakGroup) -> str:
+    return f"{group.count:,} block{'' if group.count == 1 else 's'} of {group.size:,} bytes"
+
+
+def _remedy(group: LeakGroup, recorded: bool) -> str:
+    """Return what to do about a leak: the caller is known, or not recorded, or nothing was recorded."""
+    if group.record is not None:
+        return f"free what {group.caller.text} allocates"
+    if recorded:
+        return "no record says who allocated these blocks: `dmods run -- PROG` from the start of the program does"
+    return "`dmods run -- PROG` records who allocates; then findleaks names the callers"
 
 
 def _evidence(group: LeakGroup) -> Evidence:

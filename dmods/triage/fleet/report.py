@@ -64,9 +64,7 @@ class Fleet:
         first = f"{_count(len(self.dumps), 'dump')}, {_count(places, 'place')}"
         lines = [first + (f", {_count(hosts, 'host')}." if hosts else ".")]
         if self.buckets and len(self.dumps) > 1:
-            most = self.buckets[0]
-            share = len(most.dumps) / len(self.dumps)
-            lines.append(f"Most died of {most.signature}: {len(most.dumps):,} ({share:.0%}).")
+            lines.append(_most(self.buckets, len(self.dumps)))
         for each in self.shared[:2]:
             size = f", {human_size(each.bytes)} in the middle one" if each.bytes else ""
             about = f" ({each.subject})" if each.subject else ""
@@ -76,6 +74,17 @@ class Fleet:
         if self.failed:
             lines.append(f"{_count(len(self.failed), 'dump')} had no report.")
         return lines
+
+
+def _most(found: Sequence[Bucket], dumps: int) -> str:
+    """Return where most dumps died; or how many places have as many, if none has more than the others."""
+    most = found[0]
+    number, share = len(most.dumps), len(most.dumps) / dumps
+    alike = sum(len(each.dumps) == number for each in found)
+    if alike > 1:
+        return f"No place has more dumps than the others: {alike:,} have {_count(number, 'dump')} each ({share:.0%})."
+    how = "Most died of" if share > 0.5 else "The largest group died of"
+    return f"{how} {most.signature}: {number:,} ({share:.0%})."
 
 
 def fleet_report(fleet: Fleet) -> Report:

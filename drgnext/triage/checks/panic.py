@@ -11,6 +11,7 @@ from drgnext.triage.deaths import kind_of, was_asked
 from drgnext.triage.facts import KernelFacts
 
 _READ = "read the function at the trapped pc; its registers are in panicinfo"
+_JUMPED = "find where the function pointer or the return address was overwritten; the frame that jumped is in panicinfo"
 _MEMORY = "find what holds the memory: ps says who, and the limit above it; memstat -v says which kind of pages"
 _LOG_LOST = "copy or take the dump again, whole: its log says why"
 
@@ -49,12 +50,21 @@ def run(facts: KernelFacts) -> Iterator[Said]:
         FATAL,
         CERTAIN,
         "; ".join((f"{message}{where}{task}", *oom_lines(told.details))),
-        _LOG_LOST if message == SENTENCES[True] else _READ,
+        _remedy(facts, message),
         evidence,
         ("panicinfo", "findstack"),
         remedy_confidence=POSSIBLE,
         alternative="other code damaged the memory that this function used: for that speak taints and slabcheck",
     )
+
+
+def _remedy(facts: KernelFacts, message: str) -> str:
+    """Return what to do. At a pc where no code is, there is no function to read."""
+    if message == SENTENCES[True]:
+        return _LOG_LOST
+    trap = facts.cause.trap
+    nowhere = trap is not None and facts.threads.places.function(trap.pc) is None
+    return _JUMPED if facts.cause.called_from is not None or nowhere else _READ
 
 
 def _without_memory(text: str) -> Finding:

@@ -1,0 +1,105 @@
+"""The instructions of a function, and where its jumps lead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Optional
+
+from dmods._engine import disassemble
+from dmods.base.named_tuple import NamedTuple
+from dmods.base.regex import regex
+from dmods.target import Target
+
+NUMBER = r"-?0x[0-9a-f]+"
+WINDOW = 96  # bytes of code that are decoded where no symbol says where a function begins or ends
+_LONGEST = 16  # bytes of an instruction
+_MOST_CODE = 1 << 14  # bytes of a function that are decoded
+_JUMP = regex(r"^(?:j\w+|b(?:\.\w+)?|cbn?z|tbn?z)$")
+
+
+class Code(NamedTuple):
+    """An instruction: where it is, what it is called, its operands as they are written, and where the next one is."""
+
+    address: int
+    name: str
+    operands: Sequence[str]
+    following: int
+
+
+def page(code: Code) -> int:
+    """Return the page that AArch64's ADRP names, by its distance from the instruction's own page."""
+    distance = code.operands[1].lstrip("$")
+    return (code.address & ~0xFFF) + int(distance, 16) if re.fullmatch(rf"\+?{NUMBER}", distance) else 0
+
+
+def word(target: Target, address: int) -> Optional[int]:
+    data = target.image().read(address, target.arch.word)
+    return int.from_bytes(data, "little") if len(data) == target.arch.word else None
+
+
+def decode(target: Target, address: int) -> Optional[Code]:
+    raw = target.image().read(address, _LONGEST)
+    found = disassemble(target.arch.name, raw, address) if raw else None
+    if found is None:
+        return None
+    name, _space, rest = found[0].removeprefix("bnd ").partition(" ")
+    # Commas inside of (%rax,%rcx,8) and [x0, #0x8] part no operands.
+    operands = re.split(r",\s*(?![^(\[]*[)\]])", rest.strip()) if rest else []
+    return Code(address, name, operands, address + found[1])
+
+
+def decoded(target: Target, start: int, end: int) -> list[Code]:
+    """Return the instructions from one address to another; [] where they do not end there."""
+    out: list[Code] = []
+    at = start
+    while at < end:
+        code = decode(target, at)
+        if code is None:
+            return []
+        out.append(code)
+        at = code.following
+    return out if at == end else []
+
+
+def before(target: Target, pc: int) -> list[Code]:
+    """Return the instructions of the function before `pc`.
+
+    Without a symbol, those on which all ways to decode the bytes before agree. Wrong ones soon meet the right ones.
+    """
+    symbol = target.symbol_at(pc - 1)
+    if symbol is not None and 0 < pc - symbol.address <= _MOST_CODE:
+        return decoded(target, symbol.address, pc)
+    step = 4 if target.arch.name == "aarch64" else 1
+    ways = [way for start in range(pc - WINDOW, pc - WINDOW // 2, step) if (way := decoded(target, start, pc))]
+    if not ways:
+        return []
+    agreed = set.intersection(*({code.address for code in way} for way in ways))
+    return [code for code in ways[0] if code.address in agreed]
+
+
+def joined(target: Target, code: Sequence[Code], pc: int) -> frozenset[int]:
+    """Return the addresses to which jumps of the function lead."""
+    symbol = target.symbol_at(pc - 1)
+    end = min(symbol.address + symbol.size, pc + _MOST_CODE) if symbol is not None else pc
+    return frozenset(to for each in (*code, *decoded_to(target, pc, end)) if (to := leads(each)) is not None)
+
+
+def leads(code: Code) -> Optional[int]:
+    """Return where a jump leads, if it says so itself."""
+    if not code.operands or not _JUMP.match(code.name):
+        return None
+    to = code.operands[-1]
+    if re.fullmatch(NUMBER, to):
+        return int(to, 16)
+    found = re.fullmatch(rf"\$([+]?{NUMBER})", to)
+    return code.address + int(found[1], 16) if found is not None else None
+
+
+def decoded_to(target: Target, start: int, end: int) -> list[Code]:
+    """Return the instructions from an address on, as far as they can be decoded."""
+    out: list[Code] = []
+    while start < end and (code := decode(target, start)) is not None:
+        out.append(code)
+        start = code.following
+    return out
