@@ -68,6 +68,8 @@ OTHERS = (
     Other("snmalloc", r"(?!)", "sn_rust_alloc"),  # the crate snmalloc-rs
     Other("rpmalloc", r"librpmalloc[^/]*$", "rpmalloc"),
     Other("rpmalloc", r"(?!)", "rpmalloc_initialize"),  # where the linker drops functions that nobody calls
+    # The tools that replace malloc (coregrind/m_replacemalloc); the others load vgpreload_core alone.
+    Other("Valgrind's malloc", r"vgpreload_(memcheck|massif|dhat|helgrind|drd|exp-[^/]*)-[^/]*\.so$", "(?!)"),
     Other("Hoard", r"libhoard[^/]*$", "xxmalloc"),
 )
 
