@@ -9,8 +9,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
+from dmods.base.dataclass import replace
 from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
+from dmods.corefile.file_notes import module_notes, unnamed_notes, unused_note
 from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
 from dmods.corefile.opening import core_header, given_program, open_core
@@ -18,10 +20,9 @@ from dmods.errors import FaultError, KernelDumpError
 from dmods.modules import debuginfod, elf
 from dmods.modules.auxv import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
 from dmods.modules.find import (
-    MOST_MODULES,
     NOT_HERE,
     FoundModule,
-    Given,
+    Program,
     as_mapped_files,
     code_flags,
     find_modules,
@@ -29,7 +30,7 @@ from dmods.modules.find import (
     program_link_map,
     with_flags,
 )
-from dmods.modules.localfiles import LocalFile, LocalFiles, debug_roots
+from dmods.modules.localfiles import LocalFiles, debug_roots
 from dmods.modules.lost_auxv import auxv_on_stack, program_in_memory
 from dmods.modules.mapped_file import FileMapping
 from dmods.modules.placing import place
@@ -85,6 +86,7 @@ class CoreFile:
             for load in self._loads
             if load.dumped < load.promised
         ]
+        self.names_files = self._notes.has_files
         self._note_damage(header, spoiled)
         self._find_auxv()
         self.executable: Optional[str] = self._executable()
@@ -158,22 +160,20 @@ class CoreFile:
         """Return the mappings, and the modules in them."""
         auxv = self._notes.auxv
         files = self._notes.files or self._linked_files()
-        given = Given(self._given, auxv.get(AT_PHDR) or auxv.get(AT_ENTRY)) if self._given else None
-        layout = self._laid_out(files, given)
-        if given is None or any(found.named for found in layout[1]):
+        program = Program(auxv.get(AT_PHDR) or auxv.get(AT_ENTRY), self._execfn(), self._given)
+        layout = self._laid_out(files, program)
+        if self._given is None or any(found.named for found in layout[1]):
             return layout
-        placed = place(given.local, auxv, layout[0].ranges)
+        placed = place(self._given, auxv, layout[0].ranges)
         if placed:
-            return self._laid_out(sorted([*files, *placed]), Given(given.local, placed[0].start))
-        self.notes.append(f"{given.local.path} is not used as the program: {_why_unused(given.local)}")
+            return self._laid_out(sorted([*files, *placed]), replace(program, address=placed[0].start))
+        self.notes.append(unused_note(self._given))
         return layout
 
-    def _laid_out(
-        self, files: Sequence[FileMapping], given: Optional[Given]
-    ) -> tuple[coremap.Pieces, list[FoundModule]]:
+    def _laid_out(self, files: Sequence[FileMapping], program: Program) -> tuple[coremap.Pieces, list[FoundModule]]:
         """Return the mappings with these files, and the modules in them."""
         pieces = coremap.join(self._loads, files)
-        found = find_modules(pieces.ranges, self.dumped, self._files, self._notes.auxv.get(AT_SYSINFO_EHDR), given)
+        found = find_modules(pieces.ranges, self.dumped, self._files, self._notes.auxv.get(AT_SYSINFO_EHDR), program)
         flags = code_flags(found)
         if flags:
             found = [with_flags(each, flags) for each in found]
@@ -182,7 +182,9 @@ class CoreFile:
 
     @cached_property
     def _modules(self) -> list[Module]:
-        self.notes.extend(_module_notes(self._layout[1]))
+        self.notes.extend(module_notes(self._layout[1]))
+        if not self.names_files:
+            self.notes.extend(unnamed_notes(self._layout[0]))
         self.notes.extend(debuginfod.told())
         return [found.module for found in self._layout[1]]
 
@@ -351,43 +353,3 @@ def find_executable(path: str, sysroot: Optional[str] = None) -> tuple[Optional[
         proof, "unproven: the core has no build-id"
     )
     return program.file, f"the program is {program.file} ({how})"
-
-
-def _why_unused(local: LocalFile) -> str:
-    """Return why no module of the dump can be the program that the user named."""
-    identity = f"has its build-id ({local.build_id})" if local.build_id else "begins as it does"
-    return f"no module in the dump {identity}, and its segments fit no mapping"
-
-
-def _module_notes(found: Sequence[FoundModule]) -> list[str]:
-    """Return one line for each kind of problem, however many modules have it."""
-    notes = []
-    if len(found) >= MOST_MODULES:
-        notes.append(f"the process has more than {MOST_MODULES} ELF files mapped: the others have no symbols")
-    gone = [f.module.name for f in found if f.module.problem == NOT_HERE]
-    if gone:
-        notes.append(
-            f"{len(gone)} of {len(found)} mapped ELF files are not on this machine ({_some(gone)}): their symbols and "
-            "read-only bytes are missing (--sysroot names another root)"
-        )
-    moved = [f for f in found if f.instead is not None and f.local is not None]
-    for each in moved[:3]:
-        was = f"{each.module.path} is {NOT_HERE}" if each.instead == NOT_HERE else each.instead
-        notes.append(f"{was}: its copy by build-id is used, {each.local.path if each.local else ''}")
-    if len(moved) > 3:
-        notes.append(f"{len(moved) - 3} more mapped ELF files are copies by their build-id")
-    other = [f.module for f in found if f.module.problem not in (None, NOT_HERE)]
-    notes.extend(f"{module.name} is not used: {module.problem}" for module in other[:3] if module.file is None)
-    notes.extend(f"{module.name}: {module.problem}; its symbols may be wrong" for module in other if module.file)
-    if len(other) > 3:
-        notes.append(
-            f"{len(other) - 3} more mapped ELF files differ from this machine's (--sysroot names another root)"
-        )
-    trusted = [f.module.name for f in found if f.same and not f.proof]
-    if trusted:
-        notes.append(f"the core has no proof of these files, so files of the same path are used: {_some(trusted)}")
-    return notes
-
-
-def _some(names: Sequence[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -77,25 +77,31 @@ class _Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Given:
-    """The program that the user named, and an address in its module by the auxiliary vector, or None."""
+class Program:
+    """The program, as far as it is known beside the mappings.
 
-    local: LocalFile
+    ``address`` lies in its module, and ``path`` is that of execve(), by the auxiliary vector. ``given`` is the file
+    that the user named.
+    """
+
     address: Optional[int] = None
+    path: Optional[str] = None
+    given: Optional[LocalFile] = None
 
     def is_in(self, ranges: Sequence[AddressRange]) -> bool:
         """Return whether the auxiliary vector says that these mappings are the program's."""
         return self.address is not None and any(self.address in piece for piece in ranges)
 
-    def is_proven(self, identity: Optional[str], head: bytes) -> bool:
-        """Return whether the module with this build-id and first page in memory is of this file."""
-        if identity is not None or self.local.build_id is not None:
-            return identity == self.local.build_id
-        return bool(head) and head[: len(self.local.head)] == self.local.head[: len(head)]
-
-    def is_for(self, seen: _Seen) -> bool:
-        """Return whether the module is the program that the user named."""
-        return self.is_proven(seen.identity, seen.head) or self.is_in(seen.ranges)
+    def file_of(self, seen: _Seen) -> Optional[LocalFile]:
+        """Return the file that the user named, if the module is the program. Its build-id or first page proves it."""
+        given = self.given
+        if given is None:
+            return None
+        if seen.identity is not None or given.build_id is not None:
+            same = seen.identity == given.build_id
+        else:
+            same = bool(seen.head) and seen.head[: len(given.head)] == given.head[: len(seen.head)]
+        return given if same or self.is_in(seen.ranges) else None
 
 
 def find_modules(
@@ -103,12 +109,11 @@ def find_modules(
     read: Read,
     files: LocalFiles,
     vdso: Optional[int],
-    given: Optional[Given],
+    program: Program,
 ) -> list[FoundModule]:
     """Return every ELF file that was loaded, by address. Files that were only mapped as data are left out.
 
-    ``read`` reads the dump only, not the files. The file that the user named is used for the module that has its
-    build-id, or that the auxiliary vector leads to.
+    ``read`` reads the dump only, not the files.
     """
     modules: list[FoundModule] = []
     end = 0
@@ -120,9 +125,9 @@ def find_modules(
         elif mapping.offset != 0 or mapping.start < end:
             continue
         elif mapping.path is None:
-            found = _unlisted(mappings, index, read, files, given)
+            found = _unlisted(mappings, index, read, files, program)
         else:
-            found = _module(mappings, index, read, files, given)
+            found = _module(mappings, index, read, files, program)
         if found is not None:
             modules.append(found)
             end = found.module.end
@@ -140,7 +145,7 @@ def _vdso(mapping: AddressRange, read: Read) -> Optional[FoundModule]:
 
 
 def _unlisted(
-    mappings: Sequence[AddressRange], index: int, read: Read, files: LocalFiles, given: Optional[Given]
+    mappings: Sequence[AddressRange], index: int, read: Read, files: LocalFiles, program: Program
 ) -> Optional[FoundModule]:
     """Return the ELF file that was loaded into anonymous memory, or None: a program that a packer unpacked, or any
     file where nothing says which file is mapped."""
@@ -156,15 +161,14 @@ def _unlisted(
     if name is not None and name.startswith(_VDSO_NAMES):
         return _vdso(first, read)
     identity = build_id(elf, shifted(read, bias), in_memory=True)
-    path = name or f"[ELF file at {first.start:#x}]"
+    path = name or (program.path if program.is_in(ranges) else None) or f"[ELF file {(identity or '')[:8]}]"
     seen = _Seen(path, first, bias, ranges, elf, identity, read(first.start, PAGE))
-    if given is not None and given.is_for(seen):
-        return _found(seen._replace(path=given.local.path), given.local, True, files)
-    return _found(seen, None, False, files)
+    named = program.file_of(seen)
+    return _found(seen if named is None else seen._replace(path=named.path), named, named is not None, files)
 
 
 def _module(
-    mappings: Sequence[AddressRange], index: int, read: Read, files: LocalFiles, given: Optional[Given]
+    mappings: Sequence[AddressRange], index: int, read: Read, files: LocalFiles, program: Program
 ) -> Optional[FoundModule]:
     """Return the ELF file that begins in this mapping of a file, or None."""
     first = mappings[index]
@@ -172,8 +176,8 @@ def _module(
     local = files.find(path)
     header = in_memory(first.start, read)
     nearby = [m for m in mappings[index : index + _NEAR] if m.path == path]
-    if given is not None and header is None and given.is_in(nearby):
-        local = given.local
+    if program.given is not None and header is None and program.is_in(nearby):
+        local = program.given
     elf = header or (local.elf if local else None)
     if elf is None and path.startswith(_OF_NO_FILE):
         return None
@@ -190,9 +194,8 @@ def _module(
     identity = build_id(header, shifted(read, bias), in_memory=True) if header else None
     head = read(first.start, PAGE) if header else b""
     seen = _Seen(path, first, bias, ranges, elf, identity, head)
-    if given is not None and given.is_for(seen):
-        return _found(seen, given.local, True, files)
-    return _found(seen, local, False, files)
+    named = program.file_of(seen)
+    return _found(seen, named or local, named is not None, files)
 
 
 def _found(seen: _Seen, local: Optional[LocalFile], named: bool, files: LocalFiles) -> FoundModule:
