@@ -29,7 +29,7 @@ _SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the kernel, si_addr unknown 
 # More threads are not believed: there are half as many pids, unless kernel.pid_max was raised. Each thread costs every
 # command some time, and a crafted core could cost minutes.
 _MAX_THREADS = 1 << 16
-# delve gives the notes of Linux no owner (delve 1.27, pkg/proc/native/dump_linux_amd64.go: elfwriter.Note without Name).
+# delve gives the notes of Linux no owner (delve 1.27, pkg/proc/native/dump_linux_amd64.go: no Name in elfwriter.Note).
 _OWNERS = (b"CORE", b"LINUX", b"")
 _TOO_MANY = f"the core has more than {_MAX_THREADS} threads: the others are left out"
 

@@ -11,9 +11,6 @@ from dmods.modules.localfiles import LocalFile, open_local
 
 _BEGIN = 4096  # bytes that are looked at; a file system that lost the data of a file gives zeros
 
-# (magic, what it is, what makes a core of it)
-_OTHERS = ((b"MDMP", "a minidump", "Breakpad's minidump-2-core {} > core makes one of it, without its heap"),)
-
 
 def open_core(path: str) -> tuple[int, int, tuple[str, int, int]]:
     import stat
@@ -57,11 +54,6 @@ def core_header(read: elf.Read, path: str) -> elf.Elf:
         )
     if magic in KDUMP:
         raise KernelDumpError(path)
-    for start, kind, how in _OTHERS:
-        if magic.startswith(start):
-            import shlex
-
-            raise UserError(f"{path} is {kind}, not a core file", how.format(shlex.quote(path)))
     try:
         header = elf.parse(read, path)
     except CorruptError as error:

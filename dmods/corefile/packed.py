@@ -19,6 +19,8 @@ _MAGIC = (
 )
 #: The first bytes of a kernel's dump that makedumpfile wrote: struct disk_dump_header, and its flattened form.
 KDUMP = (b"KDUMP   ", b"makedump")
+#: The first bytes of a minidump (llvm/BinaryFormat/Minidump.h).
+MINIDUMP = b"MDMP"
 _HEAD = 1 << 20  # bytes that are unpacked to see what it is: program headers of 18,000 mappings
 _STEP = 64 << 20  # bytes between two reports
 #: What may follow the last segment of a core: section headers (of gcore, or of a core with 65,535 mappings).

@@ -107,7 +107,8 @@ def _notes(arch: Arch, about: About, threads: Sequence[LiveThread], maps: Sequen
         if number == 0:
             yield _note(b"CORE", NT_PRPSINFO, _prpsinfo(arch, about))
             yield _note(b"CORE", NT_AUXV, about.auxv)
-            yield _note(b"CORE", NT_FILE, _files(arch, about.page, maps))
+            if any(each.path for each in maps):
+                yield _note(b"CORE", NT_FILE, _files(arch, about.page, maps))
         if thread.siginfo is not None:
             yield _note(b"CORE", NT_SIGINFO, _siginfo(arch, thread.siginfo))
         for kind, data in thread.registers:
