@@ -77,6 +77,9 @@ def plain_path(path: str) -> tuple[str, list[str]]:
     if damage:
         size = os.stat(copy).st_size
         notes.append(f"{path} is cut or damaged: {size} bytes could be unpacked ({damage})")
+    if form != _MINIDUMP and form_of(copy) == _MINIDUMP:
+        core, more = plain_path(copy)
+        return core, notes + more
     return copy, notes
 
 

@@ -70,8 +70,8 @@ def head_of(path: str, form: str, count: int = _HEAD) -> bytes:
 
 
 def is_dump(head: bytes) -> bool:
-    """Return whether these are the first bytes of a core, or of the dump of a kernel."""
-    if head[:8] in KDUMP:
+    """Return whether these are the first bytes of a core, of a minidump, or of the dump of a kernel."""
+    if head[:8] in KDUMP or head.startswith(MINIDUMP):
         return True
     if head[:4] != elf.MAGIC or len(head) < 18:
         return False

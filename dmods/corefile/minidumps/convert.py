@@ -9,7 +9,7 @@ from typing import Callable, Optional
 
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
-from dmods.corefile.live import elfcore
+from dmods.corefile import elfcore
 from dmods.corefile.minidumps import streams
 from dmods.corefile.minidumps.streams import Mapping, MemoryRange, Minidump, MiniThread
 from dmods.corefile.notes import NT_PRSTATUS
@@ -79,10 +79,10 @@ def _notes(found: Minidump, pieces: Sequence[MemoryRange]) -> Iterator[str]:
     writable = [each for each in found.mappings if "w" in each.flags]
     rest = [each for each in writable if not any(each.start <= pointer < each.end for pointer in stacks)]
     dumped = Ranges((each.address, each.address + each.size) for each in pieces)
-    if rest and not any(dumped.within(each.start, each.end) for each in rest):
-        yield _STACKS_ONLY
     if found.cut:
-        yield "the minidump is cut: memory behind its end is missing"
+        yield "the minidump is cut: memory, threads or mappings behind its end are missing"
+    elif rest and not any(dumped.within(each.start, each.end) for each in rest):
+        yield _STACKS_ONLY
 
 
 def _threads(found: Minidump) -> list[elfcore.LiveThread]:

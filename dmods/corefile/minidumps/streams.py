@@ -128,7 +128,7 @@ def parse(read: Read, size: int) -> Minidump:
         auxv=read(*_place(streams, AUXV, 1 << 12)),
         words=read(*_place(streams, WORDS, 1 << 16)),
         name=name[1] if name else b"",
-        cut=any(each.place + each.size > size for each in promised),
+        cut=any(place + length > size for place, length in (*streams.values(), *((p.place, p.size) for p in promised))),
     )
 
 
