@@ -15,7 +15,7 @@ from typing import NoReturn, Optional
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.sizes import human_size
-from dmods.corefile import packed
+from dmods.corefile import archives, packed
 from dmods.corefile.keepers import APPORT, REPORT
 from dmods.errors import UserError
 
@@ -351,6 +351,9 @@ def _limits(what: _Packed, size: int, folder: str) -> packed.Limits:
     """Return how much may be unpacked. Raises UserError where it is clear that this is not enough, or is no dump."""
     head = packed.head_of(what.path, what.form)
     if not packed.is_dump(head):
+        problem = archives.of_file(what.source, head, what.form)
+        if problem is not None:
+            raise UserError(*problem)
         found = "is no dump" if head else "cannot be unpacked"
         raise UserError(
             f"{what.source} is compressed ({what.form}), and what is in it {found}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from dmods.corefile import archives
 from dmods.corefile.packed import KDUMP
 from dmods.errors import CorruptError, KernelDumpError, TruncatedError, UserError
 from dmods.modules import elf
@@ -18,6 +19,9 @@ def open_core(path: str) -> tuple[int, int, tuple[str, int, int]]:
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
+            problem = archives.of_folder(path)
+            if problem is not None:
+                raise UserError(*problem)
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise UserError(f"{path} is {kind}", "give the path of a core file")
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -57,6 +61,9 @@ def core_header(read: elf.Read, path: str) -> elf.Elf:
     try:
         header = elf.parse(read, path)
     except CorruptError as error:
+        problem = archives.of_file(path, begin)
+        if problem is not None:
+            raise UserError(*problem) from None
         raise UserError(f"{error}: not a core file", "give a core file of Linux (`file` says what a file is)") from None
     except TruncatedError as error:
         raise UserError(str(error), "nothing in it can be read: copy or make the core again") from None

@@ -63,7 +63,7 @@ def convert(path: str, to: str, room: int, report: Callable[[int], None]) -> Mad
         placed = list(_placed(pieces))
         _copy(source.fileno(), target.fileno(), zip(pieces, placed), report)
         about = elfcore.About(found.pid, found.name, found.words, found.auxv, PAGE)
-        maps = list(_mappings(found.mappings, placed))
+        maps = [_lost(each) if found.cut else each for each in _mappings(found.mappings or _of_lost(found), placed)]
         return Made(elfcore.write(target.fileno(), X86_64, about, _threads(found), maps), list(_notes(found, pieces)))
 
 
@@ -176,6 +176,18 @@ def _part(mapping: Mapping, start: int, end: int, place: Optional[int]) -> elfco
     offset = mapping.offset + start - mapping.start if mapping.path else None
     dumped = end - start if place is not None else 0
     return elfcore.LiveMapping(start, end, mapping.flags, offset, mapping.path, dumped, place or 0)
+
+
+def _of_lost(found: Minidump) -> list[Mapping]:
+    """Return mappings for the memory that a cut minidump lacks, where it does not list them."""
+    return [Mapping(each.address, each.address + each.size, _ANY, 0, b"") for each in found.lost]
+
+
+def _lost(mapping: elfcore.LiveMapping) -> elfcore.LiveMapping:
+    """Return memory of a cut minidump. What could be written, and is not there, may be behind the cut."""
+    if mapping.dumped or "w" not in mapping.flags:
+        return mapping
+    return mapping._replace(dumped=mapping.end - mapping.start, place=elfcore.NOWHERE)
 
 
 def _unmapped(piece: MemoryRange, end: int) -> Iterator[elfcore.LiveMapping]:

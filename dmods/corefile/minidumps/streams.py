@@ -86,7 +86,10 @@ class Death(NamedTuple):
 
 @dataclass(frozen=True)
 class Minidump:
-    """A minidump. ``machine`` is that of SystemInfo. ``cut`` says that a part of the memory lies behind its end."""
+    """A minidump. ``machine`` is that of SystemInfo. ``cut`` says that a part of it lies behind the end of the file.
+
+    ``lost`` is memory behind the end.
+    """
 
     machine: int
     is_linux: bool
@@ -99,6 +102,7 @@ class Minidump:
     words: bytes
     name: bytes
     cut: bool
+    lost: Sequence[MemoryRange]
 
 
 def parse(read: Read, size: int) -> Minidump:
@@ -116,6 +120,7 @@ def parse(read: Read, size: int) -> Minidump:
     name = re.match(rb"Name:\t([^\n]{1,64})", status)
     threads, stacks = _threads(read, streams)
     promised = [*_memory(read, streams), *stacks]
+    lost = [each for each in promised if each.size and each.place + each.size > size]
     memory = [each._replace(size=min(each.size, size - each.place)) for each in promised if each.place < size]
     return Minidump(
         machine=machine,
@@ -128,7 +133,8 @@ def parse(read: Read, size: int) -> Minidump:
         auxv=read(*_place(streams, AUXV, 1 << 12)),
         words=read(*_place(streams, WORDS, 1 << 16)),
         name=name[1] if name else b"",
-        cut=any(place + length > size for place, length in (*streams.values(), *((p.place, p.size) for p in promised))),
+        cut=bool(lost) or any(place + length > size for place, length in streams.values()),
+        lost=lost,
     )
 
 
