@@ -55,7 +55,7 @@ def classify_mappings(target: Target) -> Sequence[tuple[AddressRange, str]]:
     claims = sorted(claims + stacks)
     found = Rows(_kinded, "QQOOQQO")
     for mapping in target.mappings():
-        if _is_vdso(mapping, vdso):
+        if _is_vdso(mapping, vdso) and (target.names_files or mapping.dumped):
             kind = "vdso"
         elif _is_reserved(mapping, arena_ends, stacks):
             kind = "reserved"

@@ -247,6 +247,8 @@ class Process:
 
     arch = X86_64
 
+    names_files = True
+
     def __init__(self, root: bytes) -> None:
         self._image = _engine.Image([], [], [(ROOT, root.ljust(4096, b"\0"))])
 

@@ -43,6 +43,7 @@ _PLACES: tuple[Optional[tuple[int, str]], ...] = (
     *((192, "Q"), (184, "Q"), (120, "Q"), (128, "Q"), (136, "Q"), (168, "Q"), (176, "Q"), None, (248, "Q")),
     *((56, "H"), (68, "I"), (152, "Q"), (66, "H"), None, None, (58, "H"), (60, "H"), (62, "H"), (64, "H")),
 )
+_PID = (1 << 31) - 1  # pid_t has a sign
 _NO_CALL = (1 << 64) - 1  # orig_rax of a thread that is in no system call
 _MAPPING = regex(rb"^([0-9a-f]{1,16})-([0-9a-f]{1,16}) ([r-][w-][x-])[sp-] ([0-9a-f]{1,16}) \S+ (\d+) *(.*)$", re.M)
 
@@ -115,7 +116,7 @@ def parse(read: Read, size: int) -> Minidump:
     machine = int.from_bytes(system[:2], "little") if len(system) >= 24 else -1
     platform = int.from_bytes(system[20:24], "little")
     misc = read(*_place(streams, MISC, 12))
-    pid = int.from_bytes(misc[8:12], "little") if len(misc) == 12 and misc[4] & 1 else 0
+    pid = int.from_bytes(misc[8:12], "little") & _PID if len(misc) == 12 and misc[4] & 1 else 0
     status = read(*_place(streams, STATUS, 1 << 16))
     name = re.match(rb"Name:\t([^\n]{1,64})", status)
     threads, stacks = _threads(read, streams)
@@ -171,7 +172,7 @@ def _threads(read: Read, streams: dict[int, tuple[int, int]]) -> tuple[list[Mini
     threads, stacks = [], []
     for row in _rows(read, *streams.get(THREADS, (0, 0)), _THREAD, _MOST_THREADS):
         tid, _suspended, _class, _priority, _teb, address, size, place, context_size, context = row
-        thread = _thread(tid, read(context, min(context_size, _CONTEXT + _FXSAVE)))
+        thread = _thread(tid & _PID, read(context, min(context_size, _CONTEXT + _FXSAVE)))
         if thread is not None:
             threads.append(thread)
         stacks.append(MemoryRange(address, size, place))
@@ -216,7 +217,7 @@ def _death(read: Read, streams: dict[int, tuple[int, int]]) -> Optional[Death]:
         return None
     tid, _unused, signal, flags, _record, address = _EXCEPTION.unpack(data)
     code = flags - (1 << 32) if flags >> 31 else flags
-    return Death(tid, signal, code, address) if 0 < signal <= 64 else None
+    return Death(tid & _PID, signal, code, address) if 0 < signal <= 64 else None
 
 
 def _mappings(text: bytes) -> Iterator[Mapping]:
