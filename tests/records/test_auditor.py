@@ -246,7 +246,6 @@ class Process:
     """A Target with the parts that the search for the auditor uses."""
 
     arch = X86_64
-
     names_files = True
 
     def __init__(self, root: bytes) -> None:
