@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Optional
 
 from dmods.base.dataclass import dataclass, replace
@@ -13,6 +14,7 @@ from dmods.modules.copies import copy_of
 from dmods.modules.elf import (
     ET_DYN,
     ET_EXEC,
+    MAGIC,
     PAGE,
     PF_W,
     PF_X,
@@ -36,6 +38,8 @@ _VDSO_NAMES = ("linux-vdso.so", "linux-gate.so")  # DT_SONAME (arch/*/vdso/*.lds
 # More modules are not believed. Each takes some kilobytes, and programs have hundreds.
 MOST_MODULES = 1 << 13
 _NEAR = 16  # mappings behind the first that may be of the same file
+# ELF headers in anonymous memory that are looked at, and mappings of such a file: a program header has one or two.
+_MOST_UNLISTED, _MOST_PIECES = 1 << 12, 512
 _MOST_OTHERS = 64  # mappings of other files inside the extent of a module: the dynamic linker leaves none there
 
 NOT_HERE = "not found on this machine"
@@ -116,7 +120,7 @@ def find_modules(
     ``read`` reads the dump only, not the files.
     """
     modules: list[FoundModule] = []
-    end = 0
+    end = unlisted = 0
     for index, mapping in enumerate(mappings):
         if len(modules) >= MOST_MODULES:
             break
@@ -125,6 +129,9 @@ def find_modules(
         elif mapping.offset != 0 or mapping.start < end:
             continue
         elif mapping.path is None:
+            if unlisted >= _MOST_UNLISTED or not mapping.dumped or read(mapping.start, len(MAGIC)) != MAGIC:
+                continue
+            unlisted += 1
             found = _unlisted(mappings, index, read, files, program)
         else:
             found = _module(mappings, index, read, files, program)
@@ -150,11 +157,11 @@ def _unlisted(
     """Return the ELF file that was loaded into anonymous memory, or None: a program that a packer unpacked, or any
     file where nothing says which file is mapped."""
     first = mappings[index]
-    elf = in_memory(first.start, read) if first.dumped else None
+    elf = in_memory(first.start, read)
     if elf is None or elf.type not in (ET_EXEC, ET_DYN):
         return None
     bias = first.start - first_page(elf)
-    ranges = tuple(_within(mappings, index, None, bias + elf.extent()[1]))
+    ranges = tuple(islice(_within(mappings, index, None, bias + elf.extent()[1]), _MOST_PIECES))
     if (elf.type == ET_EXEC and bias) or not is_placed(elf, bias, ranges):
         return None
     name = soname(elf, bias, read)

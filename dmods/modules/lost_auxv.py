@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from itertools import islice
 from typing import Optional
 
 from dmods.modules.auxv import AT_BASE, AT_ENTRY, AT_PAGESZ, AT_PHDR, AT_PHENT, AT_PHNUM
@@ -22,7 +23,8 @@ _MOST_STACKS = 64
 _MOST_ENTRIES = 64  # the kernel writes about 20
 _LAST_KEY = 64  # AT_MINSIGSTKSZ, 51, is the highest in Linux 6.12
 _MOST_HEADERS = 1 << 12
-_MOST_PLACES = 1 << 16
+_MOST_TRIES = 1 << 8  # places of a stack that may be a vector
+_MOST_FILES = 1 << 12  # ELF headers that are looked at
 _PHENT = {8: 56, 4: 32}  # sizeof(Elf64_Phdr), sizeof(Elf32_Phdr)
 
 
@@ -46,7 +48,9 @@ def _vector_in(data: bytes, word: int) -> dict[int, int]:
     pair = struct.Struct("<QQ" if word == 8 else "<II")
     wanted = pair.pack(AT_PHENT, _PHENT[word])
     at = data.rfind(wanted)
-    while at >= 0:
+    for _count in range(_MOST_TRIES):
+        if at < 0:
+            break
         if at % word == 0:
             found = _vector_around(data, at, pair)
             if _is_whole(found):
@@ -84,10 +88,8 @@ def program_in_memory(starts: Iterable[int], read: Read, word: int) -> dict[int,
 
     It is the one whose DT_DEBUG the dynamic linker has set: linkers write this entry into programs alone.
     """
-    for number, start in enumerate(starts):
-        if number >= _MOST_PLACES:
-            break
-        elf = in_memory(start, read) if read(start, 4) == MAGIC else None
+    for start in islice((start for start in starts if read(start, 4) == MAGIC), _MOST_FILES):
+        elf = in_memory(start, read)
         if elf is None or elf.word != word or elf.type not in (ET_EXEC, ET_DYN):
             continue
         address = start + elf.headers_at

@@ -267,9 +267,11 @@ def test_notes_without_an_owner(crashed: Crash, tmp_path: Path) -> None:
 # -- LLDB's minidumps -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick("shapes-MemoryList", "arenas-Memory64List")
 @pytest.mark.parametrize("wide", [False, True], ids=["MemoryList", "Memory64List"])
-def test_a_minidump_with_all_memory_is_a_dump(wide: bool, tmp_path: Path) -> None:
-    made = cores.take("shapes")
+@pytest.mark.parametrize("program", ["shapes", "arenas"])
+def test_a_minidump_with_all_memory_is_a_dump(program: str, wide: bool, tmp_path: Path) -> None:
+    made = cores.take(program)
     whole = CoreFile(str(made.core))
     (tmp_path / "lldb.dmp").write_bytes(minidump(whole, wide=wide))
     core = CoreFile(str(tmp_path / "lldb.dmp"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Callable, Optional
 
@@ -76,8 +77,10 @@ def _check(path: str, found: Minidump) -> None:
 
 def _notes(found: Minidump, pieces: Sequence[MemoryRange]) -> Iterator[str]:
     stacks = [int.from_bytes(thread.registers[19 * 8 : 20 * 8], "little") for thread in found.threads]
-    writable = [each for each in found.mappings if "w" in each.flags]
-    rest = [each for each in writable if not any(each.start <= pointer < each.end for pointer in stacks)]
+    writable = [each for each in _in_order(found.mappings) if "w" in each.flags]
+    starts = [each.start for each in writable]
+    with_stacks = {bisect_right(starts, pointer) - 1 for pointer in stacks}
+    rest = [each for number, each in enumerate(writable) if number not in with_stacks]
     dumped = Ranges((each.address, each.address + each.size) for each in pieces)
     if found.cut:
         yield "the minidump is cut: memory, threads or mappings behind its end are missing"
