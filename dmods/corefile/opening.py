@@ -1,4 +1,4 @@
-"""Open the file of a core, and say in words why another file is none."""
+"""Open the file of a core, and say in words what another file is."""
 
 from __future__ import annotations
 

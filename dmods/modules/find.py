@@ -39,7 +39,7 @@ _VDSO_NAMES = ("linux-vdso.so", "linux-gate.so")  # DT_SONAME (arch/*/vdso/*.lds
 MOST_MODULES = 1 << 13
 _NEAR = 16  # mappings behind the first that may be of the same file
 # ELF headers in anonymous memory that are looked at, and mappings of such a file: a program header has one or two.
-_MOST_UNLISTED, _MOST_PIECES = 1 << 12, 512
+_MOST_UNLISTED, _MOST_PIECES = 1 << 11, 128
 _MOST_OTHERS = 64  # mappings of other files inside the extent of a module: the dynamic linker leaves none there
 
 NOT_HERE = "not found on this machine"

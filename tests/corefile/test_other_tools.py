@@ -8,6 +8,8 @@ import shutil
 import struct
 import subprocess
 import tarfile
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
 from dmods.process.unwind import unwind
 from fixtures import answers, cores
-from fixtures.limits import HANG
+from fixtures.limits import HANG, HANG_CPU
 from tests.corekit import Crash, Memory, compile_c, elf64_core, note, prstatus64
 from tests.dumpkit import (
     AT_PHDR,
@@ -331,6 +333,26 @@ def test_damaged_minidumps_end_in_words(tmp_path: Path) -> None:
             opened += 1
             assert sum(each.dumped for each in core.mappings()) <= len(data)
     assert opened > len(places)
+
+
+# -- hostile cores ----------------------------------------------------------------------------------------------------
+
+
+def test_headers_and_vectors_in_all_memory_take_no_long_time() -> None:
+    """Each of 5,000 mappings begins with a header of a file that spans all of them. Stacks are full of vectors."""
+    began = time.process_time()
+    extent = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, 1 << 40, 1 << 40, 4096)
+    header = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    pieces = [Memory(0x10_0000_0000 + 8192 * number, header + extent, 4096) for number in range(5000)]
+    stack = 0x7000_0000_0000
+    pieces.append(Memory(stack, struct.pack("<QQ", AT_PHENT, 56) * (4 << 16)))
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(elf64_core(pieces, note(1, prstatus64(7, [stack] * 27, 11))))
+        file.flush()
+        core = CoreFile(file.name)
+        assert core.modules() == []
+        assert core.auxv == {}
+    assert time.process_time() - began < HANG_CPU
 
 
 # -- archives and CRIU ------------------------------------------------------------------------------------------------
