@@ -2,8 +2,8 @@
 
 The kernel writes it on the first thread's stack, above the environment (fs/binfmt_elf.c, create_elf_tables). valgrind
 builds the same stack for its client (coregrind/m_initimg/initimg-linux.c) and leaves the note out of its cores. The
-stub of UPX replaces the program, and so corrects the vector on the stack (src/stub/src/amd64-linux.elf-main2.c):
-the kernel's own copy, which a core's note has, stays that of the stub.
+stub of UPX 4.2 replaces the program, and so corrects the vector on the stack (src/stub/src/amd64-linux.elf-main.c,
+auxv_up): the kernel's own copy, which a core's note has, stays that of the stub.
 """
 
 from __future__ import annotations
