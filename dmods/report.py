@@ -94,7 +94,7 @@ class Report:
     is possible.
 
     ``verdict`` is for commands that check something. Text shows it on stdout only where no verdict is possible. JSON
-    always shows it.
+    always shows it. ``for_scripts``: programs read the text of stdout line by line, so such words go to stderr.
     """
 
     tables: list[Table] = field(default_factory=list)
@@ -102,3 +102,4 @@ class Report:
     totals: dict[str, Value] = field(default_factory=dict)
     status: int = 0
     verdict: Optional[Verdict] = None
+    for_scripts: bool = False

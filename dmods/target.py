@@ -154,6 +154,7 @@ class Target(Protocol):
     executable: Optional[str]  # the program's path as the process knew it
     notes: list[str]  # what is missing or wrong in the dump, one line each
     missing: Sequence[tuple[int, int]]  # memory that a truncated dump promises and lacks, by address
+    names_files: bool  # the dump says which files were mapped; if not, memory without a name may be of a file
     knows_touched: bool  # memory that the process never touched is a hole of the image's file, and nothing else is
 
     @property

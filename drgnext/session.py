@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from dmods.cli.frontend import check_files
 from dmods.command import BARE_KERNEL, KERNEL, USERLAND, Command
 from dmods.errors import UserError
+from dmods.modules.localfiles import why_no_elf
 from drgnext.dump_path import dump_path
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def subject(prog: Program, command: Command, args: argparse.Namespace, variables
     if is_kernel(prog):
         return kernel(prog, BARE_KERNEL in command.requires, args)
     core = _core(prog)
+    _check_symbols()
     check_files(args)
     status = os.stat(core)
     key = (core, status.st_ino, status.st_size, status.st_mtime_ns, args.exe, args.sysroot)
@@ -123,6 +125,19 @@ def _check_side(prog: Program, command: Command) -> None:
             f"{command.name} is for kernels, and {what} is not a kernel",
             f"drgn -c vmcore {command.name}; for this: findleaks, whatis, panicinfo, ... (`dmods -l` lists them all)",
         )
+
+
+def _check_symbols() -> None:
+    """Raise UserError for a file of -s that drgn cannot read: it only warns, and -q hides that.
+
+    For kernels it is a note: the dump itself has symbols and types.
+    """
+    from drgnext.kernel.dump.given_files import given_files
+
+    for path in given_files():
+        reason = why_no_elf(path)
+        if reason is not None:
+            raise UserError(f"-s {path}: {reason}", "give a file with symbols; the program goes after --exe")
 
 
 def _core(prog: Program) -> str:

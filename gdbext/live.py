@@ -17,7 +17,7 @@ from dmods.corefile.live.context import live_context
 from dmods.corefile.live.process import root_of
 from dmods.errors import FaultError, UserError
 from dmods.modules.auxv import AT_ENTRY, AT_PHDR, AT_SYSINFO_EHDR
-from dmods.modules.find import find_modules
+from dmods.modules.find import Program, find_modules
 from dmods.modules.golang.moduledata import go_symbol_at
 from dmods.modules.localfiles import LocalFiles, debug_roots
 from dmods.process import arch as arches
@@ -54,6 +54,7 @@ class LiveTarget:
         self.executable: Optional[str] = _executable(inferior, self.local)
         self.notes: list[str] = []
         self.missing: Sequence[tuple[int, int]] = ()
+        self.names_files = True
         self.knows_touched = False
         self._stopped: Optional[_Stopped] = None
 
@@ -181,7 +182,7 @@ class _Stopped:
 
     @cached_property
     def modules(self) -> list[Module]:
-        found = find_modules(self.mappings, self.read, self._files, self.auxv.get(AT_SYSINFO_EHDR), None)
+        found = find_modules(self.mappings, self.read, self._files, self.auxv.get(AT_SYSINFO_EHDR), Program())
         return [one.module for one in found]
 
     @cached_property

@@ -84,7 +84,7 @@ def test_empty(tmp_path: Path) -> None:
 
 def test_other_kinds_of_dumps(tmp_path: Path) -> None:
     for start, said in (
-        (b"MDMP\x93\xa7\0\0", "minidump-2-core"),
+        (b"MDMP\x93\xa7\0\0", "is a minidump"),
         (b"ProblemType: Crash\n", "without a core"),
         (b"KDUMP   ", "is a kernel dump"),
         (b"makedumpfile\0\0\0\0", "is a kernel dump"),

@@ -49,6 +49,10 @@ class Other(NamedTuple):
     symbol: str
 
 
+_VALGRIND = "Valgrind's malloc"
+# Its tools that replace malloc (coregrind/m_replacemalloc). The others load vgpreload_core alone.
+_VALGRIND_FILES = r"vgpreload_(memcheck|massif|dhat|helgrind|drd|exp-[^/]*)-[^/]*\.so$"
+
 OTHERS = (
     Other("tcmalloc", r"libtcmalloc[^/]*$", "tc_malloc"),  # gperftools
     # github.com/google/tcmalloc, which is always part of the program. The second: the crate tcmalloc-better
@@ -68,6 +72,7 @@ OTHERS = (
     Other("snmalloc", r"(?!)", "sn_rust_alloc"),  # the crate snmalloc-rs
     Other("rpmalloc", r"librpmalloc[^/]*$", "rpmalloc"),
     Other("rpmalloc", r"(?!)", "rpmalloc_initialize"),  # where the linker drops functions that nobody calls
+    Other(_VALGRIND, _VALGRIND_FILES, "(?!)"),
     Other("Hoard", r"libhoard[^/]*$", "xxmalloc"),
 )
 
@@ -121,6 +126,9 @@ INSIDE = (
 
 def unwalked_malloc(target: Target) -> Optional[str]:
     """Return the name of the allocator that serves malloc, if it is neither glibc's nor jemalloc."""
+    # Valgrind redirects the calls of all malloc() functions as it translates the code. No symbol says so.
+    if any(re.search(_VALGRIND_FILES, module.path) for module in target.modules()):
+        return _VALGRIND
     malloc = target.lookup("malloc")
     if malloc is None:
         return None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from dmods.cli.frontend import say
 from dmods.errors import UsageError, UserError
+from dmods.modules.localfiles import why_no_elf
 from dmods.output.render import render
 from dmods.output.stdout import allow_no_output
 from dmods.triage.fleet.examine import SECONDS, Limits
@@ -40,6 +41,10 @@ def run(words: Sequence[str]) -> int:
     if args.push is not None and args.redact:
         raise UsageError("--redact and --push exclude each other", "a heap profile has names of threads and types")
     pusher = Pusher(args.push) if args.push is not None else None
+    for name in args.symbols:
+        reason = why_no_elf(name)
+        if reason is not None:
+            raise UserError(f"-s {name}: {reason}", "give vmlinux or a module, with debug information")
     store = Store(args.db or ":memory:")
     try:
         with pool(args.jobs or jobs_here(), args.dask) as (executor, at_once):

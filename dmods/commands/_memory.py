@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dmods.heap.ledger import CODE, FILES, Ledger, Use
+from dmods.heap.ledger import CODE, NOT_COUNTED, Ledger, Use
 from dmods.report import Column, Table, Value
 
 USES = (
@@ -26,4 +26,4 @@ def uses_table(ledger: Ledger) -> Table:
 
 def _touched(use: Use) -> tuple[Value, Value]:
     """Return the last two cells. The pages of files that a process only read are the files'."""
-    return (None if use.name == CODE else use.touched), (None if use.name in (CODE, FILES) else use.untouched)
+    return (None if use.name == CODE else use.touched), (None if use.name in NOT_COUNTED else use.untouched)

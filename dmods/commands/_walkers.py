@@ -287,9 +287,12 @@ def _arenas(target: Target, _query: Query) -> Rows:
 
 
 def _threads(target: Target, query: Query) -> Rows:
-    """Return the threads. JSON alone has those whose thread pointer is not in the dump: they have no address."""
+    """Return the threads. JSON alone has those whose thread pointer is not in the dump: they have no address.
+
+    Tools that do not know it write 0 (valgrind).
+    """
     pointer = target.arch.thread_pointer
-    rows = [(thread.registers.get(pointer), thread.tid, thread.name) for thread in target.threads()]
+    rows = [(thread.registers.get(pointer) or None, thread.tid, thread.name) for thread in target.threads()]
     return [row for row in rows if row[0] is not None or not query.brief]
 
 

@@ -148,7 +148,8 @@ COMMAND = Command(
     description=(
         "Kinds: heap and arena (the allocator's), stack, thread stack, file text, file data, anon (other anonymous\n"
         "memory), shared (shared memory without a file), vdso, and reserved: address space that cannot be\n"
-        "accessed, such as guard pages and the unused end of an arena.\n"
+        "accessed, such as guard pages and the unused end of an arena. unknown: the core has no list of mapped\n"
+        "files, and nothing of this memory. It is of files, or nobody touched it.\n"
         "BYTES is address space. DUMPED bytes of it are in the core itself; more may be readable from the files.\n"
         "The last table has the memory by use, with the same numbers as triage, suspects, owners, malloc_stats and\n"
         "growth. NEVER TOUCHED is mapped and costs nothing: pages that a live process never used, or that are all\n"

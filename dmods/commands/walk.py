@@ -10,7 +10,7 @@ from dmods.commands._walkers import WALKERS, Query, parse_sizes
 from dmods.errors import UsageError
 from dmods.heap.no_heap import no_heap
 from dmods.heap.process_heap import find_heap
-from dmods.heap.verdict import judge, leak_verdict
+from dmods.heap.verdict import heap_verdict, judge, leak_verdict
 from dmods.report import Column, Report, Table
 from dmods.target import Target
 
@@ -31,7 +31,7 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if args.type is not None and args.shape is not None:
         raise UsageError("--type and --shape exclude each other", "`types` says which of the two a line is")
     within = target.evaluate(args.within) if args.within is not None else None
-    report = Report()
+    report = Report(for_scripts=True)
     # Text shows only the address. Ten million rows are made faster without the other cells.
     columns = walker.columns if args.json else walker.columns[:1]
     query = Query(within, args.size, brief=not args.json, type=args.type, shape=args.shape)
@@ -41,8 +41,10 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         report.notes.extend(heap.notes)
         if not heap.found:
             report.notes.insert(0, no_heap(target))
-        if walker.of_leaks:  # an empty list would read as clean
+        if walker.of_leaks:  # an empty list would read as clean, or as an empty heap
             judge(report, leak_verdict(heap))
+        elif walker.of_blocks or not heap.found:
+            judge(report, heap_verdict(heap))
         if args.walker == "arena":
             report.notes.extend(
                 f"{one.name} has no arenas: `walk buf ADDR` takes any address in its memory"

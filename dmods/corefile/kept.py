@@ -16,7 +16,7 @@ from dmods.base import raw_names
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.progress import Progress
 from dmods.base.sizes import human_size
-from dmods.corefile import packed
+from dmods.corefile import archives, packed
 from dmods.corefile.keepers import APPORT, REPORT
 from dmods.errors import UserError
 
@@ -26,6 +26,7 @@ _LEAST_LIMIT, _RATIO = 16 << 30, 1000  # without it: so many bytes, or so many f
 _MOST_KEPT = 64 << 30  # bytes on the disk of all copies: the one that was not used for longest goes first
 _LEFT_FREE = 512 << 20
 _PART = ".part"
+_MINIDUMP = "minidump"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -71,21 +72,30 @@ def plain_path(path: str) -> tuple[str, list[str]]:
         _remove_oldest(folder, copy)
     else:
         os.utime(about(copy))
+    more = told.get("notes")
+    notes += [str(each) for each in more] if isinstance(more, list) else []
     damage = told.get("damage")
     if damage:
         size = os.stat(copy).st_size
         notes.append(f"{path} is cut or damaged: {size} bytes could be unpacked ({damage})")
+    if form != _MINIDUMP and form_of(copy) == _MINIDUMP:
+        core, more = plain_path(copy)
+        return core, notes + more
     return copy, notes
 
 
 def form_of(path: str) -> Optional[str]:
-    """Return the compression of a dump, "apport" for a report, or None for a plain file. Raises OSError."""
+    """Return the compression of a dump, "apport" for a report, "minidump", or None for a plain file. Raises OSError."""
     with open(path, "rb") as file:
         head = file.read(16)
+    if head.startswith(packed.MINIDUMP):
+        return _MINIDUMP
     return APPORT if head.startswith(REPORT) else packed.form_of_bytes(head)
 
 
 def _is_what(form: str) -> str:
+    if form == _MINIDUMP:
+        return "is a minidump"
     return "is a report of apport" if form == APPORT else f"is compressed ({form})"
 
 
@@ -252,6 +262,8 @@ class _Packed(NamedTuple):
 
 
 def _make(path: str, form: str, status: os.stat_result, copy: str) -> dict[str, object]:
+    if form == _MINIDUMP:
+        return _make_of_minidump(path, status, copy)
     if form != APPORT:
         return _make_of(_Packed(path, form, path), status, copy)
     with new_file(copy + ".packed") as inner:
@@ -277,9 +289,33 @@ def _write_payload(path: str, to: str) -> bool:
     return ended
 
 
-def _make_of(what: _Packed, status: os.stat_result, copy: str) -> dict[str, object]:
+def _make_of_minidump(path: str, status: os.stat_result, copy: str) -> dict[str, object]:
+    from dmods.corefile.minidumps.convert import convert  # few dumps are minidumps
+
+    with new_file(copy) as part, Progress(f"reading {os.path.basename(path)}") as bar:
+        try:
+            made = convert(path, part, room(), lambda done: bar.update(done, status.st_size))
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}", _elsewhere(copy)) from None
+        told: dict[str, object] = {"source": os.path.abspath(path), "size": made.size, "notes": made.notes}
+        _keep(part, copy, status, told)
+    return told
+
+
+def _keep(part: str, copy: str, status: os.stat_result, told: dict[str, object]) -> None:
+    """Give a copy its name, and write down what it was made of."""
     import json
 
+    # Programs and libraries that are newer than a core are told by its time.
+    os.utime(part, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    with new_file(about(copy)) as beside:
+        with open(beside, "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump(told, file)
+        os.rename(part, copy)
+        os.rename(beside, about(copy))
+
+
+def _make_of(what: _Packed, status: os.stat_result, copy: str) -> dict[str, object]:
     size = os.stat(what.path).st_size
     limits = _limits(what, size, os.path.dirname(copy))
     with new_file(copy) as part, Progress(f"unpacking {os.path.basename(what.source)}") as bar:
@@ -291,15 +327,9 @@ def _make_of(what: _Packed, status: os.stat_result, copy: str) -> dict[str, obje
             _refuse_room(what.source, limits.room, copy)
         if made.full and made.size >= most_size(size):
             _refuse_size(what.source, made.size, "more than ")
-        # Programs and libraries that are newer than a core are told by its time.
-        os.utime(part, ns=(status.st_mtime_ns, status.st_mtime_ns))
         damage = what.damage or made.damage
         told: dict[str, object] = {"source": os.path.abspath(what.source), "size": made.size, "damage": damage}
-        with new_file(about(copy)) as beside:
-            with open(beside, "w", encoding="utf-8", errors="surrogateescape") as file:
-                json.dump(told, file)
-            os.rename(part, copy)
-            os.rename(beside, about(copy))
+        _keep(part, copy, status, told)
     return told
 
 
@@ -322,6 +352,9 @@ def _limits(what: _Packed, size: int, folder: str) -> packed.Limits:
     """Return how much may be unpacked. Raises UserError where it is clear that this is not enough, or is no dump."""
     head = packed.head_of(what.path, what.form)
     if not packed.is_dump(head):
+        problem = archives.of_file(what.source, head, what.form)
+        if problem is not None:
+            raise UserError(*problem)
         found = "is no dump" if head else "cannot be unpacked"
         raise UserError(
             f"{what.source} is compressed ({what.form}), and what is in it {found}",

@@ -29,6 +29,8 @@ _SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the kernel, si_addr unknown 
 # More threads are not believed: there are half as many pids, unless kernel.pid_max was raised. Each thread costs every
 # command some time, and a crafted core could cost minutes.
 _MAX_THREADS = 1 << 16
+# delve gives the notes of Linux no owner (delve 1.27, pkg/proc/native/dump_linux_amd64.go: no Name in elfwriter.Note).
+_OWNERS = (b"CORE", b"LINUX", b"")
 _TOO_MANY = f"the core has more than {_MAX_THREADS} threads: the others are left out"
 
 
@@ -113,7 +115,7 @@ def parse(notes: Iterable[tuple[bytes, int, bytes]], arch: Arch, struct_word: in
     started: list[_Started] = []
     first_signal: Optional[Signal] = None
     layout: dict[int, Place] = {}  # the note comes after the threads
-    for _name, kind, desc in (note for note in notes if note[0] in (b"CORE", b"LINUX")):
+    for _name, kind, desc in (note for note in notes if note[0] in _OWNERS):
         if kind == NT_PRSTATUS and len(started) < _MAX_THREADS:
             started.extend(_prstatus(desc, arch, struct_word, layout, found.problems))
         elif kind == NT_PRSTATUS:

@@ -19,6 +19,8 @@ _MAGIC = (
 )
 #: The first bytes of a kernel's dump that makedumpfile wrote: struct disk_dump_header, and its flattened form.
 KDUMP = (b"KDUMP   ", b"makedump")
+#: The first bytes of a minidump (llvm/BinaryFormat/Minidump.h).
+MINIDUMP = b"MDMP"
 _HEAD = 1 << 20  # bytes that are unpacked to see what it is: program headers of 18,000 mappings
 _STEP = 64 << 20  # bytes between two reports
 #: What may follow the last segment of a core: section headers (of gcore, or of a core with 65,535 mappings).
@@ -68,8 +70,8 @@ def head_of(path: str, form: str, count: int = _HEAD) -> bytes:
 
 
 def is_dump(head: bytes) -> bool:
-    """Return whether these are the first bytes of a core, or of the dump of a kernel."""
-    if head[:8] in KDUMP:
+    """Return whether these are the first bytes of a core, of a minidump, or of the dump of a kernel."""
+    if head[:8] in KDUMP or head.startswith(MINIDUMP):
         return True
     if head[:4] != elf.MAGIC or len(head) < 18:
         return False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Optional
 
 from dmods.base.named_tuple import NamedTuple
@@ -61,6 +62,7 @@ class Pieces:
 
 
 _LAST = (1 << 64) - 1
+_MOST_POINTERS, _MOST_TOPMOST = 32, 4
 _FLAGS = [
     ("r" if flags & PF_R else "-") + ("w" if flags & PF_W else "-") + ("x" if flags & PF_X else "-")
     for flags in range(8)
@@ -91,6 +93,20 @@ def loads(segments: Sequence[Segment], core_size: int) -> tuple[Rows[Load], int]
         found.append((start, end, _FLAGS[segment.flags & 7], offset, promised, dumped))
         at = end
     return found, spoiled
+
+
+def likely_stacks(all_loads: Rows[Load], pointers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield (start, end of the dumped bytes) of memory that may be the first thread's stack.
+
+    That is memory that a stack pointer leads to, and then the topmost memory that may be written: Linux maps the first
+    stack above all else, and a thread may run on a stack of its own (Go, signal handlers).
+    """
+    starts = all_loads.columns[0]
+    places = dict.fromkeys(bisect_right(starts, pointer) - 1 for pointer in islice(pointers, _MOST_POINTERS))
+    top = (index for index in range(len(all_loads) - 1, -1, -1) if "w" in all_loads[index].flags)
+    for index in dict.fromkeys([*places, *islice(top, _MOST_TOPMOST)]):
+        if index >= 0 and all_loads[index].dumped:
+            yield all_loads[index].start, all_loads[index].start + all_loads[index].dumped
 
 
 def _by_address(segments: Sequence[Segment]) -> Iterator[Segment]:

@@ -9,18 +9,20 @@ from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
+from dmods.base.dataclass import replace
 from dmods.corefile import notes as corenotes
 from dmods.corefile import segments as coremap
+from dmods.corefile.file_notes import module_notes, unnamed_notes, unused_note
 from dmods.corefile.kept import plain_path
 from dmods.corefile.kernel_dumps import MACHINE_NOTES, is_machines
-from dmods.corefile.packed import KDUMP
-from dmods.errors import CorruptError, FaultError, KernelDumpError, TruncatedError, UserError
+from dmods.corefile.opening import core_header, given_program, open_core
+from dmods.errors import FaultError, KernelDumpError
 from dmods.modules import debuginfod, elf
 from dmods.modules.auxv import AT_ENTRY, AT_EXECFN, AT_PHDR, AT_SYSINFO_EHDR
 from dmods.modules.find import (
-    MOST_MODULES,
     NOT_HERE,
     FoundModule,
+    Program,
     as_mapped_files,
     code_flags,
     find_modules,
@@ -28,8 +30,10 @@ from dmods.modules.find import (
     program_link_map,
     with_flags,
 )
-from dmods.modules.localfiles import LocalFile, LocalFiles, debug_roots, open_local
+from dmods.modules.localfiles import LocalFiles, debug_roots
+from dmods.modules.lost_auxv import auxv_on_stack, program_in_memory
 from dmods.modules.mapped_file import FileMapping
+from dmods.modules.placing import place
 from dmods.process import arch as arches
 from dmods.target import AddressRange, Module, Symbol, Thread
 
@@ -40,10 +44,6 @@ if TYPE_CHECKING:
     from dmods.modules.symbols import ModuleSymbols
 
 _MAX_NOTES = 1 << 28  # bytes of notes that are read: enough for 500,000 threads
-_BEGIN = 4096  # bytes that are looked at; a file system that lost the data of a file gives zeros
-
-# (magic, what it is, what makes a core of it)
-_OTHERS = ((b"MDMP", "a minidump", "Breakpad's minidump-2-core {} > core makes one of it, without its heap"),)
 
 
 class CoreFile:
@@ -65,10 +65,10 @@ class CoreFile:
             sysroot, self._packed = open_root(sysroot)
         self._files = LocalFiles(sysroot, self._packed)
         self._core, unpacking = plain_path(path)
-        self._descriptor, self._size, self._state = _open(self._core)
+        self._descriptor, self._size, self._state = open_core(self._core)
         weakref.finalize(self, os.close, self._descriptor)
-        self._given = _given(executable) if executable is not None else None
-        header = _header(self._pread, path)
+        self._given = given_program(executable) if executable is not None else None
+        header = core_header(self._pread, path)
         self.arch = arches.arch_of_elf(header.machine, header.word, header.little_endian, path)
         self._loads, spoiled = coremap.loads(header.segments, self._size)
         struct_word = self.arch.word
@@ -86,7 +86,9 @@ class CoreFile:
             for load in self._loads
             if load.dumped < load.promised
         ]
+        self.names_files = self._notes.has_files
         self._note_damage(header, spoiled)
+        self._find_auxv()
         self.executable: Optional[str] = self._executable()
 
     def _pread(self, offset: int, size: int) -> bytes:
@@ -156,10 +158,22 @@ class CoreFile:
     @cached_property
     def _layout(self) -> tuple[coremap.Pieces, list[FoundModule]]:
         """Return the mappings, and the modules in them."""
-        pieces = coremap.join(self._loads, self._notes.files or self._linked_files())
         auxv = self._notes.auxv
-        override = (auxv.get(AT_PHDR) or auxv.get(AT_ENTRY, -1), self._given) if self._given else None
-        found = find_modules(pieces.ranges, self.dumped, self._files, auxv.get(AT_SYSINFO_EHDR), override)
+        files = self._notes.files or self._linked_files()
+        program = Program(auxv.get(AT_PHDR) or auxv.get(AT_ENTRY), self._execfn(), self._given)
+        layout = self._laid_out(files, program)
+        if self._given is None or any(found.named for found in layout[1]):
+            return layout
+        placed = place(self._given, auxv, layout[0].ranges)
+        if placed:
+            return self._laid_out(sorted([*files, *placed]), replace(program, address=placed[0].start))
+        self.notes.append(unused_note(self._given))
+        return layout
+
+    def _laid_out(self, files: Sequence[FileMapping], program: Program) -> tuple[coremap.Pieces, list[FoundModule]]:
+        """Return the mappings with these files, and the modules in them."""
+        pieces = coremap.join(self._loads, files)
+        found = find_modules(pieces.ranges, self.dumped, self._files, self._notes.auxv.get(AT_SYSINFO_EHDR), program)
         flags = code_flags(found)
         if flags:
             found = [with_flags(each, flags) for each in found]
@@ -168,13 +182,21 @@ class CoreFile:
 
     @cached_property
     def _modules(self) -> list[Module]:
-        self.notes.extend(_module_notes(self._layout[1]))
+        self.notes.extend(module_notes(self._layout[1]))
+        if not self.names_files:
+            self.notes.extend(unnamed_notes(self._layout[0]))
         self.notes.extend(debuginfod.told())
         return [found.module for found in self._layout[1]]
 
     @cached_property
     def program(self) -> Optional[Module]:
-        """Return the module of the program, or None where the auxiliary vector does not lead to it."""
+        """Return the module of the program: the one that the user named, or that the auxiliary vector leads to.
+
+        None where there is neither.
+        """
+        named = next((found.module for found in self._layout[1] if found.named), None)
+        if named is not None:
+            return next((module for module in self.modules() if module.start == named.start), None)
         for address in (self._notes.auxv.get(AT_PHDR), self._notes.auxv.get(AT_ENTRY)):
             for module in self.modules():
                 if address is not None and any(address in piece for piece in module.ranges):
@@ -194,6 +216,25 @@ class CoreFile:
         text = self.dumped(self._notes.auxv.get(AT_EXECFN, 0), 4096).split(b"\0")[0]
         return text.decode("utf-8", "surrogateescape") or None
 
+    def _find_auxv(self) -> None:
+        """Find the auxiliary vector in the memory where the notes lack it, or have one that leads nowhere."""
+        auxv, word = self._notes.auxv, self.arch.word
+        if self._is_mapped(auxv.get(AT_PHDR, 0)):
+            return
+        pointers = [thread.registers.get(self.arch.sp, 0) for thread in self._notes.threads]
+        stacks = coremap.likely_stacks(self._loads, pointers)
+        found = auxv_on_stack(stacks, self.dumped, word)
+        if not self._is_mapped(found.get(AT_PHDR, 0)):
+            found = program_in_memory((load.start for load in self._loads if load.dumped), self.dumped, word)
+        self._notes.auxv = {**auxv, **found}
+
+    def _is_mapped(self, address: int) -> bool:
+        """Return whether the address lies in a segment of the core, or in a file that its notes name."""
+        return any(
+            (index := bisect_right(rows.columns[0], address) - 1) >= 0 and address < rows[index].end
+            for rows in (self._loads, self._notes.files)
+        )
+
     def _linked_files(self) -> list[FileMapping]:
         """Return the mapped files of a core without NT_FILE, from the dynamic linker's list."""
         auxv, name = self._notes.auxv, self._execfn() or ""
@@ -202,7 +243,9 @@ class CoreFile:
         bias, linked = program_link_map(self.dumped, auxv, self.arch.word, local.elf if local else None)
         if bias is None:
             return []
-        return as_mapped_files(linked, (bias, name, local), self.dumped, self._files)
+        header = elf.page_down(auxv.get(AT_PHDR, 0))
+        name = name or (local.path if local else f"[program at {header:#x}]")
+        return as_mapped_files(linked, (bias, name, local), header, self.dumped, self._files)
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
@@ -310,99 +353,3 @@ def find_executable(path: str, sysroot: Optional[str] = None) -> tuple[Optional[
         proof, "unproven: the core has no build-id"
     )
     return program.file, f"the program is {program.file} ({how})"
-
-
-def _open(path: str) -> tuple[int, int, tuple[str, int, int]]:
-    import stat
-
-    try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise UserError(f"{path} is {kind}", "give the path of a core file")
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        how = "give the path of a core file"
-        if isinstance(error, PermissionError):
-            how = "as root, chown it to yourself (root owns the core of a set-uid program)"
-        elif path.isdecimal() and os.path.exists(f"/proc/{path}"):
-            how = f"process {path} is alive: `gcore {path}` makes a core of it; `dmods gdb -p {path}` attaches to it"
-        raise UserError(f"cannot open {path}: {reason}", how) from None
-    return descriptor, status.st_size, (os.path.realpath(path), status.st_mtime_ns, status.st_size)
-
-
-def _given(path: str) -> LocalFile:
-    local = open_local(path)
-    if local is None or local.elf is None:
-        reason = "it cannot be read" if local is None else "it is not an ELF file"
-        raise UserError(f"cannot use {path} as the program: {reason}", "give the program that dumped the core")
-    return local
-
-
-def _header(read: elf.Read, path: str) -> elf.Elf:
-    magic = read(0, 8)
-    if not magic:
-        raise UserError(
-            f"{path} is empty", "check the free space on the disk and `ulimit -c`, then make the core again"
-        )
-    begin = read(0, _BEGIN)
-    if not any(begin):
-        raise UserError(
-            f"{path} begins with {len(begin)} zero bytes: its ELF header is not there",
-            "the disk was full, or the machine stopped: check the free space, then make or copy the core again",
-        )
-    if magic in KDUMP:
-        raise KernelDumpError(path)
-    for start, kind, how in _OTHERS:
-        if magic.startswith(start):
-            import shlex
-
-            raise UserError(f"{path} is {kind}, not a core file", how.format(shlex.quote(path)))
-    try:
-        header = elf.parse(read, path)
-    except CorruptError as error:
-        raise UserError(f"{error}: not a core file", "give a core file of Linux (`file` says what a file is)") from None
-    except TruncatedError as error:
-        raise UserError(str(error), "nothing in it can be read: copy or make the core again") from None
-    if header.type != elf.ET_CORE:
-        what = {elf.ET_EXEC: "a program", elf.ET_DYN: "a program or library", elf.ET_REL: "an object file"}
-        raise UserError(
-            f"{path} is {what.get(header.type, 'an ELF file')}, not a core",
-            "give a core; the program goes after --exe",
-        )
-    return header
-
-
-def _module_notes(found: Sequence[FoundModule]) -> list[str]:
-    """Return one line for each kind of problem, however many modules have it."""
-    notes = []
-    if len(found) >= MOST_MODULES:
-        notes.append(f"the process has more than {MOST_MODULES} ELF files mapped: the others have no symbols")
-    gone = [f.module.name for f in found if f.module.problem == NOT_HERE]
-    if gone:
-        notes.append(
-            f"{len(gone)} of {len(found)} mapped ELF files are not on this machine ({_some(gone)}): their symbols and "
-            "read-only bytes are missing (--sysroot names another root)"
-        )
-    moved = [f for f in found if f.instead is not None and f.local is not None]
-    for each in moved[:3]:
-        was = f"{each.module.path} is {NOT_HERE}" if each.instead == NOT_HERE else each.instead
-        notes.append(f"{was}: its copy by build-id is used, {each.local.path if each.local else ''}")
-    if len(moved) > 3:
-        notes.append(f"{len(moved) - 3} more mapped ELF files are copies by their build-id")
-    other = [f.module for f in found if f.module.problem not in (None, NOT_HERE)]
-    notes.extend(f"{module.name} is not used: {module.problem}" for module in other[:3] if module.file is None)
-    notes.extend(f"{module.name}: {module.problem}; its symbols may be wrong" for module in other if module.file)
-    if len(other) > 3:
-        notes.append(
-            f"{len(other) - 3} more mapped ELF files differ from this machine's (--sysroot names another root)"
-        )
-    trusted = [f.module.name for f in found if f.same and not f.proof]
-    if trusted:
-        notes.append(f"the core has no proof of these files, so files of the same path are used: {_some(trusted)}")
-    return notes
-
-
-def _some(names: Sequence[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -8,7 +8,8 @@ The words:
 * *stacks*, *other anonymous memory*, *shared memory*, *data of files*, *code*: by kind of mapping (``mapping_kinds``).
 * *touched*: pages that the process has used. Of a live process the kernel knows it. In a dump, a page that is all
   zeros, or that the kernel did not write, counts as never touched. Of data of files, only what the dump has is counted:
-  pages that the process itself wrote. Code is the files' own, and costs the process nothing.
+  pages that the process itself wrote. So it is with *of files, or untouched*: memory without a name, in a dump that
+  does not say which files were mapped. Code is the files' own, and costs the process nothing.
 
 The memory of the process is what it has touched. Address space that is mapped and was never touched costs nothing.
 """
@@ -31,10 +32,11 @@ from dmods.target import Target
 
 IN_USE, LEAKED, FREE_MEMORY, OWN = "in use", "leaked", "free in the allocator", "the allocator's own"
 UNJUDGED = "in use or leaked"
-STACKS, ANONYMOUS, SHARED, FILES, CODE = (
+STACKS, ANONYMOUS, SHARED, UNNAMED, FILES, CODE = (
     "stacks",
     "other anonymous memory",
     "shared memory",
+    "of files, or untouched",
     "data of files",
     "code",
 )
@@ -45,14 +47,16 @@ _KINDS = {
     "thread stack": STACKS,
     "anon": ANONYMOUS,
     "shared": SHARED,
+    "unknown": UNNAMED,
     "file data": FILES,
     "file text": CODE,
     "vdso": CODE,
 }
-_ORDER = (IN_USE, LEAKED, FREE_MEMORY, OWN, STACKS, ANONYMOUS, SHARED, FILES, CODE)
+_ORDER = (IN_USE, LEAKED, FREE_MEMORY, OWN, STACKS, ANONYMOUS, SHARED, UNNAMED, FILES, CODE)
 _STATES = {IN_USE: (LIVE,), LEAKED: (DIRECT, INDIRECT), FREE_MEMORY: (FREE,)}
 _UNJUDGED_STATES = {IN_USE: (LIVE, DIRECT, INDIRECT), FREE_MEMORY: (FREE,)}
 _COLUMNS = {LIVE: 1, FREE: 2, DIRECT: 3, INDIRECT: 3}  # of the rows of `_engine.Heap.sizes`
+NOT_COUNTED = (UNNAMED, FILES, CODE)  # nobody knows which of their pages were touched
 HEAP = (IN_USE, LEAKED, FREE_MEMORY, OWN)
 _MOST_BLOCKS = 256  # blocks in use that have memory which was never touched
 
@@ -113,7 +117,7 @@ class Ledger:
     @property
     def untouched(self) -> int:
         """Return the bytes that are mapped, can be accessed, and were never touched; files are not counted."""
-        return sum(each.untouched for each in self.uses if each.name not in (FILES, CODE)) - self.missing
+        return sum(each.untouched for each in self.uses if each.name not in NOT_COUNTED) - self.missing
 
     def shown(self, use: Use) -> str:
         """Return the name of a use. Where nobody knows what leaked, blocks in use may have."""
@@ -123,7 +127,7 @@ class Ledger:
         """Return the bytes as JSON has them: the same names and numbers in each command."""
         names = {
             IN_USE: "in_use", LEAKED: "leaked", FREE_MEMORY: "free", OWN: "own", STACKS: "stacks",
-            ANONYMOUS: "other_anonymous", SHARED: "shared", FILES: "file_data", CODE: "code",
+            ANONYMOUS: "other_anonymous", SHARED: "shared", UNNAMED: "unnamed", FILES: "file_data", CODE: "code",
         }  # fmt: skip
         values: dict[str, Optional[int]] = {}
         for name, key in names.items():
@@ -155,10 +159,10 @@ def find_ledger(target: Target) -> Ledger:
         if name is None:
             reserved += part.size
             continue
-        end = part.end if part.anonymous else part.start + part.dumped
+        end = part.end if part.anonymous and name != UNNAMED else part.start + part.dumped
         sums[name][0] += part.size
         sums[name][1] += end - part.start - unknown.within([(part.start, end)])
-        missing += unknown.lost([(part.start, end)]) if name not in (FILES, CODE) else 0
+        missing += unknown.lost([(part.start, end)]) if name not in NOT_COUNTED else 0
         if name == OWN:
             whole.add(part.start, part.end)
     never, blocks = heap.index.untouched(unknown.never, _MOST_BLOCKS)

@@ -22,6 +22,7 @@ KINDS = (
     "file data",
     "anon",
     "shared",
+    "unknown",
     "vdso",
     "reserved",
 )
@@ -42,7 +43,9 @@ def classify_mappings(target: Target) -> Sequence[tuple[AddressRange, str]]:
 
     The allocator knows its heaps and arenas. glibc's thread records say where stacks lie, also those of exited threads
     that glibc keeps for reuse. The modules name the vdso. The path decides for all others. "reserved" is address space
-    that cannot be accessed (a guard page, the unused end of an arena): it has no memory.
+    that cannot be accessed (a guard page, the unused end of an arena): it has no memory. "unknown" is memory without
+    bytes in a dump that does not say which files were mapped: the kernel leaves out mappings of files, and anonymous
+    memory that nobody has touched.
     """
     vdso = next((module.start for module in target.modules() if module.path == "[vdso]"), None)
     sure, others = allocator_claims(target)
@@ -52,12 +55,12 @@ def classify_mappings(target: Target) -> Sequence[tuple[AddressRange, str]]:
     claims = sorted(claims + stacks)
     found = Rows(_kinded, "QQOOQQO")
     for mapping in target.mappings():
-        if _is_vdso(mapping, vdso):
+        if _is_vdso(mapping, vdso) and (target.names_files or mapping.dumped):
             kind = "vdso"
         elif _is_reserved(mapping, arena_ends, stacks):
             kind = "reserved"
         else:
-            kind = _kind(mapping)
+            kind = _kind(mapping, target.names_files)
         for part, its in _split(mapping, kind, claims if mapping.anonymous and "w" in mapping.flags else sure):
             found.append((*part, its))
     return found
@@ -105,7 +108,9 @@ def stack_claims(target: Target, taken: Sequence[Claim]) -> list[Claim]:
     return sorted(claims)
 
 
-def _kind(mapping: AddressRange) -> str:
+def _kind(mapping: AddressRange, names_files: bool) -> str:
+    if mapping.path is None and not names_files and mapping.dumped < mapping.size:
+        return "unknown"
     if mapping.path is None or mapping.path.startswith(_HUGE):
         return "anon"
     if mapping.path.startswith(_SHARED):

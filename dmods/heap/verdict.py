@@ -20,6 +20,7 @@ from dmods.modules.find import writable_segments
 from dmods.process.addresses import module_at
 from dmods.process.mappings import mapping_at
 from dmods.process.threads import stacks_of
+from dmods.records.auditor import is_lost
 from dmods.report import Report, Verdict
 from dmods.target import Module, Target
 
@@ -124,6 +125,8 @@ def leak_verdict(heap: ProcessHeap) -> Verdict:
         sampled = unwalked_malloc(heap.target) is not None and heap.records.sampled
         more = "; the auditor recorded only samples of its blocks" if sampled else ""
         return Verdict(False, verdict.reason + more)
+    if is_lost(heap.target):
+        return Verdict(False, "the auditor's tables cannot be told from data of the program: the dump lacks their root")
     threads = heap.target.threads()
     stacks = _lost_stacks(heap)
     if threads and stacks == len(threads):

@@ -23,6 +23,11 @@ _ALL = "0x7f"  # every bit that is about the memory of a process: 0 to 6
 FILTER = f"next time: echo {_ALL} > /proc/PID/coredump_filter before it dies (child processes inherit it); or gcore PID"
 EXCLUDED = "next time: gdb -p PID -ex 'set dump-excluded-mappings on' -ex gcore; `dmods doctor PID` tells which it was"
 WHOLE = "next time: ulimit -c unlimited, room on the disk, and with systemd ExternalSizeMax= in coredump.conf"
+# fs/coredump.c, fill_files_note(): the list is left out if it is larger than this sysctl (since Linux 6.10; 4 MiB).
+UNNAMED = (
+    "mappings of files, or untouched memory: the core has no list of mapped files (NT_FILE)",
+    "next time: sysctl kernel.core_file_note_size_limit=16777216 before it dies; or gcore PID",
+)
 # The kernel reads memory for a core as the process does. ptrace reads it as another process, which protection keys do
 # not hold up (arch/x86/include/asm/mmu_context.h: arch_vma_access_permitted).
 UNREADABLE = "next time: gcore PID, which reads it by ptrace"
@@ -58,7 +63,10 @@ def absences(target: Target) -> list[Absence]:
     for mapping, kind in classify_mappings(target):
         if "w" in mapping.flags and mapping.dumped < mapping.size:
             is_cut = bool(cut.within(mapping.start + mapping.dumped, mapping.end))
-            reason = (_cut_by(target), WHOLE) if is_cut else _reason(mapping, has_anonymous)
+            if is_cut:
+                reason = (_cut_by(target), WHOLE)
+            else:
+                reason = UNNAMED if kind == "unknown" else _reason(mapping, has_anonymous)
             sizes = found.setdefault(reason, {})
             sizes[kind] = sizes.get(kind, 0) + mapping.size - mapping.dumped
     made = []

@@ -1,7 +1,9 @@
 """The entries of the auxiliary vector that dmods reads (include/uapi/linux/auxvec.h)."""
 
 AT_PHDR = 3
+AT_PHENT = 4
 AT_PHNUM = 5
+AT_PAGESZ = 6
 AT_BASE = 7
 AT_ENTRY = 9
 AT_RANDOM = 25

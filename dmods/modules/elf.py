@@ -86,7 +86,7 @@ class Elf:
     """The header and program headers of an ELF file.
 
     ``type`` and ``machine`` are e_type and e_machine. ``promised`` is the number of program headers that the header
-    claims.
+    claims. ``headers_at`` is the offset of the program headers.
     """
 
     type: int
@@ -96,6 +96,7 @@ class Elf:
     entry: int
     segments: Sequence[Segment]
     promised: int
+    headers_at: int
 
     def loads(self) -> Iterator[Segment]:
         """Return the PT_LOAD segments."""
@@ -166,7 +167,7 @@ def parse(read: Read, where: str, most: int = MAX_SEGMENTS) -> Elf:
         count = struct.unpack(f"{order}I", info)[0] if len(info) == 4 else 0
     little = order == "<"
     segments = read_segments(read, header.phoff, min(count, most), word, little=little, entry_size=header.phentsize)
-    return Elf(header.type, header.machine, word, little, header.entry, segments, count)
+    return Elf(header.type, header.machine, word, little, header.entry, segments, count, header.phoff)
 
 
 def read_segments(

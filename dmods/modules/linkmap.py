@@ -32,7 +32,7 @@ def bias_of(segments: Sequence[Segment], address: int) -> Optional[int]:
 
 def walk(read: Read, segments: Sequence[Segment], bias: int, word: int) -> list[Linked]:
     """Return the list that DT_DEBUG points to; [] for a static program. A broken list ends where it breaks."""
-    debug = _dt_debug(read, segments, bias, word)
+    debug = debug_address(read, segments, bias, word)
     objects: list[Linked] = []
     seen: set[int] = set()
     at = _word(read, debug + word, word) if debug else 0
@@ -48,7 +48,14 @@ def walk(read: Read, segments: Sequence[Segment], bias: int, word: int) -> list[
     return objects
 
 
-def _dt_debug(read: Read, segments: Sequence[Segment], bias: int, word: int) -> int:
+def debug_address(read: Read, segments: Sequence[Segment], bias: int, word: int) -> int:
+    """Return the address of the dynamic linker's r_debug, or 0: DT_DEBUG of a program that it has loaded."""
+    return dynamic_entries(read, segments, bias, word).get(_DT_DEBUG, 0)
+
+
+def dynamic_entries(read: Read, segments: Sequence[Segment], bias: int, word: int) -> dict[int, int]:
+    """Return the entries of the dynamic section in memory, d_tag -> d_un. Of equal tags, the first counts."""
+    entries: dict[int, int] = {}
     for segment in segments:
         if segment.type == PT_DYNAMIC:
             raw = read(bias + segment.vaddr, min(segment.memsz, 1 << 16))
@@ -56,9 +63,8 @@ def _dt_debug(read: Read, segments: Sequence[Segment], bias: int, word: int) -> 
             for tag, value in struct.iter_unpack("<2Q" if word == 8 else "<2I", raw):
                 if tag == _DT_NULL:
                     break
-                if tag == _DT_DEBUG:
-                    return int(value)
-    return 0
+                entries.setdefault(tag, value)
+    return entries
 
 
 def _word(read: Read, address: int, word: int) -> int:

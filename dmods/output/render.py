@@ -41,8 +41,9 @@ def render(  # noqa: PLR0917 (every front end gives all six)
         for text in table_text(table, emphasis(out), across):
             out.write(text)
     if report.verdict is not None and not report.verdict.possible:
-        # On stdout: without this line, an empty result reads as a clean one.
-        out.write(paragraph(f"no verdict: {printable(report.verdict.reason)}", across) + "\n")
+        # On stdout: without this line, an empty result reads as a clean one. A script has the exit status.
+        to, columns = (err, beside) if report.for_scripts else (out, across)
+        to.write(paragraph(f"no verdict: {printable(report.verdict.reason)}", columns) + "\n")
     out.flush()
     for note in all_notes():
         err.write(paragraph(f"note: {printable(note)}", beside, len("note: ")) + "\n")

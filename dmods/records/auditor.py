@@ -34,6 +34,7 @@ from dmods.records.model import NOBODY, Guards, RecordedThread, Recording
 from dmods.target import Target
 
 NAME = "the auditor"
+_LIBRARY = "libdmods_audit"
 SIZE = audit_format.ROOT.size
 _PAGE = 4096
 _SMALLEST = 28  # bytes of a root: its magic, version, size and state
@@ -74,6 +75,15 @@ def auditor_root(target: Target) -> Optional[Root]:
     return next((root for root in auditor_roots(target) if root.version == VERSION and root.state != OFF), None)
 
 
+def is_lost(target: Target) -> bool:
+    """Return whether the auditor was in the process, and the dump lacks the root of its tables.
+
+    Its tables then look like data of the program, and keep blocks alive. An auditor that is off has a root, too.
+    """
+    loaded = any(module.name.startswith(_LIBRARY) for module in target.modules())
+    return loaded and target.arch.word == 8 and not auditor_roots(target)
+
+
 def find_auditor(target: Target) -> Optional[Recording]:
     """Return what the auditor recorded, or None where it was not there or off. Only its root is read now."""
     root = auditor_root(target)
@@ -92,15 +102,30 @@ def _nothing() -> _engine.Records:
 
 
 def _places(target: Target) -> Iterator[int]:
-    """Yield the addresses where the magic begins a page of a module's writable data."""
-    low = int.from_bytes(MAGIC[:8], "little")
+    """Yield the addresses where the magic begins a page of a module's writable data.
+
+    Where the dump does not say which files were mapped, the library may lie in any memory that could be written.
+    """
+    found = _magic_in(target, _data_of_files(target))
+    if not found and not target.names_files:
+        writable = (m for m in target.mappings() if "w" in m.flags and m.dumped)
+        found = _magic_in(target, Ranges((m.start, m.start + m.dumped) for m in writable))
+    return iter(found)
+
+
+def _data_of_files(target: Target) -> Ranges:
     parts = Ranges((m.start, m.end) for m in target.mappings() if "w" in m.flags and m.path is not None)
     for module in target.modules():
         for piece in module.ranges:
             if "w" in piece.flags:
                 parts.add(piece.start, piece.end)
+    return parts
+
+
+def _magic_in(target: Target, parts: Ranges) -> list[int]:
+    low = int.from_bytes(MAGIC[:8], "little")
     found = _engine.find_pointers(target.image(), list(parts), 8, [(low, low + 1)], _MOST_ROOTS)[0]
-    return (at for at in found if at % _PAGE == 0)
+    return [at for at in found if at % _PAGE == 0 and target.image().read(at, len(MAGIC)) == MAGIC]
 
 
 def _recording(target: Target, root: Root) -> Recording:

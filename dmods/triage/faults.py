@@ -47,6 +47,23 @@ def explain_fault(facts: ProcessFacts, signal: Signal) -> Finding:
     return _memory_fault(facts, signal, where)
 
 
+def unexplained_fault(facts: ProcessFacts, signal: Signal) -> Finding:
+    """Return that the signal of a fault ended the process, where the dump lacks the kernel's siginfo_t (NT_SIGINFO).
+
+    valgrind's cores lack it, and so do some minidumps: neither the bad address nor a sender is known.
+    """
+    instruction = f": {facts.instruction}" if facts.instruction else ""
+    return _fault(
+        "fault",
+        LIKELY,
+        f"{signals.name(signal.number)} ended the program in {_where(facts)}{instruction}; the dump does not say at "
+        "which address",
+        "look at the instruction and at its operands: a dump without siginfo has no more",
+        sure=POSSIBLE,
+        or_="another process sent the signal: the dump does not say who sent it",
+    )
+
+
 def _memory_fault(facts: ProcessFacts, signal: Signal, where: str) -> Finding:
     address = signal.address
     text = explain_address(facts.target, facts.cause) or signals.describe(signal)

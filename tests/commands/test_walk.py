@@ -109,6 +109,14 @@ def test_an_address_narrows_leaks_to_those_of_its_size() -> None:
     assert {truth.blocks[a].usable for a in alike} == {usable}
 
 
+@pytest.mark.parametrize("walker", ["leak", "leakbuf", "buf", "freebuf", "arena"])
+def test_without_a_heap_no_word_stands_among_the_addresses(walker: str) -> None:
+    done = answers.dmods("walk", cores.take("nomalloc").core, walker)
+    assert done.stdout == ""
+    assert done.returncode == 4
+    assert "no verdict: no heap" in done.stderr
+
+
 @pytest.mark.parametrize("words", [(), ("--json",)])
 @pytest.mark.parametrize("walker", ["buf", "freebuf", "leakbuf", "leak"])
 def test_only_buffers_of_the_wanted_sizes(walker: str, words: tuple[str, ...]) -> None:

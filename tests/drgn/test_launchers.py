@@ -37,6 +37,14 @@ def test_as_typed_from_the_projects_root(drgn: Drgn, crashed: Crash) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_file_of_symbols_that_cannot_be_read_is_an_error(drgn: Drgn, crashed: Crash) -> None:
+    """drgn itself only warns of it, and -q hides that."""
+    done = drgn("-c", crashed.core, "-s", "nosuch", "panicinfo")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "dmods: -s nosuch: it cannot be read (No such file or directory)" in done.stderr
+
+
 def link(*words: object, **environment: str) -> answers.Finished:
     return answers.dmods("link", *words, env={**os.environ, **environment})
 

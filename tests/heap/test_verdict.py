@@ -65,7 +65,10 @@ def assert_no_verdict(target: Subject) -> None:
         report = answer(target, *words)
         assert report["status"] == NO_VERDICT, words
         assert not report["verdict"]["possible"], words
-        assert "no verdict: " in text(target, *words), words
+        if words[0] == "walk":  # a script reads addresses there
+            assert text(target, *words) == "", words
+        else:
+            assert "no verdict: " in text(target, *words), words
         leaked = {name: value for name, value in report["totals"].items() if "leaked" in name or "direct" in name}
         assert set(leaked.values()) <= {None}, words
 

@@ -246,6 +246,7 @@ class Process:
     """A Target with the parts that the search for the auditor uses."""
 
     arch = X86_64
+    names_files = True
 
     def __init__(self, root: bytes) -> None:
         self._image = _engine.Image([], [], [(ROOT, root.ljust(4096, b"\0"))])

@@ -32,6 +32,15 @@ from tests.triage import faults50
 RUNS = 1  # of each fault and build; DMODS_FLEET_RUNS=5 makes a thousand dumps
 
 
+def test_dumps_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.core").symlink_to(take("shapes").core)
+    monkeypatch.chdir(tmp_path)
+    assert origin("", "a.core").host == ""
+    done = answers.dmods("triage", "a.core", "a.core", "-s", "nosuch", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "-s nosuch: it cannot be read" in done.stderr
+
+
 def dump(key: str, **values: Any) -> Dump:
     empty: dict[str, Any] = dict.fromkeys(field_names(Dump))
     return Dump(

@@ -7,8 +7,8 @@ import weakref
 from typing import Optional
 
 from dmods.base.sizes import human_size
+from dmods.corefile import elfcore
 from dmods.corefile.kept import unnamed_file
-from dmods.corefile.live import elfcore
 from dmods.corefile.live.context import live_context
 from dmods.corefile.live.process import Status, check, read_bytes, read_text, refusal, root_of
 from dmods.corefile.live.room import free_memory

@@ -8,7 +8,7 @@ from dmods.finding import Check, Measured, Said
 from dmods.process import signals
 from dmods.triage.aborts import explain_abort
 from dmods.triage.facts import ProcessFacts
-from dmods.triage.faults import explain_fault
+from dmods.triage.faults import explain_fault, unexplained_fault
 
 
 def run(facts: ProcessFacts) -> Iterator[Said]:
@@ -22,6 +22,9 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         return  # a debugger stopped the process, and dumped it
     if signals.is_fault(signal):
         yield explain_fault(facts, signal)
+        return
+    if signal.code is None and signal.number in signals.FAULTS:
+        yield unexplained_fault(facts, signal)
         return
     if signal.sender in (None, 0, facts.target.pid) and signal.number in (signals.SIGABRT, signals.SIGSYS):
         yield explain_abort(facts, signal)

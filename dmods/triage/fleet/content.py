@@ -143,7 +143,7 @@ def origin(folder: str, path: str) -> Origin:
     """
     told, kept = _side(path), context_of(path)
     known = kept.known if kept is not None else {}
-    place = os.path.dirname(path)
+    place = os.path.dirname(path) or "."
     if abrt.core_in(place) == path:
         place = os.path.dirname(place)
     below = os.path.relpath(place, folder or ".").split(os.sep)[0]

@@ -15,6 +15,8 @@ from dmods.target import Arch
 
 _MACHINES = {"x86_64": 62, "i386": 3, "aarch64": 183}
 _ET_CORE = 4
+#: The place of bytes that a mapping had and the core lacks: behind the end of any file.
+NOWHERE = 1 << 62
 _MANY = 0xFFFF  # PN_XNUM: the true number is in the first section header
 
 
@@ -28,7 +30,10 @@ class LiveThread(NamedTuple):
 
 
 class LiveMapping(NamedTuple):
-    """A mapping: ``dumped`` bytes of it are at ``place`` in the core. ``offset`` is None where it has no file."""
+    """A mapping: ``dumped`` bytes of it are at ``place`` in the core, or should be (NOWHERE).
+
+    ``offset`` is None where it has no file.
+    """
 
     start: int
     end: int
@@ -52,7 +57,10 @@ class About(NamedTuple):
 def write(descriptor: int, arch: Arch, about: About, threads: Sequence[LiveThread], maps: Sequence[LiveMapping]) -> int:
     """Write the header at the beginning of the file, and the rest behind the memory. Return the size of the core."""
     notes = b"".join(_notes(arch, about, threads, maps))
-    at = _up(max((each.place + each.dumped for each in maps if each.dumped), default=about.page), about.page)
+    at = _up(
+        max((each.place + each.dumped for each in maps if each.dumped and each.place < NOWHERE), default=about.page),
+        about.page,
+    )
     os.pwrite(descriptor, notes, at)
     headers_at = _up(at + len(notes), 8)
     segments = [_segment(arch, (PT_NOTE, 0), at, (0, len(notes), 0), 1)]
@@ -107,7 +115,8 @@ def _notes(arch: Arch, about: About, threads: Sequence[LiveThread], maps: Sequen
         if number == 0:
             yield _note(b"CORE", NT_PRPSINFO, _prpsinfo(arch, about))
             yield _note(b"CORE", NT_AUXV, about.auxv)
-            yield _note(b"CORE", NT_FILE, _files(arch, about.page, maps))
+            if any(each.path for each in maps):
+                yield _note(b"CORE", NT_FILE, _files(arch, about.page, maps))
         if thread.siginfo is not None:
             yield _note(b"CORE", NT_SIGINFO, _siginfo(arch, thread.siginfo))
         for kind, data in thread.registers:

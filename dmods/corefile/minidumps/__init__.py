@@ -1,0 +1,1 @@
+"""Minidumps of Linux processes, as plain cores: those of LLDB, Breakpad and Crashpad."""
