@@ -50,7 +50,7 @@ def plain_path(path: str) -> tuple[str, list[str]]:
         path = core_in(path) or path
     try:
         # The wrong kind of file (a pipe) would wait for a writer. Whoever opens it says what is wrong.
-        form = form_of(path) if stat.S_ISREG(os.stat(path).st_mode) else None
+        form = _other_form(path) if stat.S_ISREG(os.stat(path).st_mode) else None
     except (OSError, ValueError):
         return path, []
     if form is None:
@@ -78,19 +78,25 @@ def plain_path(path: str) -> tuple[str, list[str]]:
     if damage:
         size = os.stat(copy).st_size
         notes.append(f"{path} is cut or damaged: {size} bytes could be unpacked ({damage})")
-    if form != _MINIDUMP and form_of(copy) == _MINIDUMP:
+    if form != _MINIDUMP and _other_form(copy) == _MINIDUMP:
         core, more = plain_path(copy)
         return core, notes + more
     return copy, notes
 
 
 def form_of(path: str) -> Optional[str]:
-    """Return the compression of a dump, "apport" for a report, "minidump", or None for a plain file. Raises OSError."""
+    """Return the compression of a dump, "apport" for a report, or None for a plain file. Raises OSError."""
     with open(path, "rb") as file:
         head = file.read(16)
-    if head.startswith(packed.MINIDUMP):
-        return _MINIDUMP
     return APPORT if head.startswith(REPORT) else packed.form_of_bytes(head)
+
+
+def _other_form(path: str) -> Optional[str]:
+    """Return the form of a file that a plain core is made of: as form_of(), or "minidump". Raises OSError."""
+    with open(path, "rb") as file:
+        if file.read(len(packed.MINIDUMP)) == packed.MINIDUMP:
+            return _MINIDUMP
+    return form_of(path)
 
 
 def _is_what(form: str) -> str:

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from dmods.base.dataclass import field_names
+from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
 from dmods.triage.fleet.buckets import Bucket, buckets
 from dmods.triage.fleet.content import content_id, dumps, origin
+from dmods.triage.fleet.examine import examine
 from dmods.triage.fleet.receive import receive
 from dmods.triage.fleet.store import Dump, Store, rows_of
 from dmods.triage.signature import plain, signature
@@ -27,9 +29,22 @@ from fixtures.cores import take
 from fixtures.limits import HANG
 from fixtures.packing import FORMS
 from tests.corekit import compile_c, kernel_core
+from tests.dumpkit import minidump
 from tests.triage import faults50
 
 RUNS = 1  # of each fault and build; DMODS_FLEET_RUNS=5 makes a thousand dumps
+
+
+def test_a_minidump_among_the_dumps_of_a_folder(tmp_path: Path) -> None:
+    """It names the function that died, as the core does of which it was made."""
+    core = take("shapes").core
+    (tmp_path / "lldb.dmp").write_bytes(minidump(CoreFile(str(core)), wide=False))
+    assert [path for _folder, path in dumps([str(tmp_path)])] == [str(tmp_path / "lldb.dmp")]
+    found = examine(str(tmp_path / "lldb.dmp"))
+    whole = examine(str(core))
+    assert found.report is not None, found.reason
+    assert whole.report is not None
+    assert found.report["totals"]["program"] == whole.report["totals"]["program"]
 
 
 def test_dumps_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
