@@ -278,7 +278,7 @@ def _through_freed(facts: ProcessFacts, address: Optional[int]) -> Optional[Find
 
 
 def _source(facts: ProcessFacts, held: Held) -> tuple[str, Optional[Freed]]:
-    """Return the freed memory that a bad pointer was read from, and how sure that is; None where there is none.
+    """Return the freed memory that a bad pointer was read from, and how sure that is. None: no freed memory holds it.
 
     The instruction that loaded it says the place. Otherwise it is a place of freed memory that holds the same value.
     """

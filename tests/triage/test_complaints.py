@@ -48,7 +48,7 @@ OLD = (*STALE, "tcache", *BOUNDS[:4], "first", "first-text", "first-smaller")  #
 
 
 class Died(NamedTuple):
-    """What the program said of the culprit, and what dmods says."""
+    """A program that died: its own words about the culprit, and the answers of dmods."""
 
     how: str
     culprit: int

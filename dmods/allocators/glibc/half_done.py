@@ -41,7 +41,7 @@ _MOST_FRAMES = 16
 
 
 class HalfDone(NamedTuple):
-    """What a thread that ended inside malloc had begun. ``cleared``: it may have cleared a PREV_INUSE.
+    """The changes that a thread had begun when it ended inside malloc. ``cleared``: it may have cleared a PREV_INUSE.
 
     ``pointer`` is the block that it was freeing, where that is known. ``held`` are the words that its frames hold.
     """

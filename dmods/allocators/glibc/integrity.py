@@ -94,7 +94,7 @@ class _BadLink(NamedTuple):
 
 
 def _bad_lists(heap: State) -> Iterator[Contradiction]:
-    """Yield the damaged fastbins and tcaches. A sound list that shares a chunk with a damaged one is none of them."""
+    """Yield the damaged fastbins and tcaches. A sound list may share a chunk with a damaged one."""
     caches = heap.caches
     by_name = {free.name: free for free in caches.lists}
     strays: set[int] = set()
