@@ -269,12 +269,21 @@ def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates
         else:
             caches.fast_count[owner] = caches.fast_count.get(owner, 0) + count
             caches.fast_bytes[owner] = caches.fast_bytes.get(owner, 0) + size
-        if problem:
+        if problem and not _was_taken(words, heap, free, problem[1]):
             caches.problems.append((free.name, *problem))
             damaged.append(free)
     caches.keys = tcache_keys(words, heap, caches)
     _release_orphans(words, heap, caches, damaged)
     return caches
+
+
+def _was_taken(words: Words, heap: Heap, free: FreeList, where: int) -> bool:
+    """Return whether free() took memory of the program for a block: it lies in no block, and a fitting size before it.
+
+    Such a pointer is a fault of the program, and the list is sound.
+    """
+    field = words.at(where - words.size) if free.to_user and where % GRANULE == 0 and where > words.size else None
+    return field is not None and free.least <= field & ~7 <= free.most and heap.find(where) is None
 
 
 def tcache_keys(words: Words, heap: Heap, caches: Caches) -> set[int]:
