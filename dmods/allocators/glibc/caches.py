@@ -50,7 +50,7 @@ class Caches:
     owners: dict[str, int] = field(default_factory=dict)  # fastbin -> arena number
     found: dict[str, int] = field(default_factory=dict)  # list -> chunks on it
     orphans: int = 0  # chunks that damaged lists cut off
-    open: set[str] = field(default_factory=set)  # lists that go on in memory of no known heap: see _was_taken
+    open_ended: set[str] = field(default_factory=set)  # lists that go on in memory of no known heap: see _was_taken
     keys: set[int] = field(default_factory=set)  # the second word of chunks in tcaches: see tcache_keys
 
 
@@ -271,7 +271,7 @@ def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates
             caches.fast_count[owner] = caches.fast_count.get(owner, 0) + count
             caches.fast_bytes[owner] = caches.fast_bytes.get(owner, 0) + size
         if problem and _was_taken(words, heap, free, problem[1]):
-            caches.open.add(free.name)
+            caches.open_ended.add(free.name)
         elif problem:
             caches.problems.append((free.name, *problem))
             damaged.append(free)
@@ -294,7 +294,6 @@ def tcache_keys(words: Words, heap: Heap, caches: Caches) -> set[int]:
 
     Until 2.33 the key is the address of the tcache. The first good chunk of a list shows the key.
     """
-    open: set[str] = field(default_factory=set)  # lists that go on in memory of no known heap: see _was_taken
     keys: set[int] = set()
     for free in caches.lists:
         if free.to_user and (block := heap.find(free.head)) is not None and block.state == _FREE:
