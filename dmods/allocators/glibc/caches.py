@@ -50,6 +50,7 @@ class Caches:
     owners: dict[str, int] = field(default_factory=dict)  # fastbin -> arena number
     found: dict[str, int] = field(default_factory=dict)  # list -> chunks on it
     orphans: int = 0  # chunks that damaged lists cut off
+    open_ended: set[str] = field(default_factory=set)  # lists that go on in memory of no known heap: see _was_taken
     keys: set[int] = field(default_factory=set)  # the second word of chunks in tcaches: see tcache_keys
 
 
@@ -269,12 +270,23 @@ def release(words: Words, heap: Heap, arenas: Sequence[Arena], where: Candidates
         else:
             caches.fast_count[owner] = caches.fast_count.get(owner, 0) + count
             caches.fast_bytes[owner] = caches.fast_bytes.get(owner, 0) + size
-        if problem:
+        if problem and _was_taken(words, heap, free, problem[1]):
+            caches.open_ended.add(free.name)
+        elif problem:
             caches.problems.append((free.name, *problem))
             damaged.append(free)
     caches.keys = tcache_keys(words, heap, caches)
     _release_orphans(words, heap, caches, damaged)
     return caches
+
+
+def _was_taken(words: Words, heap: Heap, free: FreeList, where: int) -> bool:
+    """Return whether free() took memory for a block that is in no known heap, but has a fitting size before it.
+
+    It is memory of the program, or of an arena that the dump lacks. The list is sound.
+    """
+    field = words.at(where - words.size) if free.to_user and where % GRANULE == 0 and where > words.size else None
+    return field is not None and free.least <= field & ~7 <= free.most and heap.find(where) is None
 
 
 def tcache_keys(words: Words, heap: Heap, caches: Caches) -> set[int]:

@@ -70,7 +70,7 @@ def links(heap: State) -> Iterator[Contradiction]:
         for problem in binmap_problems(heap.process.words, number, arena, bins):
             yield contradiction(number, problem.bin, problem.address, problem.text)
     yield from _bad_lists(heap)
-    damaged = {name for name, _, _ in caches.problems}
+    damaged = caches.open_ended.union(name for name, _, _ in caches.problems)
     for free in caches.lists:
         # A difference of one is no damage: a thread may have been in the middle of malloc.
         if free.said is not None and free.name not in damaged and abs(caches.found[free.name] - free.said) > 1:
