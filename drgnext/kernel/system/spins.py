@@ -45,15 +45,18 @@ def spin_of(reader: Reader, places: CodeNames, stack: Stack) -> Optional[Spin]:
 def _lock_in(reader: Reader, registers: Mapping[str, int]) -> Optional[int]:
     """Return the address in a register that points to a held queued spinlock, None if none or several do.
 
-    A lock that a CPU waits for is locked, and has a waiter: the pending bit, or the last waiter's CPU plus one.
+    A lock that a CPU waits for is locked, and notes a waiter: the pending bit, or the last waiter's CPU plus one. The
+    kernel of a virtual machine may note none, and tries again and again (virt_spin_lock(), arch/x86).
     """
     cpus = max(reader.cpus(), default=0) + 1
-    found = set()
+    noted, plain = set(), set()
     for address in set(registers.values()):
-        data = reader.memory.read(address, 4) if address >= 1 << 63 and not address % 4 else b""
-        if len(data) == 4:
-            word = int.from_bytes(data, "little")
-            last = word >> _TAIL_CPU
-            if word & 0xFF in _LOCKED and word & 0xFF00 in (0, 0x100) and last <= cpus and (last or word & 0x100):
-                found.add(address)
+        data = reader.memory.read(address, 4) if 1 << 63 <= address < (1 << 64) - 4 and not address % 4 else b""
+        word = int.from_bytes(data, "little") if len(data) == 4 else 0
+        last = word >> _TAIL_CPU
+        if word == 1:
+            plain.add(address)
+        elif word & 0xFF in _LOCKED and word & 0xFF00 in (0, 0x100) and last <= cpus and (last or word & 0x100):
+            noted.add(address)
+    found = noted or plain
     return found.pop() if len(found) == 1 else None

@@ -40,7 +40,7 @@ def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
         f"cpu-no-{stall.lacks}",
         SERIOUS,
         CERTAIN if stall.stack is not None and stall.stack.frames else LIKELY,
-        f"CPU {stall.cpu} {lacks} since {age_text(stall.age)} or longer{where}: it runs {task} {place}{wait}"
+        f"CPU {stall.cpu} {lacks} for at least {age_text(stall.age)}{where}: it runs {task} {place}{wait}"
         f"{_waiters(facts, stall)}",
         "look at who holds the lock: the other CPUs that hang, then who else takes it"
         if stall.spin is not None
@@ -98,7 +98,7 @@ def _grace_period(facts: KernelFacts, hanging: set[int]) -> Iterator[Finding]:
         "rcu-stall",
         SERIOUS,
         LIKELY,
-        f"RCU's grace period waits since {age_text(period.age)} for {cpus}{tasks}",
+        f"RCU's grace period has waited {age_text(period.age)} for {cpus}{tasks}",
         "look at the stacks of these CPUs: a reader of RCU does not end, or a loop does not call cond_resched()",
         (),
         ("stacks", "runq"),

@@ -55,7 +55,8 @@ def _worker(worker: Busy) -> str:
     task = f"{worker.function} of {worker.task.comm} ({worker.task.pid})"
     if worker.state == "R":
         return f"{task}, which can run"
-    return f"{task}, which sleeps{f' in {worker.wchan}' if worker.wchan else ''} for {age_text(worker.age)}"
+    where = f" in {worker.wchan}" if worker.wchan not in ("", "process_one_work") else ""
+    return f"{task}, which has slept{where} for {age_text(worker.age)}"
 
 
 CHECK = Check(

@@ -1,0 +1,201 @@
+"""Triage of guests that hang while nothing panics: which CPU, since when, in which function, and who waits for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dmods.command import KERNEL
+from dmods.finding import CERTAIN, Finding
+from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.system import spins, stalls
+from drgnext.triage.facts import KernelFacts
+from drgnext.triage.kernel import triage_kernel
+from fixtures import answers, kernel
+from fixtures.kernel import hang
+from tests.kernel.crashed import open_program
+
+OTHERS = pytest.mark.seldom("it needs guests of another kernel")
+RELEASES = ("6.1", *(pytest.param(name, marks=OTHERS) for name in ("6.12", "5.10", "sid")))
+each_release = pytest.mark.parametrize("release", RELEASES)
+guests = pytest.mark.thorough("it needs guests that hang")
+_SECOND = 1_000_000_000
+
+
+@cache
+def opened(release: str, parts: Sequence[str]) -> Kernel:
+    import drgn
+
+    guest = hang.guest(release, parts)
+    prog = drgn.Program()
+    prog.set_core_dump(str(guest.vmcore))
+    prog.load_debug_info([str(path) for path in (guest.vmlinux, *guest.modules)])
+    return Kernel(prog)
+
+
+@cache
+def found(release: str, parts: Sequence[str]) -> list[Finding]:
+    triage = triage_kernel(opened(release, parts))
+    assert triage.unknown == []
+    return triage.findings
+
+
+def of_cpu(release: str, parts: Sequence[str], part: str) -> Finding:
+    """Return the finding about the CPU that hung with that part."""
+    cpu, _began = hang.guest(release, parts).began[part]
+    (finding,) = (one for one in found(release, parts) if one.what.startswith(f"CPU {cpu} "))
+    return finding
+
+
+def lasted(release: str, parts: Sequence[str], part: str) -> float:
+    """Return for how many seconds the part had hung when the host made the dump."""
+    guest = hang.guest(release, parts)
+    last = max(began for _cpu, began in guest.began.values())
+    return guest.lasted + (last - guest.began[part][1]) / _SECOND
+
+
+def age(text: str) -> float:
+    """Return the first age in the text in seconds."""
+    match = re.search(r"\b(?:(\d+)m)?([\d.]+)s\b", text)
+    assert match is not None, text
+    return 60 * int(match[1] or 0) + float(match[2])
+
+
+@guests
+@each_release
+def test_a_cpu_with_interrupts_off(release: str) -> None:
+    hangs = of_cpu(release, hang.LOCKED, "irqsoff")
+    (pid,) = hang.guest(release, hang.LOCKED).pids("irqsoff")
+    assert (hangs.kind, hangs.confidence) == ("cpu-no-interrupts", CERTAIN)
+    assert f"with interrupts off: it runs irqsoff ({pid}) in dmods_hang`hang_irqs_off+0x" in hangs.what
+    # The watchdog's timer comes each 4 seconds, and the tick's each few ms.
+    assert age(hangs.what) == pytest.approx(lasted(release, hang.LOCKED, "irqsoff"), abs=6)
+
+
+@guests
+@each_release
+def test_a_cpu_that_waits_for_a_spinlock(release: str) -> None:
+    waits = of_cpu(release, hang.LOCKED, "waiter")
+    assert "hang_waiter" in waits.what
+    assert "waiting for the spinlock hang_lock" in waits.what
+    assert age(waits.what) == pytest.approx(lasted(release, hang.LOCKED, "waiter"), abs=6)
+    # Who holds the lock comes first.
+    order = [one.what[:6] for one in found(release, hang.LOCKED) if one.kind == "cpu-no-interrupts"]
+    assert order == ["CPU 1 ", "CPU 2 "]
+
+
+@guests
+@each_release
+def test_a_cpu_in_a_softirq(release: str) -> None:
+    hangs = of_cpu(release, hang.LOCKED, "softirq")
+    assert hangs.kind == "cpu-no-softirqs"
+    assert ", in a softirq: it runs " in hangs.what
+    assert "dmods_hang`hang_in_softirq+0x" in hangs.what
+    # It is a lower bound: the oldest timer that waits for the softirq may have been set later.
+    assert stalls.LIMIT / _SECOND <= age(hangs.what) <= lasted(release, hang.LOCKED, "softirq") + 6
+
+
+@guests
+@each_release
+def test_a_workqueue_behind_a_work_that_sleeps(release: str) -> None:
+    (blocked,) = (one for one in found(release, hang.LOCKED) if one.kind == "workqueue-blocked")
+    assert blocked.what.startswith("3 works wait (hang_work_behind) in the workqueue hang_queue for ")
+    assert "behind hang_work_blocks of kworker/" in blocked.what
+    assert age(blocked.what) == pytest.approx(lasted(release, hang.LOCKED, "work"), abs=6)
+
+
+@guests
+@each_release
+def test_nothing_else_hangs(release: str) -> None:
+    kinds = sorted(one.kind for one in found(release, hang.LOCKED))
+    assert kinds == ["cpu-no-interrupts", "cpu-no-interrupts", "cpu-no-softirqs", "workqueue-blocked"]
+    proposed = {words for one in found(release, hang.LOCKED) for words in one.next}
+    assert proposed
+    for words in sorted(proposed):
+        name, *arguments = words.split()
+        assert answers.report(opened(release, hang.LOCKED), name, *arguments, side=KERNEL).tables, words
+
+
+@guests
+@each_release
+def test_the_handler_of_an_interrupt_and_who_waits_for_it(release: str) -> None:
+    hangs = of_cpu(release, hang.CALLED, "hardirq")
+    assert hangs.kind == "cpu-no-interrupts"
+    assert ", in the handler of an interrupt" in hangs.what
+    assert "dmods_hang`hang_in_hardirq+0x" in hangs.what
+    assert age(hangs.what) == pytest.approx(lasted(release, hang.CALLED, "hardirq"), abs=6)
+    cpu, _began = hang.guest(release, hang.CALLED).began["call"]
+    assert re.search(rf"calls? from other CPUs \(waiting: .*CPU {cpu} in smp_call_function_single", hangs.what)
+    assert re.search(r"\d works? of workqueues", hangs.what)
+
+
+@guests
+@each_release
+def test_idle_and_busy_cpus_are_well(release: str) -> None:
+    assert found(release, hang.HEALTHY) == []
+
+
+@guests
+def test_an_nmi_that_is_over_leaves_no_frames() -> None:
+    """RCU asked all CPUs for their stacks by NMI. CPU 1 went on where it was, and its stack still has the NMI's."""
+    guest = hang.guest("6.1", hang.LOCKED)
+    assert "asm_exc_nmi" in guest.console or "NMI backtrace for cpu 1" in guest.console
+    (pid,) = guest.pids("irqsoff")
+    report = answers.answer(opened("6.1", hang.LOCKED), "findstack", str(pid), side=KERNEL)
+    names = [frame["name"] for frame in report["tables"][0]["rows"][0]["stack"]]
+    assert names[0].startswith("dmods_hang`hang_irqs_off+0x")
+    assert [name for name in names if "nmi" in name] == []
+
+
+def test_a_clock_that_goes_on_shows_who_stands_still() -> None:
+    """In the dump of a panic, the CPU that is still online stands. A later clock makes its timers overdue."""
+    facts = KernelFacts(Kernel(open_program(kernel.guest("6.1", crash="sysrq"), modules=False)))
+    assert facts.stalled == []
+    clocks = facts.lister.clocks
+    assert clocks.jiffies is not None
+    assert clocks.monotonic is not None
+    online = facts.stalls._online()
+    assert online
+    facts.stalls._late = 0
+    clocks.jiffies += 60 * clocks.hz
+    clocks.monotonic += 60 * _SECOND
+    late = facts.stalls.find()
+    assert {one.cpu for one in late} == online
+    assert [one.lacks for one in late] == [stalls.INTERRUPTS] * len(online)
+    assert [round(one.age / _SECOND) in range(56, 75) for one in late] == [True] * len(online)
+
+
+@pytest.mark.parametrize(
+    ("expires", "index", "end"),
+    [(1000, 0, 1001), (1000, 63, 1001), (1000, 64, 1008), (1023, 128, 1024), (1024, 128, 1088), (5, 8 * 64, 1 << 24)],
+)
+def test_the_wheel_runs_a_timer_at_the_end_of_its_bucket(expires: int, index: int, end: int) -> None:
+    timer: Any = SimpleNamespace(expires=expires, flags=index << 22 | 3)
+    assert stalls._bucket_end(timer) == end
+
+
+@pytest.mark.parametrize(
+    ("words", "lock"),
+    [
+        ({0: 1}, 0),  # the kernel of a virtual machine notes no waiter
+        ({0: 1, 8: 2 << 18 | 1}, 8),  # CPU 1 is the last that waits
+        ({0: 0x101, 8: 1}, 0),  # the pending bit
+        ({0: 1, 8: 1}, None),
+        ({0: 9 << 18 | 1}, None),  # there is no CPU 8
+        ({0: 0x201}, None),
+        ({}, None),
+    ],
+)
+def test_the_spinlock_in_a_register(words: dict[int, int], lock: Any) -> None:
+    base = 0xFFFF888000000000
+    memory = {base + at: word.to_bytes(4, "little") for at, word in words.items()}
+    reader: Any = SimpleNamespace(
+        cpus=lambda: [0, 1, 2, 3], memory=SimpleNamespace(read=lambda address, size: memory.get(address, b"")[:size])
+    )
+    registers = {f"r{at}": base + at for at in range(0, 32, 4)} | {"rax": 1, "rcx": (1 << 64) - 1}
+    assert spins._lock_in(reader, registers) == (None if lock is None else base + lock)
