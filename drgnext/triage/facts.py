@@ -16,7 +16,7 @@ from drgnext.kernel.system.locks import Locks
 from drgnext.kernel.system.meminfo import Meminfo
 from drgnext.kernel.system.processes import Process, Processes
 from drgnext.kernel.system.reading import Reader
-from drgnext.kernel.system.runqueues import RunQueue, run_queues
+from drgnext.kernel.system.runqueues import Queued, RunQueue, run_queues
 from drgnext.kernel.system.sockets import Socket, Sockets
 from drgnext.kernel.system.stalls import CpuWait, Stall, Stalls
 from drgnext.kernel.system.workqueues import Waiting, Workqueues
@@ -118,6 +118,16 @@ class KernelFacts:
         return self.stalls.find()
 
     @cached_property
+    def starved(self) -> dict[int, list[Queued]]:
+        """Return, by CPU, the tasks that can run and have waited for it for long."""
+        return self.stalls.starved()
+
+    @property
+    def standing(self) -> set[int]:
+        """Return the CPUs that do not go on: those that hang, and those that do not schedule."""
+        return {stall.cpu for stall in self.stalled} | self.starved.keys()
+
+    @cached_property
     def answers(self) -> list[CpuWait]:
         """Return the CPUs that wait for other CPUs to answer."""
         return self.stalls.waiting_for_answers()
@@ -131,6 +141,10 @@ class KernelFacts:
     def waiting_works(self) -> list[Waiting]:
         """Return the works that wait in workqueues."""
         return list(Workqueues(self.lister).waiting())
+
+    def works_of(self, cpu: int) -> int:
+        """Return how many works wait for the workers of a CPU."""
+        return sum(one.works for one in self.waiting_works if one.cpu == cpu)
 
     @cached_property
     def sockets(self) -> list[Socket]:

@@ -13,7 +13,10 @@ import pytest
 from dmods.command import KERNEL
 from dmods.finding import CERTAIN, Finding
 from drgnext.kernel.dump.target import Kernel
+from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system import spins, stalls
+from drgnext.kernel.system.runqueues import Queued, RunQueue
+from drgnext.triage.checks import runqueues
 from drgnext.triage.facts import KernelFacts
 from drgnext.triage.kernel import triage_kernel
 from fixtures import answers, kernel
@@ -28,10 +31,10 @@ _SECOND = 1_000_000_000
 
 
 @cache
-def opened(release: str, parts: Sequence[str]) -> Kernel:
+def opened(release: str, parts: Sequence[str], cpus: int = hang.CPUS) -> Kernel:
     import drgn
 
-    guest = hang.guest(release, parts)
+    guest = hang.guest(release, parts, cpus)
     prog = drgn.Program()
     prog.set_core_dump(str(guest.vmcore))
     prog.load_debug_info([str(path) for path in (guest.vmlinux, *guest.modules)])
@@ -39,8 +42,8 @@ def opened(release: str, parts: Sequence[str]) -> Kernel:
 
 
 @cache
-def found(release: str, parts: Sequence[str]) -> list[Finding]:
-    triage = triage_kernel(opened(release, parts))
+def found(release: str, parts: Sequence[str], cpus: int = hang.CPUS) -> list[Finding]:
+    triage = triage_kernel(opened(release, parts, cpus))
     assert triage.unknown == []
     return triage.findings
 
@@ -141,6 +144,22 @@ def test_idle_and_busy_cpus_are_well(release: str) -> None:
 
 
 @guests
+def test_one_idle_cpu_is_well() -> None:
+    assert found("6.1", hang.IDLE, 1) == []
+
+
+@guests
+@each_release
+def test_a_cpu_that_waits_for_an_answer(release: str) -> None:
+    (stuck,) = (one for one in found(release, hang.CALLED) if one.kind == "cpu-stuck")
+    cpu, _began = hang.guest(release, hang.CALLED).began["call"]
+    (pid,) = hang.guest(release, hang.CALLED).pids("call")
+    waits = f"CPU {cpu} runs call ({pid}), which waits for another CPU to answer its call (smp_call_function_single)"
+    assert stuck.what.startswith(waits)
+    assert sorted(one.kind for one in found(release, hang.CALLED)) == ["cpu-no-interrupts", "cpu-stuck"]
+
+
+@guests
 def test_an_nmi_that_is_over_leaves_no_frames() -> None:
     """RCU asked all CPUs for their stacks by NMI. CPU 1 went on where it was, and its stack still has the NMI's."""
     guest = hang.guest("6.1", hang.LOCKED)
@@ -168,6 +187,19 @@ def test_a_clock_that_goes_on_shows_who_stands_still() -> None:
     assert {one.cpu for one in late} == online
     assert [one.lacks for one in late] == [stalls.INTERRUPTS] * len(online)
     assert [round(one.age / _SECOND) in range(56, 75) for one in late] == [True] * len(online)
+
+
+def test_an_idle_cpu_with_tasks_that_can_run() -> None:
+    idle, waiter = (Task(address, pid, pid, name, 0, not pid, 0) for address, pid, name in ((1, 0, "i"), (2, 7, "w")))
+    queues = [
+        RunQueue(cpu, 1, idle, 0, [Queued(waiter, False, 120, "normal", wait * _SECOND)], 0)
+        for cpu, wait in ((0, 25), (1, 2))
+    ]
+    found_late = stalls.Stalls(SimpleNamespace(reader=None, clocks=None), queues).starved()  # type: ignore[arg-type]
+    facts: Any = SimpleNamespace(queues=queues, stalled=[], starved=found_late, works_of=lambda _cpu: 0)
+    (stuck,) = (one for one in runqueues.run(facts) if isinstance(one, Finding))
+    assert stuck.kind == "cpu-idle"
+    assert stuck.what == "CPU 0 is idle, and 1 task has waited for it for up to 25.0s"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.base.named_tuple import NamedTuple
 from drgnext.kernel.stacks.tasks import Task
-from drgnext.kernel.system.runqueues import RunQueue
+from drgnext.kernel.system.runqueues import Queued, RunQueue
 from drgnext.kernel.system.spins import Spin, spin_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _IN_SOFTIRQ, _IN_HARDIRQ = 0x100, 0xF0000
 _MOST_CALLS = 4096
 _ANSWERS = ("smp_call_function", "csd_lock_wait", "on_each_cpu")
 _MOST_FRAMES = 32
+_STARVED = 20_000_000_000  # ns: watchdog_thresh * 2, the limit of the soft lockup detector (kernel/watchdog.c)
 
 
 class Stall(NamedTuple):
@@ -87,6 +88,15 @@ class Stalls:
                 found.append(self._describe(queue, INTERRUPTS, hard))
             elif soft >= LIMIT:
                 found.append(self._describe(queue, SOFTIRQS, soft))
+        return found
+
+    def starved(self) -> dict[int, list[Queued]]:
+        """Return, by CPU, the tasks that can run and have waited for it for 20 s."""
+        found = {}
+        for queue in self._queues:
+            waiting = [one for one in queue.tasks if not one.running and (one.age or 0) - self._late >= _STARVED]
+            if waiting and queue.current is not None:
+                found[queue.cpu] = waiting
         return found
 
     def waiting_for_answers(self) -> list[CpuWait]:

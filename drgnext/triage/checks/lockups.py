@@ -15,12 +15,12 @@ _CALLERS = 3
 
 
 def run(facts: KernelFacts) -> Iterator[Said]:
-    """Yield the CPUs that hang, then what RCU waits for where no CPU that hangs explains it."""
+    """Yield the CPUs that hang, then the grace period of RCU that waits for other CPUs."""
     found = facts.stalled
     yield Measured(f"{len(found)} of {len(facts.queues)} CPUs hang" if found else f"{len(facts.queues)} CPUs go on")
     for stall in found:
         yield _hangs(facts, stall)
-    yield from _grace_period(facts, {stall.cpu for stall in found})
+    yield from _grace_period(facts)
 
 
 def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
@@ -77,7 +77,7 @@ def _waiters(facts: KernelFacts, stall: Stall) -> str:
         callers = [f"CPU {one.cpu} in {one.function}" for one in facts.answers if one.cpu != stall.cpu]
         by = f" (waiting: {', '.join(callers)})" if callers else ""
         parts.append(f"{stall.calls} {'call' if stall.calls == 1 else 'calls'} from other CPUs{by}")
-    works = sum(one.works for one in facts.waiting_works if one.cpu == stall.cpu)
+    works = facts.works_of(stall.cpu)
     if works:
         parts.append(f"{works} {'work' if works == 1 else 'works'} of workqueues")
     period = facts.grace_period
@@ -86,9 +86,9 @@ def _waiters(facts: KernelFacts, stall: Stall) -> str:
     return f"; for it wait {', '.join(parts)}" if parts else ""
 
 
-def _grace_period(facts: KernelFacts, hanging: set[int]) -> Iterator[Finding]:
+def _grace_period(facts: KernelFacts) -> Iterator[Finding]:
     period = facts.grace_period
-    if period is None or (period.age or 0) < _STALLED or hanging & set(period.cpus):
+    if period is None or (period.age or 0) < _STALLED or facts.standing & set(period.cpus):
         return
     cpus = f"CPU {', '.join(map(str, period.cpus))}" if period.cpus else "no CPU"
     tasks = " and for tasks that were preempted in a reader" if period.tasks else ""

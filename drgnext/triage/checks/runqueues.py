@@ -10,8 +10,6 @@ from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.runqueues import Queued, RunQueue
 from drgnext.triage.facts import KernelFacts
 
-_STARVED = 20_000_000_000  # ns: watchdog_thresh * 2 (kernel/watchdog.c)
-
 
 def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the CPUs where a task that can run has waited for 20 s, unless the check "lockups" tells of the CPU."""
@@ -20,7 +18,7 @@ def run(facts: KernelFacts) -> Iterator[Said]:
     yield Measured(f"{len(waits)} tasks wait for {len(facts.queues)} CPUs{longest}")
     hanging = {stall.cpu for stall in facts.stalled}
     for queue in facts.queues:
-        waiting = [one for one in queue.tasks if not one.running and (one.age or 0) - facts.late >= _STARVED]
+        waiting = facts.starved.get(queue.cpu)
         if waiting and queue.current is not None and queue.cpu not in hanging:
             yield _starved(facts, queue, queue.current, waiting)
 
@@ -42,19 +40,32 @@ def _starved(facts: KernelFacts, queue: RunQueue, current: Task, waiting: Sequen
             weight=(oldest.age or 0) // 1_000_000,
             alternative="the hypervisor gave the CPU no time: for that speaks steal time",
         )
-    spin = facts.stalls.spin(queue)
-    why = f", which waits for the spinlock {spin.name}".rstrip() if spin is not None else ""
+    works = facts.works_of(queue.cpu)
+    too = f", and {works} {'work waits' if works == 1 else 'works wait'} for its workers" if works else ""
     return Finding(
         "cpu-stuck",
         SERIOUS,
         LIKELY,
-        f"CPU {queue.cpu} runs {current.comm} ({current.pid}){why}, and {waited}",
+        f"CPU {queue.cpu} runs {current.comm} ({current.pid}){_why(facts, queue)}, and {waited}{too}",
         "look at what the running task does: it did not call the scheduler",
         [Evidence(current.address, f"task {current.comm} ({current.pid})"), of_oldest],
         (f"findstack {current.pid}", "runq"),
         weight=(oldest.age or 0) // 1_000_000,
         alternative="the hypervisor gave the CPU no time: for that speaks steal time",
     )
+
+
+def _why(facts: KernelFacts, queue: RunQueue) -> str:
+    """Return what the running task waits for as it keeps its CPU, in words that follow its name."""
+    spin = facts.stalls.spin(queue)
+    if spin is not None:
+        return f", which waits for the spinlock {spin.name}".rstrip()
+    answer = next((one for one in facts.answers if one.cpu == queue.cpu), None)
+    if answer is not None:
+        return f", which waits for another CPU to answer its call ({answer.function})"
+    stack = facts.stalls.stack(queue)
+    places = facts.threads.places
+    return f" in {places.describe(places.inside(stack.frames[0]))}" if stack is not None and stack.frames else ""
 
 
 CHECK = Check("runqueues", "a task that can run has waited for a CPU for 20 s", run, needs=("cause",), seconds=30)

@@ -17,13 +17,12 @@ def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the pools that begin no work, and the workqueues whose works all sleep, for 30 s."""
     found = facts.waiting_works
     yield Measured(f"{sum(one.works for one in found)} works wait")
-    hanging = {stall.cpu for stall in facts.stalled}
     for one in found:
         if one.age is None:
             asleep = [worker.age or 0 for worker in one.workers if worker.state == "D"]
             age = min(asleep) if asleep and len(asleep) == len(one.workers) else 0
         else:
-            age = 0 if one.cpu in hanging else max(0, one.age - facts.late)
+            age = 0 if one.cpu in facts.standing else max(0, one.age - facts.late)
         if age >= _LIMIT:
             yield _blocked(one, age)
 
