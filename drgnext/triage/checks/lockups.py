@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.finding import CERTAIN, LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.stacks.frames import ENDS
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.stalls import INTERRUPTS, LIMIT, Stall
@@ -17,7 +17,10 @@ _CALLERS = 3
 def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the CPUs that hang, then the grace period of RCU that waits for other CPUs."""
     found = facts.stalled
-    yield Measured(f"{len(found)} of {len(facts.queues)} CPUs hang" if found else f"{len(facts.queues)} CPUs go on")
+    seen = len(facts.stalls.seen)
+    if not seen or facts.lister.clocks.monotonic is None:
+        raise CannotCheck("the dump lacks the clocks or the timers of all CPUs")
+    yield Measured(f"{len(found)} of {seen} CPUs hang" if found else f"{seen} CPUs go on")
     for stall in found:
         yield _hangs(facts, stall)
     yield from _grace_period(facts)
@@ -88,7 +91,7 @@ def _waiters(facts: KernelFacts, stall: Stall) -> str:
 
 def _grace_period(facts: KernelFacts) -> Iterator[Finding]:
     period = facts.grace_period
-    if period is None or (period.age or 0) < _STALLED or facts.standing & set(period.cpus):
+    if period is None or (period.age or 0) - facts.late < _STALLED or facts.standing & set(period.cpus):
         return
     cpus = f"CPU {', '.join(map(str, period.cpus))}" if period.cpus else "no CPU"
     tasks = " and for tasks that were preempted in a reader" if period.tasks else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmods.finding import LIKELY, SERIOUS, Check, Evidence, Finding, Measured, Said
+from dmods.finding import LIKELY, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
 from drgnext.kernel.system.ages import age_text
 from drgnext.kernel.system.workqueues import Busy, Waiting
 from drgnext.triage.facts import KernelFacts
@@ -15,6 +15,8 @@ _NAMED = 3
 
 def run(facts: KernelFacts) -> Iterator[Said]:
     """Yield the pools that begin no work, and the workqueues whose works all sleep, for 30 s."""
+    if facts.reader.symbol("workqueues") is None:
+        raise CannotCheck("the debug information lacks the list of workqueues")
     found = facts.waiting_works
     yield Measured(f"{sum(one.works for one in found)} works wait")
     for one in found:
@@ -22,8 +24,8 @@ def run(facts: KernelFacts) -> Iterator[Said]:
             asleep = [worker.age or 0 for worker in one.workers if worker.state == "D"]
             age = min(asleep) if asleep and len(asleep) == len(one.workers) else 0
         else:
-            age = 0 if one.cpu in facts.standing else max(0, one.age - facts.late)
-        if age >= _LIMIT:
+            age = 0 if one.cpu in facts.standing else one.age
+        if age - facts.late >= _LIMIT:
             yield _blocked(one, age)
 
 
