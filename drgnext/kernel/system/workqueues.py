@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_WORKS = 1 << 16
 _NAMED = 8
+_PROGRESS = ("last_progress_ts", "watchdog_ts")  # when a pool last began a work, in ticks: its name in 7.2, and before
 _BUCKETS = 64  # BUSY_WORKER_HASH_ORDER is 6 (kernel/workqueue.c)
 
 
@@ -82,8 +83,9 @@ class Workqueues:
 
     def _of_pool(self, pool: Object) -> Iterator[Waiting]:
         count, functions = self._works(pool.worklist)
-        if count and self._reader.has_member(pool[0], "watchdog_ts"):
-            age = self._clocks.since_jiffies(int(pool.watchdog_ts))
+        moment = next((name for name in _PROGRESS if self._reader.has_member(pool[0], name)), None)
+        if count and moment is not None:
+            age = self._clocks.since_jiffies(int(pool.member_(moment)))
             yield Waiting(self._cpu(pool), "", count, functions, age, self._workers(pool), pool.value_())
 
     def _cpu(self, pool: Object) -> Optional[int]:

@@ -64,8 +64,10 @@ def _why(facts: KernelFacts, queue: RunQueue) -> str:
     if answer is not None:
         return f", which waits for another CPU to answer its call ({answer.function})"
     stack = facts.stalls.stack(queue)
-    places = facts.threads.places
-    return f" in {places.describe(places.inside(stack.frames[0]))}" if stack is not None and stack.frames else ""
+    if stack is None or not stack.frames:
+        return ""
+    context, places = facts.stalls.context(queue.cpu, stack), facts.threads.places
+    return f"{f', {context},' if context else ''} in {places.describe(places.inside(stack.frames[0]))}"
 
 
 CHECK = Check("runqueues", "a task that can run has waited for a CPU for 20 s", run, needs=("cause",), seconds=30)
