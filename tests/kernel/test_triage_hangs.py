@@ -15,7 +15,8 @@ from dmods.finding import CERTAIN, Finding
 from drgnext.kernel.dump.target import Kernel
 from drgnext.kernel.stacks.tasks import Task
 from drgnext.kernel.system import spins, stalls
-from drgnext.kernel.system.runqueues import Queued, RunQueue
+from drgnext.kernel.system.runqueues import Queued, RunQueue, run_queues
+from drgnext.kernel.system.stalls import Stalls
 from drgnext.triage.checks import runqueues
 from drgnext.triage.facts import KernelFacts
 from drgnext.triage.kernel import triage_kernel
@@ -176,16 +177,19 @@ def test_an_nmi_that_is_over_leaves_no_frames() -> None:
 def test_a_clock_that_goes_on_shows_who_stands_still() -> None:
     """In the dump of a panic, the CPU that is still online stands. A later clock makes its timers overdue."""
     facts = KernelFacts(Kernel(open_program(kernel.guest("6.1", crash="sysrq"), modules=False)))
-    assert facts.stalled == []
+    assert Stalls(facts.lister, facts.queues).find() == []
     clocks = facts.lister.clocks
     assert clocks.jiffies is not None
     assert clocks.monotonic is not None
-    online = facts.stalls._online()
-    assert online
-    facts.stalls._late = 0
+    assert clocks.sched is not None
     clocks.jiffies += 60 * clocks.hz
     clocks.monotonic += 60 * _SECOND
-    late = facts.stalls.find()
+    clocks.sched += 60 * _SECOND
+    assert facts.late // _SECOND in range(60, 75)
+    assert facts.stalled == []  # the panic was so long ago
+    online = facts.stalls._online()
+    assert online
+    late = Stalls(facts.lister, run_queues(facts.lister)).find()
     assert {one.cpu for one in late} == online
     assert [one.lacks for one in late] == [stalls.INTERRUPTS] * len(online)
     assert [round(one.age / _SECOND) in range(56, 75) for one in late] == [True] * len(online)

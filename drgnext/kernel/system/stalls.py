@@ -185,29 +185,39 @@ class Stalls:
         return max(0, hard - self._late), max(0, soft - self._late)
 
     def _overdue_high_resolution(self, cpu: int) -> tuple[int, int]:
-        """Return the same of the timers of CLOCK_MONOTONIC. The other clocks may have been set."""
+        """Return the same of the timers of CLOCK_MONOTONIC. The other clocks may have been set.
+
+        A timer may be set to a moment that is long past, to end at once. So the second one of the CPU counts.
+        """
         bases = self._reader.percpu_variable("hrtimer_bases", cpu).clock_base
         ages = []
         for number in (0, self._reader.constant("HRTIMER_BASE_MONOTONIC_SOFT")):
             root = None if number is None else bases[number].active.rb_root.rb_root
-            nodes = () if root is None else islice(self._reader.tree(root, "timers"), 1)  # the first to expire
+            nodes = () if root is None else islice(self._reader.tree(root, "timers"), 2)  # in the order of their ends
             expires = [int(one.node.expires) for one in self._reader.objects("struct hrtimer", "node.node", nodes)]
-            ages.append((self._clocks.since_monotonic(expires[0]) or 0) if expires else 0)
+            ages.append((self._clocks.since_monotonic(expires[1]) or 0) if len(expires) > 1 else 0)
         return ages[0], ages[1]
 
     def _overdue_in_wheel(self, cpu: int) -> int:
-        """Return the same of the timer wheels, without deferrable timers: these wait until the CPU is not idle."""
+        """Return the same of the timer wheels, without deferrable timers: these wait until the CPU is not idle.
+
+        A wheel's own clock stays where its first timer was to end (forward_timer_base()). So a timer that was set to a
+        moment long past is not overdue for longer than its wheel.
+        """
         deferrable = self._deferrable()
         oldest = 0
         for number, base in enumerate(self._reader.percpu_variable("timer_bases", cpu)):
             if number == deferrable:
+                continue
+            ran = self._clocks.since_jiffies(int(base.clk)) or 0
+            if ran < LIMIT:
                 continue
             # Hundreds of CPUs have a thousand buckets each. So the heads of the lists are read at once.
             data = self._reader.memory.read(base.vectors.address_ or 0, 8 * (base.vectors.type_.length or 0))
             for (first,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]):
                 nodes = islice(self._reader.hashed(first, "timers"), 1) if first else ()  # the others end with it
                 for timer in self._reader.objects("struct timer_list", "entry", nodes):
-                    oldest = max(oldest, self._clocks.since_jiffies(_bucket_end(timer)) or 0)
+                    oldest = max(oldest, min(ran, self._clocks.since_jiffies(_bucket_end(timer)) or 0))
         return oldest
 
     def _deferrable(self) -> Optional[int]:
