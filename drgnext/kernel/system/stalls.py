@@ -83,9 +83,8 @@ class Stalls:
         for queue in self._queues:
             if queue.cpu not in online:
                 continue  # its timers have moved to another CPU, and its clocks stand
-            idle = queue.current is not None and not queue.current.pid
             hard, soft = self._overdue(queue.cpu)
-            hard = max(hard, 0 if idle else self._tick_overdue(queue))
+            hard = max(hard, self._tick_overdue(queue))
             if hard >= LIMIT:
                 found.append(self._describe(queue, INTERRUPTS, hard))
             elif soft >= LIMIT:
@@ -159,13 +158,17 @@ class Stalls:
         return None
 
     def _tick_overdue(self, queue: RunQueue) -> int:
-        """Return for how many ns the CPU's tick has not updated its run queue's clock, 0 if the tick is stopped.
+        """Return for how many ns the CPU's tick has been overdue, 0 if it is stopped.
 
-        The scheduler's clock comes from the processor. So it goes on where the CPU that hangs was the timekeeper.
+        The tick updates the run queue's clock, unless the CPU is idle. That clock comes from the processor. So it tells
+        of the CPU that was the timekeeper, too.
         """
         with self._reader.reading("ticks of CPUs"):
             tick = self._reader.percpu_variable("tick_cpu_sched", queue.cpu)
-            return 0 if self._tick_stopped(tick) else max(0, (queue.lag or 0) - self._late)
+            if not self._tick_stopped(tick):
+                idle = queue.current is not None and not queue.current.pid
+                timer = self._clocks.since_monotonic(int(tick.sched_timer.node.expires)) or 0
+                return max(0, max(timer, 0 if idle else queue.lag or 0) - self._late)
         return 0
 
     def _tick_stopped(self, tick: Object) -> bool:

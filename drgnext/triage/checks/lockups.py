@@ -12,6 +12,8 @@ from drgnext.triage.facts import KernelFacts
 
 _STALLED = 21_000_000_000  # ns: rcu_cpu_stall_timeout (lib/Kconfig.debug)
 _CALLERS = 3
+_LOCK = "look at who holds the lock: the other CPUs that hang, then who else takes it"
+_LOOP = "look at the loop in this function or in its callers, and at what it waits for"
 
 
 def run(facts: KernelFacts) -> Iterator[Said]:
@@ -45,9 +47,7 @@ def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
         CERTAIN if stall.stack is not None and stall.stack.frames else LIKELY,
         f"CPU {stall.cpu} {lacks} for at least {age_text(stall.age)}{where}: it runs {task} {place}{wait}"
         f"{_waiters(facts, stall)}",
-        "look at who holds the lock: the other CPUs that hang, then who else takes it"
-        if stall.spin is not None
-        else "look at the loop in this function, and at what it waits for with interrupts off",
+        _LOCK if stall.spin is not None else _LOOP,
         evidence,
         (f"findstack {stall.task.address:#x}" if stall.task is not None else "stacks", "timers", "runq"),
         # Who waits for a lock hangs because of another one, which comes first.
