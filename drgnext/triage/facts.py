@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING, Optional
 
 from dmods.finding import CannotCheck
 from drgnext.kernel.crash.panic import Cause, find_panic
+from drgnext.kernel.crash.whole_log import read_log
 from drgnext.kernel.pages.memmap import REMEMBERED, Counted, PageArray, page_array
 from drgnext.kernel.slabs.leaks import SlabLeaks, kernel_leaks
 from drgnext.kernel.stacks.threads import Threads, kernel_threads
+from drgnext.kernel.system.grace_periods import GracePeriod, running_grace_period
 from drgnext.kernel.system.locks import Locks
 from drgnext.kernel.system.meminfo import Meminfo
 from drgnext.kernel.system.processes import Process, Processes
 from drgnext.kernel.system.reading import Reader
+from drgnext.kernel.system.runqueues import Queued, RunQueue, run_queues
 from drgnext.kernel.system.sockets import Socket, Sockets
+from drgnext.kernel.system.stalls import CpuWait, Stall, Stalls
+from drgnext.kernel.system.workqueues import Waiting, Workqueues
 
 if TYPE_CHECKING:
     from drgnext.kernel.dump.target import Kernel
+
+_PANIC = "Kernel panic - not syncing"
 
 
 class KernelFacts:
@@ -84,6 +91,60 @@ class KernelFacts:
     def locks(self) -> Locks:
         """Return what finds the locks that tasks wait for."""
         return Locks(self.lister)
+
+    @cached_property
+    def late(self) -> int:
+        """Return how many ns before the dump the kernel panicked, 0 if it did not. A panic stops its CPUs."""
+        latest = self.lister.clocks.sched
+        if self.cause.died is False or latest is None:
+            return 0
+        records, _notes = read_log(self.kernel.prog)
+        times = [int(one.time * 1_000_000_000) for one in records if _PANIC in one.text and not one.facility]
+        return max(0, latest - times[0]) if times else 0
+
+    @cached_property
+    def queues(self) -> list[RunQueue]:
+        """Return the run queue of each CPU."""
+        return run_queues(self.lister)
+
+    @cached_property
+    def stalls(self) -> Stalls:
+        """Return what finds the CPUs that hang."""
+        return Stalls(self.lister, self.queues, self.late)
+
+    @cached_property
+    def stalled(self) -> list[Stall]:
+        """Return the CPUs that hang."""
+        return self.stalls.find()
+
+    @cached_property
+    def starved(self) -> dict[int, list[Queued]]:
+        """Return, by CPU, the tasks that can run and have waited for it for long."""
+        return self.stalls.starved()
+
+    @property
+    def standing(self) -> set[int]:
+        """Return the CPUs that do not go on: those that hang, and those that do not schedule."""
+        return {stall.cpu for stall in self.stalled} | self.starved.keys()
+
+    @cached_property
+    def answers(self) -> list[CpuWait]:
+        """Return the CPUs that wait for other CPUs to answer."""
+        return self.stalls.waiting_for_answers()
+
+    @cached_property
+    def grace_period(self) -> Optional[GracePeriod]:
+        """Return RCU's grace period if one is running."""
+        return running_grace_period(self.reader, self.lister.clocks)
+
+    @cached_property
+    def waiting_works(self) -> list[Waiting]:
+        """Return the works that wait in workqueues."""
+        return list(Workqueues(self.lister).waiting())
+
+    def works_of(self, cpu: int) -> int:
+        """Return how many works wait for the workers of a CPU."""
+        return sum(one.works for one in self.waiting_works if one.cpu == cpu)
 
     @cached_property
     def sockets(self) -> list[Socket]:

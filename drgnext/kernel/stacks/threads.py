@@ -92,7 +92,8 @@ class Threads:
             return Stack([], "no registers" if task.on_cpu else "unreadable", None)
         if first.found == "cpu" and self._is_user(first):
             return Stack([], "user mode", None)
-        if first.found != "cpu":
+        # A host's notes have what the CPU does now: the same registers on its stack are left from an NMI that is over.
+        if first.found != "cpu" or self._dumped_by_host():
             return self.walker.walk(first, self.own_stack(task), limit, task.address)
         inner = self._crash_cpu.inner(first, self._stacks_of(task), task.address)
         stack = self.walker.walk(inner.trapped, self.own_stack(task), limit, task.address)
@@ -159,6 +160,10 @@ class Threads:
             return self._running_by_drgn(task)
         registers = {name: value for name, value in noted.registers.items() if name != "orig_rax"}  # QEMU writes 0
         return Frame(noted.pc, noted.sp, True, "cpu", registers)
+
+    def _dumped_by_host(self) -> bool:
+        """Return whether the registers of CPUs are a host's notes (QEMU), not those that a dying kernel saved."""
+        return self._noted is not None and bool(self._noted.cpus) and not self._noted.by_kernel
 
     def _running_by_drgn(self, task: Task) -> Optional[Frame]:
         """Return the same frame from drgn. It unwinds the whole stack for that, and sorts its ORC table first."""

@@ -23,6 +23,7 @@ char linux_banner[]
 char *saved_command_line, *log_buf
 int crashing_cpu, direct_gbpages, hugetlb_max_hstate, max_threads, pcpu_nr_slots, pcpu_nr_units
 int sysctl_max_map_count, sysctl_overcommit_ratio, nr_irqs, ipc_mni_shift, sections_per_block
+int rcu_num_lvls
 function vmemmap_populate
 gate_desc idt_table[]
 long int total_swap_pages, nr_dentry, nr_dentry_negative, nr_dentry_unused
@@ -68,7 +69,7 @@ struct kobject *block_depr, *irq_kobj_base
 struct kprobe_insn_cache kprobe_insn_slots, kprobe_optinsn_slots
 struct kset *bus_kset, *class_kset, *slab_kset
 struct list_head bpf_kallsyms, ftrace_trace_arrays, modules, net_namespace_list, pack_list, pci_root_buses, pgd_list
-struct list_head shrinker_list, slab_caches, super_blocks, vmap_area_list, zswap_pools, alloc_tag_cttypes
+struct list_head shrinker_list, slab_caches, super_blocks, vmap_area_list, workqueues, zswap_pools, alloc_tag_cttypes
 struct list_head *pcpu_chunk_lists
 struct maple_tree sparse_irqs
 struct mem_cgroup *root_mem_cgroup
@@ -84,6 +85,7 @@ struct pglist_data *node_data[]
 struct pid_namespace init_pid_ns
 struct pipe_buf_operations anon_pipe_buf_ops
 struct printk_ringbuffer *prb
+struct rcu_state rcu_state
 struct resource crashk_low_res, crashk_res, iomem_resource
 struct rb_root vmap_area_root
 struct saved_cmdlines_buffer *savedcmd
@@ -106,12 +108,15 @@ unsigned int __pgtable_l5_enabled, d_hash_shift, default_hstate_idx, nr_cpu_ids,
 unsigned int nr_swapper_spaces[], nr_vmap_nodes, total_nr_irqs, vmap_zone_size
 struct cea_exception_stacks *cea_exception_stacks
 struct hrtimer_cpu_base hrtimer_bases
+int __preempt_count
 struct irq_stack *hardirq_stack_ptr
 struct kernel_cpustat kernel_cpustat
 struct kernel_stat kstat
+struct llist_head call_single_queue
 struct rq runqueues
 struct softnet_data softnet_data
 struct task_struct *current_task
+struct tick_sched tick_cpu_sched
 struct timer_base timer_bases[]
 struct tss_struct cpu_tss_rw
 struct vm_event_state vm_event_states

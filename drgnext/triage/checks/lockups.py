@@ -1,0 +1,119 @@
+"""CPUs that hang: they take no interrupts, or run no softirqs, while the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dmods.finding import CERTAIN, LIKELY, SERIOUS, CannotCheck, Check, Evidence, Finding, Measured, Said
+from drgnext.kernel.stacks.frames import ENDS
+from drgnext.kernel.system.ages import age_text
+from drgnext.kernel.system.stalls import INTERRUPTS, LIMIT, Stall
+from drgnext.triage.facts import KernelFacts
+
+_STALLED = 21_000_000_000  # ns: rcu_cpu_stall_timeout (lib/Kconfig.debug)
+_CALLERS = 3
+_LOCK = "look at who holds the lock: the other CPUs that hang, then who else takes it"
+_LOOP = "look at the loop in this function or in its callers, and at what it waits for"
+
+
+def run(facts: KernelFacts) -> Iterator[Said]:
+    """Yield the CPUs that hang, then the grace period of RCU that waits for other CPUs."""
+    found = facts.stalled
+    seen = len(facts.stalls.seen)
+    if not seen or facts.lister.clocks.monotonic is None:
+        raise CannotCheck("the dump lacks the clocks or the timers of all CPUs")
+    yield Measured(f"{len(found)} of {seen} CPUs hang" if found else f"{seen} CPUs go on")
+    for stall in found:
+        yield _hangs(facts, stall)
+    yield from _grace_period(facts)
+
+
+def _hangs(facts: KernelFacts, stall: Stall) -> Finding:
+    place, evidence = _place(facts, stall)
+    task = f"{stall.task.comm} ({stall.task.pid})" if stall.task is not None else "an unknown task"
+    if stall.task is not None:
+        evidence.append(Evidence(stall.task.address, f"task {task}"))
+    wait = ""
+    if stall.spin is not None:
+        lock = f" {stall.spin.name}" if stall.spin.name else ""
+        wait = f", waiting for the spinlock{lock}, whose holder the kernel does not note"
+        if stall.spin.lock is not None:
+            evidence.append(Evidence(stall.spin.lock, f"spinlock{lock}"))
+    lacks = "takes no interrupts" if stall.lacks == INTERRUPTS else "runs no softirqs"
+    where = f", {stall.context}" if stall.context else ""
+    return Finding(
+        f"cpu-no-{stall.lacks}",
+        SERIOUS,
+        CERTAIN if stall.stack is not None and stall.stack.frames else LIKELY,
+        f"CPU {stall.cpu} {lacks} for at least {age_text(stall.age)}{where}: it runs {task} {place}{wait}"
+        f"{_waiters(facts, stall)}",
+        _LOCK if stall.spin is not None else _LOOP,
+        evidence,
+        (f"findstack {stall.task.address:#x}" if stall.task is not None else "stacks", "timers", "runq"),
+        # Who waits for a lock hangs because of another one, which comes first.
+        weight=stall.age // 1_000_000 + (0 if stall.spin is not None else 1 << 40),
+        alternative="the host gave this virtual CPU no time: for that speaks steal time, and a pc that may go on",
+    )
+
+
+def _place(facts: KernelFacts, stall: Stall) -> tuple[str, list[Evidence]]:
+    """Return the function that the CPU runs with its callers, and the pc."""
+    if stall.stack is None or not stall.stack.frames:
+        why = ENDS[stall.stack.end] if stall.stack is not None else "its stack cannot be read"
+        return f"({why})", []
+    places = facts.threads.places
+    frames = stall.stack.frames
+    pc = places.inside(frames[0])
+    names = [places.describe(places.inside(frame)).partition("+")[0] for frame in frames[1 : 1 + _CALLERS]]
+    callers = f", called by {', '.join(names)}" if names else ""
+    return f"in {places.describe(pc)}{callers}", [Evidence(pc, places.describe(pc))]
+
+
+def _waiters(facts: KernelFacts, stall: Stall) -> str:
+    """Return who waits for the CPU, in words that follow a sentence, "" if nobody does."""
+    parts = []
+    queue = next((one for one in facts.queues if one.cpu == stall.cpu), None)
+    tasks = sum(1 for one in queue.tasks if not one.running) if queue is not None else 0
+    if tasks:
+        parts.append(f"{tasks} {'task' if tasks == 1 else 'tasks'} that can run")
+    if stall.calls:
+        callers = [f"CPU {one.cpu} in {one.function}" for one in facts.answers if one.cpu != stall.cpu]
+        by = f" (waiting: {', '.join(callers)})" if callers else ""
+        parts.append(f"{stall.calls} {'call' if stall.calls == 1 else 'calls'} from other CPUs{by}")
+    works = facts.works_of(stall.cpu)
+    if works:
+        parts.append(f"{works} {'work' if works == 1 else 'works'} of workqueues")
+    period = facts.grace_period
+    if period is not None and stall.cpu in period.cpus:
+        parts.append(f"RCU's grace period for {age_text(period.age)}" if period.age else "RCU's grace period")
+    return f"; for it wait {', '.join(parts)}" if parts else ""
+
+
+def _grace_period(facts: KernelFacts) -> Iterator[Finding]:
+    period = facts.grace_period
+    if period is None or (period.age or 0) - facts.late < _STALLED or facts.standing & set(period.cpus):
+        return
+    cpus = f"CPU {', '.join(map(str, period.cpus))}" if period.cpus else "no CPU"
+    tasks = " and for tasks that were preempted in a reader" if period.tasks else ""
+    if not period.cpus and not period.tasks:
+        return  # its own thread has not run yet
+    yield Finding(
+        "rcu-stall",
+        SERIOUS,
+        LIKELY,
+        f"RCU's grace period has waited {age_text(period.age)} for {cpus}{tasks}",
+        "look at the stacks of these CPUs: a reader of RCU does not end, or a loop does not call cond_resched()",
+        (),
+        ("stacks", "runq"),
+        weight=(period.age or 0) // 1_000_000,
+        alternative="RCU's own thread got no CPU: runq shows whether it waits",
+    )
+
+
+CHECK = Check(
+    "lockups",
+    f"a CPU takes no interrupts or runs no softirqs for {LIMIT // 1_000_000_000} s; RCU's grace period lasts 21 s",
+    run,
+    needs=("cause",),
+    seconds=60,
+)
