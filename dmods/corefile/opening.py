@@ -14,6 +14,10 @@ _BEGIN = 4096  # bytes that are looked at; a file system that lost the data of a
 
 
 def open_core(path: str) -> tuple[int, int, tuple[str, int, int]]:
+    """Return the descriptor of a file, its size in bytes, and what identifies it: path, time of change in ns, size.
+
+    Raises UserError for a file that cannot be opened and for what is no regular file.
+    """
     import stat
 
     try:
@@ -37,6 +41,7 @@ def open_core(path: str) -> tuple[int, int, tuple[str, int, int]]:
 
 
 def given_program(path: str) -> LocalFile:
+    """Return the program that the user named. Raises UserError for a file that is no ELF file."""
     local = open_local(path)
     if local is None or local.elf is None:
         reason = "it cannot be read" if local is None else "it is not an ELF file"
@@ -45,6 +50,7 @@ def given_program(path: str) -> LocalFile:
 
 
 def core_header(read: elf.Read, path: str) -> elf.Elf:
+    """Return the ELF header of a core. Raises UserError, or KernelDumpError, for what is none."""
     magic = read(0, 8)
     if not magic:
         raise UserError(

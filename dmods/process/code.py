@@ -34,11 +34,13 @@ def page(code: Code) -> int:
 
 
 def word(target: Target, address: int) -> Optional[int]:
+    """Return the word at an address, or None where it is not in the dump."""
     data = target.image().read(address, target.arch.word)
     return int.from_bytes(data, "little") if len(data) == target.arch.word else None
 
 
 def decode(target: Target, address: int) -> Optional[Code]:
+    """Return the instruction at an address, or None where it cannot be decoded."""
     raw = target.image().read(address, _LONGEST)
     found = disassemble(target.arch.name, raw, address) if raw else None
     if found is None:
