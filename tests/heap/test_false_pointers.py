@@ -244,6 +244,9 @@ class Running:
     def modules(self) -> list[Module]:
         return []
 
+    def state(self) -> int:
+        return 0
+
     def threads(self) -> list[Thread]:
         return [Thread(1, {"rsp": self.start + 24})]
 

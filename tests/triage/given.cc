@@ -1,10 +1,12 @@
 // A pointer that malloc did not return is given to free(), realloc() or operator delete: given WHERE HOW. The program
 // writes the pointer first, and what it knows of the place.
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define APART __attribute__((noinline))
 static char table_of_words[256] = "a table of the program";
@@ -48,6 +50,9 @@ static void *wait_with_words(void *words) {
 }
 
 int main(int count, char **names) {
+    // malloc looks for the arena of a pointer at the multiple of 64 MB below it (arena.c, heap_for_ptr). Nothing must be there.
+    if ((uintptr_t)__builtin_frame_address(0) % (64 << 20) < 16 << 20)
+        execv("/proc/self/exe", names);
     const char *where = names[1];
     how = names[2];
     char *a = (char *)malloc(120), *text = (char *)malloc(4000), *last = (char *)malloc(4000);
