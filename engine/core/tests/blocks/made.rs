@@ -132,7 +132,8 @@ impl World {
         let mut at = bases[1];
         for index in 0..dice.below(4) {
             at = if dice.one_in(2) {
-                world.chunk_run(dice, at + 0x890, Kind::Thread, index as u32 + 1, sizes)
+                // The last chunk has its last word behind the end.
+                world.chunk_run(dice, at + 0x890, Kind::Thread, index as u32 + 1, sizes) + word
             } else {
                 world.mapped_run(dice, at, sizes)
             };

@@ -163,7 +163,7 @@ fn pointers_at_any_byte() {
 
 #[test]
 fn pointers_with_tags() {
-    for (sizes, seeds) in [(Sizes::Small, 600), (Sizes::Large, 20)] {
+    for (sizes, seeds) in [(Sizes::Small, 300), (Sizes::Large, 5)] {
         for seed in 0..seeds {
             let mut dice = Dice(5_000_000 + seed);
             let world = World::tagged(&mut dice, sizes);
