@@ -50,7 +50,7 @@ def given_program(path: str) -> LocalFile:
 
 
 def core_header(read: elf.Read, path: str) -> elf.Elf:
-    """Return the ELF header of a core. Raises UserError, or KernelDumpError, for what is none."""
+    """Return the ELF header of a core. Raises KernelDumpError for the dump of a kernel, UserError for another file."""
     magic = read(0, 8)
     if not magic:
         raise UserError(
