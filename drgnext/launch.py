@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Optional
 
+from dmods.base.raw_names import shell_line
 from dmods.cli import mdb_shell, pipeline
 from dmods.cli.drgn_starter import BTF, MDB, SYMBOLS
 from dmods.cli.frontend import DEBUGINFOD, EXE, SYSROOT, Asked, collect_little, guard, guard_program, safe_output
@@ -66,7 +66,7 @@ def _in_shell(name: str) -> str:
         return NAME
     before = words[starters[0] + 1 : launchers[0]]
     folder = words[launchers[0]][: -len(name)]
-    return f"{shlex.join(['drgn', *before])} {shlex.quote(folder) if folder else ''}{NAME}"
+    return f"{shell_line(['drgn', *before])} {shell_line([folder]) if folder else ''}{NAME}"
 
 
 def _asked(name: str, prog: Program, words: Sequence[str]) -> Asked:

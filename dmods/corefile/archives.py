@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
 import struct
 from collections.abc import Iterator
 from typing import Optional
+
+from dmods.base.raw_names import shell_line
 
 _BLOCK = 512
 _TAR = b"ustar"  # at 257 (POSIX.1-2017, pax: ustar Interchange Format; GNU tar writes "ustar  ")
@@ -43,10 +44,10 @@ def of_file(path: str, head: bytes, packed: str = "") -> Optional[Problem]:
     if head.startswith(_IMAGES):
         return f"{path} is an image of CRIU, one of several", _coredump(os.path.dirname(path) or ".")
     how = f", compressed ({packed})" if packed else ""
-    name = shlex.quote(path)
+    name = shell_line([path])
     if head[257:262] == _TAR:
         inside = next((member for member, start in _members(head) if start.startswith(_CORES)), None)
-        member = f" {shlex.quote(inside)}" if inside is not None else ""
+        member = f" {shell_line([inside])}" if inside is not None else ""
         then = f"{inside}, which it writes" if inside is not None else "the core among the files that it writes"
         return f"{path} is a tar archive{how}", f"tar -xf {name}{member}; then give {then}"
     if head.startswith(_ZIP):
@@ -57,7 +58,7 @@ def of_file(path: str, head: bytes, packed: str = "") -> Optional[Problem]:
 def _coredump(folder: str) -> str:
     # CRIU 3.17, coredump/coredump.py: "-i directory where to get images from", "-o directory to write coredumps to"
     return (
-        f"coredump/coredump -i {shlex.quote(folder)} -o . (a script in CRIU's sources) writes core.PID; "
+        f"coredump/coredump -i {shell_line([folder])} -o . (a script in CRIU's sources) writes core.PID; "
         "before the process ends, `gcore PID` does"
     )
 

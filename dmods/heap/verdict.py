@@ -157,9 +157,10 @@ def _lost_stacks(heap: ProcessHeap) -> int:
     absent = Ranges(target.missing)
     for stack in stacks_of(target, list(heap.owned)):
         mapping = mapping_at(target, stack.sp or 0)
-        within = mapping is not None and stack.start <= mapping.start < stack.end and "w" in mapping.flags
-        if stack.tid in lost and stack.known and not within and not absent.within(stack.start, stack.end):
-            lost -= {stack.tid} if dumped.within(stack.start, stack.end) else set()
+        is_left = mapping is None or not stack.start <= mapping.start < stack.end or "w" not in mapping.flags
+        bounds = (stack.start, stack.end)
+        if stack.known and is_left and dumped.within(*bounds) and not absent.within(*bounds):
+            lost.discard(stack.tid or 0)
     return len(lost)
 
 

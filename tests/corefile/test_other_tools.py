@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import struct
 import subprocess
 import tarfile
@@ -18,8 +17,9 @@ import pytest
 from dmods.corefile.target import CoreFile
 from dmods.errors import UserError
 from dmods.process.unwind import unwind
-from fixtures import answers, cores
+from fixtures import _cache, answers, cores
 from fixtures.limits import HANG, HANG_CPU
+from tests import quick
 from tests.corekit import Crash, Memory, compile_c, elf64_core, note, prstatus64
 from tests.dumpkit import (
     AT_PHDR,
@@ -85,11 +85,8 @@ def test_modules_whose_program_is_found_by_its_header(crashed: Crash, tmp_path: 
     assert frames(named)[:2] == ["crash_die", "main"]
 
 
-@pytest.mark.thorough("it runs valgrind, which need not be there")
+@pytest.mark.thorough("it runs valgrind")
 def test_the_core_of_valgrind_itself(tmp_path: Path) -> None:
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        pytest.skip("no valgrind here")
     (tmp_path / "dies.c").write_text(
         "#include <stdlib.h>\n"
         "__attribute__((noinline)) void die(int *at) { *at = 1; }\n"
@@ -97,7 +94,7 @@ def test_the_core_of_valgrind_itself(tmp_path: Path) -> None:
     )
     program = compile_c(tmp_path / "dies.c", tmp_path / "dies", "-O0")
     script = 'ulimit -c unlimited; exec "$@"'
-    words = ["sh", "-c", script, "sh", valgrind, "-q", str(program)]
+    words = ["sh", "-c", script, "sh", _cache.tool("valgrind"), "-q", str(program)]
     assert subprocess.run(words, check=False, cwd=tmp_path, timeout=HANG, capture_output=True).returncode < 0
     (made,) = tmp_path.glob("vgcore*")
     core = CoreFile(str(made), str(program))
@@ -313,7 +310,8 @@ def test_a_minidump_that_is_cut_gives_no_verdict(wide: bool, tmp_path: Path) -> 
     assert any("the minidump is cut" in each for each in report["notes"])
 
 
-def test_damaged_minidumps_end_in_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", quick.only([0xFFFFFFFF], [0, 0x7FFFFFF0, 0xFFFFFFFF]))
+def test_damaged_minidumps_end_in_words(value: int, tmp_path: Path) -> None:
     """Each count, size and place of the header and the lists is wrong once. Memory is never more than the file's."""
     whole = CoreFile(str(cores.take("shapes").core))
     data = minidump(whole, wide=True)
@@ -322,17 +320,16 @@ def test_damaged_minidumps_end_in_words(tmp_path: Path) -> None:
     lists = [place for place in range(32, 32 + 12 * 8, 12) if struct.unpack_from("<I", data, place)[0] in (3, 9)]
     places += [struct.unpack_from("<I", data, place + 8)[0] + skip for place in lists for skip in (0, 4, 8, 16, 24)]
     for place in places:
-        for value in (0, 0xFFFFFFFF, 0x7FFFFFF0):
-            bad = bytearray(data)
-            struct.pack_into("<I", bad, place, value)
-            path.write_bytes(bad)
-            try:
-                core = CoreFile(str(path))
-            except UserError:
-                continue
-            opened += 1
-            assert sum(each.dumped for each in core.mappings()) <= len(data)
-    assert opened > len(places)
+        bad = bytearray(data)
+        struct.pack_into("<I", bad, place, value)
+        path.write_bytes(bad)
+        try:
+            core = CoreFile(str(path))
+        except UserError:
+            continue
+        opened += 1
+        assert sum(each.dumped for each in core.mappings()) <= len(data)
+    assert opened > len(places) // 3
 
 
 # -- hostile cores ----------------------------------------------------------------------------------------------------

@@ -201,7 +201,8 @@ def test_an_idle_cpu_with_tasks_that_can_run() -> None:
         RunQueue(cpu, 1, idle, 0, [Queued(waiter, False, 120, "normal", wait * _SECOND)], 0)
         for cpu, wait in ((0, 25), (1, 2))
     ]
-    found_late = stalls.Stalls(SimpleNamespace(reader=None, clocks=None), queues).starved()  # type: ignore[arg-type]
+    processes: Any = SimpleNamespace(reader=None, clocks=None)
+    found_late = stalls.Stalls(processes, queues).starved()
     facts: Any = SimpleNamespace(queues=queues, stalled=[], starved=found_late, works_of=lambda _cpu: 0)
     (stuck,) = (one for one in runqueues.run(facts) if isinstance(one, Finding))
     assert stuck.kind == "cpu-idle"

@@ -43,7 +43,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     yield Finding(
         "leak",
         SERIOUS,
-        POSSIBLE if odd else CERTAIN,
+        POSSIBLE if 2 * odd >= leaks.direct_count + leaks.indirect_count else CERTAIN,
         f"{human_size(lost)} ({share:.0%} of the heap) leaked: nothing points to "
         f"{leaks.direct_count + leaks.indirect_count:,} blocks any more{by}",
         _remedy(first, bool(heap.records)),
