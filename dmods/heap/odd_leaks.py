@@ -46,14 +46,24 @@ def oddly_held(target: Target) -> int:
 
 
 def _held(heap: ProcessHeap) -> tuple[int, int]:
-    """Return how many of the leaked blocks unaligned pointers hold, and how many tagged ones hold."""
+    """Return how many of the leaked blocks unaligned pointers hold, and how many tagged ones hold; 0 for a few.
+
+    Most leaks have neither. So both are followed at once first.
+    """
     count = _count(heap.leaks())
     if count < _LEAST or heap.bytes > _LARGEST:
         return 0, 0
-    ways = (heap.follow._replace(unaligned=True), heap.follow._replace(tagged=heap.words.size == 8))
-    held = [count - _count(ProcessHeap(heap.target, way).leaks()) if way.odd else 0 for way in ways]
-    unaligned, tagged = (each if each >= max(_LEAST, _PART * count) else 0 for each in held)
-    return unaligned, tagged
+    least = max(_LEAST, _PART * count)
+
+    def held(unaligned: bool, tagged: bool) -> int:
+        follow = heap.follow._replace(unaligned=unaligned, tagged=tagged)
+        found = count - _count(ProcessHeap(heap.target, follow).leaks())
+        return found if found >= least else 0
+
+    has_tags = heap.words.size == 8
+    if not held(True, has_tags):
+        return 0, 0
+    return held(True, False), held(False, True) if has_tags else 0
 
 
 def _count(leaks: Leaks) -> int:
