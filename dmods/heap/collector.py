@@ -29,8 +29,9 @@ class Collector:
     """The collector of a process. ``links`` is None where there is no CPython, or its lists are damaged.
 
     ``dead`` is memory whose words keep nothing alive: the heads of the lists, the parts of Python's frame stacks where
-    no frame is, what is not in use of the arrays of free objects, and constants. ``unfreed`` is how many unreachable
-    objects it would free; None before it was asked. ``unfreed_objects`` are their addresses.
+    no frame is, what is not in use of the arrays of free objects, constants, and what NumPy left in its records.
+    ``unfreed`` is how many unreachable objects it would free; None before it was asked. ``unfreed_objects`` are their
+    addresses.
     """
 
     target: Target
@@ -61,6 +62,7 @@ def find_collector(target: Target) -> Collector:
         return Collector(target)
     from dmods.runtimes.python.frame_stacks import unused_stacks
     from dmods.runtimes.python.free_slots import old_slots
+    from dmods.runtimes.python.numpy_records import old_records
 
     minor = python.layout.version[1]
     states = [(at, at + STATE) for at in python.interpreters]
@@ -69,6 +71,7 @@ def find_collector(target: Target) -> Collector:
     links = CollectorLinks(target.image(), states, minor)
     proven = links.broken is None and len(links) > 0
     dead = unused_stacks(python) + old_slots(python, links if proven else None) + constants
+    dead += old_records(target)
     if not proven:
         why = f"damaged at {links.broken:#x}" if links.broken is not None else "not found"
         note = f"the lists of Python's collector are {why}: leaked containers count as reachable"
