@@ -18,6 +18,7 @@ static void cut(const char *how, char *start, size_t size) {
     if (!strcmp(how, "advise")) madvise(start, size, MADV_HUGEPAGE);
     if (!strcmp(how, "fork")) madvise(start + PAGE, 16 * PAGE, MADV_DONTFORK);
     if (!strcmp(how, "lock")) mlock(start + 4 * PAGE, PAGE);
+    if (!strcmp(how, "dump")) madvise(start + 4 * PAGE, 16 * PAGE, MADV_DONTDUMP);
     if (!strcmp(how, "protect")) mprotect(start + 4 * PAGE, 2 * PAGE, PROT_READ);
     if (!strcmp(how, "guard")) mprotect(start, PAGE, PROT_NONE);
     if (!strcmp(how, "file")) {

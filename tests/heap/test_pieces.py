@@ -15,7 +15,7 @@ from tests.corekit import HERE, compile_c, kernel_core
 from tests.quick import only
 
 _BLOCKS, _SIZE, _STEP = 20, 1 << 20, 16 * 4096  # as the source has them
-_WAYS = ("", "advise", "fork", "lock", "protect", "guard", "file")
+_WAYS = ("", "advise", "fork", "lock", "dump", "protect", "guard", "file")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,11 @@ def heap_bytes(target: CoreFile) -> int:
 
 @pytest.mark.parametrize("how", only(["advise", "protect", "file"], _WAYS))
 def test_they_are_found_in_a_core_of_the_kernel(program: Path, tmp_path: Path, how: str) -> None:
-    check(CoreFile(str(kernel_core(program, tmp_path, how))))
+    target = CoreFile(str(kernel_core(program, tmp_path, how)))
+    check(target)
+    notes = answers.answer(target, "findleaks")["notes"]
+    assert len(notes) == (2 if how == "dump" else 0)  # 20 times 16 pages
+    assert all("1310720 " in note and "bytes of the heap are not in the dump" in note for note in notes)
 
 
 @pytest.mark.parametrize("how", only(["advise"], ["advise", "guard", "file"]))
