@@ -1554,6 +1554,12 @@ class Unwinder:
         (register, address): where the function, or the kernel, saved registers that a function must preserve.
         """
 
+    def function(self, pc: int) -> tuple[int, int] | None:
+        """Return the code with ``pc`` that one entry of the unwind tables describes, (first byte, end).
+
+        It is a function, or the part of one that lies together. None where no entry describes it.
+        """
+
 def find_self_pointers(image: Image, ranges: list[tuple[int, int]], word: int = 8, limit: int = 65536) -> list[int]:
     """Return the 16-aligned addresses whose words at +0 and two words on both hold the address itself, in the
     ranges' order: x86's TCBs.
@@ -1575,6 +1581,9 @@ def red_zone_in_use(image: Image, pc: int, registers: list[int]) -> int | None:
 
     ``registers`` are rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15. None where there is no code at ``pc``.
     """
+
+def calls_function(image: Image, start: int, end: int) -> bool:
+    """Return whether code of x86-64 in ``[start, end)``, of a function, calls another function."""
 
 PAGE_KINDS: tuple[str, ...]
 """The kinds of use of a page: their names by number."""

@@ -128,11 +128,11 @@ def _may_be_coroutine(target: Target, thread: Thread, stack: ThreadStack) -> boo
     """Return whether the thread may run on an array inside a frame of the first stack.
 
     Then the frames of the function that made the array lie below sp. Only the first thread ends in the program's entry
-    point; a thread of libc is taken for what libc says.
+    point; a thread of libc is taken for what libc says. A dump by valgrind does not say which thread is the first.
     """
     if stack.tcb is not None and stack.start <= stack.tcb < stack.end:
         return False
-    if thread.tid != target.pid:
+    if target.pid not in (0, thread.tid):
         return True
     frames, end = walk(target, thread)
     if end not in COMPLETE_ENDS or not frames:

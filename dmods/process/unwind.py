@@ -212,6 +212,14 @@ def _unwinder(target: Target) -> Unwinder:
     return Unwinder(target.image(), target.arch.name, modules, code)
 
 
+def function_at(target: Target, pc: int) -> Optional[tuple[int, int]]:
+    """Return the code with ``pc`` that has one entry in the unwind tables, (first byte, end).
+
+    It is a function, or the part of one that lies together. None where no entry describes it.
+    """
+    return _unwinder(target).function(pc)
+
+
 def describe(target: Target, frame: Frame) -> str:
     """Return ``symbol+offset`` of the frame's pc. The module stands before a backquote, unless it is the program."""
     return describe_code(target, frame.pc, frame.code_address)

@@ -35,3 +35,11 @@ def test_only_a_red_zone_that_is_read_holds_blocks(linked: str, tmp_path: Path) 
             assert dead.within(sp - 128, sp) == [(sp - 128, sp)], name
         else:
             assert lost == (live == "0"), name
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other machines have no red zone")
+@pytest.mark.parametrize(("function", "lost"), [("leaf", 0), ("caller", 1)])
+def test_a_function_that_calls_others_has_no_red_zone(function: str, lost: int, tmp_path: Path) -> None:
+    program = compile_c(HERE / "heap" / "trapped.c", tmp_path / "trapped", "-s")
+    target = CoreFile(str(kernel_core(program, tmp_path, function)))
+    assert find_heap(target).leaks().direct_count == lost

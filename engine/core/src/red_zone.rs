@@ -1,7 +1,11 @@
-//! Proves how much of the red zone the code behind a system call may still read.
+//! Proves how much of the red zone a thread still uses.
 //!
 //! A leaf function of x86-64 may keep data in the 128 bytes below the stack pointer (psABI 3.2.2). Functions that have
-//! returned leave old words there, too. This follows all paths from an instruction on with the registers of the thread,
+//! returned leave old words there, too. A function that calls others keeps nothing there: GCC and LLVM use the zone in
+//! leaf functions only (`ix86_compute_frame_layout` asks for `crtl->is_leaf`, `X86FrameLowering::emitPrologue` for
+//! `!MFI.hasCalls()`).
+//!
+//! Behind a system call, most code is libc's, whose functions may be leaves. There this follows all paths from an instruction on with the registers of the thread,
 //! until each path returns or calls a function: the zone holds no data that is needed across a call (psABI). What is not
 //! proven counts as a read of the whole zone.
 
@@ -49,6 +53,21 @@ struct State {
     old: u128,
     /// The path to here has called a function.
     called: bool,
+}
+
+/// Code of a function that is looked at. Those of interpreters are the largest.
+const MOST_CODE: u64 = 1 << 20;
+
+/// Returns whether the code in `[start, end)` calls a function: then its function is no leaf.
+///
+/// Calls by a system call are none, and neither is a jump to another function at the end.
+pub fn calls(image: &Image, start: u64, end: u64) -> bool {
+    let mut code = vec![0; end.saturating_sub(start).min(MOST_CODE) as usize];
+    let read = image.read(start, &mut code);
+    let decoded = Decoder::with_ip(64, &code[..read], start, DecoderOptions::NONE);
+    decoded.into_iter().take_while(|instruction| !instruction.is_invalid()).any(|instruction| {
+        instruction.mnemonic() == Mnemonic::Call && instruction.near_branch_target() != instruction.next_ip()
+    })
 }
 
 /// Where nothing is proven: the whole zone may be read.

@@ -128,6 +128,7 @@ fn _engine(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_function(wrap_pyfunction!(disassemble::disassemble, m)?)?;
     m.add_function(wrap_pyfunction!(disassemble::red_zone_in_use, m)?)?;
+    m.add_function(wrap_pyfunction!(disassemble::calls_function, m)?)?;
     m.add_function(wrap_pyfunction!(live::take_picture, m)?)?;
     m.add_class::<unpack::Unpacker>()?;
     m.add_function(wrap_pyfunction!(unpack::unpacked_head, m)?)?;

@@ -58,6 +58,10 @@ impl Unwinder {
         let frames = frames.into_iter().map(|frame| convert(py, arch, &frame)).collect::<PyResult<_>>()?;
         Ok((frames, end.name()))
     }
+
+    fn function(&self, py: Python<'_>, pc: Address) -> Option<(u64, u64)> {
+        py.detach(|| self.inner.function(pc.0))
+    }
 }
 
 fn convert<'py>(py: Python<'py>, arch: &Arch, frame: &unwind::Frame) -> PyResult<Frame<'py>> {

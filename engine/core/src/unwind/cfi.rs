@@ -64,6 +64,8 @@ pub struct Rules {
     pub return_address: usize,
     /// Augmentation 'S': this is the code that a signal handler returns to.
     pub signal: bool,
+    /// The code that the entry describes, (first byte, end): a function, or the part of one that lies together.
+    pub code: (u64, u64),
 }
 
 /// A module's tables, read when first needed.
@@ -165,7 +167,9 @@ impl Section {
             CfaRule::Expression(e) => Rule::Expression(bytes(e)?),
         };
         let return_address = usize::from(fde.cie().return_address_register().0);
-        Some(Rules { cfa, registers, return_address, signal: fde.is_signal_trampoline() })
+        let start = fde.initial_address().wrapping_add(self.bias);
+        let code = (start, start.wrapping_add(fde.len()));
+        Some(Rules { cfa, registers, return_address, signal: fde.is_signal_trampoline(), code })
     }
 
     /// Reads every entry, for a section that has no search table.

@@ -65,6 +65,12 @@ impl Unwinder {
         at > 0 && pc < self.code[at - 1].1
     }
 
+    /// Returns the code with `pc` that has one entry in the unwind tables, (first byte, end): a function, or the part of
+    /// one that lies together. None where no entry describes it.
+    pub fn function(&self, pc: u64) -> Option<(u64, u64)> {
+        self.rules(pc).map(|rules| rules.code)
+    }
+
     /// Returns the frames, innermost first: at least one where pc and sp are known, at most `limit`.
     pub fn unwind(&self, registers: &Registers, limit: usize) -> (Vec<Frame>, End) {
         let mut memory = Memory::new(&self.image);
@@ -157,17 +163,18 @@ impl Unwinder {
         }
         // The return address of a call that does not return may belong to the next function, so the call itself is
         // looked up. A trampoline is never called: its address is its first instruction.
-        let tables = |pc: u64| {
-            let at = self.modules.partition_point(|m| m.range().0 <= pc).checked_sub(1)?;
-            let module = self.modules.get(at).filter(|m| pc < m.range().1)?;
-            module.rules(&self.image, self.arch, pc)
-        };
-        let rules = match tables(pc) {
+        let rules = match self.rules(pc) {
             Some(rules) if exact || rules.signal => Some(rules),
             _ if exact => None,
-            _ => tables(pc.wrapping_sub(1)).filter(|rules| !rules.signal),
+            _ => self.rules(pc.wrapping_sub(1)).filter(|rules| !rules.signal),
         };
         rules.map_or(At::Nothing, |rules| At::Rules(Arc::new(rules)))
+    }
+
+    fn rules(&self, pc: u64) -> Option<Rules> {
+        let at = self.modules.partition_point(|m| m.range().0 <= pc).checked_sub(1)?;
+        let module = self.modules.get(at).filter(|m| pc < m.range().1)?;
+        module.rules(&self.image, self.arch, pc)
     }
 
     /// Returns the caller's registers, by the tables. Notes in `frame` where they were saved.
