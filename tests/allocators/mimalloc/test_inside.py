@@ -162,6 +162,6 @@ def test_a_stripped_program_whose_libc_holds_no_block(release: str, flags: tuple
 
 @pytest.mark.thorough("it takes a package of another userland")
 def test_a_stripped_program_with_tcmalloc_whose_libc_holds_no_block(tmp_path: Path) -> None:
-    archive = userlands.packaged(userlands.get("trixie"), "libgoogle-perftools-dev", "libtcmalloc_minimal.a")
+    archive = userlands.packaged(userlands.get("bullseye"), "libgoogle-perftools-dev", "libtcmalloc_minimal.a")
     flags = ("-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive", "-lstdc++", "-lm", "-pthread")
     whole(*quiet(tmp_path, *flags))
