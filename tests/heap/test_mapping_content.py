@@ -115,5 +115,5 @@ def test_maps_names_large_mappings_and_who_made_them(program: Path, tmp_path: Pa
     memory = triage_process(CoreFile(str(core))).memory
     assert memory is not None
     (part,) = (part for part in memory.parts if part.name == "other anonymous memory")
-    assert part.note.endswith(f"the largest, 64M, holds {row['content']}")
+    assert part.note.endswith(f"the largest mapping, 64M, holds {row['content']}")
     core.unlink()

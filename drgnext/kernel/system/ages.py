@@ -29,10 +29,12 @@ class Clocks:
         self.jiffies: Optional[int] = None
         self.hz = 250
         self.monotonic: Optional[int] = None  # CLOCK_MONOTONIC in ns, as ktime_get_ns() gives it
+        self.boot: Optional[int] = None  # the wall clock, in ns since 1970, when CLOCK_MONOTONIC was 0
         with reader.reading("clocks"):
             self.jiffies = int(reader.prog["jiffies"])
             self.hz = self._ticks()
             self.monotonic = self._monotonic()
+            self.boot = self._boot()
 
     def _sched(self) -> Optional[int]:
         """Return the scheduler's clock in ns, or None.
@@ -58,6 +60,13 @@ class Clocks:
             return None
         base = keeper.tkr_mono
         return int(base.base) + (int(base.xtime_nsec) >> int(base.shift))
+
+    def _boot(self) -> Optional[int]:
+        keeper = self._keeper()
+        if keeper is None:
+            return None
+        offset = keeper.wall_to_monotonic
+        return -(int(offset.tv_sec) * _SECOND + int(offset.tv_nsec))
 
     def _keeper(self) -> Optional[Object]:
         core = self._reader.symbol("tk_core")

@@ -60,7 +60,7 @@ const MOST_CODE: u64 = 1 << 20;
 
 /// Returns whether the code in `[start, end)` calls a function: then its function is no leaf.
 ///
-/// Calls by a system call are none, and neither is a jump to another function at the end.
+/// A system call and a jump to another function at the end do not count.
 pub fn calls(image: &Image, start: u64, end: u64) -> bool {
     let mut code = vec![0; end.saturating_sub(start).min(MOST_CODE) as usize];
     let read = image.read(start, &mut code);
