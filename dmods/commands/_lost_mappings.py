@@ -51,7 +51,7 @@ def lost_tables(target: Target, found: LostMappings) -> Iterator[Table]:
     size: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], Maker] = {}
     for each in found.lost:
-        row: tuple[Value, ...] = (each.start, each.end, each.size, each.size - never.within([(each.start, each.end)]))
+        row: tuple[Value, ...] = (each.start, each.end, each.size, each.size - never.within(list(each.parts)))
         made = _maker(target, each.start, each.end) if recorded else None
         if made is not None:
             key = made.call, callers.caller(made.stack).text

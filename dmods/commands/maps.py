@@ -172,9 +172,9 @@ COMMAND = Command(
         "--contents samples the pages of large anonymous mappings: zeros, text, pointers, numbers, one byte repeated,\n"
         "compressed or random data. USED is the share of pages that hold anything but zeros.\n"
         "--leaked lists anonymous mappings that nothing points to any more: the program mapped them itself, and lost\n"
-        "their addresses. A pointer to any byte of a mapping holds it, and so does one to its end. Memory of allocators,\n"
-        "runtimes, stacks and modules, code made at run time and shared memory are not listed. TOUCHED are\n"
-        "the bytes that the process has used. Mappings that touch count as one, unless the auditor recorded them.\n"
+        "their addresses. A pointer to any byte of a mapping holds it, and so does one to its end. Memory of\n"
+        "allocators, runtimes, stacks and modules, code made at run time and shared memory are not listed. TOUCHED\n"
+        "are the bytes that the process has used. Mappings that touch count as one, unless the auditor recorded them.\n"
         "After `dmods run --audit audit,maps` the list also says who made each mapping (BY, CALLER), with the stacks."
     ),
     run=run,

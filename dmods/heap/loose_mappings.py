@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from dmods.base.named_tuple import NamedTuple
 from dmods.base.ranges import Ranges
+from dmods.base.words import Words
 from dmods.heap.mapping_kinds import classify_mappings
 from dmods.modules.find import writable_segments
+from dmods.process.mappings import mapping_at
 from dmods.records.mapped import recorded_parts
+from dmods.records.sources import allocation_records
 from dmods.target import AddressRange, Target
 
-_ALLOCATORS = ("arena", "heap")
+_HEAP_MAX = {8: 64 << 20, 4: 1 << 20}  # by the size of a word; a multiple of it with huge pages
 _STACKS = ("stack", "thread stack")
 _Kinded = tuple[AddressRange, str]
 
@@ -19,13 +23,18 @@ _Kinded = tuple[AddressRange, str]
 class Loose(NamedTuple):
     """Memory ``[start, end)`` that was mapped as one, as far as the dump shows it.
 
-    ``size`` is how many of its bytes can be written, and ``dumped`` how many of these are in the dump.
+    ``parts`` are those of it that can be written, and ``dumped`` is how many of their bytes are in the dump.
     """
 
     start: int
     end: int
-    size: int
+    parts: tuple[tuple[int, int], ...]
     dumped: int
+
+    @property
+    def size(self) -> int:
+        """Return how many of its bytes can be written."""
+        return sum(end - start for start, end in self.parts)
 
 
 def loose_mappings(target: Target) -> list[Loose]:
@@ -40,18 +49,30 @@ def loose_mappings(target: Target) -> list[Loose]:
             if any("x" in each.flags for each in parts) or not any("w" in each.flags for each in parts):
                 continue
             writable = [each for each in parts if "w" in each.flags]
-            size, dumped = sum(each.size for each in writable), sum(each.dumped for each in writable)
-            found.append(Loose(parts[0].start, parts[-1].end, size, dumped))
+            bounds = tuple((each.start, each.end) for each in writable)
+            found.append(Loose(parts[0].start, parts[-1].end, bounds, sum(each.dumped for each in writable)))
     return found
 
 
 def _runs(target: Target) -> Iterator[list[AddressRange]]:
     """Yield the mappings that nothing explains; those that touch together."""
     kinded = classify_mappings(target)
-    modules = Ranges(sorted([*((each.start, each.end) for each in target.modules()), *writable_segments(target)]))
+    explained = Ranges(
+        sorted(
+            [
+                *((each.start, each.end) for each in target.modules()),
+                *writable_segments(target),
+                *allocation_records(target).own,
+            ]
+        )
+    )
+    break_ = _break(target)
+    if break_ is not None:
+        explained.add(break_.start, break_.end)
+    rests = _rests_of_arenas(kinded, target.arch.word)
     run: list[AddressRange] = []
     for index, (mapping, _kind) in enumerate(kinded):
-        loose = _is_loose(kinded, index, modules)
+        loose = index not in rests and _is_loose(kinded, index, explained)
         if run and not (loose and run[-1].end == mapping.start):
             yield run
             run = []
@@ -61,19 +82,41 @@ def _runs(target: Target) -> Iterator[list[AddressRange]]:
         yield run
 
 
-def _is_loose(kinded: Sequence[_Kinded], index: int, modules: Ranges) -> bool:
+def _break(target: Target) -> Optional[AddressRange]:
+    """Return the mapping that brk(2) made: the kernel holds it. None: libc does not say where it is."""
+    symbol = target.lookup("__curbrk")
+    end = Words(target.image(), target.arch.word).at(symbol.address) if symbol is not None else None
+    return mapping_at(target, end - 1) if end else None
+
+
+def _is_loose(kinded: Sequence[_Kinded], index: int, explained: Ranges) -> bool:
     mapping, kind = kinded[index]
-    before = kinded[index - 1] if index and kinded[index - 1][0].end == mapping.start else None
     if kind == "anon":
         # Data that begins as zeros (.bss) follows the data of a file. Where the file is not here, nobody knows its end.
+        before = kinded[index - 1] if index and kinded[index - 1][0].end == mapping.start else None
         is_bss = before is not None and before[1] == "file data" and "w" in before[0].flags
-        return not is_bss and not modules.within(mapping.start, mapping.end)
+        return not is_bss and not explained.within(mapping.start, mapping.end)
     if kind != "reserved" or not mapping.anonymous:
         return False
-    # The guard of a stack, and the rest of an arena, which no program has ever used.
     after = kinded[index + 1] if index + 1 < len(kinded) and kinded[index + 1][0].start == mapping.end else None
-    is_rest = before is not None and before[1] in _ALLOCATORS
-    return not is_rest and not (after is not None and after[1] in _STACKS)
+    return after is None or after[1] not in _STACKS  # the guard of a stack
+
+
+def _rests_of_arenas(kinded: Sequence[_Kinded], word: int) -> set[int]:
+    """Return the numbers of the mappings that are the unused ends of glibc's arenas.
+
+    A heap of an arena grows up to HEAP_MAX_SIZE, and begins at a multiple of it (malloc/arena.c). Behind its top comes
+    memory that can still be written where the heap has shrunk (heap_info.mprotect_size), then what cannot be accessed.
+    gcore writes that as if it could be read.
+    """
+    found, is_behind = set(), False
+    for index, (mapping, kind) in enumerate(kinded):
+        touches = index > 0 and kinded[index - 1][0].end == mapping.start and mapping.start % _HEAP_MAX[word] != 0
+        is_behind = touches and (is_behind or kinded[index - 1][1] == "arena") and kind in ("anon", "reserved")
+        if is_behind:
+            found.add(index)
+            is_behind = "w" in mapping.flags
+    return found
 
 
 def _cut(run: Sequence[AddressRange], recorded: Sequence[tuple[int, int]]) -> Iterator[list[AddressRange]]:

@@ -152,6 +152,13 @@ static __attribute__((noinline)) void scrub(void) {
   volatile char bytes[32768];
   for (unsigned at = 0; at < sizeof bytes; at++)
     bytes[at] = 0;
+#ifdef __x86_64__ // registers that a function need not restore may hold an address that was lost
+  __asm__ volatile("xor %%ecx,%%ecx; xor %%edx,%%edx; xor %%esi,%%esi; xor %%edi,%%edi; xor %%r8d,%%r8d;"
+                   "xor %%r9d,%%r9d; xor %%r10d,%%r10d; xor %%r11d,%%r11d; pxor %%xmm0,%%xmm0; pxor %%xmm1,%%xmm1;"
+                   "pxor %%xmm2,%%xmm2; pxor %%xmm3,%%xmm3; pxor %%xmm4,%%xmm4; pxor %%xmm5,%%xmm5" ::
+                       : "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4",
+                         "xmm5");
+#endif
 }
 
 int main(int count, char **arguments) {
