@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from dmods import _engine
 from dmods.base.cached import cached
 from dmods.base.dataclass import dataclass
 from dmods.base.named_tuple import NamedTuple
@@ -19,6 +18,7 @@ from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.heap.block import LIVE, OWN
 from dmods.heap.jump_buffers import jump_buffer_values
+from dmods.heap.live_words import LiveWords
 from dmods.heap.loose_mappings import Loose, loose_mappings
 from dmods.heap.mapping_kinds import classify_mappings
 from dmods.heap.process_heap import ProcessHeap, find_heap
@@ -135,12 +135,8 @@ class _Search:
     def __init__(self, heap: ProcessHeap, units: Sequence[Loose]) -> None:
         self.heap, self.target, self.units = heap, heap.target, units
         self.open = list(range(len(units)))
-        self._image, self._word = heap.words.image, heap.words.size
         self._starts = [each.start for each in units]
-        whole = Ranges((each.start, each.end) for each in units)
-        self._roots = list(Ranges(sorted(whole.without(Ranges(sorted(heap.mark_sources[0]))))))
-        self._root_set = Ranges(self._roots)
-        self._owned = list(heap.owned)
+        self._words = LiveWords(heap, Ranges((each.start, each.end) for each in units))
         self._searched: set[int] = set()  # units whose own memory was searched
         self._full: set[int] = set()  # units with more pointers than were looked at
 
@@ -164,20 +160,19 @@ class _Search:
     # -- where pointers are -------------------------------------------------------------------------------------------
 
     def _by_values(self) -> set[int]:
-        roots = self.heap.roots
-        values = {*roots.values, *roots.vectors, *roots.thread_pointers, *self.heap.mark_sources[1]}
+        values = self._words.values | {*self.heap.thread_pointers}
         return {number for value in values for number in self._of(value)}
 
     def _by_roots(self) -> set[int]:
-        return {number for number, places in self._pointers(self._roots, 1) if places}
+        return {number for number, places in self._pointers(self._words.roots, 1) if places}
 
     def _by_blocks(self) -> set[int]:
         """Return the mappings to which blocks in use point. What leaked blocks point to is lost with them."""
         found = set()
         for most in (_FEW, _MOST):
             self._full = set()
-            for number, places in self._pointers(self._owned, most):
-                if any(map(self._in_use, places)):
+            for number, places in self._pointers(self._words.blocks, most):
+                if any(at in self._words for at in places):
                     found.add(number)
                 elif len(places) == most:
                     self._full.add(number)
@@ -187,26 +182,21 @@ class _Search:
 
     def _by_odd_words(self) -> set[int]:
         """Return those to which unaligned words lead: in code that the program made, and in packed structures."""
-        ranges = [*self._roots, *self._owned]
-        if sum(end - start for start, end in ranges) > _MOST_UNALIGNED:
-            ranges = self._roots
-        odd = _engine.find_code_words(self._image, list(Ranges(sorted(ranges))), self._word, self._wanted())
-        return {number for at, value in odd if self._in_use(at) for number in self._of(value)}
+        memory = self._words.memory
+        if sum(end - start for start, end in memory) > _MOST_UNALIGNED:
+            memory = self._words.roots
+        values = self._words.odd_pointers(memory, self._wanted())
+        return {number for value in values for number in self._of(value)}
 
     def _by_jump_buffers(self) -> set[int]:
         """Return those in which a suspended coroutine has its stack: glibc encrypts the address."""
-        memory = list(Ranges(sorted([*self._roots, *self._owned])))
         own = Ranges((self.units[number].start, self.units[number].end) for number in self.open)
-        return {
-            number
-            for value in jump_buffer_values(self.target, memory, own, lambda _at: True)
-            for number in self._of(value)
-        }
+        values = jump_buffer_values(self.target, self._words.memory, own, lambda _at: True)
+        return {number for value in values for number in self._of(value)}
 
     def _pointers(self, ranges: Sequence[tuple[int, int]], most: int) -> Iterator[tuple[int, list[int]]]:
         """Yield each open mapping with the addresses of up to ``most`` words that point to it."""
-        found = _engine.find_pointers(self._image, list(ranges), self._word, self._wanted(), most)
-        yield from zip(self.open, found)
+        yield from zip(self.open, self._words.pointers(ranges, self._wanted(), most))
 
     def _wanted(self) -> list[tuple[int, int]]:
         """Return the addresses that mean an open mapping: its bytes, and the one behind it if nothing begins there."""
@@ -222,11 +212,6 @@ class _Search:
             unit = self.units[number]
             if value < unit.end or (value == unit.end and not self._is_neighbour(number)):
                 yield number
-
-    def _in_use(self, at: int) -> bool:
-        """Return whether a word is a root, or in a block in use."""
-        block = self.heap.block_at(at)
-        return block.state in (LIVE, OWN) if block is not None else at in self._root_set
 
     # -- from mapping to mapping --------------------------------------------------------------------------------------
 
@@ -266,7 +251,9 @@ class _Search:
 
     def _memory_of(self, numbers: Iterable[int]) -> list[tuple[int, int]]:
         return [
-            part for number in numbers for part in self._image.covered(self.units[number].start, self.units[number].end)
+            part
+            for number in numbers
+            for part in self.target.image().covered(self.units[number].start, self.units[number].end)
         ]
 
     # -- pointers to the end ------------------------------------------------------------------------------------------
@@ -274,8 +261,8 @@ class _Search:
     def _end_is_held(self, end: int) -> bool:
         """Return whether a pointer to the address may mean the mapping that ends there, not the one that begins."""
         held = sorted(set(range(len(self.units))) - set(self.open))
-        ranges = list(Ranges(sorted([*self._roots, *self._owned, *self._memory_of(held)])))
-        (places,) = _engine.find_pointers(self._image, ranges, self._word, [(end, end + 1)], _FEW)
+        ranges = list(Ranges(sorted([*self._words.memory, *self._memory_of(held)])))
+        (places,) = self._words.pointers(ranges, [(end, end + 1)], _FEW)
         return any(self._may_be_end(at, end) for at in places)
 
     def _may_be_end(self, at: int, end: int) -> bool:
@@ -293,7 +280,7 @@ class _Search:
         module = module_at(self.target, start)
         if module is None or module.start != start:
             return False
-        following = self.heap.words.many(at + self._word, 2) or ()
+        following = self.heap.words.many(at + self.heap.words.size, 2) or ()
         return any(start < value <= module.end for value in following)
 
     @cached_property
