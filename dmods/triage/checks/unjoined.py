@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from dmods.base.sizes import human_size
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, WASTE, Check, Evidence, Finding, Measured, Said
-from dmods.heap.unjoined import Unjoined, find_unjoined
+from dmods.heap.unjoined import Unjoined, UnjoinedThreads, find_unjoined
 from dmods.process.addresses import describe_code
 from dmods.triage.facts import ProcessFacts
 
-_MANY = 8  # threads
+_MANY = 8  # threads that nobody can join
+_MANY_KEPT = 16  # ... that can still be joined
 _CACHE = 40 << 20  # bytes: glibc itself keeps so much for later threads (nptl/nptl-stack.c: stack_cache_maxsize)
 _FOR_EACH = 4  # ended threads for each living one, where they can still be joined
 _SHOWN = 3
@@ -27,16 +28,20 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     whole = not facts.target.missing  # else a pthread_t may be in the memory that a cut dump lacks
     lost = [each for each in found.threads if whole and not each.held]
     yield Measured(_threads(len(found.threads)))
-    if _is_much(lost):
+    if _is_much(lost, _MANY):
         yield _finding(facts, found.threads, len(lost))
-    elif (
-        _is_much(found.threads) and len(found.threads) >= _FOR_EACH * len(facts.target.threads()) and not found.joining
-    ):
+    elif _outnumber(facts, found):
         yield _finding(facts, found.threads, 0)
 
 
-def _is_much(some: Sequence[Unjoined]) -> bool:
-    return len(some) >= _MANY or (len(some) > 1 and sum(each.size for each in some) > _CACHE)
+def _outnumber(facts: ProcessFacts, found: UnjoinedThreads) -> bool:
+    """Return whether threads that could be joined are too many to wait for their turn."""
+    outnumber = len(found.threads) >= _FOR_EACH * len(facts.target.threads())
+    return outnumber and not found.joining and _is_much(found.threads, _MANY_KEPT)
+
+
+def _is_much(some: Sequence[Unjoined], many: int) -> bool:
+    return len(some) >= many or (len(some) > 1 and sum(each.size for each in some) > _CACHE)
 
 
 def _threads(count: int) -> str:
@@ -72,7 +77,7 @@ def _finding(facts: ProcessFacts, some: Sequence[Unjoined], lost: int) -> Findin
 
 CHECK = Check(
     "unjoined",
-    "8 threads, or stacks of 40 MB, ended and nobody can join them; or they are four times the living threads",
+    "8 threads, or stacks of 40 MB, ended and nobody can join them; or 16 could, four for each living thread",
     run,
     seconds=30,
 )
