@@ -47,12 +47,8 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
 
 
 def _remedy(first: Expired) -> str:
-    if first.inplace:
-        return (
-            "remove weak_ptrs of destroyed objects from the table, or make the objects with shared_ptr<T>(new T): "
-            "then their memory does not wait for the last weak_ptr"
-        )
-    return "remove weak_ptrs of destroyed objects from the table"
+    instead = "; shared_ptr<T>(new T) frees an object's memory with its last owner" if first.inplace else ""
+    return f"remove weak_ptrs of destroyed objects from their table{instead}"
 
 
 def _evidence(each: Expired) -> Evidence:
