@@ -44,7 +44,7 @@ def tid_offset(words: Words, arch: Arch, tcbs: Iterable[int], size: int) -> Opti
 
 
 class Ending(NamedTuple):
-    """Whether a thread was about to end, or has ended, and whether somebody has joined or detached it."""
+    """The end of a thread. ``exiting``: its function has returned. ``freed``: it was joined or detached, and has ended."""
 
     exiting: bool
     freed: bool
