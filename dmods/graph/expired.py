@@ -44,7 +44,7 @@ class Expired(NamedTuple):
     """
 
     name: str
-    count: int
+    objects: int
     bytes: int
     inplace: bool
     examples: tuple[int, ...]
@@ -97,7 +97,8 @@ def _control(types: Types, kind: int) -> Optional[tuple[str, bool]]:
 
 def _expired(heap: ProcessHeap, types: Types, kind: int, name: str, is_libcxx: bool) -> Optional[Expired]:
     counters = _libcxx if is_libcxx else _libstdcxx
-    count, size, examples, looked = 0, 0, [], 0
+    count, size, looked = 0, 0, 0
+    examples: list[int] = []
     for address in types.addresses([kind], [LIVE]):
         looked += 1
         if looked > _MOST:
@@ -120,7 +121,7 @@ def _libstdcxx(heap: ProcessHeap, address: int) -> bool:
     if len(data) < 8:
         return False
     used, weak = struct.unpack("<ii", data)
-    return used == 0 and 0 < weak < _MOST_WEAK
+    return bool(used == 0 and 0 < weak < _MOST_WEAK)
 
 
 def _libcxx(heap: ProcessHeap, address: int) -> bool:
@@ -131,7 +132,7 @@ def _libcxx(heap: ProcessHeap, address: int) -> bool:
 def _joined(one: Expired, other: Expired) -> Expired:
     examples = (*one.examples, *other.examples)[:_EXAMPLES]
     complete = one.complete and other.complete
-    return Expired(one.name, one.count + other.count, one.bytes + other.bytes, one.inplace, examples, complete)
+    return Expired(one.name, one.objects + other.objects, one.bytes + other.bytes, one.inplace, examples, complete)
 
 
 def holders_of(target: Target, some: Sequence[Expired]) -> Iterator[str]:

@@ -40,7 +40,8 @@ class LiveWords:
         """
         return _engine.find_pointers(self._image, list(ranges), self._word, list(wanted), most)
 
-    def odd_pointers(self, ranges: Sequence[tuple[int, int]], wanted: Sequence[tuple[int, int]]) -> list[int]:
-        """Return where the unaligned words lead to that point into a wanted range and are live."""
-        found = _engine.find_code_words(self._image, list(ranges), self._word, list(wanted))
-        return [value for at, value in found if at in self]
+    def odd_pointers(
+        self, ranges: Sequence[tuple[int, int]], wanted: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Return (address, value) of the unaligned words in ``ranges`` that point into a wanted range."""
+        return _engine.find_code_words(self._image, list(ranges), self._word, list(wanted))

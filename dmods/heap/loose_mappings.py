@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
@@ -127,11 +128,9 @@ def _cut(run: Sequence[AddressRange], recorded: Sequence[tuple[int, int]]) -> It
             continue  # damaged records overlap
         pieces += [(at, start), (start, end)]
         at = end
+    starts = [each.start for each in run]
     for start, end in [*pieces, (at, run[-1].end)]:
-        parts = [
-            each.part(max(each.start, start), min(each.end, end))
-            for each in run
-            if each.start < end and start < each.end
-        ]
+        first, last = max(0, bisect_right(starts, start) - 1), bisect_left(starts, end)
+        parts = [each.part(max(each.start, start), min(each.end, end)) for each in run[first:last] if start < end]
         if parts:
             yield parts

@@ -138,15 +138,25 @@ class _Search:
         self._starts = [each.start for each in units]
         self._words = LiveWords(heap, Ranges((each.start, each.end) for each in units))
         self._searched: set[int] = set()  # units whose own memory was searched
+        self._odd: set[int] = set()  # ... for unaligned words
         self._full: set[int] = set()  # units with more pointers than were looked at
 
     def run(self) -> None:
         """Find what is held: first by the roots, then by blocks in use, then through other mappings."""
-        for step in (self._by_values, self._by_roots, self._by_blocks, self._by_odd_words, self._by_jump_buffers):
-            if not self.open:
-                return
-            self._hold(step())
+        for step in (self._by_values, self._by_roots, self._by_blocks, self._by_jump_buffers):
+            if self.open:
+                self._hold(step())
+                self._spread()
+        memory = self._words.memory
+        if sum(end - start for start, end in memory) > _MOST_UNALIGNED:
+            memory = self._words.roots
+        for _round in range(_ROUNDS):
+            number = len(self.open)
+            self._hold(self._by_odd_words(memory))
             self._spread()
+            if not self.open or len(self.open) == number:
+                return
+            memory = []
 
     def doubt(self, number: int) -> str:
         """Return why an open mapping may be held nevertheless, or ""."""
@@ -155,7 +165,7 @@ class _Search:
             return NOT_DUMPED
         if number in self._full:
             return MANY
-        return AT_END if self._is_neighbour(number) and self._end_is_held(unit.end) else ""
+        return AT_END if unit.end in self._held_ends else ""
 
     # -- where pointers are -------------------------------------------------------------------------------------------
 
@@ -180,12 +190,17 @@ class _Search:
                 break
         return found
 
-    def _by_odd_words(self) -> set[int]:
-        """Return those to which unaligned words lead: in code that the program made, and in packed structures."""
-        memory = self._words.memory
-        if sum(end - start for start, end in memory) > _MOST_UNALIGNED:
-            memory = self._words.roots
-        values = self._words.odd_pointers(memory, self._wanted())
+    def _by_odd_words(self, memory: Sequence[tuple[int, int]]) -> set[int]:
+        """Return those to which unaligned words lead: in code that the program made, and in packed structures.
+
+        Mappings in use that were not searched for such words are searched, too.
+        """
+        open_ = set(self.open)
+        held = [number for number in range(len(self.units)) if number not in open_ | self._odd]
+        self._odd.update(held)
+        own = Ranges(self._memory_of(held))
+        found = self._words.odd_pointers(list(Ranges(sorted([*memory, *own]))), self._wanted())
+        values = (value for at, value in found if at in own or at in self._words)
         return {number for value in values for number in self._of(value)}
 
     def _by_jump_buffers(self) -> set[int]:
@@ -258,12 +273,16 @@ class _Search:
 
     # -- pointers to the end ------------------------------------------------------------------------------------------
 
-    def _end_is_held(self, end: int) -> bool:
-        """Return whether a pointer to the address may mean the mapping that ends there, not the one that begins."""
+    @cached_property
+    def _held_ends(self) -> set[int]:
+        """Return the ends of open mappings to which pointers lead that may mean these, not the mappings that follow."""
         held = sorted(set(range(len(self.units))) - set(self.open))
+        ends = sorted(self.units[number].end for number in self.open if self._is_neighbour(number))
+        if not ends:
+            return set()
         ranges = list(Ranges(sorted([*self._words.memory, *self._memory_of(held)])))
-        (places,) = self._words.pointers(ranges, [(end, end + 1)], _FEW)
-        return any(self._may_be_end(at, end) for at in places)
+        found = self._words.pointers(ranges, [(end, end + 1) for end in ends], _FEW)
+        return {end for end, places in zip(ends, found) if any(self._may_be_end(at, end) for at in places)}
 
     def _may_be_end(self, at: int, end: int) -> bool:
         block = self.heap.block_at(at)

@@ -44,7 +44,7 @@ def tid_offset(words: Words, arch: Arch, tcbs: Iterable[int], size: int) -> Opti
 
 
 class Ending(NamedTuple):
-    """The end of a thread. ``exiting``: its function has returned. ``freed``: it was joined or detached, and has ended."""
+    """The end of a thread. ``exiting``: its function has returned. ``freed``: and it was joined or detached."""
 
     exiting: bool
     freed: bool

@@ -37,7 +37,7 @@ def counted(target: CoreFile) -> dict[str, int]:
     found = dict.fromkeys(("Job", "Page", "Row"), 0)
     for each in find_expired(target):
         (name,) = [name for name in found if name in each.name]
-        found[name] += each.count
+        found[name] += each.objects
     return found
 
 

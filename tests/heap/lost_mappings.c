@@ -82,6 +82,8 @@ static __attribute__((noinline)) void keep_some(void) {
   *block = made("kept-by-block");
   keep((char *)block);
   packed.at = made("kept-packed");
+  char *odd = made("kept-packed"); // in a mapping, at an odd byte
+  memcpy(packed.at + 4097, &odd, sizeof odd);
   of_thread = made("kept-thread-local");
   char *pool = map("kept-reservation", 16 * SIZE / 16, PROT_NONE, MAP_NORESERVE);
   mprotect(pool + 8 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE);

@@ -20,7 +20,7 @@ _SHOWN = 3
 def run(facts: ProcessFacts) -> Iterator[Said]:
     """Yield one finding where the memory is much. A few expired weak_ptrs are normal."""
     found = find_expired(facts.target)
-    count, size = sum(each.count for each in found), sum(each.bytes for each in found)
+    count, size = sum(each.objects for each in found), sum(each.bytes for each in found)
     used = find_ledger(facts.target).use(IN_USE).bytes
     yield Measured(f"{human_size(size)} of {human_size(used)} in {count:,} control blocks of destroyed objects")
     if size < _LARGE and (size < _LEAST or size * _SHARE < used):
@@ -35,7 +35,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         WASTE,
         CERTAIN,
         f"{least}{count:,} objects of shared_ptr are destroyed, and weak_ptrs keep {human_size(size)} of memory "
-        f"({size / max(size, used):.0%} of the heap in use): {first.count:,} {first.name}{others}{holder}",
+        f"({size / max(size, used):.0%} of the heap in use): {first.objects:,} {first.name}{others}{holder}",
         _remedy(first),
         tuple(_evidence(each) for each in found[:_SHOWN]),
         (f"whatis {first.examples[0]:#x}", "types"),
@@ -53,7 +53,7 @@ def _remedy(first: Expired) -> str:
 
 def _evidence(each: Expired) -> Evidence:
     what = "the object and its control block" if each.inplace else "a control block, whose object is gone"
-    return Evidence(each.examples[0], f"{what}: {each.name}, one of {each.count:,}; its use count is 0")
+    return Evidence(each.examples[0], f"{what}: {each.name}, one of {each.objects:,}; its use count is 0")
 
 
 CHECK = Check(
