@@ -6,19 +6,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MANY = 40 };
 pthread_t kept[MANY];
 static pthread_attr_t attributes;
-static int ended;
+static pid_t begun[4 * MANY];
+static int count_begun, made;
+
+static void begin(void) {
+  pid_t tid = syscall(SYS_gettid);
+  __atomic_store_n(&begun[__atomic_fetch_add(&count_begun, 1, __ATOMIC_SEQ_CST)], tid, __ATOMIC_SEQ_CST);
+}
 
 static void *work_lost(void *argument) {
-  __atomic_fetch_add(&ended, 1, __ATOMIC_SEQ_CST);
+  begin();
   return argument;
 }
 static void *work_exits(void *argument) {
-  __atomic_fetch_add(&ended, 1, __ATOMIC_SEQ_CST);
+  begin();
   pthread_exit(argument);
 }
 static void *work_kept(void *argument) { return work_lost(argument); }
@@ -35,19 +42,16 @@ static void start(pthread_t *thread, void *(*function)(void *)) {
     abort();
 }
 
-// All threads but the first one and `running` others are gone: the kernel says so.
-static void wait_for(int running) {
-  for (int threads = 0; threads != running + 1; usleep(1000)) {
-    char line[200];
-    FILE *file = fopen("/proc/self/status", "r");
-    while (fgets(line, sizeof line, file))
-      sscanf(line, "Threads: %d", &threads);
-    fclose(file);
-  }
+// All threads have ended: the kernel no longer knows their numbers.
+static void wait_for_all(void) {
+  for (int number = 0; number < made; number++)
+    while (!__atomic_load_n(&begun[number], __ATOMIC_SEQ_CST) || !syscall(SYS_tgkill, getpid(), begun[number], 0))
+      usleep(1000);
 }
 
 static __attribute__((noinline)) void make(int lost, int keep, int joined, int detached) {
   pthread_t thread;
+  made = lost + keep + joined + detached;
   for (int count = 0; count < lost; count++)
     start(&thread, count % 4 ? work_lost : work_exits);
   for (int count = 0; count < keep; count++)
@@ -83,7 +87,7 @@ int main(int count, char **arguments) {
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, (size_t)numbers[4] << 10);
   make(numbers[0], numbers[1], numbers[2], numbers[3]);
-  wait_for(0);
+  wait_for_all();
   pthread_t waiting;
   if (count > 6) {
     pthread_t killer;
