@@ -12,7 +12,7 @@ from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.process import glibc_tid, musl_threads
 from dmods.process.mappings import mapping_at
-from dmods.process.stack_bounds import STRUCT_PTHREAD_MAX, musl_pthread
+from dmods.process.stack_bounds import STRUCT_PTHREAD_MAX, musl_pthread, pthread_reach
 from dmods.process.threads import ThreadStack, tid_offset
 from dmods.target import Target
 
@@ -20,7 +20,9 @@ from dmods.target import Target
 # nextevent, and an _Unwind_Exception, which is aligned to 16 bytes.
 _BELOW_BLOCK = {8: range(11, 9, -1), 4: range(18, 13, -1)}
 _JOINSTATE = 3  # words from joinstate, which glibc has since 2.43, to start_routine
-_ABOVE_START = range(8, 1, -1)  # words of musl's struct start_args above its first member, start_func
+# Words of musl's struct start_args, which lies at the top of the stack: start_func, start_arg, control, and the mask of
+# signals (src/thread/pthread_create.c, _NSIG is 65).
+_START_ARGS = {8: 4, 4: 5}
 _ASKED = 64  # threads that tell where start_routine is
 
 
@@ -49,7 +51,7 @@ def unjoined_threads(target: Target, stacks: Sequence[ThreadStack]) -> EndedThre
     starts = _start_offset(target, words, [stack for stack in glibc if stack in joinable or stack.sp is not None])
     found = [EndedThread(stack, _start(target, words, stack, starts)) for stack in joinable]
     state = starts - _JOINSTATE * words.size if starts is not None else None
-    joining = bool(found) and _is_joining(target, glibc, (at, state))
+    joining = bool(found) and _is_joining(target, made, (at, state))
     return EndedThreads(found, joining)
 
 
@@ -91,20 +93,28 @@ def _start(target: Target, words: Words, stack: ThreadStack, offset: Optional[in
     musl = musl_pthread(target, stack.tcb or 0)
     if musl is not None:
         top = musl_threads.stack_top(target, musl)
-        values = (words.at(top - above * words.size) for above in _ABOVE_START) if top is not None else ()
-        return next((value for value in values if value is not None and _is_code(target, value)), None)
+        start = words.at(top - _START_ARGS[words.size] * words.size) if top is not None else None
+        return start if start is not None and _is_code(target, start) else None
     return words.at((stack.tcb or 0) + offset) if offset is not None else None
 
 
 def _is_joining(target: Target, stacks: Sequence[ThreadStack], offsets: Sequence[Optional[int]]) -> bool:
-    """Return whether a thread waits in pthread_join(): the kernel has the address of a tid, or of joinstate.
+    """Return whether a thread waits in pthread_join(): the kernel has the address of a word of another thread.
 
-    It waits for the word that the kernel clears when the other thread ends. The word's address is in a register of the
-    thread that made the system call (futex(2)).
+    That is glibc's tid or joinstate, which the kernel clears as the thread ends, or musl's detach_state. Its address is
+    in a register of the thread that made the system call (futex(2)).
     """
-    tcbs = [stack.tcb for stack in stacks if stack.tcb is not None]
-    words = {tcb + offset for tcb in tcbs for offset in offsets if offset is not None}
-    return any(value in words for thread in target.threads() for value in thread.registers.values())
+    values = {value for thread in target.threads() for value in thread.registers.values()}
+    for stack in stacks:
+        tcb = stack.tcb or 0
+        musl = musl_pthread(target, tcb)
+        if musl is not None:
+            words = range(musl + target.arch.word, musl + pthread_reach(target, tcb), 4)
+            if any(value in words for value in values):
+                return True
+        elif any(offset is not None and tcb + offset in values for offset in offsets):
+            return True
+    return False
 
 
 def _is_code(target: Target, address: int) -> bool:
