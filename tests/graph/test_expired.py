@@ -68,8 +68,8 @@ def test_libcxx(tmp_path: Path, flags: str) -> None:
     assert counted(target) == dict.fromkeys(("Job", "Page", "Row"), 300)
 
 
-@pytest.mark.parametrize("userland", ["bullseye", "trixie", "arm64-bookworm", "i386-bookworm"])
+@pytest.mark.parametrize("userland", ["bullseye", "trixie", "i386-bookworm"])
 def test_other_userlands(userland: str) -> None:
-    compiler = ["aarch64-linux-gnu-g++" if "arm64" in userland else "g++", "-O2", "-g0", "-s"]
+    compiler = ["g++", "-O2", "-g0", "-s"]
     with dumped_in(userland, _SOURCE, compiler, "400", "4") as (core, root):
         assert counted(CoreFile(str(core), sysroot=str(root))) == dict.fromkeys(("Job", "Page", "Row"), 300)

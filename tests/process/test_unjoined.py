@@ -66,9 +66,9 @@ def test_healthy_programs_have_no_finding(program: Path, tmp_path: Path, how: st
     assert finding(target) == []
 
 
-@pytest.mark.parametrize("userland", ["bullseye", "trixie", "sid", "i386-bookworm", "i386-bullseye", "arm64-bookworm"])
+@pytest.mark.parametrize("userland", ["bullseye", "trixie", "sid", "i386-bookworm", "i386-bullseye"])
 def test_other_releases_and_machines(userland: str) -> None:
-    compiler = ["aarch64-linux-gnu-gcc" if "arm64" in userland else "gcc", "-O1", "-g", "-pthread"]
+    compiler = ["gcc", "-O1", "-g", "-pthread"]
     with dumped_in(userland, _SOURCE, compiler, "20", "3", "5", "5", "128") as (core, sysroot):
         target = CoreFile(str(core), sysroot=str(sysroot))
         assert ran(target) == {("work_lost", False): 15, ("work_exits", False): 5, ("work_kept", True): 3}
