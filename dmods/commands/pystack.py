@@ -111,8 +111,8 @@ COMMAND = Command(
     description=(
         "For CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. The name of\n"
         "its threading.Thread stands beside a thread, in quotes. Frames that a generator or a coroutine waits in are\n"
-        "no part of a thread's stack. `stacks` and `findstack` show the same frames between those of C. A free-threaded\n"
-        "build (3.13t and later) is not read.\n\n"
+        "no part of a thread's stack. `stacks` and `findstack` show the same frames between those of C. A\n"
+        "free-threaded build (3.13t and later) is not read.\n\n"
         "--tasks shows the tasks of asyncio that are not done, as asyncio.all_tasks() has them: the name, what the\n"
         "task waits for, and the line of each coroutine that it waits in. The innermost coroutine comes first. Tasks\n"
         "that wait at the same lines are shown once, with their number; the largest groups come first.\n\n"
