@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Optional
 
 from dmods._engine import elf_section
@@ -32,6 +33,9 @@ _CONSTANTS = (b"Sp_counted_", b"sp_counted_impl", b"__shared_ptr_emplace", b"__s
 _LIBRARIES = ("libstdc++", "libc++")  # they have such names themselves
 _SECTIONS = (".rodata", ".dynstr")
 _MOST = 1 << 20  # control blocks of a type that are looked at
+_ASKED = 1 << 12  # of them that are looked at first
+_MANY = 2_000_000  # blocks in use: of more, a sample is looked at first
+_SAMPLE = 1 << 12
 _MOST_WEAK = 1 << 30
 _EXAMPLES = 16
 
@@ -55,8 +59,11 @@ def find_expired(target: Target) -> list[Expired]:
     """Return the destroyed objects by type, the most bytes first."""
     if not _may_have(target):
         return []
-    heap, types = find_heap(target), find_types(target)
+    heap = find_heap(target)
     heap.leaks()
+    if sum(row[1] for row in heap.index.sizes()) > _MANY and not _sampled(heap):
+        return []
+    types = find_types(target)
     found: dict[str, Expired] = {}
     for kind in range(len(types)):
         control = _control(types, kind)
@@ -82,38 +89,54 @@ def _may_have(target: Target) -> bool:
     return False
 
 
-def _control(types: Types, kind: int) -> Optional[tuple[str, bool]]:
-    """Return the class of a kind that is a control block, and whether it is libc++'s; None for other kinds."""
+def _sampled(heap: ProcessHeap) -> bool:
+    """Return whether a sample of the blocks in use has a control block: to look at all of many takes seconds."""
+    parts = list(heap.owned)
+    step = max(1, sum(end - start for start, end in parts) // _SAMPLE)
+    known: dict[int, bool] = {}
+    for start, end in parts:
+        for at in range(start, end, step):
+            for block in heap.index.blocks([LIVE], at, 1):
+                vtable = heap.words.at(block.address) or 0
+                if vtable not in known:
+                    known[vtable] = _counts_as(heap.target, vtable) is not None
+                if known[vtable]:
+                    return True
+    return False
+
+
+def _counts_as(target: Target, vtable: int) -> Optional[tuple[str, bool]]:
+    """Return the class of a vtable if it is that of a control block, and whether it is libc++'s; else None."""
     from dmods.heap.content import class_of
 
-    found = types.vtable(kind)
-    if found is None:
-        return None
-    name = class_of(*found) or ""
+    name = class_of(target, vtable) or ""
     if _SHARED.match(name):
         return name, True
     return (name, False) if _COUNTED.match(name) else None
 
 
+def _control(types: Types, kind: int) -> Optional[tuple[str, bool]]:
+    """Return the class of a kind that is a control block, and whether it is libc++'s; None for other kinds."""
+    found = types.vtable(kind)
+    return _counts_as(*found) if found is not None else None
+
+
 def _expired(heap: ProcessHeap, types: Types, kind: int, name: str, is_libcxx: bool) -> Optional[Expired]:
+    """Return the destroyed objects of a kind; None where none is, or where a sample of many has none."""
     counters = _libcxx if is_libcxx else _libstdcxx
-    count, size, looked = 0, 0, 0
-    examples: list[int] = []
-    for address in types.addresses([kind], [LIVE]):
-        looked += 1
-        if looked > _MOST:
-            break
-        if counters(heap, address):
-            block = heap.block_at(address)
-            count += 1
-            size += block.size if block is not None else 0
-            if len(examples) < _EXAMPLES or count % _EXAMPLES == 0:
-                examples = [*examples[-_EXAMPLES + 1 :], address]
-    if not count:
+    addresses = list(islice(types.addresses([kind], [LIVE]), _MOST + 1))
+    whole = len(addresses) <= _MOST
+    step = max(1, len(addresses) // _ASKED)
+    if not any(counters(heap, address) for address in addresses[::step]):
         return None
+    gone = [address for address in addresses[:_MOST] if counters(heap, address)]
+    if not gone:
+        return None
+    blocks = (heap.block_at(address) for address in gone)
+    size = sum(block.size for block in blocks if block is not None)
     inplace = split_template(name)[0].rpartition("::")[2] in _INPLACE
-    shown = types.name(kind).text
-    return Expired(shown, count, size, inplace, tuple(examples), looked <= _MOST)
+    examples = tuple(gone[:: max(1, len(gone) // _EXAMPLES)][:_EXAMPLES])
+    return Expired(types.name(kind).text, len(gone), size, inplace, examples, whole)
 
 
 def _libstdcxx(heap: ProcessHeap, address: int) -> bool:

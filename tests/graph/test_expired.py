@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dmods.corefile.target import CoreFile
+from dmods.graph import expired
 from dmods.graph.expired import find_expired
 from dmods.triage.process import triage_process
 from fixtures import libcxx
@@ -42,10 +43,12 @@ def counted(target: CoreFile) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("flags", only(_FLAGS[:2], _FLAGS))
-def test_each_destroyed_object_is_counted(tmp_path: Path, flags: str) -> None:
+def test_each_destroyed_object_is_counted(tmp_path: Path, flags: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, said = dumped(built(tmp_path, flags), tmp_path, "400 4")
     assert said == dict.fromkeys(("Job", "Page", "Row"), (300, 100))
     assert counted(target) == {name: gone for name, (gone, _alive) in said.items()}
+    monkeypatch.setattr(expired, "_MANY", 0)  # as in a heap of millions of blocks
+    assert sum(counted(target).values()) == 900
     (finding,) = triage_process(target, "expired").findings
     assert (finding.kind, finding.severity, finding.confidence) == ("expired-objects", "waste", "certain")
     assert finding.what.startswith("900 objects of shared_ptr are destroyed")
