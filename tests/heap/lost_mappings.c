@@ -16,7 +16,7 @@ enum { SLOT = 4 << 20, SIZE = 192 << 10, PAGE = 4096 };
 
 static unsigned slot;
 char *kept[64]; // not static: the compiler drops what nobody reads
-static int keeps;
+static int keeps, shrunk;
 __thread char *of_thread;
 struct __attribute__((packed)) {
   char tag;
@@ -144,7 +144,15 @@ static __attribute__((noinline)) void others(void) {
   map("other-guard", SIZE, PROT_NONE, 0);
 }
 
+// Leaves a glibc arena whose heap has shrunk: behind its top lies memory that can be written and is nobody's.
 static void *waiting(void *unused) {
+  char *blocks[200];
+  for (int count = 0; count < 200; count++)
+    blocks[count] = memset(malloc(100000), 'b', 100000);
+  for (int count = 200; count-- > 1;)
+    free(blocks[count]);
+  explicit_bzero(blocks, sizeof blocks);
+  __atomic_fetch_add(&shrunk, 1, __ATOMIC_SEQ_CST);
   for (;;)
     pause();
   return unused;
@@ -177,6 +185,8 @@ int main(int count, char **arguments) {
   pthread_t thread;
   for (int number = 0; threads && number < 4; number++)
     pthread_create(&thread, 0, waiting, 0);
+  while (threads && __atomic_load_n(&shrunk, __ATOMIC_SEQ_CST) < 4)
+    usleep(1000);
   scrub();
   if (count > 2)
     for (;;)

@@ -32,7 +32,9 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
     if found.verdict.reason:
         raise CannotCheck(f"nothing is known to point to {_mappings(len(lost))}, but {found.verdict.reason}")
     makes = _made_by(facts, lost)
-    by = f"; {makes[0][1]:,} of them are from {makes[0][0]}" if makes else ""
+    by = (
+        f"; {'all' if makes[0][1] == len(lost) else f'{makes[0][1]:,}'} of them are from {makes[0][0]}" if makes else ""
+    )
     size, alike = Counter(each.size for each in lost).most_common(1)[0]
     each_has = f" of {human_size(size)}" if alike == len(lost) > 1 else ""
     yield Finding(
