@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import human_size
 from dmods.command import Argument, Command
+from dmods.commands._lost_mappings import lost_notes, lost_tables
 from dmods.commands._memory import uses_table
 from dmods.commands._records import stack_table, stack_values
 from dmods.heap.ledger import find_ledger
+from dmods.heap.lost_mappings import find_lost_mappings
 from dmods.heap.mapping_content import LARGE, large_mappings
 from dmods.heap.mapping_kinds import KINDS, classify_mappings
+from dmods.heap.verdict import judge
 from dmods.process.shapes import STACK_COLUMNS
 from dmods.records.callers import Callers
 from dmods.records.mapped import makers, recorded_maps
@@ -81,7 +84,19 @@ def run(target: Target, args: argparse.Namespace) -> Report:
     if args.contents:
         report.tables.append(_contents(target))
     report.tables.append(uses_table(ledger))
+    if args.leaked:
+        _add_leaked(target, report)
     return report
+
+
+def _add_leaked(target: Target, report: Report) -> None:
+    """Put the mappings that nothing points to first."""
+    lost = find_lost_mappings(target)
+    report.tables = [*lost_tables(target, lost), *report.tables]
+    report.notes = list(dict.fromkeys([*report.notes, *lost_notes(target, lost)]))
+    report.totals["leaked_count"], report.totals["leaked_bytes"] = len(lost.lost), lost.bytes
+    report.totals["doubtful_count"] = len(lost.doubtful)
+    judge(report, lost.verdict)
 
 
 def _contents(target: Target) -> Table:
@@ -156,16 +171,22 @@ COMMAND = Command(
         "zeros or left out in a dump.\n"
         "--contents samples the pages of large anonymous mappings: zeros, text, pointers, numbers, one byte repeated,\n"
         "compressed or random data. USED is the share of pages that hold anything but zeros.\n"
+        "--leaked lists anonymous mappings that nothing points to any more: the program mapped them itself, and lost\n"
+        "their addresses. A pointer to any byte of a mapping holds it, and so does one to its end. Memory of\n"
+        "allocators, runtimes, stacks and modules, code made at run time and shared memory are not listed. TOUCHED\n"
+        "are the bytes that the process has used. Mappings that touch count as one, unless the auditor recorded them.\n"
         "After `dmods run --audit audit,maps` the list also says who made each mapping (BY, CALLER), with the stacks."
     ),
     run=run,
     arguments=(
         Argument("-v", "--verbose", action="store_true", help="list each mapping too"),
+        Argument("--leaked", action="store_true", help="list the mappings that nothing points to"),
         Argument("--contents", action="store_true", help="say what large anonymous mappings hold"),
     ),
     examples=(
         ("maps", "how much memory there is of each kind"),
         ("maps --contents", "what the memory is that no allocator owns"),
+        ("maps --leaked", "which mappings the program has lost"),
         ("maps -v", "each mapping: where, how large, what for, which file"),
     ),
 )

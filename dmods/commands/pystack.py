@@ -14,6 +14,7 @@ from dmods.commands._stacks import python_frame_value
 from dmods.errors import UsageError
 from dmods.report import Column, Report, Table, Value
 from dmods.runtimes.python.runtime import MOST_FRAMES, PythonStack, PythonThread
+from dmods.runtimes.python.thread_names import thread_name
 from dmods.target import Target
 
 _MOST_TOTAL = 1_000_000  # frames of all threads together
@@ -25,6 +26,7 @@ THREADS = (
     Column("interpreter", "address"),
     Column("frames", hidden=True),
     Column("problem"),
+    Column("python_name"),
 )
 FRAMES = (Column("where"), Column("function"), Column("note"))
 
@@ -49,8 +51,9 @@ def run(target: Target, args: argparse.Namespace) -> Report:
         stack = python.stack(thread, min(args.limit, left))
         left -= len(stack.frames)
         shown += len(stack.frames)
-        report.tables.append(_table(thread, stack, len(python.interpreters) > 1))
-        records.append(_record(thread, stack))
+        name = thread_name(python, stack.frames)
+        report.tables.append(_table(thread, stack, name, len(python.interpreters) > 1))
+        records.append((*_record(thread, stack), name))
         if stack.problem is not None:
             report.notes.append(f"{_title(thread)}: {stack.problem}")
     report.tables.append(Table("threads", THREADS, records, only="json"))
@@ -64,8 +67,12 @@ def _title(thread: PythonThread) -> str:
     return f"thread {thread.thread.tid}" + (f" ({thread.thread.name})" if thread.thread.name else "")
 
 
-def _table(thread: PythonThread, stack: PythonStack, several: bool) -> Table:
-    title = _title(thread) + (f" of interpreter {thread.interpreter:#x}" if several else "")
+def _table(thread: PythonThread, stack: PythonStack, name: Optional[str], several: bool) -> Table:
+    title = (
+        _title(thread)
+        + (f" {name!r}" if name is not None else "")
+        + (f" of interpreter {thread.interpreter:#x}" if several else "")
+    )
     rows = [(f"{frame.code.file}:{_line(frame.line)}", frame.code.qualname, "") for frame in stack.frames]
     footer = [] if stack.problem is None else [f"(no more frames: {stack.problem})"]
     return Table(
@@ -102,11 +109,13 @@ COMMAND = Command(
     name="pystack",
     summary="the Python frames of every thread: file, line and function",
     description=(
-        "For CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. Frames that a\n"
-        "generator or a coroutine waits in are no part of a thread's stack. `stacks` and `findstack` show the same\n"
-        "frames between those of C. A free-threaded build (3.13t and later) is not read.\n\n"
+        "For CPython 3.9 to 3.14, with or without debug information. The innermost frame comes first. The name of\n"
+        "its threading.Thread stands beside a thread, in quotes. Frames that a generator or a coroutine waits in are\n"
+        "no part of a thread's stack. `stacks` and `findstack` show the same frames between those of C. A\n"
+        "free-threaded build (3.13t and later) is not read.\n\n"
         "--tasks shows the tasks of asyncio that are not done, as asyncio.all_tasks() has them: the name, what the\n"
-        "task waits for, and the line of each coroutine that it waits in. The innermost coroutine comes first.\n\n"
+        "task waits for, and the line of each coroutine that it waits in. The innermost coroutine comes first. Tasks\n"
+        "that wait at the same lines are shown once, with their number; the largest groups come first.\n\n"
         "--suspended counts the generators and coroutines that have not ended, by the line where they stand. Those\n"
         "that a thread runs, or that a task of asyncio waits in, do not count. Many in one place are iterators that\n"
         "nobody went on with, or coroutines that nobody awaited."

@@ -151,11 +151,15 @@ class ProcessHeap:
             out.append(
                 f"{self.index.dropped} stretches of heap overlap others, or are not in the dump, and were left out"
             )
+        out.extend(self.unwalked(self._other_anonymous_bytes))
+        return out
+
+    def unwalked(self, other_bytes: Callable[[], tuple[int, int]] = lambda: (0, 0)) -> list[str]:
+        """Return a note for each heap of the process that is not walked. ``other_bytes``: see unwalked_heap_notes."""
         walked = [one.allocator for one in self.heaps]
         foreign = foreign_malloc(self.target)
         notes = [foreign_note(foreign)] if foreign is not None else []
-        out.extend(unwalked_heap_notes(self.target, walked, self._other_anonymous_bytes, notes))
-        return out
+        return unwalked_heap_notes(self.target, walked, other_bytes, notes)
 
     def _other_anonymous_bytes(self) -> tuple[int, int]:
         from dmods.heap.mapping_kinds import other_anonymous_bytes

@@ -44,6 +44,11 @@ def signal_stack_notes(target: Target, leaks: Leaks) -> Iterator[str]:
         )
 
 
+def signal_stack_sizes(target: Target) -> set[int]:
+    """Return the usual sizes of alternate signal stacks; none where no module makes such stacks."""
+    return _sizes(target) if _called(target) else set()
+
+
 def _sizes(target: Target) -> set[int]:
     """Return the usual sizes of alternate signal stacks.
 

@@ -1,4 +1,4 @@
-"""Where glibc keeps a thread's tid in its struct pthread."""
+"""Where glibc keeps a thread's tid in its struct pthread, and how far the thread has ended."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Optional
 
+from dmods.base.named_tuple import NamedTuple
 from dmods.base.words import Words
 from dmods.target import Arch
 
 _MOST_THREADS = 64
+_MOST_BETWEEN = 3  # words between the tid and robust_head
+_TO_STATE = 5  # words: those of robust_head, cleanup, cleanup_jmp_buf
+# Bits of pthread.cancelhandling (nptl/descr.h). The thread's function has returned, or the thread was cancelled.
+_EXITING = 1 << 4
+# Its struct pthread is free: it was joined, or it was detached.
+_TERMINATED = 1 << 5
 
 
 def tid_offset(words: Words, arch: Arch, tcbs: Iterable[int], size: int) -> Optional[int]:
@@ -34,3 +41,23 @@ def tid_offset(words: Words, arch: Arch, tcbs: Iterable[int], size: int) -> Opti
             if words.at(before) == at and words.at(after + words.size) == at:
                 votes[first + (index + 2) * words.size] += 1
     return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else None
+
+
+class Ending(NamedTuple):
+    """The end of a thread. ``exiting``: its function has returned. ``freed``: and it was joined or detached."""
+
+    exiting: bool
+    freed: bool
+
+
+def ending(words: Words, tcb: int, tid: int) -> Optional[Ending]:
+    """Return how far a thread has ended; None: its struct pthread is not in the dump. ``tid``: the offset of the tid.
+
+    ``cancelhandling`` follows robust_head and two pointers in every glibc from 2.31 to 2.43. A few words lie between
+    the tid and robust_head, whose first word leads to itself while the thread holds no robust mutex. Since 2.43 the
+    kernel no longer clears the tid of a thread that ends (CLONE_CHILD_CLEARTID names joinstate).
+    """
+    places = (tcb + tid + 4 + words.size * index + (words.size - 4) for index in range(_MOST_BETWEEN))
+    head = next((at for at in places if words.at(at) == at), None)
+    value = words.int32(head + _TO_STATE * words.size) if head is not None else None
+    return Ending(bool(value & _EXITING), bool(value & _TERMINATED)) if value is not None else None

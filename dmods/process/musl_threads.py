@@ -64,6 +64,18 @@ def stack_block(target: Target, pthread: int, mapped_only: bool = False) -> Opti
     one mapping. Where the program gave the stack, they lie on it (there is no mapping) or in a mapping of their own.
     ``mapped_only`` leaves out stacks that the program gave.
     """
+    found = _described(target, pthread, mapped_only)
+    return found[:2] if found is not None else None
+
+
+def stack_top(target: Target, pthread: int) -> Optional[int]:
+    """Return where the stack of a thread ends that musl mapped, below TLS, or None."""
+    found = _described(target, pthread, True)
+    return found[2] if found is not None else None
+
+
+def _described(target: Target, pthread: int, mapped_only: bool) -> Optional[tuple[int, int, int]]:
+    """Return the bounds of the thread's stack, and ``stack``."""
     word = target.arch.word
     data = target.image().read(pthread, _FIELDS * word)  # the mapping may end right behind the structure
     values = memoryview(data[: len(data) // word * word]).cast("Q" if word == 8 else "I")
@@ -75,11 +87,11 @@ def stack_block(target: Target, pthread: int, mapped_only: bool = False) -> Opti
         if memory is None or stack > memory[1]:
             continue
         if base and inside and low == base + guard and stack <= pthread:
-            return base, base + size
+            return base, base + size, stack
         if mapped_only or guard:
             continue
         if base and inside and not base <= stack <= base + size:
-            return low, stack
+            return low, stack, stack
         if not base and stack <= pthread < low + size <= memory[1]:
-            return low, low + size
+            return low, low + size, stack
     return None

@@ -275,8 +275,8 @@ def _without_registers(
     target: Target, live: Sequence[ThreadStack], tcbs: Mapping[int, tuple[int, int]]
 ) -> list[ThreadStack]:
     """Return the stacks of threads that have exited, and of threads whose registers the dump lacks."""
-    tid_offset = _tid_offset(target, live, tcbs)
-    if tid_offset is None and sum(stack.tcb is None for stack in live) > 1:
+    at = _tid_offset(target, live, tcbs)
+    if at is None and sum(stack.tcb is None for stack in live) > 1:
         return []  # one of them may belong to a thread that runs on an alternate signal stack now
     stacks = []
     taken = Ranges((stack.start, stack.end) for stack in live)
@@ -285,13 +285,27 @@ def _without_registers(
             continue
         # The kernel clears the tid when a thread exits (CLONE_CHILD_CLEARTID). If it is not 0, the thread is alive and
         # the dump has no registers of it.
-        tid = 0 if tid_offset is None else _int32(target, tcb + tid_offset)
+        tid = 0 if at is None or _has_ended(target, tcb, at) else _int32(target, tcb + at)
         stacks.append(ThreadStack(tid if tid > 0 else None, *bounds, None, tcb))
     return sorted(stacks, key=lambda stack: stack.start)
 
 
+def _has_ended(target: Target, tcb: int, at: int) -> bool:
+    """Return whether glibc says that a thread without registers has ended. Since 2.43 its tid does not."""
+    if musl_pthread(target, tcb) is not None:
+        return False
+    ending = glibc_tid.ending(Words(target.image(), target.arch.word), tcb, at)
+    return ending is not None and (ending.exiting or ending.freed)
+
+
 def _may_hold_stacks(mapping: AddressRange) -> bool:
     return mapping.anonymous and "w" in mapping.flags
+
+
+def tid_offset(target: Target, stacks: Sequence[ThreadStack]) -> Optional[int]:
+    """Return the offset of the tid in ``struct pthread``, from the TCB, or None where it is not known."""
+    ended = [stack.tcb for stack in stacks if stack.sp is None and stack.tcb is not None]
+    return _tid_offset(target, [stack for stack in stacks if stack.sp is not None], ended)
 
 
 def _tid_offset(target: Target, live: Sequence[ThreadStack], others: Iterable[int]) -> Optional[int]:

@@ -135,6 +135,20 @@ def makers(target: Target, mapping: AddressRange) -> list[Maker]:
     return sorted(made, key=lambda maker: -maker.bytes) or list(_of_malloc(target, mapping))
 
 
+def recorded_parts(target: Target, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the parts of a range that one recorded call each has mapped, by address. [] where none was recorded."""
+    found = recorded_maps(target)
+    starts = _starts(target)
+    parts = []
+    for index in range(max(0, bisect_left(starts, start) - 1), len(starts)):
+        if found is None or starts[index] >= end:
+            break
+        row = found.recording.rows.of_block(starts[index])
+        if row is not None and row.address + row.size > start:
+            parts.append((max(start, row.address), min(end, row.address + row.size)))
+    return parts
+
+
 @cached
 def _starts(target: Target) -> Sequence[int]:
     found = recorded_maps(target)

@@ -79,6 +79,10 @@ class Memory:
         return shares
 
 
+#: The name of the line with the Python frames of a thread.
+PYTHON = "python"
+
+
 class Line(NamedTuple):
     """A line of the crash: a heading and its text."""
 

@@ -15,6 +15,7 @@ from dmods.triage.answer import Crash, Line
 from dmods.triage.facts import ProcessFacts
 from dmods.triage.names import first_own
 from dmods.triage.places import places
+from dmods.triage.python_line import python_line
 
 MOST_FRAMES = 40
 _MOST_TEXT = 300
@@ -39,6 +40,9 @@ def process_crash(facts: ProcessFacts) -> Crash:
         lines.append(Line("pc", f"{frame.pc:#x} {facts.place(frame)}{_source(facts, frame)}"))
         if facts.instruction and cause.trap is not None and signals.is_fault(cause.trap):
             lines.append(Line("instruction", facts.instruction))
+    python = python_line(facts)
+    if python is not None:
+        lines.append(python)
     lost = "; ".join(_unwritten(facts)) if not alive else ""
     if lost:
         lines.append(Line("unwritten", lost))

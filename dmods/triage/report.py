@@ -10,7 +10,7 @@ from dmods.finding import FATAL, Finding
 from dmods.output.next_command import all_as_typed, as_typed
 from dmods.output.text import table_text
 from dmods.report import Address, Column, Report, Table, Value
-from dmods.triage.answer import PASSED, Crash, Holder, Line, Memory, Triage
+from dmods.triage.answer import PASSED, PYTHON, Crash, Holder, Line, Memory, Triage
 from dmods.triage.names import function_of
 from dmods.triage.signature import OUTERMOST, Signature, signature
 
@@ -29,6 +29,7 @@ _INNER = 3  # frames without the outer ones
 _BRIEF = ("program", "package", "unit", "container", "host", "machine", "uptime")  # of the identity
 _WIDTH = 80  # columns of a screen, and of lines that are filled
 _LEAST_HELD = 1 << 20  # bytes: a holder of less gives way to the crash
+_PYSTACK = "pystack"
 _STACK = "findstack"  # the command with the whole stack
 _LONGEST = 400  # characters of one text
 _BAR = 60  # characters
@@ -281,7 +282,11 @@ def _brief(found: Triage) -> Iterator[Line]:
 def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Table]:
     named = crash_signature(found) if _SIGNATURE not in without else None
     # The first line of the verdict says how it ended.
-    facts = [*_brief(found), *crash.facts, *([Line("signature", named.text)] if named is not None else [])]
+    facts = [
+        *_brief(found),
+        *map(_offered, crash.facts),
+        *([Line("signature", named.text)] if named is not None else []),
+    ]
     yield _record(facts, only="text", title="The crash" if not crash.alive else "The first thread")
     passed = crash.runtime_frames if crash.runtime_frames >= _PASSED else 0
     frames = crash.frames[passed:]
@@ -294,6 +299,11 @@ def _crash(found: Triage, crash: Crash, without: frozenset[str]) -> Iterator[Tab
         before = [(f"... {passed} lines of the runtime: {as_typed(_STACK)}",)] if passed else []
         rows = [*before, *((_cut(line),) for line in shown)]
         yield Table("stack", LINES, rows, style="plain", indent=4, joined=True, footer=footer, only="text")
+
+
+def _offered(line: Line) -> Line:
+    """Return the line with the command that shows all of it."""
+    return Line(line.name, f"{line.text} (type: {as_typed(_PYSTACK)})") if line.name == PYTHON else line
 
 
 def _memory(memory: Memory, drawn: bool) -> Iterator[Table]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,7 @@ def test_tasks_wait_where_python_says(version: str, kind: str) -> None:
     ours = [(row["name"], [[f["file"], f["line"], f["function"]] for f in row["frames"]][::-1]) for row in rows]
     assert sorted(ours) == sorted((each["name"], each["chain"]) for each in truth["tasks"])
     assert len(ours) > 30
+    _check_groups(shown, truth)
     # Task.get_stack() has the outermost frame.
     outermost = sorted((row[0], row[1][:1]) for row in ours)
     assert outermost == sorted((each["name"], each["stack"]) for each in truth["tasks"])
@@ -51,11 +54,26 @@ def test_tasks_wait_where_python_says(version: str, kind: str) -> None:
     assert shown["totals"]["done"] == 2
 
 
+def _check_groups(shown: Any, truth: Any) -> None:
+    """Tasks that wait at the same lines are one group, and each task is in one."""
+    by_chain: Counter[str] = Counter()
+    for row in answers.by_name(shown)["groups"]:
+        assert row["count"] == len(row["tasks"])
+        by_chain[str([[f["file"], f["line"], f["function"]] for f in row["frames"]][::-1])] += row["count"]
+    assert by_chain == Counter(str(each["chain"]) for each in truth["tasks"])
+    counts = [row["count"] for row in answers.by_name(shown)["groups"]]
+    assert counts == sorted(counts, reverse=True)
+    # The tasks differ in what they wait for, too: not in its address.
+    assert len(counts) < len(truth["tasks"])
+    assert counts[0] > 10
+
+
 def test_text_has_the_lines(tmp_path: Path) -> None:
     made = pythons.core("host", "tasks")
     printed = answers.printed("pystack", *made.argv(), "--tasks", "--limit", "2")
     assert "program.py:" in printed
-    assert "task leaf (0x" in printed
+    assert "\n2 tasks (leaf 0x" in printed
+    assert "task new (0x" in printed
     assert "more frames: --limit)" in printed
 
 

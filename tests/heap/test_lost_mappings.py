@@ -1,0 +1,93 @@
+"""Mappings that nothing points to (tests/heap/lost_mappings.c): the program says which of its mappings it has lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dmods.corefile.target import CoreFile
+from dmods.triage.process import triage_process
+from fixtures import answers, audited
+from tests.corekit import HERE, compile_c, kernel_core
+
+_Said = dict[int, tuple[str, int]]  # start: the name, the bytes that can be written
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(HERE / "heap" / "lost_mappings.c", tmp_path_factory.mktemp("lost") / "lost", "-pthread")
+
+
+def dumped(program: Path, where: Path, how: str, **more: dict[str, str]) -> tuple[Path, _Said]:
+    core = kernel_core(program, where, how, output=where / "said", **more)
+    lines = [line.split() for line in (where / "said").read_text().splitlines()]
+    return core, {int(start, 16): (name, int(size)) for name, start, size in lines}
+
+
+@pytest.fixture(scope="module")
+def lossy(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, _Said]:
+    return dumped(program, tmp_path_factory.mktemp("lossy"), "l")
+
+
+def named(said: _Said, *names: str) -> set[int]:
+    return {start for start, (name, _size) in said.items() if name.split("-")[0] in names}
+
+
+def test_exactly_the_lost_ones_are_listed(lossy: tuple[Path, _Said]) -> None:
+    core, said = lossy
+    answer = answers.answer(CoreFile(str(core)), "maps", "--leaked")
+    tables = answers.by_name(answer)
+    lost = named(said, "lost", "placed")
+    assert len(lost) == 13
+    assert {int(row["start"], 16) for row in tables["leaked"]} == lost
+    sizes = {start: size - (8192 if "pieces" in name else 0) for start, (name, size) in said.items()}
+    assert all(row["bytes"] == row["touched"] == sizes[int(row["start"], 16)] for row in tables["leaked"])
+    assert answer["totals"]["leaked_bytes"] == sum(sizes[start] for start in lost)
+    assert {int(row["start"], 16) for row in tables["doubtful"]} == named(said, "doubt")
+    assert answer["verdict"] == {"possible": True, "reason": ""}
+
+
+def test_triage_finds_them(lossy: tuple[Path, _Said]) -> None:
+    core, said = lossy
+    found = triage_process(CoreFile(str(core)), "mappings")
+    (finding,) = found.findings
+    assert (finding.kind, finding.confidence) == ("mapping-leak", "likely")
+    assert "nothing points to 13 mappings" in finding.what
+    assert {each.address for each in finding.evidence} <= named(said, "lost", "placed")
+
+
+def test_what_is_held_in_any_way_is_not_lost(program: Path, tmp_path: Path) -> None:
+    core, said = dumped(program, tmp_path, "threads")
+    assert len(named(said, "kept")) > 10
+    target = CoreFile(str(core))
+    tables = answers.by_name(answers.answer(target, "maps", "--leaked"))
+    assert tables["leaked"] == []
+    assert "doubtful" not in tables
+    assert triage_process(target, "mappings").findings == []
+
+
+def test_the_recorded_maker_is_named(program: Path, tmp_path: Path) -> None:
+    core, said = dumped(program, tmp_path, "l", env=audited.environment("audit,maps"))
+    answer = answers.answer(CoreFile(str(core)), "maps", "--leaked")
+    tables = answers.by_name(answer)
+    rows = {int(row["start"], 16): row for row in tables["leaked"]}
+    assert set(rows) == named(said, "lost", "placed")
+    assert {row["call"] for row in rows.values()} == {"mmap"}
+    frames = [{frame["name"].partition("+")[0] for frame in row["stack"]} for row in rows.values()]
+    assert [names >= {"lose", "main"} for names in frames] == [True] * 13
+    assert sum(row["count"] for row in tables["makers"]) == 13
+
+
+def test_a_dump_that_lacks_memory_has_no_verdict(lossy: tuple[Path, _Said], tmp_path: Path) -> None:
+    core, _said = lossy
+    cut = tmp_path / "cut"
+    whole = core.read_bytes()
+    cut.write_bytes(whole[: len(whole) * 3 // 4])
+    target = CoreFile(str(cut))
+    answer = answers.answer(target, "maps", "--leaked")
+    assert answer["verdict"]["possible"] is False
+    assert "leaked" not in answers.by_name(answer)
+    found = triage_process(target, "mappings")
+    assert found.findings == []
+    assert any("truncated" in each.why for each in found.unknown)
