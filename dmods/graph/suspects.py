@@ -30,6 +30,7 @@ from typing import Optional
 
 from dmods.base.sizes import counted, human_size
 from dmods.finding import Evidence
+from dmods.graph.block_types import functions_in, type_of_block
 from dmods.graph.filling import zero_part
 from dmods.graph.owners import ALONE, SHARED, Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.process_share import ProcessMemory
@@ -37,7 +38,16 @@ from dmods.graph.roots import CYCLES
 from dmods.graph.suspect import RESERVED, Suspect, suspect
 from dmods.graph.suspect_entries import entry_of
 from dmods.graph.suspect_kinds import DOWN, FEW, is_few, is_of_language
-from dmods.graph.suspect_names import among_them, counted_kind, holder, holders, named_kinds, with_parts, written_type
+from dmods.graph.suspect_names import (
+    among_them,
+    counted_kind,
+    holder,
+    holders,
+    named_kinds,
+    named_place,
+    with_parts,
+)
+from dmods.graph.suspect_parts import deepest_part
 from dmods.graph.suspect_samples import sample
 from dmods.graph.suspect_threads import ThreadLines, of_threads
 from dmods.graph.typed_rows import leaks_by_type
@@ -54,6 +64,7 @@ _TOGETHER = 4  # roots that may be one thing: more are what a whole program lead
 _MANY_ZEROS = 0.5  # of a block: so many are worth a word
 _BY = "class"  # kinds: types, and one size where no type is known
 _KEEPS = "the outermost block that keeps so much alive"
+_NEARLY = 0.99  # of what a variable holds: a part that keeps less has its own number
 _DEEPEST = 16  # blocks on the way down to the accumulation point
 
 
@@ -82,11 +93,13 @@ def _leaked(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspe
     kind = f" ({'probably ' if first.guessed else ''}{first.kind})" if first.kind else ""
     most = f"{counted(first.count, 'block')} of {first.size:,} bytes{kind}{caller}"
     keep = " with what they keep alive" if first.kept_bytes else ""
+    example = type_of_block(heap, first.first) if not first.kind else ""
     share, part = memory.leaked / memory.in_use, first.lost / memory.leaked
     of_process = memory.share(memory.leaked, memory.leaked - memory.leaked_touched)
     sentence = (
         f"{share:.0%} of the heap in use has leaked ({_sizes(memory.leaked, of_process)}): nothing points to "
-        f"{count:,} blocks any more. {part:.0%} of it is {most}{keep}; one is at {first.first:#x}"
+        f"{count:,} blocks any more. {part:.0%} of it is {most}{keep}; one{f' ({example})' if example else ''} is at "
+        f"{first.first:#x}"
     )
     next_ = ["findleaks -d --top 3", f"whatis {first.first:#x}"]
     shares, evidence = (share, of_process), [Evidence(first.first, most)]
@@ -232,6 +245,15 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     name = holders(owners, line) if together else holder(owners, line, outermost)
     chain = _accumulation(owners, outer) if outer is not None else []
     point = chain[-1] if chain else None
+    part = deepest_part(owners, line, chain) if line.how == ALONE else None
+    rest = ""
+    if part is not None:
+        name = part.name
+        if part.bytes < _NEARLY * size:
+            whole_name = named_place(owners.names, line.roots[0], line.roots[0].name)
+            rest = f", most of what {whole_name} holds ({human_size(size)})"
+            size, count, share = part.bytes, part.count, part.bytes / memory.in_use
+            of_process = min(of_process, memory.share(size))
     entry = entry_of(owners, scope, chain)
     if point is not None and outer is not None:
         through = f" through one {_block(owners, outer)}"
@@ -258,7 +280,7 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
     others = len(line.roots) - 1
     more = f" (and {counted(others, 'other root')})" if line.how == SHARED and others > 0 and not together else ""
     verb = "keep" if together else "keeps"
-    sentence = f"{name}{more} {verb} {share:.0%} of the heap in use ({_sizes(size, of_process)}) alive{through}{mostly}"
+    sentence = f"{name}{more} {verb} {share:.0%} of the heap in use ({_sizes(size, of_process)}) alive{rest}{through}{mostly}"
     root = line.roots[0].address if line.roots else None
     next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
     if CYCLES in line.roots:
@@ -285,8 +307,11 @@ def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer
 
 
 def _block(owners: Owners, kept: Kept) -> str:
-    written = written_type(owners.heap, kept.address) if owners.reads_types else ""
-    return f"block of {kept.size:,} bytes{f' ({written})' if written else ''} at {kept.address:#x}"
+    """Return a block in words: with its type, or else the functions that it has pointers to."""
+    known = type_of_block(owners.heap, kept.address, owners.reads_types)
+    if not known and (functions := functions_in(owners.heap, kept.address)):
+        known = f"with pointers to {' and '.join(functions)}"
+    return f"block of {kept.size:,} bytes{f' ({known})' if known else ''} at {kept.address:#x}"
 
 
 def _empty(zeros: Optional[float]) -> str:
