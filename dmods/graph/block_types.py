@@ -63,8 +63,8 @@ def _by_kind(heap: ProcessHeap, block: Block) -> str:
 def functions_in(heap: ProcessHeap, address: int) -> list[str]:
     """Return the functions to which the words of a block point, at most two: they say what the block is for."""
     block = heap.block_at(address)
-    if block is None:
-        return []
+    if block is None or block.size > _MOST_WORDS * heap.words.size:
+        return []  # a large one is a table, and its first words are chance
     found: dict[str, None] = {}
     for value in _words(heap, block):
         symbol = heap.target.symbol_at(value) if _is_code(heap, value) else None

@@ -118,4 +118,3 @@ def counted_kind(kind: Kind) -> str:
     if kind.is_type:
         return f"{kind.count:,} {kind.name}"
     return f"{counted(kind.count, 'block')} of {f'{kind.size:,} bytes' if kind.size else 'several sizes'}"
-

@@ -7,7 +7,6 @@ is a magic number, or the name of a kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
 
 from dmods.errors import FaultError
 from dmods.graph.owners import Kind, Owners
@@ -41,7 +40,7 @@ def sample(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> str
     said = [(_NONE, "")]
     for place, kind in enumerate([kind for kind in kinds if kind.count > 1][:_SAMPLED]):
         whose = "one" if place < _NAMED else f"one of {counted_kind(kind)}"
-        said.append(_said(owners.heap, _blocks_of(owners, scope, kind), kind.is_type, whose))
+        said.append(_said(owners.heap, blocks_of(owners, scope, kind), kind.is_type, whose))
         if said[-1][0] == _DIFFERENT:
             break
     return min(said, key=lambda each: each[0])[1]
@@ -86,7 +85,7 @@ def _is_text(text: str) -> bool:
     return len(set(text)) >= _LEAST_CHARACTERS
 
 
-def _blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]:
+def blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]:
     """Return blocks of a kind: the first one in the scope, and others of its size, which lie apart."""
     first = owners.heap.block_at(kind.example)
     if first is None:
@@ -139,8 +138,3 @@ def texts_inside(heap: ProcessHeap, block: Block) -> dict[int, str]:
 def _before(data: bytes) -> int:
     """Return how many bytes at the end belong to the text behind them: a member may begin within a word."""
     return len(data) - len(data.rstrip(_OF_WORDS))
-
-
-def text_inside(heap: ProcessHeap, block: Block) -> Optional[str]:
-    """Return the first text in the block, or None."""
-    return next(iter(texts_inside(heap, block).values()), None)

@@ -1,0 +1,155 @@
+"""Find the places of equal size that a program divides large blocks into: the items in a slab of memcached.
+
+The kinds of words (zero, pointer, small number, text, other) repeat with the stride. How many words are of the kind of
+the word one stride before tells it. Pieces of several blocks have to agree, so a stride is no chance. The work is
+bounded: eight pieces of at most 32 KB.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from dmods.base.dataclass import dataclass, replace
+from dmods.heap.block import Block
+from dmods.heap.process_heap import ProcessHeap
+from dmods.process.mappings import mapping_at
+from dmods.target import Target
+
+LEAST_BLOCK = 1 << 15  # bytes: a smaller block is no pool
+_PIECES, _PIECE = 8, 1 << 15  # how many are read, and bytes of each
+_LEAST_WORDS = 4  # of a stride: smaller ones are the pairs of tables
+_LEAST_AGREE = 3  # pieces
+_AGREE = 0.75  # of the pieces that hold anything
+_ALIKE = 0.5  # of what chance leaves: words of one kind, one stride apart
+_NEAR_BEST = 0.9  # of the best stride: multiples of the stride are as good
+_ZEROS = 0.9  # of a piece: so empty, it tells nothing
+_UNIFORM = 0.9  # chance alone: nothing can be told from words of one kind
+_PERIODS = 4  # in a piece, at least
+_SHOWN = 0.02  # of the places: so many are empty, or used, and it is told
+_ZERO, _POINTER, _SMALL, _TEXT, _OTHER = range(5)
+_MOST_SMALL = 1 << 16
+_PRINTABLE = frozenset([*range(0x20, 0x7F), *b"\t\n\r"])
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Places of ``stride`` bytes in blocks. ``each`` is how many fit into a block; ``samples`` are some places.
+
+    ``used`` is the part of the places that are not all zeros, estimated; None where that shows nothing.
+    """
+
+    stride: int
+    each: int
+    used: Optional[float]
+    samples: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    block: Block
+    start: int  # its address
+    data: bytes
+
+
+def find_pool(heap: ProcessHeap, blocks: Sequence[Block]) -> Optional[Pool]:
+    """Return the pool that blocks of one size are, from these examples; None where they have no common stride."""
+    word = heap.words.size
+    large = [block for block in blocks if block.size >= LEAST_BLOCK]
+    pieces = list(_pieces(heap.target, large))
+    classes = [_classes(heap.target, piece.data) for piece in pieces]
+    telling = [each for each in classes if each.count(_ZERO) < _ZEROS * len(each)]
+    strides = Counter(stride for each in telling if (stride := _stride(each)) is not None)
+    (stride, votes), *_rest = strides.most_common(1) or [(0, 0)]
+    # One block may be any table: all of it has to be one.
+    asked = len(pieces) if len(large) == 1 else _AGREE * len(telling)
+    if votes < max(_LEAST_AGREE, asked):
+        return None
+    size = stride * word
+    samples = [place for piece, each in zip(pieces, classes) if (place := _sample(piece, each, size, word)) is not None]
+    return Pool(size, large[0].size // size, _used(pieces, size), samples)
+
+
+def _pieces(target: Target, blocks: Sequence[Block]) -> Iterator[_Piece]:
+    """Yield pieces that lie evenly in the blocks. What the dump lacks is left out."""
+    image, word = target.image(), target.arch.word
+    for number in range(_PIECES if blocks else 0):
+        block = blocks[number * len(blocks) // _PIECES]
+        of_block = [other for other in range(_PIECES) if blocks[other * len(blocks) // _PIECES] is block]
+        room = max(0, block.size - _PIECE)
+        start = room * of_block.index(number) // max(1, len(of_block) - 1) // word * word
+        data = image.read(block.address + start, min(_PIECE, block.size - start) // word * word)
+        if len(data) >= _PERIODS * _LEAST_WORDS * word:
+            yield _Piece(block, block.address + start, data[: len(data) // word * word])
+
+
+def _classes(target: Target, data: bytes) -> bytes:
+    """Return the kind of each word."""
+    word = target.arch.word
+    known: dict[int, int] = {}
+    values = memoryview(data).cast("Q" if word == 8 else "I")
+    for value in set(values):
+        known[value] = _class(target, value, word)
+    return bytes([known[value] for value in values])
+
+
+def _class(target: Target, value: int, word: int) -> int:
+    if not value:
+        return _ZERO
+    if value < _MOST_SMALL:
+        return _SMALL
+    if mapping_at(target, value) is not None:
+        return _POINTER
+    used = value.to_bytes(word, "little").rstrip(b"\0")
+    return _TEXT if len(used) > word // 2 and _PRINTABLE.issuperset(used) else _OTHER
+
+
+def _stride(classes: bytes) -> Optional[int]:
+    """Return after how many words the kinds repeat, or None."""
+    count = len(classes)
+    chance = sum((classes.count(kind) / count) ** 2 for kind in range(_OTHER + 1))
+    if chance > _UNIFORM:
+        return None
+    alike = [1.0] + [_alike(classes, step, chance) for step in range(1, count // _PERIODS)]
+    # Neighbours are often of one kind, as in a text. A stride comes where that has ended.
+    first = next((step for step in range(1, len(alike)) if alike[step] < _ALIKE), len(alike))
+    best = max(alike[first:], default=0.0)
+    if best < _ALIKE:
+        return None
+    found = next(step for step in range(first, len(alike)) if alike[step] >= _NEAR_BEST * best)
+    while found + 1 < len(alike) and alike[found + 1] > alike[found]:
+        found += 1
+    is_again = 2 * found >= len(alike) or alike[2 * found] >= _NEAR_BEST * _NEAR_BEST * best
+    return found if found >= _LEAST_WORDS and is_again else None
+
+
+def _alike(classes: bytes, step: int, chance: float) -> float:
+    """Return how much more often than by chance words are of the kind of the word `step` before: 1.0 is always."""
+    before, behind = int.from_bytes(classes[:-step], "little"), int.from_bytes(classes[step:], "little")
+    count = len(classes) - step
+    return ((before ^ behind).to_bytes(count, "little").count(0) / count - chance) / (1 - chance)
+
+
+def _sample(piece: _Piece, classes: bytes, size: int, word: int) -> Optional[Block]:
+    """Return a place near the middle of a piece that is not all zeros. Most structures begin with a pointer."""
+    steps = size // word
+    behind = -((piece.start - piece.block.address) // word) % steps
+    first = classes[behind : behind + steps].find(_POINTER)
+    middle = behind + len(classes) // 2 // steps * steps + max(0, first)
+    for at in (middle, behind + max(0, first)):
+        if at + steps <= len(classes) and classes[at : at + steps].count(_ZERO) < steps:
+            return replace(piece.block, address=piece.start + at * word, size=size)
+    return None
+
+
+def _used(pieces: Sequence[_Piece], size: int) -> Optional[float]:
+    """Return which part of the places is not all zeros, where that is neither nearly all nor hardly any."""
+    used = total = 0
+    for piece in pieces:
+        first = -(piece.start - piece.block.address) % size
+        places = [piece.data[at : at + size] for at in range(first, len(piece.data) - size + 1, size)]
+        used += sum(place.count(0) < size for place in places)
+        total += len(places)
+    part = used / total if total else 1.0
+    return part if _SHOWN <= part <= 1 - _SHOWN else None
