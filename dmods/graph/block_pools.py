@@ -7,8 +7,8 @@ bounded: eight pieces of at most 32 KB.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import ceil
 from typing import Optional
 
 from dmods.base.dataclass import dataclass, replace
@@ -23,9 +23,12 @@ _LEAST_WORDS = 4  # of a stride: smaller ones are the pairs of tables
 _LEAST_AGREE = 3  # pieces
 _AGREE = 0.75  # of the pieces that hold anything
 _ALIKE = 0.5  # of what chance leaves: words of one kind, one stride apart
-_NEAR_BEST = 0.9  # of the best stride: multiples of the stride are as good
+_ALIKE_USED = 0.3  # ... of words that are not zero. The place one stride before may be empty
+_NEAR_BEST = 0.85  # of the best stride: multiples of the stride are as good
 _ZEROS = 0.9  # of a piece: so empty, it tells nothing
 _UNIFORM = 0.9  # chance alone: nothing can be told from words of one kind
+_LEAST_PAIRS = 64  # of words that are compared
+_LEAST_KINDS = 3
 _PERIODS = 4  # in a piece, at least
 _SHOWN = 0.02  # of the places: so many are empty, or used, and it is told
 _ZERO, _POINTER, _SMALL, _TEXT, _OTHER = range(5)
@@ -60,11 +63,10 @@ def find_pool(heap: ProcessHeap, blocks: Sequence[Block]) -> Optional[Pool]:
     pieces = list(_pieces(heap.target, large))
     classes = [_classes(heap.target, piece.data) for piece in pieces]
     telling = [each for each in classes if each.count(_ZERO) < _ZEROS * len(each)]
-    strides = Counter(stride for each in telling if (stride := _stride(each)) is not None)
-    (stride, votes), *_rest = strides.most_common(1) or [(0, 0)]
-    # One block may be any table: all of it has to be one.
-    asked = len(pieces) if len(large) == 1 else _AGREE * len(telling)
-    if votes < max(_LEAST_AGREE, asked):
+    # One block may be any table: all of it has to be a pool.
+    least = len(pieces) if len(large) == 1 else max(_LEAST_AGREE, ceil(_AGREE * len(telling)))
+    stride = _stride(telling, least) if len(telling) >= max(_LEAST_AGREE, least) else None
+    if stride is None:
         return None
     size = stride * word
     samples = [place for piece, each in zip(pieces, classes) if (place := _sample(piece, each, size, word)) is not None]
@@ -105,17 +107,30 @@ def _class(target: Target, value: int, word: int) -> int:
     return _TEXT if len(used) > word // 2 and _PRINTABLE.issuperset(used) else _OTHER
 
 
-def _stride(classes: bytes) -> Optional[int]:
-    """Return after how many words the kinds repeat, or None."""
-    count = len(classes)
-    chance = sum((classes.count(kind) / count) ** 2 for kind in range(_OTHER + 1))
-    if chance > _UNIFORM:
+def _stride(pieces: Sequence[bytes], least: int) -> Optional[int]:
+    """Return after how many words the kinds repeat in all pieces together, and in ``least`` of them alone; or None.
+
+    Where many places are empty, the words that are not zero tell it.
+    """
+    for with_zeros in (True, False):
+        found = _stride_of(pieces, with_zeros)
+        if found is None:
+            continue
+        alone = [_Likeness([piece], with_zeros) for piece in pieces if _is_structure(piece, found)]
+        if sum(each.after(found) >= each.least for each in alone) >= least:
+            return found
+    return None
+
+
+def _stride_of(pieces: Sequence[bytes], with_zeros: bool) -> Optional[int]:
+    likeness = _Likeness(pieces, with_zeros)
+    if likeness.chance > _UNIFORM:
         return None
-    alike = [1.0] + [_alike(classes, step, chance) for step in range(1, count // _PERIODS)]
+    alike = [1.0] + [likeness.after(step) for step in range(1, min(map(len, pieces)) // _PERIODS)]
     # Neighbours are often of one kind, as in a text. A stride comes where that has ended.
-    first = next((step for step in range(1, len(alike)) if alike[step] < _ALIKE), len(alike))
+    first = next((step for step in range(1, len(alike)) if alike[step] < likeness.least), len(alike))
     best = max(alike[first:], default=0.0)
-    if best < _ALIKE:
+    if best < likeness.least:
         return None
     found = next(step for step in range(first, len(alike)) if alike[step] >= _NEAR_BEST * best)
     while found + 1 < len(alike) and alike[found + 1] > alike[found]:
@@ -124,11 +139,41 @@ def _stride(classes: bytes) -> Optional[int]:
     return found if found >= _LEAST_WORDS and is_again else None
 
 
-def _alike(classes: bytes, step: int, chance: float) -> float:
-    """Return how much more often than by chance words are of the kind of the word `step` before: 1.0 is always."""
-    before, behind = int.from_bytes(classes[:-step], "little"), int.from_bytes(classes[step:], "little")
-    count = len(classes) - step
-    return ((before ^ behind).to_bytes(count, "little").count(0) / count - chance) / (1 - chance)
+class _Likeness:
+    """How often words are of the kind of a word before, in some pieces. ``chance`` is how often any two are."""
+
+    def __init__(self, pieces: Sequence[bytes], with_zeros: bool) -> None:
+        self._pieces, self._with_zeros = pieces, with_zeros
+        self.least = _ALIKE if with_zeros else _ALIKE_USED
+        kinds = range(_ZERO if with_zeros else _ZERO + 1, _OTHER + 1)
+        counts = [sum(piece.count(kind) for piece in pieces) for kind in kinds]
+        self.chance = sum((count / max(1, sum(counts))) ** 2 for count in counts)
+
+    def after(self, step: int) -> float:
+        """Return how much more often than by chance words are alike after so many words: 1.0 is always."""
+        found = [self._counts(piece[:-step], piece[step:]) for piece in self._pieces]
+        same, total, words = (sum(column) for column in zip(*found))
+        if total < _LEAST_PAIRS or self.chance == 1:
+            return 0.0
+        return (same - self.chance * total) / (1 - self.chance) / words
+
+    def _counts(self, before: bytes, behind: bytes) -> tuple[int, int, int]:
+        """Return (pairs of words of one kind, all pairs, words that may have a pair)."""
+        count = len(before)
+        numbers = int.from_bytes(before, "little"), int.from_bytes(behind, "little")
+        same = (numbers[0] ^ numbers[1]).to_bytes(count, "little").count(0)
+        if self._with_zeros:
+            return same, count, count
+        zeros = (numbers[0] | numbers[1]).to_bytes(count, "little").count(0)
+        used = count - before.count(_ZERO)
+        return same - zeros, used - behind.count(_ZERO) + zeros, used
+
+
+def _is_structure(classes: bytes, stride: int) -> bool:
+    """Return whether the places have members of three kinds, with a pointer or a small number: no rows of a picture."""
+    places = len(classes) // stride
+    often = [kind for kind in range(_OTHER + 1) if 2 * classes.count(kind) >= places]
+    return len(often) >= _LEAST_KINDS and 2 * (classes.count(_POINTER) + classes.count(_SMALL)) >= places
 
 
 def _sample(piece: _Piece, classes: bytes, size: int, word: int) -> Optional[Block]:

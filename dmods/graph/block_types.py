@@ -7,10 +7,11 @@ from typing import Optional
 
 from dmods.base.class_names import plain_class
 from dmods.errors import FaultError
-from dmods.graph.typegraph import find_typegraph
+from dmods.graph.typegraph import ALIKE, find_typegraph
 from dmods.graph.types import find_types
-from dmods.heap.block import FREE, Block
+from dmods.heap.block import DIRECT, FREE, Block
 from dmods.heap.content import describe_content
+from dmods.heap.leak_groups import LeakGroup
 from dmods.heap.process_heap import ProcessHeap
 from dmods.process.addresses import describe_code
 from dmods.process.mappings import mapping_at
@@ -18,6 +19,7 @@ from dmods.runtimes.golang.objects import type_at
 from dmods.runtimes.python.describe import in_block
 
 _MOST_WORDS = 64  # of a block that may point to functions
+_LEAKS = 16  # leaked blocks that are looked at
 _FUNCTIONS = 2  # that a sentence names
 
 
@@ -38,6 +40,22 @@ def common_type(heap: ProcessHeap, blocks: Sequence[Block], spread: bool = True)
     """Return the type that all of the blocks have, or ""."""
     found = {type_of_block(heap, block.address, spread) for block in blocks}
     return found.pop() if len(found) == 1 else ""
+
+
+def type_of_leaks(heap: ProcessHeap, group: LeakGroup, spread: bool = True) -> str:
+    """Return the type of a group of leaked blocks, "Session" or "probably Session", where some of them agree; or "".
+
+    Of a group without a record, blocks of its size behind the first one count as well.
+    """
+    rows = heap.index.blocks([DIRECT], group.first, _LEAKS if group.record is None else 1)
+    found = [heap.block_at(row.address) for row in rows if row.size == group.size]
+    blocks = [block for block in found if block is not None]
+    written = common_type(heap, blocks, spread) if blocks else ""
+    graph = find_typegraph(heap.target) if written and spread else None
+    claims = [graph.at(block) for block in blocks] if graph is not None else []
+    # Nothing says it of the block itself, but live objects of that type look like it.
+    guessed = any(claim is not None and claim.evidence == ALIKE for claim in claims)
+    return f"probably {written}" if guessed else written
 
 
 def _by_itself(heap: ProcessHeap, block: Block) -> str:

@@ -96,7 +96,7 @@ def text_of(owners: Owners, kept: Kept, below: Optional[Kept], others: Sequence[
     for place, value in enumerate(_words(owners, block)):
         if below is not None and below.address <= value < below.address + below.size:
             continue
-        text = _text_at(owners, value)
+        text = _text_at(owners, value, block.size)
         if text is not None and (not others or any(_text_at_word(owners, each, place) != text for each in others)):
             return text
     inside = [texts_inside(owners.heap, each) for each in _blocks(owners, others)]
@@ -114,7 +114,7 @@ def _blocks(owners: Owners, some: Sequence[Kept]) -> list[Block]:
 def _text_at_word(owners: Owners, kept: Kept, place: int) -> Optional[str]:
     """Return the text that a word of another entry points to."""
     value = owners.heap.words.at(kept.address + place * owners.heap.words.size)
-    return _text_at(owners, value) if value is not None else None
+    return _text_at(owners, value, kept.size) if value is not None else None
 
 
 def _words(owners: Owners, block: Block) -> Iterator[int]:
@@ -128,17 +128,17 @@ def _words(owners: Owners, block: Block) -> Iterator[int]:
         yield value
 
 
-def _text_at(owners: Owners, address: int) -> Optional[str]:
+def _text_at(owners: Owners, address: int, size: int) -> Optional[str]:
     """Return the text at an address in a block in use, which may have a header before its text (sds of redis).
 
     It may be a domain name in wire format, or in an object that points to it: with its short strings, an object of
-    redis does so (OBJ_ENCODING_EMBSTR in object.c).
+    redis does so (OBJ_ENCODING_EMBSTR in object.c). An object of ``size`` bytes may be the next entry with its own key.
     """
     held = owners.heap.block_at(address)
     if held is None or held.state == FREE:
         return None
     text = _string_at(owners, held, address)
-    if text is None and address == held.address:
+    if text is None and address == held.address and held.size != size:
         own = (value for value in islice(_words(owners, held), _MOST_HEADER) if held.address < value < held.end)
         text = next((found for found in (_string_at(owners, held, value) for value in own) if found), None)
     return text

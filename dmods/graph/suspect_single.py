@@ -111,7 +111,7 @@ def _behind(
     """Return the end of the sentence: what the blocks are, and what is in them."""
     if way is not None and way.is_all:
         block = owners.heap.block_at(way.outer.address)
-        pool = pool_in_words(owners, [block], 1) if block is not None else None
+        pool = pool_in_words(owners.heap, [block], 1) if block is not None else None
         return [pool] if pool is not None else []
     scope = held if way is None else ("below", way.point.address)
     kinds = _kinds(owners, scope, way)

@@ -14,6 +14,7 @@ from dmods.graph.suspect_clients import find_client
 from dmods.graph.suspect_names import among_them, named_kinds
 from dmods.graph.suspect_samples import blocks_of, sample, sample_of
 from dmods.heap.block import Block
+from dmods.heap.process_heap import ProcessHeap
 
 MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
 KEEPS = "the outermost block that keeps so much alive"
@@ -45,21 +46,21 @@ def inside(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> Wor
     first = kinds[0] if kinds else None
     if first is not None and not first.is_type and first.size:
         blocks = blocks_of(owners, scope, first)
-        found = pool_in_words(owners, blocks, first.count)
+        found = pool_in_words(owners.heap, blocks, first.count)
         if found is not None:
             return found
     return Words("", sample(owners, scope, kinds))
 
 
-def pool_in_words(owners: Owners, blocks: Sequence[Block], count: int) -> Optional[Words]:
+def pool_in_words(heap: ProcessHeap, blocks: Sequence[Block], count: int) -> Optional[Words]:
     """Return what `count` blocks like these are, if they are a pool."""
-    pool = find_pool(owners.heap, blocks)
+    pool = find_pool(heap, blocks)
     if pool is None:
         return None
-    each = f"{'' if count == 1 else 'each with '}{pool.each:,} places of {pool.stride:,} bytes"
+    each = f"{'it' if count == 1 else 'each'} has {pool.each:,} places of {pool.stride:,} bytes"
     total = f", about {_rounded(pool.each * count):,} in all" if count > 1 else ""
     used = f", of which about {pool.used:.0%} hold anything" if pool.used is not None else ""
-    return Words(f", {each}{total}{used}", sample_of(owners.heap, pool.samples))
+    return Words(f"; {each}{total}{used}", sample_of(heap, pool.samples))
 
 
 def _rounded(number: int) -> int:

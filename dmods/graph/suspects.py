@@ -30,7 +30,7 @@ from typing import Optional
 
 from dmods.base.sizes import counted, human_size
 from dmods.finding import Evidence
-from dmods.graph.block_types import type_of_block
+from dmods.graph.block_types import type_of_leaks
 from dmods.graph.owners import ALONE, SHARED, Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.process_share import ProcessMemory
 from dmods.graph.suspect import Suspect, Words, suspect
@@ -75,7 +75,7 @@ def _leaked(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspe
     kind = f" ({'probably ' if first.guessed else ''}{first.kind})" if first.kind else ""
     most = f"{counted(first.count, 'block')} of {first.size:,} bytes{kind}{caller}"
     keep = " with what they keep alive" if first.kept_bytes else ""
-    example = type_of_block(heap, first.first) if not first.kind else ""
+    example = type_of_leaks(heap, first) if not first.kind else ""
     share, part = memory.leaked / memory.in_use, first.lost / memory.leaked
     of_process = memory.share(memory.leaked, memory.leaked - memory.leaked_touched)
     sentence = (
