@@ -8,7 +8,7 @@ bounded: eight pieces of at most 32 KB.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil
+from math import ceil, gcd
 from typing import Optional
 
 from dmods.base.dataclass import dataclass, replace
@@ -24,11 +24,11 @@ _LEAST_AGREE = 3  # pieces
 _AGREE = 0.75  # of the pieces that hold anything
 _ALIKE = 0.5  # of what chance leaves: words of one kind, one stride apart
 _ALIKE_USED = 0.3  # ... of words that are not zero. The place one stride before may be empty
-_NEAR_BEST = 0.85  # of the best stride: multiples of the stride are as good
+_NEAR_BEST = 0.6  # of the best step. All such steps are multiples of the stride: which places are empty decides
 _ZEROS = 0.9  # of a piece: so empty, it tells nothing
 _UNIFORM = 0.9  # chance alone: nothing can be told from words of one kind
 _LEAST_PAIRS = 64  # of words that are compared
-_LEAST_KINDS = 3
+_LEAST_KINDS, _FULL = 3, 8  # kinds of words, and places for one that has a member of that kind
 _PERIODS = 4  # in a piece, at least
 _SHOWN = 0.02  # of the places: so many are empty, or used, and it is told
 _ZERO, _POINTER, _SMALL, _TEXT, _OTHER = range(5)
@@ -132,11 +132,17 @@ def _stride_of(pieces: Sequence[bytes], with_zeros: bool) -> Optional[int]:
     best = max(alike[first:], default=0.0)
     if best < likeness.least:
         return None
-    found = next(step for step in range(first, len(alike)) if alike[step] >= _NEAR_BEST * best)
-    while found + 1 < len(alike) and alike[found + 1] > alike[found]:
-        found += 1
-    is_again = 2 * found >= len(alike) or alike[2 * found] >= _NEAR_BEST * _NEAR_BEST * best
+    least = max(likeness.least, _NEAR_BEST * best)
+    peaks = [step for step in range(first, len(alike)) if alike[step] >= least and _is_peak(alike, step, first)]
+    found = gcd(*peaks)
+    is_again = len(peaks) > 1 or 2 * found >= len(alike)
     return found if found >= _LEAST_WORDS and is_again else None
+
+
+def _is_peak(alike: Sequence[float], step: int, around: int) -> bool:
+    """Return whether a step is the best of those around it. Its neighbours are nearly as good, as far as a text reaches."""
+    first = max(1, step - around)
+    return alike[step] > alike[step - 1] and alike[step] == max(alike[first : step + around + 1])
 
 
 class _Likeness:
@@ -172,8 +178,8 @@ class _Likeness:
 def _is_structure(classes: bytes, stride: int) -> bool:
     """Return whether the places have members of three kinds, with a pointer or a small number: no rows of a picture."""
     places = len(classes) // stride
-    often = [kind for kind in range(_OTHER + 1) if 2 * classes.count(kind) >= places]
-    return len(often) >= _LEAST_KINDS and 2 * (classes.count(_POINTER) + classes.count(_SMALL)) >= places
+    often = [kind for kind in range(_OTHER + 1) if _FULL * classes.count(kind) >= places]
+    return len(often) >= _LEAST_KINDS and _FULL * (classes.count(_POINTER) + classes.count(_SMALL)) >= places
 
 
 def _sample(piece: _Piece, classes: bytes, size: int, word: int) -> Optional[Block]:

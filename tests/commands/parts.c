@@ -1,13 +1,14 @@
 /*
- * Programs whose memory hangs on a part of a variable, or is shared by an index and by one client: argv[1] says how. Each says on
- * stdout how many blocks and usable bytes the part has, and aborts.
+ * Programs whose memory hangs on a part of a variable, is shared by an index and by one client, or lies in pools: argv[1] says how.
+ * Each says on stdout how many blocks and usable bytes the part has, or where the client is and how many messages it has, and aborts.
  */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SESSIONS = 20000, USERS = 1500, BUCKETS = 4096, MESSAGES = 12000, CLIENTS = 20, FEW = 3 };
+enum { SESSIONS = 20000, USERS = 1500, BUCKETS = 4096, MESSAGES = 12000, CLIENTS = 20, FEW = 3, BILLING = 7 };
+enum { POOLS = 12, POOL = 1 << 20, PLACE = 216, SHAPES = 3000 };
 
 struct session {
 	struct session *next;
@@ -46,6 +47,12 @@ struct client {
 	struct node *queue;
 	unsigned long state[40];
 };
+/* A text in an object that points to itself. */
+struct object {
+	unsigned long references;
+	char *text;
+	char own[32];
+};
 struct broker {
 	struct message *store[BUCKETS];
 	struct client *clients;
@@ -53,6 +60,7 @@ struct broker {
 
 static struct service *volatile srv;
 static struct broker *volatile broker;
+static void *volatile kept[SHAPES];
 static unsigned long blocks, bytes;
 
 static void *block(size_t size)
@@ -114,16 +122,30 @@ static void list(void)
 	srv = made;
 }
 
+/* A plain string, a domain name in wire format, or an object. */
+static char *named(const char *how, int number)
+{
+	char name[32], domain[40];
+	snprintf(name, sizeof name, number == BILLING ? "billing-worker-%d" : "reader-%d", number);
+	if (!strcmp(how, "object")) {
+		struct object *made = calloc(1, sizeof *made);
+		made->references = 1;
+		made->text = strcpy(made->own, name);
+		return (char *)made;
+	}
+	snprintf(domain, sizeof domain, "%c%s%cexample", (int)strlen(name), name, 7);
+	return strdup(!strcmp(how, "domain") ? domain : name);
+}
+
 /* Each message hangs on the store. One client has nodes that lead to nearly all of them; or each has as many. */
-static void queued(int even)
+static void queued(const char *how)
 {
 	struct broker *made = calloc(1, sizeof *made);
 	struct client *clients[CLIENTS];
+	unsigned long count = 0;
 	for (int i = 0; i < CLIENTS; i++) {
-		char name[40];
 		clients[i] = calloc(1, sizeof **clients);
-		snprintf(name, sizeof name, i == 7 ? "billing-worker-%d" : "reader-%d", i);
-		clients[i]->name = strdup(name);
+		clients[i]->name = named(how, i);
 		clients[i]->next = made->clients;
 		made->clients = clients[i];
 	}
@@ -133,13 +155,45 @@ static void queued(int even)
 		snprintf(one->text, sizeof one->text, "order %d", i);
 		one->next = made->store[i % BUCKETS];
 		made->store[i % BUCKETS] = one;
-		struct client *to = even ? clients[i % CLIENTS] : i < CLIENTS * FEW ? clients[i / FEW] : clients[7];
+		int to = !strcmp(how, "even") ? i % CLIENTS : i < CLIENTS * FEW ? i / FEW : BILLING;
 		struct node *node = calloc(1, sizeof *node);
 		node->message = one;
-		node->next = to->queue;
-		to->queue = node;
+		node->next = clients[to]->queue;
+		clients[to]->queue = node;
+		count += to == BILLING;
 	}
 	broker = made;
+	printf("client %lu\nqueue %lu\n", (unsigned long)clients[BILLING], count);
+}
+
+/* Every other place holds a record; or the bytes are a picture, whose rows repeat as well. */
+static void pools(int picture)
+{
+	for (int i = 0; i < POOLS; i++) {
+		unsigned char *at = kept[i] = block(POOL);
+		for (int row = 0; picture && row < POOL; row++)
+			at[row] = 128 + row % 1920 / 16 + row / 1920 % 5;
+		for (int place = 0; !picture && (place + 1) * PLACE <= POOL; place++) {
+			unsigned char *here = at + place * PLACE;
+			if ((place * 2654435761u >> 16) % 2)
+				continue;
+			*(void **)here = at;
+			*(unsigned long *)(here + 8) = place;
+			*(double *)(here + 16) = 1.0 / (place + 3);
+			snprintf((char *)here + 28, 40, "record:%d:%d", i, place);
+		}
+	}
+}
+
+/* A text is in one block of a hundred. */
+static void chance(void)
+{
+	for (int i = 0; i < SHAPES; i++) {
+		unsigned long *at = kept[i] = block(1000);
+		at[3] = i * 2654435761u;
+		if (i % 100 == 2)
+			strcpy((char *)(at + 20), "left over");
+	}
 }
 
 int main(int argc, char **argv)
@@ -151,8 +205,12 @@ int main(int argc, char **argv)
 		pointers();
 	if (!strcmp(how, "list"))
 		list();
-	if (!strcmp(how, "queued") || !strcmp(how, "even"))
-		queued(!strcmp(how, "even"));
+	if (!strcmp(how, "queued") || !strcmp(how, "domain") || !strcmp(how, "object") || !strcmp(how, "even"))
+		queued(how);
+	if (!strcmp(how, "pools") || !strcmp(how, "picture"))
+		pools(!strcmp(how, "picture"));
+	if (!strcmp(how, "chance"))
+		chance();
 	printf("blocks %lu\nbytes %lu\n", blocks, bytes);
 	fflush(stdout);
 	abort();
