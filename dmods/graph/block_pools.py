@@ -25,7 +25,7 @@ _AGREE = 0.75  # of the pieces that hold anything
 _ALIKE = 0.5  # of what chance leaves: words of one kind, one stride apart
 _ALIKE_USED = 0.3  # ... of words that are not zero. The place one stride before may be empty
 _NEAR_BEST = 0.6  # of the best step. All such steps are multiples of the stride: which places are empty decides
-_ZEROS = 0.9  # of a piece: so empty, it tells nothing
+_ZEROS = 0.97  # of a piece: so empty, it tells nothing
 _UNIFORM = 0.9  # chance alone: nothing can be told from words of one kind
 _LEAST_PAIRS = 64  # of words that are compared
 _LEAST_KINDS, _FULL = 3, 8  # kinds of words, and places for one that has a member of that kind
@@ -140,7 +140,7 @@ def _stride_of(pieces: Sequence[bytes], with_zeros: bool) -> Optional[int]:
 
 
 def _is_peak(alike: Sequence[float], step: int, around: int) -> bool:
-    """Return whether a step is the best of those around it. Its neighbours are nearly as good, as far as a text reaches."""
+    """Return whether a step is the best of those around it. Its neighbours are nearly as good."""
     first = max(1, step - around)
     return alike[step] > alike[step - 1] and alike[step] == max(alike[first : step + around + 1])
 
