@@ -191,7 +191,7 @@ static void chance(void)
 	for (int i = 0; i < SHAPES; i++) {
 		unsigned long *at = kept[i] = block(1000);
 		at[3] = i * 2654435761u;
-		if (i % 100 == 2)
+		if (i % 100 == 0)
 			strcpy((char *)(at + 20), "left over");
 	}
 }
