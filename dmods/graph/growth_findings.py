@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from dmods.base.sizes import counted, human_size
 from dmods.finding import LIKELY, POSSIBLE, SERIOUS, Evidence, Finding, Measured, Said
+from dmods.graph.block_types import type_of_block
 from dmods.graph.growth import STATES, Change, Growth
 from dmods.graph.growth_keys import LEAKED_NAME
 from dmods.graph.paths import path_to
 from dmods.graph.root_names import RootNames
 from dmods.graph.roots import named_roots
-from dmods.graph.suspect_names import named_place, written_type
+from dmods.graph.suspect_names import named_place
 from dmods.heap.process_heap import ProcessHeap
 
 
@@ -72,7 +73,7 @@ def _example(change: Change, by: str, last: ProcessHeap) -> str:
     """Return what one of the blocks is, and what leads to it; "" where nothing is known that the key does not say."""
     if change.example is None:
         return ""
-    written = written_type(last, change.example) if by != "type" or change.shape else ""
+    written = type_of_block(last, change.example) if by != "type" or change.shape else ""
     path = path_to(named_roots(last.target), change.example, most=1) if by not in ("owner", "holder") else None
     leads = ""
     if path is not None and path.root is not None and path.steps:

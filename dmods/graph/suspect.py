@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dmods.base.dataclass import dataclass
+from dmods.base.named_tuple import NamedTuple
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, WASTE, Evidence, Finding
 
 WORTH = 16 << 20
@@ -72,6 +73,13 @@ class Suspect(Finding):
         return self.weight >= least and (self.share_of_process is None or self.share_of_process >= SHARE_OF_PROCESS)
 
 
+class Words(NamedTuple):
+    """A part of a sentence: words that anybody may read, and then texts of the program's own blocks."""
+
+    public: str
+    texts: str = ""
+
+
 def suspect(
     kind: str,
     sentence: str,
@@ -85,14 +93,14 @@ def suspect(
     zeros: Optional[float] = None,
     few: bool = False,
     scope: Optional[tuple[str, int]] = None,
-    texts: str = "",
+    behind: Sequence[Words] = (),
 ) -> Suspect:
-    """Return the finding. ``shares`` are those of the heap and of the process. ``texts`` of blocks end the sentence."""
+    """Return the finding. ``shares`` are those of the heap and of the process. ``behind`` ends the sentence."""
     return Suspect(
         kind,
         SERIOUS if kind == "leaked" else WASTE,
         _CONFIDENCE.get(kind, LIKELY),
-        sentence + texts,
+        sentence + "".join(each.public + each.texts for each in behind),
         _REMEDIES[kind],
         tuple(evidence),
         tuple(next_),
@@ -105,5 +113,5 @@ def suspect(
         zeros=zeros,
         is_few=few,
         scope=scope,
-        public=sentence,
+        public=sentence + "".join(each.public for each in behind),
     )

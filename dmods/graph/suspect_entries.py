@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Optional
 
 from dmods.base.dataclass import dataclass
 from dmods.errors import FaultError
 from dmods.graph.owners import Kept, Owners
-from dmods.graph.suspect_samples import text_inside
+from dmods.graph.suspect_samples import texts_inside
 from dmods.heap.block import FREE, Block
 from dmods.heap.text_bytes import without_addresses
-from dmods.heap.texts import string_in
+from dmods.heap.texts import domain_name, string_in
 
 _SIBLINGS = 3  # other entries of the same size: fewer are no container
 _CONSIDERED = 64  # blocks beside an entry, those that keep most alive
-_MOST_READ = 256  # bytes of an entry, and of a text
+_MOST_READ = 256  # bytes of a text
+_MOST_LOOKED_INTO = 1024  # bytes of an entry
 _MOST_SHOWN = 48  # characters
+_MOST_HEADER = 4  # words of an object, of which one may point to its own text
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def entry_of(owners: Owners, scope: tuple[str, int], chain: Sequence[Kept]) -> O
         if len(alike) <= _SIBLINGS:
             continue
         others = [each for each in alike if each.address != chain[place].address][:_SIBLINGS]
-        text = _text_of(owners, chain[place], chain[place + 1], others)
+        text = text_of(owners, chain[place], chain[place + 1], others)
         if text is not None:
             return Entry(chain[place].address, text, chain[place].bytes)
     return None
@@ -81,52 +84,74 @@ def _is_pointer(owners: Owners, value: int) -> bool:
     return owners.heap.block_at(value) is not None
 
 
-def _text_of(owners: Owners, kept: Kept, below: Kept, others: Sequence[Kept]) -> Optional[str]:
+def text_of(owners: Owners, kept: Kept, below: Optional[Kept], others: Sequence[Kept]) -> Optional[str]:
     """Return the first text that a word of the block points to, else a text in the block. `below` is no text.
 
-    What the same word of all `others` points to as well is no key: a magic number, or the name of a kind.
+    What the same word of all `others` points to as well is no key: a magic number, or the name of a kind. Nor is what
+    all of them have in the same place.
     """
     block = owners.heap.block_at(kept.address)
     if block is None:
         return None
     for place, value in enumerate(_words(owners, block)):
-        if below.address <= value < below.address + below.size:
+        if below is not None and below.address <= value < below.address + below.size:
             continue
-        text = _text_at(owners, value)
-        if text is not None and any(_text_at_word(owners, each, place) != text for each in others):
+        text = _text_at(owners, value, block.size)
+        if text is not None and (not others or any(_text_at_word(owners, each, place) != text for each in others)):
             return text
-    return _shown(text_inside(owners.heap, block))
+    inside = [texts_inside(owners.heap, each) for each in _blocks(owners, others)]
+    for offset, text in texts_inside(owners.heap, block).items():
+        if not inside or any(each.get(offset) != text for each in inside):
+            return _shown(text)
+    return None
+
+
+def _blocks(owners: Owners, some: Sequence[Kept]) -> list[Block]:
+    found = (owners.heap.block_at(each.address) for each in some)
+    return [block for block in found if block is not None]
 
 
 def _text_at_word(owners: Owners, kept: Kept, place: int) -> Optional[str]:
     """Return the text that a word of another entry points to."""
     value = owners.heap.words.at(kept.address + place * owners.heap.words.size)
-    return _text_at(owners, value) if value is not None else None
+    return _text_at(owners, value, kept.size) if value is not None else None
 
 
 def _words(owners: Owners, block: Block) -> Iterator[int]:
     """Yield the words at the beginning of the block; none if the dump lacks them."""
     size = owners.heap.words.size
     try:
-        data = owners.target.read(block.address, min(block.size, _MOST_READ))
+        data = owners.target.read(block.address, min(block.size, _MOST_LOOKED_INTO))
     except FaultError:
         return
     for (value,) in struct.iter_unpack("<Q" if size == 8 else "<I", data[: len(data) // size * size]):
         yield value
 
 
-def _text_at(owners: Owners, address: int) -> Optional[str]:
-    """Return the text at an address in a block in use, which may have a header before its text (sds of redis)."""
+def _text_at(owners: Owners, address: int, size: int) -> Optional[str]:
+    """Return the text at an address in a block in use, which may have a header before its text (sds of redis).
+
+    It may be a domain name in wire format, or in an object that points to it: with its short strings, an object of
+    redis does so (OBJ_ENCODING_EMBSTR in object.c). An object of ``size`` bytes may be the next entry with its own key.
+    """
     held = owners.heap.block_at(address)
     if held is None or held.state == FREE:
         return None
+    text = _string_at(owners, held, address)
+    if text is None and address == held.address and held.size != size:
+        own = (value for value in islice(_words(owners, held), _MOST_HEADER) if held.address < value < held.end)
+        text = next((found for found in (_string_at(owners, held, value) for value in own) if found), None)
+    return text
+
+
+def _string_at(owners: Owners, held: Block, address: int) -> Optional[str]:
     try:
         data = owners.target.read(address, min(held.end - address, _MOST_READ))
     except FaultError:
         return None
     if b"\0" not in data and held.end - address <= _MOST_READ:
         return None  # no string of C: other bytes may look like a short text
-    return _shown(string_in(without_addresses(owners.target, address, data)))
+    return _shown(string_in(without_addresses(owners.target, address, data)) or domain_name(data))
 
 
 def _shown(text: Optional[str]) -> Optional[str]:

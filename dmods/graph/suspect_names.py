@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dmods.base.class_names import plain_class
 from dmods.base.dataclass import replace
 from dmods.base.regex import regex
 from dmods.base.sizes import counted
@@ -13,8 +12,6 @@ from dmods.graph.paths import path_to
 from dmods.graph.root import Root
 from dmods.graph.root_names import RootNames, outer_part
 from dmods.graph.suspect_kinds import is_of_language
-from dmods.graph.typegraph import find_typegraph
-from dmods.heap.process_heap import ProcessHeap
 
 _LOOKED_AT = 4  # blocks whose holder is looked up
 _NAMED = 3  # roots of a sentence
@@ -51,18 +48,26 @@ def holders(owners: Owners, line: Line) -> str:
     return " and ".join([", ".join(places[:-1]), places[-1]]) if places[1:] else "".join(places) or "many roots"
 
 
-def named_place(names: RootNames, root: Root, place: str) -> str:
-    """Return the name of a word's place in a root, in backticks."""
+def place_of(root: Root, part: str) -> str:
+    """Return the place of a part of a root's variable, as ``NamedRoots.place`` writes it."""
+    if root.kind in ("variable", "data"):
+        return f"{root.module}`{part}"
+    return root.name if part == root.variable else f"{root.name} {part}"
+
+
+def named_place(names: RootNames, root: Root, place: str, behind: str = "") -> str:
+    """Return the name of a word's place in a root, in backticks. ``behind`` is a part of the blocks it leads to."""
     if root.kind == "frame":
         # The place is the root's name, with the part of the variable where it is known.
         part = place[len(root.name) :].strip() if place.startswith(root.name) else ""
-        return f"`{names.name(root, outer_part(part))}`"
+        part = outer_part(part) or (root.variable or "" if behind else "")
+        return f"`{names.name(root, part + behind)}`"
     register = _REGISTER.match(root.name) if root.kind == "register" else None
     if register is not None:
         return f"`{register[2]}: {register[1]}`"
     if root.module is not None and "`" in place:
-        return f"`{outer_part(place.split('`', 1)[1])}` ({root.module})"
-    return f"`{place}`"
+        return f"`{outer_part(place.split('`', 1)[1])}{behind}` ({root.module})"
+    return f"`{place}{behind}`"
 
 
 def with_parts(kinds: Sequence[Kind]) -> list[Kind]:
@@ -113,10 +118,3 @@ def counted_kind(kind: Kind) -> str:
     if kind.is_type:
         return f"{kind.count:,} {kind.name}"
     return f"{counted(kind.count, 'block')} of {f'{kind.size:,} bytes' if kind.size else 'several sizes'}"
-
-
-def written_type(heap: ProcessHeap, address: int) -> str:
-    """Return the type of the block at the address: "struct request"; "" where debug information has none."""
-    graph, block = find_typegraph(heap.target), heap.block_at(address)
-    written = graph.name(block) if graph is not None and block is not None else None
-    return plain_class(written) if written else ""

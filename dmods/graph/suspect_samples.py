@@ -7,7 +7,6 @@ is a magic number, or the name of a kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
 
 from dmods.errors import FaultError
 from dmods.graph.owners import Kind, Owners
@@ -16,7 +15,7 @@ from dmods.heap.block import Block
 from dmods.heap.content import describe_content
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.text_bytes import without_addresses
-from dmods.heap.texts import printable
+from dmods.heap.texts import domain_name, printable
 
 _SAMPLED = 6  # kinds whose blocks are read for a text
 _READ = 8  # blocks of a kind that are read
@@ -30,6 +29,7 @@ _MOST_BEFORE = 7  # bytes: a text that begins before them begins in an earlier w
 _OF_WORDS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:/."
 _MAGIC = 4  # characters of a magic number
 _DIFFERENT, _SAME, _FILLING, _NONE = range(4)  # how good a text is: the best first
+_MANY = 10  # blocks of the most numerous kind for one of another: the text of fewer is chance
 _NAMED = 2  # kinds that the sentence names
 
 
@@ -39,9 +39,11 @@ def sample(owners: Owners, scope: tuple[str, int], kinds: Sequence[Kind]) -> str
     Texts that differ from block to block come first, then any other text, then one that is only filling.
     """
     said = [(_NONE, "")]
-    for place, kind in enumerate([kind for kind in kinds if kind.count > 1][:_SAMPLED]):
+    most = max((kind.count for kind in kinds), default=0)
+    many = [kind for kind in kinds if kind.count > 1 and kind.count * _MANY >= most]
+    for place, kind in enumerate(many[:_SAMPLED]):
         whose = "one" if place < _NAMED else f"one of {counted_kind(kind)}"
-        said.append(_said(owners.heap, _blocks_of(owners, scope, kind), kind.is_type, whose))
+        said.append(_said(owners.heap, blocks_of(owners, scope, kind), kind.is_type, whose))
         if said[-1][0] == _DIFFERENT:
             break
     return min(said, key=lambda each: each[0])[1]
@@ -62,6 +64,8 @@ def _said(heap: ProcessHeap, blocks: Sequence[Block], is_type: bool, whose: str)
         return _DIFFERENT, f" ({whose} holds '{texts[0]}'{another})"
     best = (_NONE, "")
     for offset, text in (each for texts in like for each in texts.items()):
+        if not is_type and 2 * sum(offset in each for each in found) < len(found):
+            continue  # one of many: chance
         is_magic = not offset and len(text) == _MAGIC and len(found) > 1 and all(each.get(0) == text for each in found)
         said = f" (each begins with '{text}')" if is_magic else f" ({whose} holds '{text}')"
         best = min(best, (_SAME if _is_text(text) else _FILLING, said), key=lambda each: each[0])
@@ -71,13 +75,14 @@ def _said(heap: ProcessHeap, blocks: Sequence[Block], is_type: bool, whose: str)
 def _differing(found: Sequence[dict[int, str]], like: Sequence[dict[int, str]]) -> list[str]:
     """Return different texts from one place of the blocks: that where most differ. [] if none do.
 
-    Only a place where one of the blocks in ``like`` has a text counts: others may be of another type.
+    Only a place where one of the blocks in ``like`` has a text counts: others may be of another type. Where most texts
+    are equal they are the names of kinds or states, and no keys.
     """
     best: list[str] = []
     for place in sorted({place for each in like for place in each}):
-        texts = dict.fromkeys(each[place] for each in found if place in each)
-        known = [text for text in texts if _is_text(text)]
-        if len(known) > max(1, len(best)):
+        texts = [each[place] for each in found if place in each]
+        known = [text for text in dict.fromkeys(texts) if _is_text(text)]
+        if len(known) > max(1, len(best)) and 2 * len(known) > len(texts):
             best = known
     return best
 
@@ -86,7 +91,7 @@ def _is_text(text: str) -> bool:
     return len(set(text)) >= _LEAST_CHARACTERS
 
 
-def _blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]:
+def blocks_of(owners: Owners, scope: tuple[str, int], kind: Kind) -> list[Block]:
     """Return blocks of a kind: the first one in the scope, and others of its size, which lie apart."""
     first = owners.heap.block_at(kind.example)
     if first is None:
@@ -128,6 +133,10 @@ def texts_inside(heap: ProcessHeap, block: Block) -> dict[int, str]:
     for start in range(0, len(data), heap.words.size):
         if start < end:
             continue
+        name = domain_name(data[start:])
+        if name is not None:
+            found[start], end = name, start + len(name) + 2  # the first length, and the last
+            continue
         text, ended, _rest = data[start:].partition(b"\0")
         if ended and len(text) >= _LEAST_INSIDE and text.isascii() and text.decode().isprintable():
             first = start - _before(data[max(end, start - _MOST_BEFORE) : start])
@@ -139,8 +148,3 @@ def texts_inside(heap: ProcessHeap, block: Block) -> dict[int, str]:
 def _before(data: bytes) -> int:
     """Return how many bytes at the end belong to the text behind them: a member may begin within a word."""
     return len(data) - len(data.rstrip(_OF_WORDS))
-
-
-def text_inside(heap: ProcessHeap, block: Block) -> Optional[str]:
-    """Return the first text in the block, or None."""
-    return next(iter(texts_inside(heap, block).values()), None)

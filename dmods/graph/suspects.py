@@ -25,21 +25,20 @@ The rules, in this one place:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Optional
 
 from dmods.base.sizes import counted, human_size
 from dmods.finding import Evidence
-from dmods.graph.filling import zero_part
+from dmods.graph.block_types import type_of_leaks
 from dmods.graph.owners import ALONE, SHARED, Kept, Kind, Line, Owners, is_runtime
 from dmods.graph.process_share import ProcessMemory
-from dmods.graph.roots import CYCLES
-from dmods.graph.suspect import RESERVED, Suspect, suspect
-from dmods.graph.suspect_entries import entry_of
+from dmods.graph.suspect import Suspect, Words, suspect
 from dmods.graph.suspect_kinds import DOWN, FEW, is_few, is_of_language
-from dmods.graph.suspect_names import among_them, counted_kind, holder, holders, named_kinds, with_parts, written_type
-from dmods.graph.suspect_samples import sample
+from dmods.graph.suspect_names import counted_kind, holders, named_kinds, with_parts
+from dmods.graph.suspect_single import BY, CONSIDERED, single
 from dmods.graph.suspect_threads import ThreadLines, of_threads
+from dmods.graph.suspect_words import KEEPS, client_in_words, inside, mostly, sizes_in_words
 from dmods.graph.typed_rows import leaks_by_type
 from dmods.heap.leak_groups import group_leaks
 from dmods.records.callers import Callers
@@ -48,13 +47,7 @@ SHARE = 0.2
 LEAST = 1 << 20
 HELD_BACK = 0.5  # of the heap: so much free memory is named
 MOST = 3
-MAINLY = 0.3  # of what a suspect holds: a kind that takes less is not named
-_CONSIDERED = 64
 _TOGETHER = 4  # roots that may be one thing: more are what a whole program leads to
-_MANY_ZEROS = 0.5  # of a block: so many are worth a word
-_BY = "class"  # kinds: types, and one size where no type is known
-_KEEPS = "the outermost block that keeps so much alive"
-_DEEPEST = 16  # blocks on the way down to the accumulation point
 
 
 def find_candidates(owners: Owners, memory: ProcessMemory) -> list[Suspect]:
@@ -82,11 +75,13 @@ def _leaked(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspe
     kind = f" ({'probably ' if first.guessed else ''}{first.kind})" if first.kind else ""
     most = f"{counted(first.count, 'block')} of {first.size:,} bytes{kind}{caller}"
     keep = " with what they keep alive" if first.kept_bytes else ""
+    example = type_of_leaks(heap, first) if not first.kind else ""
     share, part = memory.leaked / memory.in_use, first.lost / memory.leaked
     of_process = memory.share(memory.leaked, memory.leaked - memory.leaked_touched)
     sentence = (
-        f"{share:.0%} of the heap in use has leaked ({_sizes(memory.leaked, of_process)}): nothing points to "
-        f"{count:,} blocks any more. {part:.0%} of it is {most}{keep}; one is at {first.first:#x}"
+        f"{share:.0%} of the heap in use has leaked ({sizes_in_words(memory.leaked, of_process)}): nothing points to "
+        f"{count:,} blocks any more. {part:.0%} of it is {most}{keep}; one{f' ({example})' if example else ''} is at "
+        f"{first.first:#x}"
     )
     next_ = ["findleaks -d --top 3", f"whatis {first.first:#x}"]
     shares, evidence = (share, of_process), [Evidence(first.first, most)]
@@ -100,15 +95,10 @@ def _free(memory: ProcessMemory) -> Iterator[Suspect]:
     share, of_process = memory.free / memory.heap, memory.share(memory.free)
     sentence = (
         f"{share:.0%} of the heap's {human_size(memory.heap)} is free memory that the allocator holds back "
-        f"({_sizes(memory.free, of_process)}); the program uses {human_size(memory.in_use)}"
+        f"({sizes_in_words(memory.free, of_process)}); the program uses {human_size(memory.in_use)}"
     )
     next_ = ["malloc_stats", "heapsizes --sort free --top 5"]
     yield suspect("free", sentence, memory.free, next_, shares=(share, of_process))
-
-
-def _sizes(size: int, share: float) -> str:
-    """Return the size, with its share of the process's memory."""
-    return f"{human_size(size)}, {share:.0%} of the process's memory"
 
 
 def _singles(owners: Owners, memory: ProcessMemory, limit: int) -> Iterator[Suspect]:
@@ -127,16 +117,16 @@ def is_held(line: Line) -> bool:
 
 def of_line(owners: Owners, memory: ProcessMemory, line: Line, limit: int) -> Iterator[Suspect]:
     """Yield the suspects of a line that roots hold: blocks that keep `limit` bytes of it alive, or all of it."""
-    top = owners.largest(("set", line.set or 0), _CONSIDERED)
+    top = owners.largest(("set", line.set or 0), CONSIDERED)
     if line.how == ALONE:
         heavy = top[0] if top and top[0].bytes >= DOWN * line.bytes else None
-        yield _single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), heavy)
+        yield single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), heavy)
         return
     below = [kept for kept in top if kept.bytes >= limit]
     if 2 * sum(kept.bytes for kept in below) > line.bytes:
-        yield from (_single(owners, memory, line, kept, kept) for kept in below)
+        yield from (single(owners, memory, line, kept, kept) for kept in below)
     elif 0 < len(line.roots) <= _TOGETHER and not any(map(is_runtime, line.roots)):
-        yield _single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), None)
+        yield single(owners, memory, line, Kept(0, 0, line.count or 0, line.bytes), None)
     else:
         yield _shared(owners, memory, line)
 
@@ -145,9 +135,9 @@ def _shared(owners: Owners, memory: ProcessMemory, line: Line) -> Suspect:
     """Return the suspect: what many roots lead to. The kinds of its blocks and their texts say what it is."""
     size, share, scope = line.bytes, line.bytes / memory.in_use, ("set", line.set or 0)
     of_process = memory.share(size, memory.untouched_in(owners, scope))
-    kinds = with_parts(owners.kinds(scope, _BY))
-    sentence = f"{holders(owners, line)} share {share:.0%} of the heap in use ({_sizes(size, of_process)})"
-    sentence += _mostly(kinds, line.count or 0, size)
+    kinds = with_parts(owners.kinds(scope, BY))
+    sentence = f"{holders(owners, line)} share {share:.0%} of the heap in use ({sizes_in_words(size, of_process)})"
+    said = mostly(kinds, line.count or 0, size)
     kind = kinds[0] if kinds else None
     next_ = [*([f"pathto {kind.example:#x} --all"] if kind is not None else []), "owners"]
     return suspect(
@@ -161,36 +151,28 @@ def _shared(owners: Owners, memory: ProcessMemory, line: Line) -> Suspect:
         root=holders(owners, line),
         few=is_few(owners, scope, size),
         scope=scope,
-        texts=sample(owners, scope, kinds),
+        behind=[Words(said), inside(owners, scope, kinds), *client_in_words(owners, scope)],
     )
-
-
-def _mostly(kinds: Sequence[Kind], count: int, size: int) -> str:
-    """Return the end of a sentence about `count` blocks with `size` bytes: what most of them are."""
-    if kinds and kinds[0].bytes >= MAINLY * size:
-        return f": {named_kinds(kinds)}"
-    return f": {count:,} blocks of many sizes{among_them(kinds, count)}" if count > 1 else ""
 
 
 def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspect:
     """Return the suspect: a variable that several threads have. What the first of them holds tells what it is."""
     size, share = found.bytes, found.bytes / memory.in_use
     first = found.lines[0]
-    kinds = with_parts(owners.kinds(("set", first.set or 0), _BY))
+    kinds = with_parts(owners.kinds(("set", first.set or 0), BY))
     scope = ("set", first.set or 0)
     mostly = f": {named_kinds(kinds)}" if kinds else ""
-    texts = sample(owners, scope, kinds)
     of_process = memory.share(
         size, sum(memory.untouched_in(owners, ("set", line.set)) for line in found.lines if line.set is not None)
     )
     name = f"`{found.name}` of {found.threads} threads"
     sentence = (
-        f"{name} keeps {share:.0%} of the heap in use ({_sizes(size, of_process)}) alive. "
+        f"{name} keeps {share:.0%} of the heap in use ({sizes_in_words(size, of_process)}) alive. "
         f"Thread {first.roots[0].tid} has {human_size(first.bytes)} of it{mostly}"
     )
     top = owners.largest(("set", first.set or 0), 1)
     next_ = [*(f"retained {each.address:#x}" for each in top), "owners"]
-    evidence = [Evidence(each.address, _KEEPS) for each in top]
+    evidence = [Evidence(each.address, KEEPS) for each in top]
     shares = share, of_process
     few = is_few(owners, ("set", first.set or 0), first.bytes)
     root = f"`{found.name}`"
@@ -204,95 +186,8 @@ def _threads(owners: Owners, memory: ProcessMemory, found: ThreadLines) -> Suspe
         evidence=evidence,
         root=root,
         few=few,
-        texts=texts,
+        behind=[inside(owners, scope, kinds)],
     )
-
-
-def _accumulation(owners: Owners, kept: Kept) -> list[Kept]:
-    """Return the blocks from `kept` down to the one where the memory comes together."""
-    chain = [kept]
-    for _step in range(_DEEPEST):
-        below = owners.largest(("below", chain[-1].address), 1)
-        if not below or below[0].bytes < DOWN * chain[-1].bytes:
-            break
-        chain.append(below[0])
-    return chain
-
-
-def _single(owners: Owners, memory: ProcessMemory, line: Line, kept: Kept, outer: Optional[Kept]) -> Suspect:
-    """Return the suspect: so much as `kept` says. `outer` is the outermost block that keeps most of it alive."""
-    size, count, share = kept.bytes, kept.count, kept.bytes / memory.in_use
-    through, scope = "", ("set", line.set or 0)
-    is_whole = line.how == ALONE or outer is None
-    whole = scope if is_whole else ("below", kept.address)
-    few = is_few(owners, whole, size)
-    of_process = memory.share(size, memory.untouched_in(owners, whole))
-    together = line.how == SHARED and is_whole
-    outermost = [outer] if outer is not None else owners.largest(scope, _CONSIDERED)
-    name = holders(owners, line) if together else holder(owners, line, outermost)
-    chain = _accumulation(owners, outer) if outer is not None else []
-    point = chain[-1] if chain else None
-    entry = entry_of(owners, scope, chain)
-    if point is not None and outer is not None:
-        through = f" through one {_block(owners, outer)}"
-        if point.size != outer.size:  # not the nodes of one list
-            through += f", and in it one {_block(owners, point)}"
-        else:
-            point = outer
-        scope = ("below", point.address)
-    kinds = [
-        kind for kind in owners.kinds(scope, _BY) if point is None or kind.example != point.address or kind.count > 1
-    ]
-    kinds = with_parts(kinds)
-    mostly = _mostly(kinds, count, size)
-    texts = sample(owners, scope, kinds) if mostly else ""
-    if entry is not None and 2 * entry.bytes >= size:
-        texts += f", {entry.bytes / size:.0%} of it under the entry '{entry.text}' at {entry.address:#x}"
-    zeros = None
-    if outer is not None and outer.size >= MAINLY * size:
-        # Nothing below it is worth a word.
-        block = owners.heap.block_at(outer.address)
-        zeros = zero_part(owners.target, block) if block is not None and outer.size >= DOWN * size else None
-        through = f", mostly one {_block(owners, outer)}{_empty(zeros)}"
-        mostly, texts, point = "", "", outer
-    others = len(line.roots) - 1
-    more = f" (and {counted(others, 'other root')})" if line.how == SHARED and others > 0 and not together else ""
-    verb = "keep" if together else "keeps"
-    sentence = f"{name}{more} {verb} {share:.0%} of the heap in use ({_sizes(size, of_process)}) alive{through}{mostly}"
-    root = line.roots[0].address if line.roots else None
-    next_ = [f"retained {root:#x}", "owners"] if root is not None else ["owners"]
-    if CYCLES in line.roots:
-        next_ = ["pyobjects --cycles", "owners"]
-    if outer is not None and point is not None:
-        next_ = [f"retained {outer.address:#x}", f"pathto {point.address:#x}"]
-    shares, evidence = (share, of_process), []
-    if outer is not None and point is not None:
-        evidence = [Evidence(outer.address, _KEEPS), Evidence(point.address, "there the memory comes together")]
-    return suspect(
-        "held",
-        sentence,
-        size,
-        next_,
-        count=count,
-        shares=shares,
-        evidence=evidence,
-        root=name,
-        zeros=zeros,
-        few=few,
-        scope=("set", line.set or 0) if outer is None else ("below", outer.address),
-        texts=texts,
-    )
-
-
-def _block(owners: Owners, kept: Kept) -> str:
-    written = written_type(owners.heap, kept.address) if owners.reads_types else ""
-    return f"block of {kept.size:,} bytes{f' ({written})' if written else ''} at {kept.address:#x}"
-
-
-def _empty(zeros: Optional[float]) -> str:
-    if zeros is None or zeros < _MANY_ZEROS:
-        return ""
-    return ", which is nearly all zeros" if zeros >= RESERVED else f", of which about {zeros:.0%} is zeros"
 
 
 def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Suspect]) -> Iterator[Suspect]:
@@ -301,16 +196,16 @@ def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Sus
     for found in singles:
         if found.scope is None:
             return  # what the threads hold has no one place, and has been named
-        for kind in owners.kinds(found.scope, _BY):
+        for kind in owners.kinds(found.scope, BY):
             explained[kind.name] = explained.get(kind.name, 0) + kind.bytes
-    for kind in owners.kinds(("live", 0), _BY):
+    for kind in owners.kinds(("live", 0), BY):
         left = kind.bytes - explained.get(kind.name, 0)
         if left < limit or kind.count < 2 or (kind.is_type and is_of_language(kind.name)):
             continue
         share, of_process = left / memory.in_use, memory.share(left)
         sentence = (
-            f"{counted_kind(kind)} take {share:.0%} of the heap in use ({_sizes(left, of_process)}), held by no "
-            f"single block; one is at {kind.example:#x}"
+            f"{counted_kind(kind)} take {share:.0%} of the heap in use ({sizes_in_words(left, of_process)}), held by "
+            f"no single block; one is at {kind.example:#x}"
         )
         yield suspect(
             "type" if kind.is_type else "size",
@@ -321,14 +216,14 @@ def _groups(owners: Owners, memory: ProcessMemory, limit: int, singles: list[Sus
             shares=(share, of_process),
             evidence=[Evidence(kind.example, f"one {kind.name if kind.is_type else 'of them'}")],
             few=kind.count <= FEW,
-            texts=sample(owners, ("live", 0), [kind]),
+            behind=[inside(owners, ("live", 0), [kind])],
         )
 
 
 def most_of_language(owners: Owners, memory: ProcessMemory) -> Optional[Kind]:
     """Return the type of the language itself that has SHARE of the heap in use, and that nobody in particular holds."""
     limit = max(LEAST, int(SHARE * memory.in_use))
-    kinds = with_parts(owners.kinds(("live", 0), _BY))
+    kinds = with_parts(owners.kinds(("live", 0), BY))
     return next((kind for kind in kinds if kind.bytes >= limit and is_of_language(kind.name)), None)
 
 

@@ -12,6 +12,8 @@ MOST_READ = 4 * MOST_SHOWN + 8  # bytes that say what text_in() returns
 _LEAST = 4  # characters of UTF-8 or UTF-16
 _LEAST_LATIN1 = 5
 _USUAL = " .,;:!?'\"-()/\n\xbf\xa1\xab\xbb"  # what stands between words
+_LEAST_LABELS, _LEAST_NAME, _MOST_LABEL = 2, 6, 63  # of a domain name: RFC 1035, 2.3.4 has the last
+_OF_LABELS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _MOST_IN_A_ROW = 2  # of one character above 0x7f
 
 
@@ -45,6 +47,24 @@ def string_in(data: bytes) -> Optional[str]:
     if text is None or len(text) < _LEAST:
         return None
     return text if len(raw) <= MOST_SHOWN else text + "..."
+
+
+def domain_name(data: bytes) -> Optional[str]:
+    """Return the domain name in wire format that the bytes begin with, "www.example.com". None for other bytes.
+
+    Each label has its length before it, and one of length 0 ends the name (RFC 1035, 3.1).
+    """
+    labels: list[str] = []
+    at = 0
+    while at < len(data) and 0 < data[at] <= _MOST_LABEL:
+        label = data[at + 1 : at + 1 + data[at]]
+        if len(label) < data[at] or not _OF_LABELS.issuperset(label):
+            return None
+        labels.append(label.decode("ascii"))
+        at += 1 + data[at]
+    name = ".".join(labels)
+    is_name = data[at : at + 1] == b"\0" and len(labels) >= _LEAST_LABELS and len(name) >= _LEAST_NAME
+    return name if is_name else None
 
 
 def printable(raw: bytes) -> Optional[str]:

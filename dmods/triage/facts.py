@@ -48,6 +48,10 @@ def errno_offset(path: str) -> Optional[int]:
     return None
 
 
+#: Blocks in use: debug information gives the types of more only to `suspects` and `findleaks`.
+MOST_TYPED = 400_000
+
+
 class ProcessFacts:
     """The facts of one process. ``private``: no contents of its memory may be shown."""
 
@@ -159,6 +163,11 @@ class ProcessFacts:
     def heap(self) -> ProcessHeap:
         """Return the heap."""
         return find_heap(self.target)
+
+    @cached_property
+    def spreads_types(self) -> bool:
+        """Return whether the heap is small enough for the types of debug information."""
+        return sum(row[1] + row[3] for row in self.heap.index.sizes()) <= MOST_TYPED
 
     @cached_property
     def damaged(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Optional
 
 from dmods.base.ranges import Ranges
 from dmods.base.sizes import counted, human_size
+from dmods.graph.block_types import common_type
 from dmods.graph.owners import find_owners
 from dmods.graph.paths import path_to
 from dmods.graph.process_share import process_memory
@@ -21,6 +22,7 @@ from dmods.graph.suspect import FEW_WORTH, WORTH
 from dmods.graph.suspect_kinds import FEW
 from dmods.graph.suspect_names import named_place
 from dmods.graph.suspect_samples import sample_of
+from dmods.graph.suspect_words import pool_in_words
 from dmods.graph.suspects import SHARE, largest_holder
 from dmods.heap.block import DIRECT, INDIRECT, LIVE, Block
 from dmods.heap.mapping_content import Content, content_of
@@ -28,13 +30,12 @@ from dmods.heap.mapping_kinds import classify_mappings
 from dmods.heap.process_heap import ProcessHeap
 from dmods.heap.verdict import leak_verdict
 from dmods.triage.answer import Holder
-from dmods.triage.facts import ProcessFacts
+from dmods.triage.facts import MOST_TYPED, ProcessFacts
 
 MOST_BLOCKS = 2_000_000  # in use: a heap of more takes owners longer than findleaks and a second
 _MAPPINGS = 8  # the largest, whose content is looked at
 _PLACES, _BATCH, _READ = 16, 64, 8  # of the heap where blocks of a size are looked for, and how many are read
 _USED = (LIVE, DIRECT, INDIRECT)
-_MOST_TYPED = 400_000  # blocks in use: debug information gives the types of more only to `suspects`
 _NEXT = ("suspects",)
 _SIZES = ("owners --by size",)
 _OUTSIDE = ("maps -v --contents",)
@@ -53,7 +54,7 @@ def process_holder(facts: ProcessFacts) -> Optional[Holder]:
     elif blocks > MOST_BLOCKS:
         inside = _of_size(facts, rows, True)
     else:
-        inside = _owner(facts, blocks <= _MOST_TYPED)
+        inside = _owner(facts, blocks <= MOST_TYPED)
     outside = _outside(facts)
     if inside is None or outside is None:
         return inside or outside
@@ -81,12 +82,16 @@ def _of_size(facts: ProcessFacts, rows: Sequence[tuple[int, int, int, int, int]]
     size, live, _free, leaked, *_rest = max(rows, key=lambda row: row[0] * (row[1] + row[3]))
     count, share = live + leaked, size * (live + leaked) / used
     blocks = _blocks_of(heap, size)
-    texts = "" if facts.private else sample_of(heap, blocks)
+    written = common_type(heap, blocks, spread=False) if blocks else ""
+    what = f"{counted(count, 'block')} of {size:,} bytes{f' ({written})' if written else ''}"
+    pool = pool_in_words(heap, blocks, count)
+    inside = f"{pool.public}{'' if facts.private else pool.texts}" if pool is not None else ""
+    what += "" if facts.private or pool is not None else sample_of(heap, blocks)
     much = f"{'take' if count > 1 else 'takes'} {share:.0%} of the heap in use ({human_size(used)})"
     held = _way(facts, blocks) if judged else "; the dump does not tell who holds them"
     is_suspect = judged and size * count >= (WORTH if count > FEW else FEW_WORTH) and share >= SHARE
     return Holder(
-        f"{counted(count, 'block')} of {size:,} bytes{texts} {much}{held}",
+        f"{what} {much}{held}{inside}",
         "size",
         size * count,
         _NEXT if judged else _SIZES,

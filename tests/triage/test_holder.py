@@ -87,7 +87,7 @@ def test_memory_outside_the_heap_is_named_by_its_content(program: Path, tmp_path
     assert line.next == ("maps -v --contents",)
 
 
-@pytest.mark.parametrize("limit", ["MOST_BLOCKS", "_MOST_TYPED"])
+@pytest.mark.parametrize("limit", ["MOST_BLOCKS", "MOST_TYPED"])
 def test_a_huge_heap_has_a_shorter_answer(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dmods.base.sizes import human_size
 from dmods.finding import CERTAIN, LIKELY, POSSIBLE, SERIOUS, Check, Evidence, Finding, Hands, Measured, Said
+from dmods.graph.block_types import type_of_leaks
 from dmods.heap.leak_groups import LeakGroup, group_leaks
 from dmods.heap.ledger import IN_USE, LEAKED, find_ledger
 from dmods.heap.odd_leaks import oddly_held
@@ -17,6 +18,7 @@ _MEDIUM = 1 << 20  # with a hundredth of the heap
 _SMALL = 64 << 10  # with a twentieth
 _LEAST = 4 << 10  # with a tenth, where many blocks of one kind leak
 _MANY = 50
+_SHOWN = 3  # groups
 
 
 def run(facts: ProcessFacts) -> Iterator[Said]:
@@ -37,8 +39,9 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         return
     first = groups[0]
     by = f", {first.lost / lost:.0%} of them from {first.caller.text}" if first.record is not None else ""
+    kinds = [type_of_leaks(heap, group, facts.spreads_types) for group in groups[:_SHOWN]]
     if first.record is None and first.count > 1:
-        by = f"; {first.count:,} of them have {first.size:,} bytes"
+        by = f"; {first.count:,} of them have {first.size:,} bytes{f' ({kinds[0]})' if kinds[0] else ''}"
     odd = oddly_held(facts.target)
     yield Finding(
         "leak",
@@ -47,7 +50,7 @@ def run(facts: ProcessFacts) -> Iterator[Said]:
         f"{human_size(lost)} ({share:.0%} of the heap) leaked: nothing points to "
         f"{leaks.direct_count + leaks.indirect_count:,} blocks any more{by}",
         _remedy(first, bool(heap.records)),
-        tuple(_evidence(group) for group in groups[:3]),
+        tuple(map(_evidence, groups, kinds)),
         ("findleaks -d --top 3", f"whatis {first.first:#x}"),
         weight=lost,
         subject=first.caller.text if first.record is not None else f"blocks of {first.size} bytes",
@@ -77,11 +80,11 @@ def _remedy(group: LeakGroup, recorded: bool) -> str:
     return "`dmods run -- PROG` records who allocates; then findleaks names the callers"
 
 
-def _evidence(group: LeakGroup) -> Evidence:
+def _evidence(group: LeakGroup, kind: str) -> Evidence:
     keeps = f", which keep {human_size(group.kept_bytes)} more alive" if group.kept_bytes else ""
     caller = f" from {group.caller.text}" if group.record is not None else ""
     blocks = "a block" if group.count == 1 else f"the first of {group.count:,} blocks"
-    return Evidence(group.first, f"{blocks} of {group.size:,} bytes{caller}{keeps}")
+    return Evidence(group.first, f"{blocks} of {group.size:,} bytes{f' ({kind})' if kind else ''}{caller}{keeps}")
 
 
 CHECK = Check(
