@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Optional
 
 from dmods.errors import UserError
 from drgnext.dump_path import dump_path
 from drgnext.kernel.dump import debuginfo
 from drgnext.kernel.dump.dumpfile import dump_file_notes, is_cut_kdump
 from drgnext.kernel.dump.given_files import unused
+from drgnext.kernel.dump.lost_pages import lost_slab_pages, maybe_lost_slab_pages
 from drgnext.kernel.dump.native_reader import read_natively
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Kernel:
         that drgn has not seen.
         """
         self.prog = prog
+        self.variables: Mapping[str, Any] = {}  # those of drgn's prompt
         self.path: Optional[str] = None if self.live else dump_path(prog)
         self.notes: list[str] = []  # one line each
         if self.path is not None:
@@ -36,26 +38,37 @@ class Kernel:
         self.lacking: Optional[UserError] = None
         self.typed = False  # whether vmlinux is there
         debuginfo.load(prog, new_files)
-        wrong = unused(prog)
+        self.unused = unused(prog)  # a line for each file of the user's that is of no use
+        self.lost_pages = False  # whether makedumpfile left out pages of slabs by mistake
         try:
-            debuginfo.require(prog, wrong)
+            debuginfo.require(prog, self.unused)
         except UserError as error:
+            self._note(maybe_lost_slab_pages(prog, self.path))
             if not bare:
                 raise
             self.lacking = error
             return
         self.typed = True
-        self.notes += wrong
         if self.path is not None and is_cut_kdump(self.path):
             read_natively(prog, self.path)
         try:
             self._check_memory()
         except UserError as error:
+            self.notes += self.unused
             if not bare:
                 raise
             self.lacking = error
             return
+        lost = None if self.path is None else lost_slab_pages(prog, self.path)
+        self.lost_pages = lost is not None
+        self._note(lost)
+        if self.lost_pages and self.unused:
+            self.unused = unused(prog, lost_pages=True)
+        self.notes += self.unused
         self.notes += debuginfo.carried_note(prog) or debuginfo.module_note(prog)
+
+    def _note(self, note: Optional[str]) -> None:
+        self.notes += [note] if note is not None else []
 
     @property
     def live(self) -> bool:
