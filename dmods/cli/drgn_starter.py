@@ -197,7 +197,7 @@ def _check_machine(file: BinaryIO, path: str) -> None:
     if machine is not None:
         raise UserError(
             f"{path} is the dump of a 32-bit kernel ({machine}), which dmods does not know",
-            "dmods knows dumps of x86-64 and AArch64 kernels; crash(8) built for that machine reads this one",
+            kdumps.KNOWN_MACHINES,
         )
 
 

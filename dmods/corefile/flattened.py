@@ -46,6 +46,7 @@ def _records(read: Read, size: int) -> Iterator[Optional[Record]]:
             return
         yield Record((offset, length, at + RECORD.size))
         at += RECORD.size + length
+    yield None  # drgn can have a dump of so many records
 
 
 class Index(NamedTuple):

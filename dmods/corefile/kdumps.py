@@ -37,6 +37,8 @@ _EM_386 = 3
 _CLASS32, _LITTLE = 1, 1  # EI_CLASS, EI_DATA
 _PRSTATUS_SIZES = {336: "x86_64", 392: "aarch64"}  # sizeof(struct elf_prstatus)
 _NT_PRSTATUS = 1
+#: What to do with the dump of another machine.
+KNOWN_MACHINES = "dmods knows dumps of x86-64 and AArch64 kernels; crash(8) built for that machine reads this one"
 #: utsname.machine of 32-bit machines (UTS_MACHINE), and e_machine.
 _SMALL_MACHINES = frozenset({"i386", "i486", "i586", "i686", "armv6l", "armv7l", "arm", "ppc", "mips", "s390"})
 _SMALL_ELF = {_EM_386: "i386", 40: "arm", 8: "mips", 20: "ppc", 22: "s390", 243: "riscv32"}
