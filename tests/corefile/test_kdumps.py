@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Callable, Optional
+from types import SimpleNamespace
+from typing import Any, Callable, Optional
 
 import pytest
 
@@ -13,6 +14,7 @@ from dmods.corefile import flattened, kdumps
 from dmods.errors import UserError
 from drgnext.kernel.dump.cpu_notes import read_cpu_notes
 from drgnext.kernel.dump.dumpfile import dump_file_notes, dump_level
+from drgnext.kernel.dump.target import unreadable
 from tests.corekit import note
 
 UNAME = ("Linux", "host", "6.12.0", "#1 SMP", "x86_64")
@@ -116,6 +118,16 @@ def test_a_part_that_does_not_say_of_how_many(write: Callable[[bytes], str]) -> 
     """Up to version 5, the header has no number of page frames of 64 bits."""
     notes = dump_file_notes(write(kdump(part=(5, 9), version=5)))
     assert "a later one, with page frames 0x5 to 0x9;" in notes[1]
+
+
+def test_the_error_of_a_later_part_says_what_to_do(write: Callable[[bytes], str]) -> None:
+    part: Any = SimpleNamespace(notes=dump_file_notes(write(kdump(part=(0x5000, 0x9000)))))
+    error = unreadable(part, "the kernel itself", Exception())
+    assert error.what == (
+        "the dump lacks the kernel itself: it is one part of several (makedumpfile --split): a later one, with page "
+        "frames 0x5000 to 0x9000 of 0x10000"
+    )
+    assert "makedumpfile --reassemble" in str(error.how)
 
 
 EMPTY = ("", "", "", "", "")

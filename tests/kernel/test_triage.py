@@ -55,7 +55,7 @@ def _is_this_machine(found: Triage, target: Kernel) -> None:
 def test_a_report_says_once_where_debug_information_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without vmlinux, no part of the report says that it is here."""
     carried = "there is no vmlinux: symbols and types are those that the kernel carries (kallsyms, BTF)"
-    prog = SimpleNamespace(main_module=lambda: SimpleNamespace(build_id=b"\x12"), modules=lambda: [])
+    prog = SimpleNamespace(main_module=lambda: SimpleNamespace(build_id=b"\x12"), modules=list)
     monkeypatch.setattr(identity, "carried_note", lambda _prog: [carried])
     monkeypatch.setattr(identity, "read_vmcoreinfo", lambda _prog: {"BUILD-ID": "12"})
     filtered = "the dump was filtered (makedumpfile -d 31): without user data"

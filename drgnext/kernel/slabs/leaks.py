@@ -24,6 +24,12 @@ _MOST_NOTES = 1 << 20  # bytes of registers
 _BATCH = 1 << 16
 _MOST_MISSING = 100  # no verdict if more than one page in so many is missing
 
+# The kinds of pages in which the engine looks for pointers (engine/core/src/kernel/slabs/plan.rs, source()).
+_HOLDERS = (
+    *("stack", "slab", "large_kmalloc", "reserved", "kernel", "vmalloc", "percpu", "socket", "page_pool", "block"),
+    *("ftrace", "dma_pool", "bpf"),
+)
+
 #: The classes of evidence, strongest first, with what they mean.
 EVIDENCE = {
     PLAIN: "a pointer",
@@ -119,7 +125,7 @@ def _find(kernel: Kernel, slabs: SlabObjects, progress: Progress) -> SlabLeaks:
     groups = [tracks.user(group) for group in slabs.engine.leak_groups()]
     groups.sort(key=lambda group: (-group.count * group.size - group.kept_bytes, group.oldest))
     missing = totals["missing_slab_pages"], totals["missing_pages"]
-    notes, verdict = missing_pages(slabs, missing, totals["read"])
+    notes, verdict = missing_pages(slabs, missing)
     _rows, faults, _pages, _cut = slabs.engine.damage()
     if faults:
         notes.append(f"{faults} slabs have a damaged freelist or count: free objects of them may count as leaked")
@@ -173,10 +179,10 @@ def _large(slabs: SlabObjects, totals: dict[str, int]) -> tuple[int, str]:
     return found, "" if counted == pages else f"{why}. {pages} pages look like them, and the kernel counts {counted}"
 
 
-def missing_pages(slabs: SlabObjects, missing: tuple[int, int], read: int) -> tuple[list[str], Verdict]:
+def missing_pages(slabs: SlabObjects, missing: tuple[int, int]) -> tuple[list[str], Verdict]:
     """Return notes on pages that the dump lacks, and whether a verdict is possible.
 
-    ``missing`` counts pages of slabs, and others. ``read`` is the number of bytes read.
+    ``missing`` counts pages of slabs, and others.
     """
     notes: list[str] = []
     lost = sum(missing)
@@ -187,7 +193,7 @@ def missing_pages(slabs: SlabObjects, missing: tuple[int, int], read: int) -> tu
     unknown = slabs.counted.kinds["unknown"]
     if unknown:
         notes.append(f"{unknown} pages have no struct page in the dump: slabs among them are not known")
-    whole = read // (1 << slabs.pages.layout["page_bits"]) + unknown
+    whole = sum(slabs.counted.kinds[kind] for kind in _HOLDERS) + unknown
     if slabs.kernel.lost_pages or (lost + unknown) * _MOST_MISSING > whole:
         return notes, Verdict(False, f"{lost + unknown} of {whole} pages of the kernel are not in the dump")
     return notes, Verdict(True)
